@@ -1,0 +1,4 @@
+//! The plexum command.
+#![forbid(unsafe_code)]
+
+fn main() {}

@@ -1,0 +1,2 @@
+//! Serving volumes: control socket, events, metrics
+#![forbid(unsafe_code)]

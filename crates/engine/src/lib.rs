@@ -1,0 +1,2 @@
+//! The RAID engine: knows no operating system, runtime, clock or random source
+#![forbid(unsafe_code)]

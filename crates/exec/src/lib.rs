@@ -1,0 +1,2 @@
+//! Single-thread executor; the order of ready tasks is a parameter
+#![forbid(unsafe_code)]

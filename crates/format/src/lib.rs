@@ -1,0 +1,2 @@
+//! On-disk formats: bytes to checked metadata and back, no I/O
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! NBD protocol: wire, negotiation, server and client sessions, no operating system
+#![forbid(unsafe_code)]

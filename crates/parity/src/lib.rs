@@ -1,0 +1,1 @@
+//! XOR and Reed-Solomon parity: P, Q, R, by instruction set

@@ -1,0 +1,1 @@
+//! The real world: io_uring, threads, files, block devices, sockets, clock, locks

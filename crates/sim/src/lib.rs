@@ -1,0 +1,2 @@
+//! The made-up world: simulated disks, faults, crashes, oracle, mutants
+#![forbid(unsafe_code)]

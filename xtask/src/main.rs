@@ -1,0 +1,4 @@
+//! What the repository checks and makes about itself.
+#![forbid(unsafe_code)]
+
+fn main() {}
