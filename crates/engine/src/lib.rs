@@ -1,2 +1,6 @@
-//! The RAID engine: knows no operating system, runtime, clock or random source
+//! The RAID engine: knows no operating system, runtime, clock or random source.
 #![forbid(unsafe_code)]
+
+pub mod buf;
+pub mod clock;
+pub mod device;

@@ -1,2 +1,5 @@
-//! NBD protocol: wire, negotiation, server and client sessions, no operating system
+//! NBD protocol: wire, negotiation, server and client sessions, no operating system.
 #![forbid(unsafe_code)]
+
+pub mod export;
+pub mod transport;

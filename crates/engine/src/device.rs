@@ -1,0 +1,161 @@
+//! What the engine stands on: the `Device` trait (a member's storage) and the errors it can act on.
+//!
+//! Invariants every implementation keeps:
+//! - offsets and lengths are multiples of `DeviceInfo::sector_bytes`, inside `size_bytes`; anything else is `OutOfRange`;
+//! - a write is volatile until a later `flush` answered `Ok`, or until it answered when it was issued with `Fua::Yes`;
+//! - a sector is written whole or not at all; several sectors of one write may survive a crash in any combination (W10);
+//! - buffers in flight belong to the device's I/O slot: a dropped future neither cancels the I/O nor frees its buffer (W9).
+
+use std::fmt;
+
+use crate::buf::{Buf, BufMut};
+
+/// Whether a write has to be durable when it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fua {
+    /// Answer when the data are on stable storage.
+    Yes,
+    /// Answer as soon as the device has taken the data.
+    No,
+}
+
+/// What the engine can do about a failed member I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IoError {
+    /// May succeed when tried again at once (interrupted, short transfer). Devices retry by themselves a bounded number of times.
+    Retryable,
+    /// This range cannot be read or written; the rest of the member may be fine.
+    Medium,
+    /// The member is gone for good: every later I/O would fail too.
+    Gone,
+    /// No space under a sparse member; nothing else is wrong with it.
+    NoSpace,
+    /// Offset or length outside of the device, or not aligned to its sectors.
+    OutOfRange,
+    /// The device or volume may not be written to.
+    ReadOnly,
+    /// The request cannot be done this way (trim or fast zero where the device has none); nothing was changed.
+    Unsupported,
+    /// The volume is frozen or failed: more members are lost than the organisation survives (W4).
+    Failed,
+}
+
+impl fmt::Display for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IoError::Retryable => "the transfer was interrupted",
+            IoError::Medium => "the medium cannot read or write this range",
+            IoError::Gone => "the device is gone",
+            IoError::NoSpace => "no space is left under the device",
+            IoError::OutOfRange => "the range is outside of the device or not aligned to its sectors",
+            IoError::ReadOnly => "the device is read-only",
+            IoError::Unsupported => "the device cannot do this",
+            IoError::Failed => "more members are lost than the volume survives",
+        })
+    }
+}
+
+impl std::error::Error for IoError {}
+
+/// What a device is; constant while it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Usable size in bytes, a multiple of `sector_bytes`.
+    pub size_bytes: u64,
+    /// Unit of addressing and of atomicity in bytes: 512 or 4096.
+    pub sector_bytes: u32,
+    /// Whether seeks cost time.
+    pub is_rotational: bool,
+    /// Whether `zero` leaves holes (or trims) that are guaranteed to read as zeroes (W11).
+    pub has_zeroing_trim: bool,
+}
+
+/// How a range shall become zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZeroMode {
+    /// Space may be given back (a hole).
+    Unmap,
+    /// Space must stay allocated.
+    Allocate,
+}
+
+/// A member's storage: a file, a block device, a remote export, a simulated disk, or another volume.
+///
+/// All calls may run at the same time. Overlapping calls in flight have no order; the engine locks where it matters.
+/// Futures are polled on one thread only and need not be `Send`.
+#[allow(async_fn_in_trait)] // one thread owns a shard; its futures are never sent
+pub trait Device {
+    /// Size and properties.
+    fn info(&self) -> DeviceInfo;
+
+    /// Reads `buf.len()` bytes at `offset_bytes` and gives the filled buffer back.
+    ///
+    /// # Errors
+    /// Any `IoError` but `NoSpace`; the buffer is lost (it returns to its pool).
+    async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError>;
+
+    /// Writes `data` at `offset_bytes`.
+    ///
+    /// # Errors
+    /// Any `IoError`. After an error each sector of the range holds its old or its new content.
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError>;
+
+    /// Makes every write that was answered before this call durable.
+    ///
+    /// # Errors
+    /// Any error means that the state of all writes since the last good flush is unknown (W13).
+    async fn flush(&self) -> Result<(), IoError>;
+
+    /// Makes the range read as zeroes, without a payload.
+    ///
+    /// # Errors
+    /// `Unsupported` when the device cannot do it faster than writing zeroes: the caller then writes them.
+    async fn zero(&self, offset_bytes: u64, length_bytes: u64, mode: ZeroMode) -> Result<(), IoError> {
+        let _ = (offset_bytes, length_bytes, mode);
+        Err(IoError::Unsupported)
+    }
+
+    /// Asks whether the device is still what was opened (a file that was not unlinked, truncated or replaced).
+    /// Called before a superblock commit and on a timer.
+    ///
+    /// # Errors
+    /// `Gone` when it is not; a write would then land where nobody finds it again.
+    async fn check(&self) -> Result<(), IoError> {
+        Ok(())
+    }
+}
+
+/// Checks that `length_bytes` at `offset_bytes` is aligned and inside of the device.
+///
+/// # Errors
+/// `OutOfRange` otherwise.
+pub fn check_range(info: &DeviceInfo, offset_bytes: u64, length_bytes: u64) -> Result<(), IoError> {
+    let sector = u64::from(info.sector_bytes);
+    let end = offset_bytes.checked_add(length_bytes).ok_or(IoError::OutOfRange)?;
+    if end > info.size_bytes || !offset_bytes.is_multiple_of(sector) || !length_bytes.is_multiple_of(sector) {
+        return Err(IoError::OutOfRange);
+    }
+    Ok(())
+}
+
+impl<T: Device + ?Sized> Device for std::rc::Rc<T> {
+    fn info(&self) -> DeviceInfo {
+        (**self).info()
+    }
+    async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
+        (**self).read(offset_bytes, buf).await
+    }
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        (**self).write(offset_bytes, data, fua).await
+    }
+    async fn flush(&self) -> Result<(), IoError> {
+        (**self).flush().await
+    }
+    async fn zero(&self, offset_bytes: u64, length_bytes: u64, mode: ZeroMode) -> Result<(), IoError> {
+        (**self).zero(offset_bytes, length_bytes, mode).await
+    }
+    async fn check(&self) -> Result<(), IoError> {
+        (**self).check().await
+    }
+}

@@ -1,0 +1,80 @@
+//! What a session serves: the `Export` trait, and nothing of the engine behind it.
+
+use plexum_engine::buf::{Buf, Rope};
+use plexum_engine::device::{Fua, IoError};
+
+/// Size and abilities of an export; constant while it is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportInfo {
+    /// Name in the handshake; the volume's name.
+    pub name: String,
+    /// Human-readable description, may be empty.
+    pub description: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Smallest unit of requests, in bytes (512 or 4096).
+    pub block_bytes_min: u32,
+    /// Preferred unit of requests, in bytes.
+    pub block_bytes_preferred: u32,
+    /// Whether writes are refused.
+    pub is_read_only: bool,
+    /// Whether seeks cost time.
+    pub is_rotational: bool,
+}
+
+/// How zeroes are to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZeroRequest {
+    /// Durable when answered.
+    pub fua: Fua,
+    /// Space may be given back (the client did not say NO_HOLE).
+    pub may_unmap: bool,
+    /// Answer `Unsupported` at once, with nothing changed, when it would not be faster than writing (FAST_ZERO).
+    pub only_if_fast: bool,
+}
+
+/// A stretch of an export with one status. Extents of an answer follow one another without gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Length in bytes, above 0.
+    pub length_bytes: u64,
+    /// Nothing is allocated here.
+    pub is_hole: bool,
+    /// Reads as zeroes.
+    pub is_zero: bool,
+}
+
+/// A volume as a session sees it. Offsets and lengths were checked by the session against `info`.
+#[allow(async_fn_in_trait)] // sessions live on one thread
+pub trait Export {
+    /// Size and abilities.
+    fn info(&self) -> ExportInfo;
+    /// Reads; the rope has exactly `length_bytes`.
+    /// # Errors
+    /// Any `IoError`; becomes an errno in `wire.rs`.
+    async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError>;
+    /// Writes `data`.
+    /// # Errors
+    /// As `read`, and `NoSpace`, `ReadOnly`.
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError>;
+    /// Makes everything answered so far, on any connection, durable.
+    /// # Errors
+    /// Any error: nothing is known to be durable.
+    async fn flush(&self) -> Result<(), IoError>;
+    /// Hint that the range is unused; contents afterwards are the old ones or zeroes (W11).
+    /// # Errors
+    /// As `write`.
+    async fn trim(&self, offset_bytes: u64, length_bytes: u64, fua: Fua) -> Result<(), IoError>;
+    /// Makes the range read as zeroes.
+    /// # Errors
+    /// As `write`; `Unsupported` only for `only_if_fast`.
+    async fn zero(&self, offset_bytes: u64, length_bytes: u64, how: ZeroRequest) -> Result<(), IoError>;
+    /// Hint that the range will be read soon.
+    /// # Errors
+    /// As `read`.
+    async fn cache(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), IoError>;
+    /// Allocation status from `offset_bytes` on; at least one extent, at most `extents_max`; may cover less than asked.
+    /// # Errors
+    /// As `read`.
+    async fn status(&self, offset_bytes: u64, length_bytes: u64, extents_max: usize) -> Result<Vec<Extent>, IoError>;
+}

@@ -1,0 +1,44 @@
+//! What a session speaks over: a byte stream, without sockets.
+
+use plexum_engine::buf::Buf;
+
+/// Why a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TransportError {
+    /// The peer closed the stream, or it was reset.
+    Closed,
+    /// The time limit of the handshake or of the transport passed.
+    TimedOut,
+    /// TLS failed.
+    Tls,
+}
+
+impl std::fmt::Display for TransportError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            TransportError::Closed => "the peer closed the connection",
+            TransportError::TimedOut => "the peer did not answer in time",
+            TransportError::Tls => "the TLS session failed",
+        })
+    }
+}
+
+impl std::error::Error for TransportError {}
+
+/// A reliable byte stream. Reading and writing may go on at the same time from two tasks (`&self`).
+#[allow(async_fn_in_trait)] // sessions live on one thread
+pub trait Transport {
+    /// Reads at least one byte into `buf` and says how many; 0 only at the end of the stream (or for an empty `buf`).
+    /// # Errors
+    /// Any error ends the stream.
+    async fn read(&self, buf: &mut [u8]) -> Result<usize, TransportError>;
+
+    /// Sends all `pieces` in order; returns when the stream has taken them.
+    /// # Errors
+    /// Any error ends the stream; a part may have been sent.
+    async fn write_all(&self, pieces: &[Buf]) -> Result<(), TransportError>;
+
+    /// Sends what is buffered and ends the stream in both directions. Idempotent.
+    fn close(&self);
+}
