@@ -10,7 +10,7 @@
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Alignment of every buffer, in bytes.
 pub const ALIGNMENT_BYTES: usize = 4096;
@@ -44,7 +44,10 @@ impl BufPool {
     /// A pool that keeps at most `keep_bytes_max` bytes of unused buffers.
     #[must_use]
     pub fn new(keep_bytes_max: usize) -> Self {
-        Self { shelves: Arc::default(), keep_bytes_max }
+        Self {
+            shelves: Arc::default(),
+            keep_bytes_max,
+        }
     }
 
     /// A buffer of `length_bytes` with unspecified (old, but initialised) contents.
@@ -60,9 +63,15 @@ impl BufPool {
         });
         let memory = reused.unwrap_or_else(|| {
             let count = class.map_or(pages, |class| 1 << class);
-            <[Page]>::new_box_zeroed_with_elems(count).expect("a buffer of this size can be allocated")
+            vec![Page([0; ALIGNMENT_BYTES]); count].into_boxed_slice()
         });
-        BufMut { block: Block { memory, home: Some(self.clone()) }, length_bytes }
+        BufMut {
+            block: Block {
+                memory,
+                home: Some(self.clone()),
+            },
+            length_bytes,
+        }
     }
 
     /// A buffer of `length_bytes` zero bytes.
@@ -82,7 +91,9 @@ impl BufPool {
     }
 
     fn give_back(&self, memory: Box<[Page]>) {
-        let Some(class) = class_of(memory.len()) else { return };
+        let Some(class) = class_of(memory.len()) else {
+            return;
+        };
         let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = memory.len() * ALIGNMENT_BYTES;
         if shelves.kept_bytes + bytes <= self.keep_bytes_max {
@@ -122,7 +133,11 @@ impl BufMut {
     #[must_use]
     pub fn freeze(self) -> Buf {
         let end = self.length_bytes;
-        Buf { block: Arc::new(self.block), start: 0, end }
+        Buf {
+            block: Arc::new(self.block),
+            start: 0,
+            end,
+        }
     }
 
     /// Shortens the buffer; no effect when it is not longer than `length_bytes`.
@@ -165,8 +180,15 @@ impl Buf {
     /// When `range` is not inside the view: a broken invariant of the caller, never reachable from input.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Buf {
-        assert!(range.start <= range.end && range.end <= self.end - self.start, "slice stays inside its buffer");
-        Buf { block: Arc::clone(&self.block), start: self.start + range.start, end: self.start + range.end }
+        assert!(
+            range.start <= range.end && range.end <= self.end - self.start,
+            "slice stays inside its buffer"
+        );
+        Buf {
+            block: Arc::clone(&self.block),
+            start: self.start + range.start,
+            end: self.start + range.end,
+        }
     }
 }
 
@@ -210,7 +232,13 @@ impl Rope {
 
 impl From<Buf> for Rope {
     fn from(buf: Buf) -> Self {
-        Rope { pieces: if buf.is_empty() { Vec::new() } else { vec![buf] } }
+        Rope {
+            pieces: if buf.is_empty() {
+                Vec::new()
+            } else {
+                vec![buf]
+            },
+        }
     }
 }
 

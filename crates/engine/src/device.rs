@@ -48,7 +48,9 @@ impl fmt::Display for IoError {
             IoError::Medium => "the medium cannot read or write this range",
             IoError::Gone => "the device is gone",
             IoError::NoSpace => "no space is left under the device",
-            IoError::OutOfRange => "the range is outside of the device or not aligned to its sectors",
+            IoError::OutOfRange => {
+                "the range is outside of the device or not aligned to its sectors"
+            }
             IoError::ReadOnly => "the device is read-only",
             IoError::Unsupported => "the device cannot do this",
             IoError::Failed => "more members are lost than the volume survives",
@@ -111,7 +113,12 @@ pub trait Device {
     ///
     /// # Errors
     /// `Unsupported` when the device cannot do it faster than writing zeroes: the caller then writes them.
-    async fn zero(&self, offset_bytes: u64, length_bytes: u64, mode: ZeroMode) -> Result<(), IoError> {
+    async fn zero(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        mode: ZeroMode,
+    ) -> Result<(), IoError> {
         let _ = (offset_bytes, length_bytes, mode);
         Err(IoError::Unsupported)
     }
@@ -132,8 +139,13 @@ pub trait Device {
 /// `OutOfRange` otherwise.
 pub fn check_range(info: &DeviceInfo, offset_bytes: u64, length_bytes: u64) -> Result<(), IoError> {
     let sector = u64::from(info.sector_bytes);
-    let end = offset_bytes.checked_add(length_bytes).ok_or(IoError::OutOfRange)?;
-    if end > info.size_bytes || !offset_bytes.is_multiple_of(sector) || !length_bytes.is_multiple_of(sector) {
+    let end = offset_bytes
+        .checked_add(length_bytes)
+        .ok_or(IoError::OutOfRange)?;
+    if end > info.size_bytes
+        || !offset_bytes.is_multiple_of(sector)
+        || !length_bytes.is_multiple_of(sector)
+    {
         return Err(IoError::OutOfRange);
     }
     Ok(())
@@ -152,7 +164,12 @@ impl<T: Device + ?Sized> Device for std::rc::Rc<T> {
     async fn flush(&self) -> Result<(), IoError> {
         (**self).flush().await
     }
-    async fn zero(&self, offset_bytes: u64, length_bytes: u64, mode: ZeroMode) -> Result<(), IoError> {
+    async fn zero(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        mode: ZeroMode,
+    ) -> Result<(), IoError> {
         (**self).zero(offset_bytes, length_bytes, mode).await
     }
     async fn check(&self) -> Result<(), IoError> {

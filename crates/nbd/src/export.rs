@@ -68,7 +68,12 @@ pub trait Export {
     /// Makes the range read as zeroes.
     /// # Errors
     /// As `write`; `Unsupported` only for `only_if_fast`.
-    async fn zero(&self, offset_bytes: u64, length_bytes: u64, how: ZeroRequest) -> Result<(), IoError>;
+    async fn zero(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        how: ZeroRequest,
+    ) -> Result<(), IoError>;
     /// Hint that the range will be read soon.
     /// # Errors
     /// As `read`.
@@ -76,5 +81,10 @@ pub trait Export {
     /// Allocation status from `offset_bytes` on; at least one extent, at most `extents_max`; may cover less than asked.
     /// # Errors
     /// As `read`.
-    async fn status(&self, offset_bytes: u64, length_bytes: u64, extents_max: usize) -> Result<Vec<Extent>, IoError>;
+    async fn status(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, IoError>;
 }
