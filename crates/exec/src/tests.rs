@@ -62,7 +62,7 @@ fn waking_a_queued_task_twice_queues_it_once() {
     executor.run_until_stalled();
     let waker = gate.waker();
     waker.wake_by_ref();
-    waker.clone().wake();
+    waker.wake_by_ref();
     waker.wake();
     assert_eq!(executor.ready_count(), 1);
     assert_eq!(executor.run_until_stalled(), 1);
@@ -82,28 +82,33 @@ fn a_wake_during_its_own_poll_queues_the_task_again() {
 }
 
 #[test]
-fn waking_an_ended_task_does_nothing_even_when_its_slot_has_a_new_task() {
+fn waking_an_ended_task_does_nothing() {
     let mut executor = Executor::new(Fifo);
-    let old = Gate::default();
-    old.is_open.set(true);
-    let task = old.clone();
-    let _first = executor.spawn(async move {
-        task.pass().await;
-        task.waker().wake(); // queued again by itself, then it ends
-    });
+    let gate = Gate::default();
+    gate.is_open.set(true);
+    let task = gate.clone();
+    let _ended = executor.spawn(async move { task.pass().await });
     assert_eq!(executor.run_until_stalled(), 1);
-    let new = Gate::default();
-    let task = new.clone();
-    let _second = executor.spawn(async move { task.pass().await });
-    assert_eq!(executor.run_until_stalled(), 1);
-    old.waker().wake();
+    gate.waker().wake();
     assert_eq!(executor.ready_count(), 0);
-    assert_eq!(executor.run_until_stalled(), 0);
-    assert_eq!(new.polls.get(), 1);
-    let stale = old.waker();
     drop(executor);
-    stale.wake();
-    new.waker().wake();
+    gate.waker().wake();
+}
+
+#[test]
+fn a_wake_of_an_ended_task_does_not_poll_the_next_task_in_its_slot() {
+    let mut executor = Executor::new(Fifo);
+    let _first = executor.spawn(std::future::poll_fn(|context| {
+        context.waker().wake_by_ref(); // queued once more, then it ends
+        Poll::Ready(())
+    }));
+    assert!(executor.poll_one());
+    let gate = Gate::default();
+    let task = gate.clone();
+    let _second = executor.spawn(async move { task.pass().await });
+    assert_eq!(executor.ready_count(), 2);
+    assert_eq!(executor.run_until_stalled(), 1);
+    assert_eq!(gate.polls.get(), 1);
 }
 
 #[test]
