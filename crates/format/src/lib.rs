@@ -1,2 +1,15 @@
-//! On-disk formats: bytes to checked metadata and back, no I/O
+//! On-disk formats: bytes to checked metadata and back, no I/O.
+//!
+//! Everything here is a pure function: nothing panics on what a disk holds, nothing is allocated from an unchecked
+//! count, and every refusal is a [`FormatError`] that names structure, byte offset, field, found and expected.
+//!
+//! The words of the foreign formats (chunk, recovery, raid disk) live here and nowhere else.
 #![forbid(unsafe_code)]
+
+pub mod error;
+pub mod md;
+pub mod units;
+pub mod uuid;
+
+pub use error::{FormatError, Problem};
+pub use units::{EventCount, SECTOR_BYTES, Slot};

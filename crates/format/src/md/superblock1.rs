@@ -1,0 +1,717 @@
+//! The 1.x superblock's bytes: 256 bytes of head, then the role table.
+//!
+//! Invariants:
+//! - nothing is allocated or summed before `max_dev` is known to fit the 4 KiB;
+//! - fields whose feature is off are kept as read; a feature that is switched off leaves zeroes.
+
+use std::mem::{offset_of, size_of};
+
+use zerocopy::byteorder::little_endian::{I32, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::error::{FormatError, Place, Problem, escape_text};
+use crate::units::{EventCount, SECTOR_BYTES, Slot};
+
+use super::superblock::{
+    BadBlockArea, MAX_ROLES, MdTime, MdVersion, PplArea, Reshape, Role, SUPERBLOCK_BYTES,
+    Superblock, feature,
+};
+
+/// Bytes before the role table.
+pub(super) const HEAD_BYTES: usize = 256;
+/// Bytes of the array's name.
+pub(super) const NAME_BYTES: usize = 32;
+/// First four bytes of every md superblock, as a little-endian number.
+pub(super) const MAGIC: u32 = 0xa92b_4efc;
+
+/// Value of `resync_offset` of a clean array.
+const CLEAN: u64 = u64::MAX;
+/// A bad block log is a single page at most: 512 entries.
+const MAX_BAD_BLOCK_SECTORS: u16 = 8;
+/// Least `data_size` that the kernel takes.
+const MIN_DATA_SECTORS: u64 = 10;
+
+const ROLE_SPARE: u16 = 0xffff;
+const ROLE_FAULTY: u16 = 0xfffe;
+const ROLE_JOURNAL: u16 = 0xfffd;
+/// Highest role number of an active member.
+const ROLE_MAX: u16 = 0xfeff;
+
+const KNOWN_FEATURES: u32 = feature::BITMAP
+    | feature::RECOVERY_OFFSET
+    | feature::RESHAPE
+    | feature::BAD_BLOCKS
+    | feature::REPLACEMENT
+    | feature::RESHAPE_BACKWARDS
+    | feature::NEW_OFFSET
+    | feature::RECOVERY_BITMAP
+    | feature::JOURNAL
+    | feature::PPL
+    | feature::MULTIPLE_PPLS
+    | feature::RAID0_LAYOUT;
+
+const FLAG_WRITE_MOSTLY: u8 = 1;
+const FLAG_FAILFAST: u8 = 2;
+
+/// Head of a 1.x superblock exactly as on disk. Source: linux-md.md section 1.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone)]
+#[repr(C)]
+struct RawHead {
+    magic: U32,              // 0
+    major_version: U32,      // 4
+    feature_map: U32,        // 8
+    pad0: U32,               // 12
+    set_uuid: [u8; 16],      // 16
+    set_name: [u8; 32],      // 32
+    ctime: U64,              // 64
+    level: I32,              // 72
+    layout: U32,             // 76
+    size: U64,               // 80, sectors
+    chunksize: U32,          // 88, sectors
+    raid_disks: U32,         // 92
+    bitmap_offset: [u8; 4],  // 96, s32; with PPL: s16 offset and u16 size
+    new_level: I32,          // 100
+    reshape_position: U64,   // 104, array sector
+    delta_disks: I32,        // 112
+    new_layout: U32,         // 116
+    new_chunk: U32,          // 120, sectors
+    new_offset: I32,         // 124
+    data_offset: U64,        // 128
+    data_size: U64,          // 136
+    super_offset: U64,       // 144
+    recovery_offset: U64,    // 152, journal device: journal_tail
+    dev_number: U32,         // 160
+    cnt_corrected_read: U32, // 164
+    device_uuid: [u8; 16],   // 168
+    devflags: u8,            // 184
+    bblog_shift: u8,         // 185
+    bblog_size: U16,         // 186, sectors
+    bblog_offset: I32,       // 188
+    utime: U64,              // 192
+    events: U64,             // 200
+    resync_offset: U64,      // 208
+    sb_csum: U32,            // 216
+    max_dev: U32,            // 220
+    pad3: [u8; 32],          // 224
+}
+const _: () = assert!(size_of::<RawHead>() == HEAD_BYTES && offset_of!(RawHead, pad3) == 224);
+const _: () = assert!(offset_of!(RawHead, data_offset) == 128 && offset_of!(RawHead, utime) == 192);
+
+macro_rules! at {
+    ($field:ident) => {
+        offset_of!(RawHead, $field) as u64
+    };
+}
+
+/// Decodes and checks; see [`Superblock::parse`].
+pub(super) fn parse(
+    area: &[u8; SUPERBLOCK_BYTES],
+    found_at_sector: u64,
+    device_sectors: u64,
+    version: MdVersion,
+) -> Result<Superblock, FormatError> {
+    let place = Place {
+        structure: version.structure(),
+        base_bytes: found_at_sector.saturating_mul(SECTOR_BYTES),
+    };
+    let (head, _) = RawHead::ref_from_prefix(area).expect("the area is longer than the head");
+    check_identity(head, area, found_at_sector, place)?;
+    check_features(head, place)?;
+    check_geometry(head, place)?;
+    let superblock = decode(head, area, version);
+    check_placement(&superblock, head, device_sectors, place)?;
+    Ok(superblock)
+}
+
+fn check_identity(
+    head: &RawHead,
+    area: &[u8; SUPERBLOCK_BYTES],
+    found_at_sector: u64,
+    place: Place,
+) -> Result<(), FormatError> {
+    if head.magic.get() != MAGIC {
+        let found = format_args!("{:#010x}", head.magic.get()).to_string();
+        let expected = format!("{MAGIC:#010x}");
+        return Err(place.error(Problem::NoMagic, at!(magic), "magic", found, expected));
+    }
+    if head.major_version.get() != 1 {
+        let found = head.major_version.get();
+        return Err(place.error(
+            Problem::NoMagic,
+            at!(major_version),
+            "major_version",
+            found,
+            1,
+        ));
+    }
+    let max_dev = head.max_dev.get();
+    let fits = usize::try_from(max_dev).is_ok_and(|count| count <= MAX_ROLES);
+    let expected = format_args!("at most {MAX_ROLES}").to_string();
+    place.check(fits, at!(max_dev), "max_dev", max_dev, expected)?;
+    let computed = checksum(area, max_dev as usize);
+    if head.sb_csum.get() != computed {
+        let found = format!("{:08x}", head.sb_csum.get());
+        let expected = format!("{computed:08x}");
+        return Err(place.error(Problem::Checksum, at!(sb_csum), "sb_csum", found, expected));
+    }
+    if head.super_offset.get() != found_at_sector {
+        let found = head.super_offset.get();
+        let field = "super_offset";
+        return Err(place.error(
+            Problem::Foreign,
+            at!(super_offset),
+            field,
+            found,
+            found_at_sector,
+        ));
+    }
+    place.check(head.pad0.get() == 0, at!(pad0), "pad0", head.pad0.get(), 0)?;
+    let pad = head.pad3.iter().position(|byte| *byte != 0);
+    let pad_offset = at!(pad3) + pad.unwrap_or(0) as u64;
+    place.check(pad.is_none(), pad_offset, "pad3", "not zero", "zeroes")
+}
+
+fn check_features(head: &RawHead, place: Place) -> Result<(), FormatError> {
+    let map = head.feature_map.get();
+    let refuse = |problem, found: &str, expected: &str| {
+        Err(place.error(problem, at!(feature_map), "feature_map", found, expected))
+    };
+    if map & feature::CLUSTERED != 0 {
+        let expected = "an array that a single machine uses";
+        return refuse(Problem::Unsupported, "0x100 (clustered array)", expected);
+    }
+    if map & feature::PLEXUM_STRIPE_LOG != 0 {
+        let found = "0x80000000 (answered writes in Plexum's stripe log)";
+        let expected = "an empty stripe log: stop the volume with the version that wrote it";
+        return refuse(Problem::Unsupported, found, expected);
+    }
+    let unknown = map & !KNOWN_FEATURES;
+    if unknown != 0 {
+        let found = format!("{map:#x} (unknown {unknown:#x})");
+        let expected = format!("bits of {KNOWN_FEATURES:#x}");
+        return refuse(Problem::Unsupported, &found, &expected);
+    }
+    let has = |mask: u32| map & mask != 0;
+    let found = format!("{map:#x}");
+    let contradictions = [
+        (
+            has(feature::PPL) && has(feature::MULTIPLE_PPLS),
+            "one kind of partial parity log",
+        ),
+        (
+            has(feature::PPL | feature::MULTIPLE_PPLS) && has(feature::BITMAP | feature::JOURNAL),
+            "a partial parity log without bitmap and journal",
+        ),
+        (
+            has(feature::RESHAPE_BACKWARDS | feature::NEW_OFFSET) && !has(feature::RESHAPE),
+            "reshape details only during a reshape",
+        ),
+        (
+            has(feature::RAID0_LAYOUT) && head.level.get() != 0,
+            "the RAID-0 layout bit only at level 0",
+        ),
+    ];
+    match contradictions.into_iter().find(|(is_wrong, _)| *is_wrong) {
+        Some((_, expected)) => refuse(Problem::Invalid, &found, expected),
+        None => Ok(()),
+    }
+}
+
+fn check_geometry(head: &RawHead, place: Place) -> Result<(), FormatError> {
+    check_level(head.level.get(), at!(level), "level", place)?;
+    let chunk = head.chunksize.get();
+    check_strip(head.level.get(), chunk, at!(chunksize), "chunksize", place)?;
+    let raid_disks = head.raid_disks.get();
+    let fits = raid_disks >= 1 && usize::try_from(raid_disks).is_ok_and(|n| n <= MAX_ROLES);
+    let expected = format!("1 to {MAX_ROLES}");
+    place.check(fits, at!(raid_disks), "raid_disks", raid_disks, expected)?;
+    if head.feature_map.get() & feature::RESHAPE == 0 {
+        return Ok(());
+    }
+    check_level(head.new_level.get(), at!(new_level), "new_level", place)?;
+    let new_chunk = head.new_chunk.get();
+    check_strip(
+        head.new_level.get(),
+        new_chunk,
+        at!(new_chunk),
+        "new_chunk",
+        place,
+    )?;
+    let old_count = i64::from(raid_disks) - i64::from(head.delta_disks.get());
+    let fits = (1..=MAX_ROLES as i64).contains(&old_count);
+    let expected = "an old number of members of 1 to 1920";
+    place.check(
+        fits,
+        at!(delta_disks),
+        "delta_disks",
+        head.delta_disks.get(),
+        expected,
+    )
+}
+
+/// Levels that this project reads; md's multipath (-4), faulty (-5) and container levels are refused by number.
+pub(super) fn check_level(
+    level: i32,
+    offset: u64,
+    field: &'static str,
+    place: Place,
+) -> Result<(), FormatError> {
+    if matches!(level, -1 | 0 | 1 | 4 | 5 | 6 | 10) {
+        return Ok(());
+    }
+    let expected = "-1 (linear), 0, 1, 4, 5, 6 or 10";
+    Err(place.error(Problem::Unsupported, offset, field, level, expected))
+}
+
+/// The strip sizes that the level can have. Source: linux-md.md section 1, chunksize.
+pub(super) fn check_strip(
+    level: i32,
+    strip_sectors: u32,
+    offset: u64,
+    field: &'static str,
+    place: Place,
+) -> Result<(), FormatError> {
+    let (fits, expected) = match level {
+        0 => (
+            strip_sectors >= 8 && strip_sectors.is_multiple_of(8),
+            "a multiple of 8 sectors",
+        ),
+        4 | 5 | 6 | 10 => (
+            strip_sectors >= 8 && strip_sectors.is_power_of_two(),
+            "a power of two of at least 8 sectors",
+        ),
+        _ => (true, ""),
+    };
+    let found = format_args!("{strip_sectors} sectors").to_string();
+    place.check(fits, offset, field, found, expected)
+}
+
+fn decode(head: &RawHead, area: &[u8; SUPERBLOCK_BYTES], version: MdVersion) -> Superblock {
+    let map = head.feature_map.get();
+    let has = |mask: u32| map & mask != 0;
+    let roles = area[HEAD_BYTES..]
+        .chunks_exact(2)
+        .take(head.max_dev.get() as usize)
+        .map(|pair| decode_role(u16::from_le_bytes([pair[0], pair[1]])))
+        .collect();
+    let mut superblock = Superblock {
+        version,
+        array_uuid: head.set_uuid,
+        name: shown_name(&head.set_name),
+        ctime: decode_time(head.ctime.get()),
+        utime: decode_time(head.utime.get()),
+        level: head.level.get(),
+        layout: head.layout.get(),
+        has_raid0_layout: has(feature::RAID0_LAYOUT),
+        component_sectors: head.size.get(),
+        strip_sectors: head.chunksize.get(),
+        member_count: head.raid_disks.get(),
+        data_offset_sectors: head.data_offset.get(),
+        data_size_sectors: head.data_size.get(),
+        super_offset_sectors: head.super_offset.get(),
+        rebuild_offset_sectors: has(feature::RECOVERY_OFFSET).then(|| head.recovery_offset.get()),
+        journal_tail_sectors: None,
+        dev_number: head.dev_number.get(),
+        device_uuid: head.device_uuid,
+        is_write_mostly: head.devflags & FLAG_WRITE_MOSTLY != 0,
+        is_failfast: head.devflags & FLAG_FAILFAST != 0,
+        events: EventCount(head.events.get()),
+        resync_offset: Some(head.resync_offset.get()).filter(|offset| *offset != CLEAN),
+        roles,
+        bitmap_offset_sectors: has(feature::BITMAP).then(|| i32::from_le_bytes(head.bitmap_offset)),
+        bad_block_log: decode_bad_block_area(head),
+        has_bad_blocks: has(feature::BAD_BLOCKS),
+        is_replacement: has(feature::REPLACEMENT),
+        is_bitmap_rebuild: has(feature::RECOVERY_BITMAP),
+        ppl: has(feature::PPL | feature::MULTIPLE_PPLS).then(|| {
+            let [a, b, c, d] = head.bitmap_offset;
+            PplArea {
+                offset_sectors: i16::from_le_bytes([a, b]),
+                size_sectors: u16::from_le_bytes([c, d]),
+                is_multiple: has(feature::MULTIPLE_PPLS),
+            }
+        }),
+        has_journal: has(feature::JOURNAL),
+        reshape: has(feature::RESHAPE).then(|| Reshape {
+            position_sectors: head.reshape_position.get(),
+            member_count_change: head.delta_disks.get(),
+            new_level: head.new_level.get(),
+            new_layout: head.new_layout.get(),
+            new_strip_sectors: head.new_chunk.get(),
+            new_offset_sectors: has(feature::NEW_OFFSET).then(|| head.new_offset.get()),
+            is_marked_backwards: has(feature::RESHAPE_BACKWARDS),
+        }),
+        corrected_reads: head.cnt_corrected_read.get(),
+        raw: Box::new(*area),
+        is_big_endian: false,
+    };
+    if superblock.role() == Role::Journal {
+        superblock.journal_tail_sectors = Some(head.recovery_offset.get());
+    }
+    superblock
+}
+
+fn decode_bad_block_area(head: &RawHead) -> Option<BadBlockArea> {
+    let area = BadBlockArea {
+        offset_sectors: head.bblog_offset.get(),
+        size_sectors: head.bblog_size.get(),
+        shift: head.bblog_shift,
+    };
+    (area.offset_sectors != 0 && area.size_sectors != 0).then_some(area)
+}
+
+/// Refuses areas that lie outside the device or on each other, so that nobody who obeys the superblock can write
+/// where data or another structure are. Source: linux-md.md section 1, load-time refusals; the overlap of bitmap, bad
+/// block log and parity log with data is our own rule (the kernel does not look).
+fn check_placement(
+    superblock: &Superblock,
+    head: &RawHead,
+    device_sectors: u64,
+    place: Place,
+) -> Result<(), FormatError> {
+    let super_start = superblock.super_offset_sectors;
+    let data_start = superblock.data_offset_sectors;
+    let data_size = superblock.data_size_sectors;
+    let field = "data_size";
+    let expected = format!("at least {MIN_DATA_SECTORS} sectors");
+    place.check(
+        data_size >= MIN_DATA_SECTORS,
+        at!(data_size),
+        field,
+        data_size,
+        expected,
+    )?;
+    let data_limit = if superblock.version == MdVersion::V10 {
+        super_start.min(device_sectors)
+    } else {
+        let after = super_start.saturating_add(SUPERBLOCK_BYTES as u64 / SECTOR_BYTES);
+        let expected = format!("at least {after}, behind the superblock");
+        place.check(
+            data_start >= after,
+            at!(data_offset),
+            "data_offset",
+            data_start,
+            expected,
+        )?;
+        if let Some(change) = superblock.reshape.and_then(|r| r.new_offset_sectors) {
+            let new_start = data_start.checked_add_signed(i64::from(change));
+            let fits = new_start.is_some_and(|start| start >= after);
+            let expected = format!("a new data offset of at least {after}");
+            place.check(fits, at!(new_offset), "new_offset", change, expected)?;
+        }
+        device_sectors
+    };
+    let room = data_limit.saturating_sub(data_start);
+    let expected = format!("at most the {room} sectors between data offset and end of the room");
+    place.check(
+        data_size <= room,
+        at!(data_size),
+        "data_size",
+        data_size,
+        expected,
+    )?;
+    if matches!(superblock.role(), Role::Active(_)) && superblock.level > 0 {
+        let size = superblock.component_sectors;
+        let fits = size >= 1 && size <= data_size;
+        let expected = format!("1 to {data_size} (data_size)");
+        place.check(fits, at!(size), "size", size, expected)?;
+    }
+    check_areas(superblock, head, device_sectors, place)
+}
+
+fn check_areas(
+    superblock: &Superblock,
+    head: &RawHead,
+    device_sectors: u64,
+    place: Place,
+) -> Result<(), FormatError> {
+    if superblock.has_bad_blocks {
+        let size = head.bblog_size.get();
+        let fits = (1..=MAX_BAD_BLOCK_SECTORS).contains(&size);
+        let expected = format!("1 to {MAX_BAD_BLOCK_SECTORS} sectors");
+        place.check(fits, at!(bblog_size), "bblog_size", size, expected)?;
+        let offset = head.bblog_offset.get();
+        place.check(
+            offset != 0,
+            at!(bblog_offset),
+            "bblog_offset",
+            offset,
+            "not 0",
+        )?;
+    }
+    let areas = [
+        (
+            superblock.bitmap_offset_sectors,
+            1,
+            at!(bitmap_offset),
+            "bitmap_offset",
+        ),
+        (
+            superblock.bad_block_log.map(|log| log.offset_sectors),
+            superblock
+                .bad_block_log
+                .map_or(0, |log| u64::from(log.size_sectors)),
+            at!(bblog_offset),
+            "bblog_offset",
+        ),
+        (
+            superblock.ppl.map(|ppl| i32::from(ppl.offset_sectors)),
+            superblock
+                .ppl
+                .map_or(0, |ppl| u64::from(ppl.size_sectors).max(8)),
+            at!(bitmap_offset),
+            "ppl.offset",
+        ),
+    ];
+    for (offset, size, field_offset, field) in areas {
+        let Some(offset) = offset else { continue };
+        let fits = area_is_free(superblock, i64::from(offset), size, device_sectors);
+        let expected = "a place on the device beside superblock and data";
+        place.check(fits, field_offset, field, offset, expected)?;
+    }
+    Ok(())
+}
+
+/// Whether `size` sectors at `offset` from the superblock lie on the device and touch neither superblock nor data.
+fn area_is_free(superblock: &Superblock, offset: i64, size: u64, device_sectors: u64) -> bool {
+    let super_start = superblock.super_offset_sectors;
+    let Some(start) = super_start.checked_add_signed(offset) else {
+        return false;
+    };
+    let Some(end) = start.checked_add(size).filter(|end| *end <= device_sectors) else {
+        return false;
+    };
+    let super_end = super_start + superblock.used_bytes().div_ceil(SECTOR_BYTES as usize) as u64;
+    let data_start = superblock.data_offset_sectors;
+    let data_end = data_start.saturating_add(superblock.used_sectors());
+    let is_apart = |other_start: u64, other_end: u64| end <= other_start || start >= other_end;
+    is_apart(super_start, super_end) && is_apart(data_start, data_end)
+}
+
+/// Refuses what the 1.x format has no place for.
+pub(super) fn check_encodable(superblock: &Superblock) -> Result<(), FormatError> {
+    let place = Place {
+        structure: superblock.version.structure(),
+        base_bytes: superblock.super_offset_sectors.saturating_mul(SECTOR_BYTES),
+    };
+    let refuse = |offset, field, found: String, expected: String| {
+        Err(place.error(Problem::Request, offset, field, found, expected))
+    };
+    if superblock.roles.len() > MAX_ROLES {
+        let found = superblock.roles.len().to_string();
+        return refuse(
+            at!(max_dev),
+            "max_dev",
+            found,
+            format!("at most {MAX_ROLES}"),
+        );
+    }
+    let high = superblock.roles.iter().filter_map(|role| role.slot());
+    if let Some(slot) = high.map(|slot| slot.0).find(|slot| *slot > ROLE_MAX) {
+        let expected = format!("at most {ROLE_MAX}");
+        return refuse(HEAD_BYTES as u64, "dev_roles", slot.to_string(), expected);
+    }
+    if superblock.ppl.is_some() && superblock.bitmap_offset_sectors.is_some() {
+        let expected = "either bitmap or partial parity log".to_owned();
+        return refuse(
+            at!(bitmap_offset),
+            "bitmap_offset",
+            "both".to_owned(),
+            expected,
+        );
+    }
+    Ok(())
+}
+
+/// The area's bytes; see [`Superblock::encode`].
+pub(super) fn encode(superblock: &Superblock) -> [u8; SUPERBLOCK_BYTES] {
+    if let Err(error) = check_encodable(superblock) {
+        panic!("a superblock that the format can hold: {error}");
+    }
+    let mut area = *superblock.raw;
+    encode_roles(superblock, &mut area);
+    let (head, _) = RawHead::mut_from_prefix(&mut area).expect("the area is longer than the head");
+    let old_map = head.feature_map.get();
+    let old_area = decode_bad_block_area(head);
+    head.magic.set(MAGIC);
+    head.major_version.set(1);
+    head.feature_map.set(superblock.features());
+    head.set_uuid = superblock.array_uuid;
+    encode_name(superblock, head);
+    head.ctime.set(encode_time(superblock.ctime));
+    head.utime.set(encode_time(superblock.utime));
+    head.level.set(superblock.level);
+    head.layout.set(superblock.layout);
+    head.size.set(superblock.component_sectors);
+    head.chunksize.set(superblock.strip_sectors);
+    head.raid_disks.set(superblock.member_count);
+    head.data_offset.set(superblock.data_offset_sectors);
+    head.data_size.set(superblock.data_size_sectors);
+    head.super_offset.set(superblock.super_offset_sectors);
+    head.dev_number.set(superblock.dev_number);
+    head.cnt_corrected_read.set(superblock.corrected_reads);
+    head.device_uuid = superblock.device_uuid;
+    set_flag(
+        &mut head.devflags,
+        FLAG_WRITE_MOSTLY,
+        superblock.is_write_mostly,
+    );
+    set_flag(&mut head.devflags, FLAG_FAILFAST, superblock.is_failfast);
+    head.events.set(superblock.events.0);
+    head.resync_offset
+        .set(superblock.resync_offset.unwrap_or(CLEAN));
+    head.max_dev.set(superblock.roles.len() as u32);
+    encode_optional(superblock, head, old_map);
+    match superblock.bad_block_log {
+        Some(log) => {
+            head.bblog_offset.set(log.offset_sectors);
+            head.bblog_size.set(log.size_sectors);
+            head.bblog_shift = log.shift;
+        }
+        None if old_area.is_some() => {
+            head.bblog_offset.set(0);
+            head.bblog_size.set(0);
+            head.bblog_shift = 0;
+        }
+        None => {}
+    }
+    let sum = checksum(&area, superblock.roles.len());
+    let (head, _) = RawHead::mut_from_prefix(&mut area).expect("the area is longer than the head");
+    head.sb_csum.set(sum);
+    area
+}
+
+/// Fields that share bytes or belong to a feature: written when it is on, zeroed when it has just gone off.
+fn encode_optional(superblock: &Superblock, head: &mut RawHead, old_map: u32) {
+    let went_off = |mask: u32| old_map & mask != 0;
+    if let Some(offset) = superblock.bitmap_offset_sectors {
+        head.bitmap_offset = offset.to_le_bytes();
+    } else if let Some(ppl) = superblock.ppl {
+        let [a, b] = ppl.offset_sectors.to_le_bytes();
+        let [c, d] = ppl.size_sectors.to_le_bytes();
+        head.bitmap_offset = [a, b, c, d];
+    } else if went_off(feature::BITMAP | feature::PPL | feature::MULTIPLE_PPLS) {
+        head.bitmap_offset = [0; 4];
+    }
+    if let Some(offset) = superblock.rebuild_offset_sectors {
+        head.recovery_offset.set(offset);
+    } else if let Some(tail) = superblock.journal_tail_sectors {
+        head.recovery_offset.set(tail);
+    } else if went_off(feature::RECOVERY_OFFSET) {
+        head.recovery_offset.set(0);
+    }
+    if let Some(reshape) = &superblock.reshape {
+        head.new_level.set(reshape.new_level);
+        head.reshape_position.set(reshape.position_sectors);
+        head.delta_disks.set(reshape.member_count_change);
+        head.new_layout.set(reshape.new_layout);
+        head.new_chunk.set(reshape.new_strip_sectors);
+        if let Some(change) = reshape.new_offset_sectors {
+            head.new_offset.set(change);
+        } else if went_off(feature::NEW_OFFSET) {
+            head.new_offset.set(0);
+        }
+    } else if went_off(feature::RESHAPE) {
+        head.new_level.set(0);
+        head.reshape_position.set(0);
+        head.delta_disks.set(0);
+        head.new_layout.set(0);
+        head.new_chunk.set(0);
+        head.new_offset.set(0);
+    }
+}
+
+/// Roles that still read the same keep their bytes (unknown role numbers above 0xfeff read as spare).
+fn encode_roles(superblock: &Superblock, area: &mut [u8; SUPERBLOCK_BYTES]) {
+    let (head, table) = area.split_at_mut(HEAD_BYTES);
+    let (head, _) = RawHead::ref_from_prefix(head).expect("the head is 256 bytes");
+    let known = head.max_dev.get() as usize;
+    for (index, (pair, role)) in table.chunks_exact_mut(2).zip(&superblock.roles).enumerate() {
+        let old = u16::from_le_bytes([pair[0], pair[1]]);
+        if index >= known || decode_role(old) != *role {
+            pair.copy_from_slice(&encode_role(*role).to_le_bytes());
+        }
+    }
+}
+
+fn encode_name(superblock: &Superblock, head: &mut RawHead) {
+    if superblock.name == shown_name(&head.set_name) {
+        return; // also keeps names that are not UTF-8
+    }
+    let mut length = superblock.name.len().min(NAME_BYTES);
+    while !superblock.name.is_char_boundary(length) {
+        length -= 1;
+    }
+    head.set_name = [0; NAME_BYTES];
+    head.set_name[..length].copy_from_slice(&superblock.name.as_bytes()[..length]);
+}
+
+fn shown_name(name: &[u8; NAME_BYTES]) -> String {
+    let length = name
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(NAME_BYTES);
+    escape_text(&name[..length])
+}
+
+fn set_flag(flags: &mut u8, mask: u8, is_set: bool) {
+    *flags = if is_set {
+        *flags | mask
+    } else {
+        *flags & !mask
+    };
+}
+
+fn decode_role(number: u16) -> Role {
+    match number {
+        0..=ROLE_MAX => Role::Active(Slot(number)),
+        ROLE_FAULTY => Role::Faulty,
+        ROLE_JOURNAL => Role::Journal,
+        _ => Role::Spare,
+    }
+}
+
+fn encode_role(role: Role) -> u16 {
+    match role {
+        Role::Active(slot) => slot.0,
+        Role::Spare => ROLE_SPARE,
+        Role::Faulty => ROLE_FAULTY,
+        Role::Journal => ROLE_JOURNAL,
+    }
+}
+
+const SECONDS_BITS: u32 = 40;
+
+fn decode_time(time: u64) -> MdTime {
+    MdTime {
+        seconds: time & ((1 << SECONDS_BITS) - 1),
+        microseconds: (time >> SECONDS_BITS) as u32, // 24 bits are left
+    }
+}
+
+fn encode_time(time: MdTime) -> u64 {
+    (time.seconds & ((1 << SECONDS_BITS) - 1)) | (u64::from(time.microseconds) << SECONDS_BITS)
+}
+
+/// Sum of the 32-bit words of head and role table with `sb_csum` as 0, folded to 32 bits.
+///
+/// Source: linux-md.md section 1, checksum.
+pub(super) fn checksum(area: &[u8; SUPERBLOCK_BYTES], max_dev: usize) -> u32 {
+    assert!(max_dev <= MAX_ROLES, "the role table fits the area");
+    let covered = &area[..HEAD_BYTES + 2 * max_dev];
+    let words = covered.chunks_exact(4);
+    let rest = match words.remainder() {
+        [a, b] => u64::from(u16::from_le_bytes([*a, *b])),
+        _ => 0,
+    };
+    let own_offset = offset_of!(RawHead, sb_csum);
+    let own = area[own_offset..]
+        .first_chunk()
+        .expect("the head is inside the area");
+    let sum = words
+        .map(|word| u64::from(u32::from_le_bytes([word[0], word[1], word[2], word[3]])))
+        .sum::<u64>()
+        + rest
+        - u64::from(u32::from_le_bytes(*own));
+    (sum as u32).wrapping_add((sum >> 32) as u32)
+}
