@@ -1,2 +1,8 @@
-//! Serving volumes: control socket, events, metrics
+//! Serving volumes: control socket, events, status.
 #![forbid(unsafe_code)]
+
+pub mod control;
+pub mod events;
+pub mod problem;
+pub mod runtime_dir;
+pub mod status;

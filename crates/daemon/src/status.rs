@@ -1,0 +1,300 @@
+//! The status of a volume as the control socket tells it: what people see in `plexum status` and programs in its JSON.
+//!
+//! Invariants: field names are never changed, only added to; units are in the names; numbers are integers.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of every JSON object that Plexum prints.
+pub const JSON_VERSION: u32 = 1;
+
+/// The state of a volume in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Everything is there and in sync, or the initial resync runs with all members present.
+    Ok,
+    /// Data are complete, redundancy is not.
+    Degraded,
+    /// More members are lost than the organisation survives; nothing was written since (W4).
+    Failed,
+}
+
+impl Verdict {
+    /// The word that people see.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Ok => "OK",
+            Verdict::Degraded => "DEGRADED",
+            Verdict::Failed => "FAILED",
+        }
+    }
+}
+
+/// State of a member, as in the glossary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemberState {
+    /// In sync and in use.
+    Active,
+    /// Being filled.
+    Rebuilding,
+    /// Missed writes; not used.
+    Stale,
+    /// Failed; not used.
+    Faulty,
+    /// Its slot is empty.
+    Missing,
+    /// Ready to take a slot.
+    Spare,
+}
+
+impl MemberState {
+    /// The word that people see.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            MemberState::Active => "active",
+            MemberState::Rebuilding => "rebuilding",
+            MemberState::Stale => "stale",
+            MemberState::Faulty => "faulty",
+            MemberState::Missing => "missing",
+            MemberState::Spare => "spare",
+        }
+    }
+}
+
+/// One member of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// Slot; none for spares and for members that have left.
+    pub slot: Option<u32>,
+    /// Path or URI as the user gave it; none for an empty slot.
+    pub path: Option<String>,
+    /// Serial number where the system tells one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// State.
+    pub state: MemberState,
+    /// Whether it is read only when nothing else can be.
+    #[serde(default)]
+    pub is_write_mostly: bool,
+    /// Whether it is filled to take the place of the active member of the same slot.
+    #[serde(default)]
+    pub is_replacement: bool,
+    /// Read errors seen.
+    pub read_errors: u64,
+    /// Write errors seen.
+    pub write_errors: u64,
+    /// Read errors that were mended from redundancy.
+    pub corrected_errors: u64,
+    /// Reads done.
+    #[serde(default)]
+    pub reads: u64,
+    /// Writes done.
+    #[serde(default)]
+    pub writes: u64,
+    /// Bytes read.
+    #[serde(default)]
+    pub read_bytes: u64,
+    /// Bytes written.
+    #[serde(default)]
+    pub written_bytes: u64,
+}
+
+/// Kind of background work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobKind {
+    /// Make copies or parity agree after an unclean stop or after creation.
+    Resync,
+    /// Fill a new or returned member.
+    Rebuild,
+    /// Copy a member that still serves to its replacement.
+    Replace,
+    /// Compare, change nothing.
+    Scrub,
+    /// Compare and mend.
+    Repair,
+}
+
+impl JobKind {
+    /// The word that people see.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            JobKind::Resync => "resync",
+            JobKind::Rebuild => "rebuild",
+            JobKind::Replace => "replace",
+            JobKind::Scrub => "scrub",
+            JobKind::Repair => "repair",
+        }
+    }
+}
+
+/// Background work in progress.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobStatus {
+    /// What it does.
+    pub kind: JobKind,
+    /// Bytes of each member done.
+    pub done_bytes: u64,
+    /// Bytes of each member to do.
+    pub total_bytes: u64,
+    /// Rate of the last seconds.
+    pub rate_bytes_per_s: u64,
+    /// Time left at that rate; none while the rate is unknown.
+    pub eta_s: Option<u64>,
+    /// Shortest and longest time left, from the fastest and the slowest recent rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eta_range_s: Option<(u64, u64)>,
+    /// Slots being filled.
+    #[serde(default)]
+    pub slots: Vec<u32>,
+}
+
+/// The write-intent bitmap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BitmapStatus {
+    /// Size of a region.
+    pub region_bytes: u64,
+    /// Number of regions.
+    pub regions: u64,
+    /// Regions that may differ.
+    pub dirty_regions: u64,
+}
+
+/// One way in for clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportStatus {
+    /// URI to give to a client.
+    pub uri: String,
+    /// Connections open now.
+    pub clients: u64,
+}
+
+/// A stretch where a scrub found a difference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mismatch {
+    /// Offset within every member's data area.
+    pub member_offset_bytes: u64,
+    /// Offset in the volume.
+    pub volume_offset_bytes: u64,
+    /// Length.
+    pub length_bytes: u64,
+    /// Slot of the wrong member, where redundancy can tell.
+    pub slot: Option<u32>,
+}
+
+/// Result of the last scrub.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubStatus {
+    /// Whether it went to the end.
+    pub is_complete: bool,
+    /// Whether it mended what it found.
+    pub is_repair: bool,
+    /// Bytes that differ.
+    pub mismatch_bytes: u64,
+    /// Where; neighbours merged. May be cut: then `mismatch_bytes` is larger than their sum.
+    pub ranges: Vec<Mismatch>,
+    /// End of the scrub, seconds since 1970.
+    pub finished_s: Option<u64>,
+}
+
+/// A problem that `status` tells about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Slug, for `plexum explain`.
+    pub code: String,
+    /// One sentence.
+    pub message: String,
+    /// Commands to copy.
+    pub commands: Vec<String>,
+}
+
+/// Everything about one running volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeStatus {
+    /// `JSON_VERSION`.
+    pub version: u32,
+    /// `volume`.
+    pub kind: String,
+    /// Name.
+    pub volume: String,
+    /// State in one word.
+    pub verdict: Verdict,
+    /// `raid5`, `linear`, ...
+    pub level: String,
+    /// Layout in words, where the level has several.
+    pub layout: Option<String>,
+    /// Strip size; none where there is none.
+    pub strip_bytes: Option<u64>,
+    /// Format of the metadata, `md-1.2`.
+    pub format: String,
+    /// Identity of the array.
+    pub uuid: String,
+    /// Size as clients see it.
+    pub size_bytes: u64,
+    /// Size of each member's part, where all are equal.
+    pub member_bytes: Option<u64>,
+    /// Number of slots.
+    pub slots: u32,
+    /// How many more members may be lost, in the worst order, without losing data.
+    pub spare_failures: u32,
+    /// Event count of the metadata.
+    pub event_count: u64,
+    /// Whether the metadata says that writes are going on.
+    pub is_dirty: bool,
+    /// Whether writes are refused.
+    pub is_read_only: bool,
+    /// Read balance policy.
+    pub balance: String,
+    /// What closes the write hole: `bitmap`, `resync`, `log`, `ppl`.
+    pub consistency: String,
+    /// The bitmap, when there is one.
+    pub bitmap: Option<BitmapStatus>,
+    /// How member I/O is done: `uring` or `threads`.
+    pub io: String,
+    /// Ways in.
+    pub exports: Vec<ExportStatus>,
+    /// Members by slot, then spares.
+    pub members: Vec<MemberStatus>,
+    /// What runs.
+    pub jobs: Vec<JobStatus>,
+    /// Last scrub of this server's life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_scrub: Option<ScrubStatus>,
+    /// What is wrong and what to do.
+    pub findings: Vec<Finding>,
+    /// The next thing to do, as a command to copy.
+    pub next: Option<String>,
+    /// Process number of the server.
+    pub server_pid: u32,
+}
+
+impl VolumeStatus {
+    /// Exit code of `plexum status` for this volume: 0 healthy, 1 not.
+    #[must_use]
+    pub fn exit(&self) -> u8 {
+        u8::from(self.verdict != Verdict::Ok)
+    }
+}
+
+/// Time left for `left_bytes` at `rate_bytes_per_s`; none at rate 0.
+#[must_use]
+pub fn eta_s(left_bytes: u64, rate_bytes_per_s: u64) -> Option<u64> {
+    (rate_bytes_per_s > 0).then(|| left_bytes.div_ceil(rate_bytes_per_s))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_eta_is_rounded_up_and_unknown_without_a_rate() {
+        assert_eq!(eta_s(0, 5), Some(0));
+        assert_eq!(eta_s(11, 5), Some(3));
+        assert_eq!(eta_s(u64::MAX, 1), Some(u64::MAX));
+        assert_eq!(eta_s(1, 0), None);
+    }
+}
