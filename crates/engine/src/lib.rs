@@ -4,3 +4,4 @@
 pub mod buf;
 pub mod clock;
 pub mod device;
+pub mod plex;

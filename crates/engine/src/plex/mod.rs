@@ -1,0 +1,3 @@
+//! Organisations: how a plex spreads one address space over its members.
+
+pub mod layout;
