@@ -1,0 +1,1 @@
+//! Balance policies: pure functions of (policy state, member statistics, request).

@@ -1,0 +1,306 @@
+//! A drive in use: its device, the place of its data, retries, counters, bad blocks.
+//!
+//! Invariants:
+//! - offsets given to `read` and `write` count from the data offset and stay inside the data area;
+//! - a fenced drive answers `Gone` to everything new; what is in flight drains unseen (W9);
+//! - `Retryable` never leaves this file.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+
+use crate::buf::{Buf, BufMut, BufPool};
+use crate::clock::Clock;
+use crate::device::{Device, DeviceInfo, Fua, IoError, ZeroMode};
+use crate::ranges::RangeSet;
+use crate::state::MemberId;
+
+/// How often a retryable error is tried again before it counts as a medium error.
+const RETRIES_MAX: u32 = 3;
+
+/// What a drive has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriveCounters {
+    /// Reads answered.
+    pub reads: u64,
+    /// Writes answered.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Flushes answered.
+    pub flushes: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Read errors that were corrected from redundancy.
+    pub corrected_errors: u64,
+    /// Time spent in reads, summed, in nanoseconds.
+    pub read_ns: u64,
+    /// Time spent in writes, summed, in nanoseconds.
+    pub write_ns: u64,
+}
+
+/// A member's drive with the extent of it that holds data.
+pub struct Drive<D> {
+    /// Identity in the array's state.
+    pub id: MemberId,
+    /// Name for messages: the path or URI it was opened by.
+    pub name: String,
+    device: D,
+    /// First byte of the data area on the device.
+    pub data_offset_bytes: u64,
+    /// Length of the data area in bytes.
+    pub data_size_bytes: u64,
+    is_fenced: Cell<bool>,
+    in_flight: Cell<u32>,
+    counters: Cell<DriveCounters>,
+    /// Ranges of the data area that hold wrong or unreadable data.
+    bad: RefCell<RangeSet>,
+}
+
+impl<D: Device> Drive<D> {
+    /// A drive whose data area lies at `data_offset_bytes`; `bad` are the ranges of it that cannot be trusted.
+    pub fn new(id: MemberId, name: String, device: D, data: Range<u64>, bad: RangeSet) -> Self {
+        assert!(
+            data.start <= data.end && data.end <= device.info().size_bytes,
+            "the data area is on the device"
+        );
+        Self {
+            id,
+            name,
+            device,
+            data_offset_bytes: data.start,
+            data_size_bytes: data.end - data.start,
+            is_fenced: Cell::new(false),
+            in_flight: Cell::new(0),
+            counters: Cell::default(),
+            bad: RefCell::new(bad),
+        }
+    }
+
+    /// The device's size and properties.
+    pub fn info(&self) -> DeviceInfo {
+        self.device.info()
+    }
+
+    /// The device itself, for what only its kind knows.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// What it has done.
+    pub fn counters(&self) -> DriveCounters {
+        self.counters.get()
+    }
+
+    /// I/Os under way.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.get()
+    }
+
+    /// From now on every new I/O is answered with `Gone`.
+    pub fn fence(&self) {
+        self.is_fenced.set(true);
+    }
+
+    fn count(&self, change: impl FnOnce(&mut DriveCounters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    /// Notes a read error that redundancy has mended.
+    pub fn count_corrected(&self) {
+        self.count(|counters| counters.corrected_errors += 1);
+    }
+
+    /// Whether any part of the data range is in the bad-block list.
+    pub fn is_bad(&self, range: &Range<u64>) -> bool {
+        let bad = self.bad.borrow();
+        !bad.is_empty() && bad.overlaps(range)
+    }
+
+    /// The bad-block list, data ranges.
+    pub fn bad_ranges(&self) -> RangeSet {
+        self.bad.borrow().clone()
+    }
+
+    /// Adds to the bad-block list; the caller makes it durable before anything depends on it.
+    pub fn mark_bad(&self, range: Range<u64>) {
+        self.bad.borrow_mut().insert(range);
+    }
+
+    /// Takes a range that was written whole off the list; says whether the list changed.
+    pub fn clear_bad(&self, range: Range<u64>) -> bool {
+        !self.bad.borrow().is_empty() && self.bad.borrow_mut().remove(range)
+    }
+
+    fn device_offset(&self, offset_bytes: u64, length_bytes: u64) -> u64 {
+        let end = offset_bytes
+            .checked_add(length_bytes)
+            .expect("offsets inside the data area do not overflow");
+        assert!(
+            end <= self.data_size_bytes,
+            "member I/O stays inside the data area of {}",
+            self.name
+        );
+        self.data_offset_bytes + offset_bytes
+    }
+
+    /// Reads `length_bytes` of the data area.
+    ///
+    /// # Errors
+    /// `Medium` for a bad range, `Gone` when the drive is fenced or lost.
+    pub async fn read(
+        &self,
+        pool: &BufPool,
+        clock: &impl Clock,
+        offset_bytes: u64,
+        length_bytes: usize,
+    ) -> Result<BufMut, IoError> {
+        let at = self.device_offset(offset_bytes, length_bytes as u64);
+        let started = clock.now();
+        self.in_flight.set(self.in_flight.get() + 1);
+        let result = self.read_retrying(pool, at, length_bytes).await;
+        self.in_flight.set(self.in_flight.get() - 1);
+        let took_ns = u64::try_from(clock.now().since(started).as_nanos()).unwrap_or(u64::MAX);
+        self.count(|counters| {
+            counters.reads += 1;
+            counters.read_bytes += length_bytes as u64;
+            counters.read_ns = counters.read_ns.saturating_add(took_ns);
+            counters.read_errors += u64::from(result.is_err());
+        });
+        result
+    }
+
+    async fn read_retrying(
+        &self,
+        pool: &BufPool,
+        at: u64,
+        length_bytes: usize,
+    ) -> Result<BufMut, IoError> {
+        for _ in 0..=RETRIES_MAX {
+            if self.is_fenced.get() {
+                return Err(IoError::Gone);
+            }
+            match self.device.read(at, pool.take(length_bytes)).await {
+                Err(IoError::Retryable) => {}
+                other => return other,
+            }
+        }
+        Err(IoError::Medium)
+    }
+
+    /// Writes to the data area.
+    ///
+    /// # Errors
+    /// `Medium`, `Gone`, `NoSpace`.
+    pub async fn write(
+        &self,
+        clock: &impl Clock,
+        offset_bytes: u64,
+        data: Buf,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        let at = self.device_offset(offset_bytes, data.len() as u64);
+        let length_bytes = data.len() as u64;
+        let started = clock.now();
+        let result = self.write_device(at, data, fua).await;
+        let took_ns = u64::try_from(clock.now().since(started).as_nanos()).unwrap_or(u64::MAX);
+        self.count(|counters| {
+            counters.writes += 1;
+            counters.written_bytes += length_bytes;
+            counters.write_ns = counters.write_ns.saturating_add(took_ns);
+            counters.write_errors += u64::from(result.is_err());
+        });
+        result
+    }
+
+    /// Writes anywhere on the device: superblocks, bitmap, bad-block list.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub async fn write_device(&self, at_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        self.in_flight.set(self.in_flight.get() + 1);
+        let mut result = Err(IoError::Medium);
+        for _ in 0..=RETRIES_MAX {
+            if self.is_fenced.get() {
+                result = Err(IoError::Gone);
+                break;
+            }
+            match self.device.write(at_bytes, data.clone(), fua).await {
+                Err(IoError::Retryable) => {}
+                other => {
+                    result = other;
+                    break;
+                }
+            }
+        }
+        self.in_flight.set(self.in_flight.get() - 1);
+        result
+    }
+
+    /// Reads anywhere on the device, for metadata.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub async fn read_device(
+        &self,
+        pool: &BufPool,
+        at_bytes: u64,
+        length_bytes: usize,
+    ) -> Result<BufMut, IoError> {
+        self.in_flight.set(self.in_flight.get() + 1);
+        let result = self.read_retrying(pool, at_bytes, length_bytes).await;
+        self.in_flight.set(self.in_flight.get() - 1);
+        result
+    }
+
+    /// Makes a data range zero without a payload.
+    ///
+    /// # Errors
+    /// `Unsupported` when the device does not guarantee zeroes (W11).
+    pub async fn zero(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        mode: ZeroMode,
+    ) -> Result<(), IoError> {
+        let at = self.device_offset(offset_bytes, length_bytes);
+        if self.is_fenced.get() {
+            return Err(IoError::Gone);
+        }
+        if !self.device.info().has_zeroing_trim {
+            return Err(IoError::Unsupported);
+        }
+        self.in_flight.set(self.in_flight.get() + 1);
+        let result = self.device.zero(at, length_bytes, mode).await;
+        self.in_flight.set(self.in_flight.get() - 1);
+        result
+    }
+
+    /// Flushes; never retried (W13).
+    ///
+    /// # Errors
+    /// Any error means that the drive must be failed.
+    pub async fn flush(&self) -> Result<(), IoError> {
+        if self.is_fenced.get() {
+            return Err(IoError::Gone);
+        }
+        self.in_flight.set(self.in_flight.get() + 1);
+        let result = self.device.flush().await;
+        self.in_flight.set(self.in_flight.get() - 1);
+        self.count(|counters| counters.flushes += 1);
+        result
+    }
+
+    /// Whether the device is still what was opened.
+    ///
+    /// # Errors
+    /// `Gone` when it is not.
+    pub async fn check(&self) -> Result<(), IoError> {
+        self.device.check().await
+    }
+}

@@ -1,0 +1,385 @@
+//! Regions of the sync space: where copies or parity may differ, and what the bitmap on the members has to say.
+//!
+//! The *sync space* is what one bit of the bitmap counts in (linux-md.md 3): member bytes from the data offset for
+//! RAID-1 and RAID-4/5/6, volume bytes for RAID-10.
+//!
+//! Invariants:
+//! - a region with a write in flight is wanted on the bitmap, and was durable there before the write began (W1);
+//! - a bit is cleared only when nothing is in flight, nothing doubtful, and nothing was written since the flush (W2);
+//! - `durable` never says more than what all live members' bitmaps say.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+
+use crate::bits::Bits;
+use crate::ranges::RangeSet;
+
+/// Most ranges kept as proven inside doubtful regions; beyond it, new ones are simply not remembered.
+const PROVEN_RANGES_MAX: usize = 65_536;
+
+/// Bytes of the bitmap area before the first bit (the bitmap's superblock).
+pub const BITMAP_HEADER_BYTES: u64 = 256;
+
+/// Intent of one array, in memory.
+#[derive(Debug)]
+pub struct Regions {
+    region_bytes: u64,
+    sync_bytes: u64,
+    /// Whether the members hold a bitmap. Without one, regions only say where a resync has to go.
+    pub is_persistent: bool,
+    doubtful: Bits,
+    wanted: Bits,
+    durable: Bits,
+    touched: Bits,
+    in_flight: HashMap<usize, u32>,
+    proven: RangeSet,
+    /// Blocks of the bitmap area whose content on the members is not what `wanted` says.
+    unwritten_blocks: BTreeSet<u64>,
+    block_bytes: u64,
+}
+
+impl Regions {
+    /// Regions of `region_bytes` over `sync_bytes`; nothing doubtful, nothing wanted. `block_bytes` is the unit in which
+    /// bitmap blocks are written: the largest sector of the members.
+    #[must_use]
+    pub fn new(sync_bytes: u64, region_bytes: u64, block_bytes: u32, is_persistent: bool) -> Self {
+        assert!(region_bytes.is_power_of_two(), "regions are powers of two");
+        let count = usize::try_from(sync_bytes.div_ceil(region_bytes)).expect("the bitmap's size was bounded when parsed");
+        Self {
+            region_bytes,
+            sync_bytes,
+            is_persistent,
+            doubtful: Bits::new(count),
+            wanted: Bits::new(count),
+            durable: Bits::new(count),
+            touched: Bits::new(count),
+            in_flight: HashMap::new(),
+            proven: RangeSet::new(),
+            unwritten_blocks: BTreeSet::new(),
+            block_bytes: u64::from(block_bytes),
+        }
+    }
+
+    /// Bytes of the sync space that one bit stands for.
+    #[must_use]
+    pub fn region_bytes(&self) -> u64 {
+        self.region_bytes
+    }
+
+    /// Length of the sync space.
+    #[must_use]
+    pub fn sync_bytes(&self) -> u64 {
+        self.sync_bytes
+    }
+
+    /// Number of regions.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.wanted.len()
+    }
+
+    /// Sync range of region `index`.
+    #[must_use]
+    pub fn range(&self, index: usize) -> Range<u64> {
+        let start = index as u64 * self.region_bytes;
+        start..(start + self.region_bytes).min(self.sync_bytes)
+    }
+
+    fn indices(&self, range: &Range<u64>) -> Range<usize> {
+        assert!(range.start < range.end && range.end <= self.sync_bytes, "a write stays inside the sync space");
+        let index = |at: u64| usize::try_from(at / self.region_bytes).expect("fewer regions than addresses");
+        index(range.start)..index(range.end - 1) + 1
+    }
+
+    fn block_of(&self, index: usize) -> u64 {
+        (BITMAP_HEADER_BYTES + index as u64 / 8) / self.block_bytes
+    }
+
+    /// Takes over the bits found on the members at assembly; they are durable there.
+    pub fn load_bit(&mut self, index: usize) {
+        self.wanted.set(index, true);
+        self.durable.set(index, true);
+    }
+
+    /// Marks a region as possibly inconsistent.
+    pub fn doubt(&mut self, index: usize) {
+        self.doubtful.set(index, true);
+    }
+
+    /// Marks everything from `from_bytes` of the sync space on as possibly inconsistent.
+    pub fn doubt_from(&mut self, from_bytes: u64) {
+        let first = usize::try_from(from_bytes / self.region_bytes).unwrap_or(usize::MAX);
+        for index in first..self.count() {
+            self.doubtful.set(index, true);
+        }
+        if from_bytes < self.sync_bytes {
+            let start = first as u64 * self.region_bytes;
+            self.proven.insert(start..from_bytes);
+        }
+    }
+
+    /// First doubtful region at or after `from`.
+    #[must_use]
+    pub fn next_doubtful(&self, from: usize) -> Option<usize> {
+        self.doubtful.next(from)
+    }
+
+    /// Number of doubtful regions.
+    #[must_use]
+    pub fn doubtful_count(&self) -> usize {
+        self.doubtful.count()
+    }
+
+    /// Sync bytes below this are consistent; `None`: all of them.
+    #[must_use]
+    pub fn consistent_below_bytes(&self) -> Option<u64> {
+        self.doubtful.next(0).map(|index| self.range(index).start)
+    }
+
+    /// A region was made consistent as a whole.
+    pub fn settle_region(&mut self, index: usize) {
+        let range = self.range(index);
+        self.doubtful.set(index, false);
+        self.proven.remove(range);
+    }
+
+    /// Whether copies or parity of the whole range are known to agree (W5, W6).
+    #[must_use]
+    pub fn is_proven(&self, range: &Range<u64>) -> bool {
+        if self.doubtful.count() == 0 {
+            return true;
+        }
+        self.indices(range).all(|index| {
+            let region = self.range(index);
+            !self.doubtful.get(index)
+                || self.proven.covers(&(range.start.max(region.start)..range.end.min(region.end)))
+        })
+    }
+
+    /// Remembers that a range was made consistent.
+    pub fn prove(&mut self, range: &Range<u64>) {
+        if self.doubtful.count() == 0 || self.proven.len() >= PROVEN_RANGES_MAX {
+            return;
+        }
+        for index in self.indices(range) {
+            if self.doubtful.get(index) {
+                let region = self.range(index);
+                self.proven.insert(range.start.max(region.start)..range.end.min(region.end));
+            }
+        }
+    }
+
+    /// A range may be inconsistent again (a write that some members took and others refused).
+    pub fn unprove(&mut self, range: &Range<u64>) {
+        for index in self.indices(range) {
+            if self.doubtful.set(index, true) {
+                let region = self.range(index);
+                self.proven.insert(region);
+            }
+        }
+        self.proven.remove(range.clone());
+    }
+
+    /// A write to `range` begins. Its data may go out once `is_durable` says so.
+    pub fn enter(&mut self, range: &Range<u64>) {
+        for index in self.indices(range) {
+            *self.in_flight.entry(index).or_default() += 1;
+            self.touched.set(index, true);
+            if self.wanted.set(index, true) {
+                self.unwritten_blocks.insert(self.block_of(index));
+            }
+        }
+    }
+
+    /// A write to `range` has ended on all members (or was noted as missed).
+    pub fn leave(&mut self, range: &Range<u64>) {
+        for index in self.indices(range) {
+            let count = self.in_flight.get_mut(&index).expect("leave follows enter");
+            *count -= 1;
+            if *count == 0 {
+                self.in_flight.remove(&index);
+            }
+        }
+    }
+
+    /// Whether every bit of the range is durable on the members (always, when there is no bitmap).
+    #[must_use]
+    pub fn is_durable(&self, range: &Range<u64>) -> bool {
+        !self.is_persistent || self.indices(range).all(|index| self.durable.get(index))
+    }
+
+    /// Whether the bitmap says that this region may differ.
+    #[must_use]
+    pub fn is_wanted(&self, index: usize) -> bool {
+        self.wanted.get(index)
+    }
+
+    /// The regions the bitmap names, for a re-add.
+    #[must_use]
+    pub fn wanted(&self) -> &Bits {
+        &self.wanted
+    }
+
+    /// Ends one ageing period: regions that could be cleared if they stay untouched until after a flush.
+    pub fn age(&mut self) -> Vec<usize> {
+        let idle: Vec<usize> = self
+            .wanted
+            .iter()
+            .filter(|index| {
+                !self.touched.get(*index) && !self.doubtful.get(*index) && !self.in_flight.contains_key(index)
+            })
+            .collect();
+        self.touched = Bits::new(self.wanted.len());
+        idle
+    }
+
+    /// All regions that nothing keeps set, without waiting for another period; for a clean stop.
+    #[must_use]
+    pub fn idle(&self) -> Vec<usize> {
+        self.wanted.iter().filter(|index| !self.doubtful.get(*index) && !self.in_flight.contains_key(index)).collect()
+    }
+
+    /// Forgets that regions were touched; what `clear` sees as touched came later.
+    pub fn reset_touched(&mut self) {
+        self.touched = Bits::new(self.wanted.len());
+    }
+
+    /// Clears those of `candidates` that were not touched since `age` (W2: a flush lies between). Says how many.
+    pub fn clear(&mut self, candidates: &[usize]) -> usize {
+        let mut cleared = 0;
+        for &index in candidates {
+            if self.touched.get(index) || self.doubtful.get(index) || self.in_flight.contains_key(&index) {
+                continue;
+            }
+            self.wanted.set(index, false);
+            self.durable.set(index, false);
+            self.unwritten_blocks.insert(self.block_of(index));
+            cleared += 1;
+        }
+        cleared
+    }
+
+    /// Whether some block of the bitmap has to be written.
+    #[must_use]
+    pub fn has_unwritten(&self) -> bool {
+        self.is_persistent && !self.unwritten_blocks.is_empty()
+    }
+
+    /// Blocks that must be written, and the bits that become durable with them. They count as written from now on.
+    pub fn take_unwritten(&mut self) -> (Vec<u64>, Vec<usize>) {
+        let blocks: Vec<u64> = std::mem::take(&mut self.unwritten_blocks).into_iter().collect();
+        let pending = self.wanted.iter().filter(|index| !self.durable.get(*index)).collect();
+        (blocks, pending)
+    }
+
+    /// The write of `take_unwritten` did not reach all members: it has to be done again.
+    pub fn put_back(&mut self, blocks: &[u64]) {
+        self.unwritten_blocks.extend(blocks);
+    }
+
+    /// Bits that are on all live members now.
+    pub fn set_durable(&mut self, bits: &[usize]) {
+        for &index in bits {
+            if self.wanted.get(index) {
+                self.durable.set(index, true);
+            }
+        }
+    }
+
+    /// Every block has to be written again (a new member, another bitmap).
+    pub fn rewrite_all(&mut self) {
+        let last = self.block_of(self.count().saturating_sub(1));
+        self.unwritten_blocks.extend(0..=last);
+    }
+
+    /// Unit of bitmap writes in bytes.
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
+        self.block_bytes
+    }
+
+    /// Length in bytes of the whole bitmap area, in whole blocks.
+    #[must_use]
+    pub fn area_bytes(&self) -> u64 {
+        (self.block_of(self.count().saturating_sub(1)) + 1) * self.block_bytes
+    }
+
+    /// The bits' bytes of one block of the bitmap area (linux-md.md 3: bit n is byte 256 + n/8, bit n mod 8); the place of
+    /// the bitmap's superblock is left zero.
+    #[must_use]
+    pub fn encode_block(&self, block: u64) -> Vec<u8> {
+        let mut bytes = vec![0u8; usize::try_from(self.block_bytes).expect("a block is small")];
+        let start = block * self.block_bytes;
+        let first_bit = start.saturating_sub(BITMAP_HEADER_BYTES) * 8;
+        let end_bit = (start + self.block_bytes - BITMAP_HEADER_BYTES.min(start + self.block_bytes)) * 8;
+        let end = usize::try_from(end_bit).unwrap_or(usize::MAX).min(self.count());
+        let mut index = self.wanted.next(usize::try_from(first_bit).unwrap_or(usize::MAX).min(self.count()));
+        while let Some(bit) = index.filter(|bit| *bit < end) {
+            let at = BITMAP_HEADER_BYTES + bit as u64 / 8 - start;
+            bytes[usize::try_from(at).expect("inside the block")] |= 1 << (bit % 8);
+            index = self.wanted.next(bit + 1);
+        }
+        bytes
+    }
+
+    /// Number of writes in flight over all regions; 0 when quiet.
+    #[must_use]
+    pub fn in_flight_count(&self) -> usize {
+        self.in_flight.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bit_is_wanted_from_the_first_write_until_cleared_after_a_quiet_period() {
+        let mut regions = Regions::new(1 << 20, 1 << 16, 512, true);
+        let range = 65_536..131_073;
+        regions.enter(&range);
+        assert!(!regions.is_durable(&range));
+        let (blocks, pending) = regions.take_unwritten();
+        assert_eq!((blocks, pending.clone()), (vec![0], vec![1, 2]));
+        regions.set_durable(&pending);
+        assert!(regions.is_durable(&range));
+        assert!(regions.age().is_empty(), "in flight");
+        regions.leave(&range);
+        regions.enter(&range);
+        regions.leave(&range);
+        assert!(regions.age().is_empty(), "touched in this period");
+        let idle = regions.age();
+        assert_eq!(idle, [1, 2]);
+        regions.enter(&(131_072..131_073)); // touched between the flush and the clearing
+        assert_eq!(regions.clear(&idle), 1);
+        assert!(!regions.is_wanted(1) && regions.is_wanted(2));
+    }
+
+    #[test]
+    fn blocks_hold_the_bits_where_md_expects_them() {
+        let mut regions = Regions::new(1 << 30, 1 << 12, 512, true);
+        for bit in [0usize, 9, 2047, 2048, 6143, 6144] {
+            regions.load_bit(bit);
+        }
+        let block0 = regions.encode_block(0);
+        assert_eq!((block0[256], block0[257], block0[511]), (1, 2, 0x80));
+        let block1 = regions.encode_block(1);
+        assert_eq!((block1[0], block1[511]), (1, 0x80));
+        assert_eq!(regions.encode_block(2)[0], 1);
+    }
+
+    #[test]
+    fn proof_inside_a_doubtful_region_is_remembered_until_it_is_settled() {
+        let mut regions = Regions::new(1 << 20, 1 << 16, 512, false);
+        regions.doubt_from(70_000);
+        assert!(regions.is_proven(&(0..70_000)));
+        assert!(!regions.is_proven(&(0..70_001)));
+        regions.prove(&(70_000..80_000));
+        assert!(regions.is_proven(&(69_000..80_000)));
+        assert_eq!(regions.consistent_below_bytes(), Some(65_536));
+        regions.settle_region(1);
+        assert!(regions.is_proven(&(0..131_072)));
+        regions.unprove(&(4096..8192));
+        assert!(!regions.is_proven(&(4096..4097)) && regions.is_proven(&(0..4096)));
+    }
+}

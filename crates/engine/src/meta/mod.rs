@@ -1,0 +1,1 @@
+//! Model to and from any format; superblock commits; joining members at start.
