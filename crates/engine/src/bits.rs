@@ -12,7 +12,11 @@ impl Bits {
     /// `len` clear bits.
     #[must_use]
     pub fn new(len: usize) -> Self {
-        Self { words: vec![0; len.div_ceil(64)], len, ones: 0 }
+        Self {
+            words: vec![0; len.div_ceil(64)],
+            len,
+            ones: 0,
+        }
     }
 
     /// Number of bits, set or not.

@@ -44,7 +44,8 @@ impl Regions {
     #[must_use]
     pub fn new(sync_bytes: u64, region_bytes: u64, block_bytes: u32, is_persistent: bool) -> Self {
         assert!(region_bytes.is_power_of_two(), "regions are powers of two");
-        let count = usize::try_from(sync_bytes.div_ceil(region_bytes)).expect("the bitmap's size was bounded when parsed");
+        let count = usize::try_from(sync_bytes.div_ceil(region_bytes))
+            .expect("the bitmap's size was bounded when parsed");
         Self {
             region_bytes,
             sync_bytes,
@@ -86,8 +87,13 @@ impl Regions {
     }
 
     fn indices(&self, range: &Range<u64>) -> Range<usize> {
-        assert!(range.start < range.end && range.end <= self.sync_bytes, "a write stays inside the sync space");
-        let index = |at: u64| usize::try_from(at / self.region_bytes).expect("fewer regions than addresses");
+        assert!(
+            range.start < range.end && range.end <= self.sync_bytes,
+            "a write stays inside the sync space"
+        );
+        let index = |at: u64| {
+            usize::try_from(at / self.region_bytes).expect("fewer regions than addresses")
+        };
         index(range.start)..index(range.end - 1) + 1
     }
 
@@ -152,7 +158,9 @@ impl Regions {
         self.indices(range).all(|index| {
             let region = self.range(index);
             !self.doubtful.get(index)
-                || self.proven.covers(&(range.start.max(region.start)..range.end.min(region.end)))
+                || self
+                    .proven
+                    .covers(&(range.start.max(region.start)..range.end.min(region.end)))
         })
     }
 
@@ -164,7 +172,8 @@ impl Regions {
         for index in self.indices(range) {
             if self.doubtful.get(index) {
                 let region = self.range(index);
-                self.proven.insert(range.start.max(region.start)..range.end.min(region.end));
+                self.proven
+                    .insert(range.start.max(region.start)..range.end.min(region.end));
             }
         }
     }
@@ -226,7 +235,9 @@ impl Regions {
             .wanted
             .iter()
             .filter(|index| {
-                !self.touched.get(*index) && !self.doubtful.get(*index) && !self.in_flight.contains_key(index)
+                !self.touched.get(*index)
+                    && !self.doubtful.get(*index)
+                    && !self.in_flight.contains_key(index)
             })
             .collect();
         self.touched = Bits::new(self.wanted.len());
@@ -236,7 +247,10 @@ impl Regions {
     /// All regions that nothing keeps set, without waiting for another period; for a clean stop.
     #[must_use]
     pub fn idle(&self) -> Vec<usize> {
-        self.wanted.iter().filter(|index| !self.doubtful.get(*index) && !self.in_flight.contains_key(index)).collect()
+        self.wanted
+            .iter()
+            .filter(|index| !self.doubtful.get(*index) && !self.in_flight.contains_key(index))
+            .collect()
     }
 
     /// Forgets that regions were touched; what `clear` sees as touched came later.
@@ -248,7 +262,10 @@ impl Regions {
     pub fn clear(&mut self, candidates: &[usize]) -> usize {
         let mut cleared = 0;
         for &index in candidates {
-            if self.touched.get(index) || self.doubtful.get(index) || self.in_flight.contains_key(&index) {
+            if self.touched.get(index)
+                || self.doubtful.get(index)
+                || self.in_flight.contains_key(&index)
+            {
                 continue;
             }
             self.wanted.set(index, false);
@@ -267,8 +284,14 @@ impl Regions {
 
     /// Blocks that must be written, and the bits that become durable with them. They count as written from now on.
     pub fn take_unwritten(&mut self) -> (Vec<u64>, Vec<usize>) {
-        let blocks: Vec<u64> = std::mem::take(&mut self.unwritten_blocks).into_iter().collect();
-        let pending = self.wanted.iter().filter(|index| !self.durable.get(*index)).collect();
+        let blocks: Vec<u64> = std::mem::take(&mut self.unwritten_blocks)
+            .into_iter()
+            .collect();
+        let pending = self
+            .wanted
+            .iter()
+            .filter(|index| !self.durable.get(*index))
+            .collect();
         (blocks, pending)
     }
 
@@ -311,9 +334,16 @@ impl Regions {
         let mut bytes = vec![0u8; usize::try_from(self.block_bytes).expect("a block is small")];
         let start = block * self.block_bytes;
         let first_bit = start.saturating_sub(BITMAP_HEADER_BYTES) * 8;
-        let end_bit = (start + self.block_bytes - BITMAP_HEADER_BYTES.min(start + self.block_bytes)) * 8;
-        let end = usize::try_from(end_bit).unwrap_or(usize::MAX).min(self.count());
-        let mut index = self.wanted.next(usize::try_from(first_bit).unwrap_or(usize::MAX).min(self.count()));
+        let end_bit =
+            (start + self.block_bytes - BITMAP_HEADER_BYTES.min(start + self.block_bytes)) * 8;
+        let end = usize::try_from(end_bit)
+            .unwrap_or(usize::MAX)
+            .min(self.count());
+        let mut index = self.wanted.next(
+            usize::try_from(first_bit)
+                .unwrap_or(usize::MAX)
+                .min(self.count()),
+        );
         while let Some(bit) = index.filter(|bit| *bit < end) {
             let at = BITMAP_HEADER_BYTES + bit as u64 / 8 - start;
             bytes[usize::try_from(at).expect("inside the block")] |= 1 << (bit % 8);
