@@ -1,2 +1,9 @@
-//! The made-up world: simulated disks, faults, crashes, oracle, mutants
+//! The made-up world: simulated disks, faults, crashes, oracle, mutants.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod clock;
+pub mod disk;
+pub mod fault;
+pub mod rng;
+pub mod trace;

@@ -1,0 +1,866 @@
+//! A simulated disk with a volatile cache, a seeded service order and faults.
+//!
+//! Invariants:
+//! - a write is durable only after a flush issued after it was answered, or when it was issued with FUA;
+//! - a crash keeps a seeded subset of the un-flushed *sectors*, in-flight writes included; a sector is never mixed;
+//! - a dropped future cancels nothing: the I/O goes on and its buffer stays with it, as on real hardware;
+//! - each I/O is answered once, at a seeded moment, so overlapping I/Os in flight land in any order.
+
+mod sparse;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::rc::Rc;
+
+use plexum_engine::buf::{Buf, BufMut};
+use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, ZeroMode, check_range};
+
+use crate::clock::{SimClock, Slot};
+use crate::fault::{FAULT_KINDS, Fault, FaultState, overlaps, take_hit};
+use crate::rng::Rng;
+use crate::trace::{Actor, Trace, Verb};
+
+pub use sparse::Sparse;
+
+/// Un-flushed writes kept; older ones have then been written out by the disk itself, as real caches do.
+const UNFLUSHED_WRITES_MAX: usize = 4096;
+
+/// How a crash treats what was not flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashKind {
+    /// The process ends (SIGKILL): answered writes stay in the page cache, those in flight land or not.
+    Kill,
+    /// Power is cut: every un-flushed sector survives by a seeded coin toss.
+    PowerCut,
+}
+
+/// Shape of a simulated disk.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskShape {
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Unit of atomicity in bytes.
+    pub sector_bytes: u32,
+    /// Whether trimmed ranges are guaranteed to read as zeroes.
+    pub has_zeroing_trim: bool,
+    /// Usual time of an I/O in nanoseconds; one in 64 takes ten times that, one in 1024 a hundred times.
+    pub latency_ns: u64,
+}
+
+/// Answer number of a write that was not answered yet.
+const NOT_YET: u64 = u64::MAX;
+
+enum Payload {
+    Bytes(Buf),
+    Zeroes,
+}
+
+/// A write that was taken, or a part of one.
+struct Written {
+    range: Range<u64>,
+    payload: Payload,
+    /// Offset of `range.start` inside of the payload.
+    skip_bytes: u64,
+    io: u64,
+    /// Number of the moment when it was answered: covered by flushes with a higher number. `NOT_YET` before.
+    answered_at: u64,
+}
+
+impl Written {
+    fn new(range: Range<u64>, payload: Payload) -> Self {
+        Self {
+            range,
+            payload,
+            skip_bytes: 0,
+            io: 0,
+            answered_at: NOT_YET,
+        }
+    }
+
+    fn part(&self, range: Range<u64>) -> Written {
+        let skip_bytes = self.skip_bytes + (range.start - self.range.start);
+        let payload = match &self.payload {
+            Payload::Bytes(bytes) => Payload::Bytes(bytes.clone()),
+            Payload::Zeroes => Payload::Zeroes,
+        };
+        Written {
+            range,
+            payload,
+            skip_bytes,
+            ..*self
+        }
+    }
+
+    fn store(&self, image: &mut Sparse) {
+        self.store_part(image, self.range.clone());
+    }
+
+    fn store_part(&self, image: &mut Sparse, part: Range<u64>) {
+        match &self.payload {
+            Payload::Bytes(bytes) => {
+                let from = (self.skip_bytes + (part.start - self.range.start)) as usize;
+                let length = (part.end - part.start) as usize;
+                image.write(part.start, &bytes[from..from + length]);
+            }
+            Payload::Zeroes => image.zero(part.start, part.end - part.start),
+        }
+    }
+}
+
+enum Work {
+    Read {
+        offset_bytes: u64,
+        buf: BufMut,
+        is_sampled: bool,
+        answer: Rc<Slot<Result<BufMut, IoError>>>,
+    },
+    Write {
+        range: Range<u64>,
+        written: Option<Written>,
+        fua: Fua,
+        outcome: Result<(), IoError>,
+        answer: Rc<Slot<Result<(), IoError>>>,
+    },
+    Flush {
+        covers: u64,
+        answer: Rc<Slot<Result<(), IoError>>>,
+    },
+}
+
+struct State {
+    rng: Rng,
+    /// What reads see.
+    current: Sparse,
+    /// What certainly survives a power cut.
+    durable: Sparse,
+    /// Taken and not certainly durable, oldest first.
+    unflushed: VecDeque<Written>,
+    /// Ranges whose flush failed: `current` shows them, a crash may take them back.
+    limbo: Vec<Range<u64>>,
+    in_flight: BTreeMap<u64, Work>,
+    hung: Vec<u64>,
+    next_io: u64,
+    /// Handles of an older generation are dead.
+    generation: u32,
+    faults: FaultState,
+    counters: DiskCounters,
+}
+
+/// What a disk did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskCounters {
+    /// Reads taken.
+    pub reads: u64,
+    /// Writes and zeroings taken.
+    pub writes: u64,
+    /// Flushes taken.
+    pub flushes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Faults put in, by kind.
+    pub faults_put: [u64; FAULT_KINDS],
+    /// I/Os struck by a fault, by kind.
+    pub faults_hit: [u64; FAULT_KINDS],
+}
+
+struct Shared {
+    number: u32,
+    shape: DiskShape,
+    clock: SimClock,
+    trace: Trace,
+    state: RefCell<State>,
+}
+
+/// An open handle of a simulated disk. Clones are the same handle; after `Vanish` it is dead and `reopen` makes a new one.
+#[derive(Clone)]
+pub struct SimDisk {
+    shared: Rc<Shared>,
+    generation: u32,
+}
+
+impl SimDisk {
+    /// An empty disk; `number` names it in traces and, with `rng`, decides all its coin tosses.
+    #[must_use]
+    pub fn new(number: u32, shape: DiskShape, clock: SimClock, trace: Trace, rng: &Rng) -> Self {
+        let state = State {
+            rng: rng.fork(0x6469_736b_0000 + u64::from(number)),
+            current: Sparse::default(),
+            durable: Sparse::default(),
+            unflushed: VecDeque::new(),
+            limbo: Vec::new(),
+            in_flight: BTreeMap::new(),
+            hung: Vec::new(),
+            next_io: 0,
+            generation: 0,
+            faults: FaultState {
+                slow_factor: 1,
+                ..FaultState::default()
+            },
+            counters: DiskCounters::default(),
+        };
+        let shared = Shared {
+            number,
+            shape,
+            clock,
+            trace,
+            state: RefCell::new(state),
+        };
+        Self {
+            shared: Rc::new(shared),
+            generation: 0,
+        }
+    }
+
+    /// A fresh handle; it works unless the disk has vanished.
+    #[must_use]
+    pub fn reopen(&self) -> Self {
+        let generation = self.shared.state.borrow().generation;
+        Self {
+            shared: Rc::clone(&self.shared),
+            generation,
+        }
+    }
+
+    /// Number of the disk.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.shared.number
+    }
+
+    /// Whether the disk can be reached by a fresh handle.
+    #[must_use]
+    pub fn is_present(&self) -> bool {
+        !self.shared.state.borrow().faults.is_vanished
+    }
+
+    /// Counters so far.
+    #[must_use]
+    pub fn counters(&self) -> DiskCounters {
+        self.shared.state.borrow().counters
+    }
+
+    /// I/Os taken and not answered.
+    #[must_use]
+    pub fn in_flight_count(&self) -> usize {
+        self.shared.state.borrow().in_flight.len()
+    }
+
+    /// Copies the present contents out, behind the engine's back: for checkers and the reference model.
+    pub fn peek(&self, offset_bytes: u64, target: &mut [u8]) {
+        self.shared
+            .state
+            .borrow()
+            .current
+            .read(offset_bytes, target);
+    }
+
+    /// Overwrites durable and present contents, behind the engine's back: for test images and a foreign actor.
+    pub fn poke(&self, offset_bytes: u64, source: &[u8]) {
+        let mut state = self.shared.state.borrow_mut();
+        state.current.write(offset_bytes, source);
+        state.durable.write(offset_bytes, source);
+    }
+
+    /// Whether any byte of the range was ever written and not given back.
+    #[must_use]
+    pub fn is_allocated(&self, offset_bytes: u64, length_bytes: u64) -> bool {
+        self.shared
+            .state
+            .borrow()
+            .current
+            .is_allocated(offset_bytes, length_bytes)
+    }
+
+    /// Crashes the disk: I/Os in flight end unanswered, un-flushed sectors survive by chance. Handles stay alive;
+    /// whoever crashes the world drops the engine's tasks first and opens new handles.
+    pub fn crash(&self, kind: CrashKind) {
+        let mut state = self.shared.state.borrow_mut();
+        let flying = std::mem::take(&mut state.in_flight);
+        state.hung.clear();
+        for (_, work) in flying {
+            if let Work::Write {
+                written: Some(written),
+                ..
+            } = work
+            {
+                state.unflushed.push_back(written);
+            }
+        }
+        state.toss(kind, self.shared.shape.sector_bytes);
+        state.faults.is_hung = false;
+    }
+
+    /// Puts a fault in; it stays until the rules of its kind end it.
+    pub fn put_fault(&self, fault: &Fault) {
+        let shared = &self.shared;
+        shared.state.borrow_mut().counters.faults_put[fault.kind()] += 1;
+        shared.trace.note(
+            Actor::Disk(shared.number),
+            Verb::Fault,
+            [fault.kind() as u64, 0, 0],
+        );
+        let mut state = shared.state.borrow_mut();
+        match fault.clone() {
+            Fault::ReadError(range) => state.faults.read_errors.push(range),
+            Fault::WriteError(range) => state.faults.write_errors.push(range),
+            Fault::FlushError { count } => state.faults.flush_errors_left += count,
+            Fault::BitFlip { offset_bytes, mask } => {
+                state.current.flip(offset_bytes, mask);
+                state.durable.flip(offset_bytes, mask);
+            }
+            Fault::LostWrite(range) => state.faults.lost.push(range),
+            Fault::MisdirectedWrite { range, shift_bytes } => {
+                state.faults.misdirected.push((range, shift_bytes))
+            }
+            Fault::TornWrite(range) => state.faults.torn.push(range),
+            Fault::NoSpace(range) => state.faults.no_space.push(range),
+            Fault::Retryable { count } => state.faults.retryable_left += count,
+            Fault::Slow { factor } => state.faults.slow_factor = factor.max(1),
+            Fault::Hang => state.faults.is_hung = true,
+            Fault::Vanish => {
+                drop(state);
+                self.vanish();
+            }
+            Fault::Return => {
+                state.faults.is_vanished = false;
+                state.faults.no_space.clear();
+                state.faults.slow_factor = 1;
+                state.faults.is_hung = false;
+                let owed = std::mem::take(&mut state.hung);
+                drop(state);
+                for io in owed {
+                    self.shared.schedule(io);
+                }
+            }
+        }
+    }
+
+    /// Ends every fault: nothing strikes any more, what was damaged stays damaged. A vanished disk returns.
+    pub fn end_faults(&self) {
+        self.put_fault(&Fault::Return);
+        let mut state = self.shared.state.borrow_mut();
+        state.faults = FaultState {
+            slow_factor: 1,
+            ..FaultState::default()
+        };
+    }
+
+    fn vanish(&self) {
+        let answers = {
+            let mut state = self.shared.state.borrow_mut();
+            state.faults.is_vanished = true;
+            state.faults.is_hung = false;
+            state.generation += 1;
+            state.hung.clear();
+            let flying = std::mem::take(&mut state.in_flight);
+            let mut answers = Vec::new();
+            for (_, work) in flying {
+                if let Work::Write {
+                    written: Some(written),
+                    ..
+                } = &work
+                {
+                    let whole = written.part(written.range.clone());
+                    state.unflushed.push_back(whole);
+                }
+                answers.push(work);
+            }
+            state.toss(CrashKind::PowerCut, self.shared.shape.sector_bytes);
+            answers
+        };
+        for work in answers {
+            work.answer_error(IoError::Gone);
+        }
+    }
+
+    fn begin(&self, length_bytes: u64, offset_bytes: u64) -> Result<(), IoError> {
+        let state = self.shared.state.borrow();
+        if self.generation != state.generation || state.faults.is_vanished {
+            return Err(IoError::Gone);
+        }
+        check_range(&self.shared.info(), offset_bytes, length_bytes)
+    }
+
+    async fn submit_write(&self, written: Written, fua: Fua) -> Result<(), IoError> {
+        let answer = Slot::new();
+        let length_bytes = written.range.end - written.range.start;
+        self.begin(length_bytes, written.range.start)?;
+        let io = {
+            let mut state = self.shared.state.borrow_mut();
+            state.counters.writes += 1;
+            state.counters.written_bytes += length_bytes;
+            let io = state.take_number();
+            let range = written.range.clone();
+            let written = Written { io, ..written };
+            // Half of the writes are seen by reads before they are answered, half only when they are.
+            let (written, outcome) = if state.rng.chance(1, 2) {
+                (None, self.shared.apply(&mut state, written))
+            } else {
+                (Some(written), Ok(()))
+            };
+            state.in_flight.insert(
+                io,
+                Work::Write {
+                    range,
+                    written,
+                    fua,
+                    outcome,
+                    answer: Rc::clone(&answer),
+                },
+            );
+            io
+        };
+        self.shared.schedule(io);
+        answer.wait().await
+    }
+}
+
+impl Work {
+    fn answer_error(self, error: IoError) {
+        match self {
+            Work::Read { answer, .. } => answer.fill(Err(error)),
+            Work::Write { answer, .. } | Work::Flush { answer, .. } => answer.fill(Err(error)),
+        }
+    }
+}
+
+impl State {
+    fn take_number(&mut self) -> u64 {
+        self.next_io += 1;
+        self.next_io
+    }
+
+    fn hit(&mut self, kind: usize) {
+        self.counters.faults_hit[kind] += 1;
+    }
+
+    /// A write reaches the cache.
+    fn take(&mut self, written: Written) {
+        written.store(&mut self.current);
+        self.unflushed.push_back(written);
+        if self.unflushed.len() > UNFLUSHED_WRITES_MAX {
+            let oldest = self
+                .unflushed
+                .pop_front()
+                .expect("the list is longer than its limit");
+            oldest.store(&mut self.durable);
+        }
+    }
+
+    fn latency_ns(&mut self, usual_ns: u64) -> u64 {
+        let tail = match self.rng.below(1024) {
+            0 => 100,
+            1..=16 => 10,
+            _ => 1,
+        };
+        let factor = tail * u64::from(self.faults.slow_factor);
+        self.rng
+            .between(usual_ns / 4, usual_ns * 2)
+            .saturating_mul(factor)
+    }
+
+    /// Decides for every un-flushed sector whether it survives; afterwards durable and present contents agree.
+    fn toss(&mut self, kind: CrashKind, sector_bytes: u32) {
+        let sector = u64::from(sector_bytes);
+        // Some cuts lose all, some nothing, the others a share: rare subsets are reached that way.
+        let keep_of_8 = *self.rng.pick(&[0, 8, 4, 4, 1, 7]);
+        let unflushed = std::mem::take(&mut self.unflushed);
+        let mut touched = std::mem::take(&mut self.limbo);
+        for written in &unflushed {
+            touched.push(written.range.clone());
+            if kind == CrashKind::Kill && written.answered_at != NOT_YET {
+                written.store(&mut self.durable);
+                continue;
+            }
+            let mut at = written.range.start;
+            while at < written.range.end {
+                let end = (at + sector).min(written.range.end);
+                if self.rng.below(8) < keep_of_8 {
+                    written.store_part(&mut self.durable, at..end);
+                }
+                at = end;
+            }
+        }
+        for range in touched {
+            self.current
+                .copy_from(&self.durable, range.start, range.end - range.start);
+        }
+    }
+
+    /// Makes a write durable that overlaps older un-flushed ones: their common sectors may not come back over it.
+    fn settle_fua(&mut self, io: u64) {
+        let Some(at) = self.unflushed.iter().position(|written| written.io == io) else {
+            return; // already written out by the disk itself
+        };
+        let written = self
+            .unflushed
+            .remove(at)
+            .expect("the position was just found");
+        let cut = written.range.clone();
+        let mut older = VecDeque::new();
+        let newer = self.unflushed.split_off(at);
+        for entry in std::mem::take(&mut self.unflushed) {
+            for left in [
+                entry.range.start..entry.range.end.min(cut.start),
+                entry.range.start.max(cut.end)..entry.range.end,
+            ] {
+                if left.start < left.end {
+                    older.push_back(entry.part(left));
+                }
+            }
+        }
+        older.extend(newer);
+        self.unflushed = older;
+        written.store(&mut self.durable);
+    }
+
+    /// A good flush: what was answered before the moment `covers` becomes durable.
+    ///
+    /// Writes that were not answered then need not be covered, and are not: the hardest reading of the contract. Only
+    /// one that a covered newer write overlaps goes along, or it would come back over that write later.
+    fn harden(&mut self, covers: u64) {
+        let mut left = VecDeque::new();
+        let mut covered: Vec<Written> = Vec::new();
+        for written in std::mem::take(&mut self.unflushed).into_iter().rev() {
+            let is_under = || {
+                covered
+                    .iter()
+                    .any(|newer| overlaps(&newer.range, &written.range))
+            };
+            if written.answered_at < covers || (!covered.is_empty() && is_under()) {
+                covered.push(written);
+            } else {
+                left.push_front(written);
+            }
+        }
+        self.unflushed = left;
+        for written in covered.iter().rev() {
+            written.store(&mut self.durable);
+        }
+    }
+
+    /// A failed flush: some of what it covered became durable, the rest is forgotten by the cache.
+    fn fail_flush(&mut self, covers: u64, sector_bytes: u32) {
+        let (covered, kept): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.unflushed)
+            .into_iter()
+            .partition(|written| written.answered_at < covers);
+        self.unflushed = kept;
+        for written in covered {
+            self.limbo.push(written.range.clone());
+            let mut at = written.range.start;
+            while at < written.range.end {
+                let end = (at + u64::from(sector_bytes)).min(written.range.end);
+                if self.rng.chance(1, 2) {
+                    written.store_part(&mut self.durable, at..end);
+                }
+                at = end;
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo {
+            size_bytes: self.shape.size_bytes,
+            sector_bytes: self.shape.sector_bytes,
+            is_rotational: false,
+            has_zeroing_trim: self.shape.has_zeroing_trim,
+        }
+    }
+
+    fn schedule(self: &Rc<Self>, io: u64) {
+        let delay_ns = {
+            let mut state = self.state.borrow_mut();
+            if state.faults.is_hung {
+                state.hit(10);
+                state.hung.push(io);
+                return;
+            }
+            state.latency_ns(self.shape.latency_ns)
+        };
+        let shared = Rc::clone(self);
+        self.clock.call_after(delay_ns, move || shared.complete(io));
+    }
+
+    fn complete(&self, io: u64) {
+        let mut state = self.state.borrow_mut();
+        if state.faults.is_hung {
+            state.hung.push(io); // it hung while the I/O was under way
+            return;
+        }
+        let Some(work) = state.in_flight.remove(&io) else {
+            return; // answered when the disk vanished
+        };
+        match work {
+            Work::Read {
+                offset_bytes,
+                mut buf,
+                is_sampled,
+                answer,
+            } => {
+                let outcome = self.read_outcome(&mut state, offset_bytes, buf.len() as u64);
+                if !is_sampled {
+                    state.current.read(offset_bytes, &mut buf);
+                }
+                drop(state);
+                self.note(Verb::ReadDone, offset_bytes, buf.len() as u64, outcome);
+                answer.fill(outcome.map(|()| buf));
+            }
+            Work::Write {
+                range,
+                written,
+                fua,
+                outcome,
+                answer,
+            } => {
+                let outcome = match written {
+                    Some(written) => self.apply(&mut state, written),
+                    None => outcome,
+                };
+                let answered_at = state.take_number();
+                if let Some(entry) = state
+                    .unflushed
+                    .iter_mut()
+                    .rev()
+                    .find(|entry| entry.io == io)
+                {
+                    entry.answered_at = answered_at;
+                }
+                if fua == Fua::Yes && outcome.is_ok() {
+                    state.settle_fua(io);
+                }
+                drop(state);
+                self.note(
+                    Verb::WriteDone,
+                    range.start,
+                    range.end - range.start,
+                    outcome,
+                );
+                answer.fill(outcome);
+            }
+            Work::Flush { covers, answer } => {
+                let outcome = self.finish_flush(&mut state, covers);
+                drop(state);
+                self.note(Verb::FlushDone, 0, 0, outcome);
+                answer.fill(outcome);
+            }
+        }
+    }
+
+    fn finish_flush(&self, state: &mut State, covers: u64) -> Result<(), IoError> {
+        if state.faults.flush_errors_left > 0 {
+            state.faults.flush_errors_left -= 1;
+            state.hit(2);
+            state.fail_flush(covers, self.shape.sector_bytes);
+            return Err(IoError::Medium);
+        }
+        state.harden(covers);
+        Ok(())
+    }
+
+    fn read_outcome(
+        &self,
+        state: &mut State,
+        offset_bytes: u64,
+        length_bytes: u64,
+    ) -> Result<(), IoError> {
+        if state.faults.is_quiet() {
+            return Ok(());
+        }
+        if state.faults.retryable_left > 0 {
+            state.faults.retryable_left -= 1;
+            state.hit(8);
+            return Err(IoError::Retryable);
+        }
+        let range = offset_bytes..offset_bytes + length_bytes;
+        if state
+            .faults
+            .read_errors
+            .iter()
+            .any(|bad| overlaps(bad, &range))
+        {
+            state.hit(0);
+            return Err(IoError::Medium);
+        }
+        Ok(())
+    }
+
+    /// Carries a write out, or what a fault makes of it.
+    fn apply(&self, state: &mut State, written: Written) -> Result<(), IoError> {
+        if state.faults.is_quiet() {
+            state.take(written);
+            return Ok(());
+        }
+        let range = written.range.clone();
+        if state.faults.retryable_left > 0 {
+            state.faults.retryable_left -= 1;
+            state.hit(8);
+            return Err(IoError::Retryable);
+        }
+        if state
+            .faults
+            .write_errors
+            .iter()
+            .any(|bad| overlaps(bad, &range))
+        {
+            state.hit(1);
+            return Err(IoError::Medium);
+        }
+        if state
+            .faults
+            .no_space
+            .iter()
+            .any(|full| overlaps(full, &range))
+        {
+            state.hit(7);
+            return Err(IoError::NoSpace);
+        }
+        if take_hit(&mut state.faults.lost, &range, |lost| lost).is_some() {
+            state.hit(4);
+            return Ok(());
+        }
+        if let Some((_, shift_bytes)) =
+            take_hit(&mut state.faults.misdirected, &range, |(at, _)| at)
+        {
+            state.hit(5);
+            let length = range.end - range.start;
+            let start = self.shifted(range.start, shift_bytes, length);
+            state.take(Written {
+                range: start..start + length,
+                ..written
+            });
+            return Ok(());
+        }
+        if take_hit(&mut state.faults.torn, &range, |torn| torn).is_some() {
+            state.hit(6);
+            let sector = u64::from(self.shape.sector_bytes);
+            let sectors = (range.end - range.start) / sector;
+            let kept = range.start + state.rng.below(sectors) * sector;
+            state.take(written.part(range.start..kept));
+            return Err(IoError::Medium);
+        }
+        state.faults.heal(&range);
+        state.take(written);
+        Ok(())
+    }
+
+    /// Where a misdirected write lands: inside of the disk, at a sector border.
+    fn shifted(&self, start: u64, shift_bytes: i64, length: u64) -> u64 {
+        let sector = u64::from(self.shape.sector_bytes);
+        let room = (self.shape.size_bytes - length) / sector + 1;
+        let moved = (i128::from(start) + i128::from(shift_bytes)) / i128::from(sector);
+        moved.rem_euclid(i128::from(room)) as u64 * sector
+    }
+
+    fn note(&self, verb: Verb, a: u64, b: u64, outcome: Result<(), IoError>) {
+        self.trace.note(
+            Actor::Disk(self.number),
+            verb,
+            [a, b, outcome_number(outcome)],
+        );
+    }
+}
+
+/// Number of an outcome in a trace: 0 is success.
+#[must_use]
+pub fn outcome_number(outcome: Result<(), IoError>) -> u64 {
+    match outcome {
+        Ok(()) => 0,
+        Err(IoError::Retryable) => 1,
+        Err(IoError::Medium) => 2,
+        Err(IoError::Gone) => 3,
+        Err(IoError::NoSpace) => 4,
+        Err(IoError::OutOfRange) => 5,
+        Err(IoError::ReadOnly) => 6,
+        Err(IoError::Unsupported) => 7,
+        Err(IoError::Failed) => 8,
+        Err(_) => 99,
+    }
+}
+
+impl Device for SimDisk {
+    fn info(&self) -> DeviceInfo {
+        self.shared.info()
+    }
+
+    async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
+        let answer = Slot::new();
+        self.begin(buf.len() as u64, offset_bytes)?;
+        let io = {
+            let mut state = self.shared.state.borrow_mut();
+            state.counters.reads += 1;
+            let io = state.take_number();
+            // Half of the reads see the disk as it was when they came, half as it is when they are answered.
+            let is_sampled = state.rng.chance(1, 2);
+            if is_sampled {
+                state.current.read(offset_bytes, &mut buf);
+            }
+            let answer = Rc::clone(&answer);
+            state.in_flight.insert(
+                io,
+                Work::Read {
+                    offset_bytes,
+                    buf,
+                    is_sampled,
+                    answer,
+                },
+            );
+            io
+        };
+        self.shared.schedule(io);
+        answer.wait().await
+    }
+
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        let end = offset_bytes
+            .checked_add(data.len() as u64)
+            .ok_or(IoError::OutOfRange)?;
+        self.submit_write(Written::new(offset_bytes..end, Payload::Bytes(data)), fua)
+            .await
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        let answer = Slot::new();
+        self.begin(0, 0)?;
+        let io = {
+            let mut state = self.shared.state.borrow_mut();
+            state.counters.flushes += 1;
+            let io = state.take_number();
+            state.in_flight.insert(
+                io,
+                Work::Flush {
+                    covers: io,
+                    answer: Rc::clone(&answer),
+                },
+            );
+            io
+        };
+        self.shared.schedule(io);
+        answer.wait().await
+    }
+
+    async fn zero(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        _mode: ZeroMode,
+    ) -> Result<(), IoError> {
+        if !self.shared.shape.has_zeroing_trim {
+            return Err(IoError::Unsupported);
+        }
+        let end = offset_bytes
+            .checked_add(length_bytes)
+            .ok_or(IoError::OutOfRange)?;
+        self.submit_write(Written::new(offset_bytes..end, Payload::Zeroes), Fua::No)
+            .await
+    }
+
+    async fn check(&self) -> Result<(), IoError> {
+        self.begin(0, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests;
