@@ -1,0 +1,103 @@
+//! The AVX2 kernel: 32 bytes per vector, products by two table shuffles.
+
+use core::arch::x86_64::*;
+
+/// 32 bytes of a block.
+type Vector = __m256i;
+/// Bytes in a vector.
+const VECTOR: usize = 32;
+/// Vectors per step for P and Q.
+const STEP: usize = 4;
+/// Vectors per step for R.
+const STEP_R: usize = 2;
+/// Products with low and with high nibbles, in both halves of a vector.
+type Coefficient = [__m256i; 2];
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn zero() -> Vector {
+    _mm256_setzero_si256()
+}
+
+/// # Safety
+/// 32 bytes at `from` may be read.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn load(from: *const u8) -> Vector {
+    // SAFETY: the caller's promise; the instruction takes any alignment.
+    unsafe { _mm256_loadu_si256(from.cast()) }
+}
+
+/// # Safety
+/// 32 bytes at `to` may be written.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn store(to: *mut u8, value: Vector) {
+    // SAFETY: the caller's promise; the instruction takes any alignment.
+    unsafe { _mm256_storeu_si256(to.cast(), value) }
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn xor(a: Vector, b: Vector) -> Vector {
+    _mm256_xor_si256(a, b)
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn or(a: Vector, b: Vector) -> Vector {
+    _mm256_or_si256(a, b)
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn is_zero(x: Vector) -> bool {
+    _mm256_testz_si256(x, x) != 0
+}
+
+/// A negative byte has its top bit set: the compare makes a mask of it, the mask selects the polynomial.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn double_add(x: Vector, data: Vector) -> Vector {
+    let top = _mm256_cmpgt_epi8(_mm256_setzero_si256(), x);
+    let reduction = _mm256_and_si256(top, _mm256_set1_epi8(gf::POLYNOMIAL as i8));
+    xor(xor(_mm256_add_epi8(x, x), data), reduction)
+}
+
+/// The two top bits choose one of four reductions by a shuffle.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn quadruple_add(x: Vector, data: Vector) -> Vector {
+    let top = _mm256_and_si256(_mm256_srli_epi16::<6>(x), _mm256_set1_epi8(3));
+    let reductions = _mm256_set1_epi32(i32::from_le_bytes([0, 0x1d, 0x3a, 0x27]));
+    let rest = _mm256_and_si256(_mm256_slli_epi16::<2>(x), _mm256_set1_epi8(0xfc_u8 as i8));
+    xor(xor(rest, data), _mm256_shuffle_epi8(reductions, top))
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn coefficient(c: u8) -> Coefficient {
+    let table = gf::NIBBLES.of(c).as_ptr();
+    // SAFETY: a table has 32 bytes, read as two halves of 16; the instruction takes any alignment.
+    let halves = unsafe {
+        [
+            _mm_loadu_si128(table.cast()),
+            _mm_loadu_si128(table.add(16).cast()),
+        ]
+    };
+    halves.map(|half| _mm256_broadcastsi128_si256(half))
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn multiply(x: Vector, coefficient: &Coefficient) -> Vector {
+    let mask = _mm256_set1_epi8(15);
+    let low = _mm256_and_si256(x, mask);
+    let high = _mm256_and_si256(_mm256_srli_epi16::<4>(x), mask);
+    xor(
+        _mm256_shuffle_epi8(coefficient[0], low),
+        _mm256_shuffle_epi8(coefficient[1], high),
+    )
+}
+
+crate::loops::kernels!(#[target_feature(enable = "avx2")]);

@@ -1,0 +1,329 @@
+//! The loops of every kernel, written once: a macro that each instruction set's file completes with its vector type.
+//!
+//! A file that uses [`kernels!`] has in scope
+//! - `Vector`, `VECTOR` (its bytes), `STEP` and `STEP_R` (vectors of each block per step without and with R),
+//! - `zero`, `load`, `store`, `xor`, `double_add(x, d)` = 2 x + d, `quadruple_add(x, d)` = 4 x + d, `is_zero`,
+//! - `Coefficient`, `coefficient(c)` and `multiply(x, &coefficient)`.
+//!
+//! The loops go once over all blocks, one step of each block at a time, so that a stripe of any size passes the cache
+//! once; the sums of a step stay in registers. What remains after the last whole vector is done by `tail`.
+
+/// Completes an instruction set's file with `generate`, `check` and `solve`, for use in a `Kernels` table.
+///
+/// The arguments are the attributes of each function: the target features.
+macro_rules! kernels {
+    ($(#[$feature:meta])*) => {
+        use crate::terms::{Found, Outputs, P, Q, R, Row, Store, Terms};
+        use crate::{gf, tail};
+
+        /// Adds one vector-sized part of each of `N` neighbours at `block` to the sums, after one doubling.
+        ///
+        /// # Safety
+        /// `block` points to `N` vectors that may be read.
+        $(#[$feature])*
+        #[inline]
+        unsafe fn add_block<const SET: u8, const N: usize>(sums: &mut [[Vector; N]; 3], block: *const u8) {
+            for v in 0..N {
+                // SAFETY: v < N, and the caller promises N vectors.
+                let data = unsafe { load(block.add(v * VECTOR)) };
+                if SET & P != 0 {
+                    sums[0][v] = xor(sums[0][v], data);
+                }
+                if SET & Q != 0 {
+                    sums[1][v] = double_add(sums[1][v], data);
+                }
+                if SET & R != 0 {
+                    sums[2][v] = quadruple_add(sums[2][v], data);
+                }
+            }
+        }
+
+        /// The same without the doubling.
+        ///
+        /// # Safety
+        /// `block` points to `N` vectors that may be read.
+        $(#[$feature])*
+        #[inline]
+        unsafe fn add_plain<const SET: u8, const N: usize>(sums: &mut [[Vector; N]; 3], block: *const u8) {
+            for v in 0..N {
+                // SAFETY: v < N, and the caller promises N vectors.
+                let data = unsafe { load(block.add(v * VECTOR)) };
+                for i in 0..3 {
+                    if SET & 1 << i != 0 {
+                        sums[i][v] = xor(sums[i][v], data);
+                    }
+                }
+            }
+        }
+
+        /// Multiplies the sums of Q by 2^`gap`, those of R by 4^`gap`.
+        $(#[$feature])*
+        #[inline]
+        fn raise<const SET: u8, const N: usize>(sums: &mut [[Vector; N]; 3], gap: u8) {
+            if gap == 0 {
+                return;
+            }
+            if SET & Q != 0 {
+                let power = coefficient(gf::EXP[usize::from(gap)]);
+                sums[1] = sums[1].map(|sum| multiply(sum, &power));
+            }
+            if SET & R != 0 {
+                let power = coefficient(gf::EXP[2 * usize::from(gap)]);
+                sums[2] = sums[2].map(|sum| multiply(sum, &power));
+            }
+        }
+
+        /// The sums P, Q, R (those in `SET`, zero else) of `N` vectors of all blocks.
+        ///
+        /// # Safety
+        /// `offset` + `N` vectors is at most the blocks' length.
+        $(#[$feature])*
+        #[inline]
+        unsafe fn sums<const SET: u8, const N: usize>(terms: &Terms<'_>, offset: usize) -> [[Vector; N]; 3] {
+            let blocks = terms.blocks();
+            let mut sums = [[zero(); N]; 3];
+            match terms.order() {
+                None => {
+                    let Some((last, rest)) = blocks.split_last() else { return sums };
+                    // SAFETY: the block has the terms' length, and the caller promises that the step is inside it.
+                    unsafe { add_plain::<SET, N>(&mut sums, last.as_ptr().add(offset)) };
+                    for block in rest.iter().rev() {
+                        // SAFETY: as above.
+                        unsafe { add_block::<SET, N>(&mut sums, block.as_ptr().add(offset)) };
+                    }
+                }
+                Some(order) => {
+                    for step in order.steps() {
+                        let block = blocks[usize::from(step.index)];
+                        if step.gap == 1 {
+                            // SAFETY: as above.
+                            unsafe { add_block::<SET, N>(&mut sums, block.as_ptr().add(offset)) };
+                        } else {
+                            raise::<SET, N>(&mut sums, step.gap);
+                            // SAFETY: as above.
+                            unsafe { add_plain::<SET, N>(&mut sums, block.as_ptr().add(offset)) };
+                        }
+                    }
+                    raise::<SET, N>(&mut sums, order.tail());
+                }
+            }
+            sums
+        }
+
+        /// Stores or adds the sums of one step to the outputs.
+        ///
+        /// # Safety
+        /// `offset` + `N` vectors is at most the length behind each pointer of the set.
+        $(#[$feature])*
+        #[inline]
+        unsafe fn put<const SET: u8, const N: usize>(
+            sums: &[[Vector; N]; 3], outputs: &[*mut u8; 3], offset: usize, how: Store,
+        ) {
+            for i in 0..3 {
+                if SET & 1 << i == 0 {
+                    continue;
+                }
+                for v in 0..N {
+                    // SAFETY: v < N, and the caller promises N vectors at this offset.
+                    unsafe {
+                        let output = outputs[i].add(offset + v * VECTOR);
+                        let sum = if how == Store::Add { xor(sums[i][v], load(output)) } else { sums[i][v] };
+                        store(output, sum);
+                    }
+                }
+            }
+        }
+
+        $(#[$feature])*
+        fn generate_set<const SET: u8, const N: usize>(terms: &Terms<'_>, outputs: &mut Outputs<'_>, how: Store) {
+            let length = terms.length();
+            let mut pointers = [std::ptr::null_mut(); 3];
+            for (i, output) in outputs.iter_mut().enumerate() {
+                if SET & 1 << i != 0 {
+                    let output = output.as_mut().expect("an output for each parity of the set");
+                    assert!(output.len() == length, "outputs have the blocks' length");
+                    pointers[i] = output.as_mut_ptr();
+                }
+            }
+            let mut offset = 0;
+            while length - offset >= N * VECTOR {
+                // SAFETY: the loop's condition; blocks and outputs were checked to have this length.
+                unsafe { put::<SET, N>(&sums::<SET, N>(terms, offset), &pointers, offset, how) };
+                offset += N * VECTOR;
+            }
+            while length - offset >= VECTOR {
+                // SAFETY: as above, with one vector.
+                unsafe { put::<SET, 1>(&sums::<SET, 1>(terms, offset), &pointers, offset, how) };
+                offset += VECTOR;
+            }
+            tail::generate(terms, offset, outputs, how);
+        }
+
+        /// Computes the parities of `set` into the outputs, or adds to them.
+        $(#[$feature])*
+        pub(crate) fn generate(set: u8, terms: &Terms<'_>, outputs: &mut Outputs<'_>, how: Store) {
+            const PQ: u8 = P | Q;
+            const PR: u8 = P | R;
+            const QR: u8 = Q | R;
+            const PQR: u8 = P | Q | R;
+            match set {
+                P => generate_set::<P, STEP>(terms, outputs, how),
+                Q => generate_set::<Q, STEP>(terms, outputs, how),
+                PQ => generate_set::<PQ, STEP>(terms, outputs, how),
+                R => generate_set::<R, STEP_R>(terms, outputs, how),
+                PR => generate_set::<PR, STEP_R>(terms, outputs, how),
+                QR => generate_set::<QR, STEP_R>(terms, outputs, how),
+                PQR => generate_set::<PQR, STEP_R>(terms, outputs, how),
+                _ => unreachable!("a set of P, Q and R that is not empty"),
+            }
+        }
+
+        /// Whether all parities of the set agree with the sums of one step.
+        ///
+        /// # Safety
+        /// `offset` + `N` vectors is at most the length of each parity of the set.
+        $(#[$feature])*
+        #[inline]
+        unsafe fn agrees<const SET: u8, const N: usize>(
+            sums: &[[Vector; N]; 3], found: &Found<'_>, offset: usize,
+        ) -> bool {
+            let mut difference = zero();
+            for i in 0..3 {
+                if let (true, Some(found)) = (SET & 1 << i != 0, found[i]) {
+                    for v in 0..N {
+                        // SAFETY: v < N, and the caller promises N vectors at this offset.
+                        let found = unsafe { load(found.as_ptr().add(offset + v * VECTOR)) };
+                        difference = or(difference, xor(sums[i][v], found));
+                    }
+                }
+            }
+            is_zero(difference)
+        }
+
+        $(#[$feature])*
+        fn check_set<const SET: u8, const N: usize>(terms: &Terms<'_>, found: &Found<'_>) -> Option<usize> {
+            let length = terms.length();
+            let mut offset = 0;
+            while length - offset >= N * VECTOR {
+                // SAFETY: the loop's condition; blocks and parities were checked to have this length.
+                if !unsafe { agrees::<SET, N>(&sums::<SET, N>(terms, offset), found, offset) } {
+                    return tail::check(terms, offset, offset + N * VECTOR, found);
+                }
+                offset += N * VECTOR;
+            }
+            while length - offset >= VECTOR {
+                // SAFETY: as above, with one vector.
+                if !unsafe { agrees::<SET, 1>(&sums::<SET, 1>(terms, offset), found, offset) } {
+                    return tail::check(terms, offset, offset + VECTOR, found);
+                }
+                offset += VECTOR;
+            }
+            tail::check(terms, offset, length, found)
+        }
+
+        /// The first byte at which a parity is not the sum of the blocks; the parities that are there are checked.
+        $(#[$feature])*
+        pub(crate) fn check(terms: &Terms<'_>, found: &Found<'_>) -> Option<usize> {
+            let length = terms.length();
+            assert!(found.iter().flatten().all(|found| found.len() == length), "parities have the blocks' length");
+            match found {
+                [Some(_), None, None] => check_set::<P, STEP>(terms, found),
+                [_, _, None] => check_set::<{ P | Q }, STEP>(terms, found),
+                _ => check_set::<{ P | Q | R }, STEP_R>(terms, found),
+            }
+        }
+
+        /// Computes the targets of one step from its sums.
+        ///
+        /// # Safety
+        /// `offset` + `N` vectors is at most the length of each parity found and of each target.
+        $(#[$feature])*
+        #[inline]
+        unsafe fn finish<const SET: u8, const N: usize>(
+            sums: &[[Vector; N]; 3], offset: usize, found: &Found<'_>, rows: &[Row], targets: &mut [&mut [u8]],
+        ) {
+            let mut values = [[zero(); N]; 6];
+            for i in 0..3 {
+                if SET & 1 << i == 0 {
+                    continue;
+                }
+                values[i] = sums[i];
+                if let Some(found) = found[i] {
+                    for v in 0..N {
+                        // SAFETY: v < N, and the caller promises N vectors at this offset.
+                        let found = unsafe { load(found.as_ptr().add(offset + v * VECTOR)) };
+                        values[i][v] = xor(values[i][v], found);
+                    }
+                }
+            }
+            for (number, row) in rows.iter().enumerate() {
+                let mut result = [zero(); N];
+                for share in row.shares() {
+                    let value = &values[usize::from(share.value)];
+                    if share.coefficient == 1 {
+                        for v in 0..N {
+                            result[v] = xor(result[v], value[v]);
+                        }
+                    } else {
+                        let factor = coefficient(share.coefficient);
+                        for v in 0..N {
+                            result[v] = xor(result[v], multiply(value[v], &factor));
+                        }
+                    }
+                }
+                values[3 + number] = result;
+                let target = targets[usize::from(row.target)].as_mut_ptr();
+                for v in 0..N {
+                    // SAFETY: v < N, and the caller promises N vectors at this offset.
+                    unsafe { store(target.add(offset + v * VECTOR), result[v]) };
+                }
+            }
+        }
+
+        $(#[$feature])*
+        fn solve_set<const SET: u8, const N: usize>(
+            terms: &Terms<'_>, found: &Found<'_>, rows: &[Row], targets: &mut [&mut [u8]],
+        ) {
+            let length = terms.length();
+            let mut offset = 0;
+            while length - offset >= N * VECTOR {
+                // SAFETY: the loop's condition; blocks, parities and targets were checked to have this length.
+                unsafe { finish::<SET, N>(&sums::<SET, N>(terms, offset), offset, found, rows, targets) };
+                offset += N * VECTOR;
+            }
+            while length - offset >= VECTOR {
+                // SAFETY: as above, with one vector.
+                unsafe { finish::<SET, 1>(&sums::<SET, 1>(terms, offset), offset, found, rows, targets) };
+                offset += VECTOR;
+            }
+            tail::solve(terms, offset, found, rows, targets);
+        }
+
+        /// Computes each row's target from the sums of `set`, to which the parities that were found are added first.
+        $(#[$feature])*
+        pub(crate) fn solve(
+            set: u8, terms: &Terms<'_>, found: &Found<'_>, rows: &[Row], targets: &mut [&mut [u8]],
+        ) {
+            const PQ: u8 = P | Q;
+            const PR: u8 = P | R;
+            const QR: u8 = Q | R;
+            const PQR: u8 = P | Q | R;
+            let length = terms.length();
+            assert!(found.iter().flatten().all(|found| found.len() == length), "parities have the blocks' length");
+            assert!(targets.iter().all(|target| target.len() == length), "targets have the blocks' length");
+            assert!(rows.len() <= 3, "three parities restore at most three blocks");
+            match set {
+                P => solve_set::<P, STEP>(terms, found, rows, targets),
+                Q => solve_set::<Q, STEP>(terms, found, rows, targets),
+                PQ => solve_set::<PQ, STEP>(terms, found, rows, targets),
+                R => solve_set::<R, STEP_R>(terms, found, rows, targets),
+                PR => solve_set::<PR, STEP_R>(terms, found, rows, targets),
+                QR => solve_set::<QR, STEP_R>(terms, found, rows, targets),
+                PQR => solve_set::<PQR, STEP_R>(terms, found, rows, targets),
+                _ => unreachable!("a set of P, Q and R that is not empty"),
+            }
+        }
+    };
+}
+
+pub(crate) use kernels;
