@@ -1,4 +1,53 @@
-//! What the repository checks and makes about itself.
+//! What the repository checks and makes about itself: `cargo xtask WORD`, or `just WORD` where just is installed.
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod ci;
+mod source;
+mod tidy;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask WORD
+
+  check       formatting, lints and the rules of the house
+  tidy        the rules of the house alone
+  test [...]  all tests; arguments go to cargo test
+  ci          what CI runs, nothing else
+  docs        documentation of all crates, in target/doc
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let root = root();
+    let outcome = match words.split_first() {
+        Some((&"check", [])) => ci::check(&root),
+        Some((&"tidy", [])) => tidy::run(&root),
+        Some((&"test", rest)) => ci::cargo(&root, &[&["test", "--workspace"], rest].concat()),
+        Some((&"ci", [])) => ci::run(&root),
+        Some((&"docs", [])) => ci::cargo(&root, &["doc", "--workspace", "--no-deps"]),
+        None | Some((&("help" | "--help" | "-h"), _)) => {
+            print!("{HELP}");
+            Ok(())
+        }
+        Some(_) => Err(format!("no such word: {}\n\n{HELP}", words.join(" "))),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The repository's root.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent()
+        .expect("xtask is a folder of the repository")
+        .to_owned()
+}

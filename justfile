@@ -1,0 +1,25 @@
+# Every need one word. Each only calls `cargo xtask WORD`, so all of it works without just.
+
+# lists the words
+default:
+    @just --list --unsorted
+
+# formatting, lints, and the rules of the house
+check:
+    cargo xtask check
+
+# all tests; `just test NAME` runs those whose name contains it
+test *ARGS:
+    cargo xtask test {{ARGS}}
+
+# what CI runs, nothing else
+ci:
+    cargo xtask ci
+
+# the rules of the house alone: arrows, words, sizes, dead files, documents
+tidy:
+    cargo xtask tidy
+
+# the documentation of all crates
+docs:
+    cargo xtask docs

@@ -1,0 +1,16 @@
+#!/bin/sh
+# demo.sh [OPTION]... - builds Plexum and runs `plexum demo`. Needs a Rust toolchain; no root, no configuration.
+#
+# Options are those of `plexum demo`: --seed N, --level L, --members N, --json, --keep DIR.
+set -eu
+cd "$(dirname "$0")/.."
+
+command -v cargo >/dev/null || {
+    echo "error: cargo not found: install a Rust toolchain first (https://rustup.rs)" >&2
+    exit 1
+}
+# rustc links with the system's C compiler; nothing else of the system is needed.
+command -v cc >/dev/null || sh scripts/install.sh gcc libc6-dev
+
+cargo build --release --locked --package plexum-cli --bin plexum >&2
+exec "${CARGO_TARGET_DIR:-target}/release/plexum" demo "$@"

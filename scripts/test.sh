@@ -1,0 +1,21 @@
+#!/bin/sh
+# test.sh - installs what the tests need and runs all of them: what CI runs. As root, or with sudo.
+#
+# The judges are other people's programs: the kernel's md driver (in User Mode Linux), mdadm, libnbd, QEMU, fio,
+# file systems. A missing one is a failure, never a skipped test.
+set -eu
+cd "$(dirname "$0")/.."
+started=$(date +%s)
+
+command -v cargo >/dev/null || {
+    echo "error: cargo not found: install a Rust toolchain first (https://rustup.rs)" >&2
+    exit 1
+}
+# shellcheck disable=SC2046 # one word for each package
+sh scripts/install.sh $(grep -v '^#' scripts/packages.txt)
+# mkfs, mdadm and dmsetup live here, and an ordinary user's path lacks it.
+PATH="$PATH:/usr/sbin:/sbin"
+export PATH
+echo "packages: $(($(date +%s) - started)) s"
+
+exec cargo xtask ci "$@"

@@ -1,0 +1,158 @@
+//! What CI runs: stages one after another, each with its duration; the first that fails ends it.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+/// A stage: its name and what to call.
+struct Stage {
+    name: &'static str,
+    run: fn(&Path) -> Result<(), String>,
+}
+
+const STAGES: &[Stage] = &[
+    Stage {
+        name: "tools",
+        run: tools,
+    },
+    Stage {
+        name: "format",
+        run: format,
+    },
+    Stage {
+        name: "tidy",
+        run: crate::tidy::run,
+    },
+    Stage {
+        name: "lints",
+        run: lints,
+    },
+    Stage {
+        name: "build tests",
+        run: |root| cargo(root, &["test", "--workspace", "--locked", "--no-run"]),
+    },
+    Stage {
+        name: "tests",
+        run: |root| cargo(root, &["test", "--workspace", "--locked"]),
+    },
+];
+
+/// Programs that judge; `scripts/packages.txt` has their packages.
+const TOOLS: [&str; 22] = [
+    "python3",
+    "linux.uml",
+    "mdadm",
+    "dmsetup",
+    "modprobe",
+    "nbdinfo",
+    "nbdcopy",
+    "qemu-img",
+    "qemu-io",
+    "qemu-nbd",
+    "fio",
+    "nbdkit",
+    "fusermount3",
+    "losetup",
+    "mount",
+    "blkid",
+    "mkfs.ext4",
+    "e2fsck",
+    "mkfs.xfs",
+    "xfs_repair",
+    "mkfs.btrfs",
+    "zstd",
+];
+
+/// Runs all stages.
+///
+/// # Errors
+/// Which stage failed and why.
+pub fn run(root: &Path) -> Result<(), String> {
+    let started = Instant::now();
+    let mut table = String::new();
+    let mut outcome = Ok(());
+    for stage in STAGES {
+        println!("== {}", stage.name);
+        let began = Instant::now();
+        outcome =
+            (stage.run)(root).map_err(|error| format!("stage \"{}\" failed: {error}", stage.name));
+        let seconds = began.elapsed().as_secs_f64();
+        let mark = if outcome.is_ok() { "ok" } else { "FAILED" };
+        table.push_str(&format!("{:<12} {seconds:>8.1} s  {mark}\n", stage.name));
+        if outcome.is_err() {
+            break;
+        }
+    }
+    println!(
+        "\n{table}{:<12} {:>8.1} s",
+        "all",
+        started.elapsed().as_secs_f64()
+    );
+    outcome
+}
+
+/// Formatting, lints and the rules of the house.
+///
+/// # Errors
+/// What failed.
+pub fn check(root: &Path) -> Result<(), String> {
+    format(root)?;
+    crate::tidy::run(root)?;
+    lints(root)
+}
+
+fn format(root: &Path) -> Result<(), String> {
+    cargo(root, &["fmt", "--all", "--check"])
+}
+
+fn lints(root: &Path) -> Result<(), String> {
+    cargo(
+        root,
+        &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    )
+}
+
+/// A missing judge is a failure: a test that is skipped proves nothing.
+fn tools(_root: &Path) -> Result<(), String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<_> = std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .collect();
+    let missing: Vec<&str> = TOOLS
+        .into_iter()
+        .filter(|tool| !folders.iter().any(|folder| folder.join(tool).is_file()))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "missing programs: {}; `./test` installs them",
+        missing.join(", ")
+    ))
+}
+
+/// Calls cargo in `root`.
+///
+/// # Errors
+/// When it cannot be started or fails.
+pub fn cargo(root: &Path, arguments: &[&str]) -> Result<(), String> {
+    println!("cargo {}", arguments.join(" "));
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(arguments)
+        .current_dir(root)
+        .status()
+        .map_err(|error| format!("cargo: {error}"))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(format!("cargo {} ended with {status}", arguments.join(" ")))
+}
