@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+mod kept;
 pub mod md;
 pub mod units;
 pub mod uuid;

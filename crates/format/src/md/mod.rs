@@ -5,10 +5,16 @@
 //!
 //! Source of every layout: linux-md.md sections 1 to 6.
 
+pub mod badblocks;
+pub mod bitmap;
+pub mod placement;
 pub mod superblock;
 mod superblock1;
 mod superblock90;
 
+pub use badblocks::BadBlocks;
+pub use bitmap::{Bitmap, BitmapHeader, NewBitmap, default_region_bytes};
+pub use placement::{Placement, PlacementRequest, component_sectors, place_member};
 pub use superblock::{
     BadBlockArea, MdTime, MdVersion, NewMember, PplArea, Raid0Layout, Reshape, Role, Superblock,
     feature, super_offset_sectors,

@@ -7,6 +7,7 @@
 //! - the checksum is computed last, over what is really written.
 
 use crate::error::{FormatError, Problem};
+use crate::kept::Kept;
 use crate::units::{EventCount, SECTOR_BYTES, Slot};
 
 use super::{superblock1, superblock90};
@@ -281,7 +282,7 @@ pub struct Superblock {
     /// Read errors of this member that were corrected.
     pub corrected_reads: u32,
     /// What was read, or what creation made; see the file's invariants.
-    pub(super) raw: Box<[u8; SUPERBLOCK_BYTES]>,
+    pub(super) raw: Kept<SUPERBLOCK_BYTES>,
     /// Byte order of a 0.90 superblock; 1.x is always little-endian.
     pub(super) is_big_endian: bool,
 }
@@ -636,7 +637,7 @@ impl Superblock {
             has_journal: false,
             reshape: None,
             corrected_reads: 0,
-            raw: Box::new([0; SUPERBLOCK_BYTES]),
+            raw: Kept::new([0; SUPERBLOCK_BYTES]),
             is_big_endian: false,
         };
         superblock.check_encodable()?;

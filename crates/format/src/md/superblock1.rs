@@ -10,6 +10,7 @@ use zerocopy::byteorder::little_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::error::{FormatError, Place, Problem, escape_text};
+use crate::kept::Kept;
 use crate::units::{EventCount, SECTOR_BYTES, Slot};
 
 use super::superblock::{
@@ -342,7 +343,7 @@ fn decode(head: &RawHead, area: &[u8; SUPERBLOCK_BYTES], version: MdVersion) -> 
             is_marked_backwards: has(feature::RESHAPE_BACKWARDS),
         }),
         corrected_reads: head.cnt_corrected_read.get(),
-        raw: Box::new(*area),
+        raw: Kept::new(*area),
         is_big_endian: false,
     };
     if superblock.role() == Role::Journal {

@@ -5,6 +5,7 @@
 //! - words that the model does not describe, and those of members whose role did not change, are kept as read.
 
 use crate::error::{FormatError, Place, Problem};
+use crate::kept::Kept;
 use crate::units::{EventCount, SECTOR_BYTES, Slot};
 
 use super::superblock::{MdTime, MdVersion, Reshape, Role, SUPERBLOCK_BYTES, Superblock};
@@ -311,7 +312,7 @@ fn decode(words: &Words, area: &[u8; SUPERBLOCK_BYTES], found_at_sector: u64) ->
             is_marked_backwards: false,
         }),
         corrected_reads: 0,
-        raw: Box::new(*area),
+        raw: Kept::new(*area),
         is_big_endian: words.is_big_endian,
     }
 }

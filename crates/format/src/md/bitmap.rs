@@ -1,0 +1,625 @@
+//! The write-intent bitmap: which regions may differ between the members.
+//!
+//! Invariants:
+//! - the area is no larger than the room its caller found between bitmap and the next structure;
+//! - bits of regions are only reached through a checked region number; bytes behind the last bit are kept as read;
+//! - a [`Bitmap`] that was read and not changed encodes to the same bytes.
+//!
+//! What a region covers: sectors of the members (from the data offset) for RAID-1, 4, 5 and 6; sectors of the array for
+//! RAID-10. Source: linux-md.md section 3.
+
+use std::mem::{offset_of, size_of};
+use std::ops::Range;
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::error::{FormatError, Place, Problem};
+use crate::kept::Kept;
+use crate::units::{EventCount, SECTOR_BYTES};
+
+/// Bytes before the bits.
+pub const HEADER_BYTES: usize = 256;
+/// First four bytes: "bitm" read as a little-endian number.
+const MAGIC: u32 = 0x6d74_6962;
+/// The only version that is read and written: bits in little-endian order, one machine.
+const VERSION: u32 = 4;
+/// More regions than this are refused: their bits would take over 32 MiB.
+const MAX_REGIONS: u64 = 1 << 28;
+const MAX_WRITE_BEHIND: u32 = 16_383;
+
+const STATE_STALE: u32 = 1 << 1;
+const STATE_WRITE_ERROR: u32 = 1 << 2;
+
+/// Smallest region that [`default_region_bytes`] chooses.
+pub const MIN_DEFAULT_REGION_BYTES: u32 = 64 << 10;
+/// Largest region that [`default_region_bytes`] chooses.
+pub const MAX_DEFAULT_REGION_BYTES: u32 = 64 << 20;
+/// Least number of regions that [`default_region_bytes`] aims at.
+const DEFAULT_REGIONS: u64 = 1024;
+
+/// Header exactly as on disk, little-endian. Source: linux-md.md section 3.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone)]
+#[repr(C)]
+struct RawHeader {
+    magic: U32,            // 0
+    version: U32,          // 4
+    uuid: [u8; 16],        // 8
+    events: U64,           // 24
+    events_cleared: U64,   // 32
+    sync_size: U64,        // 40, sectors
+    state: U32,            // 48
+    chunksize: U32,        // 52, bytes
+    daemon_sleep: U32,     // 56, seconds
+    write_behind: U32,     // 60
+    sectors_reserved: U32, // 64
+    nodes: U32,            // 68
+    cluster: [u8; 64],     // 72
+    rest: [u8; 120],       // 136, kept as read
+}
+const _: () =
+    assert!(size_of::<RawHeader>() == HEADER_BYTES && offset_of!(RawHeader, cluster) == 72);
+
+macro_rules! at {
+    ($field:ident) => {
+        offset_of!(RawHeader, $field) as u64
+    };
+}
+
+/// The checked header of a bitmap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BitmapHeader {
+    /// Array UUID, raw bytes: compare with [`super::Superblock::bitmap_uuid`].
+    pub uuid: [u8; 16],
+    /// Events of the superblock that was written after it.
+    pub events: EventCount,
+    /// Events when the array was last whole: a member that has at least these can be brought up to date by the bitmap.
+    pub events_cleared: EventCount,
+    /// What the regions cover together.
+    pub sync_size_sectors: u64,
+    /// Bytes of a region (md: chunksize), a power of two of at least 512.
+    pub region_bytes: u32,
+    /// Seconds between two runs of the one who clears bits.
+    pub daemon_sleep_seconds: u32,
+    /// Most writes that may be behind on a write-mostly member; 0: none.
+    pub write_behind: u32,
+    /// Sectors reserved for header and bits; 0 when not recorded.
+    pub reserved_sectors: u32,
+    /// The bitmap missed changes: every region may differ.
+    pub is_stale: bool,
+    /// Writing the bitmap failed once.
+    pub has_write_error: bool,
+    raw: Kept<HEADER_BYTES>,
+}
+
+impl BitmapHeader {
+    /// Checks the first 256 bytes of a bitmap that lies at `offset_bytes` of its member and has `room_sectors` to itself
+    /// (see [`super::Superblock::bitmap_room_sectors`]).
+    ///
+    /// # Errors
+    /// [`FormatError`] naming the field; clustered, host-endian and lockless bitmaps are refused by name.
+    pub fn parse(bytes: &[u8], offset_bytes: u64, room_sectors: u64) -> Result<Self, FormatError> {
+        let place = Place {
+            structure: "md bitmap",
+            base_bytes: offset_bytes,
+        };
+        let Some(raw_bytes) = bytes.first_chunk::<HEADER_BYTES>() else {
+            let found = format!("{} bytes", bytes.len());
+            return Err(place.error(Problem::TooShort, 0, "header", found, "256 bytes"));
+        };
+        let (raw, _) = RawHeader::ref_from_prefix(raw_bytes).expect("256 bytes are a header");
+        check_kind(raw, place)?;
+        let region = raw.chunksize.get();
+        let fits = region.is_power_of_two() && u64::from(region) >= SECTOR_BYTES;
+        let expected = "a power of two of at least 512 bytes";
+        place.check(fits, at!(chunksize), "chunksize", region, expected)?;
+        let sleep = raw.daemon_sleep.get();
+        place.check(
+            sleep >= 1,
+            at!(daemon_sleep),
+            "daemon_sleep",
+            sleep,
+            "at least 1 second",
+        )?;
+        let behind = raw.write_behind.get();
+        let expected = format!("at most {MAX_WRITE_BEHIND}");
+        let fits = behind <= MAX_WRITE_BEHIND;
+        place.check(fits, at!(write_behind), "write_behind", behind, expected)?;
+        let header = Self {
+            uuid: raw.uuid,
+            events: EventCount(raw.events.get()),
+            events_cleared: EventCount(raw.events_cleared.get()),
+            sync_size_sectors: raw.sync_size.get(),
+            region_bytes: region,
+            daemon_sleep_seconds: sleep,
+            write_behind: behind,
+            reserved_sectors: raw.sectors_reserved.get(),
+            is_stale: raw.state.get() & STATE_STALE != 0,
+            has_write_error: raw.state.get() & STATE_WRITE_ERROR != 0,
+            raw: Kept::new(*raw_bytes),
+        };
+        header.check_room(room_sectors, place)?;
+        Ok(header)
+    }
+
+    fn check_room(&self, room_sectors: u64, place: Place) -> Result<(), FormatError> {
+        let sync_size = self.sync_size_sectors;
+        let regions = self.region_count();
+        if regions > MAX_REGIONS {
+            let found = format!("{regions} regions");
+            let expected = format!("at most {MAX_REGIONS}");
+            return Err(place.error(
+                Problem::Unsupported,
+                at!(sync_size),
+                "sync_size",
+                found,
+                expected,
+            ));
+        }
+        let needed = self.area_sectors();
+        let found = format!("{sync_size} sectors, whose bits take {needed} sectors");
+        let expected = format!("bits that fit the {room_sectors} sectors of room");
+        place.check(
+            needed <= room_sectors,
+            at!(sync_size),
+            "sync_size",
+            found,
+            expected,
+        )?;
+        let reserved = u64::from(self.reserved_sectors);
+        let fits = reserved == 0 || reserved >= needed;
+        let expected = format!("0 or at least {needed}");
+        place.check(
+            fits,
+            at!(sectors_reserved),
+            "sectors_reserved",
+            reserved,
+            expected,
+        )
+    }
+
+    /// Number of regions, so of bits.
+    #[must_use]
+    pub fn region_count(&self) -> u64 {
+        self.sync_size_sectors.div_ceil(self.region_sectors())
+    }
+
+    /// Sectors of a region; the last one may be cut.
+    #[must_use]
+    pub fn region_sectors(&self) -> u64 {
+        (u64::from(self.region_bytes) / SECTOR_BYTES).max(1)
+    }
+
+    /// Sectors that header and bits take.
+    #[must_use]
+    pub fn area_sectors(&self) -> u64 {
+        area_bytes(self.region_count()).div_ceil(SECTOR_BYTES)
+    }
+
+    /// The 256 bytes with the present values.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = *self.raw;
+        let (raw, _) = RawHeader::mut_from_prefix(&mut bytes).expect("256 bytes are a header");
+        raw.magic.set(MAGIC);
+        raw.version.set(VERSION);
+        raw.uuid = self.uuid;
+        raw.events.set(self.events.0);
+        raw.events_cleared.set(self.events_cleared.0);
+        raw.sync_size.set(self.sync_size_sectors);
+        let mut state = raw.state.get() & !(STATE_STALE | STATE_WRITE_ERROR);
+        state |= if self.is_stale { STATE_STALE } else { 0 };
+        state |= if self.has_write_error {
+            STATE_WRITE_ERROR
+        } else {
+            0
+        };
+        raw.state.set(state);
+        raw.chunksize.set(self.region_bytes);
+        raw.daemon_sleep.set(self.daemon_sleep_seconds);
+        raw.write_behind.set(self.write_behind);
+        raw.sectors_reserved.set(self.reserved_sectors);
+        bytes
+    }
+}
+
+fn check_kind(raw: &RawHeader, place: Place) -> Result<(), FormatError> {
+    if raw.magic.get() != MAGIC {
+        let found = format!("{:#010x}", raw.magic.get());
+        let expected = format!("{MAGIC:#010x}");
+        return Err(place.error(Problem::NoMagic, at!(magic), "magic", found, expected));
+    }
+    let found = match raw.version.get() {
+        VERSION => None,
+        3 => Some("3 (bits in the order of the machine that made it)".to_owned()),
+        5 => Some("5 (clustered)".to_owned()),
+        6 => Some("6 (lockless bitmap)".to_owned()),
+        other => Some(other.to_string()),
+    };
+    if let Some(found) = found {
+        let problem = Problem::Unsupported;
+        return Err(place.error(problem, at!(version), "version", found, VERSION));
+    }
+    let nodes = raw.nodes.get();
+    if nodes != 0 {
+        let problem = Problem::Unsupported;
+        return Err(place.error(problem, at!(nodes), "nodes", nodes, "0 (not clustered)"));
+    }
+    Ok(())
+}
+
+/// Bytes of header and bits of a bitmap with that many regions.
+#[must_use]
+pub fn area_bytes(region_count: u64) -> u64 {
+    HEADER_BYTES as u64 + region_count.div_ceil(8)
+}
+
+/// The largest power of two from 64 KiB to 64 MiB that gives at least 1024 regions (64 KiB when nothing does).
+///
+/// Source: cli.md, Defaults.
+#[must_use]
+pub fn default_region_bytes(sync_size_sectors: u64) -> u32 {
+    let mut region = MAX_DEFAULT_REGION_BYTES;
+    while region > MIN_DEFAULT_REGION_BYTES
+        && sync_size_sectors.div_ceil(u64::from(region) / SECTOR_BYTES) < DEFAULT_REGIONS
+    {
+        region /= 2;
+    }
+    region
+}
+
+/// What a new bitmap is made from; see [`Bitmap::create`].
+#[derive(Debug, Clone, Copy)]
+pub struct NewBitmap {
+    /// The array's UUID as [`super::Superblock::bitmap_uuid`] gives it.
+    pub uuid: [u8; 16],
+    /// Events of the superblock that will be written after it.
+    pub events: EventCount,
+    /// What the regions cover together.
+    pub sync_size_sectors: u64,
+    /// Bytes of a region, a power of two of at least 512.
+    pub region_bytes: u32,
+    /// Sectors reserved for header and bits.
+    pub reserved_sectors: u32,
+    /// Whether every region may differ (a new array that was not proven equal) or none.
+    pub is_all_set: bool,
+}
+
+/// A bitmap: header and bits.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bitmap {
+    /// The header; its sizes must not be changed, for the bits depend on them.
+    pub header: BitmapHeader,
+    /// Bits from byte 256 of the area to the end of its last sector.
+    bits: Vec<u8>,
+}
+
+impl Bitmap {
+    /// Reads a whole area: at least [`BitmapHeader::area_sectors`] sectors that begin at `offset_bytes` of the member
+    /// and have `room_sectors` to themselves.
+    ///
+    /// # Errors
+    /// As [`BitmapHeader::parse`]; [`Problem::TooShort`] when `area` ends before the last bit's sector.
+    pub fn parse(area: &[u8], offset_bytes: u64, room_sectors: u64) -> Result<Self, FormatError> {
+        let header = BitmapHeader::parse(area, offset_bytes, room_sectors)?;
+        // Cannot overflow: at most MAX_REGIONS regions.
+        let needed = (header.area_sectors() * SECTOR_BYTES) as usize;
+        let Some(bits) = area.get(HEADER_BYTES..needed) else {
+            let place = Place {
+                structure: "md bitmap",
+                base_bytes: offset_bytes,
+            };
+            let found = format!("{} bytes", area.len());
+            let expected = format!("{needed} bytes");
+            return Err(place.error(Problem::TooShort, 0, "bits", found, expected));
+        };
+        Ok(Self {
+            header,
+            bits: bits.to_vec(),
+        })
+    }
+
+    /// A bitmap for a new array, as mdadm and the kernel would begin it.
+    ///
+    /// # Errors
+    /// [`FormatError`] when region size, number of regions or reserve don't fit each other.
+    pub fn create(new: &NewBitmap) -> Result<Self, FormatError> {
+        let place = Place {
+            structure: "new md bitmap",
+            base_bytes: 0,
+        };
+        let fits =
+            new.region_bytes.is_power_of_two() && u64::from(new.region_bytes) >= SECTOR_BYTES;
+        if !fits {
+            let expected = "a power of two of at least 512 bytes";
+            let found = new.region_bytes;
+            return Err(place.error(
+                Problem::Request,
+                at!(chunksize),
+                "region size",
+                found,
+                expected,
+            ));
+        }
+        let header = BitmapHeader {
+            uuid: new.uuid,
+            events: new.events,
+            events_cleared: new.events,
+            sync_size_sectors: new.sync_size_sectors,
+            region_bytes: new.region_bytes,
+            daemon_sleep_seconds: 5,
+            write_behind: 0,
+            reserved_sectors: new.reserved_sectors,
+            is_stale: false,
+            has_write_error: false,
+            raw: Kept::new([0; HEADER_BYTES]),
+        };
+        header.check_room(u64::from(new.reserved_sectors), place)?;
+        let length = (header.area_sectors() * SECTOR_BYTES) as usize - HEADER_BYTES;
+        let mut bitmap = Self {
+            header,
+            bits: vec![0; length],
+        };
+        if new.is_all_set {
+            bitmap.set_all();
+        }
+        Self::parse(&bitmap.encode(), 0, u64::from(new.reserved_sectors))
+    }
+
+    /// Number of regions.
+    #[must_use]
+    pub fn region_count(&self) -> u64 {
+        self.header.region_count()
+    }
+
+    /// The region that a sector (of the member's data or of the array, see the file's head) lies in.
+    #[must_use]
+    pub fn region_of(&self, sector: u64) -> u64 {
+        sector / self.header.region_sectors()
+    }
+
+    /// The sectors of a region, cut at the end of what the bitmap covers.
+    #[must_use]
+    pub fn sectors_of(&self, region: u64) -> Range<u64> {
+        let size = self.header.region_sectors();
+        let end = self.header.sync_size_sectors;
+        region.saturating_mul(size).min(end)..region.saturating_add(1).saturating_mul(size).min(end)
+    }
+
+    /// Whether the region may differ.
+    ///
+    /// # Panics
+    /// When there is no such region, as all functions that take one.
+    #[must_use]
+    pub fn get(&self, region: u64) -> bool {
+        let (byte, mask) = self.position(region);
+        self.bits[byte] & mask != 0
+    }
+
+    /// Sets or clears a region's bit; tells whether that changed it.
+    pub fn set(&mut self, region: u64, may_differ: bool) -> bool {
+        let (byte, mask) = self.position(region);
+        let old = self.bits[byte];
+        self.bits[byte] = if may_differ { old | mask } else { old & !mask };
+        old != self.bits[byte]
+    }
+
+    fn position(&self, region: u64) -> (usize, u8) {
+        assert!(region < self.region_count(), "a region of this bitmap");
+        ((region / 8) as usize, 1 << (region % 8))
+    }
+
+    /// Marks every region.
+    pub fn set_all(&mut self) {
+        (0..self.region_count()).for_each(|region| {
+            self.set(region, true);
+        });
+    }
+
+    /// Clears every region.
+    pub fn clear_all(&mut self) {
+        (0..self.region_count()).for_each(|region| {
+            self.set(region, false);
+        });
+    }
+
+    /// The regions that may differ, ascending.
+    pub fn set_regions(&self) -> impl Iterator<Item = u64> + '_ {
+        let count = self.region_count();
+        let bytes = self.bits.iter().enumerate().filter(|(_, byte)| **byte != 0);
+        bytes
+            .flat_map(|(index, byte)| {
+                let byte = *byte;
+                (0..8)
+                    .filter(move |bit| byte >> bit & 1 != 0)
+                    .map(move |bit| 8 * index as u64 + bit)
+            })
+            .take_while(move |region| *region < count)
+    }
+
+    /// How many regions may differ.
+    #[must_use]
+    pub fn count_set(&self) -> u64 {
+        self.set_regions().count() as u64
+    }
+
+    /// Takes over the set bits of another member's bitmap of the same array; `false` (and nothing changed) when the two
+    /// do not cover the same regions.
+    pub fn merge(&mut self, other: &Self) -> bool {
+        let is_alike = self.header.sync_size_sectors == other.header.sync_size_sectors
+            && self.header.region_bytes == other.header.region_bytes;
+        if is_alike {
+            other.set_regions().for_each(|region| {
+                self.set(region, true);
+            });
+        }
+        is_alike
+    }
+
+    /// Sector of the area (0: the one with the header) that holds the region's bit: the one to write after a change.
+    #[must_use]
+    pub fn area_sector_of(&self, region: u64) -> u64 {
+        let (byte, _) = self.position(region);
+        (HEADER_BYTES + byte) as u64 / SECTOR_BYTES
+    }
+
+    /// The regions whose bits lie in a sector of the area.
+    #[must_use]
+    pub fn regions_in_area_sector(&self, area_sector: u64) -> Range<u64> {
+        let first_bit = |sector: u64| {
+            let byte = sector
+                .saturating_mul(SECTOR_BYTES)
+                .saturating_sub(HEADER_BYTES as u64);
+            byte.saturating_mul(8).min(self.region_count())
+        };
+        first_bit(area_sector)..first_bit(area_sector.saturating_add(1))
+    }
+
+    /// The bytes of some sectors of the area, as they should be on disk; the header is part of sector 0.
+    ///
+    /// # Panics
+    /// When the range reaches beyond [`BitmapHeader::area_sectors`].
+    #[must_use]
+    pub fn encode_sectors(&self, sectors: Range<u64>) -> Vec<u8> {
+        assert!(
+            sectors.end <= self.header.area_sectors(),
+            "sectors of this bitmap"
+        );
+        let bytes = (sectors.start * SECTOR_BYTES) as usize..(sectors.end * SECTOR_BYTES) as usize;
+        let mut out = Vec::with_capacity(bytes.len());
+        if bytes.start < HEADER_BYTES && !bytes.is_empty() {
+            out.extend_from_slice(&self.header.encode()); // sectors are larger than the header
+        }
+        let from = bytes.start.max(HEADER_BYTES);
+        if from < bytes.end {
+            out.extend_from_slice(&self.bits[from - HEADER_BYTES..bytes.end - HEADER_BYTES]);
+        }
+        out
+    }
+
+    /// The whole area.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        self.encode_sectors(0..self.header.area_sectors())
+    }
+}
+
+impl std::fmt::Debug for Bitmap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bitmap")
+            .field("header", &self.header)
+            .field("set", &self.count_set())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new_bitmap(sync_size_sectors: u64, region_bytes: u32, is_all_set: bool) -> Bitmap {
+        Bitmap::create(&NewBitmap {
+            uuid: [7; 16],
+            events: EventCount(3),
+            sync_size_sectors,
+            region_bytes,
+            reserved_sectors: 256,
+            is_all_set,
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn every_bit_lies_where_the_format_says_and_nowhere_else() {
+        for count in [1_u64, 7, 8, 9, 2047, 2048, 2049, 5000] {
+            let mut bitmap = new_bitmap(count * 8 - 3, 4096, false);
+            assert_eq!(bitmap.region_count(), count);
+            let clean = bitmap.encode();
+            for region in [0, 1, count / 2, count - 1] {
+                if region >= count {
+                    continue;
+                }
+                assert!(bitmap.set(region, true));
+                assert!(!bitmap.set(region, true), "setting again changes nothing");
+                let dirty = bitmap.encode();
+                let changed: Vec<usize> = (0..dirty.len())
+                    .filter(|index| dirty[*index] != clean[*index])
+                    .collect();
+                assert_eq!(changed, [256 + (region / 8) as usize]);
+                assert_eq!(dirty[changed[0]], 1 << (region % 8));
+                let sector = bitmap.area_sector_of(region);
+                assert_eq!(sector, changed[0] as u64 / 512);
+                assert!(bitmap.regions_in_area_sector(sector).contains(&region));
+                assert_eq!(bitmap.set_regions().collect::<Vec<_>>(), [region]);
+                assert!(bitmap.set(region, false));
+            }
+            assert_eq!(bitmap.encode(), clean);
+        }
+    }
+
+    #[test]
+    fn single_sectors_are_pieces_of_the_whole_area() {
+        let bitmap = new_bitmap(80_000, 4096, true);
+        let whole = bitmap.encode();
+        let count = bitmap.header.area_sectors();
+        let pieces: Vec<u8> = (0..count)
+            .flat_map(|s| bitmap.encode_sectors(s..s + 1))
+            .collect();
+        assert_eq!(pieces, whole);
+        let regions: u64 = (0..count)
+            .map(|sector| {
+                let range = bitmap.regions_in_area_sector(sector);
+                range.end - range.start
+            })
+            .sum();
+        assert_eq!(regions, bitmap.region_count());
+    }
+
+    #[test]
+    fn the_default_region_is_the_largest_that_gives_1024() {
+        let mebi = 2048; // sectors
+        assert_eq!(default_region_bytes(1), 64 << 10);
+        assert_eq!(default_region_bytes(64 * mebi), 64 << 10);
+        assert_eq!(default_region_bytes(128 * mebi), 128 << 10);
+        assert_eq!(default_region_bytes(128 * mebi - 1), 128 << 10);
+        assert_eq!(default_region_bytes(128 * mebi - 256), 64 << 10);
+        assert_eq!(default_region_bytes(u64::MAX), 64 << 20);
+    }
+
+    #[test]
+    fn the_last_region_is_cut_at_the_end() {
+        let bitmap = new_bitmap(100, 4096, true);
+        assert_eq!(bitmap.region_count(), 13);
+        assert_eq!(bitmap.sectors_of(12), 96..100);
+        assert_eq!(bitmap.count_set(), 13);
+        assert_eq!(bitmap.region_of(99), 12);
+    }
+
+    #[test]
+    fn merging_takes_set_bits_only_from_a_bitmap_of_the_same_shape() {
+        let mut first = new_bitmap(800, 4096, false);
+        let mut second = first.clone();
+        first.set(3, true);
+        second.set(64, true);
+        assert!(first.merge(&second));
+        assert_eq!(first.set_regions().collect::<Vec<_>>(), [3, 64]);
+        assert!(!first.merge(&new_bitmap(800, 8192, true)));
+        assert_eq!(first.count_set(), 2);
+    }
+
+    #[test]
+    fn an_area_that_would_reach_beyond_its_room_is_refused() {
+        let bitmap = new_bitmap(80_000, 4096, true);
+        let area = bitmap.encode();
+        let needed = bitmap.header.area_sectors();
+        assert_eq!(Bitmap::parse(&area, 8192, needed), Ok(bitmap.clone()));
+        let error = Bitmap::parse(&area, 8192, needed - 1).unwrap_err();
+        assert_eq!((error.field, error.offset_bytes), ("sync_size", 8192 + 40));
+        assert_eq!(
+            Bitmap::parse(&area[..area.len() - 1], 0, needed)
+                .unwrap_err()
+                .problem,
+            Problem::TooShort
+        );
+    }
+}
