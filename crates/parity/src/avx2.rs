@@ -64,13 +64,13 @@ fn double_add(x: Vector, data: Vector) -> Vector {
     xor(xor(_mm256_add_epi8(x, x), data), reduction)
 }
 
-/// The two top bits choose one of four reductions by a shuffle.
+/// The two top bits choose one of four reductions (of 0, x^8, x^9 and both) by a shuffle.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn quadruple_add(x: Vector, data: Vector) -> Vector {
     let top = _mm256_and_si256(_mm256_srli_epi16::<6>(x), _mm256_set1_epi8(3));
-    let reductions = _mm256_set1_epi32(i32::from_le_bytes([0, 0x1d, 0x3a, 0x27]));
-    let rest = _mm256_and_si256(_mm256_slli_epi16::<2>(x), _mm256_set1_epi8(0xfc_u8 as i8));
+    let reductions = _mm256_set1_epi32(gf::REDUCTIONS_OF_4);
+    let rest = _mm256_and_si256(_mm256_slli_epi16::<2>(x), _mm256_set1_epi8(!3));
     xor(xor(rest, data), _mm256_shuffle_epi8(reductions, top))
 }
 

@@ -7,11 +7,13 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+#[cfg(target_arch = "aarch64")]
+use crate::neon;
 use crate::scalar;
 use crate::terms::{Found, Outputs, Row, Store, Terms};
 
 #[cfg(target_arch = "x86_64")]
-use crate::avx2;
+use crate::{avx2, avx512, gfni_avx2, gfni_avx512, ssse3};
 
 /// An instruction set with a kernel of its own, slowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,7 +111,22 @@ impl Kernels {
         match kernel {
             Kernel::Scalar => Some(table!(Scalar, scalar)),
             #[cfg(target_arch = "x86_64")]
+            Kernel::Ssse3 => is_x86_feature_detected!("ssse3").then_some(table!(Ssse3, ssse3)),
+            #[cfg(target_arch = "x86_64")]
             Kernel::Avx2 => is_x86_feature_detected!("avx2").then_some(table!(Avx2, avx2)),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::GfniAvx2 => (is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("gfni"))
+            .then_some(table!(GfniAvx2, gfni_avx2)),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx512 => has_avx512().then_some(table!(Avx512, avx512)),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::GfniAvx512 => (has_avx512() && is_x86_feature_detected!("gfni"))
+                .then_some(table!(GfniAvx512, gfni_avx512)),
+            #[cfg(target_arch = "aarch64")]
+            Kernel::Neon => {
+                std::arch::is_aarch64_feature_detected!("neon").then_some(table!(Neon, neon))
+            }
             _ => None,
         }
     }
@@ -158,6 +175,12 @@ impl fmt::Debug for Kernels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Kernels").field(&self.kernel).finish()
     }
+}
+
+/// Both parts of AVX-512 that the kernels use.
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
 }
 
 /// The number of the chosen kernel in [`Kernel::ALL`], or [`NONE_YET`].

@@ -8,6 +8,15 @@
 /// Low byte of the field's polynomial 0x11d: what a doubling adds when the top bit falls out.
 pub const POLYNOMIAL: u8 = 0x1d;
 
+/// What a product by 4 adds for the two bits that fall out, 00, 01, 10, 11: four bytes, lowest first.
+#[allow(dead_code)] // vector kernels only
+pub(crate) const REDUCTIONS_OF_4: i32 = i32::from_le_bytes([
+    0,
+    POLYNOMIAL,
+    POLYNOMIAL << 1,
+    POLYNOMIAL ^ (POLYNOMIAL << 1),
+]);
+
 /// Exponents of the generator run from 0 to one less than this: the generator's order.
 pub const ORDER: usize = 255;
 

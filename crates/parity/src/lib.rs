@@ -28,6 +28,16 @@ mod terms;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod gfni_avx2;
+#[cfg(target_arch = "x86_64")]
+mod gfni_avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "x86_64")]
+mod ssse3;
 
 pub use dispatch::{Kernel, KernelUnavailable, Kernels, chosen, describe, kernels, set_kernel};
 pub use locate::{Located, locate};
