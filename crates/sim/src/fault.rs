@@ -3,6 +3,7 @@
 //! Invariants:
 //! - a plan is made from the seed before a run and can be printed: what strikes is known, when it strikes too;
 //! - a fault says what the *disk* does; whether the volume must survive it is decided in `atlas.rs`.
+//!
 //! Source: the fault list of the simulation section of the reliability reference.
 
 use std::fmt;

@@ -5,5 +5,7 @@
 pub mod clock;
 pub mod disk;
 pub mod fault;
+pub mod oracle;
 pub mod rng;
+pub mod sector;
 pub mod trace;
