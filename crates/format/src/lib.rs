@@ -6,11 +6,13 @@
 //! The words of the foreign formats (chunk, recovery, raid disk) live here and nowhere else.
 #![forbid(unsafe_code)]
 
+pub mod detect;
 pub mod error;
 mod kept;
 pub mod md;
 pub mod units;
 pub mod uuid;
 
+pub use detect::{Detection, Found, ReadAt, detect, probe_places};
 pub use error::{FormatError, Problem};
 pub use units::{EventCount, SECTOR_BYTES, Slot};

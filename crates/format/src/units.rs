@@ -13,8 +13,7 @@ pub const SECTOR_BYTES: u64 = 512;
 /// Number of superblock commits of an array: the higher, the fresher the member.
 ///
 /// Source: linux-md.md section 10 (events).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct EventCount(pub u64);
 
 impl EventCount {
@@ -41,8 +40,7 @@ impl fmt::Display for EventCount {
 }
 
 /// Position of a member in an array, from 0 (md: role).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Slot(pub u16);
 
 impl Slot {

@@ -51,19 +51,15 @@ pub mod feature {
 }
 
 /// Version of the superblock, which is also its place on the member.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MdVersion {
     /// In the last 64 to 128 KiB; at most 27 members, no data offset, no bad block log.
-    #[serde(rename = "0.90")]
     V090,
     /// 8 to 12 KiB before the end; data usually from sector 0.
-    #[serde(rename = "1.0")]
     V10,
     /// In sector 0, data behind it.
-    #[serde(rename = "1.1")]
     V11,
     /// In sector 8, data behind it: the default.
-    #[serde(rename = "1.2")]
     V12,
 }
 
@@ -116,8 +112,7 @@ pub fn super_offset_sectors(version: MdVersion, device_sectors: u64) -> Option<u
 }
 
 /// Entry of the role table: what the member with that dev_number is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Has this slot. Whether it is complete says its own superblock (rebuild offset).
     Active(Slot),
@@ -141,7 +136,7 @@ impl Role {
 }
 
 /// A point in time as the superblock keeps it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct MdTime {
     /// Seconds since 1970, UTC; 40 bits in 1.x, 32 in 0.90.
     pub seconds: u64,
@@ -150,7 +145,7 @@ pub struct MdTime {
 }
 
 /// Where a member's bad block log is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BadBlockArea {
     /// Sectors from the superblock's first sector.
     pub offset_sectors: i32,
@@ -161,7 +156,7 @@ pub struct BadBlockArea {
 }
 
 /// Where a member's partial parity log is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PplArea {
     /// Sectors from the superblock's first sector.
     pub offset_sectors: i16,
@@ -172,8 +167,7 @@ pub struct PplArea {
 }
 
 /// Order of the members in the further zones of a RAID-0 with unequal members.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Raid0Layout {
     /// Counted from the start of the array (kernels before 3.14; mdadm's default).
     Original,
@@ -183,7 +177,7 @@ pub enum Raid0Layout {
 
 /// A reshape that has not finished. While it runs the superblock's own geometry fields are the old ones, except
 /// `member_count`, which is the new one already. Source: linux-md.md section 12.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reshape {
     /// Array sector up to which (forward) or from which (backward) the new geometry holds.
     pub position_sectors: u64,
@@ -260,7 +254,7 @@ pub struct Superblock {
     /// Event count.
     pub events: EventCount,
     /// `None`: clean. Else member or array sectors below it are known to agree.
-    pub resync_offset: Option<u64>,
+    pub resync_offset_sectors: Option<u64>,
     /// What each dev_number is.
     pub roles: Vec<Role>,
     /// Sectors from the superblock to the internal bitmap; `None`: no bitmap.
@@ -448,7 +442,7 @@ impl Superblock {
     /// Whether the array was stopped cleanly or has had no write since it was last idle.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.resync_offset.is_none()
+        self.resync_offset_sectors.is_none()
     }
 
     /// The array UUID as the bitmap's header holds it (differs from `array_uuid` only in little-endian 0.90).
@@ -553,7 +547,7 @@ pub struct NewMember<'a> {
     /// Event count to begin with (mdadm: 0).
     pub events: EventCount,
     /// `None`: clean (members proven equal), else where the first resync begins.
-    pub resync_offset: Option<u64>,
+    pub resync_offset_sectors: Option<u64>,
     /// Place of the bitmap.
     pub bitmap_offset_sectors: Option<i32>,
     /// Place of the bad block log.
@@ -568,38 +562,8 @@ impl Superblock {
     /// # Errors
     /// [`FormatError`] of the first value that the format forbids, with the offset where it would have stood.
     pub fn create(new: &NewMember<'_>) -> Result<Self, FormatError> {
-        let structure = new.version.structure();
-        let refuse = |field, found: String, expected: String| {
-            Err(FormatError::new(
-                Problem::Request,
-                structure,
-                0,
-                field,
-                found,
-                expected,
-            ))
-        };
-        let Some(super_offset) = super_offset_sectors(new.version, new.device_sectors) else {
-            let found = format!("{} sectors", new.device_sectors);
-            return refuse("device size", found, "enough for a superblock".into());
-        };
-        if new.name.len() > superblock1::NAME_BYTES || new.name.contains('\0') {
-            let expected = format!("at most {} bytes without NUL", superblock1::NAME_BYTES);
-            return refuse("name", format!("{:?}", new.name), expected);
-        }
         let is_v090 = new.version == MdVersion::V090;
-        let max_roles = if is_v090 {
-            superblock90::MAX_MEMBERS
-        } else {
-            MAX_ROLES
-        };
-        if new.roles.len() > max_roles {
-            let expected = format!("at most {max_roles}");
-            return refuse("number of members", new.roles.len().to_string(), expected);
-        }
-        let mut roles = new.roles.to_vec();
-        let usual = if is_v090 { max_roles } else { 128 };
-        roles.resize(roles.len().max(usual), Role::Spare);
+        let (super_offset, roles) = check_new(new)?;
         let superblock = Self {
             version: new.version,
             array_uuid: new.array_uuid,
@@ -626,7 +590,7 @@ impl Superblock {
             is_write_mostly: new.is_write_mostly,
             is_failfast: false,
             events: new.events,
-            resync_offset: new.resync_offset,
+            resync_offset_sectors: new.resync_offset_sectors,
             roles,
             bitmap_offset_sectors: new.bitmap_offset_sectors,
             bad_block_log: new.bad_block_log,
@@ -659,4 +623,35 @@ impl Superblock {
             _ => superblock1::check_encodable(self),
         }
     }
+}
+
+/// The superblock's sector and the whole role table of a new member, or why there are none.
+fn check_new(new: &NewMember<'_>) -> Result<(u64, Vec<Role>), FormatError> {
+    let refuse = |field, found: String, expected: String| {
+        let structure = new.version.structure();
+        let problem = Problem::Request;
+        Err(FormatError::new(
+            problem, structure, 0, field, found, expected,
+        ))
+    };
+    let Some(super_offset) = super_offset_sectors(new.version, new.device_sectors) else {
+        let found = format!("{} sectors", new.device_sectors);
+        return refuse("device size", found, "enough for a superblock".into());
+    };
+    if new.name.len() > superblock1::NAME_BYTES || new.name.contains(char::is_control) {
+        let limit = superblock1::NAME_BYTES;
+        let expected = format!("at most {limit} bytes without control characters");
+        return refuse("name", format!("{:?}", new.name), expected);
+    }
+    let (max_roles, usual) = match new.version {
+        MdVersion::V090 => (superblock90::MAX_MEMBERS, superblock90::MAX_MEMBERS),
+        _ => (MAX_ROLES, 128),
+    };
+    if new.roles.len() > max_roles {
+        let expected = format!("at most {max_roles}");
+        return refuse("number of members", new.roles.len().to_string(), expected);
+    }
+    let mut roles = new.roles.to_vec();
+    roles.resize(roles.len().max(usual), Role::Spare);
+    Ok((super_offset, roles))
 }

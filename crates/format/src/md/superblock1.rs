@@ -317,7 +317,7 @@ fn decode(head: &RawHead, area: &[u8; SUPERBLOCK_BYTES], version: MdVersion) -> 
         is_write_mostly: head.devflags & FLAG_WRITE_MOSTLY != 0,
         is_failfast: head.devflags & FLAG_FAILFAST != 0,
         events: EventCount(head.events.get()),
-        resync_offset: Some(head.resync_offset.get()).filter(|offset| *offset != CLEAN),
+        resync_offset_sectors: Some(head.resync_offset.get()).filter(|offset| *offset != CLEAN),
         roles,
         bitmap_offset_sectors: has(feature::BITMAP).then(|| i32::from_le_bytes(head.bitmap_offset)),
         bad_block_log: decode_bad_block_area(head),
@@ -560,7 +560,7 @@ pub(super) fn encode(superblock: &Superblock) -> [u8; SUPERBLOCK_BYTES] {
     set_flag(&mut head.devflags, FLAG_FAILFAST, superblock.is_failfast);
     head.events.set(superblock.events.0);
     head.resync_offset
-        .set(superblock.resync_offset.unwrap_or(CLEAN));
+        .set(superblock.resync_offset_sectors.unwrap_or(CLEAN));
     head.max_dev.set(superblock.roles.len() as u32);
     encode_optional(superblock, head, old_map);
     match superblock.bad_block_log {

@@ -237,6 +237,11 @@ fn check(words: &Words, place: Place) -> Result<(), FormatError> {
     if minor == 90 {
         return Ok(());
     }
+    check_reshape(words, place)
+}
+
+fn check_reshape(words: &Words, place: Place) -> Result<(), FormatError> {
+    let value = |index: usize| words.words[index];
     check_level(
         words.signed(word::NEW_LEVEL),
         at(word::NEW_LEVEL),
@@ -247,7 +252,7 @@ fn check(words: &Words, place: Place) -> Result<(), FormatError> {
     let level = words.signed(word::NEW_LEVEL);
     check_strip(level, strip, at(word::NEW_CHUNK_BYTES), "new_chunk", place)?;
     let delta = words.signed(word::DELTA_DISKS);
-    let old_count = i64::from(raid_disks) - i64::from(delta);
+    let old_count = i64::from(value(word::RAID_DISKS)) - i64::from(delta);
     let fits = (1..=MAX_MEMBERS as i64).contains(&old_count);
     let expected = format!("an old number of members of 1 to {MAX_MEMBERS}");
     place.check(fits, at(word::DELTA_DISKS), "delta_disks", delta, expected)
@@ -292,7 +297,7 @@ fn decode(words: &Words, area: &[u8; SUPERBLOCK_BYTES], found_at_sector: u64) ->
         is_write_mostly: own_state & DISK_WRITE_MOSTLY != 0,
         is_failfast: own_state & DISK_FAILFAST != 0,
         events: EventCount(events),
-        resync_offset: (!is_clean).then_some(checkpoint),
+        resync_offset_sectors: (!is_clean).then_some(checkpoint),
         roles: decode_roles(words),
         bitmap_offset_sectors: (value(word::STATE) & STATE_BITMAP != 0)
             .then_some(BITMAP_OFFSET_SECTORS),
@@ -420,6 +425,23 @@ pub(super) fn check_encodable(superblock: &Superblock) -> Result<(), FormatError
         let found = format!("{} sectors", superblock.data_offset_sectors);
         return refuse(0, "data offset", found, "0");
     }
+    check_no_extras(superblock)
+}
+
+/// Refuses what only 1.x can say.
+fn check_no_extras(superblock: &Superblock) -> Result<(), FormatError> {
+    let refuse = |index: usize, field: &'static str, found: String, expected: &str| {
+        let structure = MdVersion::V090.structure();
+        let problem = Problem::Request;
+        Err(FormatError::new(
+            problem,
+            structure,
+            at(index),
+            field,
+            found,
+            expected,
+        ))
+    };
     let has_foreign_place = superblock
         .bitmap_offset_sectors
         .is_some_and(|offset| offset != BITMAP_OFFSET_SECTORS);
@@ -488,7 +510,7 @@ fn encode_progress(superblock: &Superblock, words: &mut Words) {
     }
     let events = superblock.events.0;
     words.set_long(word::EVENTS, events);
-    match superblock.resync_offset {
+    match superblock.resync_offset_sectors {
         None => state |= STATE_CLEAN,
         Some(offset) => {
             let is_current = words.long(word::CP_EVENTS) == events;

@@ -1,0 +1,234 @@
+//! Which format is on this member?
+//!
+//! Invariants:
+//! - only the places of [`probe_places`] are read, and nothing is taken for a format on its magic number alone;
+//! - of several valid superblocks the one with the newest creation time wins: the older ones are leftovers;
+//! - a damaged superblock is reported as such only where no valid one was found.
+
+use std::ops::Range;
+
+use crate::error::{FormatError, Problem};
+use crate::md::superblock::SUPERBLOCK_BYTES;
+use crate::md::{MdVersion, Superblock, super_offset_sectors};
+use crate::units::SECTOR_BYTES;
+
+/// A member's bytes for the prober. Implemented by files, by buffers that were read before, by tests.
+pub trait ReadAt {
+    /// Why a read failed.
+    type Error;
+
+    /// Fills `buffer` from `offset_bytes`. Only ranges from [`probe_places`] are asked for.
+    ///
+    /// # Errors
+    /// Whatever keeps the bytes from being read; it ends the detection.
+    fn read_at(&mut self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), Self::Error>;
+}
+
+impl<F, E> ReadAt for F
+where
+    F: FnMut(u64, &mut [u8]) -> Result<(), E>,
+{
+    type Error = E;
+
+    fn read_at(&mut self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), E> {
+        self(offset_bytes, buffer)
+    }
+}
+
+/// What a place on a member was found to hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Found {
+    /// A valid Linux md superblock.
+    Md(Box<Superblock>),
+    /// Something that begins like a format we know, but must not be used.
+    Damaged {
+        /// The version whose place it is at.
+        version: MdVersion,
+        /// What is wrong with it.
+        error: FormatError,
+    },
+}
+
+/// Everything that was found on a member, best first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Detection {
+    /// Valid metadata, the newest first, then damaged ones in the order of the probes.
+    pub found: Vec<Found>,
+}
+
+impl Detection {
+    /// What the member is to be used as; `None` when nothing was found.
+    #[must_use]
+    pub fn best(&self) -> Option<&Found> {
+        self.found.first()
+    }
+
+    /// The md superblock to use.
+    ///
+    /// # Errors
+    /// The refusal when there are only damaged ones; `None` when there is nothing at all.
+    pub fn md(&self) -> Option<Result<&Superblock, &FormatError>> {
+        self.best().map(|found| match found {
+            Found::Md(superblock) => Ok(superblock.as_ref()),
+            Found::Damaged { error, .. } => Err(error),
+        })
+    }
+}
+
+/// The byte ranges that [`detect`] reads from a device of that size, for those who read ahead (and asynchronously).
+#[must_use]
+pub fn probe_places(device_sectors: u64) -> Vec<Range<u64>> {
+    md_places(device_sectors)
+        .map(|(_, sector)| {
+            let start = sector * SECTOR_BYTES;
+            start..start + SUPERBLOCK_BYTES as u64
+        })
+        .collect()
+}
+
+fn md_places(device_sectors: u64) -> impl Iterator<Item = (MdVersion, u64)> {
+    // Beyond this a byte offset would not fit 64 bits: no such device, no place.
+    let is_possible = device_sectors <= u64::MAX / SECTOR_BYTES;
+    MdVersion::ALL
+        .into_iter()
+        .filter(move |_| is_possible)
+        .filter_map(move |version| Some((version, super_offset_sectors(version, device_sectors)?)))
+}
+
+/// Looks for every known format on a device of `device_sectors` (of 512 bytes).
+///
+/// # Errors
+/// The first read error. Reading is the only thing that can fail: what is damaged is part of the answer.
+///
+/// Source: linux-md.md section 1 (probing order, newest ctime).
+pub fn detect<R: ReadAt>(device_sectors: u64, reader: &mut R) -> Result<Detection, R::Error> {
+    let mut valid = Vec::new();
+    let mut damaged = Vec::new();
+    for (version, sector) in md_places(device_sectors) {
+        let mut area = [0; SUPERBLOCK_BYTES];
+        reader.read_at(sector * SECTOR_BYTES, &mut area)?;
+        match Superblock::parse(&area, sector, device_sectors, version) {
+            Ok(superblock) => valid.push(superblock),
+            Err(error) if error.problem == Problem::NoMagic => {}
+            Err(error) => damaged.push(Found::Damaged { version, error }),
+        }
+    }
+    // Stable: of equally old ones the first probed stays first.
+    valid.sort_by_key(|superblock| std::cmp::Reverse(superblock.ctime));
+    let mut found: Vec<Found> = valid
+        .into_iter()
+        .map(|superblock| Found::Md(Box::new(superblock)))
+        .collect();
+    found.append(&mut damaged);
+    Ok(Detection { found })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::md::{MdTime, NewMember, Role};
+    use crate::{EventCount, Slot};
+
+    const DEVICE_SECTORS: u64 = 8192;
+
+    fn superblock(version: MdVersion, seconds: u64) -> Superblock {
+        let data_offset_sectors = if matches!(version, MdVersion::V11 | MdVersion::V12) {
+            2048
+        } else {
+            0
+        };
+        Superblock::create(&NewMember {
+            version,
+            array_uuid: [9; 16],
+            name: "host:a",
+            ctime: MdTime {
+                seconds,
+                microseconds: 5,
+            },
+            level: 1,
+            layout: 0,
+            component_sectors: 4096,
+            strip_sectors: 0,
+            member_count: 2,
+            data_offset_sectors,
+            data_size_sectors: 4096,
+            device_sectors: DEVICE_SECTORS,
+            dev_number: 1,
+            device_uuid: [8; 16],
+            roles: &[Role::Active(Slot(0)), Role::Active(Slot(1))],
+            events: EventCount(3),
+            resync_offset_sectors: None,
+            bitmap_offset_sectors: None,
+            bad_block_log: None,
+            is_write_mostly: false,
+        })
+        .unwrap()
+    }
+
+    fn write(device: &mut [u8], superblock: &Superblock) {
+        let start = (superblock.super_offset_sectors * SECTOR_BYTES) as usize;
+        device[start..start + SUPERBLOCK_BYTES].copy_from_slice(&superblock.encode());
+    }
+
+    fn detect_on(device: &[u8]) -> Detection {
+        let mut reader = |offset: u64, buffer: &mut [u8]| -> Result<(), ()> {
+            let start = offset as usize;
+            assert!(
+                probe_places(DEVICE_SECTORS)
+                    .iter()
+                    .any(|place| place.start == offset)
+            );
+            buffer.copy_from_slice(&device[start..start + buffer.len()]);
+            Ok(())
+        };
+        detect(DEVICE_SECTORS, &mut reader).unwrap()
+    }
+
+    #[test]
+    fn every_version_is_found_at_its_place() {
+        for version in MdVersion::ALL {
+            let mut device = vec![0; (DEVICE_SECTORS * SECTOR_BYTES) as usize];
+            let made = superblock(version, 1000);
+            write(&mut device, &made);
+            let detection = detect_on(&device);
+            assert_eq!(detection.md(), Some(Ok(&made)), "{version}");
+            assert_eq!(detection.found.len(), 1);
+        }
+    }
+
+    #[test]
+    fn the_newest_creation_time_wins_and_damage_comes_last() {
+        let mut device = vec![0; (DEVICE_SECTORS * SECTOR_BYTES) as usize];
+        write(&mut device, &superblock(MdVersion::V12, 1000));
+        write(&mut device, &superblock(MdVersion::V10, 2000));
+        write(&mut device, &superblock(MdVersion::V11, 3000));
+        device[16] ^= 1; // the UUID of the 1.1 superblock
+        let detection = detect_on(&device);
+        assert_eq!(detection.found.len(), 3);
+        assert_eq!(detection.md().unwrap().unwrap().version, MdVersion::V10);
+        let Some(Found::Damaged { version, error }) = detection.found.last() else {
+            panic!("the damaged one comes last");
+        };
+        assert_eq!(
+            (*version, error.problem),
+            (MdVersion::V11, Problem::Checksum)
+        );
+    }
+
+    #[test]
+    fn a_device_too_small_for_anything_holds_nothing() {
+        assert_eq!(probe_places(7), []);
+        assert_eq!(probe_places(u64::MAX), []);
+        let detection = detect(7, &mut |_, _: &mut [u8]| -> Result<(), ()> { Err(()) });
+        assert_eq!(detection, Ok(Detection::default()));
+    }
+
+    #[test]
+    fn a_read_error_is_passed_on() {
+        assert_eq!(
+            detect(8192, &mut |_, _: &mut [u8]| Err("gone")),
+            Err("gone")
+        );
+    }
+}

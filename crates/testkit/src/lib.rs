@@ -1,0 +1,12 @@
+//! Golden images for tests: the manifests as types, the archives unpacked.
+//!
+//! Invariants:
+//! - the images under `fixtures/` are never changed: a case is unpacked into a folder of its own, removed afterwards;
+//! - a missing tool (`zstd`, `tar`) or image fails the test that asked; nothing is skipped in silence.
+#![forbid(unsafe_code)]
+
+mod md;
+mod unpack;
+
+pub use md::{Case, ManifestBitmap, ManifestReshape, Member, OwnRole, md_cases, unpack_case};
+pub use unpack::{Unpacked, fixtures, unpack};
