@@ -268,8 +268,11 @@ fn parity_rows_worked_out_by_hand() {
     );
 }
 
+/// For each strip of the volume its copies: (slot, member strip).
+type Table = Vec<Vec<(usize, usize)>>;
+
 /// All copies of array strip `c` by the formulas of linux-md.md section 7, in strips. `None`: nonsense (two on one place).
-fn raid10_table(l: Raid10Layout, n: usize, member_strips: usize) -> Vec<Vec<(usize, usize)>> {
+fn raid10_table(l: Raid10Layout, n: usize, member_strips: usize) -> Table {
     let (nc, fc) = (usize::from(l.near), usize::from(l.far));
     let fs = [n, n / fc, fc * nc][usize::from(l.far_set)];
     let (last, lsize) = ((n / fs - 1) * fs, fs + n % fs);
@@ -289,7 +292,7 @@ fn raid10_table(l: Raid10Layout, n: usize, member_strips: usize) -> Vec<Vec<(usi
             for _ in 1..fc {
                 let set = d / fs;
                 d += nc;
-                d = if n % fs != 0 && d > last {
+                d = if !n.is_multiple_of(fs) && d > last {
                     last + (d - last) % lsize
                 } else {
                     d % fs + fs * set
@@ -322,7 +325,7 @@ fn raid10_copies_are_those_of_the_document_and_useless_layouts_are_refused() {
     for n in 2..=10u16 {
         for layout in every_raid10_layout(n) {
             let far = usize::from(layout.far);
-            let tables: Vec<(usize, Vec<Vec<(usize, usize)>>)> = (far..=4 * far + 1)
+            let tables: Vec<(usize, Table)> = (far..=4 * far + 1)
                 .map(|strips| (strips, raid10_table(layout, n.into(), strips)))
                 .collect();
             if tables.iter().any(|(_, table)| is_nonsense(table)) {
