@@ -1,4 +1,127 @@
-//! The plexum command.
+//! The plexum command: one file per subcommand; this one reads the command line and ends with the exit code.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
-fn main() {}
+mod args;
+mod client;
+mod completions;
+mod errors;
+mod events;
+mod explain;
+mod habits;
+mod man;
+mod member_ops;
+mod output;
+mod progress;
+mod scrub;
+mod set;
+mod stats;
+mod status;
+mod stop;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use plexum_daemon::problem::{Code, Problem};
+
+use crate::args::{Cli, Command};
+use crate::errors::Outcome;
+use crate::output::Screen;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let as_json = words
+        .iter()
+        .take_while(|word| *word != "--")
+        .any(|word| word == "--json");
+    let result = std::panic::catch_unwind(|| parse_and_run(&words));
+    let exit = match result {
+        Ok(Ok(exit)) => exit,
+        Ok(Err(problem)) => errors::report(&problem, as_json),
+        Err(_) => errors::report(
+            &Problem::new(Code::Bug, "a bug in Plexum ended the command").hint(
+                "please report it with the lines above, the command line and `plexum --version`",
+            ),
+            as_json,
+        ),
+    };
+    ExitCode::from(exit)
+}
+
+fn parse_and_run(words: &[String]) -> Outcome {
+    if let Some(problem) = habits::advise(words) {
+        return Err(problem);
+    }
+    let cli = match Cli::try_parse_from(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let screen = Screen::new(&cli.common);
+    dispatch(&cli, &screen)
+}
+
+/// Help and version go to standard output; everything else becomes a problem of ours.
+fn usage(error: &clap::Error) -> Outcome {
+    use clap::error::ErrorKind;
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let _ = error.print();
+            Ok(0)
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Err(Problem::new(Code::Usage, "a command is missing").hint(error.render().to_string()))
+        }
+        _ => {
+            let text = error.render().to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+            let mut problem = Problem::new(Code::Usage, lines.next().unwrap_or("wrong usage"));
+            for line in lines {
+                problem = problem.hint(line);
+            }
+            Err(problem)
+        }
+    }
+}
+
+fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
+    let common = &cli.common;
+    match &cli.command {
+        Command::Explain(args) => explain::run(args, screen),
+        Command::Status(args) => status::run(args, screen),
+        Command::Stop(args) => stop::run(args, common, screen),
+        Command::Fail(args) => member_ops::fail(args, common, screen),
+        Command::Add(args) => member_ops::add(args, common, screen),
+        Command::Remove(args) => member_ops::remove(args, common, screen),
+        Command::ReAdd(args) => member_ops::re_add(args, common, screen),
+        Command::Replace(args) => member_ops::replace(args, common, screen),
+        Command::Scrub(args) => scrub::run(args, common, screen),
+        Command::Set(args) => set::run(args, common, screen),
+        Command::Stats(args) => stats::run(args, screen),
+        Command::Events(args) => events::run(args, screen),
+        Command::Debug(args) => stats::debug(args, screen),
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args, screen),
+        other => not_yet(&command_name(other)),
+    }
+}
+
+/// The word of a command, as typed.
+fn command_name(command: &Command) -> String {
+    let text = format!("{command:?}");
+    let end = text
+        .find(|c: char| !c.is_alphanumeric())
+        .unwrap_or(text.len());
+    text[..end].to_lowercase()
+}
+
+fn not_yet(command: &str) -> Outcome {
+    Err(Problem::new(
+        Code::NotYet,
+        format!("plexum {command} comes with a later version"),
+    ))
+}

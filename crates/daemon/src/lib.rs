@@ -1,5 +1,6 @@
 //! Serving volumes: control socket, events, status.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod control;
 pub mod events;

@@ -1,4 +1,5 @@
 //! The control socket against a made-up engine.
+#![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

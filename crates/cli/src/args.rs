@@ -1,0 +1,513 @@
+//! The command line as clap sees it. Names and meanings are the contract in docs; habits of other tools are in `habits.rs`.
+
+use std::path::PathBuf;
+
+use crate::units::parse_bytes;
+
+/// Software RAID as a program: volumes on disks, files and remote exports, served over NBD.
+#[derive(clap::Parser, Debug)]
+#[command(
+    name = "plexum",
+    version,
+    disable_help_subcommand = true,
+    propagate_version = true
+)]
+#[command(
+    after_help = "Start here:\n  plexum create nas --level 6 --member-size 4G a.img b.img c.img d.img\n  \
+    plexum serve a.img b.img c.img d.img &\n  plexum status"
+)]
+pub struct Cli {
+    /// Options that every command takes.
+    #[command(flatten)]
+    pub common: Common,
+    /// The command.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options that every command takes.
+#[derive(clap::Args, Debug, Clone, Default)]
+pub struct Common {
+    /// Show the plan and change nothing
+    #[arg(short = 'n', long, global = true)]
+    pub dry_run: bool,
+    /// Do not ask; without a terminal a destructive command needs it
+    #[arg(short = 'y', long, global = true)]
+    pub yes: bool,
+    /// One JSON object per result
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Only results and errors
+    #[arg(short = 'q', long, global = true)]
+    pub quiet: bool,
+    /// Say more; may be repeated
+    #[arg(short = 'v', long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// No colours
+    #[arg(long, global = true)]
+    pub no_color: bool,
+}
+
+/// Every command.
+#[derive(clap::Subcommand, Debug)]
+pub enum Command {
+    /// Make a new volume: write metadata to its members
+    #[command(
+        after_help = "Example:\n  plexum create nas --level 6 --member-size 4G a.img b.img c.img d.img\n  \
+        plexum create home --level 1 /dev/sdb /dev/sdc --dry-run"
+    )]
+    Create(Create),
+    /// Say what is on members and how they fit together
+    #[command(after_help = "Example:\n  plexum examine a.img b.img c.img")]
+    Examine(Examine),
+    /// Find all sets on disks or in folders
+    #[command(after_help = "Example:\n  plexum scan images/")]
+    Scan(Scan),
+    /// Explain a problem code, or what the loss of a member would mean
+    #[command(
+        after_help = "Example:\n  plexum explain stale_member\n  plexum explain nas --if 1,2"
+    )]
+    Explain(Explain),
+    /// Assemble members and serve the volume until told to stop
+    #[command(
+        after_help = "Example:\n  plexum serve a.img b.img c.img d.img\n  plexum serve --scan images/ --read-only"
+    )]
+    Serve(Box<Serve>),
+    /// State of running volumes, and what to do next
+    #[command(after_help = "Example:\n  plexum status nas --watch")]
+    Status(Status),
+    /// Stop a volume cleanly
+    #[command(after_help = "Example:\n  plexum stop nas")]
+    Stop(OneVolume),
+    /// Treat a member as failed
+    #[command(after_help = "Example:\n  plexum fail nas c.img")]
+    Fail(VolumeMember),
+    /// Add a member: fills an empty slot, or waits as a spare
+    #[command(after_help = "Example:\n  plexum add nas e.img")]
+    Add(AddMember),
+    /// Let go of a failed member or a spare
+    #[command(after_help = "Example:\n  plexum remove nas c.img")]
+    Remove(VolumeMember),
+    /// Take a member back; only what it missed is copied
+    #[command(
+        name = "re-add",
+        alias = "readd",
+        after_help = "Example:\n  plexum re-add nas c.img --wait"
+    )]
+    ReAdd(ReAdd),
+    /// Copy a member to a new one while it still serves
+    #[command(after_help = "Example:\n  plexum replace nas c.img new.img --wait")]
+    Replace(Replace),
+    /// Compare all copies or parity; exit 1 when something differs
+    #[command(
+        after_help = "Example:\n  plexum scrub nas --wait\n  plexum scrub nas --repair --wait"
+    )]
+    Scrub(Scrub),
+    /// Change settings while the volume is served
+    #[command(after_help = "Example:\n  plexum set nas balance=load rebuild-max=100M")]
+    Set(Set),
+    /// Counters, rates and latency
+    #[command(after_help = "Example:\n  plexum stats nas --interval 1")]
+    Stats(Stats),
+    /// What happened
+    #[command(after_help = "Example:\n  plexum events nas --follow")]
+    Events(Events),
+    /// Requests in flight with their stage
+    #[command(after_help = "Example:\n  plexum debug requests nas")]
+    Debug(Debug),
+    /// Run the engine in a made-up world and look for violations
+    #[command(after_help = "Example:\n  plexum sim --seeds 100\n  plexum sim --seed 42 --trace")]
+    Sim(Sim),
+    /// Print completions for a shell
+    #[command(after_help = "Example:\n  plexum completions bash > /etc/bash_completion.d/plexum")]
+    Completions(Completions),
+    /// Print the manual page, or write all pages to a folder
+    #[command(after_help = "Example:\n  plexum man | man -l -\n  plexum man --out man/")]
+    Man(Man),
+    /// The tour on sparse files in a temporary folder (not yet)
+    #[command(hide = true)]
+    Demo(Later),
+    /// Own speed beside the peers that are installed (not yet)
+    #[command(hide = true)]
+    Bench(Later),
+    /// Make a volume a block device, mounted when asked (not yet)
+    #[command(hide = true)]
+    Attach(Later),
+    /// Undo `attach` (not yet)
+    #[command(hide = true)]
+    Detach(Later),
+    /// The laboratory (not yet)
+    #[command(hide = true)]
+    Lab(Later),
+    /// Grow or reshape a volume (not yet)
+    #[command(hide = true)]
+    Grow(Later),
+    /// Copy-on-write pool (not yet)
+    #[command(hide = true)]
+    Pool(Later),
+    /// Many volumes under systemd (not yet)
+    #[command(hide = true)]
+    Daemon(Later),
+    /// Terminal view (not yet)
+    #[command(hide = true)]
+    Top(Later),
+    /// FreeBSD vocabulary (not yet)
+    #[command(hide = true)]
+    Gmirror(Later),
+    /// FreeBSD vocabulary (not yet)
+    #[command(hide = true)]
+    Gvinum(Later),
+    /// Convert between formats (not yet)
+    #[command(hide = true)]
+    Convert(Later),
+    /// Vinum-style configuration (not yet)
+    #[command(hide = true)]
+    Config(Later),
+}
+
+/// Words of a command that comes with a later version.
+#[derive(clap::Args, Debug)]
+pub struct Later {
+    /// Whatever follows.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    pub words: Vec<String>,
+}
+
+/// `plexum create`.
+#[derive(clap::Args, Debug)]
+pub struct Create {
+    /// Name of the volume
+    #[arg(required_unless_present = "config")]
+    pub name: Option<String>,
+    /// Members in slot order: file, device, `missing` or URI
+    #[arg(value_name = "MEMBER")]
+    pub members: Vec<String>,
+    /// linear, 0, 1, 4, 5, 6 or 10
+    #[arg(short = 'l', long, required_unless_present = "config")]
+    pub level: Option<String>,
+    /// A spare; may be repeated
+    #[arg(long, value_name = "MEMBER")]
+    pub spare: Vec<String>,
+    /// Layout in md's words: left-symmetric, ls, n2, f2, o2, ...
+    #[arg(long, short = 'p')]
+    pub layout: Option<String>,
+    /// Bytes of a strip (md: chunk) [default: 512K]
+    #[arg(long, short = 'c', alias = "chunk", value_name = "SIZE", value_parser = parse_bytes)]
+    pub strip: Option<u64>,
+    /// Use only so much of each member
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub size: Option<u64>,
+    /// Make members that do not exist as sparse files of this size
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub member_size: Option<u64>,
+    /// md-1.2, md-1.1, md-1.0 or md-0.90 (gmirror, gstripe, gconcat: not yet)
+    #[arg(long, default_value = "md-1.2", alias = "metadata")]
+    pub format: String,
+    /// Write-intent bitmap: internal or none [default: internal where there is redundancy]
+    #[arg(long, value_name = "WHERE")]
+    pub bitmap: Option<String>,
+    /// Bytes that one bit stands for
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, alias = "bitmap-chunk")]
+    pub bitmap_region: Option<u64>,
+    /// What closes the write hole: log, ppl, bitmap or resync
+    #[arg(long, value_name = "POLICY")]
+    pub consistency: Option<String>,
+    /// Mode of the stripe log: write-through or write-back
+    #[arg(long, value_name = "MODE")]
+    pub log: Option<String>,
+    /// Read balance policy
+    #[arg(long, value_name = "POLICY")]
+    pub balance: Option<String>,
+    /// Read this member only when nothing else can be; may be repeated
+    #[arg(long, value_name = "MEMBER")]
+    pub write_mostly: Vec<String>,
+    /// Take copies or parity for equal: no first resync
+    #[arg(long)]
+    pub assume_clean: bool,
+    /// Overwrite what was found on members
+    #[arg(long)]
+    pub force: bool,
+    /// Host part of the stored name [default: this host's name]
+    #[arg(long, value_name = "HOST")]
+    pub homehost: Option<String>,
+    /// Volumes from a Vinum-style configuration
+    #[arg(short = 'f', long = "file", value_name = "FILE", id = "config")]
+    pub config: Option<PathBuf>,
+}
+
+/// `plexum examine`.
+#[derive(clap::Args, Debug)]
+pub struct Examine {
+    /// Files, devices or URIs
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+    /// Also show the bytes of the metadata
+    #[arg(long)]
+    pub raw: bool,
+}
+
+/// `plexum scan`.
+#[derive(clap::Args, Debug)]
+pub struct Scan {
+    /// Folders, files or devices [default: all disks and partitions]
+    #[arg(value_name = "DIR or DEVICE")]
+    pub places: Vec<String>,
+}
+
+/// `plexum explain`.
+#[derive(clap::Args, Debug)]
+pub struct Explain {
+    /// A problem code, or the name of a running volume; all codes when left out
+    #[arg(value_name = "CODE or VOLUME")]
+    pub what: Option<String>,
+    /// Members that are imagined lost: slots or paths, separated by commas
+    #[arg(long = "if", value_name = "MEMBER", value_delimiter = ',')]
+    pub lost: Vec<String>,
+}
+
+/// `plexum serve`.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Serve {
+    /// Members in any order: file, device or URI
+    #[arg(value_name = "MEMBER", required_unless_present = "scan")]
+    pub members: Vec<String>,
+    /// Serve all sets found in folders or on devices
+    #[arg(long, value_name = "DIR", num_args = 1..)]
+    pub scan: Vec<String>,
+    /// Name of the volume [default: the name in the metadata]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Unix socket for clients [default: RUNTIME/NAME.nbd]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Also listen on TCP
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<String>,
+    /// Allow a --listen address that others can reach, without TLS
+    #[arg(long)]
+    pub insecure_listen: bool,
+    /// Change no byte of any member
+    #[arg(long)]
+    pub read_only: bool,
+    /// Allow writes to formats that are read-only by default
+    #[arg(long)]
+    pub write: bool,
+    /// Start although members disagree or a dirty volume lacks a member
+    #[arg(long)]
+    pub force: bool,
+    /// With --force: answer rows in doubt with what is there, instead of an error
+    #[arg(long)]
+    pub force_data: bool,
+    /// Start although a member is missing that was there at the last stop
+    #[arg(long, alias = "run")]
+    pub run_degraded: bool,
+    /// Read balance policy
+    #[arg(long, value_name = "POLICY")]
+    pub balance: Option<String>,
+    /// Member I/O: auto, uring or threads
+    #[arg(long, default_value = "auto")]
+    pub io: String,
+    /// Memory for requests and caches
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
+    /// Return when the volume is ready; the server goes on in the background
+    #[arg(long)]
+    pub background: bool,
+    /// Certificate for TLS (not yet)
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub tls_cert: Option<PathBuf>,
+    /// Key for TLS (not yet)
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub tls_key: Option<PathBuf>,
+    /// Authority of the clients' certificates (not yet)
+    #[arg(long, value_name = "CA", hide = true)]
+    pub tls_clients: Option<PathBuf>,
+    /// selective or forced (not yet)
+    #[arg(long, value_name = "MODE", hide = true)]
+    pub tls: Option<String>,
+}
+
+/// `plexum status`.
+#[derive(clap::Args, Debug)]
+pub struct Status {
+    /// Name of the volume [default: all]
+    pub volume: Option<String>,
+    /// Show again every second
+    #[arg(long)]
+    pub watch: bool,
+}
+
+/// A command on one volume.
+#[derive(clap::Args, Debug)]
+pub struct OneVolume {
+    /// Name of the volume; may be left out when one runs
+    pub volume: Option<String>,
+}
+
+/// A command on one member of a volume.
+#[derive(clap::Args, Debug)]
+pub struct VolumeMember {
+    /// Name of the volume
+    pub volume: String,
+    /// Path, slot number or serial
+    pub member: String,
+}
+
+/// `plexum add`.
+#[derive(clap::Args, Debug)]
+pub struct AddMember {
+    /// Name of the volume
+    pub volume: String,
+    /// File, device or URI
+    pub member: String,
+    /// Overwrite what was found on it
+    #[arg(long)]
+    pub force: bool,
+    /// Wait until it is in sync
+    #[arg(long)]
+    pub wait: bool,
+}
+
+/// `plexum re-add`.
+#[derive(clap::Args, Debug)]
+pub struct ReAdd {
+    /// Name of the volume
+    pub volume: String,
+    /// Path, slot number or serial
+    pub member: String,
+    /// Wait until it is in sync
+    #[arg(long)]
+    pub wait: bool,
+}
+
+/// `plexum replace`.
+#[derive(clap::Args, Debug)]
+pub struct Replace {
+    /// Name of the volume
+    pub volume: String,
+    /// The old member: path, slot number or serial
+    pub old: String,
+    /// The new member: file, device or URI
+    pub new: String,
+    /// Overwrite what was found on the new member
+    #[arg(long)]
+    pub force: bool,
+    /// Wait until the new one serves
+    #[arg(long)]
+    pub wait: bool,
+}
+
+/// `plexum scrub`.
+#[derive(clap::Args, Debug)]
+pub struct Scrub {
+    /// Name of the volume; may be left out when one runs
+    pub volume: Option<String>,
+    /// Mend what differs
+    #[arg(long)]
+    pub repair: bool,
+    /// Wait for the end and report
+    #[arg(long)]
+    pub wait: bool,
+    /// Stop the scrub that runs
+    #[arg(long, conflicts_with_all = ["repair", "wait"])]
+    pub stop: bool,
+}
+
+/// `plexum set`.
+#[derive(clap::Args, Debug)]
+pub struct Set {
+    /// Name of the volume (may be left out when one runs), then NAME=VALUE ...
+    #[arg(value_name = "[VOLUME] NAME=VALUE", required = true)]
+    pub words: Vec<String>,
+}
+
+/// `plexum stats`.
+#[derive(clap::Args, Debug)]
+pub struct Stats {
+    /// Name of the volume; may be left out when one runs
+    pub volume: Option<String>,
+    /// Show the difference every S seconds
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
+    pub interval: Option<u64>,
+    /// Start counting anew
+    #[arg(long)]
+    pub reset: bool,
+}
+
+/// `plexum events`.
+#[derive(clap::Args, Debug)]
+pub struct Events {
+    /// Name of the volume; may be left out when one runs
+    pub volume: Option<String>,
+    /// Go on until interrupted
+    #[arg(long, short = 'f')]
+    pub follow: bool,
+}
+
+/// `plexum debug`.
+#[derive(clap::Args, Debug)]
+pub struct Debug {
+    /// What to show: requests
+    #[arg(value_parser = ["requests"])]
+    pub what: String,
+    /// Name of the volume; may be left out when one runs
+    pub volume: Option<String>,
+}
+
+/// `plexum sim`.
+#[derive(clap::Args, Debug)]
+pub struct Sim {
+    /// Number of seeds to run
+    #[arg(long, value_name = "N", conflicts_with = "seed")]
+    pub seeds: Option<u64>,
+    /// Stop after so many minutes
+    #[arg(long, value_name = "M")]
+    pub minutes: Option<u64>,
+    /// Run this seed only
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+    /// Print what happens, one line per event
+    #[arg(long)]
+    pub trace: bool,
+    /// Run the deliberate bugs and say how many seeds each took
+    #[arg(long)]
+    pub mutants: bool,
+}
+
+/// `plexum completions`.
+#[derive(clap::Args, Debug)]
+pub struct Completions {
+    /// bash, elvish, fish, powershell or zsh
+    pub shell: clap_complete::Shell,
+}
+
+/// `plexum man`.
+#[derive(clap::Args, Debug)]
+pub struct Man {
+    /// Write plexum.1 and one page per command into this folder
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_declaration_is_consistent() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn every_visible_command_has_an_example_in_its_help() {
+        let command = <Cli as clap::CommandFactory>::command();
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            let after = sub.get_after_help().map(ToString::to_string);
+            assert!(
+                after.is_some_and(|text| text.contains("Example:\n  plexum ")),
+                "{}",
+                sub.get_name()
+            );
+        }
+    }
+}
