@@ -100,4 +100,4 @@ fn multiply(x: Vector, coefficient: &Coefficient) -> Vector {
     )
 }
 
-crate::loops::kernels!(#[target_feature(enable = "avx2")]);
+crate::loops::kernels!(crate::scalar, #[target_feature(enable = "avx2")]);

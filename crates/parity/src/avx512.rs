@@ -107,4 +107,4 @@ fn multiply(x: Vector, coefficient: &Coefficient) -> Vector {
     )
 }
 
-crate::loops::kernels!(#[target_feature(enable = "avx512f,avx512bw")]);
+crate::loops::kernels!(crate::scalar, #[target_feature(enable = "avx512f,avx512bw")]);

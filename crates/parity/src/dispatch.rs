@@ -77,9 +77,9 @@ impl fmt::Display for Kernel {
     }
 }
 
-type Generate = unsafe fn(u8, &Terms<'_>, &mut Outputs<'_>, Store);
-type Check = unsafe fn(&Terms<'_>, &Found<'_>) -> Option<usize>;
-type Solve = unsafe fn(u8, &Terms<'_>, &Found<'_>, &[Row], &mut [&mut [u8]]);
+type Generate = unsafe fn(u8, &Terms<'_>, usize, &mut Outputs<'_>, Store);
+type Check = unsafe fn(&Terms<'_>, usize, &Found<'_>) -> Option<usize>;
+type Solve = unsafe fn(u8, &Terms<'_>, usize, &Found<'_>, &[Row], &mut [&mut [u8]]);
 
 /// One kernel that this machine can run: the parity functions as methods.
 ///
@@ -146,14 +146,14 @@ impl Kernels {
         store: Store,
     ) {
         // SAFETY: a table is only handed out where its instruction set was detected; the function is safe otherwise.
-        unsafe { (self.generate)(set, terms, outputs, store) }
+        unsafe { (self.generate)(set, terms, 0, outputs, store) }
     }
 
     /// The first byte at which a parity that is there is not the sum of the blocks.
     #[inline]
     pub(crate) fn check(&self, terms: &Terms<'_>, found: &Found<'_>) -> Option<usize> {
         // SAFETY: as in `generate`.
-        unsafe { (self.check)(terms, found) }
+        unsafe { (self.check)(terms, 0, found) }
     }
 
     /// Computes the targets of `rows` from the sums of `set`, to which the parities found are added first.
@@ -167,7 +167,7 @@ impl Kernels {
         targets: &mut [&mut [u8]],
     ) {
         // SAFETY: as in `generate`.
-        unsafe { (self.solve)(set, terms, found, rows, targets) }
+        unsafe { (self.solve)(set, terms, 0, found, rows, targets) }
     }
 }
 

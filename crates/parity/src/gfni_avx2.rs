@@ -81,4 +81,4 @@ fn multiply(x: Vector, coefficient: &Coefficient) -> Vector {
     _mm256_gf2p8affine_epi64_epi8::<0>(x, *coefficient)
 }
 
-crate::loops::kernels!(#[target_feature(enable = "avx2,gfni")]);
+crate::loops::kernels!(crate::scalar, #[target_feature(enable = "avx2,gfni")]);

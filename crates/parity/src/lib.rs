@@ -23,6 +23,7 @@ mod recover;
 pub mod reference;
 mod row;
 mod scalar;
+mod self_test;
 mod tail;
 mod terms;
 
@@ -43,6 +44,7 @@ pub use dispatch::{Kernel, KernelUnavailable, Kernels, chosen, describe, kernels
 pub use locate::{Located, locate};
 pub use recover::{Block, RecoverError, RecoverPlan};
 pub use row::BLOCKS_MAX;
+pub use self_test::{SelfTestError, self_test};
 
 /// Adds (XOR) `source` to `target`, by the chosen kernel.
 /// # Panics

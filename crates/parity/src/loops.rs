@@ -6,15 +6,24 @@
 //! - `Coefficient`, `coefficient(c)` and `multiply(x, &coefficient)`.
 //!
 //! The loops go once over all blocks, one step of each block at a time, so that a stripe of any size passes the cache
-//! once; the sums of a step stay in registers. What remains after the last whole vector is done by `tail`.
+//! once; the sums of a step stay in registers. What remains after the last whole step goes to the next simpler kernel.
+//! `USE` only tells the callers of `sums` apart: a function with one caller is inlined, and its result never leaves the
+//! registers (`inline(always)` is not to be had together with a target feature).
 
 /// Completes an instruction set's file with `generate`, `check` and `solve`, for use in a `Kernels` table.
 ///
-/// The arguments are the attributes of each function: the target features.
+/// The arguments are the module that does the rest after the last whole step, and the attributes of each function: the
+/// target features.
 macro_rules! kernels {
-    ($(#[$feature:meta])*) => {
+    ($rest:path, $(#[$feature:meta])*) => {
+        use crate::gf;
         use crate::terms::{Found, Outputs, P, Q, R, Row, Store, Terms};
-        use crate::{gf, tail};
+        use $rest as rest;
+
+        const PQ: u8 = P | Q;
+        const PR: u8 = P | R;
+        const QR: u8 = Q | R;
+        const PQR: u8 = P | Q | R;
 
         /// Adds one vector-sized part of each of `N` neighbours at `block` to the sums, after one doubling.
         ///
@@ -79,7 +88,7 @@ macro_rules! kernels {
         /// `offset` + `N` vectors is at most the blocks' length.
         $(#[$feature])*
         #[inline]
-        unsafe fn sums<const SET: u8, const N: usize>(terms: &Terms<'_>, offset: usize) -> [[Vector; N]; 3] {
+        unsafe fn sums<const SET: u8, const N: usize, const USE: u8>(terms: &Terms<'_>, offset: usize) -> [[Vector; N]; 3] {
             let blocks = terms.blocks();
             let mut sums = [[zero(); N]; 3];
             match terms.order() {
@@ -135,7 +144,9 @@ macro_rules! kernels {
         }
 
         $(#[$feature])*
-        fn generate_set<const SET: u8, const N: usize>(terms: &Terms<'_>, outputs: &mut Outputs<'_>, how: Store) {
+        fn generate_set<const SET: u8, const N: usize>(
+            terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>, how: Store,
+        ) {
             let length = terms.length();
             let mut pointers = [std::ptr::null_mut(); 3];
             for (i, output) in outputs.iter_mut().enumerate() {
@@ -145,36 +156,23 @@ macro_rules! kernels {
                     pointers[i] = output.as_mut_ptr();
                 }
             }
-            let mut offset = 0;
+            let mut offset = from;
             while length - offset >= N * VECTOR {
                 // SAFETY: the loop's condition; blocks and outputs were checked to have this length.
-                unsafe { put::<SET, N>(&sums::<SET, N>(terms, offset), &pointers, offset, how) };
+                unsafe { put::<SET, N>(&sums::<SET, N, 0>(terms, offset), &pointers, offset, how) };
                 offset += N * VECTOR;
             }
-            while length - offset >= VECTOR {
-                // SAFETY: as above, with one vector.
-                unsafe { put::<SET, 1>(&sums::<SET, 1>(terms, offset), &pointers, offset, how) };
-                offset += VECTOR;
-            }
-            tail::generate(terms, offset, outputs, how);
+            rest::generate(SET, terms, offset, outputs, how);
         }
 
-        /// Computes the parities of `set` into the outputs, or adds to them.
+        /// Computes the parities of `set` into the outputs from offset `from` on, or adds to them.
         $(#[$feature])*
-        pub(crate) fn generate(set: u8, terms: &Terms<'_>, outputs: &mut Outputs<'_>, how: Store) {
-            const PQ: u8 = P | Q;
-            const PR: u8 = P | R;
-            const QR: u8 = Q | R;
-            const PQR: u8 = P | Q | R;
+        pub(crate) fn generate(set: u8, terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>, how: Store) {
             match set {
-                P => generate_set::<P, STEP>(terms, outputs, how),
-                Q => generate_set::<Q, STEP>(terms, outputs, how),
-                PQ => generate_set::<PQ, STEP>(terms, outputs, how),
-                R => generate_set::<R, STEP_R>(terms, outputs, how),
-                PR => generate_set::<PR, STEP_R>(terms, outputs, how),
-                QR => generate_set::<QR, STEP_R>(terms, outputs, how),
-                PQR => generate_set::<PQR, STEP_R>(terms, outputs, how),
-                _ => unreachable!("a set of P, Q and R that is not empty"),
+                P => generate_set::<P, STEP>(terms, from, outputs, how),
+                Q => generate_set::<Q, STEP>(terms, from, outputs, how),
+                PQ => generate_set::<PQ, STEP>(terms, from, outputs, how),
+                _ => generate_set::<PQR, STEP_R>(terms, from, outputs, how),
             }
         }
 
@@ -201,35 +199,28 @@ macro_rules! kernels {
         }
 
         $(#[$feature])*
-        fn check_set<const SET: u8, const N: usize>(terms: &Terms<'_>, found: &Found<'_>) -> Option<usize> {
+        fn check_set<const SET: u8, const N: usize>(terms: &Terms<'_>, from: usize, found: &Found<'_>) -> Option<usize> {
             let length = terms.length();
-            let mut offset = 0;
+            let mut offset = from;
             while length - offset >= N * VECTOR {
                 // SAFETY: the loop's condition; blocks and parities were checked to have this length.
-                if !unsafe { agrees::<SET, N>(&sums::<SET, N>(terms, offset), found, offset) } {
-                    return tail::check(terms, offset, offset + N * VECTOR, found);
+                if !unsafe { agrees::<SET, N>(&sums::<SET, N, 1>(terms, offset), found, offset) } {
+                    return crate::tail::check(terms, offset, found);
                 }
                 offset += N * VECTOR;
             }
-            while length - offset >= VECTOR {
-                // SAFETY: as above, with one vector.
-                if !unsafe { agrees::<SET, 1>(&sums::<SET, 1>(terms, offset), found, offset) } {
-                    return tail::check(terms, offset, offset + VECTOR, found);
-                }
-                offset += VECTOR;
-            }
-            tail::check(terms, offset, length, found)
+            rest::check(terms, offset, found)
         }
 
-        /// The first byte at which a parity is not the sum of the blocks; the parities that are there are checked.
+        /// The first byte from offset `from` on at which a parity that is there is not the sum of the blocks.
         $(#[$feature])*
-        pub(crate) fn check(terms: &Terms<'_>, found: &Found<'_>) -> Option<usize> {
+        pub(crate) fn check(terms: &Terms<'_>, from: usize, found: &Found<'_>) -> Option<usize> {
             let length = terms.length();
             assert!(found.iter().flatten().all(|found| found.len() == length), "parities have the blocks' length");
             match found {
-                [Some(_), None, None] => check_set::<P, STEP>(terms, found),
-                [_, _, None] => check_set::<{ P | Q }, STEP>(terms, found),
-                _ => check_set::<{ P | Q | R }, STEP_R>(terms, found),
+                [_, None, None] => check_set::<P, STEP>(terms, from, found),
+                [_, _, None] => check_set::<PQ, STEP>(terms, from, found),
+                _ => check_set::<PQR, STEP_R>(terms, from, found),
             }
         }
 
@@ -282,45 +273,35 @@ macro_rules! kernels {
 
         $(#[$feature])*
         fn solve_set<const SET: u8, const N: usize>(
-            terms: &Terms<'_>, found: &Found<'_>, rows: &[Row], targets: &mut [&mut [u8]],
+            terms: &Terms<'_>, from: usize, found: &Found<'_>, rows: &[Row], targets: &mut [&mut [u8]],
         ) {
             let length = terms.length();
-            let mut offset = 0;
+            let mut offset = from;
             while length - offset >= N * VECTOR {
                 // SAFETY: the loop's condition; blocks, parities and targets were checked to have this length.
-                unsafe { finish::<SET, N>(&sums::<SET, N>(terms, offset), offset, found, rows, targets) };
+                unsafe { finish::<SET, N>(&sums::<SET, N, 2>(terms, offset), offset, found, rows, targets) };
                 offset += N * VECTOR;
             }
-            while length - offset >= VECTOR {
-                // SAFETY: as above, with one vector.
-                unsafe { finish::<SET, 1>(&sums::<SET, 1>(terms, offset), offset, found, rows, targets) };
-                offset += VECTOR;
-            }
-            tail::solve(terms, offset, found, rows, targets);
+            rest::solve(SET, terms, offset, found, rows, targets);
         }
 
-        /// Computes each row's target from the sums of `set`, to which the parities that were found are added first.
+        /// Computes each row's target, from offset `from` on, from the sums of `set`, to which the parities that were found
+        /// are added first.
         $(#[$feature])*
         pub(crate) fn solve(
-            set: u8, terms: &Terms<'_>, found: &Found<'_>, rows: &[Row], targets: &mut [&mut [u8]],
+            set: u8, terms: &Terms<'_>, from: usize, found: &Found<'_>, rows: &[Row], targets: &mut [&mut [u8]],
         ) {
-            const PQ: u8 = P | Q;
-            const PR: u8 = P | R;
-            const QR: u8 = Q | R;
-            const PQR: u8 = P | Q | R;
             let length = terms.length();
             assert!(found.iter().flatten().all(|found| found.len() == length), "parities have the blocks' length");
             assert!(targets.iter().all(|target| target.len() == length), "targets have the blocks' length");
             assert!(rows.len() <= 3, "three parities restore at most three blocks");
             match set {
-                P => solve_set::<P, STEP>(terms, found, rows, targets),
-                Q => solve_set::<Q, STEP>(terms, found, rows, targets),
-                PQ => solve_set::<PQ, STEP>(terms, found, rows, targets),
-                R => solve_set::<R, STEP_R>(terms, found, rows, targets),
-                PR => solve_set::<PR, STEP_R>(terms, found, rows, targets),
-                QR => solve_set::<QR, STEP_R>(terms, found, rows, targets),
-                PQR => solve_set::<PQR, STEP_R>(terms, found, rows, targets),
-                _ => unreachable!("a set of P, Q and R that is not empty"),
+                Q => solve_set::<Q, STEP>(terms, from, found, rows, targets),
+                R => solve_set::<R, STEP_R>(terms, from, found, rows, targets),
+                PQ => solve_set::<PQ, STEP>(terms, from, found, rows, targets),
+                PR => solve_set::<PR, STEP_R>(terms, from, found, rows, targets),
+                QR => solve_set::<QR, STEP_R>(terms, from, found, rows, targets),
+                _ => solve_set::<PQR, STEP_R>(terms, from, found, rows, targets),
             }
         }
     };

@@ -92,4 +92,4 @@ fn multiply(x: Vector, coefficient: &Coefficient) -> Vector {
     )
 }
 
-crate::loops::kernels!(#[target_feature(enable = "neon")]);
+crate::loops::kernels!(crate::scalar, #[target_feature(enable = "neon")]);

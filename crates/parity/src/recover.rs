@@ -12,7 +12,7 @@ use std::fmt;
 
 use crate::dispatch::{Kernels, chosen};
 use crate::gf;
-use crate::terms::{Found, Order, Row, Step, Terms, sort};
+use crate::terms::{Found, Order, P, Row, Step, Terms, sort};
 
 /// A block of a row by its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -215,7 +215,8 @@ impl RecoverPlan {
         );
         let Some(first) = targets.first() else { return };
         let length = first.len();
-        if let (&[Block::Data(_)], Some(Block::P)) = (&self.missing[..], self.sources.last()) {
+        if self.set == P {
+            // One block is missing and P is enough, or P itself is missing: an XOR of all sources either way.
             return kernels.gen_p(sources, &mut *targets[0]);
         }
         let (data, parities) = sources.split_at(self.data_count);

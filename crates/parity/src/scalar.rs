@@ -88,4 +88,4 @@ fn multiply(mut x: Vector, coefficient: &Coefficient) -> Vector {
     product
 }
 
-crate::loops::kernels!();
+crate::loops::kernels!(crate::tail,);

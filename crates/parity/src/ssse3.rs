@@ -99,4 +99,4 @@ fn multiply(x: Vector, coefficient: &Coefficient) -> Vector {
     )
 }
 
-crate::loops::kernels!(#[target_feature(enable = "ssse3")]);
+crate::loops::kernels!(crate::scalar, #[target_feature(enable = "ssse3")]);

@@ -1,6 +1,6 @@
 //! The same sums one byte at a time, by tables: for the last bytes of a block that fill no vector.
 //!
-//! - Each function works on bytes `from` .. length (or `to`); the kernels have done those before.
+//! - The functions have the form of a kernel's and work on bytes `from` .. length; the kernel has done those before.
 
 use crate::gf;
 use crate::terms::{Found, Outputs, Row, Store, Terms};
@@ -38,7 +38,13 @@ fn raise(x: u8, exponent: u8) -> u8 {
 }
 
 /// Stores or adds the sums of the bytes from `from` on.
-pub(crate) fn generate(terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>, store: Store) {
+pub(crate) fn generate(
+    _set: u8,
+    terms: &Terms<'_>,
+    from: usize,
+    outputs: &mut Outputs<'_>,
+    store: Store,
+) {
     for at in from..terms.length() {
         for (output, sum) in outputs.iter_mut().zip(sums(terms, at)) {
             if let Some(output) = output {
@@ -52,9 +58,9 @@ pub(crate) fn generate(terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>
     }
 }
 
-/// The first byte of `from` .. `to` where a parity is not the sum of the blocks.
-pub(crate) fn check(terms: &Terms<'_>, from: usize, to: usize, found: &Found<'_>) -> Option<usize> {
-    (from..to).find(|&at| {
+/// The first byte from `from` on where a parity that is there is not the sum of the blocks.
+pub(crate) fn check(terms: &Terms<'_>, from: usize, found: &Found<'_>) -> Option<usize> {
+    (from..terms.length()).find(|&at| {
         let sums = sums(terms, at);
         found
             .iter()
@@ -65,6 +71,7 @@ pub(crate) fn check(terms: &Terms<'_>, from: usize, to: usize, found: &Found<'_>
 
 /// Computes the targets of the bytes from `from` on.
 pub(crate) fn solve(
+    _set: u8,
     terms: &Terms<'_>,
     from: usize,
     found: &Found<'_>,
