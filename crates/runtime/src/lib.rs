@@ -1,1 +1,348 @@
-//! The real world: io_uring, threads, files, block devices, sockets, clock, locks
+//! The real world: one thread with an io_uring or a thread pool below it, files, block devices, sockets, timers, locks.
+//!
+//! Invariants:
+//! - everything here but `mailbox` stays on the thread that made the `Runtime`;
+//! - both reactors behave alike; only their speed differs;
+//! - no task keeps the thread for itself: work that is done inline is charged to a budget for each turn of the loop.
+
+mod blockdev;
+pub mod clock;
+mod event;
+pub mod file;
+pub mod lock;
+mod op;
+mod open;
+pub mod socket;
+mod threads;
+mod uring;
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+pub use plexum_exec::{Aborted, JoinHandle, yield_now};
+use plexum_exec::{Executor, Fifo, Spawner};
+
+use clock::{RealClock, Timers};
+use event::EventFd;
+use op::Slots;
+use threads::Threads;
+use uring::Uring;
+
+/// Polls of tasks between two looks at the reactor: enough to submit in batches, few enough to stay responsive.
+const POLLS_PER_TURN_MAX: usize = 128;
+
+/// Bytes that all tasks together may move inline (memory speed, about 1 ms) between two looks at the reactor.
+const INLINE_BYTES_PER_TURN: usize = 4 << 20;
+
+/// What an inline call costs beside its bytes, in bytes: about the time of one system call.
+const INLINE_CALL_BYTES: usize = 4 << 10;
+
+/// Which reactor is wanted (`--io`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoChoice {
+    /// io_uring where the kernel allows it, otherwise threads.
+    #[default]
+    Auto,
+    /// io_uring or nothing.
+    Uring,
+    /// The thread pool.
+    Threads,
+}
+
+/// Which reactor runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoKind {
+    /// An io_uring.
+    Uring,
+    /// A pool of threads for files, `poll` for sockets.
+    Threads,
+}
+
+impl std::fmt::Display for IoKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            IoKind::Uring => "uring",
+            IoKind::Threads => "threads",
+        })
+    }
+}
+
+/// What runs, and why: for `status` and for the one warning line of a fallback.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IoStatus {
+    /// The reactor in use.
+    pub kind: IoKind,
+    /// Why `Auto` did not take io_uring.
+    pub fallback_reason: Option<String>,
+}
+
+/// Why a runtime could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// `IoChoice::Uring` was asked for and the kernel refuses it.
+    #[error("io_uring cannot be used here: {0}; use --io=auto or --io=threads")]
+    Uring(std::io::Error),
+    /// The process is out of file descriptors or memory.
+    #[error("cannot start the I/O threads: {0}; look at the limits of open files and of memory")]
+    Resources(std::io::Error),
+}
+
+/// How long the reactor may block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    No,
+    /// Until an event comes or the time is over (`None`: for ever).
+    Until(Option<Duration>),
+}
+
+#[allow(clippy::large_enum_variant)] // there is one, in an Rc
+pub(crate) enum Reactor {
+    Uring(Uring),
+    Threads(Threads),
+}
+
+/// What a runtime's thread shares: reactor, I/O slots, timers.
+pub(crate) struct Core {
+    reactor: Reactor,
+    slots: RefCell<Slots>,
+    timers: RefCell<Timers>,
+    status: IoStatus,
+    turn: Turn,
+}
+
+/// The inline budget of the current turn and who waits for the next one.
+#[derive(Default)]
+struct Turn {
+    number: Cell<u64>,
+    spent_bytes: Cell<usize>,
+    waiters: RefCell<Vec<Waker>>,
+}
+
+impl Core {
+    /// To be awaited before moving `length_bytes` inline: returns at once while the turn has budget, otherwise in
+    /// the next turn. Without it a task that never has to wait (tmpfs, a flooding peer) would starve all others.
+    pub(crate) async fn charge(&self, length_bytes: usize) {
+        let turn = &self.turn;
+        if turn.spent_bytes.get() >= INLINE_BYTES_PER_TURN {
+            let number = turn.number.get();
+            std::future::poll_fn(|context| {
+                if turn.number.get() != number {
+                    return Poll::Ready(());
+                }
+                turn.waiters.borrow_mut().push(context.waker().clone());
+                Poll::Pending
+            })
+            .await;
+        }
+        let spent = turn.spent_bytes.get();
+        turn.spent_bytes
+            .set(spent.saturating_add(length_bytes.saturating_add(INLINE_CALL_BYTES)));
+    }
+
+    fn begin_turn(&self) {
+        self.turn.number.set(self.turn.number.get() + 1);
+        self.turn.spent_bytes.set(0);
+        let waiters = self.turn.waiters.take();
+        waiters.into_iter().for_each(Waker::wake);
+    }
+
+    fn enter(&self, wait: Wait) {
+        match &self.reactor {
+            Reactor::Uring(ring) => ring.enter(wait),
+            Reactor::Threads(threads) => threads.enter(wait, &self.slots),
+        }
+    }
+
+    fn reap(&self) {
+        match &self.reactor {
+            Reactor::Uring(ring) => ring.reap(&self.slots),
+            Reactor::Threads(threads) => threads.reap(&self.slots),
+        }
+    }
+}
+
+/// Longest time that the end of a runtime waits for I/O in flight, in steps of `SHUTDOWN_STEP`.
+const SHUTDOWN_STEPS_MAX: u32 = 50;
+const SHUTDOWN_STEP: Duration = Duration::from_millis(100);
+
+impl Drop for Core {
+    /// Lets transfers in flight end, because they use the memory of their slots.
+    fn drop(&mut self) {
+        for key in self.slots.borrow().waiting_for_readiness() {
+            if let Reactor::Uring(ring) = &self.reactor {
+                ring.cancel(key);
+            }
+        }
+        for _ in 0..SHUTDOWN_STEPS_MAX {
+            if self.slots.borrow().running_transfers() == 0 {
+                return;
+            }
+            self.enter(Wait::Until(Some(SHUTDOWN_STEP)));
+            self.reap();
+        }
+        // A member hangs: its I/O may still come back and write to the slot's memory, which must stay as it is.
+        std::mem::forget(self.slots.take());
+    }
+}
+
+/// A thread's event loop: tasks, timers, files and sockets.
+pub struct Runtime {
+    executor: Executor<Fifo>, // dropped first: its futures still use the core
+    handle: Handle,
+}
+
+/// What a task needs from its runtime; clones are cheap.
+#[derive(Clone)]
+pub struct Handle {
+    pub(crate) core: Rc<Core>,
+    spawner: Spawner,
+}
+
+impl Handle {
+    /// Starts a task. A panic in it ends only the task (its handle says `Aborted`).
+    pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
+        self.spawner.spawn(future)
+    }
+
+    /// The clock of this runtime.
+    #[must_use]
+    pub fn clock(&self) -> RealClock {
+        RealClock::new(Rc::clone(&self.core))
+    }
+
+    /// Which reactor runs and why.
+    #[must_use]
+    pub fn status(&self) -> &IoStatus {
+        &self.core.status
+    }
+}
+
+impl Runtime {
+    /// A runtime for the calling thread.
+    ///
+    /// # Errors
+    /// `Uring` only for `IoChoice::Uring`; `Auto` falls back and says why in `status`.
+    pub fn new(choice: IoChoice) -> Result<Self, StartError> {
+        let wake = Arc::new(EventFd::new().map_err(StartError::Resources)?);
+        let mut fallback_reason = None;
+        let ring = match choice {
+            IoChoice::Threads => None,
+            IoChoice::Uring => Some(Uring::new(Arc::clone(&wake)).map_err(StartError::Uring)?),
+            IoChoice::Auto => match Uring::new(Arc::clone(&wake)) {
+                Ok(ring) => Some(ring),
+                Err(error) => {
+                    fallback_reason = Some(format!("io_uring cannot be used here: {error}"));
+                    None
+                }
+            },
+        };
+        let (reactor, kind) = match ring {
+            Some(ring) => (Reactor::Uring(ring), IoKind::Uring),
+            None => {
+                let threads = Threads::new(Arc::clone(&wake));
+                (Reactor::Threads(threads), IoKind::Threads)
+            }
+        };
+        let executor = Executor::new(Fifo);
+        executor.set_notifier(move || wake.signal());
+        let core = Core {
+            reactor,
+            slots: RefCell::default(),
+            timers: RefCell::default(),
+            status: IoStatus {
+                kind,
+                fallback_reason,
+            },
+            turn: Turn::default(),
+        };
+        let handle = Handle {
+            core: Rc::new(core),
+            spawner: executor.spawner(),
+        };
+        Ok(Self { executor, handle })
+    }
+
+    /// A handle for tasks.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Runs `future` and all spawned tasks until `future` is ready. Spawned tasks stay and go on in the next call.
+    ///
+    /// # Panics
+    /// When `future` panics.
+    pub fn block_on<F: Future>(&mut self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        // A task stands for `future`: its waker queues the task, and the task's poll asks for a poll of `future`.
+        let gate = Rc::new(Gate::default());
+        let proxy = Rc::clone(&gate);
+        let _detached = self.executor.spawn(std::future::poll_fn(move |context| {
+            proxy.pass(context.waker())
+        }));
+        loop {
+            let mut polls = 0;
+            while polls < POLLS_PER_TURN_MAX && !gate.is_woken.get() && self.poll_one() {
+                polls += 1;
+            }
+            if gate.is_woken.replace(false) {
+                let waker = gate.waker.borrow().clone().expect("the proxy was polled");
+                let poll = future.as_mut().poll(&mut Context::from_waker(&waker));
+                if let Poll::Ready(output) = poll {
+                    gate.is_done.set(true);
+                    waker.wake();
+                    return output;
+                }
+            }
+            self.turn();
+        }
+    }
+
+    /// Polls one task; a panic ends that task only (the panic hook has printed it).
+    fn poll_one(&mut self) -> bool {
+        // Unwind safety: the executor retires a task that panicked; what the task shared with others is guarded
+        // by its own destructors, as with any early return.
+        catch_unwind(AssertUnwindSafe(|| self.executor.poll_one())).unwrap_or(true)
+    }
+
+    fn turn(&mut self) {
+        let core = &*self.handle.core;
+        core.begin_turn();
+        let wait = if self.executor.begin_wait() {
+            Wait::Until(core.timers.borrow().until_next())
+        } else {
+            Wait::No
+        };
+        core.enter(wait);
+        self.executor.end_wait(); // from here on this thread looks by itself
+        core.reap();
+        let due = core.timers.borrow_mut().take_due();
+        due.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Joins the future of `block_on` to its task in the executor.
+#[derive(Default)]
+struct Gate {
+    is_woken: Cell<bool>,
+    is_done: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Gate {
+    fn pass(&self, waker: &Waker) -> Poll<()> {
+        if self.is_done.get() {
+            return Poll::Ready(());
+        }
+        self.waker.borrow_mut().get_or_insert_with(|| waker.clone());
+        self.is_woken.set(true);
+        Poll::Pending
+    }
+}

@@ -1,0 +1,106 @@
+//! What is special about block devices: their properties, and who in the kernel holds them.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Stat;
+
+/// What the kernel says about a device.
+pub(crate) struct Properties {
+    pub(crate) sector_bytes: u32,
+    pub(crate) physical_sector_bytes: u32,
+    pub(crate) is_rotational: bool,
+    pub(crate) has_zeroing_trim: bool,
+}
+
+/// Properties of the block device `fd`; unknown ones get the cautious value.
+pub(crate) fn describe(fd: &OwnedFd, stat: &Stat) -> Properties {
+    let sector_bytes = rustix::fs::ioctl_blksszget(fd).unwrap_or(4096);
+    let folder = folder_of(stat.st_rdev);
+    Properties {
+        // Sizes above 4096 bytes exist only on kernels that take 4096 as well by their page cache.
+        sector_bytes: if sector_bytes == 512 { 512 } else { 4096 },
+        physical_sector_bytes: rustix::fs::ioctl_blkpbszget(fd).unwrap_or(4096),
+        is_rotational: is_rotational(stat.st_rdev),
+        // Punching a hole into a device asks for zeroes that may unmap, and never falls back to writing them.
+        has_zeroing_trim: queue_value(&folder, "write_zeroes_max_bytes") > 0,
+    }
+}
+
+/// Whether the disk below the device number (a disk, partition or file system) rotates; `false` when unknown.
+pub(crate) fn is_rotational(number: u64) -> bool {
+    queue_value(&folder_of(number), "rotational") == 1
+}
+
+/// The device's folder in sysfs.
+fn folder_of(number: u64) -> PathBuf {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
+}
+
+/// A number from `queue/`, which partitions share with their disk (the folder above); 0 when there is none.
+fn queue_value(folder: &Path, name: &str) -> u64 {
+    let read = |path: PathBuf| fs::read_to_string(path).ok();
+    read(folder.join("queue").join(name))
+        .or_else(|| read(folder.join("../queue").join(name)))
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+/// Who holds a busy device, each with what ends it; at least one line.
+pub(crate) fn holders(path: &Path) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Ok(stat) = rustix::fs::stat(path) {
+        let (sys, number) = (Path::new("/sys/dev/block"), stat.st_rdev);
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        lines = kernel_holders(&sys.join(format!("{major}:{minor}")));
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        lines.extend(mount_holder(&mounts, &format!("{major}:{minor}")));
+    }
+    if lines.is_empty() {
+        lines.push(
+            "another process or the kernel (mounted, swap, or opened exclusively)".to_owned(),
+        );
+    }
+    lines
+}
+
+/// Holders of the device with this sysfs folder, and of its partitions.
+fn kernel_holders(folder: &Path) -> Vec<String> {
+    let mut names = list(&folder.join("holders"));
+    for part in list(folder) {
+        if folder.join(&part).join("partition").exists() {
+            names.extend(list(&folder.join(part).join("holders")));
+        }
+    }
+    names.sort();
+    names.dedup();
+    names.iter().map(|name| describe_holder(name)).collect()
+}
+
+fn list(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
+}
+
+fn describe_holder(name: &str) -> String {
+    if name.starts_with("md") {
+        format!("the kernel's md array /dev/{name} (stop it with: mdadm --stop /dev/{name})")
+    } else if name.starts_with("dm-") {
+        format!("the device mapper's /dev/{name} (see: dmsetup info /dev/{name})")
+    } else {
+        format!("/dev/{name}")
+    }
+}
+
+/// The line of `mountinfo` for a device number: its fifth field is the mount point.
+fn mount_holder(mountinfo: &str, number: &str) -> Option<String> {
+    let line = mountinfo
+        .lines()
+        .find(|line| line.split(' ').nth(2) == Some(number))?;
+    let place = line.split(' ').nth(4)?;
+    Some(format!("the mount {place} (end it with: umount {place})"))
+}

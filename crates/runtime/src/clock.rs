@@ -1,0 +1,133 @@
+//! Real time: the monotonic clock, and timers that the event loop waits for.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant, SystemTime};
+
+use plexum_engine::clock::{Clock, Moment};
+
+use crate::Core;
+
+/// Timers of one runtime, by time and then by age.
+pub(crate) struct Timers {
+    start: Instant,
+    pending: BTreeMap<(Moment, u64), Waker>,
+    next_id: u64,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+            pending: BTreeMap::new(),
+            next_id: 0,
+        }
+    }
+}
+
+impl Timers {
+    fn now(&self) -> Moment {
+        // 2^64 ns are 584 years of uptime.
+        Moment(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Time until the first timer; `None` without timers.
+    pub(crate) fn until_next(&self) -> Option<Duration> {
+        let ((due, _), _) = self.pending.first_key_value()?;
+        Some(due.since(self.now()))
+    }
+
+    /// Removes and returns the wakers of all timers whose time has come.
+    pub(crate) fn take_due(&mut self) -> Vec<Waker> {
+        let mut due = Vec::new();
+        if self.pending.is_empty() {
+            return due;
+        }
+        let now = self.now();
+        while let Some(entry) = self.pending.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            due.push(entry.remove());
+        }
+        due
+    }
+}
+
+/// The `Clock` of the real world. Clones are cheap.
+#[derive(Clone)]
+pub struct RealClock {
+    core: Rc<Core>,
+}
+
+impl RealClock {
+    pub(crate) fn new(core: Rc<Core>) -> Self {
+        Self { core }
+    }
+}
+
+impl Clock for RealClock {
+    fn now(&self) -> Moment {
+        self.core.timers.borrow().now()
+    }
+
+    fn wall_seconds(&self) -> u64 {
+        // A clock before 1970 is shown as 1970: nothing is decided by it.
+        SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs())
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let sleep = Sleep {
+            core: &self.core,
+            due: Moment(self.now().0.saturating_add(nanos)),
+            id: Cell::new(None),
+        };
+        sleep.await;
+    }
+}
+
+/// One timer. Spurious polls find it pending until its time has come; a drop removes it.
+struct Sleep<'a> {
+    core: &'a Core,
+    due: Moment,
+    id: Cell<Option<u64>>,
+}
+
+impl Future for Sleep<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut timers = self.core.timers.borrow_mut();
+        if timers.now() >= self.due {
+            return Poll::Ready(());
+        }
+        let id = self.id.get().unwrap_or_else(|| {
+            timers.next_id += 1;
+            self.id.set(Some(timers.next_id));
+            timers.next_id
+        });
+        timers
+            .pending
+            .insert((self.due, id), context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.get() {
+            self.core
+                .timers
+                .borrow_mut()
+                .pending
+                .remove(&(self.due, id));
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! A member on a regular file or a block device: the `Device` of the real world.
+//!
+//! Invariants:
+//! - a transfer is complete or an error: short transfers are continued, nothing at all at the end means `Gone`;
+//! - interrupted calls are repeated a bounded number of times; a failed flush is never repeated (W13);
+//! - with direct I/O every address handed to the kernel is aligned: unaligned data are copied first.
+
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use plexum_engine::buf::{Buf, BufMut, BufPool};
+use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, ZeroMode, check_range};
+use rustix::fs::{FallocateFlags, FileType, SeekFrom};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::lock::Identity;
+use crate::op::{Kind, Op, Outcome};
+use crate::{Core, Reactor};
+
+pub use crate::open::{Access, DirectIo, OpenError, OpenOptions};
+
+/// How often one call is repeated after `EINTR`, `EAGAIN` or `ENOMEM`.
+const RETRIES_MAX: u32 = 8;
+
+/// Memory kept for copies of unaligned data.
+pub(crate) const BOUNCE_BYTES_MAX: usize = 4 << 20;
+
+/// How operations reach the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Through the reactor.
+    Queued,
+    /// By plain calls on the runtime's thread: for files in memory (tmpfs), where a ring or a thread costs more.
+    Inline,
+}
+
+/// A part of a file, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it starts.
+    pub offset_bytes: u64,
+    /// How long it is, never 0.
+    pub length_bytes: u64,
+    /// Whether it is a hole: reads as zeroes and takes no space.
+    pub is_hole: bool,
+}
+
+/// An open file or block device, locked against other users until it is dropped.
+pub struct FileDevice {
+    pub(crate) core: Rc<Core>,
+    pub(crate) fd: Arc<OwnedFd>,
+    pub(crate) path: PathBuf,
+    pub(crate) identity: Identity,
+    pub(crate) info: DeviceInfo,
+    pub(crate) is_read_only: bool,
+    /// Direct I/O: alignment of memory in bytes; 1 for buffered I/O.
+    pub(crate) memory_alignment_bytes: usize,
+    pub(crate) physical_sector_bytes: u32,
+    pub(crate) route: Route,
+    pub(crate) bounce: BufPool,
+}
+
+impl FileDevice {
+    /// Which file or device this is, whatever its path: equal for the same one opened twice.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// The path it was opened by, made absolute.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether transfers bypass the page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.memory_alignment_bytes > 1
+    }
+
+    /// How operations reach the kernel.
+    #[must_use]
+    pub fn route(&self) -> Route {
+        self.route
+    }
+
+    /// The unit that the medium writes at once, in bytes (at least `sector_bytes`).
+    #[must_use]
+    pub fn physical_sector_bytes(&self) -> u32 {
+        self.physical_sector_bytes
+    }
+
+    /// Data and holes in `offset_bytes..offset_bytes + length_bytes`, in ascending order and without gaps.
+    ///
+    /// At most `count_max` extents, so the answer may end early; a device without holes is one extent of data.
+    /// # Errors
+    /// `OutOfRange`, or what the file system answers.
+    pub fn extents(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        count_max: usize,
+    ) -> Result<Vec<Extent>, IoError> {
+        check_range(&self.info, offset_bytes, length_bytes)?;
+        let end = offset_bytes + length_bytes;
+        let mut extents = Vec::new();
+        let mut start = offset_bytes;
+        while start < end && extents.len() < count_max {
+            let data = self.seek(SeekFrom::Data(start))?.unwrap_or(end).min(end);
+            let (stop, is_hole) = if data > start {
+                (data, true)
+            } else {
+                let hole = self.seek(SeekFrom::Hole(start))?.unwrap_or(end);
+                (hole.min(end).max(start + 1), false)
+            };
+            extents.push(Extent {
+                offset_bytes: start,
+                length_bytes: stop - start,
+                is_hole,
+            });
+            start = stop;
+        }
+        Ok(extents)
+    }
+
+    /// Whether the whole range is a hole, and so reads as zeroes (W5's proof that a new file needs no resync).
+    ///
+    /// # Errors
+    /// As `extents`.
+    pub fn is_hole(&self, offset_bytes: u64, length_bytes: u64) -> Result<bool, IoError> {
+        let extents = self.extents(offset_bytes, length_bytes, 1)?;
+        Ok(extents
+            .first()
+            .is_none_or(|first| first.is_hole && first.length_bytes == length_bytes))
+    }
+
+    /// `None`: no such place up to the end of the file.
+    fn seek(&self, place: SeekFrom) -> Result<Option<u64>, IoError> {
+        match (self.identity, rustix::fs::seek(&self.fd, place)) {
+            // A block device knows no holes, and its seek knows no such question.
+            (Identity::Device { .. }, _) => Ok(match place {
+                SeekFrom::Data(start) => Some(start),
+                _ => None,
+            }),
+            (_, Ok(found)) => Ok(Some(found)),
+            (_, Err(Errno::NXIO)) => Ok(None),
+            (_, Err(error)) => Err(classify(error)),
+        }
+    }
+
+    async fn run(&self, kind: Kind, length_bytes: usize) -> (Op, Outcome) {
+        let mut op = Op {
+            fd: Arc::clone(&self.fd),
+            kind,
+        };
+        match self.route {
+            Route::Queued => self.core.start(op).await,
+            Route::Inline => {
+                self.core.charge(length_bytes).await;
+                let outcome = op.perform();
+                (op, outcome)
+            }
+        }
+    }
+
+    /// With threads below: what the page cache can give at once needs no other thread.
+    fn read_cached(&self, offset_bytes: u64, buf: &mut BufMut) -> usize {
+        let is_worth_it = self.route == Route::Queued
+            && !self.is_direct()
+            && matches!(self.core.reactor, Reactor::Threads(_));
+        if !is_worth_it {
+            return 0;
+        }
+        let mut slices = [std::io::IoSliceMut::new(buf)];
+        rustix::io::preadv2(&self.fd, &mut slices, offset_bytes, ReadWriteFlags::NOWAIT)
+            .unwrap_or(0)
+    }
+
+    /// Waits for the outcome of one call; `None` asks for a repetition.
+    fn progress(&self, outcome: Outcome, tries: &mut u32) -> Result<Option<usize>, IoError> {
+        match outcome {
+            Ok(moved) => Ok(Some(moved as usize)),
+            Err(Errno::INTR | Errno::AGAIN | Errno::NOMEM) if *tries < RETRIES_MAX => {
+                *tries += 1;
+                Ok(None)
+            }
+            Err(error) => Err(classify(error)),
+        }
+    }
+
+    /// `data` itself, or a copy at an aligned address.
+    fn aligned(&self, data: Buf) -> Buf {
+        if (data.as_ptr() as usize).is_multiple_of(self.memory_alignment_bytes) {
+            return data;
+        }
+        self.bounce.copy_of(&data).freeze()
+    }
+
+    fn is_sector_multiple(&self, length_bytes: usize) -> bool {
+        length_bytes.is_multiple_of(self.info.sector_bytes as usize)
+    }
+}
+
+impl Device for FileDevice {
+    fn info(&self) -> DeviceInfo {
+        self.info
+    }
+
+    async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
+        check_range(&self.info, offset_bytes, buf.len() as u64)?;
+        let length = buf.len();
+        let mut done = self.read_cached(offset_bytes, &mut buf);
+        let mut tries = 0;
+        while done < length {
+            let kind = Kind::Read {
+                offset_bytes: offset_bytes + done as u64,
+                buf,
+                start: done,
+            };
+            let (op, outcome) = self.run(kind, length - done).await;
+            let Kind::Read { buf: back, .. } = op.kind else {
+                unreachable!("an operation comes back as it went")
+            };
+            buf = back;
+            match self.progress(outcome, &mut tries)? {
+                // The file has become shorter than it was when it was opened.
+                Some(0) => return Err(IoError::Gone),
+                // So has this one, and in the middle of a sector; direct I/O could not go on from there.
+                Some(moved) if self.is_direct() && !self.is_sector_multiple(moved) => {
+                    return Err(IoError::Gone);
+                }
+                Some(moved) => done += moved,
+                None => {}
+            }
+        }
+        Ok(buf)
+    }
+
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        if self.is_read_only {
+            return Err(IoError::ReadOnly);
+        }
+        check_range(&self.info, offset_bytes, data.len() as u64)?;
+        let data = self.aligned(data);
+        let (mut done, mut tries) = (0, 0);
+        while done < data.len() {
+            let kind = Kind::Write {
+                offset_bytes: offset_bytes + done as u64,
+                data: data.slice(done..data.len()),
+                is_durable: fua == Fua::Yes,
+            };
+            let (_, outcome) = self.run(kind, data.len() - done).await;
+            match self.progress(outcome, &mut tries)? {
+                Some(0) => return Err(IoError::Medium), // no progress and no reason given
+                Some(moved) if self.is_direct() && !self.is_sector_multiple(moved) => {
+                    return Err(IoError::Medium);
+                }
+                Some(moved) => done += moved,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        if self.is_read_only {
+            return Ok(()); // nothing was written
+        }
+        let (_, outcome) = self.run(Kind::Sync, 0).await;
+        outcome.map(|_| ()).map_err(classify)
+    }
+
+    async fn zero(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        mode: ZeroMode,
+    ) -> Result<(), IoError> {
+        if self.is_read_only {
+            return Err(IoError::ReadOnly);
+        }
+        check_range(&self.info, offset_bytes, length_bytes)?;
+        if length_bytes == 0 {
+            return Ok(());
+        }
+        let mode = match mode {
+            ZeroMode::Unmap if !self.info.has_zeroing_trim => return Err(IoError::Unsupported),
+            ZeroMode::Unmap => FallocateFlags::PUNCH_HOLE,
+            ZeroMode::Allocate => FallocateFlags::ZERO_RANGE,
+        };
+        let kind = || Kind::Allocate {
+            mode: mode | FallocateFlags::KEEP_SIZE,
+            offset_bytes,
+            length_bytes,
+        };
+        let mut tries = 0;
+        loop {
+            let (_, outcome) = self.run(kind(), 0).await;
+            if self.progress(outcome, &mut tries)?.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn check(&self) -> Result<(), IoError> {
+        let size_bytes = rustix::fs::seek(&self.fd, SeekFrom::End(0)).map_err(|_| IoError::Gone)?;
+        if size_bytes < self.info.size_bytes {
+            return Err(IoError::Gone);
+        }
+        if matches!(self.identity, Identity::Device { .. }) {
+            return Ok(());
+        }
+        let stat = rustix::fs::fstat(&self.fd).map_err(|_| IoError::Gone)?;
+        if stat.st_nlink == 0 {
+            return Err(IoError::Gone);
+        }
+        // A renamed file is still found by its new name at the next start; another file in its place hides it.
+        match rustix::fs::stat(&self.path) {
+            Ok(found) if Identity::of(&found) != self.identity => Err(IoError::Gone),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Debug for FileDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FileDevice({})", self.path.display())
+    }
+}
+
+/// Whether `mode` (of a `stat`) is that of a block device.
+pub(crate) fn is_block_device(mode: u32) -> bool {
+    FileType::from_raw_mode(mode) == FileType::BlockDevice
+}
+
+/// What the engine can do about an error of the kernel.
+///
+/// Source: the block layer's table of status codes (`ENODATA`: medium error, `EREMOTEIO`: target error, `EILSEQ`:
+/// protection error, `ENOLINK`: transport, `ETIMEDOUT`, `ETIME`: command time limits), and the manual pages of
+/// pread, pwrite, fallocate and fdatasync.
+pub(crate) fn classify(error: Errno) -> IoError {
+    match error {
+        Errno::INTR | Errno::AGAIN | Errno::NOMEM | Errno::BUSY => IoError::Retryable,
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => IoError::NoSpace,
+        Errno::NODEV | Errno::NXIO | Errno::STALE | Errno::NOLINK | Errno::BADF => IoError::Gone,
+        Errno::SHUTDOWN | Errno::NOMEDIUM => IoError::Gone,
+        Errno::ROFS | Errno::PERM | Errno::ACCESS => IoError::ReadOnly,
+        Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY => IoError::Unsupported,
+        // EIO, ENODATA, EREMOTEIO, EILSEQ, ETIMEDOUT, and whatever is not known: this range did not work.
+        _ => IoError::Medium,
+    }
+}
+
+/// Sets a lock of the open file description on the whole file, exclusive or shared, without waiting.
+///
+/// # Errors
+/// `EAGAIN` or `EACCES` when somebody else has a lock that is in the way.
+pub(crate) fn set_lock(fd: BorrowedFd<'_>, is_exclusive: bool) -> Result<(), Errno> {
+    let kind = if is_exclusive {
+        libc::F_WRLCK
+    } else {
+        libc::F_RDLCK
+    };
+    let whole_file = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open for the length of the call and `whole_file` is the structure that
+    // F_OFD_SETLK reads; the kernel keeps no pointer to it.
+    let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const whole_file) };
+    if result == 0 {
+        return Ok(());
+    }
+    let error = std::io::Error::last_os_error();
+    Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}

@@ -1,0 +1,85 @@
+//! Who a file is, and that nobody else uses it: locks on the open file description (`F_OFD_SETLK`).
+//!
+//! The lock belongs to the open file, not to the process: a second opening of the same file is refused even inside
+//! of one process, and the lock ends with the last descriptor, also after SIGKILL.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::Stat;
+use rustix::io::Errno;
+
+use crate::open::Access;
+
+/// Which file or device something is, independent of its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Identity {
+    /// A regular file: number of its file system's device and of its inode.
+    File {
+        /// Device number of the file system.
+        device: u64,
+        /// Inode number.
+        inode: u64,
+    },
+    /// A block device, by its own number.
+    Device {
+        /// Device number, as the kernel packs it.
+        number: u64,
+    },
+}
+
+impl Identity {
+    pub(crate) fn of(stat: &Stat) -> Self {
+        if crate::file::is_block_device(stat.st_mode) {
+            Identity::Device {
+                number: stat.st_rdev,
+            }
+        } else {
+            Identity::File {
+                device: stat.st_dev,
+                inode: stat.st_ino,
+            }
+        }
+    }
+}
+
+/// Locks the whole file: exclusively for writing, shared for reading. `Ok(false)`: somebody else has it.
+pub(crate) fn try_lock(fd: impl AsFd, access: Access) -> Result<bool, Errno> {
+    match crate::file::set_lock(fd.as_fd(), access == Access::ReadWrite) {
+        Ok(()) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The process that has a lock on the file, when the kernel lets us know (own processes, or all for root).
+///
+/// `F_OFD_GETLK` names no process for locks of this kind, so the lock lines of `/proc/PID/fdinfo` are searched for
+/// the inode. Only called to explain a refusal.
+pub(crate) fn holder(stat: &Stat) -> Option<u32> {
+    // A line reads: lock: 1: OFDLCK ADVISORY WRITE -1 fe:00:1234 0 EOF (major and minor in hexadecimal).
+    let (major, minor) = (
+        rustix::fs::major(stat.st_dev),
+        rustix::fs::minor(stat.st_dev),
+    );
+    let place = format!(" {major:02x}:{minor:02x}:{} ", stat.st_ino);
+    for entry in std::fs::read_dir("/proc").ok()?.flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        let Ok(infos) = std::fs::read_dir(entry.path().join("fdinfo")) else {
+            continue; // not ours, or gone
+        };
+        for info in infos.flatten() {
+            let text = std::fs::read_to_string(info.path()).unwrap_or_default();
+            let is_held = |line: &str| line.starts_with("lock:") && line.contains(&place);
+            if text.lines().any(is_held) {
+                return Some(pid);
+            }
+        }
+    }
+    None
+}

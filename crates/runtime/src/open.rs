@@ -1,0 +1,299 @@
+//! Opening a member: which kind of file it is, exclusively, with or without the page cache.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use plexum_engine::buf::{ALIGNMENT_BYTES, BufPool};
+use plexum_engine::device::DeviceInfo;
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat};
+use rustix::io::Errno;
+
+use crate::Handle;
+use crate::blockdev;
+use crate::file::{FileDevice, Route};
+use crate::lock::{self, Identity};
+
+/// Sector size of files in bytes: the smallest that NBD and md know.
+const FILE_SECTOR_BYTES: u32 = 512;
+
+/// `f_type` of file systems that live in memory: tmpfs and ramfs.
+const MEMORY_FILE_SYSTEMS: [u32; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// What a member is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing is changed; several readers may have it open.
+    ReadOnly,
+    /// For this process alone.
+    ReadWrite,
+}
+
+/// Whether transfers bypass the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DirectIo {
+    /// Where the file system takes it.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
+/// How to open a member.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// What for.
+    pub access: Access,
+    /// Whether to bypass the page cache.
+    pub direct_io: DirectIo,
+    /// `None`: inline for files in memory, otherwise queued.
+    pub route: Option<Route>,
+}
+
+impl OpenOptions {
+    /// For reading and writing, alone, direct where possible.
+    #[must_use]
+    pub fn read_write() -> Self {
+        Self {
+            access: Access::ReadWrite,
+            direct_io: DirectIo::Auto,
+            route: None,
+        }
+    }
+
+    /// For reading only, beside other readers.
+    #[must_use]
+    pub fn read_only() -> Self {
+        Self {
+            access: Access::ReadOnly,
+            ..Self::read_write()
+        }
+    }
+}
+
+/// Why a member could not be opened. The text is one line: what, where, and what to do where that is known.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The file does not exist, may not be opened, or a call on it failed.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    System {
+        /// The file as given.
+        path: PathBuf,
+        /// The verb: what was tried.
+        action: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Neither a regular file nor a block device.
+    #[error("{}: is {found}; a member is a regular file or a block device", path.display())]
+    NotAMember {
+        /// The file as given.
+        path: PathBuf,
+        /// What it is instead, with its article.
+        found: &'static str,
+    },
+    /// Another process, or another member of this one, has it.
+    #[error("{}: in use by {}", path.display(), user_of(*pid))]
+    InUse {
+        /// The file as given.
+        path: PathBuf,
+        /// The process, where the kernel tells.
+        pid: Option<u32>,
+    },
+    /// The kernel has the block device: mounted, swap, or part of an array.
+    #[error("{}: in use by {}", path.display(), holders.join(", "))]
+    Busy {
+        /// The device as given.
+        path: PathBuf,
+        /// Each holder with how to end its use, as far as known; never empty.
+        holders: Vec<String>,
+    },
+}
+
+impl OpenError {
+    /// Whether somebody else uses the member (exit code 6).
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(self, OpenError::InUse { .. } | OpenError::Busy { .. })
+    }
+}
+
+fn user_of(pid: Option<u32>) -> String {
+    match pid {
+        Some(pid) if pid == std::process::id() => {
+            "this process already (was it given twice?)".to_owned()
+        }
+        Some(pid) => format!("another process ({pid})"),
+        None => "another process".to_owned(),
+    }
+}
+
+impl FileDevice {
+    /// Opens and locks a member. Blocks for the time of a few system calls.
+    ///
+    /// # Errors
+    /// See `OpenError`; nothing on the member was changed.
+    pub fn open(handle: &Handle, path: &Path, options: &OpenOptions) -> Result<Self, OpenError> {
+        let opening = Opening { path, options };
+        let found = opening.step("open it", rustix::fs::stat(path))?;
+        opening.check_type(&found)?;
+        let is_device = crate::file::is_block_device(found.st_mode);
+        let fd = opening.open_plain(is_device)?;
+        // From here on only what was really opened counts: the path may name something else by now.
+        let stat = opening.step("look at it", rustix::fs::fstat(&fd))?;
+        opening.check_type(&stat)?;
+        let is_mine = opening.step("lock it", lock::try_lock(&fd, options.access))?;
+        if !is_mine {
+            return Err(OpenError::InUse {
+                path: path.to_owned(),
+                pid: lock::holder(&stat),
+            });
+        }
+        let is_in_memory = opening.step("look at its file system", rustix::fs::fstatfs(&fd))?;
+        let is_in_memory = MEMORY_FILE_SYSTEMS.contains(&(is_in_memory.f_type as u32));
+        let size_bytes = opening.step("find its size", rustix::fs::seek(&fd, SeekFrom::End(0)))?;
+        let device = if is_device {
+            blockdev::describe(&fd, &stat)
+        } else {
+            blockdev::Properties {
+                sector_bytes: FILE_SECTOR_BYTES,
+                physical_sector_bytes: FILE_SECTOR_BYTES,
+                is_rotational: blockdev::is_rotational(stat.st_dev),
+                has_zeroing_trim: can_punch_holes(&fd, size_bytes, options.access),
+            }
+        };
+        let direct = match options.direct_io {
+            DirectIo::Auto if !is_in_memory && size_bytes > 0 => {
+                try_direct(&fd, device.sector_bytes)
+            }
+            _ => None,
+        };
+        let sector_bytes = direct.map_or(device.sector_bytes, |d| d.sector_bytes);
+        let sector = u64::from(sector_bytes);
+        Ok(Self {
+            core: Rc::clone(&handle.core),
+            fd: Arc::new(fd),
+            path: std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
+            identity: Identity::of(&stat),
+            info: DeviceInfo {
+                size_bytes: size_bytes / sector * sector,
+                sector_bytes,
+                is_rotational: device.is_rotational,
+                has_zeroing_trim: device.has_zeroing_trim,
+            },
+            is_read_only: options.access == Access::ReadOnly,
+            memory_alignment_bytes: direct.map_or(1, |d| d.memory_alignment_bytes),
+            physical_sector_bytes: device.physical_sector_bytes.max(sector_bytes),
+            route: options.route.unwrap_or(if is_in_memory {
+                Route::Inline
+            } else {
+                Route::Queued
+            }),
+            bounce: BufPool::new(crate::file::BOUNCE_BYTES_MAX),
+        })
+    }
+}
+
+struct Opening<'a> {
+    path: &'a Path,
+    options: &'a OpenOptions,
+}
+
+impl Opening<'_> {
+    fn step<T>(&self, action: &'static str, result: Result<T, Errno>) -> Result<T, OpenError> {
+        result.map_err(|error| OpenError::System {
+            path: self.path.to_owned(),
+            action,
+            source: error.into(),
+        })
+    }
+
+    fn check_type(&self, stat: &Stat) -> Result<(), OpenError> {
+        let found = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile | FileType::BlockDevice => return Ok(()),
+            FileType::Directory => "a directory",
+            FileType::CharacterDevice => "a character device",
+            FileType::Fifo => "a pipe",
+            FileType::Socket => "a socket",
+            _ => "something else",
+        };
+        Err(OpenError::NotAMember {
+            path: self.path.to_owned(),
+            found,
+        })
+    }
+
+    fn open_plain(&self, is_device: bool) -> Result<OwnedFd, OpenError> {
+        let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
+        flags |= match self.options.access {
+            Access::ReadOnly => OFlags::RDONLY,
+            Access::ReadWrite => OFlags::RDWR,
+        };
+        if is_device && self.options.access == Access::ReadWrite {
+            flags |= OFlags::EXCL; // on a block device: nobody else has it exclusively, neither md nor a mount
+        }
+        let opened = rustix::fs::open(self.path, flags, Mode::empty());
+        if let (true, Err(Errno::BUSY)) = (is_device, &opened) {
+            return Err(OpenError::Busy {
+                path: self.path.to_owned(),
+                holders: blockdev::holders(self.path),
+            });
+        }
+        self.step("open it", opened)
+    }
+}
+
+/// Whether holes can be made; asked beyond the end of the file, where it changes nothing.
+fn can_punch_holes(fd: &OwnedFd, size_bytes: u64, access: Access) -> bool {
+    let page = ALIGNMENT_BYTES as u64;
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let beyond = size_bytes.checked_next_multiple_of(page);
+    access == Access::ReadWrite
+        && beyond.is_some_and(|beyond| rustix::fs::fallocate(fd, mode, beyond, page).is_ok())
+}
+
+/// What direct I/O needs on this file.
+#[derive(Clone, Copy)]
+struct Direct {
+    sector_bytes: u32,
+    memory_alignment_bytes: usize,
+}
+
+/// Switches `fd` to direct I/O if the file system takes it, tried with a real read; otherwise leaves it as it was.
+fn try_direct(fd: &OwnedFd, sector_bytes: u32) -> Option<Direct> {
+    let flags = rustix::fs::fcntl_getfl(fd).ok()?;
+    rustix::fs::fcntl_setfl(fd, flags | OFlags::DIRECT).ok()?;
+    let pool = BufPool::new(0);
+    for offset_alignment_bytes in [512_u32, 4096] {
+        if offset_alignment_bytes < sector_bytes {
+            continue;
+        }
+        let length = offset_alignment_bytes as usize;
+        let mut buf = pool.take(length);
+        // At an odd multiple, so that a coarser need shows; past the end there is nothing to read, but no error.
+        let offset = u64::from(offset_alignment_bytes);
+        if rustix::io::pread(fd, &mut buf[..], offset).is_ok() {
+            return Some(Direct {
+                sector_bytes: offset_alignment_bytes,
+                memory_alignment_bytes: memory_alignment_bytes(fd),
+            });
+        }
+    }
+    let _ = rustix::fs::fcntl_setfl(fd, flags);
+    None
+}
+
+/// What statx says about memory for direct I/O (since 6.1), between 512 and a page.
+fn memory_alignment_bytes(fd: impl AsFd) -> usize {
+    use rustix::fs::{AtFlags, StatxFlags, statx};
+    let answer = statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    let said = answer.map_or(0, |found| found.stx_dio_mem_align as usize);
+    if said.is_power_of_two() {
+        said.clamp(512, ALIGNMENT_BYTES)
+    } else {
+        512
+    }
+}

@@ -1,0 +1,280 @@
+//! Unix and TCP sockets as NBD transports.
+//!
+//! Invariants:
+//! - every descriptor is non-blocking: a call either moves bytes or waits in the reactor for readiness;
+//! - one task may read while another writes, both by `&self`;
+//! - what a peer keeps busy is charged to the turn's budget, so that it cannot keep the thread.
+
+use std::cell::Cell;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use plexum_engine::buf::Buf;
+use plexum_nbd::transport::{Transport, TransportError};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrUnix,
+    SocketFlags, SocketType, ipproto, sockopt,
+};
+
+use crate::{Core, Handle};
+
+/// Pieces sent in one call; the kernel takes 1024.
+const SLICES_MAX: usize = 64;
+
+/// Bytes received in one call, so that one peer's flood does not use up the turn.
+const RECEIVE_BYTES_MAX: usize = 1 << 20;
+
+/// How often accepting is tried again at once after a connection that had already ended.
+const ACCEPT_RETRIES_MAX: u32 = 16;
+
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+/// Who is at the other end of a Unix socket, as the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its process when it connected.
+    pub pid: u32,
+    /// Its user when it connected.
+    pub uid: u32,
+    /// Its group when it connected.
+    pub gid: u32,
+}
+
+/// A connected stream socket. Dropping it ends the connection.
+pub struct Socket {
+    core: Rc<Core>,
+    fd: Arc<OwnedFd>,
+    /// The last receive took all that was there: the next one waits first instead of asking in vain.
+    is_drained: Cell<bool>,
+}
+
+impl Socket {
+    fn new(core: Rc<Core>, fd: OwnedFd) -> Self {
+        Self {
+            core,
+            fd: Arc::new(fd),
+            is_drained: Cell::new(true),
+        }
+    }
+
+    /// Takes over a connected stream socket of the standard library or of another process.
+    ///
+    /// # Errors
+    /// When it cannot be made non-blocking.
+    pub fn from_fd(handle: &Handle, fd: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        Ok(Self::new(Rc::clone(&handle.core), fd))
+    }
+
+    /// Two sockets that are connected to each other; for tests.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn pair(handle: &Handle) -> io::Result<(Self, Self)> {
+        let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+        let new = |fd| Self::new(Rc::clone(&handle.core), fd);
+        Ok((new(a), new(b)))
+    }
+
+    /// Who is at the other end of a Unix socket; an error for TCP.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn peer(&self) -> io::Result<Peer> {
+        let found = sockopt::socket_peercred(&self.fd)?;
+        Ok(Peer {
+            pid: found.pid.as_raw_nonzero().get().cast_unsigned(),
+            uid: found.uid.as_raw(),
+            gid: found.gid.as_raw(),
+        })
+    }
+
+    /// Sends a part of `slices`; the number of bytes taken.
+    async fn send(&self, slices: &[IoSlice<'_>]) -> Result<usize, TransportError> {
+        let length_bytes = slices.iter().map(|slice| slice.len()).sum();
+        self.core.charge(length_bytes).await;
+        loop {
+            let mut no_control = SendAncillaryBuffer::default();
+            let sent = rustix::net::sendmsg(&self.fd, slices, &mut no_control, SendFlags::NOSIGNAL);
+            match sent {
+                Ok(count) => return Ok(count),
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
+                    self.core.ready(&self.fd, PollFlags::OUT).await;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::TIMEDOUT) => return Err(TransportError::TimedOut),
+                Err(_) => return Err(TransportError::Closed),
+            }
+        }
+    }
+}
+
+impl Transport for Socket {
+    async fn read(&self, buf: &mut [u8]) -> Result<usize, TransportError> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let limit = buf.len().min(RECEIVE_BYTES_MAX);
+        let buf = &mut buf[..limit];
+        self.core.charge(0).await;
+        loop {
+            if self.is_drained.get() {
+                self.core.ready(&self.fd, PollFlags::IN).await;
+            }
+            match rustix::net::recv(&self.fd, &mut *buf, RecvFlags::empty()) {
+                Ok((count, _)) => {
+                    self.is_drained.set(count < limit);
+                    return Ok(count);
+                }
+                Err(Errno::AGAIN | Errno::NOMEM) => self.is_drained.set(true),
+                Err(Errno::INTR) => {}
+                Err(Errno::TIMEDOUT) => return Err(TransportError::TimedOut),
+                Err(_) => return Err(TransportError::Closed),
+            }
+        }
+    }
+
+    async fn write_all(&self, pieces: &[Buf]) -> Result<(), TransportError> {
+        let (mut first, mut skip) = (0, 0);
+        loop {
+            while first < pieces.len() && skip == pieces[first].len() {
+                (first, skip) = (first + 1, 0);
+            }
+            if first == pieces.len() {
+                return Ok(());
+            }
+            let window = &pieces[first..pieces.len().min(first + SLICES_MAX)];
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            for (slice, piece) in slices.iter_mut().zip(window) {
+                *slice = IoSlice::new(piece);
+            }
+            slices[0] = IoSlice::new(&window[0][skip..]);
+            let mut sent = self.send(&slices[..window.len()]).await?;
+            while sent > 0 {
+                let step = sent.min(pieces[first].len() - skip);
+                (sent, skip) = (sent - step, skip + step);
+                if skip == pieces[first].len() {
+                    (first, skip) = (first + 1, 0);
+                }
+            }
+        }
+    }
+
+    fn close(&self) {
+        // What was sent stays on its way; waiting readers see the end. Fails only when the peer has ended it.
+        let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
+    }
+}
+
+impl std::fmt::Debug for Socket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Socket")
+    }
+}
+
+/// Accepts connections on a Unix or TCP address.
+pub struct Listener {
+    core: Rc<Core>,
+    fd: Arc<OwnedFd>,
+    is_tcp: bool,
+}
+
+impl Listener {
+    /// Listens on the Unix socket `path`, which must not exist; anyone who may open the path may connect, so the
+    /// caller makes it in a folder of its own or sets the mode.
+    ///
+    /// # Errors
+    /// As the system says: `AddrInUse` when the path exists.
+    pub fn bind_unix(handle: &Handle, path: &Path) -> io::Result<Self> {
+        Self::from_std(handle, UnixListener::bind(path)?.into(), false)
+    }
+
+    /// Listens on a TCP address; port 0 takes a free one, which `local_address` tells.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn bind_tcp(handle: &Handle, address: SocketAddr) -> io::Result<Self> {
+        Self::from_std(handle, std::net::TcpListener::bind(address)?.into(), true)
+    }
+
+    fn from_std(handle: &Handle, fd: OwnedFd, is_tcp: bool) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        Ok(Self {
+            core: Rc::clone(&handle.core),
+            fd: Arc::new(fd),
+            is_tcp,
+        })
+    }
+
+    /// The address of a TCP listener; `None` for Unix.
+    #[must_use]
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        SocketAddr::try_from(rustix::net::getsockname(&self.fd).ok()?).ok()
+    }
+
+    /// Waits for the next connection.
+    ///
+    /// # Errors
+    /// Out of descriptors or memory; the listener stays usable, so the caller waits a little and tries again.
+    pub async fn accept(&self) -> io::Result<Socket> {
+        let mut tries = 0;
+        loop {
+            match rustix::net::accept_with(&self.fd, FLAGS) {
+                Ok(fd) => {
+                    if self.is_tcp {
+                        sockopt::set_tcp_nodelay(&fd, true)?;
+                    }
+                    return Ok(Socket::new(Rc::clone(&self.core), fd));
+                }
+                Err(Errno::AGAIN) => self.core.ready(&self.fd, PollFlags::IN).await,
+                // The peer has given up already, or its network failed: the next one may be fine.
+                Err(_) if tries < ACCEPT_RETRIES_MAX && self.is_tcp => tries += 1,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Connects to a Unix socket.
+///
+/// # Errors
+/// As the system says: nobody listens, no such path, its queue is full.
+pub async fn connect_unix(handle: &Handle, path: &Path) -> io::Result<Socket> {
+    let address = SocketAddrUnix::new(path)?;
+    let kind = SocketType::STREAM;
+    let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, FLAGS, None)?;
+    rustix::net::connect(&fd, &address)?;
+    Ok(Socket::new(Rc::clone(&handle.core), fd))
+}
+
+/// Connects to a TCP address; the caller sets a time limit around it.
+///
+/// # Errors
+/// As the system says.
+pub async fn connect_tcp(handle: &Handle, address: SocketAddr) -> io::Result<Socket> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let protocol = Some(ipproto::TCP);
+    let fd = rustix::net::socket_with(family, SocketType::STREAM, FLAGS, protocol)?;
+    let socket = Socket::new(Rc::clone(&handle.core), fd);
+    match rustix::net::connect(&socket.fd, &address) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS | Errno::INTR) => {
+            socket.core.ready(&socket.fd, PollFlags::OUT).await;
+            sockopt::socket_error(&socket.fd)??;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    sockopt::set_tcp_nodelay(&socket.fd, true)?;
+    Ok(socket)
+}

@@ -1,0 +1,183 @@
+//! The fallback reactor: a small pool of threads does file operations, `poll` watches sockets.
+//!
+//! Invariants:
+//! - a worker owns the operation (memory and file) while it works on it;
+//! - a completion never gets lost between the look at the list and the sleep: the sleeper announces itself first.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::Wait;
+use crate::event::EventFd;
+use crate::op::{Key, Kind, Op, Outcome, Slots};
+
+/// Threads at most; they are started when work waits and none is idle.
+const WORKERS_MAX: usize = 16;
+
+#[derive(Default)]
+struct Jobs {
+    queue: VecDeque<(Key, Op)>,
+    idle_count: usize,
+    worker_count: usize,
+    is_closed: bool,
+}
+
+struct Shared {
+    jobs: Mutex<Jobs>,
+    has_jobs: Condvar,
+    ended: Mutex<Vec<(Key, Op, Outcome)>>,
+    is_sleeping: AtomicBool,
+    wake: Arc<EventFd>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing below panics between two changes, so a poisoned list is still whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) struct Threads {
+    shared: Arc<Shared>,
+    /// What the last `poll` said, for `reap`.
+    ready: RefCell<Vec<(Key, PollFlags)>>,
+    has_wake: Cell<bool>,
+}
+
+impl Threads {
+    pub(crate) fn new(wake: Arc<EventFd>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                jobs: Mutex::default(),
+                has_jobs: Condvar::new(),
+                ended: Mutex::default(),
+                is_sleeping: AtomicBool::new(false),
+                wake,
+            }),
+            ready: RefCell::default(),
+            has_wake: Cell::new(false),
+        }
+    }
+
+    /// Hands the operation of the slot `key` to a worker; waits for readiness stay in their slots.
+    pub(crate) fn start(&self, key: Key, slots: &RefCell<Slots>) {
+        let mut slots = slots.borrow_mut();
+        let op = slots.op(key).expect("a new slot has its operation");
+        if matches!(op.kind, Kind::Ready(_)) {
+            return;
+        }
+        let op = slots.lend(key).expect("a new slot has its operation");
+        let mut jobs = lock(&self.shared.jobs);
+        jobs.queue.push_back((key, op));
+        if jobs.queue.len() > jobs.idle_count && jobs.worker_count < WORKERS_MAX {
+            let shared = Arc::clone(&self.shared);
+            let builder = std::thread::Builder::new().name("plexum-io".to_owned());
+            match builder.spawn(move || work(&shared)) {
+                Ok(_) => jobs.worker_count += 1,
+                // Without any worker nothing would ever end; with one the job waits for it.
+                Err(error) => assert!(jobs.worker_count > 0, "an I/O thread can start: {error}"),
+            }
+        }
+        drop(jobs);
+        self.shared.has_jobs.notify_one();
+    }
+
+    /// Blocks, if asked to, until a worker has ended a job, a socket is ready or another thread signals.
+    pub(crate) fn enter(&self, wait: Wait, slots: &RefCell<Slots>) {
+        self.has_wake.set(false);
+        let slots = slots.borrow();
+        let keys = slots.waiting_for_readiness();
+        let may_block = !matches!(wait, Wait::No);
+        if keys.is_empty() && !may_block {
+            return;
+        }
+        let mut fds = Vec::with_capacity(keys.len() + 1);
+        fds.push(PollFd::from_borrowed_fd(
+            self.shared.wake.as_fd(),
+            PollFlags::IN,
+        ));
+        for key in &keys {
+            let (fd, what) = slots.readiness(*key).expect("listed just now");
+            fds.push(PollFd::from_borrowed_fd(fd.as_fd(), what));
+        }
+        // Announced before the look at the list: a worker that ends a job after the look sees the announcement.
+        self.shared.is_sleeping.store(may_block, Ordering::SeqCst);
+        let has_ended = !lock(&self.shared.ended).is_empty();
+        let time = match wait {
+            Wait::Until(None) if !has_ended => None,
+            Wait::Until(Some(duration)) if !has_ended => Timespec::try_from(duration).ok(),
+            _ => Some(Timespec::default()),
+        };
+        // EINTR and ENOMEM count as nothing ready: the loop comes back.
+        let count = poll(&mut fds, time.as_ref()).unwrap_or(0);
+        self.shared.is_sleeping.store(false, Ordering::SeqCst);
+        if count == 0 {
+            return;
+        }
+        self.has_wake.set(!fds[0].revents().is_empty());
+        let mut ready = self.ready.borrow_mut();
+        for (key, fd) in keys.iter().zip(&fds[1..]) {
+            if !fd.revents().is_empty() {
+                ready.push((*key, fd.revents()));
+            }
+        }
+    }
+
+    /// Hands ended operations to their slots and wakes their tasks.
+    pub(crate) fn reap(&self, slots: &RefCell<Slots>) {
+        if self.has_wake.get() {
+            self.shared.wake.drain();
+        }
+        let mut wakers = Vec::new();
+        let ended = std::mem::take(&mut *lock(&self.shared.ended));
+        let mut slots = slots.borrow_mut();
+        for (key, op, outcome) in ended {
+            slots.give_back(key, op);
+            wakers.extend(slots.end(key, outcome));
+        }
+        for (key, flags) in self.ready.borrow_mut().drain(..) {
+            wakers.extend(slots.end(key, Ok(u32::from(flags.bits()))));
+        }
+        drop(slots);
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        lock(&self.shared.jobs).is_closed = true;
+        self.shared.has_jobs.notify_all();
+    }
+}
+
+/// A worker's life.
+fn work(shared: &Shared) {
+    loop {
+        let mut jobs = lock(&shared.jobs);
+        let (key, mut op) = loop {
+            if let Some(job) = jobs.queue.pop_front() {
+                break job;
+            }
+            if jobs.is_closed {
+                return;
+            }
+            jobs.idle_count += 1;
+            jobs = shared
+                .has_jobs
+                .wait(jobs)
+                .unwrap_or_else(PoisonError::into_inner);
+            jobs.idle_count -= 1;
+        };
+        drop(jobs);
+        let outcome = op.perform();
+        lock(&shared.ended).push((key, op, outcome));
+        if shared.is_sleeping.swap(false, Ordering::SeqCst) {
+            shared.wake.signal();
+        }
+    }
+}

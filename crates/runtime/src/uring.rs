@@ -1,0 +1,260 @@
+//! The io_uring reactor: operations are queued while tasks run and go to the kernel in one call for each turn.
+//!
+//! Invariants:
+//! - memory and file of a queued or running operation are owned by its slot, which outlives it;
+//! - only the thread that made the ring enters it (`SINGLE_ISSUER`);
+//! - completions appear only inside of `enter` (`DEFER_TASKRUN`).
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+
+use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+
+use crate::Wait;
+use crate::event::EventFd;
+use crate::op::{Key, Kind, Op, Slots};
+
+/// Entries of the submission queue; what does not fit waits in `backlog`.
+const SUBMISSIONS: u32 = 256;
+/// Entries of the completion queue; the kernel keeps what does not fit (`NODROP`).
+const COMPLETIONS: u32 = 1024;
+/// Largest single transfer: what the kernel moves in one call.
+const TRANSFER_BYTES_MAX: usize = 0x7fff_f000;
+
+/// Completions that belong to no slot; slots never have the highest generation.
+const WAKE: u64 = u64::MAX;
+const CANCEL: u64 = u64::MAX - 1;
+
+/// The operations without which the ring is of no use here.
+const NEEDED: [u8; 6] = [
+    opcode::Read::CODE,
+    opcode::Write::CODE,
+    opcode::Fsync::CODE,
+    opcode::Fallocate::CODE,
+    opcode::PollAdd::CODE,
+    opcode::AsyncCancel::CODE,
+];
+
+pub(crate) struct Uring {
+    ring: RefCell<IoUring>,
+    backlog: RefCell<VecDeque<squeue::Entry>>,
+    /// Completions on their way from the queue to their slots; kept for its memory.
+    scratch: RefCell<Vec<(u64, i32, u32)>>,
+    wake: Arc<EventFd>,
+    is_listening: Cell<bool>,
+}
+
+impl Uring {
+    /// Makes the ring and tries it out.
+    ///
+    /// # Errors
+    /// When the kernel, a container's filter or a limit refuses it, or it lacks an operation.
+    pub(crate) fn new(wake: Arc<EventFd>) -> io::Result<Self> {
+        drop(IoUring::new(4)?); // the cheapest question whether rings are allowed at all
+        let ring = build_best()?;
+        if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
+            return Err(io::Error::other("the kernel is older than 5.11"));
+        }
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        if NEEDED.iter().any(|code| !probe.is_supported(*code)) {
+            return Err(io::Error::other("the kernel lacks a needed operation"));
+        }
+        Ok(Self {
+            ring: RefCell::new(ring),
+            backlog: RefCell::default(),
+            scratch: RefCell::default(),
+            wake,
+            is_listening: Cell::new(false),
+        })
+    }
+
+    /// Queues the operation of the slot `key`.
+    pub(crate) fn start(&self, key: Key, slots: &RefCell<Slots>) {
+        let mut slots = slots.borrow_mut();
+        let op = slots.op(key).expect("a new slot has its operation");
+        self.push(entry(op).user_data(key.to_u64()));
+    }
+
+    /// Asks the kernel to end a wait for readiness; its completion comes in any case.
+    pub(crate) fn cancel(&self, key: Key) {
+        self.push(
+            opcode::AsyncCancel::new(key.to_u64())
+                .build()
+                .user_data(CANCEL),
+        );
+    }
+
+    fn push(&self, entry: squeue::Entry) {
+        let mut backlog = self.backlog.borrow_mut();
+        if backlog.is_empty() {
+            let mut ring = self.ring.borrow_mut();
+            // SAFETY: the memory and file that `entry` names are owned by a slot that is freed only after the
+            // completion was seen (op.rs), by this reactor (the eventfd), or there are none (a cancellation).
+            if unsafe { ring.submission().push(&entry) }.is_ok() {
+                return;
+            }
+        }
+        backlog.push_back(entry);
+    }
+
+    /// Moves queued entries from the backlog to the ring; `true` when all have room.
+    fn refill(&self, ring: &mut IoUring) -> bool {
+        let mut backlog = self.backlog.borrow_mut();
+        let mut queue = ring.submission();
+        while let Some(entry) = backlog.front() {
+            // SAFETY: as in `push`.
+            if unsafe { queue.push(entry) }.is_err() {
+                return false;
+            }
+            backlog.pop_front();
+        }
+        true
+    }
+
+    /// Submits what is queued, runs the kernel's deferred work, and blocks if asked to.
+    pub(crate) fn enter(&self, wait: Wait) {
+        if !self.is_listening.replace(true) {
+            let fd = Fd(self.wake.as_fd().as_raw_fd());
+            let listen = opcode::PollAdd::new(fd, u32::from(PollFlags::IN.bits())).multi(true);
+            self.push(listen.build().user_data(WAKE));
+        }
+        let ring = &mut *self.ring.borrow_mut();
+        while !self.refill(ring) {
+            if !is_harmless(ring.submit()) {
+                break; // the completion queue is full: reap first
+            }
+        }
+        let is_idle = {
+            let queue = ring.submission();
+            queue.is_empty() && !queue.taskrun() && !queue.cq_overflow()
+        };
+        let has_completions = !ring.completion().is_empty();
+        let result = match wait {
+            Wait::No if is_idle => return,
+            Wait::No => ring.submit(),
+            Wait::Until(_) if has_completions => ring.submit(),
+            Wait::Until(None) => ring.submit_and_wait(1),
+            Wait::Until(Some(duration)) => {
+                let time = Timespec::from(duration);
+                ring.submitter()
+                    .submit_with_args(1, &SubmitArgs::new().timespec(&time))
+            }
+        };
+        let _ = is_harmless(result);
+    }
+
+    /// Hands completions to their slots and wakes their tasks.
+    pub(crate) fn reap(&self, slots: &RefCell<Slots>) {
+        let mut scratch = self.scratch.take();
+        scratch.extend(
+            self.ring
+                .borrow_mut()
+                .completion()
+                .map(|entry| (entry.user_data(), entry.result(), entry.flags())),
+        );
+        for (user_data, result, flags) in scratch.drain(..) {
+            match user_data {
+                WAKE => {
+                    self.wake.drain();
+                    if !cqueue::more(flags) {
+                        self.is_listening.set(false);
+                    }
+                }
+                CANCEL => {}
+                _ => {
+                    let outcome =
+                        u32::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
+                    let waker = slots.borrow_mut().end(Key::from_u64(user_data), outcome);
+                    if let Some(waker) = waker {
+                        waker.wake();
+                    }
+                }
+            }
+        }
+        self.scratch.replace(scratch);
+    }
+}
+
+/// A ring with as many of the wanted properties as the kernel knows (all of them: 6.1).
+fn build_best() -> io::Result<IoUring> {
+    let deferred = IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .setup_coop_taskrun()
+        .setup_cqsize(COMPLETIONS)
+        .build(SUBMISSIONS);
+    deferred
+        .or_else(|_| {
+            IoUring::builder()
+                .setup_coop_taskrun()
+                .setup_taskrun_flag()
+                .setup_cqsize(COMPLETIONS)
+                .build(SUBMISSIONS)
+        })
+        .or_else(|_| {
+            IoUring::builder()
+                .setup_cqsize(COMPLETIONS)
+                .build(SUBMISSIONS)
+        })
+}
+
+/// The kernel's form of an operation. Its pointers are valid as long as `op` stays in its slot.
+fn entry(op: &mut Op) -> squeue::Entry {
+    let fd = Fd(op.fd.as_raw_fd());
+    match &mut op.kind {
+        Kind::Read {
+            offset_bytes,
+            buf,
+            start,
+        } => {
+            let target = &mut buf[*start..];
+            let length = target.len().min(TRANSFER_BYTES_MAX) as u32;
+            opcode::Read::new(fd, target.as_mut_ptr(), length)
+                .offset(*offset_bytes)
+                .build()
+        }
+        Kind::Write {
+            offset_bytes,
+            data,
+            is_durable,
+        } => {
+            let length = data.len().min(TRANSFER_BYTES_MAX) as u32;
+            let flags = if *is_durable { libc::RWF_DSYNC } else { 0 };
+            opcode::Write::new(fd, data.as_ptr(), length)
+                .offset(*offset_bytes)
+                .rw_flags(flags)
+                .build()
+        }
+        Kind::Sync => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
+        Kind::Allocate {
+            mode,
+            offset_bytes,
+            length_bytes,
+        } => opcode::Fallocate::new(fd, *length_bytes)
+            .offset(*offset_bytes)
+            .mode(mode.bits().cast_signed())
+            .build(),
+        Kind::Ready(what) => opcode::PollAdd::new(fd, u32::from(what.bits())).build(),
+    }
+}
+
+/// `false` when the kernel wants completions to be reaped, or has no memory, before it takes more.
+///
+/// # Panics
+/// On any other error: the ring itself is broken, which no input can cause.
+fn is_harmless(result: io::Result<usize>) -> bool {
+    let Err(error) = result else { return true };
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::INTR | Errno::TIME) => true,
+        Some(Errno::BUSY | Errno::AGAIN | Errno::NOMEM) => false,
+        _ => panic!("the ring takes submissions: {error}"),
+    }
+}

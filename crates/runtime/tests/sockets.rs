@@ -1,0 +1,107 @@
+//! Sockets on both reactors.
+#![allow(clippy::unwrap_used)] // a failed unwrap fails the test
+
+mod common;
+
+use std::rc::Rc;
+
+use common::{disk_folder, on_both, pattern, pool};
+use plexum_engine::buf::Buf;
+use plexum_nbd::transport::Transport;
+use plexum_runtime::socket::{Listener, Socket, connect_tcp, connect_unix};
+
+async fn read_exactly(socket: &Socket, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    let mut done = 0;
+    while done < length {
+        let count = socket.read(&mut bytes[done..]).await.unwrap();
+        assert!(count > 0, "the stream ended after {done} of {length} bytes");
+        done += count;
+    }
+    bytes
+}
+
+#[test]
+fn many_pieces_arrive_in_order_while_the_other_direction_is_busy_too() {
+    on_both(async |handle| {
+        let (a, b) = Socket::pair(&handle).unwrap();
+        let (a, b) = (Rc::new(a), Rc::new(b));
+        let bytes = pattern(1, 3 << 20);
+        let pool = pool();
+        let whole = pool.copy_of(&bytes).freeze();
+        // Pieces of all sizes, empty ones among them, more than one call can take.
+        let mut pieces: Vec<Buf> = Vec::new();
+        let mut start = 0;
+        while start < whole.len() {
+            let end = (start + (pieces.len() * 977) % 50_000).min(whole.len());
+            pieces.push(whole.slice(start..end));
+            start = end;
+        }
+        assert!(pieces.len() > 64);
+        let mut tasks = Vec::new();
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            let (from, to) = (Rc::clone(from), Rc::clone(to));
+            let (pieces, bytes) = (pieces.clone(), bytes.clone());
+            tasks.push(handle.spawn(async move { from.write_all(&pieces).await.unwrap() }));
+            tasks.push(handle.spawn(async move {
+                let got = read_exactly(&to, bytes.len()).await;
+                assert!(got == bytes);
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_unix_listener_takes_connections_and_names_the_peer() {
+    on_both(async |handle| {
+        let folder = disk_folder();
+        let path = folder.path().join("socket");
+        let listener = Listener::bind_unix(&handle, &path).unwrap();
+        let server = handle.spawn(async move {
+            for _ in 0..3 {
+                let socket = listener.accept().await.unwrap();
+                assert_eq!(socket.peer().unwrap().pid, std::process::id());
+                let got = read_exactly(&socket, 5).await;
+                socket
+                    .write_all(&[pool().copy_of(&got).freeze()])
+                    .await
+                    .unwrap();
+            }
+        });
+        for _ in 0..3 {
+            let socket = connect_unix(&handle, &path).await.unwrap();
+            let hello = pool().copy_of(b"hello").freeze();
+            socket.write_all(&[hello]).await.unwrap();
+            assert_eq!(read_exactly(&socket, 5).await, b"hello");
+            assert_eq!(
+                socket.read(&mut [0; 9]).await,
+                Ok(0),
+                "the server has closed"
+            );
+        }
+        server.await.unwrap();
+    });
+}
+
+#[test]
+fn tcp_connects_both_ways_and_a_refused_connection_is_an_error() {
+    on_both(async |handle| {
+        let listener = Listener::bind_tcp(&handle, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_address().unwrap();
+        let server = handle.spawn(async move {
+            let socket = listener.accept().await.unwrap();
+            read_exactly(&socket, 3).await
+        });
+        let socket = connect_tcp(&handle, address).await.unwrap();
+        socket
+            .write_all(&[pool().copy_of(b"abc").freeze()])
+            .await
+            .unwrap();
+        assert_eq!(server.await.unwrap(), b"abc");
+        let refused = connect_tcp(&handle, address).await.unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    });
+}
