@@ -1,0 +1,728 @@
+//! The independent, slow model of every organisation: where data and redundancy must be, and what they must say.
+//!
+//! Written from the geometry and parity sections of the md reference (7 and 8) in the plainest form, sharing nothing
+//! with the engine: one strip at a time, maps by direct calculation, GF(2^8) by shifting bits.
+//!
+//! Invariants:
+//! - it never repairs or guesses: what cannot be had is `None`;
+//! - data areas are given as whole byte vectors, a missing member is `None`.
+
+use crate::subject::{Level, Spec};
+
+/// Product in GF(2^8) with polynomial x^8+x^4+x^3+x^2+1, bit by bit.
+#[must_use]
+pub fn gf_multiply(mut a: u8, mut b: u8) -> u8 {
+    let mut product = 0;
+    while b != 0 {
+        if b & 1 == 1 {
+            product ^= a;
+        }
+        let carry = a & 0x80 != 0;
+        a <<= 1;
+        if carry {
+            a ^= 0x1d;
+        }
+        b >>= 1;
+    }
+    product
+}
+
+/// 2 to the `exponent` in GF(2^8).
+#[must_use]
+pub fn gf_power(exponent: u32) -> u8 {
+    (0..exponent).fold(1, |power, _| gf_multiply(power, 2))
+}
+
+/// The number whose product with `a` is 1; found by trying all. 0 for 0.
+#[must_use]
+pub fn gf_inverse(a: u8) -> u8 {
+    (1..=255).find(|b| gf_multiply(a, *b) == 1).unwrap_or(0)
+}
+
+/// All products with one factor.
+fn gf_table(factor: u8) -> [u8; 256] {
+    std::array::from_fn(|byte| gf_multiply(factor, byte as u8))
+}
+
+/// Who holds what in one parity stripe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StripeRoles {
+    /// Member of P.
+    pub p: usize,
+    /// Member of Q, RAID-6 only.
+    pub q: Option<usize>,
+    /// Members of the data strips, in the order of the volume.
+    pub data: Vec<usize>,
+    /// Exponent of each data strip in Q, in the same order.
+    pub exponents: Vec<u32>,
+}
+
+/// Roles of stripe `stripe` of a parity array (reference section 7, tables "raid5" and "raid6").
+///
+/// # Panics
+/// For a level without parity or an unknown layout.
+#[must_use]
+pub fn stripe_roles(level: Level, layout: u32, members: usize, stripe: u64) -> StripeRoles {
+    let n = members;
+    match level {
+        Level::Raid4 => StripeRoles {
+            p: n - 1,
+            q: None,
+            data: (0..n - 1).collect(),
+            exponents: Vec::new(),
+        },
+        Level::Raid5 => raid5_roles(layout, n, stripe),
+        Level::Raid6 => raid6_roles(layout, n, stripe),
+        _ => panic!("{level} has no parity"),
+    }
+}
+
+fn raid5_roles(layout: u32, n: usize, stripe: u64) -> StripeRoles {
+    let r = (stripe % n as u64) as usize;
+    let p = match layout {
+        0 | 2 => n - 1 - r,
+        1 | 3 => r,
+        4 => 0,
+        5 => n - 1,
+        _ => panic!("raid5 has no layout {layout}"),
+    };
+    let data = (0..n - 1)
+        .map(|i| match layout {
+            0 | 1 => i + usize::from(i >= p),
+            2 | 3 => (p + 1 + i) % n,
+            4 => i + 1,
+            _ => i,
+        })
+        .collect();
+    StripeRoles {
+        p,
+        q: None,
+        data,
+        exponents: Vec::new(),
+    }
+}
+
+fn raid6_roles(layout: u32, n: usize, stripe: u64) -> StripeRoles {
+    let r = (stripe % n as u64) as usize;
+    let t = (stripe % (n as u64 - 1)) as usize;
+    let p = match layout {
+        0 | 2 | 10 => n - 1 - r,
+        1 | 3 | 8 => r,
+        4 | 20 => 0,
+        5 => n - 2,
+        9 => n - 1 - ((stripe + 1) % n as u64) as usize,
+        16 | 18 => n - 2 - t,
+        17 | 19 => t,
+        _ => panic!("raid6 has no layout {layout}"),
+    };
+    let q = match layout {
+        4 => 1,
+        5 | 16..=20 => n - 1,
+        10 => (p + n - 1) % n,
+        _ => (p + 1) % n,
+    };
+    let others: Vec<usize> = (0..n)
+        .filter(|member| *member != p && *member != q)
+        .collect();
+    let data: Vec<usize> = (0..n - 2)
+        .map(|i| match layout {
+            0 | 1 | 8 | 9 => others[i],
+            2 | 3 => (p + 2 + i) % n,
+            4 => i + 2,
+            5 => i,
+            10 => (p + 1 + i) % n,
+            16 | 17 => i + usize::from(i >= p),
+            18 | 19 => (p + 1 + i) % (n - 1),
+            _ => i + 1,
+        })
+        .collect();
+    let exponents = data
+        .iter()
+        .map(|member| q_exponent(layout, n, p, q, *member))
+        .collect();
+    StripeRoles {
+        p,
+        q: Some(q),
+        data,
+        exponents,
+    }
+}
+
+/// Exponent of `member` in Q (reference section 7, "Q order").
+fn q_exponent(layout: u32, n: usize, p: usize, q: usize, member: usize) -> u32 {
+    if matches!(layout, 8..=10) {
+        return member as u32;
+    }
+    let walk = (1..=n)
+        .map(|step| (q + step) % n)
+        .filter(|at| *at != p && *at != q);
+    walk.take_while(|at| *at != member).count() as u32
+}
+
+/// The independent model of one array.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    spec: Spec,
+    /// Data bytes of each member; they differ only for linear and RAID-0.
+    sizes: Vec<u64>,
+}
+
+/// A place where redundancy is not what it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Member that differs from what the others say (copies: the later copy; parity: the member of P or Q).
+    pub member: usize,
+    /// Byte offset in its data area of the first difference in the strip.
+    pub offset_bytes: u64,
+}
+
+/// Data areas by slot; `None` for a missing member.
+pub type Members = Vec<Option<Vec<u8>>>;
+
+impl Reference {
+    /// The model for arrays with members of one size.
+    #[must_use]
+    pub fn new(spec: &Spec) -> Self {
+        Self {
+            spec: spec.clone(),
+            sizes: vec![spec.component_bytes; spec.member_count],
+        }
+    }
+
+    /// The model for linear and RAID-0 arrays of unequal members, data bytes by slot.
+    #[must_use]
+    pub fn with_sizes(spec: &Spec, sizes: &[u64]) -> Self {
+        Self {
+            spec: spec.clone(),
+            sizes: sizes.to_vec(),
+        }
+    }
+
+    /// Size of the volume in bytes.
+    #[must_use]
+    pub fn volume_bytes(&self) -> u64 {
+        let Spec {
+            level,
+            strip_bytes: strip,
+            component_bytes: size,
+            ..
+        } = self.spec;
+        let n = self.spec.member_count as u64;
+        match level {
+            Level::Linear => self
+                .sizes
+                .iter()
+                .map(|bytes| round_down(*bytes, strip))
+                .sum(),
+            Level::Raid0 => self
+                .sizes
+                .iter()
+                .map(|bytes| round_down(*bytes, strip))
+                .sum(),
+            Level::Raid1 => size,
+            Level::Raid4 | Level::Raid5 => size / strip * strip * (n - 1),
+            Level::Raid6 => size / strip * strip * (n - 2),
+            Level::Raid10 => self.raid10().array_chunks * strip,
+        }
+    }
+
+    /// All places of the strip that begins at volume byte `at`, first copy first: (member, member offset).
+    /// For parity the one data place. `at` must begin a unit of `unit_bytes`.
+    #[must_use]
+    pub fn places(&self, at: u64) -> Vec<(usize, u64)> {
+        let strip = self.spec.strip_bytes;
+        match self.spec.level {
+            Level::Linear => vec![self.linear_place(at)],
+            Level::Raid0 => vec![self.raid0_place(at)],
+            Level::Raid1 => (0..self.spec.member_count)
+                .map(|member| (member, at))
+                .collect(),
+            Level::Raid10 => self.raid10().copies(at / strip, at % strip),
+            level => {
+                let parities = if level == Level::Raid6 { 2 } else { 1 };
+                let k = (self.spec.member_count - parities) as u64;
+                let (stripe, index) = (at / strip / k, (at / strip % k) as usize);
+                let roles = stripe_roles(level, self.spec.layout, self.spec.member_count, stripe);
+                vec![(roles.data[index], stripe * strip + at % strip)]
+            }
+        }
+    }
+
+    /// Bytes of the volume that lie contiguous on every member, from `at` on.
+    fn unit_at(&self, at: u64) -> u64 {
+        let end = self.volume_bytes();
+        let unit = match self.spec.level {
+            Level::Raid1 => 4096 - at % 4096,
+            Level::Linear => 512,
+            _ => self.spec.strip_bytes - at % self.spec.strip_bytes,
+        };
+        unit.min(end - at)
+    }
+
+    fn linear_place(&self, at: u64) -> (usize, u64) {
+        let mut rest = at;
+        for (member, bytes) in self.sizes.iter().enumerate() {
+            let bytes = round_down(*bytes, self.spec.strip_bytes);
+            if rest < bytes {
+                return (member, rest);
+            }
+            rest -= bytes;
+        }
+        panic!("byte {at} is inside of the volume");
+    }
+
+    /// Zones by brute force: each zone takes the members larger than the last limit up to the next smallest size.
+    fn raid0_place(&self, at: u64) -> (usize, u64) {
+        let strip = self.spec.strip_bytes;
+        let sizes: Vec<u64> = self
+            .sizes
+            .iter()
+            .map(|bytes| round_down(*bytes, strip))
+            .collect();
+        let (mut zone_start, mut member_start) = (0, 0);
+        loop {
+            let members: Vec<usize> = (0..sizes.len())
+                .filter(|m| sizes[*m] > member_start)
+                .collect();
+            let limit = members
+                .iter()
+                .map(|m| sizes[*m])
+                .min()
+                .expect("byte is inside of the volume");
+            let k = members.len() as u64;
+            let zone_bytes = (limit - member_start) * k;
+            if at < zone_start + zone_bytes {
+                let rel = at - zone_start;
+                let row = rel / (strip * k);
+                let turn = if self.spec.layout == 1 {
+                    at / strip
+                } else {
+                    rel / strip
+                };
+                let member = members[(turn % k) as usize];
+                return (member, member_start + row * strip + at % strip);
+            }
+            zone_start += zone_bytes;
+            member_start = limit;
+        }
+    }
+
+    fn raid10(&self) -> Raid10 {
+        Raid10::new(&self.spec)
+    }
+
+    /// The volume's contents from what is there; `None` in place of strips that cannot be had.
+    /// Strips are given in order, as (volume offset, bytes).
+    #[must_use]
+    pub fn strips(&self, members: &Members) -> Vec<(u64, Option<Vec<u8>>)> {
+        let mut strips = Vec::new();
+        let mut at = 0;
+        while at < self.volume_bytes() {
+            let length = self.unit_at(at);
+            strips.push((at, self.strip(members, at, length)));
+            at += length;
+        }
+        strips
+    }
+
+    /// The whole content; `None` when any part cannot be had.
+    #[must_use]
+    pub fn content(&self, members: &Members) -> Option<Vec<u8>> {
+        let mut all = Vec::new();
+        for (_, bytes) in self.strips(members) {
+            all.extend_from_slice(&bytes?);
+        }
+        Some(all)
+    }
+
+    fn strip(&self, members: &Members, at: u64, length: u64) -> Option<Vec<u8>> {
+        let places = self.places(at);
+        let direct = places
+            .iter()
+            .find_map(|(member, offset)| piece(members, *member, *offset, length));
+        if direct.is_some() || !self.spec.level.has_parity() {
+            return direct;
+        }
+        let (member, offset) = places[0];
+        let stripe = offset / self.spec.strip_bytes;
+        let roles = stripe_roles(
+            self.spec.level,
+            self.spec.layout,
+            self.spec.member_count,
+            stripe,
+        );
+        let index = roles.data.iter().position(|data| *data == member)?;
+        recover_strip(&roles, members, index, offset, length)
+    }
+
+    /// Every place where redundancy does not agree with the data, of members that are there.
+    #[must_use]
+    pub fn mismatches(&self, members: &Members) -> Vec<Mismatch> {
+        if self.spec.level.has_parity() {
+            return self.parity_mismatches(members);
+        }
+        let mut found = Vec::new();
+        let mut at = 0;
+        while at < self.volume_bytes() {
+            let length = self.unit_at(at);
+            let there: Vec<(usize, u64, Vec<u8>)> = self
+                .places(at)
+                .into_iter()
+                .filter_map(|(member, offset)| {
+                    Some((member, offset, piece(members, member, offset, length)?))
+                })
+                .collect();
+            for (member, offset, bytes) in there.iter().skip(1) {
+                found.extend(difference(*member, *offset, &there[0].2, bytes));
+            }
+            at += length;
+        }
+        found
+    }
+
+    fn parity_mismatches(&self, members: &Members) -> Vec<Mismatch> {
+        let strip = self.spec.strip_bytes;
+        let mut found = Vec::new();
+        for stripe in 0..self.spec.component_bytes / strip {
+            let roles = stripe_roles(
+                self.spec.level,
+                self.spec.layout,
+                self.spec.member_count,
+                stripe,
+            );
+            let offset = stripe * strip;
+            let data: Option<Vec<Vec<u8>>> = roles
+                .data
+                .iter()
+                .map(|member| piece(members, *member, offset, strip))
+                .collect();
+            let Some(data) = data else {
+                continue;
+            };
+            if let Some(p) = piece(members, roles.p, offset, strip) {
+                found.extend(difference(roles.p, offset, &xor_all(&data, strip), &p));
+            }
+            if let Some((q_member, q)) = roles
+                .q
+                .and_then(|q| Some((q, piece(members, q, offset, strip)?)))
+            {
+                found.extend(difference(
+                    q_member,
+                    offset,
+                    &q_of(&roles, &data, strip),
+                    &q,
+                ));
+            }
+        }
+        found
+    }
+}
+
+fn round_down(bytes: u64, unit: u64) -> u64 {
+    if unit == 0 {
+        bytes
+    } else {
+        bytes / unit * unit
+    }
+}
+
+fn piece(members: &Members, member: usize, offset: u64, length: u64) -> Option<Vec<u8>> {
+    let bytes = members.get(member)?.as_ref()?;
+    let (start, end) = (offset as usize, (offset + length) as usize);
+    // Past the end of a short image nothing was ever written.
+    let mut part = vec![0; length as usize];
+    if start < bytes.len() {
+        let end = end.min(bytes.len());
+        part[..end - start].copy_from_slice(&bytes[start..end]);
+    }
+    Some(part)
+}
+
+fn difference(member: usize, offset: u64, expected: &[u8], found: &[u8]) -> Option<Mismatch> {
+    let first = expected.iter().zip(found).position(|(a, b)| a != b)?;
+    Some(Mismatch {
+        member,
+        offset_bytes: offset + first as u64,
+    })
+}
+
+fn xor_all(strips: &[Vec<u8>], length: u64) -> Vec<u8> {
+    let mut sum = vec![0; length as usize];
+    for strip in strips {
+        sum.iter_mut().zip(strip).for_each(|(a, b)| *a ^= b);
+    }
+    sum
+}
+
+fn q_of(roles: &StripeRoles, data: &[Vec<u8>], length: u64) -> Vec<u8> {
+    let mut sum = vec![0; length as usize];
+    for (strip, exponent) in data.iter().zip(&roles.exponents) {
+        let table = gf_table(gf_power(*exponent));
+        sum.iter_mut()
+            .zip(strip)
+            .for_each(|(a, b)| *a ^= table[usize::from(*b)]);
+    }
+    sum
+}
+
+/// Data strip `index` of a stripe from what is left (reference section 8).
+fn recover_strip(
+    roles: &StripeRoles,
+    members: &Members,
+    index: usize,
+    offset: u64,
+    length: u64,
+) -> Option<Vec<u8>> {
+    let data: Vec<Option<Vec<u8>>> = roles
+        .data
+        .iter()
+        .map(|member| piece(members, *member, offset, length))
+        .collect();
+    let p = piece(members, roles.p, offset, length);
+    let q = roles.q.and_then(|q| piece(members, q, offset, length));
+    let lost: Vec<usize> = (0..data.len()).filter(|i| data[*i].is_none()).collect();
+    let zeroes = vec![0; length as usize];
+    let known: Vec<Vec<u8>> = data
+        .iter()
+        .map(|d| d.clone().unwrap_or_else(|| zeroes.clone()))
+        .collect();
+    match (lost.as_slice(), p, q) {
+        ([_], Some(p), _) => {
+            let mut strips = known;
+            strips.push(p);
+            Some(xor_all(&strips, length))
+        }
+        ([_], None, Some(q)) => {
+            let sum = xor_all(&[q, q_of(roles, &known, length)], length);
+            let table = gf_table(gf_inverse(gf_power(roles.exponents[index])));
+            Some(sum.iter().map(|byte| table[usize::from(*byte)]).collect())
+        }
+        ([x, y], Some(p), Some(q)) => {
+            let p_rest = xor_all(&[p, xor_all(&known, length)], length);
+            let q_rest = xor_all(&[q, q_of(roles, &known, length)], length);
+            let (gx, gy) = (gf_power(roles.exponents[*x]), gf_power(roles.exponents[*y]));
+            let (times_gy, divide) = (gf_table(gy), gf_table(gf_inverse(gx ^ gy)));
+            let first = p_rest
+                .iter()
+                .zip(&q_rest)
+                .map(|(p, q)| divide[usize::from(q ^ times_gy[usize::from(*p)])]);
+            let first: Vec<u8> = first.collect();
+            Some(if index == *x {
+                first
+            } else {
+                xor_all(&[p_rest, first], length)
+            })
+        }
+        _ => None,
+    }
+}
+
+/// RAID-10 as section 7 gives it, word for word.
+struct Raid10 {
+    n: u64,
+    near: u64,
+    far: u64,
+    is_offset: bool,
+    set_size: u64,
+    stride: u64,
+    strip: u64,
+    array_chunks: u64,
+}
+
+impl Raid10 {
+    fn new(spec: &Spec) -> Self {
+        let (near, far) = (
+            u64::from(spec.layout & 0xff),
+            u64::from((spec.layout >> 8) & 0xff),
+        );
+        let (is_offset, far_set) = (spec.layout >> 16 & 1 == 1, spec.layout >> 17);
+        let n = spec.member_count as u64;
+        let chunks = spec.component_bytes / spec.strip_bytes;
+        let array_chunks = chunks / far * n / near;
+        let used = (array_chunks * near * far).div_ceil(n);
+        let set_size = match far_set {
+            0 => n,
+            1 => n / far,
+            _ => far * near,
+        };
+        let stride = if is_offset {
+            spec.strip_bytes
+        } else {
+            used / far * spec.strip_bytes
+        };
+        Self {
+            n,
+            near,
+            far,
+            is_offset,
+            set_size,
+            stride,
+            strip: spec.strip_bytes,
+            array_chunks,
+        }
+    }
+
+    fn copies(&self, chunk: u64, inside: u64) -> Vec<(usize, u64)> {
+        let x = chunk * self.near;
+        let (mut stripe, mut dev) = (x / self.n, x % self.n);
+        if self.is_offset {
+            stripe *= self.far;
+        }
+        let mut sec = stripe * self.strip + inside;
+        let last = (self.n / self.set_size - 1) * self.set_size;
+        let last_size = self.set_size + self.n % self.set_size;
+        let mut places = Vec::new();
+        for _ in 0..self.near {
+            let (mut d, mut s) = (dev, sec);
+            places.push((d as usize, s));
+            for _ in 1..self.far {
+                let set = d / self.set_size;
+                d += self.near;
+                if !self.n.is_multiple_of(self.set_size) && d > last {
+                    d = last + (d - last) % last_size;
+                } else {
+                    d = d % self.set_size + self.set_size * set;
+                }
+                s += self.stride;
+                places.push((d as usize, s));
+            }
+            dev += 1;
+            if dev == self.n {
+                dev = 0;
+                sec += self.strip;
+            }
+        }
+        places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    fn spec(level: Level, layout: u32, member_count: usize) -> Spec {
+        let strip_bytes = if level == Level::Raid1 { 0 } else { 4096 };
+        Spec {
+            level,
+            layout,
+            member_count,
+            strip_bytes,
+            component_bytes: 4096 * 24,
+            region_bytes: None,
+        }
+    }
+
+    /// Lays `content` out with all redundancy, by the same maps.
+    fn lay_out(reference: &Reference, content: &[u8]) -> Members {
+        let spec = &reference.spec;
+        let mut members = vec![vec![0; spec.component_bytes as usize]; spec.member_count];
+        let mut at = 0;
+        while at < reference.volume_bytes() {
+            let length = reference.unit_at(at);
+            let bytes = &content[at as usize..(at + length) as usize];
+            for (member, offset) in reference.places(at) {
+                members[member][offset as usize..(offset + length) as usize].copy_from_slice(bytes);
+            }
+            at += length;
+        }
+        let mut members: Members = members.into_iter().map(Some).collect();
+        if spec.level.has_parity() {
+            for stripe in 0..spec.component_bytes / spec.strip_bytes {
+                let (strip, offset) = (spec.strip_bytes, stripe * spec.strip_bytes);
+                let roles = stripe_roles(spec.level, spec.layout, spec.member_count, stripe);
+                let data: Vec<_> = roles
+                    .data
+                    .iter()
+                    .map(|m| piece(&members, *m, offset, strip).unwrap())
+                    .collect();
+                let mut put = |member: usize, bytes: Vec<u8>| {
+                    let target = members[member].as_mut().unwrap();
+                    target[offset as usize..(offset + strip) as usize].copy_from_slice(&bytes);
+                };
+                put(roles.p, xor_all(&data, strip));
+                if let Some(q) = roles.q {
+                    put(q, q_of(&roles, &data, strip));
+                }
+            }
+        }
+        members
+    }
+
+    fn every_case() -> Vec<Spec> {
+        let mut cases = vec![
+            spec(Level::Raid1, 0, 2),
+            spec(Level::Raid1, 0, 3),
+            spec(Level::Raid4, 0, 4),
+        ];
+        cases.extend((0..6).flat_map(|layout| (3..6).map(move |n| spec(Level::Raid5, layout, n))));
+        let raid6 = [0, 1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20];
+        cases.extend(
+            raid6
+                .iter()
+                .flat_map(|layout| (4..7).map(move |n| spec(Level::Raid6, *layout, n))),
+        );
+        let raid10 = [0x102, 0x103, 0x201, 0x301, 0x10201, 0x202];
+        cases.extend(
+            raid10
+                .iter()
+                .flat_map(|layout| (4..6).map(move |n| spec(Level::Raid10, *layout, n))),
+        );
+        cases
+    }
+
+    #[test]
+    fn multiplication_has_inverses_and_powers_do_not_repeat() {
+        for a in 1..=255 {
+            assert_eq!(gf_multiply(a, gf_inverse(a)), 1);
+        }
+        let mut powers: Vec<u8> = (0..255).map(gf_power).collect();
+        powers.sort_unstable();
+        powers.dedup();
+        assert_eq!(powers.len(), 255);
+    }
+
+    #[test]
+    fn content_survives_every_subset_of_members_that_the_level_tolerates() {
+        for spec in every_case() {
+            let reference = Reference::new(&spec);
+            let mut rng = Rng::new(spec.member_count as u64);
+            let content: Vec<u8> = (0..reference.volume_bytes())
+                .map(|_| rng.below(256) as u8)
+                .collect();
+            let members = lay_out(&reference, &content);
+            assert!(reference.mismatches(&members).is_empty(), "{spec}");
+            for missing in 0..1u32 << spec.member_count {
+                if missing.count_ones() as usize > spec.tolerates() {
+                    continue;
+                }
+                let left = members.iter().enumerate();
+                let left: Members = left
+                    .map(|(i, bytes)| {
+                        if missing >> i & 1 == 1 {
+                            None
+                        } else {
+                            bytes.clone()
+                        }
+                    })
+                    .collect();
+                assert!(
+                    reference.content(&left) == Some(content.clone()),
+                    "{spec} without {missing:b}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn one_changed_byte_is_a_mismatch_in_every_redundant_level() {
+        for spec in every_case() {
+            let reference = Reference::new(&spec);
+            let content = vec![0x5a; reference.volume_bytes() as usize];
+            let mut members = lay_out(&reference, &content);
+            let (member, offset) = reference.places(4096)[0];
+            members[member].as_mut().unwrap()[offset as usize + 5] ^= 1;
+            assert!(!reference.mismatches(&members).is_empty(), "{spec}");
+        }
+    }
+}

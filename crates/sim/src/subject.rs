@@ -1,0 +1,268 @@
+//! What the harness can do with an engine under test: the real volume, or a toy that proves the harness itself.
+
+use std::fmt;
+use std::rc::Rc;
+
+use plexum_engine::buf::{Buf, BufPool};
+use plexum_engine::device::{Fua, IoError};
+use plexum_engine::mutant::Mutant;
+
+use crate::clock::SimClock;
+use crate::disk::SimDisk;
+
+/// Kind of array, in the words of the reference model (which has its own geometry code).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Members one after another.
+    Linear,
+    /// Strips in turn, no redundancy.
+    Raid0,
+    /// Copies.
+    Raid1,
+    /// Parity on the last member.
+    Raid4,
+    /// Rotating parity.
+    Raid5,
+    /// Two parities.
+    Raid6,
+    /// Striped copies.
+    Raid10,
+}
+
+impl Level {
+    /// All levels.
+    pub const ALL: [Level; 7] = [
+        Level::Linear,
+        Level::Raid0,
+        Level::Raid1,
+        Level::Raid4,
+        Level::Raid5,
+        Level::Raid6,
+        Level::Raid10,
+    ];
+
+    /// Whether a row has parity: the organisations with a write hole.
+    #[must_use]
+    pub fn has_parity(self) -> bool {
+        matches!(self, Level::Raid4 | Level::Raid5 | Level::Raid6)
+    }
+
+    /// md's number of the level.
+    #[must_use]
+    pub fn number(self) -> i32 {
+        match self {
+            Level::Linear => -1,
+            Level::Raid0 => 0,
+            Level::Raid1 => 1,
+            Level::Raid4 => 4,
+            Level::Raid5 => 5,
+            Level::Raid6 => 6,
+            Level::Raid10 => 10,
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Level::Linear => f.pad("linear"),
+            other => f.pad(&format!("raid{}", other.number())),
+        }
+    }
+}
+
+/// What is to be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Kind of array.
+    pub level: Level,
+    /// md's number of the layout within the level.
+    pub layout: u32,
+    /// Slots.
+    pub member_count: usize,
+    /// Strip size in bytes; 0 for RAID-1 and linear.
+    pub strip_bytes: u64,
+    /// Bytes of each member that hold data.
+    pub component_bytes: u64,
+    /// Bytes of the volume for each bit of the bitmap; `None`: no bitmap.
+    pub region_bytes: Option<u64>,
+}
+
+impl Spec {
+    /// How many members, whichever they are, may be lost without losing data.
+    #[must_use]
+    pub fn tolerates(&self) -> usize {
+        match self.level {
+            Level::Linear | Level::Raid0 => 0,
+            Level::Raid1 => self.member_count - 1,
+            Level::Raid4 | Level::Raid5 => 1,
+            Level::Raid6 => 2,
+            Level::Raid10 => {
+                let (near, far) = (self.layout & 0xff, (self.layout >> 8) & 0xff);
+                (near * far) as usize - 1
+            }
+        }
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let region = self.region_bytes.map_or("no bitmap".to_owned(), |bytes| {
+            format!("regions of {bytes}")
+        });
+        write!(
+            f,
+            "{} layout {} members {} strip {} component {} {region}",
+            self.level, self.layout, self.member_count, self.strip_bytes, self.component_bytes
+        )
+    }
+}
+
+/// What every subject is given.
+#[derive(Clone)]
+pub struct Context {
+    /// Virtual time.
+    pub clock: SimClock,
+    /// Buffers.
+    pub pool: BufPool,
+    /// For identities (UUIDs) that creation needs.
+    pub seed: u64,
+    /// A deliberate bug.
+    pub mutant: Option<Mutant>,
+    /// md metadata version: 0.90 is 90, 1.0 is 100, and so on.
+    pub metadata: u32,
+}
+
+/// Why a volume did not come up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Parity is in doubt and a member is missing: only with force (W8).
+    DirtyDegraded(String),
+    /// Anything else.
+    Other(String),
+}
+
+/// Whether a start may be forced (W8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// Refuse what is in doubt.
+    No,
+    /// Start anyway; rows in doubt answer an error.
+    Yes,
+}
+
+/// An administrator's operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Declare the member of this slot failed.
+    Fail {
+        /// Slot.
+        slot: usize,
+    },
+    /// Add disk number `disk`: a returning member or a fresh one.
+    Add {
+        /// Number of the disk.
+        disk: u32,
+    },
+    /// Copy the member of this slot to disk number `disk`, then let it take the slot.
+    Replace {
+        /// Slot.
+        slot: usize,
+        /// Number of the disk.
+        disk: u32,
+    },
+    /// Read and compare everything.
+    Scrub,
+}
+
+/// What a subject says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// By slot: number of the disk that holds the slot's data completely.
+    pub slots: Vec<Option<u32>>,
+    /// Disks that belong to the array in any live role: active, being filled, spare.
+    pub live: Vec<u32>,
+    /// A resync or rebuild runs or has still to run.
+    pub is_syncing: bool,
+    /// Regions whose copies or parity may disagree.
+    pub is_doubtful: bool,
+    /// More is lost than the organisation survives.
+    pub is_frozen: bool,
+    /// Event count of the superblocks, 0 when there is none.
+    pub event_count: u64,
+}
+
+/// An engine under test. Offsets and lengths are bytes, multiples of 512.
+#[allow(async_fn_in_trait)] // the world has one thread
+pub trait Subject: Sized + 'static {
+    /// Makes an array of the first `spec.member_count` disks and starts it.
+    ///
+    /// # Errors
+    /// A sentence.
+    async fn create(context: &Context, spec: &Spec, disks: &[SimDisk]) -> Result<Self, String>;
+
+    /// Starts an array from what is on the disks that are present, in any order.
+    ///
+    /// # Errors
+    /// Why it may not be started.
+    async fn assemble(
+        context: &Context,
+        spec: &Spec,
+        disks: &[SimDisk],
+        force: Force,
+    ) -> Result<Self, Refusal>;
+
+    /// Size in bytes.
+    fn size_bytes(&self) -> u64;
+
+    /// Reads.
+    ///
+    /// # Errors
+    /// What the client would get.
+    async fn read(&self, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, IoError>;
+
+    /// Writes.
+    ///
+    /// # Errors
+    /// What the client would get.
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError>;
+
+    /// Makes everything answered durable.
+    ///
+    /// # Errors
+    /// What the client would get.
+    async fn flush(&self) -> Result<(), IoError>;
+
+    /// Makes a range read as zeroes.
+    ///
+    /// # Errors
+    /// What the client would get.
+    async fn zero(&self, offset_bytes: u64, length_bytes: u64, fua: Fua) -> Result<(), IoError>;
+
+    /// Gives a range back; contents afterwards are the old ones or zeroes.
+    ///
+    /// # Errors
+    /// What the client would get.
+    async fn trim(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), IoError>;
+
+    /// Runs background work until the subject stops.
+    async fn background(self: Rc<Self>);
+
+    /// An operation, until it has taken effect (not until a rebuild has ended).
+    ///
+    /// # Errors
+    /// A sentence when it was refused.
+    async fn operate(&self, operation: Operation, disks: &[SimDisk]) -> Result<(), String>;
+
+    /// Ends background work, writes "clean" where there is something to write.
+    ///
+    /// # Errors
+    /// What went wrong on the way; the subject has stopped all the same.
+    async fn stop(&self) -> Result<(), IoError>;
+
+    /// What it says of itself.
+    fn status(&self) -> Status;
+
+    /// First byte of the data area on a disk, for the reference model.
+    fn data_offset_bytes(&self, disk: u32) -> u64;
+}

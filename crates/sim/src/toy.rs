@@ -1,0 +1,239 @@
+//! Engines that prove the harness: a single disk that is trivially right, and RAID-1 and RAID-5 without locks, bitmap
+//! or superblocks that are wrong in the classic ways. The oracle must pass the first and complain about the others.
+
+use std::rc::Rc;
+
+use plexum_engine::buf::{Buf, BufPool};
+use plexum_engine::device::{Device, Fua, IoError};
+use plexum_engine::wait::join_all;
+
+use crate::disk::SimDisk;
+use crate::subject::{Context, Force, Level, Operation, Refusal, Spec, Status, Subject};
+
+/// One disk, passed through.
+pub struct Single {
+    disk: SimDisk,
+    pool: BufPool,
+    size_bytes: u64,
+}
+
+/// Copies without locks.
+pub struct ToyMirror {
+    disks: Vec<SimDisk>,
+    pool: BufPool,
+    size_bytes: u64,
+    next_copy: std::cell::Cell<usize>,
+}
+
+/// RAID-5 (parity on the last member) without locks.
+pub struct ToyParity {
+    disks: Vec<SimDisk>,
+    pool: BufPool,
+    strip_bytes: u64,
+    size_bytes: u64,
+}
+
+fn healthy(disks: usize) -> Status {
+    let slots = (0..disks as u32).map(Some).collect();
+    Status {
+        slots,
+        live: (0..disks as u32).collect(),
+        ..Status::default()
+    }
+}
+
+fn first_error(results: Vec<Result<(), IoError>>) -> Result<(), IoError> {
+    results.into_iter().collect()
+}
+
+async fn flush_all(disks: &[SimDisk]) -> Result<(), IoError> {
+    first_error(join_all(disks.iter().map(|disk| disk.flush())).await)
+}
+
+fn handles(spec: &Spec, disks: &[SimDisk]) -> Vec<SimDisk> {
+    disks
+        .iter()
+        .take(spec.member_count)
+        .map(SimDisk::reopen)
+        .collect()
+}
+
+macro_rules! common {
+    () => {
+        async fn create(context: &Context, spec: &Spec, disks: &[SimDisk]) -> Result<Self, String> {
+            Ok(Self::open(context, spec, disks))
+        }
+        async fn assemble(
+            context: &Context,
+            spec: &Spec,
+            disks: &[SimDisk],
+            _force: Force,
+        ) -> Result<Self, Refusal> {
+            Ok(Self::open(context, spec, disks))
+        }
+        fn size_bytes(&self) -> u64 {
+            self.size_bytes
+        }
+        async fn zero(
+            &self,
+            offset_bytes: u64,
+            length_bytes: u64,
+            fua: Fua,
+        ) -> Result<(), IoError> {
+            let zeroes = self.pool.take_zeroed(length_bytes as usize).freeze();
+            self.write(offset_bytes, zeroes, fua).await
+        }
+        async fn trim(&self, _offset_bytes: u64, _length_bytes: u64) -> Result<(), IoError> {
+            Ok(())
+        }
+        async fn background(self: Rc<Self>) {}
+        async fn operate(&self, _operation: Operation, _disks: &[SimDisk]) -> Result<(), String> {
+            Err("a toy has no operations".to_owned())
+        }
+        async fn stop(&self) -> Result<(), IoError> {
+            self.flush().await
+        }
+        fn data_offset_bytes(&self, _disk: u32) -> u64 {
+            0
+        }
+    };
+}
+
+impl Single {
+    fn open(context: &Context, spec: &Spec, disks: &[SimDisk]) -> Self {
+        let disk = disks[0].reopen();
+        Self {
+            disk,
+            pool: context.pool.clone(),
+            size_bytes: spec.component_bytes,
+        }
+    }
+}
+
+impl Subject for Single {
+    common!();
+
+    async fn read(&self, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, IoError> {
+        let buf = self.pool.take(length_bytes as usize);
+        Ok(self.disk.read(offset_bytes, buf).await?.to_vec())
+    }
+
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        self.disk.write(offset_bytes, data, fua).await
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        self.disk.flush().await
+    }
+
+    fn status(&self) -> Status {
+        healthy(1)
+    }
+}
+
+impl ToyMirror {
+    fn open(context: &Context, spec: &Spec, disks: &[SimDisk]) -> Self {
+        Self {
+            disks: handles(spec, disks),
+            pool: context.pool.clone(),
+            size_bytes: spec.component_bytes,
+            next_copy: std::cell::Cell::new(0),
+        }
+    }
+}
+
+impl Subject for ToyMirror {
+    common!();
+
+    async fn read(&self, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, IoError> {
+        let copy = self.next_copy.get();
+        self.next_copy.set((copy + 1) % self.disks.len());
+        let buf = self.pool.take(length_bytes as usize);
+        Ok(self.disks[copy].read(offset_bytes, buf).await?.to_vec())
+    }
+
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        let writes = self
+            .disks
+            .iter()
+            .map(|disk| disk.write(offset_bytes, data.clone(), fua));
+        first_error(join_all(writes).await)
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        flush_all(&self.disks).await
+    }
+
+    fn status(&self) -> Status {
+        healthy(self.disks.len())
+    }
+}
+
+impl ToyParity {
+    fn open(context: &Context, spec: &Spec, disks: &[SimDisk]) -> Self {
+        assert!(
+            spec.level == Level::Raid4,
+            "the toy keeps its parity on the last member"
+        );
+        Self {
+            disks: handles(spec, disks),
+            pool: context.pool.clone(),
+            strip_bytes: spec.strip_bytes,
+            size_bytes: spec.component_bytes * (spec.member_count as u64 - 1),
+        }
+    }
+
+    /// (member, member offset, length) of each piece, in order.
+    fn pieces(&self, offset_bytes: u64, length_bytes: u64) -> Vec<(usize, u64, u64)> {
+        let data_members = self.disks.len() as u64 - 1;
+        let (mut at, end) = (offset_bytes, offset_bytes + length_bytes);
+        let mut pieces = Vec::new();
+        while at < end {
+            let strip = at / self.strip_bytes;
+            let length = (self.strip_bytes - at % self.strip_bytes).min(end - at);
+            let member_offset = strip / data_members * self.strip_bytes + at % self.strip_bytes;
+            pieces.push(((strip % data_members) as usize, member_offset, length));
+            at += length;
+        }
+        pieces
+    }
+}
+
+impl Subject for ToyParity {
+    common!();
+
+    async fn read(&self, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, IoError> {
+        let mut all = Vec::new();
+        for (member, at, length) in self.pieces(offset_bytes, length_bytes) {
+            let buf = self.pool.take(length as usize);
+            all.extend_from_slice(&self.disks[member].read(at, buf).await?);
+        }
+        Ok(all)
+    }
+
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        let mut from = 0;
+        for (member, at, length) in self.pieces(offset_bytes, data.len() as u64) {
+            let length = length as usize;
+            let new = data.slice(from..from + length);
+            from += length;
+            let parity_disk = &self.disks[self.disks.len() - 1];
+            let old = self.disks[member].read(at, self.pool.take(length)).await?;
+            let mut parity = parity_disk.read(at, self.pool.take(length)).await?;
+            for (index, byte) in parity.iter_mut().enumerate() {
+                *byte ^= old[index] ^ new[index];
+            }
+            self.disks[member].write(at, new, fua).await?;
+            parity_disk.write(at, parity.freeze(), fua).await?;
+        }
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        flush_all(&self.disks).await
+    }
+
+    fn status(&self) -> Status {
+        healthy(self.disks.len())
+    }
+}
