@@ -57,7 +57,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const PURE: [&str; 4] = ["parity", "format", "engine", "pool"];
 
 /// Libraries the pure rooms may use.
-const PURE_LIBRARIES: [&str; 4] = ["zerocopy", "thiserror", "crc-fast", "twox-hash"];
+const PURE_LIBRARIES: [&str; 5] = ["zerocopy", "thiserror", "serde", "crc-fast", "twox-hash"];
 
 /// General runtimes and what brings one; only programs may have them, on threads of their own.
 const RUNTIMES: [&str; 6] = ["tokio", "axum", "hyper", "async-std", "smol", "tower"];

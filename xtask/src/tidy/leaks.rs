@@ -48,6 +48,8 @@ const HOSTS: [&str; 10] = [
     "example.com",
 ];
 
+const DEFAULT_REGISTRY: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
+
 /// Machine paths and talk.
 pub fn words(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -92,25 +94,27 @@ pub fn hosts(tree: &Tree) -> Vec<Finding> {
                 found.push(Finding::new("hosts", path, line_of(text, at), message));
             }
         }
-        let is_settings = path.ends_with(".toml") || path.ends_with("Cargo.lock");
-        for (at, _) in text.match_indices("registr").filter(|_| is_settings) {
-            let line = text[text[..at].rfind('\n').map_or(0, |n| n + 1)..]
-                .lines()
-                .next()
-                .unwrap_or("");
-            if line != "source = \"registry+https://github.com/rust-lang/crates.io-index\""
-                && !line.starts_with('#')
-            {
-                found.push(Finding::new(
-                    "hosts",
-                    path,
-                    line_of(text, at),
-                    "a registry of one machine's settings",
-                ));
-            }
+        if path.ends_with(".toml") || path.ends_with("Cargo.lock") {
+            found.extend(registries(path, text));
         }
     }
     found
+}
+
+/// Lines of cargo's settings that name a registry other than the default one.
+fn registries(path: &str, text: &str) -> Vec<Finding> {
+    let is_foreign = |line: &str| {
+        let is_source = line.starts_with("source = ") && line != DEFAULT_REGISTRY;
+        is_source || line.starts_with("[registries") || line.starts_with("[source")
+    };
+    let lines = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| is_foreign(line));
+    let message = "a registry of one machine's settings";
+    lines
+        .map(|(index, _)| Finding::new("hosts", path, index + 1, message))
+        .collect()
 }
 
 fn texts(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
@@ -162,6 +166,11 @@ mod tests {
                 "source = \"registry+https://github.com/rust-lang/crates.io-index\""
             ),
             0
+        );
+        assert_eq!(count("Cargo.lock", "name = \"signal-hook-registry\""), 0);
+        assert_eq!(
+            count("Cargo.lock", "source = \"sparse+https://127.0.0.1/\""),
+            1
         );
         assert_eq!(count(".cargo/config.toml", "[registries.mine]\n"), 1);
     }
