@@ -10,8 +10,10 @@ pub mod clock;
 mod event;
 pub mod file;
 pub mod lock;
+pub mod mailbox;
 mod op;
 mod open;
+pub mod signals;
 pub mod socket;
 mod threads;
 mod uring;
@@ -21,7 +23,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -230,6 +232,8 @@ impl Runtime {
     /// # Errors
     /// `Uring` only for `IoChoice::Uring`; `Auto` falls back and says why in `status`.
     pub fn new(choice: IoChoice) -> Result<Self, StartError> {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(signals::survive_file_size_limit);
         let wake = Arc::new(EventFd::new().map_err(StartError::Resources)?);
         let mut fallback_reason = None;
         let ring = match choice {

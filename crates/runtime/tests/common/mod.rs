@@ -63,3 +63,46 @@ pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
         })
         .collect()
 }
+
+/// Set in a child process that runs one test of the same program as a helper.
+const ROLE: &str = "PLEXUM_TEST_ROLE";
+
+/// Whether this process is a helper started by `child`.
+pub fn is_child() -> bool {
+    std::env::var_os(ROLE).is_some()
+}
+
+/// The argument of a helper.
+pub fn child_argument() -> String {
+    std::env::var(ROLE).unwrap()
+}
+
+/// Starts the test `name` of this test program as a helper, with piped standard input and output.
+pub fn child(name: &str, argument: &str) -> std::process::Child {
+    std::process::Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(ROLE, argument)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits until a helper has printed `line`.
+pub fn wait_for_line(child: &mut std::process::Child, line: &str) {
+    use std::io::BufRead;
+    let output = child.stdout.as_mut().unwrap();
+    let mut lines = std::io::BufReader::with_capacity(1, output).lines();
+    assert!(
+        lines.any(|found| found.unwrap().ends_with(line)),
+        "the helper ended without {line}"
+    );
+}
+
+/// The choice with this name (the argument of a helper).
+pub fn choice_of(name: &str) -> IoChoice {
+    match name {
+        "threads" => IoChoice::Threads,
+        _ => IoChoice::Uring,
+    }
+}
