@@ -7,6 +7,7 @@
 
 pub mod badblocks;
 pub mod bitmap;
+pub mod describe;
 pub mod placement;
 pub mod superblock;
 mod superblock1;
@@ -14,6 +15,10 @@ mod superblock90;
 
 pub use badblocks::BadBlocks;
 pub use bitmap::{Bitmap, BitmapHeader, NewBitmap, default_region_bytes};
+pub use describe::{
+    Field, Value, describe_bad_blocks, describe_bitmap, describe_superblock, layout_name,
+    level_name,
+};
 pub use placement::{Placement, PlacementRequest, component_sectors, place_member};
 pub use superblock::{
     BadBlockArea, MdTime, MdVersion, NewMember, PplArea, Raid0Layout, Reshape, Role, Superblock,

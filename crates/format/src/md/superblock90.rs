@@ -579,10 +579,10 @@ fn encode_table(superblock: &Superblock, words: &mut Words, is_new: bool) {
     } else {
         0
     };
-    words.words[own_start + word::DISK_STATE] = own_state;
-    words.words[own_start + word::NUMBER] = own as u32;
     let this_number = words.words[word::THIS_DISK + word::NUMBER];
     if is_changed || own_state != old_state || this_number != own as u32 {
+        words.words[own_start + word::DISK_STATE] = own_state;
+        words.words[own_start + word::NUMBER] = own as u32;
         words
             .words
             .copy_within(own_start..own_start + word::DISK_WORDS, word::THIS_DISK);
