@@ -74,6 +74,7 @@ impl Source {
         self.path.contains("/tests/")
             || self.path.starts_with("tests/")
             || self.path.ends_with("/tests.rs")
+            || self.path.ends_with("_tests.rs")
             || self.path.contains("/benches/")
     }
 
