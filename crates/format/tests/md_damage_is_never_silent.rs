@@ -141,123 +141,106 @@ fn refusal(id: &str, changes: &[(usize, &[u8])]) -> FormatError {
     }
 }
 
+const PLAIN: &str = "s11_raid6_ls";
+
+/// Case, byte offset, 32-bit value written there, field that must be named, kind of refusal.
+const REFUSALS: &[(&str, (usize, u32), &str, Problem)] = &[
+    (PLAIN, (0, 1), "magic", Problem::NoMagic),
+    (PLAIN, (4, 2), "major_version", Problem::NoMagic),
+    (PLAIN, (220, 1921), "max_dev", Problem::Invalid),
+    (PLAIN, (220, u32::MAX), "max_dev", Problem::Invalid),
+    (PLAIN, (144, 0), "super_offset", Problem::Foreign),
+    (PLAIN, (12, 1), "pad0", Problem::Invalid),
+    (PLAIN, (252, 1), "pad3", Problem::Invalid),
+    (PLAIN, (8, 0x100), "feature_map", Problem::Unsupported),
+    (PLAIN, (8, 0x2000), "feature_map", Problem::Unsupported),
+    (PLAIN, (8, 0x8000_0000), "feature_map", Problem::Unsupported),
+    (PLAIN, (8, 0xc00), "feature_map", Problem::Invalid),
+    (PLAIN, (8, 0x401), "feature_map", Problem::Invalid),
+    (PLAIN, (8, 0xa00), "feature_map", Problem::Invalid),
+    (PLAIN, (8, 0x40), "feature_map", Problem::Invalid),
+    (PLAIN, (8, 0x1000), "feature_map", Problem::Invalid),
+    (PLAIN, (72, 7), "level", Problem::Unsupported),
+    (PLAIN, (72, 0xffff_fffc), "level", Problem::Unsupported),
+    (PLAIN, (88, 0), "chunksize", Problem::Invalid),
+    (PLAIN, (88, 24), "chunksize", Problem::Invalid),
+    (
+        "s02_raid0_original",
+        (88, 12),
+        "chunksize",
+        Problem::Invalid,
+    ),
+    (PLAIN, (92, 0), "raid_disks", Problem::Invalid),
+    (PLAIN, (92, 1921), "raid_disks", Problem::Invalid),
+    (PLAIN, (136, 9), "data_size", Problem::Invalid),
+    (PLAIN, (140, 1), "data_size", Problem::Invalid),
+    (PLAIN, (128, 15), "data_offset", Problem::Invalid),
+    (PLAIN, (132, u32::MAX), "data_size", Problem::Invalid),
+    (PLAIN, (84, 1), "size", Problem::Invalid),
+    (
+        "s31_raid5_grow_3_4",
+        (124, 0x8000_0000),
+        "new_offset",
+        Problem::Invalid,
+    ),
+    (
+        "s31_raid5_grow_3_4",
+        (112, 0x7fff_ffff),
+        "delta_disks",
+        Problem::Invalid,
+    ),
+    (
+        "s31_raid5_grow_3_4",
+        (120, 0),
+        "new_chunk",
+        Problem::Invalid,
+    ),
+    (
+        "s32_raid1_badblocks",
+        (184, 0x0009_0000),
+        "bblog_size",
+        Problem::Invalid,
+    ),
+    (
+        "s32_raid1_badblocks",
+        (188, 0),
+        "bblog_offset",
+        Problem::Invalid,
+    ),
+    (
+        "s32_raid1_badblocks",
+        (188, 2100),
+        "bblog_offset",
+        Problem::Invalid,
+    ),
+    ("s07_raid5_ls", (96, 0), "bitmap_offset", Problem::Invalid),
+    (
+        "s07_raid5_ls",
+        (96, 2048),
+        "bitmap_offset",
+        Problem::Invalid,
+    ),
+    (
+        "s07_raid5_ls",
+        (96, 0xffff_fff0),
+        "bitmap_offset",
+        Problem::Invalid,
+    ),
+    (
+        "s29_raid5_ppl",
+        (96, 0xffff_0008),
+        "ppl.offset",
+        Problem::Invalid,
+    ),
+];
+
 #[test]
 fn what_the_document_refuses_at_load_time_is_refused_by_name() {
-    let plain = "s11_raid6_ls";
-    let u32_at = |offset: usize, value: u32| (offset, value.to_le_bytes());
-    for (id, (offset, bytes), field, problem) in [
-        (plain, u32_at(0, 1), "magic", Problem::NoMagic),
-        (plain, u32_at(4, 2), "major_version", Problem::NoMagic),
-        (plain, u32_at(220, 1921), "max_dev", Problem::Invalid),
-        (plain, u32_at(220, u32::MAX), "max_dev", Problem::Invalid),
-        (plain, u32_at(144, 0), "super_offset", Problem::Foreign),
-        (plain, u32_at(12, 1), "pad0", Problem::Invalid),
-        (plain, u32_at(252, 1), "pad3", Problem::Invalid),
-        (plain, u32_at(8, 0x100), "feature_map", Problem::Unsupported),
-        (
-            plain,
-            u32_at(8, 0x2000),
-            "feature_map",
-            Problem::Unsupported,
-        ),
-        (
-            plain,
-            u32_at(8, 0x8000_0000),
-            "feature_map",
-            Problem::Unsupported,
-        ),
-        (plain, u32_at(8, 0xc00), "feature_map", Problem::Invalid),
-        (plain, u32_at(8, 0x401), "feature_map", Problem::Invalid),
-        (plain, u32_at(8, 0xa00), "feature_map", Problem::Invalid),
-        (plain, u32_at(8, 0x40), "feature_map", Problem::Invalid),
-        (plain, u32_at(8, 0x1000), "feature_map", Problem::Invalid),
-        (plain, u32_at(72, 7), "level", Problem::Unsupported),
-        (
-            plain,
-            u32_at(72, 0xffff_fffc),
-            "level",
-            Problem::Unsupported,
-        ),
-        (plain, u32_at(88, 0), "chunksize", Problem::Invalid),
-        (plain, u32_at(88, 24), "chunksize", Problem::Invalid),
-        (
-            "s02_raid0_original",
-            u32_at(88, 12),
-            "chunksize",
-            Problem::Invalid,
-        ),
-        (plain, u32_at(92, 0), "raid_disks", Problem::Invalid),
-        (plain, u32_at(92, 1921), "raid_disks", Problem::Invalid),
-        (plain, u32_at(136, 9), "data_size", Problem::Invalid),
-        (plain, u32_at(140, 1), "data_size", Problem::Invalid),
-        (plain, u32_at(128, 15), "data_offset", Problem::Invalid),
-        (plain, u32_at(132, u32::MAX), "data_size", Problem::Invalid),
-        (plain, u32_at(84, 1), "size", Problem::Invalid),
-        (
-            "s31_raid5_grow_3_4",
-            u32_at(124, 0x8000_0000),
-            "new_offset",
-            Problem::Invalid,
-        ),
-        (
-            "s31_raid5_grow_3_4",
-            u32_at(112, 0x7fff_ffff),
-            "delta_disks",
-            Problem::Invalid,
-        ),
-        (
-            "s31_raid5_grow_3_4",
-            u32_at(120, 0),
-            "new_chunk",
-            Problem::Invalid,
-        ),
-        (
-            "s32_raid1_badblocks",
-            u32_at(184, 0x0009_0000),
-            "bblog_size",
-            Problem::Invalid,
-        ),
-        (
-            "s32_raid1_badblocks",
-            u32_at(188, 0),
-            "bblog_offset",
-            Problem::Invalid,
-        ),
-        (
-            "s32_raid1_badblocks",
-            u32_at(188, 2100),
-            "bblog_offset",
-            Problem::Invalid,
-        ),
-        (
-            "s07_raid5_ls",
-            u32_at(96, 0),
-            "bitmap_offset",
-            Problem::Invalid,
-        ),
-        (
-            "s07_raid5_ls",
-            u32_at(96, 2048),
-            "bitmap_offset",
-            Problem::Invalid,
-        ),
-        (
-            "s07_raid5_ls",
-            u32_at(96, 0xffff_fff0),
-            "bitmap_offset",
-            Problem::Invalid,
-        ),
-        (
-            "s29_raid5_ppl",
-            u32_at(96, 0xffff_0008),
-            "ppl.offset",
-            Problem::Invalid,
-        ),
-    ] {
-        let error = refusal(id, &[(offset, &bytes)]);
+    for (id, (offset, value), field, problem) in REFUSALS {
+        let error = refusal(id, &[(*offset, &value.to_le_bytes())]);
         assert_eq!(
-            (error.field, error.problem),
-            (field, problem),
+            (error.field, &error.problem),
+            (*field, problem),
             "{id} {offset}: {error}"
         );
         assert!(

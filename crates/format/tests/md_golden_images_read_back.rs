@@ -60,15 +60,21 @@ fn every_superblock_says_what_the_manifest_says() {
         );
         assert_eq!(
             u64::from(superblock.strip_sectors) * SECTOR_BYTES,
-            case.chunk_bytes,
+            case.strip_bytes,
             "{name}"
         );
         assert_eq!(
-            superblock.super_offset_sectors, member.super_offset,
+            superblock.super_offset_sectors, member.super_offset_sectors,
             "{name}"
         );
-        assert_eq!(superblock.data_offset_sectors, member.data_offset, "{name}");
-        assert_eq!(superblock.data_size_sectors, member.data_size, "{name}");
+        assert_eq!(
+            superblock.data_offset_sectors, member.data_offset_sectors,
+            "{name}"
+        );
+        assert_eq!(
+            superblock.data_size_sectors, member.data_size_sectors,
+            "{name}"
+        );
         assert_eq!(superblock.events.0, member.events, "{name}");
         assert_eq!(superblock.dev_number, member.dev_number, "{name}");
         assert_eq!(Some(own_role(superblock.role())), member.own_role, "{name}");
@@ -89,10 +95,10 @@ fn every_superblock_says_what_the_manifest_says() {
         }
         assert_eq!(superblock.is_write_mostly, member.write_mostly, "{name}");
         assert_eq!(
-            superblock.rebuild_offset_sectors, member.recovery_offset,
+            superblock.rebuild_offset_sectors, member.rebuild_offset_sectors,
             "{name}"
         );
-        let resync = member.resync_offset.as_ref().unwrap();
+        let resync = member.resync_offset_sectors.as_ref().unwrap();
         assert_eq!(superblock.resync_offset_sectors, resync.as_u64(), "{name}");
     });
     assert_eq!(count, 149);
@@ -110,15 +116,15 @@ fn reshape_journal_and_parity_log_are_described() {
             .unwrap();
         match (&superblock.reshape, &image.case.reshape) {
             (Some(found), Some(expected)) => {
-                assert_eq!(found.position_sectors, expected.position, "{name}");
+                assert_eq!(found.position_sectors, expected.position_sectors, "{name}");
                 assert_eq!(found.member_count_change, expected.delta_disks, "{name}");
                 assert_eq!(found.new_level, expected.new_level, "{name}");
                 assert_eq!(found.new_layout, expected.new_layout, "{name}");
                 let strip = u64::from(found.new_strip_sectors) * SECTOR_BYTES;
-                assert_eq!(strip, expected.new_chunk_bytes, "{name}");
+                assert_eq!(strip, expected.new_strip_bytes, "{name}");
                 assert_eq!(
                     found.new_offset_sectors,
-                    Some(expected.new_offset[index]),
+                    Some(expected.new_offset_sectors[index]),
                     "{name}"
                 );
                 assert!(!found.is_backwards(), "{name}");
@@ -191,7 +197,7 @@ fn every_bitmap_says_what_the_manifest_says_and_is_written_back_byte_for_byte() 
         let superblock = image.superblock();
         assert_eq!(
             superblock.bitmap_offset_sectors,
-            Some(expected.offset),
+            Some(expected.offset_sectors),
             "{name}"
         );
         assert_eq!(bitmap.header.uuid, superblock.bitmap_uuid(), "{name}");
@@ -201,12 +207,12 @@ fn every_bitmap_says_what_the_manifest_says_and_is_written_back_byte_for_byte() 
             "{name}"
         );
         assert_eq!(
-            bitmap.header.sync_size_sectors, expected.sync_size,
+            bitmap.header.sync_size_sectors, expected.sync_size_sectors,
             "{name}"
         );
-        assert_eq!(bitmap.header.region_bytes, expected.chunksize, "{name}");
+        assert_eq!(bitmap.header.region_bytes, expected.region_bytes, "{name}");
         assert_eq!(
-            bitmap.header.daemon_sleep_seconds, expected.daemon_sleep,
+            bitmap.header.daemon_sleep_seconds, expected.daemon_sleep_s,
             "{name}"
         );
         assert_eq!(bitmap.header.write_behind, expected.write_behind, "{name}");

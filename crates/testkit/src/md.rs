@@ -21,7 +21,8 @@ pub struct Case {
     /// md's layout number.
     pub layout: u32,
     /// Strip size in bytes; 0: none.
-    pub chunk_bytes: u64,
+    #[serde(rename = "chunk_bytes")]
+    pub strip_bytes: u64,
     /// Superblock version: `0.90`, `1.0`, `1.1` or `1.2`.
     pub metadata: String,
     /// Number of slots.
@@ -35,7 +36,8 @@ pub struct Case {
     /// Events of the freshest member.
     pub events: u64,
     /// Bytes of the content that must be read.
-    pub array_size: u64,
+    #[serde(rename = "array_size")]
+    pub array_bytes: u64,
     /// SHA-256 of that content, hex.
     pub sha256: String,
     /// The pattern: every 8-byte little-endian word is its offset XOR this (`0x` hex); `None` for other content.
@@ -52,7 +54,7 @@ pub struct Case {
     pub inconsistent: Vec<u64>,
     /// Members in file order.
     pub members: Vec<Member>,
-    /// What was said about the content after resync or recovery.
+    /// What was said about the content after a resync or a replay of the log.
     pub expect: Option<String>,
     /// The pattern that a stale member would give.
     pub stale_seed: Option<String>,
@@ -82,7 +84,8 @@ impl Case {
 #[derive(Debug, Clone, Deserialize)]
 pub struct ManifestReshape {
     /// Array sector up to which it got.
-    pub position: u64,
+    #[serde(rename = "position")]
+    pub position_sectors: u64,
     /// New minus old number of members.
     pub delta_disks: i32,
     /// New level.
@@ -90,9 +93,11 @@ pub struct ManifestReshape {
     /// New layout.
     pub new_layout: u32,
     /// New strip size.
-    pub new_chunk_bytes: u64,
+    #[serde(rename = "new_chunk_bytes")]
+    pub new_strip_bytes: u64,
     /// New data offset minus the old one, in sectors, for each member.
-    pub new_offset: Vec<i32>,
+    #[serde(rename = "new_offset")]
+    pub new_offset_sectors: Vec<i32>,
 }
 
 /// What a member's own superblock says, as an independent reader decoded it.
@@ -112,14 +117,14 @@ pub struct Member {
     #[serde(default)]
     pub metadata: String,
     /// Sector of the superblock.
-    #[serde(default)]
-    pub super_offset: u64,
+    #[serde(rename = "super_offset", default)]
+    pub super_offset_sectors: u64,
     /// First data sector.
-    #[serde(default)]
-    pub data_offset: u64,
+    #[serde(rename = "data_offset", default)]
+    pub data_offset_sectors: u64,
     /// Sectors for data.
-    #[serde(default)]
-    pub data_size: u64,
+    #[serde(rename = "data_size", default)]
+    pub data_size_sectors: u64,
     /// Event count.
     #[serde(default)]
     pub events: u64,
@@ -138,14 +143,16 @@ pub struct Member {
     #[serde(default)]
     pub dev_roles: Vec<OwnRole>,
     /// `clean` or a sector.
-    pub resync_offset: Option<serde_json::Value>,
+    #[serde(rename = "resync_offset")]
+    pub resync_offset_sectors: Option<serde_json::Value>,
     /// The member's copy of the bitmap.
     pub bitmap: Option<ManifestBitmap>,
     /// Not read unless nothing else is left.
     #[serde(default)]
     pub write_mostly: bool,
     /// Rebuilt up to here.
-    pub recovery_offset: Option<u64>,
+    #[serde(rename = "recovery_offset")]
+    pub rebuild_offset_sectors: Option<u64>,
     /// Place of the partial parity log: offset and size in sectors.
     pub ppl: Option<serde_json::Value>,
     /// Bad ranges: absolute start sector and length.
@@ -172,11 +179,14 @@ pub struct ManifestBitmap {
     /// Event count when the array was last whole.
     pub events_cleared: u64,
     /// Sectors covered.
-    pub sync_size: u64,
+    #[serde(rename = "sync_size")]
+    pub sync_size_sectors: u64,
     /// Bytes of a region.
-    pub chunksize: u32,
+    #[serde(rename = "chunksize")]
+    pub region_bytes: u32,
     /// Seconds between two clearings.
-    pub daemon_sleep: u32,
+    #[serde(rename = "daemon_sleep")]
+    pub daemon_sleep_s: u32,
     /// Most writes behind.
     pub write_behind: u32,
     /// Number of regions.
@@ -184,7 +194,8 @@ pub struct ManifestBitmap {
     /// Regions whose bit is set.
     pub dirty: Vec<u64>,
     /// Sectors from the superblock.
-    pub offset: i32,
+    #[serde(rename = "offset")]
+    pub offset_sectors: i32,
 }
 
 /// All cases of `fixtures/md/manifest.json`, in its order.
