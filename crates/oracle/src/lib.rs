@@ -8,6 +8,23 @@
 //! - a job sees its own members only, as `$D0 $D1 ...`, and its own array device `$MD`;
 //! - a job that judges works on copies: the files of the caller stay as they are;
 //! - a guest that dies or runs out of time gives reports that say so; nothing is skipped.
+//!
+//! ```no_run
+//! use plexum_oracle::{Batch, Create, Expected, Job, Judge};
+//!
+//! # let (theirs, ours) = (["a", "b", "c"], ["d", "e", "f", "g"]);
+//! let mut batch = Batch::new();
+//! // The kernel makes an array and fills it with the pattern of seed 1.
+//! batch.add(Job::create("theirs", &theirs, &Create::new("5", &["--chunk=16"], 1)));
+//! // The kernel reads what was written by others: whole, and with members 0 and 2 missing; then its `check`.
+//! let mut judge = Judge::new(Expected::Seed(2));
+//! judge.without = vec![vec![], vec![0, 2]];
+//! batch.add(Job::judge("ours", &ours, &judge));
+//! // Anything else is a script.
+//! batch.add(Job::script("fails", &["h"], "start --readonly $DEVS && put_sys state array_state; stop"));
+//! let reports = batch.run_faultless();
+//! assert_eq!(reports[2].value("state"), "readonly");
+//! ```
 #![forbid(unsafe_code)]
 
 mod batch;

@@ -9,6 +9,7 @@ mod documents;
 mod leaks;
 mod modules;
 mod size;
+mod sleeps;
 mod units;
 mod unsafe_rooms;
 mod words;
@@ -54,7 +55,7 @@ impl std::fmt::Display for Finding {
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 14] = [
     arrows::arrows,
     arrows::no_operating_system,
     changelog::shape,
@@ -65,6 +66,7 @@ const RULES: [Rule; 13] = [
     leaks::hosts,
     modules::dead_files,
     size::sizes,
+    sleeps::sleeps,
     units::units,
     unsafe_rooms::rooms,
     words::foreign_words,
