@@ -10,7 +10,7 @@ use crate::source::{Source, words};
 use crate::tree::Tree;
 
 /// Rooms that translate, or that speak to the kernel.
-const TRANSLATORS: [&str; 9] = [
+const TRANSLATORS: [&str; 8] = [
     "crates/format/",
     "crates/engine/src/meta/", // the model's words on one side, the format's on the other
     "crates/oracle/",
@@ -18,7 +18,6 @@ const TRANSLATORS: [&str; 9] = [
     "crates/cli/src/args.rs",   // aliases
     "crates/cli/src/habits.rs", // answers to what people type from habit
     "crates/model/tests/",
-    "crates/testkit/src/md.rs", // the manifest's names, renamed at once
     "xtask/src/tidy/words.rs",
 ];
 
