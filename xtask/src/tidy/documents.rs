@@ -31,8 +31,16 @@ pub fn readme_length(tree: &Tree) -> Vec<Finding> {
 pub fn links(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for file in documents(tree) {
+        let mut in_block = false;
         for (index, line) in file.text.lines().enumerate() {
-            for target in line
+            if line.trim_start().starts_with("```") {
+                in_block = !in_block;
+            }
+            if in_block {
+                continue;
+            }
+            let prose: String = line.split('`').step_by(2).collect();
+            for target in prose
                 .split("](")
                 .skip(1)
                 .filter_map(|rest| rest.split(')').next())
@@ -75,6 +83,27 @@ pub fn names(tree: &Tree) -> Vec<Finding> {
             };
             for message in missing(tree, file, &spans) {
                 found.push(Finding::new("names", &file.path, index + 1, message));
+            }
+        }
+    }
+    found
+}
+
+/// Documents named in the comments of the code.
+pub fn sources_of_comments(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for source in &tree.sources {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+        for word in source.comments.split(|c| !is_part(c)) {
+            if word.ends_with(".md") && is_path(word) && find_path(tree, word).is_empty() {
+                let at = word.as_ptr() as usize - source.comments.as_ptr() as usize;
+                let message = format!("names `{word}`, which is not in the repository");
+                found.push(Finding::new(
+                    "names",
+                    &source.path,
+                    source.line(at),
+                    message,
+                ));
             }
         }
     }
@@ -273,6 +302,15 @@ mod tests {
         ] {
             assert_eq!(messages(bad).len(), 1, "{bad}");
         }
+    }
+
+    #[test]
+    fn documents_named_in_comments_must_exist() {
+        let text =
+            "// formats.md 3, docs/formats.md.\nconst A: &str = \"other.md\"; // gone.md 2\n";
+        let found = sources_of_comments(&Tree::of(&[("a.rs", text), ("docs/formats.md", "")]));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].line == 2 && found[0].message.contains("gone.md"));
     }
 
     #[test]

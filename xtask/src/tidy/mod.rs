@@ -55,13 +55,14 @@ impl std::fmt::Display for Finding {
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 15] = [
     arrows::arrows,
     arrows::no_operating_system,
     changelog::shape,
     documents::links,
     documents::names,
     documents::readme_length,
+    documents::sources_of_comments,
     leaks::words,
     leaks::hosts,
     modules::dead_files,
