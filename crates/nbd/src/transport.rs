@@ -40,5 +40,8 @@ pub trait Transport {
     async fn write_all(&self, pieces: &[Buf]) -> Result<(), TransportError>;
 
     /// Sends what is buffered and ends the stream in both directions. Idempotent.
+    ///
+    /// Calls of `read` and `write_all` that are pending end: `read` with 0 or an error, `write_all` with an error.
+    /// Sessions rely on this for their time limits; they drop no call that is pending.
     fn close(&self);
 }

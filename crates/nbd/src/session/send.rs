@@ -1,0 +1,184 @@
+//! Sending: everything that is ready goes out in one batch; heads share one buffer, data are not copied.
+
+use std::future::poll_fn;
+use std::ops::Range;
+use std::task::Poll;
+
+use plexum_engine::buf::Buf;
+use plexum_engine::clock::Clock;
+
+use super::{Answer, Body, Session, Tag};
+use crate::export::Export;
+use crate::negotiate::CONTEXT_ALLOCATION_ID;
+use crate::transport::Transport;
+use crate::wire::reply::{ChunkHead, chunk, encode_error, encode_extents, encode_simple};
+use crate::wire::{Errno, Framing};
+
+/// Data in one call of the transport: also the unit in which a slow client's progress is seen.
+const SEND_BYTES_MAX: usize = 4 << 20;
+
+/// A piece of a batch: a part of the heads, or data.
+enum Piece {
+    Heads(Range<usize>),
+    Data(Buf),
+}
+
+/// Answers being put together; kept from batch to batch for its memory.
+#[derive(Default)]
+struct Batch {
+    heads: Vec<u8>,
+    pieces: Vec<Piece>,
+    tags: Vec<Tag>,
+}
+
+impl Batch {
+    fn head(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.heads.len();
+        write(&mut self.heads);
+        let end = self.heads.len();
+        match self.pieces.last_mut() {
+            Some(Piece::Heads(range)) => range.end = end,
+            _ => self.pieces.push(Piece::Heads(start..end)),
+        }
+    }
+
+    fn chunk(&mut self, framing: Framing, answer: &Answer, kind: u16, length_bytes: u64) {
+        let head = ChunkHead {
+            is_done: true,
+            kind,
+            cookie: answer.cookie,
+            offset_bytes: answer.offset_bytes,
+            length_bytes,
+        };
+        let (bytes, length) = head.encode(framing);
+        self.head(|heads| heads.extend_from_slice(&bytes[..length]));
+    }
+
+    fn add(&mut self, framing: Framing, mut answer: Answer) {
+        let body = std::mem::replace(&mut answer.body, Ok(Body::Nothing));
+        let is_simple = match framing {
+            Framing::Simple => true,
+            // Reads and status are chunks always; anything else that succeeded is cheapest as a simple reply.
+            Framing::Structured => !answer.is_read && !answer.is_status && body.is_ok(),
+            Framing::Extended => false,
+        };
+        if is_simple {
+            self.add_simple(&answer, body);
+        } else {
+            self.add_chunk(framing, &answer, body);
+        }
+        self.tags.push(answer.tag);
+    }
+
+    fn add_simple(&mut self, answer: &Answer, body: Result<Body, (Errno, &'static str)>) {
+        let error = body.as_ref().err().map(|(error, _)| *error);
+        let head = encode_simple(error, answer.cookie);
+        self.head(|heads| heads.extend_from_slice(&head));
+        if let Ok(Body::Data(rope)) = body {
+            self.pieces.extend(rope.pieces.into_iter().map(Piece::Data));
+        }
+    }
+
+    fn add_chunk(
+        &mut self,
+        framing: Framing,
+        answer: &Answer,
+        body: Result<Body, (Errno, &'static str)>,
+    ) {
+        match body {
+            Err((error, words)) => {
+                let payload = encode_error(error, words);
+                self.chunk(framing, answer, chunk::ERROR, payload.len() as u64);
+                self.head(|heads| heads.extend_from_slice(&payload));
+            }
+            Ok(Body::Nothing) => self.chunk(framing, answer, chunk::NONE, 0),
+            Ok(Body::Data(rope)) => {
+                let length_bytes = 8 + rope.length_bytes() as u64;
+                self.chunk(framing, answer, chunk::OFFSET_DATA, length_bytes);
+                self.head(|heads| heads.extend_from_slice(&answer.offset_bytes.to_be_bytes()));
+                self.pieces.extend(rope.pieces.into_iter().map(Piece::Data));
+            }
+            Ok(Body::Extents(extents)) => {
+                let mut payload = Vec::new();
+                encode_extents(&mut payload, framing, CONTEXT_ALLOCATION_ID, &extents);
+                let kind = if framing == Framing::Extended {
+                    chunk::BLOCK_STATUS_EXT
+                } else {
+                    chunk::BLOCK_STATUS
+                };
+                self.chunk(framing, answer, kind, payload.len() as u64);
+                self.head(|heads| heads.extend_from_slice(&payload));
+            }
+        }
+    }
+}
+
+impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
+    /// Sends until receiving has ended and every request was answered, or until the stream fails.
+    pub(super) async fn send(&self) {
+        let mut batch = Batch::default();
+        let mut bufs: Vec<Buf> = Vec::new();
+        let mut has_failed = false;
+        while self.collect(&mut batch).await {
+            if !has_failed {
+                let heads = self.pool.copy_of(&batch.heads).freeze();
+                bufs.extend(batch.pieces.drain(..).map(|piece| match piece {
+                    Piece::Heads(range) => heads.slice(range),
+                    Piece::Data(data) => data,
+                }));
+                has_failed = !self.send_all(&bufs).await;
+                bufs.clear();
+            }
+            // Once the stream has failed, answers are dropped as they come: requests in flight still end.
+            batch.heads.clear();
+            batch.pieces.clear();
+            for tag in batch.tags.drain(..) {
+                self.release(tag);
+            }
+        }
+    }
+
+    /// Takes everything out of the outbox; `false` when nothing will come any more.
+    async fn collect(&self, batch: &mut Batch) -> bool {
+        poll_fn(|_| {
+            let mut shared = self.shared.borrow_mut();
+            if shared.outbox.is_empty() {
+                let is_last = self.has_received.get() && shared.running == 0;
+                return if is_last {
+                    Poll::Ready(false)
+                } else {
+                    Poll::Pending // `answer` and `end_receiving` wake this part
+                };
+            }
+            shared.counts.sends += 1;
+            while let Some(answer) = shared.outbox.pop_front() {
+                batch.add(self.agreed.framing, answer);
+            }
+            Poll::Ready(true)
+        })
+        .await
+    }
+
+    /// Sends all pieces, in calls of a limited size; `false` when the stream failed.
+    async fn send_all(&self, bufs: &[Buf]) -> bool {
+        let mut rest = bufs;
+        while !rest.is_empty() {
+            let mut sum = 0;
+            let count = rest
+                .iter()
+                .take_while(|buf| {
+                    let fits = sum == 0 || sum + buf.len() <= SEND_BYTES_MAX;
+                    sum += buf.len();
+                    fits
+                })
+                .count();
+            let (now, later) = rest.split_at(count);
+            if self.with_peer(self.transport.write_all(now)).await.is_err() {
+                self.cut();
+                return false;
+            }
+            rest = later;
+        }
+        true
+    }
+}

@@ -1,0 +1,93 @@
+//! A flag that is set once and wakes everybody who waits for it.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+/// Set once, never cleared.
+#[derive(Default)]
+pub(crate) struct Signal {
+    is_set: Cell<bool>,
+    tickets: Cell<u64>,
+    waiting: RefCell<Vec<(u64, Waker)>>,
+}
+
+impl Signal {
+    pub(crate) fn set(&self) {
+        self.is_set.set(true);
+        for (_, waker) in self.waiting.take() {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.is_set.get()
+    }
+
+    /// Returns when the signal is set. May be polled again after that.
+    pub(crate) fn wait(&self) -> Wait<'_> {
+        let ticket = self.tickets.get();
+        self.tickets.set(ticket + 1);
+        Wait {
+            signal: self,
+            ticket,
+        }
+    }
+}
+
+pub(crate) struct Wait<'a> {
+    signal: &'a Signal,
+    ticket: u64,
+}
+
+impl Future for Wait<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.signal.is_set() {
+            return Poll::Ready(());
+        }
+        let mut waiting = self.signal.waiting.borrow_mut();
+        match waiting
+            .iter_mut()
+            .find(|(ticket, _)| *ticket == self.ticket)
+        {
+            Some((_, waker)) => waker.clone_from(cx.waker()),
+            None => waiting.push((self.ticket, cx.waker().clone())),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.signal.waiting.borrow_mut();
+        waiting.retain(|(ticket, _)| *ticket != self.ticket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+
+    #[test]
+    fn waits_end_with_the_signal_and_leave_nothing_behind() {
+        let signal = Signal::default();
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut first = pin!(signal.wait());
+        {
+            let mut second = pin!(signal.wait());
+            for _ in 0..3 {
+                assert!(first.as_mut().poll(&mut cx).is_pending());
+                assert!(second.as_mut().poll(&mut cx).is_pending());
+            }
+            assert_eq!(signal.waiting.borrow().len(), 2);
+        }
+        assert_eq!(signal.waiting.borrow().len(), 1);
+        signal.set();
+        assert!(first.as_mut().poll(&mut cx).is_ready());
+        assert!(first.as_mut().poll(&mut cx).is_ready());
+    }
+}
