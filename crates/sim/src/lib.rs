@@ -5,10 +5,13 @@
 pub mod clock;
 pub mod disk;
 pub mod fault;
+pub mod finding;
 pub mod oracle;
 pub mod reference;
 pub mod rng;
+pub mod scenario;
 pub mod sector;
 pub mod subject;
 pub mod toy;
 pub mod trace;
+pub mod world;

@@ -195,6 +195,11 @@ pub struct Status {
 /// An engine under test. Offsets and lengths are bytes, multiples of 512.
 #[allow(async_fn_in_trait)] // the world has one thread
 pub trait Subject: Sized + 'static {
+    /// Changes a drawn spec into one that this subject can be. Only toys need it.
+    fn fit(spec: &mut Spec) {
+        let _ = spec;
+    }
+
     /// Makes an array of the first `spec.member_count` disks and starts it.
     ///
     /// # Errors

@@ -113,6 +113,17 @@ impl Single {
 impl Subject for Single {
     common!();
 
+    fn fit(spec: &mut Spec) {
+        *spec = Spec {
+            level: Level::Linear,
+            layout: 0,
+            member_count: 1,
+            strip_bytes: 0,
+            region_bytes: None,
+            ..*spec
+        };
+    }
+
     async fn read(&self, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, IoError> {
         let buf = self.pool.take(length_bytes as usize);
         Ok(self.disk.read(offset_bytes, buf).await?.to_vec())
@@ -144,6 +155,17 @@ impl ToyMirror {
 
 impl Subject for ToyMirror {
     common!();
+
+    fn fit(spec: &mut Spec) {
+        *spec = Spec {
+            level: Level::Raid1,
+            layout: 0,
+            member_count: 2,
+            strip_bytes: 0,
+            region_bytes: None,
+            ..*spec
+        };
+    }
 
     async fn read(&self, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, IoError> {
         let copy = self.next_copy.get();
@@ -201,6 +223,17 @@ impl ToyParity {
 
 impl Subject for ToyParity {
     common!();
+
+    fn fit(spec: &mut Spec) {
+        *spec = Spec {
+            level: Level::Raid4,
+            layout: 0,
+            strip_bytes: 16384,
+            region_bytes: None,
+            ..*spec
+        };
+        spec.member_count = spec.member_count.max(3);
+    }
 
     async fn read(&self, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, IoError> {
         let mut all = Vec::new();

@@ -272,6 +272,23 @@ impl SimDisk {
             .is_allocated(offset_bytes, length_bytes)
     }
 
+    /// Whether any sector of the range (bytes of the disk) cannot be read now.
+    #[must_use]
+    pub fn has_read_errors(&self, range: &Range<u64>) -> bool {
+        let state = self.shared.state.borrow();
+        state
+            .faults
+            .read_errors
+            .iter()
+            .any(|bad| overlaps(bad, range))
+    }
+
+    /// Whether an interrupted I/O is still to come.
+    #[must_use]
+    pub fn has_retryable(&self) -> bool {
+        self.shared.state.borrow().faults.retryable_left > 0
+    }
+
     /// Crashes the disk: I/Os in flight end unanswered, un-flushed sectors survive by chance. Handles stay alive;
     /// whoever crashes the world drops the engine's tasks first and opens new handles.
     pub fn crash(&self, kind: CrashKind) {

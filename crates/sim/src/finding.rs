@@ -1,0 +1,113 @@
+//! What the harness may have to say against an engine.
+
+use std::fmt;
+
+use plexum_engine::device::IoError;
+
+use crate::oracle::Violation;
+use crate::reference::Mismatch;
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// A client read what it may not have.
+    WrongData(Violation),
+    /// A client got an error although everything that failed is within the promise.
+    ErrorWithinPromise {
+        /// What was asked.
+        request: String,
+        /// What came.
+        error: IoError,
+    },
+    /// Requests were not answered in bounded virtual time.
+    NoAnswer {
+        /// How many.
+        requests: u64,
+    },
+    /// The array did not become whole in bounded virtual time after all faults had ended.
+    NotWhole(String),
+    /// After resync, copies or parity do not agree.
+    Disagree(Vec<Mismatch>),
+    /// What the members hold is not what clients may read, with these slots left out.
+    LostOnMembers {
+        /// Slots left out.
+        missing: Vec<usize>,
+        /// The difference.
+        violation: Option<Violation>,
+    },
+    /// An array that has to start did not.
+    NotStarted(String),
+    /// An event count went back.
+    EventCountBack {
+        /// Before.
+        before: u64,
+        /// Now.
+        now: u64,
+    },
+    /// A region's copies or parity differ and its bit is clear.
+    BitClear {
+        /// The difference.
+        mismatch: Mismatch,
+    },
+    /// An invariant of the engine broke.
+    Panic(String),
+}
+
+impl Finding {
+    /// Short name of the kind, for counting.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Finding::WrongData(_) => "wrong-data",
+            Finding::ErrorWithinPromise { .. } => "error-within-promise",
+            Finding::NoAnswer { .. } => "no-answer",
+            Finding::NotWhole(_) => "not-whole",
+            Finding::Disagree(_) => "disagree",
+            Finding::LostOnMembers { .. } => "lost-on-members",
+            Finding::NotStarted(_) => "not-started",
+            Finding::EventCountBack { .. } => "event-count-back",
+            Finding::BitClear { .. } => "bit-clear",
+            Finding::Panic(_) => "panic",
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Finding::WrongData(violation) => write!(f, "wrong data: {violation}"),
+            Finding::ErrorWithinPromise { request, error } => {
+                write!(f, "an error within the promise: {request}: {error}")
+            }
+            Finding::NoAnswer { requests } => write!(f, "{requests} requests were never answered"),
+            Finding::NotWhole(status) => write!(f, "the array does not become whole: {status}"),
+            Finding::Disagree(places) => {
+                let first = places.first().map(|at| (at.member, at.offset_bytes));
+                write!(
+                    f,
+                    "copies or parity disagree at {} places, first (slot, byte) {first:?}",
+                    places.len()
+                )
+            }
+            Finding::LostOnMembers { missing, violation } => {
+                let what = violation
+                    .as_ref()
+                    .map_or("nothing readable".to_owned(), ToString::to_string);
+                write!(
+                    f,
+                    "members without slots {missing:?} do not hold the content: {what}"
+                )
+            }
+            Finding::NotStarted(reason) => write!(f, "the array does not start: {reason}"),
+            Finding::EventCountBack { before, now } => {
+                write!(f, "the event count went from {before} to {now}")
+            }
+            Finding::BitClear { mismatch } => write!(
+                f,
+                "the bit is clear where slot {} differs at byte {}",
+                mismatch.member, mismatch.offset_bytes
+            ),
+            Finding::Panic(message) => write!(f, "the engine panicked: {message}"),
+        }
+    }
+}

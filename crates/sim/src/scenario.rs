@@ -1,0 +1,342 @@
+//! What a seed means: the array, the clients, and everything that will be done to them.
+//!
+//! Invariants:
+//! - a scenario is a pure function of seed and options, made before the run, and prints as text;
+//! - it holds wishes: whether a fault may strike now is decided at its moment by `atlas.rs`.
+
+use std::fmt;
+
+use crate::disk::CrashKind;
+use crate::fault::Fault;
+use crate::rng::Rng;
+use crate::subject::{Level, Spec};
+
+/// Whether faults stay inside of what the organisation promises to survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Promise {
+    /// Nothing may be lost, no error may be answered.
+    Within,
+    /// More is lost than promised: errors are right, wrong data never.
+    Beyond,
+}
+
+/// What a run may contain.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Levels to choose from.
+    pub levels: Vec<Level>,
+    /// Requests of each seed.
+    pub requests: u64,
+    /// Crashes happen.
+    pub has_crashes: bool,
+    /// Disks fail.
+    pub has_faults: bool,
+    /// Administrators operate.
+    pub has_operations: bool,
+    /// Share of seeds, in 256ths, that go beyond the promise.
+    pub beyond_of_256: u64,
+    /// Keep the trace.
+    pub is_traced: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            levels: Level::ALL.to_vec(),
+            requests: 1000,
+            has_crashes: true,
+            has_faults: true,
+            has_operations: true,
+            beyond_of_256: 24,
+            is_traced: false,
+        }
+    }
+}
+
+/// Something done at a certain request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// A fault of the disk in `slot`.
+    Fault {
+        /// Slot whose disk is struck.
+        slot: usize,
+        /// What happens; ranges count from the start of the data area.
+        fault: Fault,
+    },
+    /// A vanished or hung disk comes back.
+    Return,
+    /// Declare the member of the slot failed.
+    Fail {
+        /// Slot.
+        slot: usize,
+    },
+    /// Give the array a disk when it lacks one.
+    Add,
+    /// Replace the member of the slot.
+    Replace {
+        /// Slot.
+        slot: usize,
+    },
+    /// Scrub.
+    Scrub,
+}
+
+/// How a life of the volume ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LifeEnd {
+    /// It crashes: once this many requests have begun in this life and then this many polls were made.
+    Crash {
+        /// Requests begun in this life.
+        requests: u64,
+        /// Polls after that.
+        polls: u64,
+        /// What happens to the disks.
+        kind: CrashKind,
+    },
+    /// It is stopped in order after this many requests of this life.
+    Stop {
+        /// Requests begun in this life.
+        requests: u64,
+    },
+    /// It goes on to the end of the run.
+    Finale,
+}
+
+/// Everything a seed decides beforehand.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The seed.
+    pub seed: u64,
+    /// The array.
+    pub spec: Spec,
+    /// md metadata version times 100 (0.90 is 90).
+    pub metadata: u32,
+    /// Size of every disk in bytes.
+    pub disk_bytes: u64,
+    /// Number of disks, unused ones included.
+    pub disk_count: usize,
+    /// Usual latency of a disk.
+    pub latency_ns: u64,
+    /// Whether trims of the disks give zeroes.
+    pub has_zeroing_trim: bool,
+    /// Clients at work at the same time.
+    pub clients: usize,
+    /// Requests of the whole run.
+    pub requests: u64,
+    /// Inside or beyond the promise.
+    pub promise: Promise,
+    /// Wishes by request, ascending.
+    pub wishes: Vec<(u64, Wish)>,
+    /// Lives, one after another; the last one is the finale.
+    pub lives: Vec<LifeEnd>,
+}
+
+const RAID6_LAYOUTS: [u32; 14] = [0, 1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20];
+const RAID10_LAYOUTS: [u32; 7] = [0x102, 0x103, 0x201, 0x301, 0x10201, 0x10301, 0x202];
+
+/// Room for metadata in front of and behind the data, at most, in bytes.
+const METADATA_BYTES: u64 = 4 << 20;
+
+impl Scenario {
+    /// The scenario of `seed`.
+    #[must_use]
+    pub fn new(seed: u64, options: &Options) -> Self {
+        let mut rng = Rng::new(seed).fork(1);
+        let spec = draw_spec(&mut rng, options);
+        let is_beyond = options.has_faults && rng.below(256) < options.beyond_of_256;
+        let mut scenario = Self {
+            seed,
+            metadata: *rng.pick(&[120, 120, 120, 120, 100, 110]),
+            disk_bytes: spec.component_bytes + METADATA_BYTES,
+            disk_count: spec.member_count + 3,
+            latency_ns: *rng.pick(&[5_000, 50_000, 50_000, 500_000]),
+            has_zeroing_trim: rng.chance(1, 2),
+            clients: rng.between(1, 8) as usize,
+            requests: options.requests,
+            promise: if is_beyond {
+                Promise::Beyond
+            } else {
+                Promise::Within
+            },
+            wishes: Vec::new(),
+            lives: Vec::new(),
+            spec,
+        };
+        scenario.draw_wishes(&mut rng, options);
+        scenario.draw_lives(&mut rng, options);
+        scenario
+    }
+
+    fn draw_wishes(&mut self, rng: &mut Rng, options: &Options) {
+        let redundant = self.spec.tolerates() > 0;
+        if options.has_faults {
+            for _ in 0..rng.between(0, 12) {
+                let wish = self.draw_fault(rng);
+                self.wishes.push((rng.below(self.requests), wish));
+            }
+            for _ in 0..2 {
+                self.wishes.push((rng.below(self.requests), Wish::Return));
+            }
+        }
+        if options.has_operations && redundant {
+            for _ in 0..rng.between(1, 10) {
+                let slot = rng.below(self.spec.member_count as u64) as usize;
+                let wish = match rng.below(10) {
+                    0..=1 => Wish::Fail { slot },
+                    2..=6 => Wish::Add,
+                    7..=8 => Wish::Replace { slot },
+                    _ => Wish::Scrub,
+                };
+                self.wishes.push((rng.below(self.requests), wish));
+            }
+        }
+        self.wishes.sort_by_key(|(request, _)| *request);
+    }
+
+    fn draw_fault(&self, rng: &mut Rng) -> Wish {
+        let sectors = self.spec.component_bytes / 512;
+        let start = rng.below(sectors);
+        let length = *rng.pick(&[1, 1, 8, 8, 64, 300]);
+        let range = start * 512..(start + length).min(sectors) * 512;
+        let fault = match rng.below(20) {
+            0..=7 => Fault::ReadError(range),
+            8 => Fault::WriteError(range),
+            9 => Fault::TornWrite(range),
+            10 => Fault::FlushError { count: 1 },
+            11..=13 => Fault::Vanish,
+            14..=15 => Fault::Retryable { count: 1 },
+            16..=17 => Fault::Slow {
+                factor: rng.between(2, 200) as u32,
+            },
+            _ => Fault::ReadError(0..rng.between(1, 200) * 512),
+        };
+        Wish::Fault {
+            slot: rng.below(self.spec.member_count as u64) as usize,
+            fault,
+        }
+    }
+
+    fn draw_lives(&mut self, rng: &mut Rng, options: &Options) {
+        let mut left = self.requests;
+        if options.has_crashes {
+            for _ in 0..rng.between(0, 6) {
+                // A third of the lives ends early: in assembly, resync, or among the first requests.
+                let requests = if rng.chance(1, 3) {
+                    rng.below(4)
+                } else {
+                    rng.below(left / 2 + 1)
+                };
+                let kind = if rng.chance(1, 4) {
+                    CrashKind::Kill
+                } else {
+                    CrashKind::PowerCut
+                };
+                let polls = if rng.chance(1, 2) {
+                    rng.below(60)
+                } else {
+                    rng.below(3000)
+                };
+                self.lives.push(if rng.chance(1, 6) {
+                    LifeEnd::Stop { requests }
+                } else {
+                    LifeEnd::Crash {
+                        requests,
+                        polls,
+                        kind,
+                    }
+                });
+                left -= requests.min(left);
+            }
+        }
+        self.lives.push(LifeEnd::Finale);
+    }
+}
+
+fn draw_spec(rng: &mut Rng, options: &Options) -> Spec {
+    let level = *rng.pick(&options.levels);
+    let (least, most) = match level {
+        Level::Linear | Level::Raid0 | Level::Raid1 => (2, 4),
+        Level::Raid4 | Level::Raid5 => (3, 6),
+        Level::Raid6 => (4, 7),
+        Level::Raid10 => (4, 6),
+    };
+    let member_count = rng.between(least, most) as usize;
+    let layout = match level {
+        Level::Linear | Level::Raid1 | Level::Raid4 => 0,
+        Level::Raid0 => rng.between(1, 2) as u32,
+        Level::Raid5 => rng.below(6) as u32,
+        Level::Raid6 => *rng.pick(&RAID6_LAYOUTS),
+        Level::Raid10 => *rng.pick(&RAID10_LAYOUTS),
+    };
+    let has_strips = !matches!(level, Level::Raid1 | Level::Linear);
+    let strip_bytes = if has_strips {
+        *rng.pick(&[4096, 4096, 8192, 16384, 65536])
+    } else {
+        0
+    };
+    let component_bytes = 65536 * rng.between(4, 16);
+    let region_bytes = match level {
+        Level::Linear | Level::Raid0 => None,
+        _ if rng.chance(1, 4) => None,
+        _ => Some(*rng.pick(&[4096, 16384, 65536, 262_144])),
+    };
+    Spec {
+        level,
+        layout,
+        member_count,
+        strip_bytes,
+        component_bytes,
+        region_bytes,
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}: {}", self.seed, self.spec)?;
+        writeln!(
+            f,
+            "metadata {}, {} clients, {} requests, {:?} the promise",
+            self.metadata, self.clients, self.requests, self.promise
+        )?;
+        for (request, wish) in &self.wishes {
+            match wish {
+                Wish::Fault { slot, fault } => {
+                    writeln!(f, "request {request:>6}  slot {slot:>2}  {fault}")?
+                }
+                other => writeln!(f, "request {request:>6}  {other:?}")?,
+            }
+        }
+        for (number, life) in self.lives.iter().enumerate() {
+            writeln!(f, "life {number}: {life:?}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scenario_is_a_function_of_its_seed() {
+        let options = Options::default();
+        for seed in 0..100 {
+            let one = Scenario::new(seed, &options).to_string();
+            assert_eq!(one, Scenario::new(seed, &options).to_string());
+        }
+    }
+
+    #[test]
+    fn every_level_and_layout_comes_up() {
+        let options = Options::default();
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..3000 {
+            let spec = Scenario::new(seed, &options).spec;
+            seen.insert((spec.level, spec.layout));
+        }
+        assert_eq!(
+            seen.len(),
+            1 + 2 + 1 + 1 + 6 + RAID6_LAYOUTS.len() + RAID10_LAYOUTS.len()
+        );
+    }
+}

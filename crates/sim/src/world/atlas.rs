@@ -1,0 +1,116 @@
+//! The fault budget: what may be lost now without leaving the promise of the organisation.
+//!
+//! Invariants (within the promise):
+//! - lost members plus members with latent errors in one place never exceed what the organisation tolerates;
+//! - parity without a log promises nothing for a crash while a member is missing, nor for a loss while parity is in
+//!   doubt: such a crash waits, or is followed by the refusal that the contract demands.
+
+use std::ops::Range;
+
+use super::{Shared, World};
+use crate::fault::Fault;
+use crate::scenario::Promise;
+use crate::subject::{Level, Subject};
+
+/// Latent errors closer than this on two members count as one place.
+const PLACE_BYTES: u64 = 65536;
+
+impl<S: Subject> Shared<S> {
+    /// Slots without a member that can be relied on.
+    pub(super) fn lost_slots(&self) -> usize {
+        let status = self.subject().status();
+        let doomed = self.doomed.borrow();
+        let is_held =
+            |disk: &u32| !doomed.contains(disk) && self.disks[*disk as usize].is_present();
+        status
+            .slots
+            .iter()
+            .filter(|slot| !slot.as_ref().is_some_and(is_held))
+            .count()
+    }
+
+    /// Forgets doomed disks that the array has dropped: their slot counts as lost by itself.
+    pub(super) fn review_doomed(&self) {
+        let live = self.subject().status().live;
+        self.doomed.borrow_mut().retain(|disk| live.contains(disk));
+    }
+
+    /// Most other disks of the array with latent errors in one place near `range` (data offsets).
+    fn crowded(&self, disk: u32, range: &Range<u64>) -> usize {
+        let subject = self.subject();
+        let status = subject.status();
+        let near = range.start / PLACE_BYTES * PLACE_BYTES..range.end.next_multiple_of(PLACE_BYTES);
+        let others = status.live.iter().filter(|other| **other != disk);
+        others
+            .filter(|other| {
+                let start = subject.data_offset_bytes(**other);
+                let area = match self.scenario.spec.level {
+                    Level::Raid10 => 0..u64::MAX, // copies lie at different offsets: anywhere counts
+                    _ => start + near.start..start + near.end,
+                };
+                self.disks[**other as usize].has_read_errors(&area)
+            })
+            .count()
+    }
+
+    /// Whether `fault` (ranges in data offsets) may strike `disk` now.
+    pub(super) fn admits(&self, disk: u32, fault: &Fault) -> bool {
+        let tolerates = self.scenario.spec.tolerates();
+        if self.scenario.promise == Promise::Beyond {
+            return true;
+        }
+        let whole = 0..self.scenario.spec.component_bytes;
+        let is_doubtful =
+            self.scenario.spec.level.has_parity() && self.subject().status().is_doubtful;
+        match fault {
+            Fault::Slow { .. } | Fault::Return => true,
+            Fault::Retryable { .. } => !self.disks[disk as usize].has_retryable(),
+            Fault::ReadError(range) => {
+                !is_doubtful && self.lost_slots() + self.crowded(disk, range) < tolerates
+            }
+            Fault::WriteError(_)
+            | Fault::TornWrite(_)
+            | Fault::FlushError { .. }
+            | Fault::Vanish
+            | Fault::Hang => {
+                !is_doubtful && self.lost_slots() + self.crowded(disk, &whole) < tolerates
+            }
+            Fault::BitFlip { .. }
+            | Fault::LostWrite(_)
+            | Fault::MisdirectedWrite { .. }
+            | Fault::NoSpace(_) => false,
+        }
+    }
+
+    /// Whether an error answer is right now.
+    pub(super) fn may_answer_errors(&self) -> bool {
+        self.are_errors_allowed.get()
+    }
+}
+
+impl<S: Subject> World<S> {
+    /// Whether a crash stays within the promise now.
+    pub(super) fn may_crash(&self) -> bool {
+        let shared = &self.shared;
+        if shared.scenario.promise == Promise::Beyond || !shared.scenario.spec.level.has_parity() {
+            return true;
+        }
+        if shared.subject.borrow().is_none() {
+            return true; // it is being assembled, and nothing has changed since the last crash
+        }
+        // One seed in four takes the crash all the same and expects the refusal.
+        if shared.scenario.seed.is_multiple_of(4) {
+            return true;
+        }
+        shared.lost_slots() == 0
+            && !shared
+                .disks
+                .iter()
+                .any(|disk| disk.has_read_errors(&(0..u64::MAX)))
+    }
+
+    /// Whether the refusal of a dirty and degraded start is right now.
+    pub(super) fn may_be_refused(&self) -> bool {
+        self.shared.scenario.spec.level.has_parity()
+    }
+}

@@ -1,0 +1,187 @@
+//! Clients: seeded requests, checked by the oracle as they are answered.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use plexum_engine::device::{Fua, IoError};
+
+use super::{Shared, operator};
+use crate::disk::outcome_number;
+use crate::finding::Finding;
+use crate::oracle::{WriteEnd, WriteKind};
+use crate::rng::Rng;
+use crate::subject::Subject;
+use crate::trace::{Actor, Verb};
+
+/// Reads of the checker after a start, in sectors.
+const VERIFY_SECTORS: u64 = 128;
+
+/// Client number of the checker in traces.
+const VERIFIER: u32 = 1000;
+
+/// One client: requests one after another until the life's quota is used up.
+pub(super) async fn work<S: Subject>(shared: Rc<Shared<S>>, life: u64, client: u32) {
+    let mut rng =
+        Rng::new(shared.scenario.seed).fork(0x636c_0000 + (life << 8) + u64::from(client));
+    while shared.life_requests.get() < shared.life_quota.get() && !shared.has_findings() {
+        shared.life_requests.set(shared.life_requests.get() + 1);
+        let number = shared.counts.borrow().requests;
+        shared.counts.borrow_mut().requests += 1;
+        operator::grant_wishes(&shared, number);
+        let sectors = draw_range(&shared, &mut rng);
+        match rng.below(100) {
+            0..=43 => read(&shared, client, sectors).await,
+            44..=81 => write(&shared, client, sectors, WriteKind::Data, Fua::No).await,
+            82..=87 => write(&shared, client, sectors, WriteKind::Data, Fua::Yes).await,
+            88..=90 => write(&shared, client, sectors, WriteKind::Zeroes, Fua::No).await,
+            91..=92 => write(&shared, client, sectors, WriteKind::Trim, Fua::No).await,
+            _ => flush(&shared, client).await,
+        }
+    }
+}
+
+/// After a start: reads everything, or random parts; what is seen is settled by that.
+pub(super) async fn verify<S: Subject>(shared: Rc<Shared<S>>, life: u64) {
+    let mut rng = Rng::new(shared.scenario.seed).fork(0x7665_0000 + life);
+    let end = shared.oracle.borrow().sector_count();
+    let share = *rng.pick(&[0, 4, 8]);
+    let mut at = 0;
+    while at < end && !shared.has_findings() {
+        let next = (at + VERIFY_SECTORS).min(end);
+        if rng.below(8) < share {
+            read(&shared, VERIFIER, at..next).await;
+        }
+        at = next;
+    }
+}
+
+/// Requests cluster, so that they meet: half of them fall into a few hot places.
+fn draw_range<S>(shared: &Shared<S>, rng: &mut Rng) -> Range<u64> {
+    let end = shared.oracle.borrow().sector_count();
+    let length = match rng.below(16) {
+        0..=2 => rng.between(1, 7),
+        3..=9 => 8,
+        10..=12 => 8 * rng.between(2, 4),
+        13..=14 => rng.between(1, 130),
+        _ => 128 * rng.between(1, 4),
+    }
+    .min(end);
+    let start = if rng.chance(1, 2) {
+        let hot = Rng::new(shared.scenario.seed).fork(rng.below(4)).below(end);
+        (hot + rng.below(64)).min(end - length)
+    } else {
+        rng.below(end - length + 1)
+    };
+    let is_aligned = rng.chance(3, 4);
+    let start = if is_aligned { start / 8 * 8 } else { start };
+    start..start + length
+}
+
+pub(super) async fn read<S: Subject>(shared: &Rc<Shared<S>>, client: u32, sectors: Range<u64>) {
+    let (offset, length) = (sectors.start * 512, (sectors.end - sectors.start) * 512);
+    let token = shared.oracle.borrow_mut().begin_read(sectors.clone());
+    let subject = begin(shared, client, Verb::Read, offset, length);
+    let answer = subject.read(offset, length).await;
+    let result = answer.as_ref().map(|_| ()).map_err(|error| *error);
+    end(shared, client, Verb::ReadDone, offset, length, result);
+    match answer {
+        Ok(data) => {
+            let verdict = shared.oracle.borrow_mut().end_read(&token, &data);
+            if let Err(violation) = verdict {
+                shared.find(Finding::WrongData(violation));
+            }
+        }
+        Err(error) => {
+            shared.oracle.borrow_mut().fail_read(&token);
+            refuse(shared, &format!("read of sectors {sectors:?}"), error);
+        }
+    }
+}
+
+async fn write<S: Subject>(
+    shared: &Rc<Shared<S>>,
+    client: u32,
+    sectors: Range<u64>,
+    kind: WriteKind,
+    fua: Fua,
+) {
+    let (offset, length) = (sectors.start * 512, (sectors.end - sectors.start) * 512);
+    let token = shared
+        .oracle
+        .borrow_mut()
+        .begin_write(sectors.clone(), kind);
+    let result = if kind == WriteKind::Data {
+        let mut data = shared.pool.take(length as usize);
+        shared.oracle.borrow().fill(&token, &mut data);
+        let subject = begin(shared, client, Verb::Write, offset, length);
+        subject.write(offset, data.freeze(), fua).await
+    } else {
+        let subject = begin(shared, client, Verb::Zero, offset, length);
+        if kind == WriteKind::Trim {
+            subject.trim(offset, length).await
+        } else {
+            subject.zero(offset, length, fua).await
+        }
+    };
+    let done = if kind == WriteKind::Data {
+        Verb::WriteDone
+    } else {
+        Verb::ZeroDone
+    };
+    end(shared, client, done, offset, length, result);
+    let how = match (result, fua) {
+        (Ok(()), Fua::Yes) => WriteEnd::Durable,
+        (Ok(()), Fua::No) => WriteEnd::Done,
+        (Err(_), _) => WriteEnd::Failed,
+    };
+    shared.oracle.borrow_mut().end_write(&token, how);
+    if let Err(error) = result {
+        refuse(shared, &format!("write to sectors {sectors:?}"), error);
+    }
+}
+
+pub(super) async fn flush<S: Subject>(shared: &Rc<Shared<S>>, client: u32) {
+    let token = shared.oracle.borrow_mut().begin_flush();
+    let subject = begin(shared, client, Verb::Flush, 0, 0);
+    let result = subject.flush().await;
+    end(shared, client, Verb::FlushDone, 0, 0, result);
+    match result {
+        Ok(()) => shared.oracle.borrow_mut().end_flush(&token),
+        Err(error) => refuse(shared, "flush", error),
+    }
+}
+
+fn begin<S>(shared: &Shared<S>, client: u32, verb: Verb, offset: u64, length: u64) -> Rc<S> {
+    shared
+        .trace
+        .note(Actor::Client(client), verb, [offset, length, 0]);
+    shared.outstanding.set(shared.outstanding.get() + 1);
+    shared.subject()
+}
+
+fn end<S>(
+    shared: &Shared<S>,
+    client: u32,
+    verb: Verb,
+    offset: u64,
+    length: u64,
+    result: Result<(), IoError>,
+) {
+    let outcome = outcome_number(result);
+    shared
+        .trace
+        .note(Actor::Client(client), verb, [offset, length, outcome]);
+    shared.outstanding.set(shared.outstanding.get() - 1);
+    let mut counts = shared.counts.borrow_mut();
+    counts.answers += 1;
+    counts.errors += u64::from(result.is_err());
+}
+
+fn refuse<S: Subject>(shared: &Shared<S>, request: &str, error: IoError) {
+    if !shared.may_answer_errors() {
+        shared.find(Finding::ErrorWithinPromise {
+            request: request.to_owned(),
+            error,
+        });
+    }
+}

@@ -1,0 +1,504 @@
+//! One simulated world: an engine on simulated disks under clients, faults, operations and crashes, watched by the oracle.
+//!
+//! Invariants:
+//! - everything that happens follows from the scenario: two runs give one trace hash;
+//! - a crash drops the executor with all futures, then the pending events, then crashes the disks, then the engine is
+//!   assembled again from the disks alone;
+//! - findings are collected, and the first one ends the run.
+
+mod atlas;
+mod client;
+mod finale;
+mod operator;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use plexum_engine::buf::BufPool;
+use plexum_engine::mutant::Mutant;
+use plexum_exec::{Executor, Seeded, Spawner};
+
+use crate::clock::SimClock;
+use crate::disk::{CrashKind, DiskShape, SimDisk};
+use crate::fault::FAULT_KINDS;
+use crate::finding::Finding;
+use crate::oracle::Oracle;
+use crate::rng::Rng;
+use crate::scenario::{LifeEnd, Options, Promise, Scenario};
+use crate::subject::{Context, Force, Refusal, Subject};
+use crate::trace::{Actor, Trace, Verb};
+
+/// Virtual time within which every request is answered, and the array whole after the last fault.
+pub const PATIENCE_NS: u64 = 900_000_000_000;
+
+/// Polls and events of a life after which it is taken as endless.
+const STEPS_MAX: u64 = 40_000_000;
+
+/// What a run did.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Requests begun.
+    pub requests: u64,
+    /// Requests answered.
+    pub answers: u64,
+    /// Requests answered with an error.
+    pub errors: u64,
+    /// Crashes.
+    pub crashes: u64,
+    /// Crashes before the previous one was got over (assembly or resync under way).
+    pub nested_crashes: u64,
+    /// Orderly stops.
+    pub stops: u64,
+    /// Starts that were refused and forced.
+    pub forced: u64,
+    /// Faults put in, by kind.
+    pub faults_put: [u64; FAULT_KINDS],
+    /// I/Os struck by a fault, by kind.
+    pub faults_hit: [u64; FAULT_KINDS],
+    /// Wishes the fault budget held back.
+    pub held_back: u64,
+    /// Operations done, by name.
+    pub operations: BTreeMap<&'static str, u64>,
+    /// Polls of tasks.
+    pub polls: u64,
+    /// Virtual nanoseconds.
+    pub virtual_ns: u64,
+    /// Member I/Os.
+    pub member_ios: u64,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What is wrong; empty when all is right.
+    pub findings: Vec<Finding>,
+    /// What was done.
+    pub counts: Counts,
+    /// Hash over the trace.
+    pub hash: u64,
+    /// The trace, when it was kept.
+    pub lines: Vec<String>,
+}
+
+/// What the tasks of a world share.
+pub(crate) struct Shared<S> {
+    pub scenario: Scenario,
+    pub clock: SimClock,
+    pub trace: Trace,
+    pub pool: BufPool,
+    pub disks: Vec<SimDisk>,
+    pub oracle: RefCell<Oracle>,
+    pub findings: RefCell<Vec<Finding>>,
+    pub counts: RefCell<Counts>,
+    pub subject: RefCell<Option<Rc<S>>>,
+    pub spawner: RefCell<Option<Spawner>>,
+    /// Next wish that was not looked at.
+    pub next_wish: Cell<usize>,
+    /// Requests begun in this life, and the most of it.
+    pub life_requests: Cell<u64>,
+    pub life_quota: Cell<u64>,
+    /// Tasks of clients and operations that have not ended.
+    pub busy: Cell<u64>,
+    pub outstanding: Cell<u64>,
+    /// Disks that were struck by a fault that costs the whole member, until the array has noticed.
+    pub doomed: RefCell<BTreeSet<u32>>,
+    /// A disk vanished in this life: its answered writes are lost like in a power cut.
+    pub has_vanished: Cell<bool>,
+    /// Errors are right answers from now on.
+    pub are_errors_allowed: Cell<bool>,
+    pub event_count: Cell<u64>,
+}
+
+struct World<S: Subject> {
+    shared: Rc<Shared<S>>,
+    context: Context,
+    order: Rng,
+    executor: Executor<Seeded>,
+    size_known: bool,
+}
+
+enum Stop {
+    Done,
+    Crashed,
+    Stalled,
+}
+
+/// Runs one seed.
+#[must_use]
+pub fn run_seed<S: Subject>(seed: u64, options: &Options, mutant: Option<Mutant>) -> Outcome {
+    run_scenario::<S>(&Scenario::new(seed, options), options, mutant)
+}
+
+/// Runs a scenario, which need not be the one of its seed (a shrunk plan).
+#[must_use]
+pub fn run_scenario<S: Subject>(
+    scenario: &Scenario,
+    options: &Options,
+    mutant: Option<Mutant>,
+) -> Outcome {
+    let mut scenario = scenario.clone();
+    S::fit(&mut scenario.spec);
+    let mut world = World::<S>::new(&scenario, options, mutant);
+    let shared = Rc::clone(&world.shared);
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
+    if let Err(panic) = result {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        shared.find(Finding::Panic(
+            text.unwrap_or_else(|| "no message".to_owned()),
+        ));
+        // After a panic nothing that belongs to the engine is trusted to drop cleanly.
+        std::mem::forget(world);
+    } else {
+        drop(world);
+    }
+    shared.outcome()
+}
+
+impl<S> Shared<S> {
+    pub fn find(&self, finding: Finding) {
+        self.trace.note(Actor::World, Verb::Violation, [0, 0, 0]);
+        self.findings.borrow_mut().push(finding);
+    }
+
+    pub fn has_findings(&self) -> bool {
+        !self.findings.borrow().is_empty()
+    }
+
+    pub fn subject(&self) -> Rc<S> {
+        Rc::clone(self.subject.borrow().as_ref().expect("the volume runs"))
+    }
+
+    fn outcome(&self) -> Outcome {
+        let mut counts = self.counts.borrow().clone();
+        for disk in &self.disks {
+            let done = disk.counters();
+            counts.member_ios += done.reads + done.writes + done.flushes;
+            for kind in 0..FAULT_KINDS {
+                counts.faults_put[kind] += done.faults_put[kind];
+                counts.faults_hit[kind] += done.faults_hit[kind];
+            }
+        }
+        counts.virtual_ns = self.clock.now_ns();
+        Outcome {
+            findings: self.findings.borrow().clone(),
+            counts,
+            hash: self.trace.hash(),
+            lines: self.trace.lines(),
+        }
+    }
+}
+
+impl<S: Subject> World<S> {
+    fn new(scenario: &Scenario, options: &Options, mutant: Option<Mutant>) -> Self {
+        let rng = Rng::new(scenario.seed);
+        let clock = SimClock::new();
+        let trace = Trace::new(clock.clone(), options.is_traced);
+        let shape = DiskShape {
+            size_bytes: scenario.disk_bytes,
+            sector_bytes: 512,
+            has_zeroing_trim: scenario.has_zeroing_trim,
+            latency_ns: scenario.latency_ns,
+        };
+        let disks = (0..scenario.disk_count as u32)
+            .map(|number| SimDisk::new(number, shape, clock.clone(), trace.clone(), &rng))
+            .collect();
+        let pool = BufPool::new(8 << 20);
+        let context = Context {
+            clock: clock.clone(),
+            pool: pool.clone(),
+            seed: scenario.seed,
+            mutant,
+            metadata: scenario.metadata,
+        };
+        let shared = Shared {
+            scenario: scenario.clone(),
+            clock,
+            trace,
+            pool,
+            disks,
+            oracle: RefCell::new(Oracle::new(scenario.seed, 0)),
+            findings: RefCell::default(),
+            counts: RefCell::default(),
+            subject: RefCell::default(),
+            spawner: RefCell::default(),
+            next_wish: Cell::new(0),
+            life_requests: Cell::new(0),
+            life_quota: Cell::new(0),
+            busy: Cell::new(0),
+            outstanding: Cell::new(0),
+            doomed: RefCell::default(),
+            has_vanished: Cell::new(false),
+            are_errors_allowed: Cell::new(scenario.promise == Promise::Beyond),
+            event_count: Cell::new(0),
+        };
+        let mut order = rng.fork(2);
+        let executor = Executor::new(Seeded::new(order.next_u64()));
+        Self {
+            shared: Rc::new(shared),
+            context,
+            order,
+            executor,
+            size_known: false,
+        }
+    }
+
+    fn run(&mut self) {
+        let lives = self.shared.scenario.lives.clone();
+        let mut has_created = false;
+        let mut was_short = false;
+        for (number, end) in lives.iter().enumerate() {
+            let before = self.shared.counts.borrow().requests;
+            let left = self.shared.scenario.requests - before;
+            match *end {
+                LifeEnd::Crash {
+                    requests,
+                    polls,
+                    kind,
+                } => {
+                    // The first life must at least exist; creation under crashes is the create command's business.
+                    self.shared.life_quota.set(left);
+                    let survived = self.live(number, has_created, Some((requests, polls)));
+                    has_created |= self.size_known;
+                    if self.shared.has_findings() || !has_created {
+                        return;
+                    }
+                    self.note_nested(was_short);
+                    was_short = !survived && self.shared.counts.borrow().requests == before;
+                    self.crash(number, kind);
+                }
+                LifeEnd::Stop { requests } => {
+                    self.shared.life_quota.set(requests.min(left));
+                    self.live(number, has_created, None);
+                    has_created |= self.size_known;
+                    if self.shared.has_findings() || !has_created {
+                        return;
+                    }
+                    self.stop();
+                    self.crash(number, CrashKind::PowerCut);
+                }
+                LifeEnd::Finale => {
+                    self.shared.life_quota.set(left);
+                    self.live(number, has_created, None);
+                    if !self.shared.has_findings() {
+                        self.finale();
+                    }
+                }
+            }
+            if self.shared.has_findings() {
+                return;
+            }
+        }
+    }
+
+    fn note_nested(&self, is_nested: bool) {
+        self.shared.counts.borrow_mut().nested_crashes += u64::from(is_nested);
+    }
+
+    /// One life up to its end. False when it crashed on the way (as it should, where `crash` says so).
+    fn live(&mut self, number: usize, is_created: bool, crash: Option<(u64, u64)>) -> bool {
+        let shared = Rc::clone(&self.shared);
+        shared.life_requests.set(0);
+        shared.busy.set(0);
+        shared.outstanding.set(0);
+        shared.has_vanished.set(false);
+        *shared.spawner.borrow_mut() = Some(self.executor.spawner());
+        // The very first life is created undisturbed; from then on any poll may be the last.
+        let crash_while_starting = crash
+            .filter(|(requests, _)| is_created && *requests == 0)
+            .map(|(_, polls)| polls);
+        if !self.start(is_created, crash_while_starting) {
+            return false;
+        }
+        let subject = shared.subject();
+        self.executor.spawn(subject.background());
+        if is_created {
+            self.spawn_busy(client::verify(Rc::clone(&shared), number as u64));
+        }
+        for client in 0..shared.scenario.clients {
+            self.spawn_busy(client::work(
+                Rc::clone(&shared),
+                number as u64,
+                client as u32,
+            ));
+        }
+        match self.drive(crash, || shared.busy.get() == 0) {
+            Stop::Done => true,
+            Stop::Crashed => false,
+            Stop::Stalled => {
+                shared.find(Finding::NoAnswer {
+                    requests: shared.outstanding.get(),
+                });
+                false
+            }
+        }
+    }
+
+    fn spawn_busy(&self, task: impl Future<Output = ()> + 'static) {
+        let shared = Rc::clone(&self.shared);
+        shared.busy.set(shared.busy.get() + 1);
+        self.executor.spawn(async move {
+            task.await;
+            shared.busy.set(shared.busy.get() - 1);
+        });
+    }
+
+    /// Creates or assembles; true when the volume runs.
+    fn start(&mut self, is_created: bool, crash_after_polls: Option<u64>) -> bool {
+        let mut force = Force::No;
+        loop {
+            let result: Rc<RefCell<Option<Result<S, Refusal>>>> = Rc::default();
+            let (cell, context, shared) = (
+                Rc::clone(&result),
+                self.context.clone(),
+                Rc::clone(&self.shared),
+            );
+            self.executor.spawn(async move {
+                let spec = &shared.scenario.spec;
+                let disks: Vec<SimDisk> = shared.disks.iter().map(SimDisk::reopen).collect();
+                let outcome = if is_created {
+                    let present: Vec<SimDisk> =
+                        disks.into_iter().filter(SimDisk::is_present).collect();
+                    S::assemble(&context, spec, &present, force).await
+                } else {
+                    S::create(&context, spec, &disks)
+                        .await
+                        .map_err(Refusal::Other)
+                };
+                *cell.borrow_mut() = Some(outcome);
+            });
+            let waiting = Rc::clone(&result);
+            match self.drive(crash_after_polls.map(|polls| (0, polls)), || {
+                waiting.borrow().is_some()
+            }) {
+                Stop::Done => {}
+                Stop::Crashed => return false,
+                Stop::Stalled => {
+                    self.shared
+                        .find(Finding::NotStarted("it never answered".to_owned()));
+                    return false;
+                }
+            }
+            let outcome = result.borrow_mut().take().expect("the start has ended");
+            let code = u64::from(outcome.is_err());
+            self.shared.trace.note(
+                Actor::World,
+                Verb::Assemble,
+                [u64::from(force == Force::Yes), 0, code],
+            );
+            match outcome {
+                Ok(subject) => {
+                    self.adopt(subject);
+                    return true;
+                }
+                Err(Refusal::DirtyDegraded(_)) if force == Force::No && self.may_be_refused() => {
+                    force = Force::Yes;
+                    self.shared.are_errors_allowed.set(true);
+                    self.shared.counts.borrow_mut().forced += 1;
+                }
+                Err(_) if self.shared.scenario.promise == Promise::Beyond => return false,
+                Err(Refusal::DirtyDegraded(reason) | Refusal::Other(reason)) => {
+                    self.shared.find(Finding::NotStarted(reason));
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn adopt(&mut self, subject: S) {
+        let shared = &self.shared;
+        if !self.size_known {
+            *shared.oracle.borrow_mut() =
+                Oracle::new(shared.scenario.seed, subject.size_bytes() / 512);
+            self.size_known = true;
+        }
+        let now = subject.status().event_count;
+        let before = shared.event_count.replace(now);
+        if now < before {
+            shared.find(Finding::EventCountBack { before, now });
+        }
+        *shared.subject.borrow_mut() = Some(Rc::new(subject));
+    }
+
+    /// Polls and lets time pass until `is_done`, a crash is due, or nothing will ever happen again.
+    fn drive(&mut self, crash: Option<(u64, u64)>, is_done: impl Fn() -> bool) -> Stop {
+        let shared = Rc::clone(&self.shared);
+        let deadline_ns = shared.clock.now_ns() + PATIENCE_NS;
+        let mut polls_left: Option<u64> = None;
+        for _ in 0..STEPS_MAX {
+            if is_done() {
+                return Stop::Done;
+            }
+            if let Some((requests, polls)) = crash {
+                let is_due = shared.life_requests.get() >= requests;
+                if is_due && self.may_crash() {
+                    let left = polls_left.get_or_insert(polls);
+                    if *left == 0 {
+                        return Stop::Crashed;
+                    }
+                    *left -= 1;
+                }
+            }
+            if shared.has_findings() {
+                return Stop::Crashed;
+            }
+            if self.executor.poll_one() {
+                shared.counts.borrow_mut().polls += 1;
+            } else if !shared.clock.advance() || shared.clock.now_ns() > deadline_ns {
+                return Stop::Stalled;
+            }
+        }
+        Stop::Stalled
+    }
+
+    fn crash(&mut self, number: usize, kind: CrashKind) {
+        let shared = Rc::clone(&self.shared);
+        shared.note_event_count();
+        self.executor = Executor::new(Seeded::new(self.order.next_u64()));
+        *shared.spawner.borrow_mut() = None;
+        *shared.subject.borrow_mut() = None;
+        shared.clock.clear();
+        for disk in &shared.disks {
+            disk.crash(kind);
+        }
+        let seen_kind = if shared.has_vanished.get() {
+            CrashKind::PowerCut
+        } else {
+            kind
+        };
+        shared.oracle.borrow_mut().crash(seen_kind);
+        shared.trace.note(
+            Actor::World,
+            Verb::Crash,
+            [number as u64, u64::from(kind == CrashKind::Kill), 0],
+        );
+        shared.counts.borrow_mut().crashes += 1;
+    }
+
+    /// An orderly stop: afterwards everything answered is durable.
+    fn stop(&mut self) {
+        let shared = Rc::clone(&self.shared);
+        let subject = shared.subject();
+        let flush = shared.oracle.borrow_mut().begin_flush();
+        let result = Rc::new(Cell::new(None));
+        let cell = Rc::clone(&result);
+        self.executor
+            .spawn(async move { cell.set(Some(subject.stop().await)) });
+        if !matches!(self.drive(None, || result.get().is_some()), Stop::Done) {
+            shared.find(Finding::NoAnswer { requests: 1 });
+            return;
+        }
+        match result.get().expect("the stop has ended") {
+            Ok(()) => shared.oracle.borrow_mut().end_flush(&flush),
+            Err(error) if !shared.are_errors_allowed.get() => {
+                shared.find(Finding::ErrorWithinPromise {
+                    request: "stop".to_owned(),
+                    error,
+                });
+            }
+            Err(_) => {}
+        }
+        shared.counts.borrow_mut().stops += 1;
+    }
+}

@@ -1,0 +1,154 @@
+//! Faults and administrators' operations, at their moments.
+
+use std::rc::Rc;
+
+use super::Shared;
+use crate::fault::Fault;
+use crate::scenario::Wish;
+use crate::subject::{Operation, Subject};
+use crate::trace::{Actor, Verb};
+
+/// Carries out, or holds back, every wish that is due at request `number`.
+pub(super) fn grant_wishes<S: Subject>(shared: &Rc<Shared<S>>, number: u64) {
+    while let Some((due, wish)) = shared.scenario.wishes.get(shared.next_wish.get()) {
+        if *due > number {
+            return;
+        }
+        shared.next_wish.set(shared.next_wish.get() + 1);
+        shared.review_doomed();
+        if !grant(shared, wish) {
+            shared.counts.borrow_mut().held_back += 1;
+        }
+    }
+}
+
+fn grant<S: Subject>(shared: &Rc<Shared<S>>, wish: &Wish) -> bool {
+    let status = shared.subject().status();
+    match wish {
+        Wish::Fault { slot, fault } => {
+            let Some(Some(disk)) = status.slots.get(*slot).copied() else {
+                return false;
+            };
+            strike(shared, disk, fault)
+        }
+        Wish::Return => {
+            for disk in &shared.disks {
+                if !disk.is_present() {
+                    disk.put_fault(&Fault::Return);
+                }
+            }
+            true
+        }
+        Wish::Fail { slot } => {
+            let Some(Some(disk)) = status.slots.get(*slot).copied() else {
+                return false;
+            };
+            if !shared.admits(disk, &Fault::Vanish) {
+                return false;
+            }
+            shared.doomed.borrow_mut().insert(disk);
+            spawn(shared, "fail", Operation::Fail { slot: *slot });
+            true
+        }
+        Wish::Add => {
+            let is_lacking = status.slots.iter().any(Option::is_none);
+            let Some(disk) = idle_disk(shared).filter(|_| is_lacking) else {
+                return false;
+            };
+            spawn(shared, "add", Operation::Add { disk });
+            true
+        }
+        Wish::Replace { slot } => {
+            let is_whole = status.slots.iter().all(Option::is_some);
+            let Some(disk) = idle_disk(shared).filter(|_| is_whole) else {
+                return false;
+            };
+            spawn(shared, "replace", Operation::Replace { slot: *slot, disk });
+            true
+        }
+        Wish::Scrub => {
+            spawn(shared, "scrub", Operation::Scrub);
+            true
+        }
+    }
+}
+
+/// A disk that is there and not part of the array: a former member rather than a fresh one in half of the cases.
+pub(super) fn idle_disk<S: Subject>(shared: &Shared<S>) -> Option<u32> {
+    let live = shared.subject().status().live;
+    let is_idle = |disk: &u32| shared.disks[*disk as usize].is_present() && !live.contains(disk);
+    let mut idle: Vec<u32> = (0..shared.disks.len() as u32).filter(is_idle).collect();
+    if shared.counts.borrow().requests % 2 == 1 {
+        idle.reverse();
+    }
+    idle.first().copied()
+}
+
+fn strike<S: Subject>(shared: &Shared<S>, disk: u32, fault: &Fault) -> bool {
+    if !shared.admits(disk, fault) {
+        return false;
+    }
+    let costs_member = matches!(
+        fault,
+        Fault::WriteError(_)
+            | Fault::TornWrite(_)
+            | Fault::FlushError { .. }
+            | Fault::Vanish
+            | Fault::Hang
+    );
+    if costs_member {
+        shared.doomed.borrow_mut().insert(disk);
+    }
+    if *fault == Fault::Vanish {
+        shared.has_vanished.set(true);
+    }
+    let start = shared.subject().data_offset_bytes(disk);
+    let moved = |range: &std::ops::Range<u64>| range.start + start..range.end + start;
+    let fault = match fault {
+        Fault::ReadError(range) => Fault::ReadError(moved(range)),
+        Fault::WriteError(range) => Fault::WriteError(moved(range)),
+        Fault::TornWrite(range) => Fault::TornWrite(moved(range)),
+        other => other.clone(),
+    };
+    shared.disks[disk as usize].put_fault(&fault);
+    true
+}
+
+/// Starts an operation as a task of its own. Its refusal is no finding: arrays refuse what does not fit their state.
+pub(super) fn spawn<S: Subject>(shared: &Rc<Shared<S>>, name: &'static str, operation: Operation) {
+    let spawner = shared.spawner.borrow().clone().expect("the world runs");
+    let shared = Rc::clone(shared);
+    shared.busy.set(shared.busy.get() + 1);
+    spawner.spawn(async move {
+        operate(&shared, name, operation).await;
+        shared.busy.set(shared.busy.get() - 1);
+    });
+}
+
+pub(super) async fn operate<S: Subject>(
+    shared: &Rc<Shared<S>>,
+    name: &'static str,
+    operation: Operation,
+) {
+    let number = match operation {
+        Operation::Fail { slot } => slot as u64,
+        Operation::Add { disk } | Operation::Replace { disk, .. } => u64::from(disk),
+        Operation::Scrub => 0,
+    };
+    shared
+        .trace
+        .note(Actor::World, Verb::Operate, [name.len() as u64, number, 0]);
+    let result = shared.subject().operate(operation, &shared.disks).await;
+    shared.trace.note(
+        Actor::World,
+        Verb::OperateDone,
+        [name.len() as u64, number, u64::from(result.is_err())],
+    );
+    let key = if result.is_ok() { name } else { "refused" };
+    *shared
+        .counts
+        .borrow_mut()
+        .operations
+        .entry(key)
+        .or_default() += 1;
+}
