@@ -1,4 +1,5 @@
 //! Every choice that FreeBSD's gmirror made in the recorded traces is made again.
+#![allow(clippy::unwrap_used)] // a test
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -21,6 +22,9 @@ fn slot(value: &Value) -> usize {
     usize::try_from(number(value, "m")).unwrap()
 }
 
+/// When an I/O began, and for reads its offset and length.
+type Begun = (Moment, Option<(u64, u64)>);
+
 /// (member, offset, length)
 type Dispatch = (usize, u64, u64);
 
@@ -37,8 +41,8 @@ struct Replay {
     order: Vec<usize>,
     now: Moment,
     failing: Option<usize>,
-    /// Outstanding I/Os of each member: when begun, and for reads (offset, length).
-    queues: BTreeMap<usize, VecDeque<(Moment, Option<(u64, u64)>)>>,
+    /// Outstanding I/Os of each member.
+    queues: BTreeMap<usize, VecDeque<Begun>>,
     reads: usize,
 }
 

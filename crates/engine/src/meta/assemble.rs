@@ -1,0 +1,330 @@
+//! Joining members at start: from examined superblocks to an array, or to a refusal. Pure.
+//!
+//! Invariants:
+//! - a stale member gets no slot and raises nobody's event count (W7), not even by force;
+//! - nothing is written: a refusal leaves every member as it was (W4: with all members back it is an ordinary start);
+//! - the answer depends only on the arguments, and each member given has exactly one entry in it.
+//!
+//! Source: linux-md.md section 9; write-order.md W4, W7, W8; cli.md "Settled details".
+
+mod history;
+mod join;
+mod problem;
+mod start;
+#[cfg(test)]
+mod tests;
+
+pub use problem::{AssembleCode, AssembleError};
+
+use plexum_format::md::{BitmapHeader, MdVersion, Superblock};
+use plexum_format::units::EventCount;
+use plexum_format::uuid::md_uuid_text;
+
+use crate::plex::layout::{Geometry, GeometrySpec};
+
+const SECTOR_BYTES: u64 = 512;
+
+/// A member with a valid superblock, as it was found.
+#[derive(Clone, Debug)]
+pub struct Examined {
+    /// The caller's number for it; comes back in the answer.
+    pub index: usize,
+    /// How messages call it: its path.
+    pub name: String,
+    /// Size of the device in bytes.
+    pub device_bytes: u64,
+    /// What is on it.
+    pub superblock: Superblock,
+    /// The header of its copy of the bitmap; `None` when there is none or it cannot be read.
+    pub bitmap: Option<BitmapHeader>,
+}
+
+/// What the user insists on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `--force`: start a dirty, degraded parity array (W8); on a split brain keep the half of the first named member.
+    pub force: bool,
+    /// `--run-degraded`: start without a member that took part at the last commit.
+    pub run_degraded: bool,
+    /// `--read-only`: nothing will be written, so what this version cannot write may be started.
+    pub read_only: bool,
+    /// `--force-data`: answer reads of rows in doubt with what is there.
+    pub force_data: bool,
+}
+
+/// What a member may be used for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AssembledStanding {
+    /// Holds its slot's data completely.
+    Active,
+    /// Is being filled for its slot.
+    Rebuilding {
+        /// Member bytes (from the data offset) below this are valid.
+        valid_below_bytes: u64,
+        /// Above it only regions that the bitmap marks are invalid.
+        by_bitmap: bool,
+    },
+    /// Ready to take a slot.
+    Spare,
+    /// Holds the write journal.
+    Journal,
+    /// Missed writes: not used.
+    Stale {
+        /// Its event count.
+        events: EventCount,
+        /// The array's.
+        newest: EventCount,
+        /// Whether a re-add may copy only the regions that the bitmap marks.
+        fits_bitmap: bool,
+    },
+    /// The array (or the member itself) records it as failed: not used.
+    Faulty,
+    /// Its superblock contradicts the freshest one: not used.
+    Unusable,
+}
+
+impl AssembledStanding {
+    /// Whether the array makes use of the member.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        matches!(
+            self,
+            AssembledStanding::Active
+                | AssembledStanding::Rebuilding { .. }
+                | AssembledStanding::Spare
+                | AssembledStanding::Journal
+        )
+    }
+}
+
+/// One of the members given, judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AssembledMember {
+    /// The caller's number for it.
+    pub index: usize,
+    /// As given.
+    pub name: String,
+    /// Its permanent number in the role table.
+    pub dev_number: u32,
+    /// Its slot: `Active` and `Rebuilding` members only.
+    pub slot: Option<u16>,
+    /// What it may be used for.
+    pub standing: AssembledStanding,
+    /// Copies the `Active` member of the same slot (`replace`).
+    pub is_replacement: bool,
+    /// Not read unless nothing else is left.
+    pub is_write_mostly: bool,
+    /// Its own event count.
+    pub events: EventCount,
+    /// First byte of its data.
+    pub data_offset_bytes: u64,
+    /// Bytes for data.
+    pub data_size_bytes: u64,
+    /// Why it is not used, as a clause: "it is stale: event count 41, newest is 57".
+    pub reason: Option<String>,
+}
+
+/// Whether the write-intent bitmap tells what may differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BitmapUse {
+    /// The array has none.
+    None,
+    /// It has one that missed changes or cannot be read: everything may differ. It must be written anew.
+    Stale,
+    /// The regions marked on any of the sources may differ, the others agree.
+    Usable {
+        /// A returning member with at least this event count needs only the marked regions.
+        events_cleared: EventCount,
+        /// Members (the caller's numbers) whose bits count together.
+        sources: Vec<usize>,
+    },
+}
+
+/// Rows of a forced start that may be wrong (W8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// None.
+    None,
+    /// The regions that the bitmap marks.
+    MarkedRegions,
+    /// All rows from this member byte on.
+    From {
+        /// Member offset in bytes.
+        start_bytes: u64,
+    },
+}
+
+/// A reshape in the middle: volume bytes on the done side of the position follow `after`, the others `Assembly::geometry`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AssembledReshape {
+    /// Geometry of the part that is done.
+    pub after: Geometry,
+    /// Border, in volume bytes.
+    pub position_bytes: u64,
+    /// Done is the part at and above the border (else: below it).
+    pub is_backwards: bool,
+}
+
+/// What the array is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrayDescription {
+    /// Identity, in md's display order.
+    pub uuid: [u8; 16],
+    /// `host:name`, or what the superblock has; empty in 0.90.
+    pub name: String,
+    /// Version of the superblocks.
+    pub version: MdVersion,
+    /// Event count of the freshest member.
+    pub events: EventCount,
+    /// Level, layout, strip and sizes.
+    pub spec: GeometrySpec,
+}
+
+/// Members that make a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assembly {
+    /// What the array is.
+    pub array: ArrayDescription,
+    /// The address map of `array.spec`.
+    pub geometry: Geometry,
+    /// Size of the volume in bytes (during a reshape: the smaller of both).
+    pub volume_bytes: u64,
+    /// Every member given, in that order.
+    pub members: Vec<AssembledMember>,
+    /// The member (the caller's number) whose superblock describes the array.
+    pub freshest: usize,
+    /// Slots without a complete member; a `Rebuilding` one may be there.
+    pub missing_slots: Vec<u16>,
+    /// Whether a slot lacks its complete member.
+    pub is_degraded: bool,
+    /// Redundancy may be wrong from here on (bytes: of the members, RAID-10: of the volume); `None`: clean.
+    pub resync_start_bytes: Option<u64>,
+    /// Whether the bitmap limits the resync.
+    pub bitmap: BitmapUse,
+    /// Rows that may be wrong because the start was forced.
+    pub doubt: Doubt,
+    /// Reads in doubt are answered with what is there (`--force-data`).
+    pub serves_doubtful_data: bool,
+    /// May only be read: PPL, journal or reshape.
+    pub is_read_only: bool,
+    /// A reshape in the middle.
+    pub reshape: Option<AssembledReshape>,
+}
+
+impl Assembly {
+    /// By slot, whether it has no complete member.
+    #[must_use]
+    pub fn missing(&self) -> Vec<bool> {
+        let slot_count = self
+            .reshape
+            .as_ref()
+            .map_or(0, |r| r.after.member_count())
+            .max(self.geometry.member_count());
+        (0..slot_count)
+            .map(|slot| self.missing_slots.iter().any(|s| usize::from(*s) == slot))
+            .collect()
+    }
+
+    /// Whether superblocks say that writes were under way, or a resync has not ended.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.resync_start_bytes.is_some()
+    }
+
+    /// The complete member of a slot.
+    #[must_use]
+    pub fn active(&self, slot: u16) -> Option<&AssembledMember> {
+        self.members
+            .iter()
+            .find(|m| m.slot == Some(slot) && m.standing == AssembledStanding::Active)
+    }
+}
+
+/// Decides whether and how `examined` make a volume. Nothing is read or written.
+///
+/// # Errors
+/// [`AssembleError`]: its code has the slug and the exit code.
+pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, AssembleError> {
+    history::check_one_array(examined)?;
+    history::check_nobody_twice(examined)?;
+    let history = history::choose(examined, options)?;
+    let newest = &examined[history.freshest].superblock;
+    let name = display_name(newest);
+    start::check_features(&name, newest, options)?;
+    let slot_count = start::slot_count(&name, newest)?;
+
+    let bitmap = start::judge_bitmap(examined, newest);
+    let by_bitmap_from = match bitmap {
+        BitmapUse::Usable { events_cleared, .. } => Some(events_cleared),
+        _ => None,
+    };
+    let members = join::join(examined, &history, by_bitmap_from)?;
+    let (spec, geometry) = start::geometry(&name, newest, &members)?;
+    let reshape = start::reshape(&name, newest, &spec)?;
+
+    let missing = start::missing(slot_count.max(spec.member_count), &members);
+    start::check_enough(&name, &geometry, &missing, &members)?;
+    if let Some(reshape) = &reshape {
+        start::check_enough(&name, &reshape.after, &missing, &members)?;
+    }
+    let has_redundancy = geometry.organisation().level().has_redundancy();
+    let resync_start_bytes = newest
+        .resync_offset_sectors
+        .filter(|_| has_redundancy)
+        .map(|sectors| sectors.saturating_mul(SECTOR_BYTES));
+    let doubt = start::check_dirty(
+        &name,
+        &geometry,
+        &missing,
+        resync_start_bytes,
+        &bitmap,
+        options,
+    )?;
+    start::check_expected(&name, newest, &members, options)?;
+
+    let other_bytes = reshape
+        .as_ref()
+        .map_or(u64::MAX, |reshape| reshape.after.volume_bytes());
+    let missing_slots: Vec<u16> = (0..)
+        .zip(&missing)
+        .filter(|(_, lost)| **lost)
+        .map(|(slot, _)| slot)
+        .collect();
+    Ok(Assembly {
+        array: ArrayDescription {
+            uuid: newest.array_uuid,
+            name: newest.name.clone(),
+            version: newest.version,
+            events: newest.events,
+            spec,
+        },
+        volume_bytes: geometry.volume_bytes().min(other_bytes),
+        geometry,
+        members,
+        freshest: examined[history.freshest].index,
+        is_degraded: !missing_slots.is_empty(),
+        missing_slots,
+        resync_start_bytes,
+        bitmap,
+        doubt,
+        serves_doubtful_data: options.force_data,
+        is_read_only: options.read_only
+            || newest.has_journal
+            || newest.ppl.is_some()
+            || reshape.is_some(),
+        reshape,
+    })
+}
+
+/// How messages call the array: its name without the host, or `md-` and the first digits of its UUID.
+fn display_name(newest: &Superblock) -> String {
+    let bare = newest
+        .name
+        .split_once(':')
+        .map_or(newest.name.as_str(), |(_, name)| name);
+    if bare.is_empty() {
+        format!("md-{}", &md_uuid_text(&newest.array_uuid)[..8])
+    } else {
+        bare.to_owned()
+    }
+}

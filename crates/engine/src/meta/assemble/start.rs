@@ -1,0 +1,386 @@
+//! Whether the joined members may be started: features, geometry, enough members, clean or dirty.
+
+use plexum_format::md::{Raid0Layout as RecordedRaid0, Reshape, Superblock};
+use plexum_format::units::EventCount;
+
+use super::problem::{AssembleCode, AssembleError};
+use super::{
+    AssembledMember, AssembledReshape, AssembledStanding, BitmapUse, Doubt, Examined, Options,
+};
+use crate::plex::layout::{
+    Geometry, GeometryError, GeometrySpec, Organisation, Raid0Layout, RowRole,
+};
+
+const SECTOR_BYTES: u64 = 512;
+
+/// Refuses what cannot be written yet; reading is allowed where the members alone hold everything.
+pub(super) fn check_features(
+    name: &str,
+    newest: &Superblock,
+    options: &Options,
+) -> Result<(), AssembleError> {
+    let refuse = |what: &str, why: &str, hint: &str| {
+        Err(AssembleError::new(
+            AssembleCode::UnsupportedFeature,
+            format!("array {name}: {what}"),
+        )
+        .why(why)
+        .hint(hint))
+    };
+    let read_only = "add --read-only to read it";
+    if newest.has_journal && newest.resync_offset_sectors.is_some() {
+        let why =
+            "the journal may hold writes that the members lack, and this version cannot replay it";
+        return refuse(
+            "it has a write journal and was not stopped cleanly",
+            why,
+            "let the Linux kernel assemble and stop it once",
+        );
+    }
+    if newest
+        .reshape
+        .is_some_and(|reshape| reshape.new_level != newest.level)
+    {
+        return refuse(
+            "a change of level is in progress",
+            "this version cannot read such an array",
+            "let the Linux kernel finish it",
+        );
+    }
+    if options.read_only {
+        return Ok(());
+    }
+    if newest.has_journal {
+        return refuse(
+            "it has a write journal",
+            "this version cannot write it, and writing past it would corrupt the array",
+            read_only,
+        );
+    }
+    if newest.ppl.is_some() {
+        return refuse(
+            "it has a partial parity log (PPL)",
+            "this version cannot write it, and writing past it would corrupt the array",
+            read_only,
+        );
+    }
+    if newest.reshape.is_some() {
+        return refuse(
+            "a reshape is in progress",
+            "this version can read it where it stands, but not go on with it",
+            read_only,
+        );
+    }
+    Ok(())
+}
+
+/// The bitmap, if any copy of it can be trusted.
+///
+/// Usable when a complete, fresh member's copy is as new as the freshest superblock; then all fresh copies count
+/// together, which only ever marks more. Source: linux-md.md section 3.
+pub(super) fn judge_bitmap(examined: &[Examined], newest: &Superblock) -> BitmapUse {
+    if newest.bitmap_offset_sectors.is_none() {
+        return BitmapUse::None;
+    }
+    let uuid = newest.bitmap_uuid();
+    let is_source = |member: &&Examined| {
+        let superblock = &member.superblock;
+        superblock.events.is_fresh_beside(newest.events)
+            && superblock.role().slot().is_some()
+            && newest.role_of(superblock.dev_number) == superblock.role()
+            && superblock.rebuild_offset_sectors.is_none()
+    };
+    let mut sources = Vec::new();
+    let mut events_cleared = EventCount(0);
+    let mut is_current = false;
+    for member in examined.iter().filter(is_source) {
+        let Some(header) = member.bitmap.as_ref().filter(|header| header.uuid == uuid) else {
+            continue;
+        };
+        if header.is_stale {
+            return BitmapUse::Stale;
+        }
+        is_current |= header.events >= newest.events;
+        events_cleared = events_cleared.max(header.events_cleared);
+        sources.push(member.index);
+    }
+    if is_current {
+        BitmapUse::Usable {
+            events_cleared,
+            sources,
+        }
+    } else {
+        BitmapUse::Stale
+    }
+}
+
+/// Number of slots, as the engine counts them.
+pub(super) fn slot_count(name: &str, newest: &Superblock) -> Result<u16, AssembleError> {
+    u16::try_from(newest.member_count).map_err(|_| {
+        let message = format!(
+            "array {name}: {} members are more than md can have",
+            newest.member_count
+        );
+        AssembleError::new(AssembleCode::DamagedMetadata, message)
+    })
+}
+
+/// The geometry that the freshest superblock describes (during a reshape: the old one).
+///
+/// # Errors
+/// `DamagedMetadata` when it cannot be, `UnsupportedFeature` for RAID-0 that could be read in two ways, `TooFewMembers` for
+/// linear and RAID-0 with a member missing.
+pub(super) fn geometry(
+    name: &str,
+    newest: &Superblock,
+    members: &[AssembledMember],
+) -> Result<(GeometrySpec, Geometry), AssembleError> {
+    let recorded = newest.raid0_layout().map(|layout| match layout {
+        RecordedRaid0::Original => Raid0Layout::Original,
+        RecordedRaid0::Alternate => Raid0Layout::Alternate,
+    });
+    let organisation = match newest.level {
+        0 => Organisation::Raid0(recorded.unwrap_or(Raid0Layout::Original)),
+        level => {
+            Organisation::from_md(level, newest.layout).map_err(|error| damaged(name, &error))?
+        }
+    };
+    let change = newest
+        .reshape
+        .map_or(0, |reshape| reshape.member_count_change);
+    let member_count = i64::from(newest.member_count) - i64::from(change);
+    let member_count = u16::try_from(member_count).map_err(|_| {
+        AssembleError::new(
+            AssembleCode::DamagedMetadata,
+            format!("array {name}: {member_count} members before the reshape"),
+        )
+    })?;
+    let spec = GeometrySpec {
+        organisation,
+        member_count,
+        strip_bytes: u64::from(newest.strip_sectors) * SECTOR_BYTES,
+        component_bytes: newest.component_sectors.saturating_mul(SECTOR_BYTES),
+        member_sizes_bytes: if organisation.level().has_redundancy() {
+            Vec::new()
+        } else {
+            all_sizes(name, member_count, members)?
+        },
+    };
+    let geometry = Geometry::new(&spec).map_err(|error| damaged(name, &error))?;
+    if recorded.is_none() && geometry.raid0_layout_matters() {
+        let message = format!("array {name}: {}", GeometryError::Raid0LayoutUnknown);
+        return Err(AssembleError::new(AssembleCode::UnsupportedFeature, message)
+            .why("read the wrong way, the data behind the smallest member's end are scrambled")
+            .hint("record the layout with \"mdadm --assemble --update=layout-original\" (or layout-alternate) once"));
+    }
+    Ok((spec, geometry))
+}
+
+fn damaged(name: &str, error: &GeometryError) -> AssembleError {
+    let message =
+        format!("array {name}: its superblock describes an array that cannot be: {error}");
+    AssembleError::new(AssembleCode::DamagedMetadata, message)
+}
+
+/// Linear and RAID-0 need every member's size.
+fn all_sizes(
+    name: &str,
+    member_count: u16,
+    members: &[AssembledMember],
+) -> Result<Vec<u64>, AssembleError> {
+    let size_of = |slot| {
+        members
+            .iter()
+            .find(|m| m.slot == Some(slot))
+            .map(|m| m.data_size_bytes)
+    };
+    (0..member_count)
+        .map(size_of)
+        .collect::<Option<Vec<u64>>>()
+        .ok_or_else(|| {
+            let present = (0..member_count)
+                .filter(|slot| size_of(*slot).is_some())
+                .count();
+            too_few(
+                format!(
+                    "array {name}: {present} of {member_count} members are usable, all are needed"
+                ),
+                members,
+            )
+        })
+}
+
+/// The other side of a reshape in progress.
+pub(super) fn reshape(
+    name: &str,
+    newest: &Superblock,
+    before: &GeometrySpec,
+) -> Result<Option<AssembledReshape>, AssembleError> {
+    let Some(Reshape {
+        position_sectors,
+        new_level,
+        new_layout,
+        new_strip_sectors,
+        ..
+    }) = newest.reshape
+    else {
+        return Ok(None);
+    };
+    let organisation =
+        Organisation::from_md(new_level, new_layout).map_err(|error| damaged(name, &error))?;
+    let spec = GeometrySpec {
+        organisation,
+        member_count: slot_count(name, newest)?,
+        strip_bytes: u64::from(new_strip_sectors) * SECTOR_BYTES,
+        ..before.clone()
+    };
+    let after = Geometry::new(&spec).map_err(|error| damaged(name, &error))?;
+    let is_backwards = newest.reshape.is_some_and(|reshape| reshape.is_backwards());
+    Ok(Some(AssembledReshape {
+        after,
+        position_bytes: position_sectors.saturating_mul(SECTOR_BYTES),
+        is_backwards,
+    }))
+}
+
+/// Slots without a complete member.
+pub(super) fn missing(slot_count: u16, members: &[AssembledMember]) -> Vec<bool> {
+    let has_active = |slot| {
+        members
+            .iter()
+            .any(|m| m.slot == Some(slot) && m.standing == AssembledStanding::Active)
+    };
+    (0..slot_count).map(|slot| !has_active(slot)).collect()
+}
+
+/// Rule 5 of linux-md.md section 9. Stale members are never taken, `--force` or not (W7).
+pub(super) fn check_enough(
+    name: &str,
+    geometry: &Geometry,
+    missing: &[bool],
+    members: &[AssembledMember],
+) -> Result<(), AssembleError> {
+    let missing = &missing[..geometry.member_count()];
+    if geometry.tolerates(missing) {
+        return Ok(());
+    }
+    let lost: Vec<String> = (0..missing.len())
+        .filter(|slot| missing[*slot])
+        .map(|slot| slot.to_string())
+        .collect();
+    let message = format!(
+        "array {name}: {} of {} members are usable, too few for {}; slots without one: {}",
+        missing.len() - lost.len(),
+        missing.len(),
+        geometry.organisation(),
+        lost.join(", ")
+    );
+    Err(too_few(message, members))
+}
+
+fn too_few(message: String, members: &[AssembledMember]) -> AssembleError {
+    let mut error = AssembleError::new(AssembleCode::TooFewMembers, message);
+    for member in members.iter().filter(|m| !m.standing.is_used()) {
+        error = error.why(format!(
+            "{} is left out: {}",
+            member.name,
+            member.reason.as_deref().unwrap_or("no reason recorded")
+        ));
+    }
+    error.hint("find and name the missing members; nothing was written to the others")
+}
+
+/// Rule 6 of linux-md.md section 9, and W8: what is in doubt when it is overridden.
+///
+/// A missing member that holds nothing but parity loses nothing.
+pub(super) fn check_dirty(
+    name: &str,
+    geometry: &Geometry,
+    missing: &[bool],
+    resync_start_bytes: Option<u64>,
+    bitmap: &BitmapUse,
+    options: &Options,
+) -> Result<Doubt, AssembleError> {
+    let Some(start_bytes) =
+        resync_start_bytes.filter(|_| geometry.organisation().level().has_parity())
+    else {
+        return Ok(Doubt::None);
+    };
+    let lost: Vec<usize> = (0..geometry.member_count())
+        .filter(|slot| missing[*slot] && !holds_only_parity(geometry, *slot))
+        .collect();
+    if lost.is_empty() {
+        return Ok(Doubt::None);
+    }
+    if options.force {
+        return Ok(match bitmap {
+            BitmapUse::Usable { .. } => Doubt::MarkedRegions,
+            _ => Doubt::From { start_bytes },
+        });
+    }
+    let lost: Vec<String> = lost.iter().map(usize::to_string).collect();
+    let message = format!(
+        "array {name} was not stopped cleanly and lacks the member of slot {}",
+        lost.join(", ")
+    );
+    Err(AssembleError::new(AssembleCode::DirtyDegraded, message)
+        .why("rows that were being written then may give wrong data for the missing member")
+        .hint("add the missing member if it still exists")
+        .hint("or add --force: rows in doubt then answer with errors (with --force-data: with what is there)"))
+}
+
+/// Whether no row has data on this slot.
+fn holds_only_parity(geometry: &Geometry, slot: usize) -> bool {
+    let rows = geometry
+        .row_count()
+        .min(geometry.member_count() as u64 * (geometry.member_count() as u64 - 1));
+    (0..rows).all(|row| !matches!(geometry.row_map(row).role_of(slot), RowRole::Data(_)))
+}
+
+/// Rule 8 of linux-md.md section 9: whoever took part at the last commit has to be there, unless the user insists.
+pub(super) fn check_expected(
+    name: &str,
+    newest: &Superblock,
+    members: &[AssembledMember],
+    options: &Options,
+) -> Result<(), AssembleError> {
+    if options.force || options.run_degraded {
+        return Ok(());
+    }
+    let mut lost = Vec::new();
+    for slot in 0..u16::try_from(newest.member_count).unwrap_or(u16::MAX) {
+        let entries = newest
+            .roles
+            .iter()
+            .filter(|role| role.slot().is_some_and(|s| s.0 == slot))
+            .count();
+        let holds = |standing: fn(&AssembledStanding) -> bool| {
+            members
+                .iter()
+                .any(|m| m.slot == Some(slot) && standing(&m.standing))
+        };
+        let is_complete = holds(|s| *s == AssembledStanding::Active);
+        let is_filled = holds(|s| matches!(s, AssembledStanding::Rebuilding { .. }));
+        if entries > 0 && !is_complete && !(entries == 1 && is_filled) {
+            lost.push(slot.to_string());
+        }
+    }
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "array {name}: the member of slot {} took part when the array was last written, and is not here",
+        lost.join(", ")
+    );
+    let mut error = AssembleError::new(AssembleCode::DegradedStart, message);
+    for member in members.iter().filter(|m| !m.standing.is_used()) {
+        error = error.why(format!(
+            "{} is left out: {}",
+            member.name,
+            member.reason.as_deref().unwrap_or("no reason recorded")
+        ));
+    }
+    Err(error
+        .why("started without it, the array goes on degraded and the absent member becomes stale")
+        .hint("name the missing member as well, or add --run-degraded"))
+}
