@@ -1,7 +1,7 @@
 //! What is special about block devices: their properties, and who in the kernel holds them.
 
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Stat;
@@ -15,13 +15,13 @@ pub(crate) struct Properties {
 }
 
 /// Properties of the block device `fd`; unknown ones get the cautious value.
-pub(crate) fn describe(fd: &OwnedFd, stat: &Stat) -> Properties {
-    let sector_bytes = rustix::fs::ioctl_blksszget(fd).unwrap_or(4096);
+pub(crate) fn describe(fd: impl AsFd, stat: &Stat) -> Properties {
+    let sector_bytes = rustix::fs::ioctl_blksszget(&fd).unwrap_or(4096);
     let folder = folder_of(stat.st_rdev);
     Properties {
         // Sizes above 4096 bytes exist only on kernels that take 4096 as well by their page cache.
         sector_bytes: if sector_bytes == 512 { 512 } else { 4096 },
-        physical_sector_bytes: rustix::fs::ioctl_blkpbszget(fd).unwrap_or(4096),
+        physical_sector_bytes: rustix::fs::ioctl_blkpbszget(&fd).unwrap_or(4096),
         is_rotational: is_rotational(stat.st_rdev),
         // Punching a hole into a device asks for zeroes that may unmap, and never falls back to writing them.
         has_zeroing_trim: queue_value(&folder, "write_zeroes_max_bytes") > 0,
@@ -48,7 +48,7 @@ fn queue_value(folder: &Path, name: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Who holds a busy device, each with what ends it; at least one line.
+/// Who holds a busy device as far as the kernel tells, each with what ends it.
 pub(crate) fn holders(path: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     if let Ok(stat) = rustix::fs::stat(path) {
@@ -57,11 +57,6 @@ pub(crate) fn holders(path: &Path) -> Vec<String> {
         lines = kernel_holders(&sys.join(format!("{major}:{minor}")));
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         lines.extend(mount_holder(&mounts, &format!("{major}:{minor}")));
-    }
-    if lines.is_empty() {
-        lines.push(
-            "another process or the kernel (mounted, swap, or opened exclusively)".to_owned(),
-        );
     }
     lines
 }

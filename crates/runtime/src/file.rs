@@ -5,7 +5,7 @@
 //! - interrupted calls are repeated a bounded number of times; a failed flush is never repeated (W13);
 //! - with direct I/O every address handed to the kernel is aligned: unaligned data are copied first.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, ZeroMode, check_ra
 use rustix::fs::{FallocateFlags, FileType, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::lock::Identity;
+use crate::lock::{Identity, OpenFile};
 use crate::op::{Kind, Op, Outcome};
 use crate::{Core, Reactor};
 
@@ -43,14 +43,14 @@ pub struct Extent {
     pub offset_bytes: u64,
     /// How long it is, never 0.
     pub length_bytes: u64,
-    /// Whether it is a hole: reads as zeroes and takes no space.
+    /// Whether it is a hole: reads as zeroes. It may take space (allocated but never written).
     pub is_hole: bool,
 }
 
 /// An open file or block device, locked against other users until it is dropped.
 pub struct FileDevice {
     pub(crate) core: Rc<Core>,
-    pub(crate) fd: Arc<OwnedFd>,
+    pub(crate) fd: Arc<OpenFile>,
     pub(crate) path: PathBuf,
     pub(crate) identity: Identity,
     pub(crate) info: DeviceInfo,
@@ -354,15 +354,23 @@ pub(crate) fn classify(error: Errno) -> IoError {
     }
 }
 
-/// Sets a lock of the open file description on the whole file, exclusive or shared, without waiting.
+/// A lock of the open file description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lock {
+    Exclusive,
+    Shared,
+    None,
+}
+
+/// Sets or ends the lock of the open file description on the whole file, without waiting.
 ///
 /// # Errors
 /// `EAGAIN` or `EACCES` when somebody else has a lock that is in the way.
-pub(crate) fn set_lock(fd: BorrowedFd<'_>, is_exclusive: bool) -> Result<(), Errno> {
-    let kind = if is_exclusive {
-        libc::F_WRLCK
-    } else {
-        libc::F_RDLCK
+pub(crate) fn set_lock(fd: BorrowedFd<'_>, lock: Lock) -> Result<(), Errno> {
+    let kind = match lock {
+        Lock::Exclusive => libc::F_WRLCK,
+        Lock::Shared => libc::F_RDLCK,
+        Lock::None => libc::F_UNLCK,
     };
     let whole_file = libc::flock {
         l_type: kind as libc::c_short,

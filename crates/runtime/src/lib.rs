@@ -25,7 +25,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, Once};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use plexum_exec::{Aborted, JoinHandle, yield_now};
 use plexum_exec::{Executor, Fifo, Spawner};
@@ -170,9 +170,8 @@ impl Core {
     }
 }
 
-/// Longest time that the end of a runtime waits for I/O in flight, in steps of `SHUTDOWN_STEP`.
-const SHUTDOWN_STEPS_MAX: u32 = 50;
-const SHUTDOWN_STEP: Duration = Duration::from_millis(100);
+/// Longest time that the end of a runtime waits for the next completion of I/O in flight.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Drop for Core {
     /// Lets transfers in flight end, because they use the memory of their slots.
@@ -182,14 +181,28 @@ impl Drop for Core {
                 ring.cancel(key);
             }
         }
-        for _ in 0..SHUTDOWN_STEPS_MAX {
-            if self.slots.borrow().running_transfers() == 0 {
+        let mut running = self.slots.borrow().running_transfers();
+        let mut last_progress = Instant::now();
+        while running > 0 {
+            let waited = last_progress.elapsed();
+            if waited > SHUTDOWN_PATIENCE {
+                self.leak();
                 return;
             }
-            self.enter(Wait::Until(Some(SHUTDOWN_STEP)));
+            self.enter(Wait::Until(Some(SHUTDOWN_PATIENCE - waited)));
             self.reap();
+            let left = self.slots.borrow().running_transfers();
+            if left < running {
+                last_progress = Instant::now();
+            }
+            running = left;
         }
-        // A member hangs: its I/O may still come back and write to the slot's memory, which must stay as it is.
+    }
+}
+
+impl Core {
+    /// A member hangs: its I/O may still come back and write to the memory of its slot, which must stay as it is.
+    fn leak(&self) {
         std::mem::forget(self.slots.take());
     }
 }

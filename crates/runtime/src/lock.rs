@@ -3,11 +3,12 @@
 //! The lock belongs to the open file, not to the process: a second opening of the same file is refused even inside
 //! of one process, and the lock ends with the last descriptor, also after SIGKILL.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
+use crate::file::{Lock, set_lock};
 use crate::open::Access;
 
 /// Which file or device something is, independent of its path.
@@ -42,12 +43,52 @@ impl Identity {
     }
 }
 
-/// Locks the whole file: exclusively for writing, shared for reading. `Ok(false)`: somebody else has it.
-pub(crate) fn try_lock(fd: impl AsFd, access: Access) -> Result<bool, Errno> {
-    match crate::file::set_lock(fd.as_fd(), access == Access::ReadWrite) {
-        Ok(()) => Ok(true),
-        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
-        Err(error) => Err(error),
+/// An open file or socket. A lock ends here, with the last operation that uses the file: the kernel itself may keep
+/// a closed file (and its lock) for some more milliseconds after an operation of a ring.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    fd: OwnedFd,
+    is_locked: bool,
+}
+
+impl OpenFile {
+    /// Locks the whole file: exclusively for writing, shared for reading. `Err(None)`: somebody else has it.
+    pub(crate) fn locked(fd: OwnedFd, access: Access) -> Result<Self, Option<Errno>> {
+        let lock = match access {
+            Access::ReadWrite => Lock::Exclusive,
+            Access::ReadOnly => Lock::Shared,
+        };
+        match set_lock(fd.as_fd(), lock) {
+            Ok(()) => Ok(Self {
+                fd,
+                is_locked: true,
+            }),
+            Err(Errno::AGAIN | Errno::ACCESS) => Err(None),
+            Err(error) => Err(Some(error)),
+        }
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if self.is_locked {
+            let _ = set_lock(self.fd.as_fd(), Lock::None); // closing ends it as well, only later
+        }
+    }
+}
+
+impl From<OwnedFd> for OpenFile {
+    fn from(fd: OwnedFd) -> Self {
+        Self {
+            fd,
+            is_locked: false,
+        }
+    }
+}
+
+impl AsFd for OpenFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

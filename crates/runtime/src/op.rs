@@ -5,7 +5,6 @@
 //! - a key names one operation for ever: late completions and cancellations never hit a successor.
 
 use std::future::Future;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 use slab::Slab;
 
+use crate::lock::OpenFile;
 use crate::{Core, Reactor};
 
 /// What shall be done with a file.
@@ -48,7 +48,7 @@ pub(crate) enum Kind {
 /// An operation; it keeps its file open.
 #[derive(Debug)]
 pub(crate) struct Op {
-    pub(crate) fd: Arc<OwnedFd>,
+    pub(crate) fd: Arc<OpenFile>,
     pub(crate) kind: Kind,
 }
 
@@ -242,7 +242,7 @@ impl Slots {
     }
 
     /// Which file a wait for readiness is about, and what for.
-    pub(crate) fn readiness(&self, key: Key) -> Option<(&OwnedFd, PollFlags)> {
+    pub(crate) fn readiness(&self, key: Key) -> Option<(&OpenFile, PollFlags)> {
         let slot = self.slab.get(key.index as usize)?;
         match slot.op.as_ref()? {
             Op {
@@ -283,7 +283,7 @@ impl Core {
     }
 
     /// Waits until `fd` is ready for `what`, or has failed (which the next call on it will tell).
-    pub(crate) async fn ready(self: &Rc<Self>, fd: &Arc<OwnedFd>, what: PollFlags) {
+    pub(crate) async fn ready(self: &Rc<Self>, fd: &Arc<OpenFile>, what: PollFlags) {
         let op = Op {
             fd: Arc::clone(fd),
             kind: Kind::Ready(what),
@@ -323,6 +323,79 @@ impl Drop for InFlight {
         match &self.core.reactor {
             Reactor::Uring(ring) => ring.cancel(key),
             Reactor::Threads(_) => self.core.slots.borrow_mut().forget(key),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait_for_input() -> Op {
+        let file = std::fs::File::open("/dev/null").expect("there");
+        Op {
+            fd: Arc::new(OpenFile::from(std::os::fd::OwnedFd::from(file))),
+            kind: Kind::Ready(PollFlags::IN),
+        }
+    }
+
+    #[test]
+    fn a_late_end_of_an_old_operation_leaves_its_successor_alone() {
+        let mut slots = Slots::default();
+        let old = slots.insert(wait_for_input());
+        slots.forget(old);
+        let new = slots.insert(wait_for_input());
+        assert_eq!((old.index, new.index), (0, 0));
+        assert!(slots.end(old, Ok(1)).is_none());
+        assert!(slots.poll(new, Waker::noop()).is_pending());
+        slots.forget(old);
+        assert!(slots.end(new, Ok(2)).is_some());
+        let Poll::Ready((_, outcome)) = slots.poll(new, Waker::noop()) else {
+            panic!("it has ended")
+        };
+        assert_eq!(outcome, Ok(2));
+        assert!(slots.slab.is_empty());
+    }
+
+    #[test]
+    fn spurious_polls_change_nothing_and_the_last_waker_counts() {
+        let mut slots = Slots::default();
+        let key = slots.insert(wait_for_input());
+        for _ in 0..3 {
+            assert!(slots.poll(key, Waker::noop()).is_pending());
+        }
+        let last = Waker::from(Arc::new(Last));
+        assert!(slots.poll(key, &last).is_pending());
+        assert!(slots.end(key, Ok(0)).is_some_and(|w| w.will_wake(&last)));
+    }
+
+    struct Last;
+
+    impl std::task::Wake for Last {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn an_abandoned_operation_frees_its_slot_when_it_ends_and_wakes_nobody() {
+        let mut slots = Slots::default();
+        let key = slots.insert(wait_for_input());
+        assert!(slots.poll(key, Waker::noop()).is_pending());
+        assert!(slots.abandon(key), "a wait for readiness can be cancelled");
+        assert_eq!(slots.slab.len(), 1);
+        assert!(slots.end(key, Err(Errno::CANCELED)).is_none());
+        assert!(slots.slab.is_empty());
+    }
+
+    #[test]
+    fn keys_survive_their_way_through_the_kernel_and_never_look_like_the_reactors_own() {
+        let mut slots = Slots {
+            generation: u32::MAX - 3,
+            ..Slots::default()
+        };
+        for _ in 0..6 {
+            let key = slots.insert(wait_for_input());
+            assert_eq!(Key::from_u64(key.to_u64()), key);
+            assert_ne!(key.generation, u32::MAX);
         }
     }
 }

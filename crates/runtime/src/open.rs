@@ -1,10 +1,11 @@
 //! Opening a member: which kind of file it is, exclusively, with or without the page cache.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use plexum_engine::buf::{ALIGNMENT_BYTES, BufPool};
 use plexum_engine::device::DeviceInfo;
@@ -14,13 +15,17 @@ use rustix::io::Errno;
 use crate::Handle;
 use crate::blockdev;
 use crate::file::{FileDevice, Route};
-use crate::lock::{self, Identity};
+use crate::lock::{self, Identity, OpenFile};
 
 /// Sector size of files in bytes: the smallest that NBD and md know.
 const FILE_SECTOR_BYTES: u32 = 512;
 
 /// `f_type` of file systems that live in memory: tmpfs and ramfs.
 const MEMORY_FILE_SYSTEMS: [u32; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// How long an opening waits for a holder that cannot be named, and so may be gone at any moment.
+const OPEN_RETRIES_MAX: u32 = 10;
+const OPEN_RETRY: Duration = Duration::from_millis(10);
 
 /// What a member is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,11 +109,11 @@ pub enum OpenError {
         pid: Option<u32>,
     },
     /// The kernel has the block device: mounted, swap, or part of an array.
-    #[error("{}: in use by {}", path.display(), holders.join(", "))]
+    #[error("{}: in use by {}", path.display(), holders_of(holders))]
     Busy {
         /// The device as given.
         path: PathBuf,
-        /// Each holder with how to end its use, as far as known; never empty.
+        /// Each holder with how to end its use, as far as known.
         holders: Vec<String>,
     },
 }
@@ -118,6 +123,14 @@ impl OpenError {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         matches!(self, OpenError::InUse { .. } | OpenError::Busy { .. })
+    }
+}
+
+fn holders_of(holders: &[String]) -> String {
+    if holders.is_empty() {
+        "another process or the kernel (mounted, swap, or opened exclusively)".to_owned()
+    } else {
+        holders.join(", ")
     }
 }
 
@@ -141,19 +154,11 @@ impl FileDevice {
         let found = opening.step("open it", rustix::fs::stat(path))?;
         opening.check_type(&found)?;
         let is_device = crate::file::is_block_device(found.st_mode);
-        let fd = opening.open_plain(is_device)?;
-        // From here on only what was really opened counts: the path may name something else by now.
+        let fd = opening.open_alone(is_device)?;
         let stat = opening.step("look at it", rustix::fs::fstat(&fd))?;
-        opening.check_type(&stat)?;
-        let is_mine = opening.step("lock it", lock::try_lock(&fd, options.access))?;
-        if !is_mine {
-            return Err(OpenError::InUse {
-                path: path.to_owned(),
-                pid: lock::holder(&stat),
-            });
-        }
-        let is_in_memory = opening.step("look at its file system", rustix::fs::fstatfs(&fd))?;
-        let is_in_memory = MEMORY_FILE_SYSTEMS.contains(&(is_in_memory.f_type as u32));
+        let system = opening.step("look at its file system", rustix::fs::fstatfs(&fd))?;
+        // A device node says where the node is, not where the data are.
+        let is_in_memory = !is_device && MEMORY_FILE_SYSTEMS.contains(&(system.f_type as u32));
         let size_bytes = opening.step("find its size", rustix::fs::seek(&fd, SeekFrom::End(0)))?;
         let device = if is_device {
             blockdev::describe(&fd, &stat)
@@ -226,7 +231,29 @@ impl Opening<'_> {
         })
     }
 
-    fn open_plain(&self, is_device: bool) -> Result<OwnedFd, OpenError> {
+    /// Opens and locks the file. A refusal by nobody who can be named is tried again for a moment: a process that
+    /// was killed can hold its files for some milliseconds after its end.
+    fn open_alone(&self, is_device: bool) -> Result<OpenFile, OpenError> {
+        let mut tries = 0;
+        loop {
+            let refusal = match self.try_open(is_device) {
+                Err(refusal) if refusal.is_busy() => refusal,
+                done => return done,
+            };
+            let is_named = match &refusal {
+                OpenError::InUse { pid, .. } => pid.is_some(),
+                OpenError::Busy { holders, .. } => !holders.is_empty(),
+                _ => true,
+            };
+            if is_named || tries == OPEN_RETRIES_MAX {
+                return Err(refusal);
+            }
+            tries += 1;
+            std::thread::sleep(OPEN_RETRY);
+        }
+    }
+
+    fn try_open(&self, is_device: bool) -> Result<OpenFile, OpenError> {
         let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
         flags |= match self.options.access {
             Access::ReadOnly => OFlags::RDONLY,
@@ -242,12 +269,23 @@ impl Opening<'_> {
                 holders: blockdev::holders(self.path),
             });
         }
-        self.step("open it", opened)
+        let fd = self.step("open it", opened)?;
+        // Only what was really opened counts: the path may name something else by now.
+        let stat = self.step("look at it", rustix::fs::fstat(&fd))?;
+        self.check_type(&stat)?;
+        match OpenFile::locked(fd, self.options.access) {
+            Ok(file) => Ok(file),
+            Err(None) => Err(OpenError::InUse {
+                path: self.path.to_owned(),
+                pid: lock::holder(&stat),
+            }),
+            Err(Some(error)) => self.step("lock it", Err(error)),
+        }
     }
 }
 
 /// Whether holes can be made; asked beyond the end of the file, where it changes nothing.
-fn can_punch_holes(fd: &OwnedFd, size_bytes: u64, access: Access) -> bool {
+fn can_punch_holes(fd: &OpenFile, size_bytes: u64, access: Access) -> bool {
     let page = ALIGNMENT_BYTES as u64;
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let beyond = size_bytes.checked_next_multiple_of(page);
@@ -263,7 +301,7 @@ struct Direct {
 }
 
 /// Switches `fd` to direct I/O if the file system takes it, tried with a real read; otherwise leaves it as it was.
-fn try_direct(fd: &OwnedFd, sector_bytes: u32) -> Option<Direct> {
+fn try_direct(fd: &OpenFile, sector_bytes: u32) -> Option<Direct> {
     let flags = rustix::fs::fcntl_getfl(fd).ok()?;
     rustix::fs::fcntl_setfl(fd, flags | OFlags::DIRECT).ok()?;
     let pool = BufPool::new(0);

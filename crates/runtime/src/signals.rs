@@ -15,6 +15,7 @@ use signal_hook::SigId;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::low_level::{pipe, unregister};
 
+use crate::lock::OpenFile;
 use crate::{Core, Handle};
 
 /// A request to end.
@@ -32,7 +33,7 @@ pub enum StopSignal {
 /// One for each process: signals belong to the process, not to the thread.
 pub struct StopSignals {
     core: Rc<Core>,
-    bell: Arc<OwnedFd>,
+    bell: Arc<OpenFile>,
     was_interrupted: Arc<AtomicBool>,
     ids: Vec<SigId>,
 }
@@ -47,7 +48,7 @@ impl StopSignals {
         bell.set_nonblocking(true)?;
         let mut signals = Self {
             core: Rc::clone(&handle.core),
-            bell: Arc::new(bell.into()),
+            bell: Arc::new(OwnedFd::from(bell).into()),
             was_interrupted: Arc::default(),
             ids: Vec::new(),
         };

@@ -23,6 +23,7 @@ use rustix::net::{
     SocketFlags, SocketType, ipproto, sockopt,
 };
 
+use crate::lock::OpenFile;
 use crate::{Core, Handle};
 
 /// Pieces sent in one call; the kernel takes 1024.
@@ -50,7 +51,7 @@ pub struct Peer {
 /// A connected stream socket. Dropping it ends the connection.
 pub struct Socket {
     core: Rc<Core>,
-    fd: Arc<OwnedFd>,
+    fd: Arc<OpenFile>,
     /// The last receive took all that was there: the next one waits first instead of asking in vain.
     is_drained: Cell<bool>,
 }
@@ -59,7 +60,7 @@ impl Socket {
     fn new(core: Rc<Core>, fd: OwnedFd) -> Self {
         Self {
             core,
-            fd: Arc::new(fd),
+            fd: Arc::new(fd.into()),
             is_drained: Cell::new(true),
         }
     }
@@ -182,7 +183,7 @@ impl std::fmt::Debug for Socket {
 /// Accepts connections on a Unix or TCP address.
 pub struct Listener {
     core: Rc<Core>,
-    fd: Arc<OwnedFd>,
+    fd: Arc<OpenFile>,
     is_tcp: bool,
 }
 
@@ -208,7 +209,7 @@ impl Listener {
         rustix::io::ioctl_fionbio(&fd, true)?;
         Ok(Self {
             core: Rc::clone(&handle.core),
-            fd: Arc::new(fd),
+            fd: Arc::new(fd.into()),
             is_tcp,
         })
     }

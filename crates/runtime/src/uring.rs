@@ -208,7 +208,7 @@ fn build_best() -> io::Result<IoUring> {
 
 /// The kernel's form of an operation. Its pointers are valid as long as `op` stays in its slot.
 fn entry(op: &mut Op) -> squeue::Entry {
-    let fd = Fd(op.fd.as_raw_fd());
+    let fd = Fd(op.fd.as_fd().as_raw_fd());
     match &mut op.kind {
         Kind::Read {
             offset_bytes,
@@ -257,4 +257,117 @@ fn is_harmless(result: io::Result<usize>) -> bool {
         Some(Errno::BUSY | Errno::AGAIN | Errno::NOMEM) => false,
         _ => panic!("the ring takes submissions: {error}"),
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+    use std::task::{Context, Waker};
+
+    use plexum_engine::buf::BufPool;
+
+    use super::*;
+    use crate::{Core, IoChoice, Runtime, Wait};
+
+    fn turn(core: &Core) {
+        core.enter(Wait::Until(None));
+        core.reap();
+    }
+
+    /// A read that stays in flight until somebody writes to the pipe.
+    fn slow_read(core: &Rc<Core>, pool: &BufPool) -> (crate::op::InFlight, std::os::fd::OwnedFd) {
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        let op = Op {
+            fd: Arc::new(reader.into()),
+            kind: Kind::Read {
+                offset_bytes: 0,
+                buf: pool.take(4096),
+                start: 0,
+            },
+        };
+        (core.start(op), writer)
+    }
+
+    #[test]
+    fn memory_of_a_dropped_read_stays_out_of_the_pool_until_the_kernel_is_done() {
+        let Ok(runtime) = Runtime::new(IoChoice::Uring) else {
+            return; // the tests of both reactors say so loudly
+        };
+        let core = &runtime.handle.core;
+        let pool = BufPool::new(1 << 20);
+        let in_flight = pool.take(4096).as_ptr(); // the pool hands this block out again at once
+        let (mut read, writer) = slow_read(core, &pool);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut read).poll(&mut context).is_pending());
+        core.enter(Wait::No);
+        drop(read);
+        assert_eq!(core.slots.borrow().running_transfers(), 1);
+        let other = pool.take(4096);
+        assert_ne!(other.as_ptr(), in_flight);
+        rustix::io::write(&writer, &[0xee; 4096]).expect("the pipe takes it");
+        turn(core);
+        assert_eq!(core.slots.borrow().running_transfers(), 0);
+        assert_eq!(pool.take(4096).as_ptr(), in_flight, "now it is back");
+    }
+
+    #[test]
+    fn a_file_stays_open_until_its_last_operation_has_ended() {
+        let Ok(runtime) = Runtime::new(IoChoice::Uring) else {
+            return;
+        };
+        let core = &runtime.handle.core;
+        let pool = BufPool::new(0);
+        let (read, writer) = slow_read(core, &pool);
+        drop(read); // dropped before it was ever submitted: the queue entry names the descriptor
+        let mut others = Vec::new();
+        for _ in 0..8 {
+            others.push(rustix::pipe::pipe().expect("a pipe")); // would take the number if it were free
+        }
+        rustix::io::write(&writer, &[1; 10]).expect("the reading end is still open");
+        turn(core);
+        assert_eq!(core.slots.borrow().running_transfers(), 0);
+        let closed = rustix::io::write(&writer, &[1; 10]);
+        assert_eq!(closed, Err(Errno::PIPE), "the reading end is closed now");
+    }
+
+    #[test]
+    fn more_operations_than_the_queues_hold_all_end() {
+        let Ok(runtime) = Runtime::new(IoChoice::Uring) else {
+            return;
+        };
+        let core = &runtime.handle.core;
+        let zero = std::fs::File::open("/dev/zero").expect("there");
+        let zero = Arc::new(std::os::fd::OwnedFd::from(zero).into());
+        let pool = BufPool::new(0);
+        let mut context = Context::from_waker(Waker::noop());
+        let count = 3 * (SUBMISSIONS + COMPLETIONS) as usize;
+        let mut reads: Vec<_> = (0..count)
+            .map(|_| {
+                let kind = Kind::Read {
+                    offset_bytes: 0,
+                    buf: pool.copy_of(&[1; 16]),
+                    start: 0,
+                };
+                let fd = Arc::clone(&zero);
+                core.start(Op { fd, kind })
+            })
+            .collect();
+        while !reads.is_empty() {
+            turn(core);
+            reads.retain_mut(|read| match Pin::new(read).poll(&mut context) {
+                std::task::Poll::Pending => true,
+                std::task::Poll::Ready((op, outcome)) => {
+                    assert_eq!(outcome, Ok(16));
+                    let Kind::Read { buf, .. } = op.kind else {
+                        panic!("an operation comes back as it went")
+                    };
+                    assert_eq!(*buf, [0; 16]);
+                    false
+                }
+            });
+        }
+    }
+
+    use std::future::Future;
+    use std::pin::Pin;
 }
