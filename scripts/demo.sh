@@ -5,7 +5,10 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-. scripts/toolchain.sh
+command -v cargo >/dev/null || {
+    echo "error: cargo not found: install a Rust toolchain first (https://rustup.rs)" >&2
+    exit 1
+}
 # rustc links with the system's C compiler; nothing else of the system is needed.
 command -v cc >/dev/null || sh scripts/install.sh gcc libc6-dev
 

@@ -1,17 +1,22 @@
 //! The RAID engine: knows no operating system, runtime, clock or random source.
 #![forbid(unsafe_code)]
 
+pub mod background;
 pub mod balance;
 pub mod bits;
 pub mod buf;
 pub mod clock;
+mod copies;
 pub mod device;
 pub mod drive;
 pub mod intent;
 pub mod lock;
+mod member_io;
 pub mod meta;
 pub mod mutant;
 pub mod plex;
 pub mod ranges;
 pub mod state;
+pub mod stripe;
+pub mod volume;
 pub mod wait;

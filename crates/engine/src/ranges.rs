@@ -42,11 +42,11 @@ impl RangeSet {
             return;
         }
         let (mut start, mut end) = (range.start, range.end);
-        if let Some((&before, &before_end)) = self.ranges.range(..=start).next_back() {
-            if before_end >= start {
-                start = before;
-                end = end.max(before_end);
-            }
+        if let Some((&before, &before_end)) = self.ranges.range(..=start).next_back()
+            && before_end >= start
+        {
+            start = before;
+            end = end.max(before_end);
         }
         while let Some((&next, &next_end)) = self.ranges.range(start..=end).next() {
             end = end.max(next_end);

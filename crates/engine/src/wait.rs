@@ -224,15 +224,15 @@ pub async fn join<A: Future, B: Future>(first: A, second: B) -> (A::Output, B::O
     let (mut first, mut second) = (std::pin::pin!(first), std::pin::pin!(second));
     let (mut a, mut b) = (None, None);
     std::future::poll_fn(|cx| {
-        if a.is_none() {
-            if let Poll::Ready(output) = first.as_mut().poll(cx) {
-                a = Some(output);
-            }
+        if a.is_none()
+            && let Poll::Ready(output) = first.as_mut().poll(cx)
+        {
+            a = Some(output);
         }
-        if b.is_none() {
-            if let Poll::Ready(output) = second.as_mut().poll(cx) {
-                b = Some(output);
-            }
+        if b.is_none()
+            && let Poll::Ready(output) = second.as_mut().poll(cx)
+        {
+            b = Some(output);
         }
         if a.is_some() && b.is_some() {
             Poll::Ready(())

@@ -1,3 +1,4 @@
 //! What closes (or narrows) the write hole: regions with writes under way, and their bitmap on the members.
 
+pub mod bitmap;
 pub mod regions;

@@ -1,3 +1,6 @@
 //! Model to and from any format; superblock commits; joining members at start.
 
+pub mod adapter;
 pub mod assemble;
+pub mod commit;
+pub mod md;

@@ -1,0 +1,191 @@
+//! Everything the engine does by itself: clean marking, lazy bitmap, resync, spares, rebuild, scrub.
+//!
+//! One task runs all of it (`Volume::run_background`); row and range locks are taken like any request takes them.
+
+pub mod rebuild;
+pub mod resync;
+pub mod scrub;
+
+use std::time::Duration;
+
+use crate::clock::{Clock, Moment};
+use crate::device::Device;
+use crate::state::{Event, FailCause};
+use crate::volume::Volume;
+use crate::wait::{join, join_all};
+
+/// Quiet time after which the array is marked clean (cli.md, settled details).
+const CLEAN_AFTER: Duration = Duration::from_millis(200);
+
+/// Period of the lazy bitmap cleaner (md's daemon_sleep).
+const BITMAP_PERIOD: Duration = Duration::from_secs(5);
+
+/// Period of the check whether members are still what was opened.
+const MEMBER_CHECK_PERIOD: Duration = Duration::from_secs(2);
+
+/// How often the housekeeper looks.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A foreground request within this time makes background work hold back.
+const FOREGROUND_WINDOW: Duration = Duration::from_millis(50);
+
+/// Limits of background work, in member bytes per second. Sources: md's speed_limit_min and speed_limit_max.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// At least this much while clients are served.
+    pub floor_bytes_per_s: u64,
+    /// At most this much, ever; 0 = no limit.
+    pub ceiling_bytes_per_s: u64,
+    /// Whether background work rests.
+    pub is_paused: bool,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            floor_bytes_per_s: 32 << 20,
+            ceiling_bytes_per_s: 0,
+            is_paused: false,
+        }
+    }
+}
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Runs the background work until `stop`. Give it one task of its own; without it nothing is cleaned or rebuilt.
+    pub async fn run_background(&self) {
+        if self.options.borrow().is_read_only {
+            return;
+        }
+        self.is_background_running.set(true);
+        if self.has_redundancy() {
+            if self.state.borrow().is_dirty {
+                // Members may differ in what they say; from now on all say the same.
+                self.apply(&Event::MetadataChanged);
+            }
+            let _ = self.commit_all().await;
+        }
+        join(
+            self.housekeeping(),
+            join(self.keep_redundant(), self.run_scrubs()),
+        )
+        .await;
+        self.is_background_running.set(false);
+        self.changed.notify();
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_stopping.get() || self.is_frozen()
+    }
+
+    async fn housekeeping(&self) {
+        let mut bitmap_due = Moment(self.clock.now().0 + nanos(BITMAP_PERIOD));
+        let mut check_due = Moment(self.clock.now().0 + nanos(MEMBER_CHECK_PERIOD));
+        while !self.is_ended() {
+            self.clock.sleep(TICK).await;
+            if self.is_ended() {
+                break;
+            }
+            let now = self.clock.now();
+            if self.has_redundancy() && now >= bitmap_due {
+                let _ = self.clear_idle_bits(false).await;
+                let _ = self.settle().await;
+                bitmap_due = Moment(self.clock.now().0 + nanos(BITMAP_PERIOD));
+            }
+            if now >= check_due {
+                self.check_members().await;
+                check_due = Moment(self.clock.now().0 + nanos(MEMBER_CHECK_PERIOD));
+            }
+            let is_quiet =
+                self.writes.count() == 0 && now.since(self.last_write.get()) >= CLEAN_AFTER;
+            if self.has_redundancy() && is_quiet && self.state.borrow().is_dirty {
+                let _ = self.mark_clean().await;
+            }
+            // Changes nobody waits for (checkpoints, bad blocks taken off) become durable here.
+            let _ = self.commit_all().await;
+        }
+    }
+
+    async fn check_members(&self) {
+        let drives = self.live_drives();
+        let results = join_all(drives.iter().map(|drive| drive.check())).await;
+        for (drive, result) in drives.iter().zip(results) {
+            if result.is_err() {
+                self.fail_member(drive.id, FailCause::Gone);
+            }
+        }
+        let _ = self.settle().await;
+    }
+
+    /// W2: flush, then "clean", when no write came in between.
+    pub(crate) async fn mark_clean(&self) -> Result<(), crate::device::IoError> {
+        let writes_before = self.write_count.get();
+        if !self.has(crate::mutant::Mutant::CleanWithoutFlush) {
+            self.flush_members().await?;
+        }
+        if self.writes.count() > 0 || self.write_count.get() != writes_before {
+            return Ok(());
+        }
+        let consistent_below_bytes = self.regions.borrow().consistent_below_bytes();
+        self.apply(&Event::Quiet {
+            consistent_below_bytes,
+        });
+        self.commit_all().await
+    }
+
+    /// Holds back so that `bytes` of work, begun at `since`, keep to the pace.
+    pub(crate) async fn throttle(&self, bytes: u64, since: Moment) {
+        loop {
+            let pace = self.options.borrow().pace;
+            if !pace.is_paused || self.is_ended() {
+                break;
+            }
+            self.changed.changed().await;
+        }
+        let pace = self.options.borrow().pace;
+        let now = self.clock.now();
+        let is_foreground =
+            self.last_request.get().0 > 0 && now.since(self.last_request.get()) < FOREGROUND_WINDOW;
+        let limit = match (is_foreground, pace.ceiling_bytes_per_s) {
+            (true, 0) => pace.floor_bytes_per_s.max(1),
+            (true, ceiling) => pace.floor_bytes_per_s.clamp(1, ceiling),
+            (false, 0) => return,
+            (false, ceiling) => ceiling,
+        };
+        let due_ns = u128::from(bytes) * 1_000_000_000 / u128::from(limit);
+        let due = Duration::from_nanos(u64::try_from(due_ns).unwrap_or(u64::MAX));
+        let spent = now.since(since);
+        if due > spent {
+            self.clock.sleep(due - spent).await;
+        }
+    }
+
+    /// Ends the volume cleanly: no new background step, writes drained, everything flushed, bits cleared, marked clean.
+    ///
+    /// # Errors
+    /// `Failed` when the array is frozen: the members are left as they are, an ordinary dirty start follows.
+    pub async fn stop(&self) -> Result<(), crate::device::IoError> {
+        self.is_stopping.set(true);
+        self.changed.notify();
+        self.writes.empty().await;
+        if self.options.borrow().is_read_only {
+            return Ok(());
+        }
+        self.changed
+            .until(|| !self.is_background_running.get())
+            .await;
+        if !self.has_redundancy() {
+            return self.flush_members().await;
+        }
+        self.save_cursors().await?;
+        if self.state.borrow().is_dirty {
+            self.mark_clean().await?;
+        }
+        self.clear_idle_bits(true).await?;
+        self.commit_all().await?;
+        self.flush_members().await
+    }
+}
+
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

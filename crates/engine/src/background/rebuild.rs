@@ -1,0 +1,399 @@
+//! Rebuild: members that take a slot are filled, from the rest of the row or from another copy.
+//!
+//! Invariants:
+//! - every row or range is filled under its lock, from members other than the target;
+//! - the cursor in memory moves after the write, the one on the members after a flush (W2);
+//! - what cannot be had is put on the target's bad-block list, and the rebuild goes on (reliability.md 3, fault 7).
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use plexum_parity::Block;
+
+use crate::background::resync::STEP_BYTES;
+use crate::buf::Buf;
+use crate::clock::Clock;
+use crate::copies::member_range;
+use crate::device::{Device, Fua, IoError};
+use crate::drive::Drive;
+use crate::mutant::Mutant;
+use crate::state::{Event, Standing};
+use crate::volume::{Announcement, Filling, JobKind, Volume};
+
+/// Member bytes between two durable checkpoints, at least (md: a sixteenth of the work).
+const CHECKPOINT_BYTES_MIN: u64 = 16 << 20;
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Fills everybody who is being filled now, together. `false`: something was in the way, try again later.
+    pub(crate) async fn rebuild_pass(&self) -> bool {
+        let targets: Vec<Rc<Filling<D>>> = self.fillings.borrow().clone();
+        let component = targets
+            .iter()
+            .map(|target| self.needed_bytes(target))
+            .max()
+            .unwrap_or(0);
+        let begin = targets
+            .iter()
+            .map(|target| target.valid_below_bytes.get())
+            .min()
+            .unwrap_or(0);
+        self.begin_job(JobKind::Rebuild, component);
+        let mut checkpoint = begin;
+        let checkpoint_step = (component / 16).max(CHECKPOINT_BYTES_MIN);
+        let mut lost = RangesLost::default();
+        let mut at = begin;
+        let mut is_done = true;
+        while at < component {
+            if self.is_ended() || !self.any_filling(&targets) {
+                is_done = false;
+                break;
+            }
+            let started = self.clock.now();
+            let end = self.step_end(at, component);
+            if self.fill(&targets, at..end, &mut lost).await.is_err() {
+                is_done = false;
+                break;
+            }
+            let step = end - at;
+            at = end;
+            self.advance_job(at, step);
+            if at - checkpoint >= checkpoint_step {
+                if self.save_cursors().await.is_err() {
+                    is_done = false;
+                    break;
+                }
+                checkpoint = at;
+            }
+            self.throttle(step, started).await;
+        }
+        self.end_job();
+        if is_done {
+            is_done = self.finish_rebuild(&targets).await.is_ok();
+        }
+        lost.announce(self);
+        is_done
+    }
+
+    fn any_filling(&self, targets: &[Rc<Filling<D>>]) -> bool {
+        let state = self.state.borrow();
+        targets.iter().any(|target| {
+            matches!(
+                state.record(target.drive.id).standing,
+                Standing::Rebuilding { .. }
+            )
+        })
+    }
+
+    /// Bytes of the target's slot that hold data.
+    fn needed_bytes(&self, target: &Filling<D>) -> u64 {
+        let slot = self.state.borrow().record(target.drive.id).slot;
+        slot.map_or(0, |slot| self.geometry.used_bytes(usize::from(slot)))
+    }
+
+    /// End of the step that begins at member byte `at`: a row for parity, a strip or a step for copies.
+    fn step_end(&self, at: u64, component: u64) -> u64 {
+        let strip = self.geometry.strip_bytes();
+        let unit = if strip == 0 { STEP_BYTES } else { strip };
+        let unit = if self.has_copies() {
+            unit.min(STEP_BYTES)
+        } else {
+            unit
+        };
+        ((at / unit + 1) * unit).min(component)
+    }
+
+    async fn fill(
+        &self,
+        targets: &[Rc<Filling<D>>],
+        member: Range<u64>,
+        lost: &mut RangesLost,
+    ) -> Result<(), IoError> {
+        if self.has_copies() {
+            for target in targets {
+                self.fill_copy(target, member.clone(), lost).await?;
+            }
+            return Ok(());
+        }
+        self.fill_row(targets, member, lost).await
+    }
+
+    /// Whether the target still lacks this member range, given in the sync space as well.
+    fn lacks(&self, target: &Filling<D>, member: &Range<u64>, sync: &Range<u64>) -> bool {
+        let is_rebuilding = matches!(
+            self.state.borrow().record(target.drive.id).standing,
+            Standing::Rebuilding { .. }
+        );
+        is_rebuilding && !target.is_valid(member, &self.region_indices(sync))
+    }
+
+    async fn fill_row(
+        &self,
+        targets: &[Rc<Filling<D>>],
+        member: Range<u64>,
+        lost: &mut RangesLost,
+    ) -> Result<(), IoError> {
+        let strip = self.geometry.strip_bytes();
+        let row = self.row(member.start / strip);
+        let part = member.start % strip..member.end - row.number * strip;
+        let _lock = self.locks.row(row.number).await;
+        let mut wanted: Vec<(Block, Rc<Filling<D>>)> = Vec::new();
+        for target in targets
+            .iter()
+            .filter(|target| self.lacks(target, &member, &member))
+        {
+            let slot = self.state.borrow().record(target.drive.id).slot;
+            let slot = usize::from(slot.expect("a rebuilding member has a slot"));
+            let block = row
+                .blocks()
+                .find(|block| row.slot(*block) == slot)
+                .expect("every slot holds a block");
+            wanted.push((block, Rc::clone(target)));
+        }
+        if !wanted.is_empty() {
+            let blocks = self.row_contents(&row, &wanted, &part).await?;
+            for ((_, target), content) in wanted.iter().zip(blocks) {
+                self.put(target, &member, content, lost).await?;
+            }
+        }
+        self.advance_cursors(targets, &member);
+        Ok(())
+    }
+
+    /// What the targets should hold; `None` where it is lost.
+    async fn row_contents(
+        &self,
+        row: &crate::stripe::Row,
+        wanted: &[(Block, Rc<Filling<D>>)],
+        part: &Range<u64>,
+    ) -> Result<Vec<Option<Buf>>, IoError> {
+        let mut contents: Vec<Option<Buf>> = vec![None; wanted.len()];
+        let set = self.members();
+        // `replace`: the member that is being replaced is the first source.
+        for (content, (block, _)) in contents.iter_mut().zip(wanted) {
+            if let Ok(buf) = self.read_block(&set, row, *block, part).await {
+                *content = Some(buf.freeze());
+            }
+        }
+        let open: Vec<usize> = (0..wanted.len())
+            .filter(|index| contents[*index].is_none())
+            .collect();
+        let blocks: Vec<Block> = open.iter().map(|index| wanted[*index].0).collect();
+        if blocks.is_empty() {
+            return Ok(contents);
+        }
+        match self
+            .recover_blocks(row, &blocks, part, blocks.clone())
+            .await
+        {
+            Ok(recovered) => {
+                for (index, buf) in open.into_iter().zip(recovered) {
+                    contents[index] = Some(buf);
+                }
+                return Ok(contents);
+            }
+            Err(IoError::Failed) => return Err(IoError::Failed),
+            Err(_) => {}
+        }
+        // Together they are lost; one of them alone may not be, and the loss may be only a few sectors.
+        for index in open {
+            contents[index] = self
+                .recover_blocks(row, &[wanted[index].0], part, vec![wanted[index].0])
+                .await
+                .ok()
+                .and_then(|mut recovered| recovered.pop());
+        }
+        if self.is_frozen() {
+            Err(IoError::Failed)
+        } else {
+            Ok(contents)
+        }
+    }
+
+    async fn fill_copy(
+        &self,
+        target: &Rc<Filling<D>>,
+        member: Range<u64>,
+        lost: &mut RangesLost,
+    ) -> Result<(), IoError> {
+        let slot = self.state.borrow().record(target.drive.id).slot;
+        let Some(slot) = slot else { return Ok(()) };
+        let mut at = member.start;
+        while at < member.end {
+            let Some((offset_bytes, room)) = self.geometry.volume_offset_of(usize::from(slot), at)
+            else {
+                // Nothing of the volume lies here up to the end of the strip.
+                let unit = self.geometry.strip_bytes().max(1);
+                at = ((at / unit + 1) * unit).min(member.end);
+                continue;
+            };
+            let length = room.min(member.end - at);
+            let part = at..at + length;
+            let sync = offset_bytes..offset_bytes + length;
+            let _lock = self.locks.lock(sync.clone()).await;
+            if self.lacks(target, &part, &sync) {
+                let length_bytes = usize::try_from(length).expect("a step fits memory");
+                let content = self
+                    .copy_content(target, offset_bytes, length_bytes)
+                    .await?;
+                self.put(target, &part, content, lost).await?;
+            }
+            at = part.end;
+        }
+        self.advance_cursors(std::slice::from_ref(target), &member);
+        Ok(())
+    }
+
+    /// Any copy of a range but the target's own; `None` when none can be read.
+    async fn copy_content(
+        &self,
+        target: &Filling<D>,
+        offset_bytes: u64,
+        length_bytes: usize,
+    ) -> Result<Option<Buf>, IoError> {
+        let sync = offset_bytes..offset_bytes + length_bytes as u64;
+        if !self.regions.borrow().is_proven(&sync) {
+            // W6: in doubt, all copies become equal, the target's as well.
+            return match self.equalise(offset_bytes, length_bytes).await {
+                Ok(data) => Ok(Some(data)),
+                Err(IoError::Medium) => Ok(None),
+                Err(error) => Err(error),
+            };
+        }
+        let set = self.members();
+        for place in self.geometry.copies_of(offset_bytes).iter() {
+            let range = member_range(&place, length_bytes);
+            let Some(drive) = self
+                .readable_drive(&set, place.slot, &range, &sync)
+                .cloned()
+            else {
+                continue;
+            };
+            if drive.id == target.drive.id {
+                continue;
+            }
+            if let Ok(buf) = drive
+                .read(&self.pool, &self.clock, range.start, length_bytes)
+                .await
+            {
+                return Ok(Some(buf.freeze()));
+            }
+        }
+        if self.is_frozen() {
+            Err(IoError::Failed)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Writes a recovered part to the target, or records that it is lost.
+    async fn put(
+        &self,
+        target: &Filling<D>,
+        member: &Range<u64>,
+        content: Option<Buf>,
+        lost: &mut RangesLost,
+    ) -> Result<(), IoError> {
+        match content {
+            Some(data) => {
+                let writes = vec![(Rc::clone(&target.drive), member.clone(), data)];
+                self.write_members(writes, Fua::No).await;
+            }
+            None => {
+                lost.add(&target.drive, member);
+                self.record_bad(&target.drive, member.clone());
+                self.settle().await?;
+            }
+        }
+        if self.is_frozen() {
+            Err(IoError::Failed)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn advance_cursors(&self, targets: &[Rc<Filling<D>>], member: &Range<u64>) {
+        for target in targets {
+            if target.valid_below_bytes.get() >= member.start {
+                target
+                    .valid_below_bytes
+                    .set(target.valid_below_bytes.get().max(member.end));
+            }
+        }
+    }
+
+    /// W2: flushes, then records how far each member is filled.
+    pub(crate) async fn save_cursors(&self) -> Result<(), IoError> {
+        let targets: Vec<Rc<Filling<D>>> = self.fillings.borrow().clone();
+        if targets.is_empty() {
+            return Ok(());
+        }
+        let reached: Vec<u64> = targets
+            .iter()
+            .map(|target| target.valid_below_bytes.get())
+            .collect();
+        if !self.has(Mutant::CheckpointAheadOfData) {
+            self.flush_members().await?;
+        }
+        for (target, valid_below_bytes) in targets.iter().zip(reached) {
+            let ahead = if self.has(Mutant::CheckpointAheadOfData) {
+                1 << 20
+            } else {
+                0
+            };
+            let valid_below_bytes = (valid_below_bytes + ahead).min(self.needed_bytes(target));
+            self.apply(&Event::RebuildCheckpoint {
+                member: target.drive.id,
+                valid_below_bytes,
+            });
+        }
+        self.commit_all().await
+    }
+
+    async fn finish_rebuild(&self, targets: &[Rc<Filling<D>>]) -> Result<(), IoError> {
+        self.flush_members().await?;
+        for target in targets {
+            let member = target.drive.id;
+            let slot = self.state.borrow().record(member).slot;
+            let is_rebuilding = matches!(
+                self.state.borrow().record(member).standing,
+                Standing::Rebuilding { .. }
+            );
+            let is_complete = target.valid_below_bytes.get() >= self.needed_bytes(target);
+            if let (true, true, Some(slot)) = (is_rebuilding, is_complete, slot) {
+                self.apply(&Event::RebuildDone { member });
+                self.commit_all().await?;
+                self.announce(Announcement::RebuildFinished {
+                    member: self.member_name(member),
+                    slot,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a rebuild could not recover, told once at its end.
+#[derive(Default)]
+struct RangesLost {
+    by_member: Vec<(String, u64)>,
+}
+
+impl RangesLost {
+    fn add<D: Device>(&mut self, drive: &Drive<D>, member: &Range<u64>) {
+        let bytes = member.end - member.start;
+        match self
+            .by_member
+            .iter_mut()
+            .find(|(name, _)| *name == drive.name)
+        {
+            Some((_, lost)) => *lost += bytes,
+            None => self.by_member.push((drive.name.clone(), bytes)),
+        }
+    }
+
+    fn announce<D: Device, C: Clock>(self, volume: &Volume<D, C>) {
+        for (member, lost_bytes) in self.by_member {
+            volume.announce(Announcement::RangesLost { member, lost_bytes });
+        }
+    }
+}

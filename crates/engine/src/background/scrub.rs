@@ -1,0 +1,547 @@
+//! Scrub: reads everything, compares copies or parity, reports ranges; with repair it mends what it can name.
+//!
+//! Invariants:
+//! - a row or range is compared under its lock;
+//! - what is in doubt or incomplete is not compared: resync and rebuild have it;
+//! - without repair nothing is changed but unreadable blocks (as any read error);
+//! - a wrong member is named only when P and Q agree on it, or a majority of copies does.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use plexum_parity::{Block, Located, locate};
+
+use crate::background::resync::STEP_BYTES;
+use crate::buf::{Buf, BufMut};
+use crate::clock::Clock;
+use crate::device::{Device, Fua, IoError};
+use crate::drive::Drive;
+use crate::member_io::MemberWrite;
+use crate::ranges::RangeSet;
+use crate::stripe::Row;
+use crate::volume::{Announcement, JobKind, Volume};
+use crate::wait::join_all;
+
+/// Unit of comparison in bytes.
+const UNIT: usize = 4096;
+
+/// Most ranges listed in a report; the counts go on.
+const MISMATCHES_MAX: usize = 10_000;
+
+/// Whether a scrub may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScrubMode {
+    /// Report only.
+    Check,
+    /// Mend: the named member where one is named, else parity or the later copies.
+    Repair,
+}
+
+/// A range that does not agree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// The member that is wrong, by slot, where that can be said.
+    pub slot: Option<u16>,
+    /// Its name.
+    pub member: Option<String>,
+    /// Range of the member's data area (the same on all members of the row, or of the first copy).
+    pub member_range: Range<u64>,
+    /// Ranges of the volume that the data there belong to.
+    pub volume_ranges: Vec<Range<u64>>,
+    /// Whether it was mended.
+    pub is_repaired: bool,
+}
+
+/// Result of a scrub.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// What does not agree, ascending, neighbours merged; at most 10,000.
+    pub mismatches: Vec<Mismatch>,
+    /// All bytes of members that do not agree.
+    pub mismatch_bytes: u64,
+    /// Of these, bytes that were mended.
+    pub repaired_bytes: u64,
+    /// Bytes that could not be compared (in doubt, incomplete or unreadable).
+    pub skipped_bytes: u64,
+    /// Whether the scrub went to the end.
+    pub is_complete: bool,
+}
+
+/// What the scrub task is asked and what it says.
+#[derive(Clone, Debug, Default)]
+pub struct ScrubState {
+    wanted: Option<ScrubMode>,
+    is_running: bool,
+    is_stop_asked: bool,
+    rounds: u64,
+}
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Starts a scrub; says `false` when one is running or the organisation has nothing to compare.
+    pub fn start_scrub(&self, mode: ScrubMode) -> bool {
+        let mut scrub = self.scrub.borrow_mut();
+        if scrub.is_running || scrub.wanted.is_some() || !self.has_redundancy() || self.is_frozen()
+        {
+            return false;
+        }
+        scrub.wanted = Some(mode);
+        scrub.is_stop_asked = false;
+        drop(scrub);
+        self.changed.notify();
+        true
+    }
+
+    /// Asks a running scrub to end.
+    pub fn stop_scrub(&self) {
+        self.scrub.borrow_mut().is_stop_asked = true;
+        self.changed.notify();
+    }
+
+    /// Whether a scrub is running or about to.
+    pub fn is_scrubbing(&self) -> bool {
+        let scrub = self.scrub.borrow();
+        scrub.is_running || scrub.wanted.is_some()
+    }
+
+    /// The report of the last scrub that ended.
+    pub fn scrub_report(&self) -> Option<ScrubReport> {
+        self.last_scrub.borrow().clone()
+    }
+
+    /// Waits until no scrub runs.
+    pub async fn scrub_ended(&self) {
+        self.changed
+            .until(|| !self.is_scrubbing() || self.is_ended())
+            .await;
+    }
+
+    pub(crate) async fn run_scrubs(&self) {
+        while !self.is_ended() {
+            let wanted = {
+                let mut scrub = self.scrub.borrow_mut();
+                let wanted = scrub.wanted.take();
+                scrub.is_running = wanted.is_some();
+                wanted
+            };
+            match wanted {
+                Some(mode) => {
+                    let report = self.run_scrub(mode).await;
+                    self.announce(Announcement::ScrubFinished {
+                        mismatch_bytes: report.mismatch_bytes,
+                    });
+                    *self.last_scrub.borrow_mut() = Some(report);
+                    let mut scrub = self.scrub.borrow_mut();
+                    scrub.is_running = false;
+                    scrub.rounds += 1;
+                    drop(scrub);
+                    self.changed.notify();
+                }
+                None => self.changed.changed().await,
+            }
+        }
+        let mut scrub = self.scrub.borrow_mut();
+        scrub.is_running = false;
+        scrub.wanted = None;
+    }
+
+    async fn run_scrub(&self, mode: ScrubMode) -> ScrubReport {
+        let mut report = ScrubReport::default();
+        let total = if self.has_copies() {
+            self.size_bytes()
+        } else {
+            self.geometry.row_count() * self.geometry.strip_bytes()
+        };
+        self.begin_job(
+            if mode == ScrubMode::Check {
+                JobKind::Scrub
+            } else {
+                JobKind::Repair
+            },
+            total,
+        );
+        let mut at = 0;
+        while at < total {
+            if self.is_ended() || self.scrub.borrow().is_stop_asked {
+                break;
+            }
+            let started = self.clock.now();
+            let step = if self.has_copies() {
+                let step = self
+                    .geometry
+                    .copies_of(at)
+                    .length_bytes
+                    .min(total - at)
+                    .min(STEP_BYTES);
+                self.scrub_copies(
+                    at,
+                    usize::try_from(step).expect("a step fits memory"),
+                    mode,
+                    &mut report,
+                )
+                .await;
+                step
+            } else {
+                let strip = self.geometry.strip_bytes();
+                let part_end = (at % strip + STEP_BYTES).min(strip);
+                self.scrub_row(at / strip, at % strip..part_end, mode, &mut report)
+                    .await;
+                part_end - at % strip
+            };
+            at += step;
+            self.advance_job(at, step);
+            self.throttle(step, started).await;
+        }
+        report.is_complete = at >= total;
+        self.end_job();
+        report
+    }
+
+    async fn scrub_row(
+        &self,
+        number: u64,
+        part: Range<u64>,
+        mode: ScrubMode,
+        report: &mut ScrubReport,
+    ) {
+        let row = self.row(number);
+        let _lock = self.locks.row(number).await;
+        let sync = row.member_range(&part);
+        let data_count = row.map.data_count();
+        if !self.regions.borrow().is_proven(&sync) {
+            report.skipped_bytes += part.end - part.start;
+            return;
+        }
+        let Some(columns) = self.read_or_mend(&row, &part).await else {
+            report.skipped_bytes += part.end - part.start;
+            return;
+        };
+        let expected = self.row_parity(&row, &columns[..data_count]);
+        for unit in 0..columns[0].len().div_ceil(UNIT) {
+            let bytes = unit * UNIT..((unit + 1) * UNIT).min(columns[0].len());
+            let here = part.start + bytes.start as u64..part.start + bytes.end as u64;
+            let Some(wrong) = judge(&row, &columns, &expected, &bytes) else {
+                continue;
+            };
+            let is_repaired =
+                mode == ScrubMode::Repair && self.repair_row(&row, &here, wrong).await.is_ok();
+            self.report_row(report, &row, &here, wrong, is_repaired);
+        }
+    }
+
+    /// All blocks of the row; one that cannot be read is recovered and mended. `None` when the row is incomplete.
+    async fn read_or_mend(&self, row: &Row, part: &Range<u64>) -> Option<Vec<BufMut>> {
+        let set = self.members();
+        let blocks: Vec<Block> = row.blocks().collect();
+        if blocks
+            .iter()
+            .any(|block| !self.is_block_readable(&set, row, *block, part))
+        {
+            return None;
+        }
+        let mut failed = Vec::new();
+        if let Some(read) = self
+            .read_blocks(&set, row, &blocks, part, &mut failed)
+            .await
+        {
+            return Some(read);
+        }
+        for block in failed {
+            let recovered = self
+                .recover_blocks(row, &[block], part, vec![block])
+                .await
+                .ok()?;
+            let member = row.member_range(part);
+            let drive = self
+                .readable_drive(&set, row.slot(block), &member, &member)?
+                .clone();
+            self.mend(&drive, member, recovered.first()?).await.ok()?;
+        }
+        let mut failed = Vec::new();
+        self.read_blocks(&self.members(), row, &blocks, part, &mut failed)
+            .await
+    }
+
+    /// W1 for a repair: dirty and marked before anything is written.
+    async fn begin_repair(
+        &self,
+        sync: Range<u64>,
+    ) -> Result<
+        (
+            crate::wait::GaugeGuard,
+            crate::intent::bitmap::Mark<'_, D, C>,
+        ),
+        IoError,
+    > {
+        let guard = self.enter_write().await?;
+        let mark = self.mark(sync).await?;
+        Ok((guard, mark))
+    }
+
+    async fn repair_row(&self, row: &Row, part: &Range<u64>, wrong: Wrong) -> Result<(), IoError> {
+        let member = row.member_range(part);
+        let mark = self.begin_repair(member.clone()).await?;
+        let mut writes: Vec<MemberWrite<D>> = Vec::new();
+        let blocks: Vec<Block> = match wrong {
+            Wrong::Block(block) => vec![block],
+            Wrong::Unknown => row.parities().to_vec(),
+        };
+        let contents = match wrong {
+            Wrong::Block(block) => {
+                self.recover_blocks(row, &[block], part, vec![block])
+                    .await?
+            }
+            Wrong::Unknown => {
+                self.recover_blocks(row, row.parities(), part, row.parities().to_vec())
+                    .await?
+            }
+        };
+        let set = self.members();
+        for (block, content) in blocks.iter().zip(contents) {
+            for drive in self.write_targets(&set, row.slot(*block)) {
+                writes.push((drive, member.clone(), content.clone()));
+            }
+        }
+        let outcome = self.write_members(writes, Fua::No).await;
+        drop(mark);
+        self.settle().await?;
+        outcome.refused.map_or(Ok(()), Err)
+    }
+
+    fn report_row(
+        &self,
+        report: &mut ScrubReport,
+        row: &Row,
+        part: &Range<u64>,
+        wrong: Wrong,
+        is_repaired: bool,
+    ) {
+        let strip = row.strip_bytes;
+        let row_start = row.number * strip * row.map.data_count() as u64;
+        let volume = |index: usize| {
+            let start = row_start + index as u64 * strip;
+            start + part.start..start + part.end
+        };
+        let (slot, volume_ranges) = match wrong {
+            Wrong::Block(Block::Data(index)) => {
+                (Some(row.map.data_slot(index)), vec![volume(index)])
+            }
+            Wrong::Block(block) => (Some(row.slot(block)), Vec::new()),
+            Wrong::Unknown => (None, (0..row.map.data_count()).map(volume).collect()),
+        };
+        let member = row.member_range(part);
+        self.note(report, slot, member, volume_ranges, is_repaired);
+    }
+
+    fn note(
+        &self,
+        report: &mut ScrubReport,
+        slot: Option<usize>,
+        member_range: Range<u64>,
+        volume_ranges: Vec<Range<u64>>,
+        is_repaired: bool,
+    ) {
+        let length = member_range.end - member_range.start;
+        report.mismatch_bytes += length;
+        report.repaired_bytes += if is_repaired { length } else { 0 };
+        let set = self.members();
+        let member = slot.and_then(|slot| {
+            set.slots[slot]
+                .active
+                .as_ref()
+                .map(|drive| drive.name.clone())
+        });
+        let slot = slot.map(|slot| u16::try_from(slot).expect("slots are few"));
+        if let Some(last) = report.mismatches.last_mut()
+            && last.slot == slot
+            && last.member_range.end == member_range.start
+            && last.is_repaired == is_repaired
+        {
+            last.member_range.end = member_range.end;
+            merge(&mut last.volume_ranges, volume_ranges);
+            return;
+        }
+        if report.mismatches.len() < MISMATCHES_MAX {
+            report.mismatches.push(Mismatch {
+                slot,
+                member,
+                member_range,
+                volume_ranges,
+                is_repaired,
+            });
+        }
+    }
+
+    async fn scrub_copies(
+        &self,
+        at: u64,
+        length: usize,
+        mode: ScrubMode,
+        report: &mut ScrubReport,
+    ) {
+        let sync = at..at + length as u64;
+        let _lock = self.locks.lock(sync.clone()).await;
+        if !self.regions.borrow().is_proven(&sync) {
+            report.skipped_bytes += length as u64;
+            return;
+        }
+        let set = self.members();
+        let mut copies: Vec<(usize, Rc<Drive<D>>, u64)> = Vec::new();
+        for place in self.geometry.copies_of(at).iter() {
+            let range = crate::copies::member_range(&place, length);
+            if let Some(drive) = self.readable_drive(&set, place.slot, &range, &sync) {
+                copies.push((place.slot, Rc::clone(drive), place.member_offset_bytes));
+            }
+        }
+        if copies.len() < 2 {
+            report.skipped_bytes += length as u64;
+            return;
+        }
+        let reads = copies
+            .iter()
+            .map(|(_, drive, offset)| drive.read(&self.pool, &self.clock, *offset, length));
+        let results = join_all(reads).await;
+        let Some(contents) = self.all_read(&copies, results, length).await else {
+            report.skipped_bytes += length as u64;
+            return;
+        };
+        for unit in 0..length.div_ceil(UNIT) {
+            let bytes = unit * UNIT..((unit + 1) * UNIT).min(length);
+            let parts: Vec<&[u8]> = contents
+                .iter()
+                .map(|content| &content[bytes.clone()])
+                .collect();
+            if parts.windows(2).all(|pair| pair[0] == pair[1]) {
+                continue;
+            }
+            self.report_copies(&copies, &contents, at, bytes, mode, report)
+                .await;
+        }
+    }
+
+    /// Contents of all copies; one that could not be read is mended from another.
+    async fn all_read(
+        &self,
+        copies: &[(usize, Rc<Drive<D>>, u64)],
+        results: Vec<Result<BufMut, IoError>>,
+        length: usize,
+    ) -> Option<Vec<Buf>> {
+        let contents: Vec<Option<Buf>> = results
+            .into_iter()
+            .map(|result| result.ok().map(BufMut::freeze))
+            .collect();
+        let good = contents.iter().flatten().next()?.clone();
+        let mut all = Vec::new();
+        for ((_, drive, offset), content) in copies.iter().zip(contents) {
+            match content {
+                Some(content) => all.push(content),
+                None => {
+                    self.mend(drive, *offset..*offset + length as u64, &good)
+                        .await
+                        .ok()?;
+                    all.push(good.clone());
+                }
+            }
+        }
+        Some(all)
+    }
+
+    async fn report_copies(
+        &self,
+        copies: &[(usize, Rc<Drive<D>>, u64)],
+        contents: &[Buf],
+        at: u64,
+        bytes: Range<usize>,
+        mode: ScrubMode,
+        report: &mut ScrubReport,
+    ) {
+        let parts: Vec<&[u8]> = contents
+            .iter()
+            .map(|content| &content[bytes.clone()])
+            .collect();
+        let right = majority(&parts);
+        let source = right.unwrap_or(0);
+        let volume = at + bytes.start as u64..at + bytes.end as u64;
+        for (index, (slot, drive, offset)) in copies.iter().enumerate() {
+            if parts[index] == parts[source] {
+                continue;
+            }
+            let member = offset + bytes.start as u64..offset + bytes.end as u64;
+            let mut is_repaired = false;
+            if mode == ScrubMode::Repair {
+                let data = contents[source].slice(bytes.clone());
+                is_repaired = self
+                    .repair_copy(drive, volume.clone(), member.clone(), data)
+                    .await
+                    .is_ok();
+            }
+            let named = right.is_some().then_some(*slot);
+            self.note(report, named, member, vec![volume.clone()], is_repaired);
+        }
+    }
+
+    async fn repair_copy(
+        &self,
+        drive: &Rc<Drive<D>>,
+        sync: Range<u64>,
+        member: Range<u64>,
+        data: Buf,
+    ) -> Result<(), IoError> {
+        let mark = self.begin_repair(sync).await?;
+        let outcome = self
+            .write_members(vec![(Rc::clone(drive), member, data)], Fua::No)
+            .await;
+        drop(mark);
+        self.settle().await?;
+        outcome.refused.map_or(Ok(()), Err)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrong {
+    Block(Block),
+    Unknown,
+}
+
+/// Compares parity on disk with what the data say, in one unit. `None`: it agrees.
+fn judge(
+    row: &Row,
+    columns: &[BufMut],
+    expected: &[(Block, BufMut)],
+    bytes: &Range<usize>,
+) -> Option<Wrong> {
+    let data_count = row.map.data_count();
+    let on_disk = |index: usize| &columns[data_count + index][bytes.clone()];
+    if expected
+        .iter()
+        .enumerate()
+        .all(|(index, (_, right))| right[bytes.clone()] == *on_disk(index))
+    {
+        return None;
+    }
+    let [(_, p), (_, q)] = expected else {
+        return Some(Wrong::Unknown);
+    };
+    let difference = |right: &[u8], found: &[u8]| -> Vec<u8> {
+        right.iter().zip(found).map(|(a, b)| a ^ b).collect()
+    };
+    let p_sum = difference(&p[bytes.clone()], on_disk(0));
+    let q_sum = difference(&q[bytes.clone()], on_disk(1));
+    match locate(&p_sum, &q_sum, &row.exponents()) {
+        Located::Block(block) => Some(Wrong::Block(block)),
+        _ => Some(Wrong::Unknown),
+    }
+}
+
+/// Index of a copy that more than half of the copies agree with.
+fn majority(parts: &[&[u8]]) -> Option<usize> {
+    (0..parts.len())
+        .find(|index| parts.iter().filter(|part| **part == parts[*index]).count() * 2 > parts.len())
+}
+
+fn merge(into: &mut Vec<Range<u64>>, more: Vec<Range<u64>>) {
+    let mut set = RangeSet::new();
+    for range in into.drain(..).chain(more) {
+        set.insert(range);
+    }
+    into.extend(set.iter());
+}

@@ -1,0 +1,333 @@
+//! Copies: RAID-1 and RAID-10, one code. Locks are ranges of the volume.
+//!
+//! Invariants:
+//! - all copies of a range are written under its lock, so that overlapping writes end in the same order everywhere;
+//! - where copies may differ, a read makes them equal before it answers (W6), from the first copy in md's order.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::balance::{Candidate, Request};
+use crate::buf::{Buf, Rope};
+use crate::clock::Clock;
+use crate::device::{Device, Fua, IoError, ZeroMode};
+use crate::drive::Drive;
+use crate::member_io::MemberWrite;
+use crate::mutant::Mutant;
+use crate::plex::layout::{CopyPlace, Organisation};
+use crate::state::FailCause;
+use crate::volume::{MemberSet, Volume};
+use crate::wait::join_all;
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Sync range of a part of one copy: volume bytes for RAID-10, member bytes (the same) for RAID-1.
+    fn copies_sync(offset_bytes: u64, length_bytes: u64) -> Range<u64> {
+        offset_bytes..offset_bytes + length_bytes
+    }
+
+    /// Writes `data`, which stays inside one strip, to all copies.
+    pub(crate) async fn write_copies(
+        &self,
+        offset_bytes: u64,
+        data: Buf,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        let sync = Self::copies_sync(offset_bytes, data.len() as u64);
+        let _lock = if self.has(Mutant::NoRangeLock) {
+            None
+        } else {
+            Some(self.locks.lock(sync.clone()).await)
+        };
+        let set = self.members();
+        let writes: Vec<MemberWrite<D>> = self
+            .geometry
+            .copies_of(offset_bytes)
+            .iter()
+            .flat_map(|place| {
+                let range =
+                    place.member_offset_bytes..place.member_offset_bytes + data.len() as u64;
+                let data = data.clone();
+                self.write_targets(&set, place.slot)
+                    .into_iter()
+                    .map(move |drive| (drive, range.clone(), data.clone()))
+            })
+            .collect();
+        let outcome = self.write_members(writes, fua).await;
+        self.copies_written(&sync, outcome.reached, outcome.refused)
+    }
+
+    fn copies_written(
+        &self,
+        sync: &Range<u64>,
+        reached: usize,
+        refused: Option<IoError>,
+    ) -> Result<(), IoError> {
+        if self.is_frozen() {
+            return Err(IoError::Failed);
+        }
+        if let Some(error) = refused {
+            self.regions.borrow_mut().unprove(sync);
+            self.changed.notify();
+            return Err(error);
+        }
+        if reached == 0 {
+            return Err(IoError::Medium);
+        }
+        self.regions.borrow_mut().prove(sync);
+        Ok(())
+    }
+
+    /// Makes a range of one strip zero on all copies; holes where every member guarantees them (W11).
+    pub(crate) async fn zero_copies(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        mode: ZeroMode,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        let sync = Self::copies_sync(offset_bytes, length_bytes);
+        let lock = self.locks.lock(sync.clone()).await;
+        let set = self.members();
+        let mut targets: Vec<(Rc<Drive<D>>, Range<u64>)> = Vec::new();
+        for place in self.geometry.copies_of(offset_bytes).iter() {
+            for drive in self.write_targets(&set, place.slot) {
+                targets.push((
+                    drive,
+                    place.member_offset_bytes..place.member_offset_bytes + length_bytes,
+                ));
+            }
+        }
+        if self.has(Mutant::TrimOneCopy) {
+            targets.truncate(1);
+        }
+        let results = join_all(
+            targets
+                .iter()
+                .map(|(drive, range)| drive.zero(range.start, range.end - range.start, mode)),
+        )
+        .await;
+        let mut writes: Vec<MemberWrite<D>> = Vec::new();
+        let mut reached = 0;
+        for ((drive, range), result) in targets.into_iter().zip(results) {
+            match result {
+                Ok(()) => reached += 1,
+                Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
+                Err(_) => {
+                    let length = usize::try_from(length_bytes)
+                        .expect("zero requests are cut to slices that fit memory");
+                    writes.push((drive, range, self.pool.take_zeroed(length).freeze()));
+                }
+            }
+        }
+        let outcome = self.write_members(writes, fua).await;
+        let result = self.copies_written(&sync, reached + outcome.reached, outcome.refused);
+        drop(lock);
+        result
+    }
+
+    /// Reads a range inside one strip.
+    pub(crate) async fn read_copies(
+        &self,
+        offset_bytes: u64,
+        length_bytes: usize,
+    ) -> Result<Rope, IoError> {
+        let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
+        if !self.regions.borrow().is_proven(&sync) && !self.has(Mutant::ReadUnequalCopies) {
+            return self
+                .read_equalised(offset_bytes, length_bytes)
+                .await
+                .map(Rope::from);
+        }
+        let set = self.members();
+        let map = self.geometry.copies_of(offset_bytes);
+        let readable: Vec<CopyPlace> = map
+            .iter()
+            .filter(|place| {
+                self.readable_drive(&set, place.slot, &member_range(place, length_bytes), &sync)
+                    .is_some()
+            })
+            .collect();
+        if readable.is_empty() {
+            return self
+                .read_any_copy(offset_bytes, length_bytes, None)
+                .await
+                .map(Rope::from);
+        }
+        let candidate = |place: &CopyPlace| Candidate {
+            slot: place.slot,
+            member_offset_bytes: place.member_offset_bytes,
+        };
+        let mut candidates: Vec<Candidate> = readable.iter().map(candidate).collect();
+        let group = if self.geometry.organisation() == Organisation::Raid1 {
+            0
+        } else {
+            map.get(0).slot
+        };
+        let request = Request {
+            length_bytes: length_bytes as u64,
+            group,
+            now: self.clock.now(),
+        };
+        let pick = self.balancer.borrow_mut().pick(&request, &mut candidates);
+        let parts = pick.pieces(&candidates, length_bytes as u64).map(|piece| {
+            let place = CopyPlace {
+                slot: piece.slot,
+                member_offset_bytes: piece.member_offset_bytes,
+            };
+            let length = usize::try_from(piece.length_bytes).expect("part of a request");
+            self.read_copy(
+                &set,
+                place,
+                offset_bytes + piece.request_offset_bytes,
+                length,
+            )
+        });
+        let pieces = join_all(parts)
+            .await
+            .into_iter()
+            .collect::<Result<Vec<Buf>, IoError>>()?;
+        Ok(Rope { pieces })
+    }
+
+    /// Reads from the chosen copy; when it cannot, from any other, and mends it.
+    async fn read_copy(
+        &self,
+        set: &MemberSet<D>,
+        place: CopyPlace,
+        offset_bytes: u64,
+        length_bytes: usize,
+    ) -> Result<Buf, IoError> {
+        let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
+        let range = member_range(&place, length_bytes);
+        let Some(drive) = self.readable_drive(set, place.slot, &range, &sync).cloned() else {
+            self.balancer
+                .borrow_mut()
+                .finished(place.slot, std::time::Duration::ZERO);
+            return self.read_any_copy(offset_bytes, length_bytes, None).await;
+        };
+        let started = self.clock.now();
+        let result = drive
+            .read(&self.pool, &self.clock, range.start, length_bytes)
+            .await;
+        self.balancer
+            .borrow_mut()
+            .finished(place.slot, self.clock.now().since(started));
+        match result {
+            Ok(buf) => Ok(buf.freeze()),
+            Err(IoError::Gone) => {
+                self.fail_member(drive.id, FailCause::Gone);
+                self.read_any_copy(offset_bytes, length_bytes, None).await
+            }
+            Err(_) => {
+                self.read_any_copy(offset_bytes, length_bytes, Some((drive, range)))
+                    .await
+            }
+        }
+    }
+
+    /// Tries the copies one after the other under the range's lock; `failed` is mended with what another copy holds.
+    async fn read_any_copy(
+        &self,
+        offset_bytes: u64,
+        length_bytes: usize,
+        failed: Option<(Rc<Drive<D>>, Range<u64>)>,
+    ) -> Result<Buf, IoError> {
+        let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
+        let _lock = self.locks.lock(sync.clone()).await;
+        let (data, mut broken) = self
+            .first_readable(offset_bytes, length_bytes, &sync)
+            .await?;
+        if let Some(failed) = failed
+            && !broken.iter().any(|(drive, _)| drive.id == failed.0.id)
+        {
+            broken.push(failed);
+        }
+        for (drive, range) in broken {
+            self.mend(&drive, range, &data).await?;
+        }
+        Ok(data)
+    }
+
+    /// The first copy in md's order that can be read, and those that could not. The caller holds the lock.
+    async fn first_readable(
+        &self,
+        offset_bytes: u64,
+        length_bytes: usize,
+        sync: &Range<u64>,
+    ) -> Result<(Buf, Vec<(Rc<Drive<D>>, Range<u64>)>), IoError> {
+        let mut broken = Vec::new();
+        let set = self.members();
+        for place in self.geometry.copies_of(offset_bytes).iter() {
+            let range = member_range(&place, length_bytes);
+            let Some(drive) = self.readable_drive(&set, place.slot, &range, sync).cloned() else {
+                continue;
+            };
+            match drive
+                .read(&self.pool, &self.clock, range.start, length_bytes)
+                .await
+            {
+                Ok(buf) => return Ok((buf.freeze(), broken)),
+                Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
+                Err(_) => broken.push((drive, range)),
+            }
+        }
+        Err(if self.is_frozen() {
+            IoError::Failed
+        } else {
+            IoError::Medium
+        })
+    }
+
+    /// W6: in a region that may differ, the range is made equal on all copies and flushed before it is answered.
+    async fn read_equalised(&self, offset_bytes: u64, length_bytes: usize) -> Result<Buf, IoError> {
+        let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
+        let _lock = self.locks.lock(sync.clone()).await;
+        let data = self.equalise(offset_bytes, length_bytes).await?;
+        if !self.options.borrow().is_read_only {
+            self.flush_members().await?;
+            self.settle().await?;
+        }
+        Ok(data)
+    }
+
+    /// Makes all copies of a range inside one strip equal to the first readable one. The caller holds the lock.
+    pub(crate) async fn equalise(
+        &self,
+        offset_bytes: u64,
+        length_bytes: usize,
+    ) -> Result<Buf, IoError> {
+        let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
+        let (data, broken) = self
+            .first_readable(offset_bytes, length_bytes, &sync)
+            .await?;
+        if self.options.borrow().is_read_only
+            || self.regions.borrow().is_proven(&sync) && broken.is_empty()
+        {
+            return Ok(data);
+        }
+        let set = self.members();
+        let mut writes: Vec<MemberWrite<D>> = Vec::new();
+        for place in self.geometry.copies_of(offset_bytes).iter() {
+            let range = member_range(&place, length_bytes);
+            for drive in self.write_targets(&set, place.slot) {
+                writes.push((drive, range.clone(), data.clone()));
+            }
+        }
+        let outcome = self.write_members(writes, Fua::No).await;
+        self.copies_written(&sync, outcome.reached, outcome.refused)?;
+        Ok(data)
+    }
+
+    /// Whether this organisation keeps copies.
+    pub(crate) fn has_copies(&self) -> bool {
+        matches!(
+            self.geometry.organisation(),
+            Organisation::Raid1 | Organisation::Raid10(_)
+        )
+    }
+}
+
+/// Member range of a copy.
+pub(crate) fn member_range(place: &CopyPlace, length_bytes: usize) -> Range<u64> {
+    place.member_offset_bytes..place.member_offset_bytes + length_bytes as u64
+}

@@ -1,0 +1,190 @@
+//! The bitmap on the members: bits durable before data (W1), cleared after a flush (W2).
+//!
+//! Invariants:
+//! - only the holder of `bitmap_writer` writes blocks, so that an older block never lands on a newer one;
+//! - marks that meet share one write (group commit);
+//! - nothing is cleared while the array is degraded (linux-md.md 3, writer's rule 3).
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::clock::Clock;
+use crate::device::{Device, Fua, IoError};
+use crate::drive::Drive;
+use crate::mutant::Mutant;
+use crate::state::FailCause;
+use crate::volume::Volume;
+use crate::wait::join_all;
+
+/// A write in flight over a range of the sync space; leaving is dropping.
+pub(crate) struct Mark<'a, D: Device, C: Clock> {
+    volume: &'a Volume<D, C>,
+    range: Range<u64>,
+}
+
+impl<D: Device, C: Clock> Drop for Mark<'_, D, C> {
+    fn drop(&mut self) {
+        self.volume.regions.borrow_mut().leave(&self.range);
+    }
+}
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// W1: returns when the regions of `range` are marked durably on all live members.
+    pub(crate) async fn mark(&self, range: Range<u64>) -> Result<Mark<'_, D, C>, IoError> {
+        self.regions.borrow_mut().enter(&range);
+        let mark = Mark {
+            volume: self,
+            range: range.clone(),
+        };
+        if self.has(Mutant::BitmapAfterData) {
+            return Ok(mark);
+        }
+        while !self.regions.borrow().is_durable(&range) {
+            if self.is_frozen() {
+                return Err(IoError::Failed);
+            }
+            let _turn = self.bitmap_writer.lock().await;
+            if !self.regions.borrow().is_durable(&range) {
+                self.write_bitmap_blocks().await?;
+            }
+        }
+        Ok(mark)
+    }
+
+    /// Writes what differs. The caller holds `bitmap_writer`.
+    async fn write_bitmap_blocks(&self) -> Result<(), IoError> {
+        let (blocks, pending) = self.regions.borrow_mut().take_unwritten();
+        let result = self.write_blocks(&blocks).await;
+        let mut regions = self.regions.borrow_mut();
+        match result {
+            Ok(()) => regions.set_durable(&pending),
+            Err(_) => regions.put_back(&blocks),
+        }
+        result
+    }
+
+    async fn write_blocks(&self, blocks: &[u64]) -> Result<(), IoError> {
+        let drives = self.slotted_drives();
+        let results = join_all(
+            drives
+                .iter()
+                .map(|drive| self.write_blocks_to(drive, blocks)),
+        )
+        .await;
+        let mut refused = None;
+        for (drive, result) in drives.iter().zip(results) {
+            match result {
+                Ok(()) => {}
+                Err(IoError::NoSpace) => refused = Some(IoError::NoSpace),
+                Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
+                Err(_) => self.fail_member(drive.id, FailCause::WriteError),
+            }
+        }
+        if self.is_frozen() {
+            return Err(IoError::Failed);
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    pub(crate) async fn write_blocks_to(
+        &self,
+        drive: &Rc<Drive<D>>,
+        blocks: &[u64],
+    ) -> Result<(), IoError> {
+        let Some(start) = self.metadata.borrow().bitmap_offset_bytes(drive.id) else {
+            return Ok(());
+        };
+        let block_bytes = self.regions.borrow().block_bytes();
+        for &block in blocks {
+            let mut bytes = self.regions.borrow().encode_block(block);
+            self.put_header(block, &mut bytes);
+            let data = self.pool.copy_of(&bytes).freeze();
+            drive
+                .write_device(start + block * block_bytes, data, Fua::Yes)
+                .await?;
+        }
+        Ok(())
+    }
+
+    fn put_header(&self, block: u64, bytes: &mut [u8]) {
+        if block == 0 {
+            let header = self.metadata.borrow().bitmap_header(self.event_count.get());
+            bytes[..header.len()].copy_from_slice(&header);
+        }
+    }
+
+    /// Writes the bitmap's superblock with `event_count`, before the members' superblocks.
+    pub(crate) async fn write_bitmap_header(&self, event_count: u64) -> Result<(), IoError> {
+        if !self.regions.borrow().is_persistent {
+            return Ok(());
+        }
+        let _turn = self.bitmap_writer.lock().await;
+        assert_eq!(
+            event_count,
+            self.event_count.get(),
+            "the header carries the count of the commit under way"
+        );
+        // Bits that changed meanwhile go along; they only become durable by `write_bitmap_blocks`.
+        match self.write_blocks(&[0]).await {
+            Err(IoError::NoSpace) => Ok(()), // the area was written when the array was made; the superblock will tell
+            other => other,
+        }
+    }
+
+    /// Gives a new or returning member the whole bitmap, before any superblock names it.
+    pub(crate) async fn copy_bitmap_to(&self, drive: &Rc<Drive<D>>) -> Result<(), IoError> {
+        if !self.regions.borrow().is_persistent {
+            return Ok(());
+        }
+        let _turn = self.bitmap_writer.lock().await;
+        let (area_bytes, block_bytes) = {
+            let regions = self.regions.borrow();
+            (regions.area_bytes(), regions.block_bytes())
+        };
+        let blocks: Vec<u64> = (0..area_bytes / block_bytes).collect();
+        self.write_blocks_to(drive, &blocks).await
+    }
+
+    /// One step of the lazy cleaner: bits that were idle for a whole period are cleared, after a flush (W2).
+    pub(crate) async fn clear_idle_bits(&self, is_stopping: bool) -> Result<(), IoError> {
+        if self.state.borrow().is_degraded() || self.is_frozen() {
+            self.regions.borrow_mut().age();
+            return Ok(());
+        }
+        let idle = if is_stopping {
+            let mut regions = self.regions.borrow_mut();
+            regions.reset_touched();
+            regions.idle()
+        } else {
+            self.regions.borrow_mut().age()
+        };
+        if idle.is_empty() {
+            return Ok(());
+        }
+        if !self.has(Mutant::BitClearedWithoutFlush) {
+            self.flush_members().await?;
+        }
+        if self.state.borrow().is_degraded() || !self.regions.borrow().is_persistent {
+            if !self.state.borrow().is_degraded() {
+                self.regions.borrow_mut().clear(&idle);
+            }
+            return Ok(());
+        }
+        let _turn = self.bitmap_writer.lock().await;
+        // events_cleared has to be on disk before the bit that it allows to clear (linux-md.md 3, rule 5).
+        if self
+            .metadata
+            .borrow_mut()
+            .note_whole(self.event_count.get())
+        {
+            self.write_blocks(&[0]).await?;
+        }
+        if self.state.borrow().is_degraded() {
+            return Ok(()); // a member failed meanwhile: its missed writes need these bits
+        }
+        if self.regions.borrow_mut().clear(&idle) > 0 {
+            self.write_bitmap_blocks().await?;
+        }
+        Ok(())
+    }
+}

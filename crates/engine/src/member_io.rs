@@ -1,0 +1,119 @@
+//! Member I/O that all organisations share: who can be read, writing to several members, recording what failed.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::buf::Buf;
+use crate::clock::Clock;
+use crate::device::{Device, Fua, IoError};
+use crate::drive::Drive;
+use crate::mutant::Mutant;
+use crate::state::{Event, FailCause, Standing};
+use crate::volume::{MemberSet, Volume};
+use crate::wait::join_all;
+
+/// One write to one member, in member data bytes.
+pub(crate) type MemberWrite<D> = (Rc<Drive<D>>, Range<u64>, Buf);
+
+/// What became of writes to several members. Failed members and bad blocks are in the state already.
+#[derive(Debug, Default)]
+pub(crate) struct WriteOutcome {
+    /// An error that concerns the request and not the members: no space.
+    pub refused: Option<IoError>,
+    /// How many writes reached their member.
+    pub reached: usize,
+}
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// The drive of a slot that can be read in this range, if any.
+    pub(crate) fn readable_drive<'a>(
+        &self,
+        set: &'a MemberSet<D>,
+        slot: usize,
+        member: &Range<u64>,
+        sync: &Range<u64>,
+    ) -> Option<&'a Rc<Drive<D>>> {
+        let view = &set.slots[slot];
+        if self.has(Mutant::ForgetBadBlocks) && view.active.is_some() {
+            return view.active.as_ref();
+        }
+        if self.has(Mutant::ReadWhileRebuilding) {
+            return view
+                .active
+                .as_ref()
+                .or(view.filling.as_ref().map(|filling| &filling.drive));
+        }
+        view.readable(member, &self.region_indices(sync))
+    }
+
+    /// Everybody a write to this slot has to reach.
+    pub(crate) fn write_targets(&self, set: &MemberSet<D>, slot: usize) -> Vec<Rc<Drive<D>>> {
+        if self.has(Mutant::WriteSkipsRebuildTarget) {
+            return set.slots[slot].active.iter().cloned().collect();
+        }
+        set.slots[slot].writable().cloned().collect()
+    }
+
+    /// Writes to several members at once; failures are recorded in the state, not yet durable: the answer waits for `settle`.
+    pub(crate) async fn write_members(
+        &self,
+        writes: Vec<MemberWrite<D>>,
+        fua: Fua,
+    ) -> WriteOutcome {
+        let fua = if self.has(Mutant::IgnoreFua) {
+            Fua::No
+        } else {
+            fua
+        };
+        let results =
+            join_all(writes.iter().map(|(drive, range, data)| {
+                drive.write(&self.clock, range.start, data.clone(), fua)
+            }))
+            .await;
+        let mut outcome = WriteOutcome::default();
+        for ((drive, range, _), result) in writes.into_iter().zip(results) {
+            match result {
+                Ok(()) => {
+                    outcome.reached += 1;
+                    if drive.clear_bad(range) {
+                        self.apply(&Event::BadBlocksChanged {
+                            member: drive.id,
+                            is_urgent: false,
+                        });
+                    }
+                }
+                Err(IoError::NoSpace) if !self.is_filling(&drive) => {
+                    outcome.refused = Some(IoError::NoSpace)
+                }
+                Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
+                Err(_) => self.record_bad(&drive, range),
+            }
+        }
+        outcome
+    }
+
+    fn is_filling(&self, drive: &Drive<D>) -> bool {
+        matches!(
+            self.state.borrow().record(drive.id).standing,
+            Standing::Rebuilding { .. }
+        )
+    }
+
+    /// A range of a member does not hold what it should: a bad-block entry where there is room, else the member is failed.
+    pub(crate) fn record_bad(&self, drive: &Rc<Drive<D>>, range: Range<u64>) {
+        if !self.has_redundancy() || !self.state.borrow().record(drive.id).is_slotted() {
+            return;
+        }
+        let mut bad = drive.bad_ranges();
+        bad.insert(range.clone());
+        if self.metadata.borrow().has_room_for_bad(drive.id, &bad) {
+            drive.mark_bad(range);
+            self.apply(&Event::BadBlocksChanged {
+                member: drive.id,
+                is_urgent: true,
+            });
+        } else {
+            self.fail_member(drive.id, FailCause::WriteError);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What the engine asks of an on-disk format: where its metadata go and what they say.
+
+use std::ops::Range;
+
+use crate::device::DeviceInfo;
+use crate::ranges::RangeSet;
+use crate::state::{ArrayState, MemberId};
+
+/// One piece of metadata to be written to a member's device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetadataWrite {
+    /// Byte offset on the device; a multiple of its sector.
+    pub at_bytes: u64,
+    /// Whole sectors.
+    pub bytes: Vec<u8>,
+}
+
+/// What a superblock commit is about to say.
+pub struct CommitView<'a> {
+    /// State of the array.
+    pub state: &'a ArrayState,
+    /// Event count of this commit.
+    pub event_count: u64,
+    /// Seconds since 1970.
+    pub wall_seconds: u64,
+    /// Whether some regions may still be inconsistent.
+    pub is_doubtful: bool,
+}
+
+/// Where a new member keeps its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewMemberPlace {
+    /// Data area on the device, in bytes.
+    pub data: Range<u64>,
+}
+
+/// Translates the model to one format. Pure: no I/O, no clock, no random source.
+pub trait Metadata {
+    /// Name of the format for people: `md 1.2`.
+    fn format_name(&self) -> String;
+
+    /// The member's metadata for this commit, in the order in which they must be written (bad-block list first). `bad`: its
+    /// bad ranges in data bytes. Empty for a member that has none of its own.
+    fn superblock(
+        &mut self,
+        member: MemberId,
+        view: &CommitView<'_>,
+        bad: &RangeSet,
+        info: &DeviceInfo,
+    ) -> Vec<MetadataWrite>;
+
+    /// Whether this format writes superblocks at all while the array runs (linear and RAID-0 never change).
+    fn has_commits(&self) -> bool;
+
+    /// Whether another bad range can be recorded on this member.
+    fn has_room_for_bad(&self, member: MemberId, bad: &RangeSet) -> bool;
+
+    /// Byte offset of the bitmap area on a member's device; `None` without a bitmap.
+    fn bitmap_offset_bytes(&self, member: MemberId) -> Option<u64>;
+
+    /// The bitmap's superblock, to be put at the start of the bitmap area.
+    fn bitmap_header(&self, event_count: u64) -> Vec<u8>;
+
+    /// Notes that the array was whole at `event_count` (md's events_cleared). Says whether the header changed.
+    fn note_whole(&mut self, event_count: u64) -> bool;
+
+    /// The event count up to which a returning member can be brought up to date by the bitmap.
+    fn events_cleared(&self) -> u64;
+
+    /// Lays out a new member on a device. `identity` is its new random identity.
+    ///
+    /// # Errors
+    /// A sentence when it does not fit (too small).
+    fn add_member(
+        &mut self,
+        member: MemberId,
+        identity: [u8; 16],
+        info: &DeviceInfo,
+    ) -> Result<NewMemberPlace, String>;
+
+    /// Takes a removed member's metadata out of the tables.
+    fn forget_member(&mut self, member: MemberId);
+
+    /// The member's metadata after it left for good, so that nobody takes it for a part of the array: nothing for md, which
+    /// leaves the old superblock with its old event count.
+    fn farewell(&self, member: MemberId) -> Vec<MetadataWrite> {
+        let _ = member;
+        Vec::new()
+    }
+}

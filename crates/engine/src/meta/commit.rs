@@ -1,0 +1,140 @@
+//! Superblock commits: the staged state becomes durable on all live members, then it is the working one.
+//!
+//! Invariants:
+//! - one commit at a time; whoever needs a newer version commits again, all who wait for it share that commit;
+//! - the bitmap's superblock is written before the members' (linux-md.md 3, rule 4);
+//! - a member that cannot be written is one more failure, and the commit starts again without it (W3);
+//! - a frozen array commits nothing (W4).
+
+use std::rc::Rc;
+
+use crate::clock::Clock;
+use crate::device::{Device, Fua, IoError};
+use crate::drive::Drive;
+use crate::meta::adapter::{CommitView, MetadataWrite};
+use crate::mutant::Mutant;
+use crate::state::FailCause;
+use crate::volume::Volume;
+use crate::wait::join_all;
+
+/// Most attempts of one commit: each failed one has lost a member, so there cannot be more.
+const ATTEMPTS_MAX: usize = 2048;
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Returns when `version` of the state is durable on all live members.
+    ///
+    /// # Errors
+    /// `Failed` when the array is frozen or freezes meanwhile, `ReadOnly` when nothing may be written.
+    pub(crate) async fn commit_until(&self, version: u64) -> Result<(), IoError> {
+        for _ in 0..ATTEMPTS_MAX {
+            if self.committed.get() >= version {
+                return Ok(());
+            }
+            if self.is_frozen() {
+                return Err(IoError::Failed);
+            }
+            let _turn = self.commit_lock.lock().await;
+            if self.committed.get() < version && !self.is_frozen() {
+                self.commit_once().await?;
+            }
+        }
+        unreachable!("every attempt that did not succeed has lost a member")
+    }
+
+    /// Commits whatever is not durable yet.
+    pub(crate) async fn commit_all(&self) -> Result<(), IoError> {
+        let version = self.state.borrow().version;
+        self.commit_until(version).await
+    }
+
+    async fn commit_once(&self) -> Result<(), IoError> {
+        if self.options.borrow().is_read_only {
+            return Err(IoError::ReadOnly);
+        }
+        if !self.metadata.borrow().has_commits() {
+            self.committed.set(self.state.borrow().version);
+            return Ok(());
+        }
+        let drives = self.live_drives();
+        self.check_drives(&drives).await;
+        let version = self.state.borrow().version;
+        let staged = self.event_count.get() + u64::from(!self.has(Mutant::EventCountNotRaised));
+        let drives = self.live_drives();
+        if self.is_frozen() {
+            return Err(IoError::Failed);
+        }
+        // From here on nobody may fall back to the old count: some member may carry the new one already.
+        self.event_count.set(staged);
+        self.write_bitmap_header(staged).await?;
+        let plans: Vec<Vec<MetadataWrite>> = self.stage(&drives, staged);
+        let results = join_all(
+            drives
+                .iter()
+                .zip(plans)
+                .map(|(drive, writes)| self.write_metadata(drive, writes)),
+        )
+        .await;
+        let mut is_complete = true;
+        for (drive, result) in drives.iter().zip(results) {
+            if let Err(error) = result {
+                is_complete = false;
+                let cause = if error == IoError::Gone {
+                    FailCause::Gone
+                } else {
+                    FailCause::SuperblockError
+                };
+                self.fail_member(drive.id, cause);
+            }
+        }
+        if self.is_frozen() {
+            return Err(IoError::Failed);
+        }
+        if is_complete {
+            self.committed.set(self.committed.get().max(version));
+            self.changed.notify();
+        }
+        Ok(())
+    }
+
+    async fn check_drives(&self, drives: &[Rc<Drive<D>>]) {
+        let results = join_all(drives.iter().map(|drive| drive.check())).await;
+        for (drive, result) in drives.iter().zip(results) {
+            if result.is_err() {
+                self.fail_member(drive.id, FailCause::Gone);
+            }
+        }
+    }
+
+    fn stage(&self, drives: &[Rc<Drive<D>>], event_count: u64) -> Vec<Vec<MetadataWrite>> {
+        let state = self.state.borrow();
+        let is_doubtful = self.regions.borrow().doubtful_count() > 0;
+        let view = CommitView {
+            state: &state,
+            event_count,
+            wall_seconds: self.clock.wall_seconds(),
+            is_doubtful,
+        };
+        let mut metadata = self.metadata.borrow_mut();
+        drives
+            .iter()
+            .map(|drive| metadata.superblock(drive.id, &view, &drive.bad_ranges(), &drive.info()))
+            .collect()
+    }
+
+    async fn write_metadata(
+        &self,
+        drive: &Drive<D>,
+        writes: Vec<MetadataWrite>,
+    ) -> Result<(), IoError> {
+        for write in writes {
+            drive
+                .write_device(
+                    write.at_bytes,
+                    self.pool.copy_of(&write.bytes).freeze(),
+                    Fua::Yes,
+                )
+                .await?;
+        }
+        Ok(())
+    }
+}

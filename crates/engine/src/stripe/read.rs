@@ -1,0 +1,131 @@
+//! Reading strips: from the member, or from the rest of the row.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use plexum_parity::Block;
+
+use super::Row;
+use crate::buf::{Buf, BufMut};
+use crate::clock::Clock;
+use crate::device::{Device, IoError};
+use crate::drive::Drive;
+use crate::mutant::Mutant;
+use crate::state::FailCause;
+use crate::volume::Volume;
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Reads a part of data strip `index` of a row.
+    pub(crate) async fn read_strip(
+        &self,
+        row_number: u64,
+        index: usize,
+        part: Range<u64>,
+    ) -> Result<Buf, IoError> {
+        let row = self.row(row_number);
+        let block = Block::Data(index);
+        let set = self.members();
+        let member = row.member_range(&part);
+        if self
+            .readable_drive(&set, row.slot(block), &member, &member)
+            .is_some()
+        {
+            match self.read_block(&set, &row, block, &part).await {
+                Ok(buf) => return Ok(buf.freeze()),
+                Err(_) if self.is_frozen() => return Err(IoError::Failed),
+                Err(_) => {}
+            }
+        }
+        self.read_around(&row, block, &part).await
+    }
+
+    /// The block cannot be read: recover it under the row's lock, and mend the member that could not read it.
+    async fn read_around(
+        &self,
+        row: &Row,
+        block: Block,
+        part: &Range<u64>,
+    ) -> Result<Buf, IoError> {
+        let _lock = if self.has(Mutant::NoRowLock) {
+            None
+        } else {
+            Some(self.locks.row(row.number).await)
+        };
+        let set = self.members();
+        let member = row.member_range(part);
+        let drive = self
+            .readable_drive(&set, row.slot(block), &member, &member)
+            .cloned();
+        if drive.is_some() {
+            // Somebody may have mended it while we waited for the lock.
+            if let Ok(buf) = self.read_block(&set, row, block, part).await {
+                return Ok(buf.freeze());
+            }
+        }
+        let recovered = self
+            .recover_blocks(row, &[block], part, vec![block])
+            .await?;
+        let data = recovered
+            .into_iter()
+            .next()
+            .expect("one block was asked for");
+        if let Some(drive) = drive {
+            self.mend(&drive, member, &data).await?;
+        }
+        Ok(data)
+    }
+
+    /// Writes what was recovered back to the member that could not read it, and reads it again. What cannot be mended goes on
+    /// the bad-block list, or the member is failed (linux-md.md 13).
+    pub(crate) async fn mend(
+        &self,
+        drive: &Rc<Drive<D>>,
+        member: Range<u64>,
+        data: &Buf,
+    ) -> Result<(), IoError> {
+        if self.options.borrow().is_read_only || self.is_frozen() {
+            return Ok(());
+        }
+        let still_live = self.state.borrow().record(drive.id).is_slotted();
+        if !still_live {
+            return Ok(());
+        }
+        let written = drive
+            .write(
+                &self.clock,
+                member.start,
+                data.clone(),
+                crate::device::Fua::No,
+            )
+            .await;
+        let read_back: Result<BufMut, IoError> = match written {
+            Ok(()) => {
+                drive
+                    .read(&self.pool, &self.clock, member.start, data.len())
+                    .await
+            }
+            Err(error) => Err(error),
+        };
+        match read_back {
+            Ok(again) if *again == **data => {
+                drive.count_corrected();
+                let (offset_bytes, length_bytes) = (member.start, member.end - member.start);
+                let member = drive.name.clone();
+                self.announce(crate::volume::Announcement::ReadCorrected {
+                    member,
+                    offset_bytes,
+                    length_bytes,
+                });
+                Ok(())
+            }
+            Err(IoError::Gone) => {
+                self.fail_member(drive.id, FailCause::Gone);
+                self.settle().await
+            }
+            _ => {
+                self.record_bad(drive, member);
+                self.settle().await
+            }
+        }
+    }
+}

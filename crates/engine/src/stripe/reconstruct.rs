@@ -1,0 +1,135 @@
+//! Blocks of a row from the other blocks. The caller holds the row's lock.
+
+use std::ops::Range;
+
+use plexum_parity::{Block, RecoverPlan};
+
+use super::Row;
+use crate::buf::{Buf, BufMut};
+use crate::clock::Clock;
+use crate::device::{Device, IoError};
+use crate::state::FailCause;
+use crate::volume::{MemberSet, Volume};
+use crate::wait::join_all;
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Reads one block of a row from its member. A lost member is failed on the way.
+    pub(crate) async fn read_block(
+        &self,
+        set: &MemberSet<D>,
+        row: &Row,
+        block: Block,
+        part: &Range<u64>,
+    ) -> Result<BufMut, IoError> {
+        let member = row.member_range(part);
+        let Some(drive) = self.readable_drive(set, row.slot(block), &member, &member) else {
+            return Err(IoError::Medium);
+        };
+        let length = usize::try_from(part.end - part.start).expect("a strip fits memory");
+        let result = drive
+            .read(&self.pool, &self.clock, member.start, length)
+            .await;
+        if let Err(IoError::Gone) = result {
+            self.fail_member(drive.id, FailCause::Gone);
+        }
+        result
+    }
+
+    /// Reads several blocks at once; those that fail are added to `excluded`.
+    pub(crate) async fn read_blocks(
+        &self,
+        set: &MemberSet<D>,
+        row: &Row,
+        blocks: &[Block],
+        part: &Range<u64>,
+        excluded: &mut Vec<Block>,
+    ) -> Option<Vec<BufMut>> {
+        let results = join_all(
+            blocks
+                .iter()
+                .map(|block| self.read_block(set, row, *block, part)),
+        )
+        .await;
+        let mut read = Vec::with_capacity(blocks.len());
+        for (block, result) in blocks.iter().zip(results) {
+            match result {
+                Ok(buf) => read.push(buf),
+                Err(_) => excluded.push(*block),
+            }
+        }
+        (read.len() == blocks.len()).then_some(read)
+    }
+
+    /// Recovers `wanted` blocks of `part` without reading them or anything in `excluded`.
+    ///
+    /// # Errors
+    /// `Medium` when too much is lost or the row is in doubt, `Failed` when the array is frozen.
+    pub(crate) async fn recover_blocks(
+        &self,
+        row: &Row,
+        wanted: &[Block],
+        part: &Range<u64>,
+        mut excluded: Vec<Block>,
+    ) -> Result<Vec<Buf>, IoError> {
+        let exponents = row.exponents();
+        loop {
+            if self.is_frozen() {
+                return Err(IoError::Failed);
+            }
+            let set = self.members();
+            let usable = |block: Block| {
+                !excluded.contains(&block)
+                    && !wanted.contains(&block)
+                    && self.is_block_readable(&set, row, block, part)
+            };
+            let (mut missing, mut available) = (wanted.to_vec(), Vec::new());
+            for block in row.blocks().filter(|block| !wanted.contains(block)) {
+                match (usable(block), block) {
+                    (false, Block::Data(_)) => missing.push(block),
+                    (true, Block::P | Block::Q) => available.push(block),
+                    _ => {}
+                }
+            }
+            let uses_parity = missing.iter().any(|block| matches!(block, Block::Data(_)));
+            if uses_parity && !self.is_trusted(&row.member_range(part)) {
+                return Err(IoError::Medium); // parity that may be wrong gives wrong data: say no (W8)
+            }
+            let plan =
+                RecoverPlan::new(&exponents, &missing, &available).map_err(|_| IoError::Medium)?;
+            let Some(sources) = self
+                .read_blocks(&set, row, plan.sources(), part, &mut excluded)
+                .await
+            else {
+                continue; // `excluded` grew: bounded by the number of blocks
+            };
+            let mut targets = recover(self, &plan, &sources, part);
+            targets.truncate(wanted.len());
+            return Ok(targets);
+        }
+    }
+
+    /// Whether redundancy of this sync range may be used to answer.
+    pub(crate) fn is_trusted(&self, sync: &Range<u64>) -> bool {
+        self.options.borrow().trust_unproven || self.regions.borrow().is_proven(sync)
+    }
+}
+
+/// Runs a plan over read sources; returns all its missing blocks in the plan's order.
+fn recover<D: Device, C: Clock>(
+    volume: &Volume<D, C>,
+    plan: &RecoverPlan,
+    sources: &[BufMut],
+    part: &Range<u64>,
+) -> Vec<Buf> {
+    let length = usize::try_from(part.end - part.start).expect("a strip fits memory");
+    let mut targets: Vec<BufMut> = plan
+        .missing()
+        .iter()
+        .map(|_| volume.pool.take(length))
+        .collect();
+    let source_slices: Vec<&[u8]> = sources.iter().map(|source| &**source).collect();
+    let mut target_slices: Vec<&mut [u8]> =
+        targets.iter_mut().map(|target| &mut **target).collect();
+    plan.recover(&source_slices, &mut target_slices);
+    targets.into_iter().map(BufMut::freeze).collect()
+}

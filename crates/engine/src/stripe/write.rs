@@ -1,0 +1,364 @@
+//! Writing parts of rows: reads, parity, then data and parity together. The bitmap was marked before (W1).
+
+use std::ops::Range;
+
+use plexum_parity::Block;
+
+use super::Row;
+use super::plan::{DataView, ParityView, WritePlan, plan_write};
+use crate::buf::{Buf, BufMut};
+use crate::clock::Clock;
+use crate::device::{Device, Fua, IoError};
+use crate::mutant::Mutant;
+use crate::volume::{MemberSet, Volume};
+use crate::wait::join_all;
+
+/// A part of a row in which the same data blocks are touched from end to end.
+struct Segment {
+    /// Bytes of the strip.
+    part: Range<u64>,
+    /// New content by data index.
+    new: Vec<Option<Buf>>,
+}
+
+/// What a segment wants written.
+struct Prepared {
+    part: Range<u64>,
+    blocks: Vec<(Block, Buf)>,
+    /// After the write, parity agrees with the data there.
+    makes_right: bool,
+}
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Writes `data` at `at_bytes` of the row's data (0 to data strips x strip size).
+    pub(crate) async fn write_row(
+        &self,
+        row_number: u64,
+        at_bytes: u64,
+        data: Buf,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        let row = self.row(row_number);
+        let _lock = if self.has(Mutant::NoRowLock) {
+            None
+        } else {
+            Some(self.locks.row(row_number).await)
+        };
+        let segments = cut(&row, at_bytes, &data);
+        let prepared = join_all(
+            segments
+                .into_iter()
+                .map(|segment| self.prepare(&row, segment)),
+        )
+        .await;
+        let prepared = prepared
+            .into_iter()
+            .collect::<Result<Vec<Prepared>, IoError>>()?;
+        self.write_prepared(&row, &prepared, fua).await
+    }
+
+    async fn prepare(&self, row: &Row, segment: Segment) -> Result<Prepared, IoError> {
+        let mut excluded: Vec<Block> = Vec::new();
+        loop {
+            if self.is_frozen() {
+                return Err(IoError::Failed);
+            }
+            let set = self.members();
+            let (data, parity) = self.views(&set, row, &segment, &excluded);
+            let sync = row.member_range(&segment.part);
+            let is_proven = self.is_trusted(&sync) || self.has(Mutant::ModifyUnprovenParity);
+            let plan = plan_write(&data, &parity, is_proven).map_err(|_| IoError::Medium)?;
+            let parities: Vec<Block> = writable_parities(row, &parity);
+            let computed = match plan {
+                WritePlan::DataOnly | WritePlan::Blind => Some(Vec::new()),
+                WritePlan::Full => Some(self.parity_of(row, &segment, &[], &parities)),
+                WritePlan::Modify => {
+                    self.modify(&set, row, &segment, &parities, &mut excluded)
+                        .await
+                }
+                WritePlan::Reconstruct => {
+                    self.reconstruct(&set, row, &segment, &parities, &mut excluded)
+                        .await
+                }
+                WritePlan::Decode => self.decode(row, &segment, &parities, &excluded).await?,
+            };
+            let Some(mut blocks) = computed else { continue }; // `excluded` grew: bounded by the number of blocks
+            if self.has(Mutant::DegradedWriteSkipsParity)
+                && data.iter().any(|view| !view.is_writable)
+            {
+                blocks.clear();
+            }
+            for (index, new) in segment.new.iter().enumerate() {
+                if let Some(new) = new.as_ref().filter(|_| data[index].is_writable) {
+                    blocks.push((Block::Data(index), new.clone()));
+                }
+            }
+            let makes_right = matches!(
+                plan,
+                WritePlan::Full | WritePlan::Reconstruct | WritePlan::Decode
+            );
+            return Ok(Prepared {
+                part: segment.part,
+                blocks,
+                makes_right,
+            });
+        }
+    }
+
+    fn views(
+        &self,
+        set: &MemberSet<D>,
+        row: &Row,
+        segment: &Segment,
+        excluded: &[Block],
+    ) -> (Vec<DataView>, Vec<ParityView>) {
+        let is_readable = |block| {
+            !excluded.contains(&block) && self.is_block_readable(set, row, block, &segment.part)
+        };
+        let is_writable = |block| set.slots[row.slot(block)].is_writable();
+        let data = segment.new.iter().enumerate().map(|(index, new)| {
+            let block = Block::Data(index);
+            DataView {
+                is_touched: new.is_some(),
+                is_readable: is_readable(block),
+                is_writable: is_writable(block),
+            }
+        });
+        let parity = row.parities().iter().map(|parity| ParityView {
+            is_readable: is_readable(*parity),
+            is_writable: is_writable(*parity),
+        });
+        (data.collect(), parity.collect())
+    }
+
+    /// Parity from the whole row: `others` are the untouched blocks in ascending order.
+    fn parity_of(
+        &self,
+        row: &Row,
+        segment: &Segment,
+        others: &[Buf],
+        parities: &[Block],
+    ) -> Vec<(Block, Buf)> {
+        let mut others = others.iter();
+        let columns: Vec<&[u8]> = segment
+            .new
+            .iter()
+            .map(|new| match new {
+                Some(new) => &**new,
+                None => others.next().expect("every untouched block was read"),
+            })
+            .collect();
+        let length = columns[0].len();
+        let mut exponents = row.exponents();
+        if self.has(Mutant::WrongQCoefficient) {
+            exponents.reverse();
+        }
+        match parities {
+            [Block::P] => {
+                let mut p = self.pool.take(length);
+                plexum_parity::gen_p(&columns, &mut p);
+                vec![(Block::P, p.freeze())]
+            }
+            [Block::Q] => {
+                let mut q = self.pool.take(length);
+                plexum_parity::gen_q(&columns, &exponents, &mut q);
+                vec![(Block::Q, q.freeze())]
+            }
+            [] => Vec::new(),
+            _ => {
+                let (mut p, mut q) = (self.pool.take(length), self.pool.take(length));
+                plexum_parity::gen_pq(&columns, &exponents, &mut p, &mut q);
+                vec![(Block::P, p.freeze()), (Block::Q, q.freeze())]
+            }
+        }
+    }
+
+    async fn reconstruct(
+        &self,
+        set: &MemberSet<D>,
+        row: &Row,
+        segment: &Segment,
+        parities: &[Block],
+        excluded: &mut Vec<Block>,
+    ) -> Option<Vec<(Block, Buf)>> {
+        let untouched = untouched(segment);
+        let others = self
+            .read_blocks(set, row, &untouched, &segment.part, excluded)
+            .await?;
+        let others: Vec<Buf> = others.into_iter().map(BufMut::freeze).collect();
+        Some(self.parity_of(row, segment, &others, parities))
+    }
+
+    async fn decode(
+        &self,
+        row: &Row,
+        segment: &Segment,
+        parities: &[Block],
+        excluded: &[Block],
+    ) -> Result<Option<Vec<(Block, Buf)>>, IoError> {
+        let others = self
+            .recover_blocks(row, &untouched(segment), &segment.part, excluded.to_vec())
+            .await?;
+        Ok(Some(self.parity_of(row, segment, &others, parities)))
+    }
+
+    async fn modify(
+        &self,
+        set: &MemberSet<D>,
+        row: &Row,
+        segment: &Segment,
+        parities: &[Block],
+        excluded: &mut Vec<Block>,
+    ) -> Option<Vec<(Block, Buf)>> {
+        let touched: Vec<usize> = (0..segment.new.len())
+            .filter(|index| segment.new[*index].is_some())
+            .collect();
+        let mut wanted: Vec<Block> = touched.iter().map(|index| Block::Data(*index)).collect();
+        wanted.extend(parities);
+        let mut read = self
+            .read_blocks(set, row, &wanted, &segment.part, excluded)
+            .await?;
+        let mut old_parities = read.split_off(touched.len());
+        for (index, old) in touched.iter().zip(&read) {
+            let new = segment.new[*index]
+                .as_ref()
+                .expect("touched blocks have new content");
+            let exponent = row.map.exponent(*index);
+            match (parities, &mut old_parities[..]) {
+                ([Block::P], [p]) => plexum_parity::update_p(old, new, p),
+                ([Block::Q], [q]) => {
+                    let mut difference = self.pool.copy_of(old);
+                    plexum_parity::xor_into(&mut difference, new);
+                    plexum_parity::mul_add(
+                        plexum_parity::gf::power(usize::from(exponent)),
+                        &difference,
+                        q,
+                    );
+                }
+                (_, [p, q]) => plexum_parity::update_pq(old, new, exponent, p, q),
+                _ => unreachable!("one or two parities"),
+            }
+        }
+        Some(
+            parities
+                .iter()
+                .copied()
+                .zip(old_parities.into_iter().map(BufMut::freeze))
+                .collect(),
+        )
+    }
+
+    async fn write_prepared(
+        &self,
+        row: &Row,
+        prepared: &[Prepared],
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        let set = self.members();
+        let mut writes = Vec::new();
+        for segment in prepared {
+            for (block, data) in &segment.blocks {
+                for drive in self.write_targets(&set, row.slot(*block)) {
+                    writes.push((drive, row.member_range(&segment.part), data.clone()));
+                }
+            }
+        }
+        let outcome = self.write_members(writes, fua).await;
+        if self.is_frozen() {
+            return Err(IoError::Failed);
+        }
+        if let Some(error) = outcome.refused {
+            // Some members took it, others had no space: the row is in doubt until a resync mends it.
+            for segment in prepared {
+                self.regions
+                    .borrow_mut()
+                    .unprove(&row.member_range(&segment.part));
+            }
+            self.changed.notify();
+            return Err(error);
+        }
+        for segment in prepared {
+            self.check_kept(row, segment)?;
+            if segment.makes_right {
+                self.regions
+                    .borrow_mut()
+                    .prove(&row.member_range(&segment.part));
+            }
+        }
+        Ok(())
+    }
+
+    /// After bad blocks were recorded: are all data of this part still somewhere?
+    fn check_kept(&self, row: &Row, segment: &Prepared) -> Result<(), IoError> {
+        let set = self.members();
+        let lost = row
+            .blocks()
+            .filter(|block| !self.is_block_readable(&set, row, *block, &segment.part))
+            .count();
+        let lost_data = segment
+            .blocks
+            .iter()
+            .filter(|(block, _)| matches!(block, Block::Data(_)))
+            .any(|(block, _)| {
+                let view = &set.slots[row.slot(*block)];
+                !view
+                    .writable()
+                    .any(|drive| !drive.is_bad(&row.member_range(&segment.part)))
+            });
+        if lost_data && lost > row.parities().len() {
+            Err(IoError::Medium)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn untouched(segment: &Segment) -> Vec<Block> {
+    (0..segment.new.len())
+        .filter(|index| segment.new[*index].is_none())
+        .map(Block::Data)
+        .collect()
+}
+
+fn writable_parities(row: &Row, views: &[ParityView]) -> Vec<Block> {
+    row.parities()
+        .iter()
+        .zip(views)
+        .filter(|(_, view)| view.is_writable)
+        .map(|(parity, _)| *parity)
+        .collect()
+}
+
+/// Cuts a write into parts of the strip in which the same blocks are touched: at most three.
+fn cut(row: &Row, at_bytes: u64, data: &Buf) -> Vec<Segment> {
+    let strip = row.strip_bytes;
+    let end = at_bytes + data.len() as u64;
+    let head = at_bytes % strip;
+    let tail = if end.is_multiple_of(strip) {
+        strip
+    } else {
+        end % strip
+    };
+    let mut borders = [0, head, tail, strip];
+    borders.sort_unstable();
+    let mut segments = Vec::new();
+    for pair in borders.windows(2) {
+        let part = pair[0]..pair[1];
+        if part.is_empty() {
+            continue;
+        }
+        let new: Vec<Option<Buf>> = (0..row.map.data_count() as u64)
+            .map(|index| {
+                let (from, to) = (index * strip + part.start, index * strip + part.end);
+                let is_touched = at_bytes <= from && to <= end;
+                let place =
+                    |at: u64| usize::try_from(at - at_bytes).expect("a request fits memory");
+                is_touched.then(|| data.slice(place(from)..place(to)))
+            })
+            .collect();
+        if new.iter().any(Option::is_some) {
+            segments.push(Segment { part, new });
+        }
+    }
+    segments
+}

@@ -1,0 +1,353 @@
+//! Member operations while the volume is served: fail, remove, add, re-add, replace; settings.
+
+use std::fmt;
+use std::rc::Rc;
+
+use crate::background::Pace;
+use crate::balance::Policy;
+use crate::clock::Clock;
+use crate::device::{Device, IoError};
+use crate::drive::Drive;
+use crate::ranges::RangeSet;
+use crate::state::{Event, FailCause, MemberId, Standing};
+use crate::volume::{Announcement, Volume};
+
+/// Why a member operation was refused; nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// There is no such member.
+    NoSuchMember,
+    /// It would take away more than the organisation survives.
+    NotRedundant,
+    /// The member is in use: fail it first.
+    InUse,
+    /// The member is not in a state that allows this.
+    WrongState,
+    /// The new member cannot be used, with the reason.
+    Unfit(String),
+    /// The organisation has no redundancy, so members cannot be exchanged.
+    NoRedundancy,
+    /// The volume is read-only.
+    ReadOnly,
+    /// I/O failed.
+    Io(IoError),
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ControlError::NoSuchMember => f.write_str("the volume has no such member"),
+            ControlError::NotRedundant => {
+                f.write_str("the volume would lose data without this member")
+            }
+            ControlError::InUse => f.write_str("the member is in use; fail it first"),
+            ControlError::WrongState => {
+                f.write_str("the member is not in a state that allows this")
+            }
+            ControlError::Unfit(reason) => f.write_str(reason),
+            ControlError::NoRedundancy => f.write_str("this organisation has no redundancy"),
+            ControlError::ReadOnly => f.write_str("the volume is read-only"),
+            ControlError::Io(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for ControlError {}
+
+impl From<IoError> for ControlError {
+    fn from(error: IoError) -> Self {
+        ControlError::Io(error)
+    }
+}
+
+/// A device that shall become a member.
+pub struct NewMember<D> {
+    /// Path or URI.
+    pub name: String,
+    /// Its storage, checked to be blank or to be meant (`--force`).
+    pub device: D,
+    /// A random identity for its superblock.
+    pub identity: [u8; 16],
+    /// Read only when nobody else can answer.
+    pub is_write_mostly: bool,
+    /// It was a member before: its dev number, slot and event count, for a re-add.
+    pub former: Option<FormerMember>,
+}
+
+/// What a returning member's own superblock says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormerMember {
+    /// The slot it had.
+    pub slot: u16,
+    /// Its event count.
+    pub event_count: u64,
+    /// Whether it was complete when it left.
+    pub was_active: bool,
+}
+
+/// What became of an added member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddOutcome {
+    /// A spare (which may take an empty slot at once).
+    Spare(MemberId),
+    /// Back in its slot; only regions that the bitmap names are copied.
+    ReAdded(MemberId),
+}
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    fn check_exchange(&self) -> Result<(), ControlError> {
+        if self.options.borrow().is_read_only {
+            return Err(ControlError::ReadOnly);
+        }
+        if !self.has_redundancy() {
+            return Err(ControlError::NoRedundancy);
+        }
+        if self.is_frozen() {
+            Err(ControlError::Io(IoError::Failed))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Fails a member because the operator says so.
+    ///
+    /// # Errors
+    /// `NotRedundant` when the volume needs it.
+    pub async fn fail(&self, member: MemberId) -> Result<(), ControlError> {
+        self.check_exchange()?;
+        let record = self.record(member)?;
+        if !record.is_live() {
+            return Err(ControlError::WrongState);
+        }
+        if let (Standing::Active, Some(slot)) = (record.standing, record.slot) {
+            let mut lost = self.state.borrow().lost_slots();
+            lost[usize::from(slot)] = true;
+            if !self.geometry.tolerates(&lost) {
+                return Err(ControlError::NotRedundant);
+            }
+        }
+        self.fail_member(member, FailCause::Asked);
+        self.settle().await?;
+        Ok(())
+    }
+
+    /// Takes a faulty member or a spare out of the array.
+    ///
+    /// # Errors
+    /// `InUse` for a member that holds or is filled for a slot.
+    pub async fn remove(&self, member: MemberId) -> Result<(), ControlError> {
+        self.check_exchange()?;
+        match self.record(member)?.standing {
+            Standing::Active | Standing::Rebuilding { .. } => return Err(ControlError::InUse),
+            Standing::Removed => return Err(ControlError::NoSuchMember),
+            Standing::Spare | Standing::Faulty => {}
+        }
+        self.apply(&Event::MemberRemoved { member });
+        self.metadata.borrow_mut().forget_member(member);
+        if let Some(place) = self.drives.borrow_mut().get_mut(usize::from(member.0))
+            && let Some(drive) = place.take()
+        {
+            drive.fence();
+        }
+        self.commit_all().await?;
+        Ok(())
+    }
+
+    fn record(&self, member: MemberId) -> Result<crate::state::MemberRecord, ControlError> {
+        self.state
+            .borrow()
+            .members
+            .get(usize::from(member.0))
+            .cloned()
+            .ok_or(ControlError::NoSuchMember)
+    }
+
+    /// Adds a member: back into its old slot by the bitmap where its history allows, else as a spare, which takes an empty
+    /// slot by itself.
+    ///
+    /// # Errors
+    /// `Unfit` when the device is too small; `WrongState` for a re-add that the bitmap cannot cover (`must_re_add`).
+    pub async fn add(
+        &self,
+        new: NewMember<D>,
+        must_re_add: bool,
+    ) -> Result<AddOutcome, ControlError> {
+        self.check_exchange()?;
+        let slot = new.former.and_then(|former| self.re_add_slot(former));
+        if must_re_add && slot.is_none() {
+            return Err(ControlError::WrongState);
+        }
+        let member = self.place_member(new).await?;
+        if let Some(slot) = slot.filter(|slot| self.is_slot_empty(*slot)) {
+            self.apply(&Event::RebuildStarted {
+                member,
+                slot,
+                is_replacement: false,
+                by_bitmap: true,
+            });
+            self.announce(Announcement::RebuildStarted {
+                member: self.member_name(member),
+                slot,
+            });
+            self.commit_all().await?;
+            return Ok(AddOutcome::ReAdded(member));
+        }
+        self.commit_all().await?;
+        Ok(AddOutcome::Spare(member))
+    }
+
+    fn is_slot_empty(&self, slot: u16) -> bool {
+        let state = self.state.borrow();
+        slot < state.slot_count && state.active(slot).is_none() && state.rebuilding(slot).is_none()
+    }
+
+    /// The slot a returning member can have by the bitmap (linux-md.md 3, re-add; W7).
+    fn re_add_slot(&self, former: FormerMember) -> Option<u16> {
+        let has_history = self.regions.borrow().is_persistent
+            && former.was_active
+            && former.event_count >= self.metadata.borrow().events_cleared()
+            && former.event_count <= self.event_count.get();
+        (has_history && self.is_slot_empty(former.slot)).then_some(former.slot)
+    }
+
+    /// Makes the device a spare: metadata laid out, bitmap copied, record added. Not committed yet.
+    async fn place_member(&self, new: NewMember<D>) -> Result<MemberId, ControlError> {
+        let info = new.device.info();
+        if info.sector_bytes > self.sector_bytes() {
+            return Err(ControlError::Unfit(format!(
+                "{}: its sectors of {} bytes are larger than those of the volume",
+                new.name, info.sector_bytes
+            )));
+        }
+        let member = MemberId(
+            u16::try_from(self.state.borrow().members.len())
+                .map_err(|_| ControlError::WrongState)?,
+        );
+        let place = self
+            .metadata
+            .borrow_mut()
+            .add_member(member, new.identity, &info)
+            .map_err(ControlError::Unfit)?;
+        let needed = (0..self.geometry.member_count())
+            .map(|slot| self.geometry.used_bytes(slot))
+            .max()
+            .unwrap_or(0);
+        if place.data.end - place.data.start < needed {
+            self.metadata.borrow_mut().forget_member(member);
+            let has = place.data.end - place.data.start;
+            return Err(ControlError::Unfit(format!(
+                "{}: {has} bytes for data, {needed} are needed",
+                new.name
+            )));
+        }
+        let drive = Rc::new(Drive::new(
+            member,
+            new.name,
+            new.device,
+            place.data,
+            RangeSet::new(),
+        ));
+        if let Err(error) = self.copy_bitmap_to(&drive).await {
+            self.metadata.borrow_mut().forget_member(member);
+            return Err(error.into());
+        }
+        // From here to the push nothing awaits, so ids stay in order.
+        let now = MemberId(
+            u16::try_from(self.state.borrow().members.len())
+                .map_err(|_| ControlError::WrongState)?,
+        );
+        if now != member {
+            self.metadata.borrow_mut().forget_member(member);
+            return Err(ControlError::WrongState);
+        }
+        self.drives.borrow_mut().push(Some(drive));
+        self.apply(&Event::SpareAdded {
+            member,
+            is_write_mostly: new.is_write_mostly,
+        });
+        Ok(member)
+    }
+
+    /// Begins to copy an active member to a spare; it goes on serving until the copy is complete.
+    ///
+    /// # Errors
+    /// `WrongState` when `old` is not active or is being replaced already, or `spare` is not a spare.
+    pub async fn replace(&self, old: MemberId, spare: MemberId) -> Result<(), ControlError> {
+        self.check_exchange()?;
+        let (old_record, spare_record) = (self.record(old)?, self.record(spare)?);
+        let (Standing::Active, Some(slot), Standing::Spare) =
+            (old_record.standing, old_record.slot, spare_record.standing)
+        else {
+            return Err(ControlError::WrongState);
+        };
+        if self.state.borrow().rebuilding(slot).is_some() {
+            return Err(ControlError::WrongState);
+        }
+        self.apply(&Event::RebuildStarted {
+            member: spare,
+            slot,
+            is_replacement: true,
+            by_bitmap: false,
+        });
+        self.announce(Announcement::RebuildStarted {
+            member: self.member_name(spare),
+            slot,
+        });
+        self.commit_all().await?;
+        Ok(())
+    }
+
+    /// Adds a device and begins to copy `old` to it, in one step so that nothing else takes the spare.
+    ///
+    /// # Errors
+    /// As `add` and `replace`.
+    pub async fn replace_with(
+        &self,
+        old: MemberId,
+        new: NewMember<D>,
+    ) -> Result<MemberId, ControlError> {
+        self.check_exchange()?;
+        let record = self.record(old)?;
+        let Some(slot) = record.slot.filter(|_| record.standing == Standing::Active) else {
+            // The old one is lost already: the new one simply takes an empty slot.
+            return match self.add(new, false).await? {
+                AddOutcome::Spare(member) | AddOutcome::ReAdded(member) => Ok(member),
+            };
+        };
+        if self.state.borrow().rebuilding(slot).is_some() {
+            return Err(ControlError::WrongState);
+        }
+        let member = self.place_member(new).await?;
+        if self.state.borrow().record(member).standing == Standing::Spare {
+            self.replace(old, member).await?;
+        }
+        Ok(member)
+    }
+
+    /// Waits until no member is being filled and no slot waits for a spare that could be used.
+    pub async fn rebuilt(&self) {
+        self.changed
+            .until(|| self.fillings.borrow().is_empty() || self.is_frozen())
+            .await;
+    }
+
+    /// Waits until nothing is in doubt any more.
+    pub async fn resynced(&self) {
+        self.changed
+            .until(|| self.regions.borrow().doubtful_count() == 0 || self.is_frozen())
+            .await;
+    }
+
+    /// Changes the balance policy.
+    pub fn set_balance(&self, policy: Policy) {
+        self.options.borrow_mut().balance = policy;
+        self.balancer.borrow_mut().set_policy(policy);
+    }
+
+    /// Changes the limits of background work.
+    pub fn set_pace(&self, pace: Pace) {
+        self.options.borrow_mut().pace = pace;
+        self.changed.notify();
+    }
+}

@@ -1,0 +1,128 @@
+//! Snapshots of who serves which slot, and how far a member that is being filled can be read.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::bits::Bits;
+use crate::device::Device;
+use crate::drive::Drive;
+use crate::state::{ArrayState, Standing};
+
+/// A member that is being filled: it takes part in every write and is read where it is valid already.
+pub struct Filling<D> {
+    /// Its drive.
+    pub drive: Rc<Drive<D>>,
+    /// Member bytes below this are valid; ahead of what is durably recorded.
+    pub valid_below_bytes: Cell<u64>,
+    /// Re-add by bitmap: regions that are still stale; everything else is valid.
+    pub stale: Option<RefCell<Bits>>,
+}
+
+impl<D: Device> Filling<D> {
+    pub(crate) fn new(drive: Rc<Drive<D>>, valid_below_bytes: u64, stale: Option<Bits>) -> Self {
+        Self {
+            drive,
+            valid_below_bytes: Cell::new(valid_below_bytes),
+            stale: stale.map(RefCell::new),
+        }
+    }
+
+    /// Whether the member's data are right in the whole range, given in member bytes and in regions of the sync space.
+    pub fn is_valid(&self, member: &Range<u64>, regions: &Range<usize>) -> bool {
+        if member.end <= self.valid_below_bytes.get() {
+            return true;
+        }
+        match &self.stale {
+            None => false,
+            Some(stale) => {
+                let stale = stale.borrow();
+                regions.clone().all(|index| !stale.get(index))
+            }
+        }
+    }
+}
+
+/// Who serves one slot.
+pub struct SlotView<D> {
+    /// Holds the slot's data completely.
+    pub active: Option<Rc<Drive<D>>>,
+    /// Is being filled for it.
+    pub filling: Option<Rc<Filling<D>>>,
+    /// Whether it should be read only when nobody else can answer.
+    pub is_write_mostly: bool,
+}
+
+impl<D: Device> SlotView<D> {
+    /// The drive that can be read in this range, if any. Bad blocks count as not readable.
+    pub fn readable(&self, member: &Range<u64>, regions: &Range<usize>) -> Option<&Rc<Drive<D>>> {
+        let active = self.active.as_ref().filter(|drive| !drive.is_bad(member));
+        active.or_else(|| {
+            let filling = self.filling.as_ref()?;
+            (filling.is_valid(member, regions) && !filling.drive.is_bad(member))
+                .then_some(&filling.drive)
+        })
+    }
+
+    /// Drives that every write to this slot has to reach.
+    pub fn writable(&self) -> impl Iterator<Item = &Rc<Drive<D>>> {
+        self.active
+            .iter()
+            .chain(self.filling.as_ref().map(|filling| &filling.drive))
+    }
+
+    /// Whether a write to this slot reaches anybody.
+    pub fn is_writable(&self) -> bool {
+        self.active.is_some() || self.filling.is_some()
+    }
+}
+
+/// Who serves which slot, as of one moment.
+pub struct MemberSet<D> {
+    /// By slot.
+    pub slots: Vec<SlotView<D>>,
+}
+
+impl<D: Device> MemberSet<D> {
+    pub(crate) fn empty(slot_count: usize) -> Self {
+        let nobody = || SlotView {
+            active: None,
+            filling: None,
+            is_write_mostly: false,
+        };
+        Self {
+            slots: (0..slot_count).map(|_| nobody()).collect(),
+        }
+    }
+
+    pub(crate) fn of(
+        state: &ArrayState,
+        drives: &[Option<Rc<Drive<D>>>],
+        fillings: &[Rc<Filling<D>>],
+    ) -> Self {
+        let mut set = Self::empty(usize::from(state.slot_count));
+        for (record, drive) in state.members.iter().zip(drives) {
+            let (Some(slot), Some(drive)) = (record.slot, drive) else {
+                continue;
+            };
+            let view = &mut set.slots[usize::from(slot)];
+            match record.standing {
+                Standing::Active => {
+                    view.active = Some(Rc::clone(drive));
+                    view.is_write_mostly = record.is_write_mostly;
+                }
+                Standing::Rebuilding { .. } => {
+                    view.filling = fillings
+                        .iter()
+                        .find(|filling| filling.drive.id == drive.id)
+                        .cloned();
+                    if view.active.is_none() {
+                        view.is_write_mostly = record.is_write_mostly;
+                    }
+                }
+                _ => {}
+            }
+        }
+        set
+    }
+}

@@ -1,0 +1,527 @@
+//! A volume: one plex over the members of one array, its locks, its intent and its state.
+//!
+//! Invariants:
+//! - members are used through a `MemberSet` snapshot taken *after* the lock of the row or range was got, so that a rebuild
+//!   which has the lock next is seen by every later write;
+//! - an answer to a write waits until every member failure known by then is durable (W3);
+//! - a frozen volume answers everything with `Failed` and writes nothing at all (W4).
+
+mod control;
+mod members;
+mod read;
+mod status;
+mod write;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+pub use control::{AddOutcome, ControlError, FormerMember, NewMember};
+pub use members::{Filling, MemberSet, SlotView};
+pub use status::{JobKind, JobStatus, MemberStatus, VolumeStatus};
+
+use crate::background::Pace;
+use crate::background::scrub::ScrubReport;
+use crate::balance::{Balancer, MemberTraits, Policy};
+use crate::buf::BufPool;
+use crate::clock::{Clock, Moment};
+use crate::device::{Device, IoError};
+use crate::drive::Drive;
+use crate::intent::regions::Regions;
+use crate::lock::RangeLocks;
+use crate::meta::adapter::Metadata;
+use crate::mutant::Mutant;
+use crate::plex::layout::{Geometry, Organisation};
+use crate::ranges::RangeSet;
+use crate::state::{ArrayState, Effect, Event, FailCause, MemberId, MemberRecord, Standing};
+use crate::wait::{Gauge, Mutex, Signal};
+
+/// Most announcements kept until somebody fetches them; older ones are dropped and counted.
+const ANNOUNCEMENTS_MAX: usize = 1024;
+
+/// Something the outside should hear about, once.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Announcement {
+    /// A member was failed.
+    MemberFailed {
+        /// Its name.
+        member: String,
+        /// Why.
+        cause: FailCause,
+    },
+    /// More is lost than the organisation survives.
+    Frozen {
+        /// The member whose loss was one too many.
+        member: String,
+    },
+    /// A member is being filled.
+    RebuildStarted {
+        /// Its name.
+        member: String,
+        /// Its slot.
+        slot: u16,
+    },
+    /// A member is complete.
+    RebuildFinished {
+        /// Its name.
+        member: String,
+        /// Its slot.
+        slot: u16,
+    },
+    /// Ranges could not be rebuilt and are lost: reads of them answer an error.
+    RangesLost {
+        /// The member that should have held them.
+        member: String,
+        /// How many bytes.
+        lost_bytes: u64,
+    },
+    /// A resync after an unclean stop, or the first one, has begun.
+    ResyncStarted,
+    /// All regions are consistent.
+    ResyncFinished,
+    /// A read error was corrected from redundancy.
+    ReadCorrected {
+        /// The member that could not read.
+        member: String,
+        /// Offset in its data area.
+        offset_bytes: u64,
+        /// Length.
+        length_bytes: u64,
+    },
+    /// A scrub has ended.
+    ScrubFinished {
+        /// Bytes of the members that do not agree.
+        mismatch_bytes: u64,
+    },
+}
+
+/// Settings of a volume; all but `mutant` can be changed while it is served.
+#[derive(Clone, Debug)]
+pub struct VolumeOptions {
+    /// How reads are spread over copies.
+    pub balance: Policy,
+    /// Limits of background work.
+    pub pace: Pace,
+    /// Nothing may be written, neither data nor metadata.
+    pub is_read_only: bool,
+    /// Ranges whose redundancy is not proven are read all the same (`--force-data`, W8).
+    pub trust_unproven: bool,
+    /// A deliberate bug; tests only.
+    pub mutant: Option<Mutant>,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> Self {
+        Self {
+            balance: Policy::Load,
+            pace: Pace::default(),
+            is_read_only: false,
+            trust_unproven: false,
+            mutant: None,
+        }
+    }
+}
+
+/// One member as it enters a volume.
+pub struct DrivePart<D> {
+    /// Path or URI, for messages.
+    pub name: String,
+    /// Its storage; `None` for a member that is not there.
+    pub device: Option<D>,
+    /// What assembly decided.
+    pub record: MemberRecord,
+    /// Data area on the device, in bytes.
+    pub data: std::ops::Range<u64>,
+    /// Known bad ranges of the data area.
+    pub bad: RangeSet,
+}
+
+/// Everything a volume is made of; assembly or creation fills it.
+pub struct VolumeParts<D, C> {
+    /// Name clients and commands use.
+    pub name: String,
+    /// Address map.
+    pub geometry: Geometry,
+    /// Time.
+    pub clock: C,
+    /// Buffers.
+    pub pool: BufPool,
+    /// Members in the order of their ids.
+    pub members: Vec<DrivePart<D>>,
+    /// Format adapter.
+    pub metadata: Box<dyn Metadata>,
+    /// Regions with what assembly knows: doubt, bits.
+    pub regions: Regions,
+    /// Event count of the freshest superblock.
+    pub event_count: u64,
+    /// Whether the superblocks on the members say dirty.
+    pub is_dirty: bool,
+    /// Settings.
+    pub options: VolumeOptions,
+}
+
+/// A running volume. One thread owns it; share it by `Rc`.
+pub struct Volume<D: Device, C: Clock> {
+    pub(crate) name: String,
+    pub(crate) geometry: Geometry,
+    pub(crate) clock: C,
+    pub(crate) pool: BufPool,
+    pub(crate) locks: RangeLocks,
+    pub(crate) options: RefCell<VolumeOptions>,
+    pub(crate) state: RefCell<ArrayState>,
+    /// By `MemberId`; `None` for members that are not there.
+    pub(crate) drives: RefCell<Vec<Option<Rc<Drive<D>>>>>,
+    pub(crate) fillings: RefCell<Vec<Rc<Filling<D>>>>,
+    set: RefCell<Rc<MemberSet<D>>>,
+    pub(crate) metadata: RefCell<Box<dyn Metadata>>,
+    pub(crate) regions: RefCell<Regions>,
+    /// One writer of bitmap blocks at a time.
+    pub(crate) bitmap_writer: Mutex,
+    pub(crate) balancer: RefCell<Balancer>,
+    pub(crate) event_count: Cell<u64>,
+    /// Last version of the state that is durable.
+    pub(crate) committed: Cell<u64>,
+    /// Version of the state that says "dirty"; writes wait until it is durable.
+    pub(crate) dirty_version: Cell<u64>,
+    pub(crate) commit_lock: Mutex,
+    /// Something changed: state, doubt, spares, options. Background tasks and waiters look again.
+    pub(crate) changed: Signal,
+    pub(crate) writes: Rc<Gauge>,
+    pub(crate) write_count: Cell<u64>,
+    pub(crate) last_write: Cell<Moment>,
+    pub(crate) last_request: Cell<Moment>,
+    pub(crate) is_stopping: Cell<bool>,
+    pub(crate) is_background_running: Cell<bool>,
+    pub(crate) announcements: RefCell<VecDeque<Announcement>>,
+    pub(crate) announced: Signal,
+    pub(crate) job: RefCell<Option<JobStatus>>,
+    pub(crate) scrub: RefCell<crate::background::scrub::ScrubState>,
+    pub(crate) last_scrub: RefCell<Option<ScrubReport>>,
+}
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Puts a volume together. Nothing is read or written yet; give `run_background` a task of its own.
+    pub fn new(parts: VolumeParts<D, C>) -> Self {
+        let slot_count = u16::try_from(parts.geometry.member_count())
+            .expect("slots were bounded by the geometry");
+        let mut records = Vec::new();
+        let mut drives = Vec::new();
+        for (index, part) in parts.members.into_iter().enumerate() {
+            let id = MemberId(u16::try_from(index).expect("members are few"));
+            drives.push(
+                part.device
+                    .map(|device| Rc::new(Drive::new(id, part.name, device, part.data, part.bad))),
+            );
+            records.push(part.record);
+        }
+        let consistent_below_bytes = parts.regions.consistent_below_bytes();
+        let state = ArrayState {
+            members: records,
+            slot_count,
+            is_dirty: parts.is_dirty,
+            consistent_below_bytes: if parts.is_dirty {
+                None
+            } else {
+                consistent_below_bytes
+            },
+            is_frozen: false,
+            version: 0,
+            urgent_version: 0,
+        };
+        let volume = Self {
+            name: parts.name,
+            balancer: RefCell::new(Balancer::new(
+                parts.options.balance,
+                usize::from(slot_count),
+                512,
+            )),
+            geometry: parts.geometry,
+            clock: parts.clock,
+            pool: parts.pool,
+            locks: RangeLocks::new(),
+            options: RefCell::new(parts.options),
+            state: RefCell::new(state),
+            drives: RefCell::new(drives),
+            fillings: RefCell::default(),
+            set: RefCell::new(Rc::new(MemberSet::empty(usize::from(slot_count)))),
+            metadata: RefCell::new(parts.metadata),
+            regions: RefCell::new(parts.regions),
+            bitmap_writer: Mutex::new(),
+            event_count: Cell::new(parts.event_count),
+            committed: Cell::new(0),
+            dirty_version: Cell::new(0),
+            commit_lock: Mutex::new(),
+            changed: Signal::new(),
+            writes: Rc::default(),
+            write_count: Cell::new(0),
+            last_write: Cell::default(),
+            last_request: Cell::default(),
+            is_stopping: Cell::new(false),
+            is_background_running: Cell::new(false),
+            announcements: RefCell::default(),
+            announced: Signal::new(),
+            job: RefCell::default(),
+            scrub: RefCell::default(),
+            last_scrub: RefCell::default(),
+        };
+        volume.publish_members();
+        volume
+    }
+
+    /// Name of the volume.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Address map.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Size in bytes as clients see it.
+    pub fn size_bytes(&self) -> u64 {
+        self.geometry.volume_bytes()
+    }
+
+    /// Largest sector of the members: unit of requests, in bytes.
+    pub fn sector_bytes(&self) -> u32 {
+        let drives = self.drives.borrow();
+        drives
+            .iter()
+            .flatten()
+            .map(|drive| drive.info().sector_bytes)
+            .max()
+            .unwrap_or(512)
+    }
+
+    /// Whether more was lost than the organisation survives (W4).
+    pub fn is_frozen(&self) -> bool {
+        self.state.borrow().is_frozen
+    }
+
+    /// Event count of the last durable superblock commit.
+    pub fn event_count(&self) -> u64 {
+        self.event_count.get()
+    }
+
+    /// Whether there are copies or parity to keep in agreement.
+    pub fn has_redundancy(&self) -> bool {
+        !matches!(
+            self.geometry.organisation(),
+            Organisation::Linear | Organisation::Raid0(_)
+        )
+    }
+
+    pub(crate) fn has(&self, mutant: Mutant) -> bool {
+        self.options.borrow().mutant == Some(mutant)
+    }
+
+    /// Snapshot of who serves which slot. Take it after the lock.
+    pub(crate) fn members(&self) -> Rc<MemberSet<D>> {
+        Rc::clone(&self.set.borrow())
+    }
+
+    pub(crate) fn drive(&self, member: MemberId) -> Option<Rc<Drive<D>>> {
+        self.drives
+            .borrow()
+            .get(usize::from(member.0))
+            .cloned()
+            .flatten()
+    }
+
+    /// Drives of all live members: active, rebuilding and spare.
+    pub(crate) fn live_drives(&self) -> Vec<Rc<Drive<D>>> {
+        let state = self.state.borrow();
+        let drives = self.drives.borrow();
+        let live = state
+            .members
+            .iter()
+            .zip(drives.iter())
+            .filter(|(record, _)| record.is_live());
+        live.filter_map(|(_, drive)| drive.clone()).collect()
+    }
+
+    /// Drives that hold data and bitmap: active and rebuilding.
+    pub(crate) fn slotted_drives(&self) -> Vec<Rc<Drive<D>>> {
+        let state = self.state.borrow();
+        let drives = self.drives.borrow();
+        let slotted = state
+            .members
+            .iter()
+            .zip(drives.iter())
+            .filter(|(record, _)| record.is_slotted());
+        slotted.filter_map(|(_, drive)| drive.clone()).collect()
+    }
+
+    pub(crate) fn announce(&self, announcement: Announcement) {
+        let mut queue = self.announcements.borrow_mut();
+        if queue.len() == ANNOUNCEMENTS_MAX {
+            queue.pop_front();
+        }
+        queue.push_back(announcement);
+        drop(queue);
+        self.announced.notify();
+    }
+
+    /// The next thing the outside should hear about. One task only.
+    pub async fn next_announcement(&self) -> Announcement {
+        loop {
+            if let Some(announcement) = self.announcements.borrow_mut().pop_front() {
+                return announcement;
+            }
+            self.announced.changed().await;
+        }
+    }
+
+    /// Applies an event and carries out what needs no await. The caller commits where it has to.
+    pub(crate) fn apply(&self, event: &Event) {
+        let geometry = &self.geometry;
+        let tolerates = |lost: &[bool]| geometry.tolerates(lost);
+        let tolerates_all = |_: &[bool]| true;
+        let effects = if self.has(Mutant::CommitBeyondRedundancy) {
+            self.state.borrow_mut().apply(event, &tolerates_all)
+        } else {
+            self.state.borrow_mut().apply(event, &tolerates)
+        };
+        for effect in effects {
+            match effect {
+                Effect::PublishMembers => self.publish_members(),
+                Effect::Freeze => {
+                    if let Event::MemberFailed { member, .. } = event {
+                        self.announce(Announcement::Frozen {
+                            member: self.member_name(*member),
+                        });
+                    }
+                }
+                Effect::CommitSuperblock | Effect::PickSpare => {}
+            }
+        }
+        self.changed.notify();
+    }
+
+    pub(crate) fn member_name(&self, member: MemberId) -> String {
+        self.drive(member).map_or_else(
+            || format!("member {}", member.0),
+            |drive| drive.name.clone(),
+        )
+    }
+
+    /// A member cannot be used any more. Its answer-side consequences follow in `settle` (W3).
+    pub(crate) fn fail_member(&self, member: MemberId, cause: FailCause) {
+        let is_live = self.state.borrow().record(member).is_live();
+        if !is_live || self.is_frozen() {
+            return;
+        }
+        self.apply(&Event::MemberFailed { member, cause });
+        if !self.is_frozen() {
+            if let Some(drive) = self.drive(member) {
+                drive.fence();
+            }
+            self.announce(Announcement::MemberFailed {
+                member: self.member_name(member),
+                cause,
+            });
+        }
+    }
+
+    /// W3: waits until every failure known now is durable on the survivors.
+    pub(crate) async fn settle(&self) -> Result<(), IoError> {
+        if self.has(Mutant::AnswerBeforeFailureCommit) {
+            return Ok(());
+        }
+        let urgent = self.state.borrow().urgent_version;
+        self.commit_until(urgent).await
+    }
+
+    /// Flushes every live member; a failed flush fails the member (W13).
+    pub(crate) async fn flush_members(&self) -> Result<(), IoError> {
+        if self.is_frozen() {
+            return Err(IoError::Failed);
+        }
+        let drives = self.live_drives();
+        let results = crate::wait::join_all(drives.iter().map(|drive| drive.flush())).await;
+        for (drive, result) in drives.iter().zip(results) {
+            if let Err(error) = result {
+                if self.has(Mutant::IgnoreFlushError) && error != IoError::Gone {
+                    continue;
+                }
+                self.fail_member(
+                    drive.id,
+                    if error == IoError::Gone {
+                        FailCause::Gone
+                    } else {
+                        FailCause::FlushError
+                    },
+                );
+            }
+        }
+        if self.is_frozen() {
+            Err(IoError::Failed)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Makes a new snapshot from the state.
+    fn publish_members(&self) {
+        let state = self.state.borrow();
+        let drives = self.drives.borrow();
+        let mut fillings = self.fillings.borrow_mut();
+        fillings.retain(|filling| {
+            matches!(
+                state.record(filling.drive.id).standing,
+                Standing::Rebuilding { .. }
+            )
+        });
+        for (record, drive) in state.members.iter().zip(drives.iter()) {
+            let (
+                Standing::Rebuilding {
+                    valid_below_bytes,
+                    by_bitmap,
+                },
+                Some(drive),
+            ) = (record.standing, drive)
+            else {
+                continue;
+            };
+            if !fillings.iter().any(|filling| filling.drive.id == drive.id) {
+                let stale = by_bitmap.then(|| self.regions.borrow().wanted().clone());
+                fillings.push(Rc::new(Filling::new(
+                    Rc::clone(drive),
+                    valid_below_bytes,
+                    stale,
+                )));
+            }
+        }
+        let set = MemberSet::of(&state, &drives, &fillings);
+        self.rebalance(&set);
+        *self.set.borrow_mut() = Rc::new(set);
+    }
+
+    /// Tells the balancer who can be read now.
+    fn rebalance(&self, set: &MemberSet<D>) {
+        let before = self.members();
+        let mut balancer = self.balancer.borrow_mut();
+        for (slot, (old, new)) in before.slots.iter().zip(&set.slots).enumerate() {
+            let drive = |view: &SlotView<D>| {
+                view.active.clone().or(view
+                    .filling
+                    .as_ref()
+                    .map(|filling| Rc::clone(&filling.drive)))
+            };
+            let (old, drive) = (drive(old), drive(new));
+            if old.as_ref().map(|drive| drive.id) == drive.as_ref().map(|drive| drive.id) {
+                continue;
+            }
+            balancer.detach(slot);
+            if let Some(drive) = drive {
+                let traits = MemberTraits {
+                    is_write_mostly: new.is_write_mostly,
+                    is_rotational: drive.info().is_rotational,
+                };
+                balancer.attach(slot, traits, self.clock.now());
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Reads: range check, cut at strip borders, one piece a strip, all pieces at once.
+
+use crate::buf::{Buf, Rope};
+use crate::clock::Clock;
+use crate::device::{Device, IoError};
+use crate::plex::layout::Organisation;
+use crate::state::FailCause;
+use crate::volume::Volume;
+use crate::wait::join_all;
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Reads `length_bytes` at `offset_bytes`, both multiples of `sector_bytes`.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Medium` when this range is lost, `Failed` when the volume is frozen.
+    pub async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<Rope, IoError> {
+        self.check_request(offset_bytes, length_bytes as u64)?;
+        self.last_request.set(self.clock.now());
+        let mut pieces = Vec::new();
+        let end = offset_bytes + length_bytes as u64;
+        let mut at = offset_bytes;
+        while at < end {
+            let length = (end - at).min(self.contiguous_bytes(at));
+            pieces.push((at, usize::try_from(length).expect("part of a request")));
+            at += length;
+        }
+        if let [(at, length)] = pieces[..] {
+            return self.read_piece(at, length).await;
+        }
+        let parts = join_all(
+            pieces
+                .into_iter()
+                .map(|(at, length)| self.read_piece(at, length)),
+        )
+        .await;
+        let mut rope = Rope::default();
+        for part in parts {
+            rope.pieces.extend(part?.pieces);
+        }
+        Ok(rope)
+    }
+
+    /// Refuses what is out of range, not aligned, or asked of a frozen volume.
+    pub(crate) fn check_request(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+    ) -> Result<(), IoError> {
+        let end = offset_bytes
+            .checked_add(length_bytes)
+            .ok_or(IoError::OutOfRange)?;
+        let sector = u64::from(self.sector_bytes());
+        if end > self.size_bytes()
+            || !offset_bytes.is_multiple_of(sector)
+            || !length_bytes.is_multiple_of(sector)
+        {
+            return Err(IoError::OutOfRange);
+        }
+        if self.is_frozen() {
+            Err(IoError::Failed)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Bytes from `at` to the end of its strip: what one piece of a read may cover.
+    pub(crate) fn contiguous_bytes(&self, at: u64) -> u64 {
+        match self.geometry.organisation() {
+            Organisation::Linear | Organisation::Raid0(_) => self.geometry.locate(at).length_bytes,
+            Organisation::Raid1 | Organisation::Raid10(_) => {
+                self.geometry.copies_of(at).length_bytes
+            }
+            _ => self.geometry.strip_bytes() - at % self.geometry.strip_bytes(),
+        }
+    }
+
+    async fn read_piece(&self, at: u64, length_bytes: usize) -> Result<Rope, IoError> {
+        match self.geometry.organisation() {
+            Organisation::Linear | Organisation::Raid0(_) => {
+                self.read_flat(at, length_bytes).await.map(Rope::from)
+            }
+            Organisation::Raid1 | Organisation::Raid10(_) => {
+                self.read_copies(at, length_bytes).await
+            }
+            _ => {
+                let (row, in_row) = self.geometry.row_of(at);
+                let strip = self.geometry.strip_bytes();
+                let index = usize::try_from(in_row / strip).expect("a row has few strips");
+                let start = in_row % strip;
+                self.read_strip(row, index, start..start + length_bytes as u64)
+                    .await
+                    .map(Rope::from)
+            }
+        }
+    }
+
+    /// Linear and RAID-0: one place, no redundancy.
+    async fn read_flat(&self, at: u64, length_bytes: usize) -> Result<Buf, IoError> {
+        let place = self.geometry.locate(at);
+        let set = self.members();
+        let drive = set.slots[place.slot]
+            .active
+            .as_ref()
+            .ok_or(IoError::Failed)?;
+        match drive
+            .read(
+                &self.pool,
+                &self.clock,
+                place.member_offset_bytes,
+                length_bytes,
+            )
+            .await
+        {
+            Ok(buf) => Ok(buf.freeze()),
+            Err(IoError::Gone) => {
+                self.fail_member(drive.id, FailCause::Gone);
+                Err(IoError::Failed)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What a volume says about itself.
+
+use std::time::Duration;
+
+use crate::clock::{Clock, Moment};
+use crate::device::Device;
+use crate::drive::DriveCounters;
+use crate::state::{MemberId, Standing};
+use crate::volume::Volume;
+
+/// A long piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobKind {
+    /// Making copies or parity agree after an unclean stop, or for the first time.
+    Resync,
+    /// Filling members.
+    Rebuild,
+    /// Comparing.
+    Scrub,
+    /// Comparing and mending.
+    Repair,
+}
+
+/// Progress of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobStatus {
+    /// What it is.
+    pub kind: JobKind,
+    /// Position, in bytes of `total_bytes`.
+    pub done_bytes: u64,
+    /// End, in bytes of the sync space or of a member.
+    pub total_bytes: u64,
+    /// When it began.
+    pub started: Moment,
+    /// Bytes really worked on since it began.
+    pub worked_bytes: u64,
+}
+
+impl JobStatus {
+    /// Bytes per second since it began, and the time left at that rate.
+    #[must_use]
+    pub fn rate(&self, now: Moment) -> (u64, Option<Duration>) {
+        let spent = now.since(self.started).as_secs_f64();
+        if spent <= 0.0 || self.worked_bytes == 0 {
+            return (0, None);
+        }
+        let rate = self.worked_bytes as f64 / spent;
+        let left = self.total_bytes.saturating_sub(self.done_bytes) as f64 / rate;
+        (rate as u64, Some(Duration::from_secs_f64(left.min(1e9))))
+    }
+}
+
+/// One member as status shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Identity.
+    pub id: MemberId,
+    /// Path or URI; `None` for one that is not there.
+    pub name: Option<String>,
+    /// Slot.
+    pub slot: Option<u16>,
+    /// Standing.
+    pub standing: Standing,
+    /// Copies the active member of its slot.
+    pub is_replacement: bool,
+    /// Read only when nobody else can.
+    pub is_write_mostly: bool,
+    /// Bytes that are valid, while it is being filled.
+    pub valid_bytes: Option<u64>,
+    /// Length of its data area.
+    pub data_size_bytes: u64,
+    /// Bytes on its bad-block list.
+    pub bad_bytes: u64,
+    /// What it has done.
+    pub counters: DriveCounters,
+    /// I/Os under way.
+    pub in_flight: u32,
+}
+
+/// A volume as status shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeStatus {
+    /// Its name.
+    pub name: String,
+    /// Format on the members: `md 1.2`.
+    pub format: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Slots without an active member.
+    pub lost_slots: Vec<u16>,
+    /// Further members that may be lost, any, without losing the volume.
+    pub losses_left: usize,
+    /// More was lost than it survives.
+    pub is_frozen: bool,
+    /// Superblocks say dirty.
+    pub is_dirty: bool,
+    /// Nothing may be written.
+    pub is_read_only: bool,
+    /// Event count.
+    pub event_count: u64,
+    /// All members ever known, removed ones left out.
+    pub members: Vec<MemberStatus>,
+    /// What runs.
+    pub job: Option<JobStatus>,
+    /// Regions that may be inconsistent, and all regions.
+    pub doubtful_regions: (usize, usize),
+    /// Bytes of one region, where there is a bitmap.
+    pub bitmap_region_bytes: Option<u64>,
+    /// Balance policy.
+    pub balance: String,
+    /// Requests under way that write.
+    pub writes_in_flight: u64,
+}
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    pub(crate) fn begin_job(&self, kind: JobKind, total_bytes: u64) {
+        *self.job.borrow_mut() = Some(JobStatus {
+            kind,
+            done_bytes: 0,
+            total_bytes,
+            started: self.clock.now(),
+            worked_bytes: 0,
+        });
+    }
+
+    pub(crate) fn advance_job(&self, done_bytes: u64, step_bytes: u64) {
+        if let Some(job) = self.job.borrow_mut().as_mut() {
+            job.done_bytes = done_bytes;
+            job.worked_bytes += step_bytes;
+        }
+    }
+
+    pub(crate) fn end_job(&self) {
+        *self.job.borrow_mut() = None;
+    }
+
+    /// A snapshot for status, events and tests.
+    pub fn status(&self) -> VolumeStatus {
+        let state = self.state.borrow();
+        let lost = state.lost_slots();
+        let regions = self.regions.borrow();
+        let fillings = self.fillings.borrow();
+        let members = state
+            .members
+            .iter()
+            .enumerate()
+            .filter(|(_, record)| record.standing != Standing::Removed);
+        let members = members.map(|(index, record)| {
+            let id = MemberId(u16::try_from(index).expect("members are few"));
+            let drive = self.drive(id);
+            MemberStatus {
+                id,
+                name: drive.as_ref().map(|drive| drive.name.clone()),
+                slot: record.slot,
+                standing: record.standing,
+                is_replacement: record.is_replacement,
+                is_write_mostly: record.is_write_mostly,
+                valid_bytes: fillings
+                    .iter()
+                    .find(|filling| filling.drive.id == id)
+                    .map(|filling| filling.valid_below_bytes.get()),
+                data_size_bytes: drive.as_ref().map_or(0, |drive| drive.data_size_bytes),
+                bad_bytes: drive.as_ref().map_or(0, |drive| {
+                    drive
+                        .bad_ranges()
+                        .iter()
+                        .map(|range| range.end - range.start)
+                        .sum()
+                }),
+                counters: drive
+                    .as_ref()
+                    .map(|drive| drive.counters())
+                    .unwrap_or_default(),
+                in_flight: drive.as_ref().map_or(0, |drive| drive.in_flight()),
+            }
+        });
+        let options = self.options.borrow();
+        VolumeStatus {
+            name: self.name.clone(),
+            format: self.metadata.borrow().format_name(),
+            size_bytes: self.size_bytes(),
+            lost_slots: (0..state.slot_count)
+                .filter(|slot| lost[usize::from(*slot)])
+                .collect(),
+            losses_left: self.geometry.losses_left(&lost),
+            is_frozen: state.is_frozen,
+            is_dirty: state.is_dirty,
+            is_read_only: options.is_read_only,
+            event_count: self.event_count.get(),
+            members: members.collect(),
+            job: *self.job.borrow(),
+            doubtful_regions: (regions.doubtful_count(), regions.count()),
+            bitmap_region_bytes: regions.is_persistent.then(|| regions.region_bytes()),
+            balance: options.balance.to_string(),
+            writes_in_flight: self.writes.count(),
+        }
+    }
+}

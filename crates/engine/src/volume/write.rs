@@ -1,0 +1,275 @@
+//! Writes, zeroes, trims, flushes: the array is marked dirty (W1), regions are marked (W1), pieces go to their rows or
+//! copies, failures become durable (W3), then comes the answer.
+
+use std::ops::Range;
+
+use crate::buf::Buf;
+use crate::clock::Clock;
+use crate::device::{Device, Fua, IoError, ZeroMode};
+use crate::mutant::Mutant;
+use crate::plex::layout::Organisation;
+use crate::state::{Event, FailCause};
+use crate::volume::Volume;
+use crate::wait::{GaugeGuard, join_all};
+
+/// Longest piece of a zero request that is carried out at once, in bytes.
+const ZERO_SLICE_BYTES: u64 = 1 << 20;
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Writes `data` at `offset_bytes`; both multiples of `sector_bytes`. With `Fua::Yes` it is durable when answered.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `ReadOnly`, `NoSpace`, `Medium` when a part has no member to hold it, `Failed` when the volume is frozen.
+    /// After an error each sector of the range holds its old or its new content.
+    pub async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        self.check_request(offset_bytes, data.len() as u64)?;
+        if data.is_empty() {
+            return self.check_writable();
+        }
+        let _in_flight = self.enter_write().await?;
+        let sync = self.sync_range(offset_bytes, data.len() as u64);
+        let _mark = match sync {
+            Some(sync) => Some(self.mark(sync).await?),
+            None => None,
+        };
+        let pieces = self.cut(offset_bytes, data.len() as u64);
+        let result = if let [(at, _)] = pieces[..] {
+            self.write_piece(at, data, fua).await
+        } else {
+            let parts = pieces.into_iter().map(|(at, length)| {
+                let start = usize::try_from(at - offset_bytes).expect("part of a request");
+                let length = usize::try_from(length).expect("part of a request");
+                self.write_piece(at, data.slice(start..start + length), fua)
+            });
+            join_all(parts).await.into_iter().collect()
+        };
+        self.finish_write(result).await
+    }
+
+    async fn finish_write(&self, result: Result<(), IoError>) -> Result<(), IoError> {
+        self.last_write.set(self.clock.now());
+        self.write_count.set(self.write_count.get() + 1);
+        result?;
+        self.settle().await
+    }
+
+    fn check_writable(&self) -> Result<(), IoError> {
+        if self.options.borrow().is_read_only {
+            Err(IoError::ReadOnly)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// W1: the array is durably dirty before the first write.
+    pub(crate) async fn enter_write(&self) -> Result<GaugeGuard, IoError> {
+        self.check_writable()?;
+        let guard = self.writes.enter();
+        self.last_request.set(self.clock.now());
+        self.write_count.set(self.write_count.get() + 1);
+        if !self.has_redundancy() {
+            return Ok(guard);
+        }
+        self.apply_first_write();
+        if !self.has(Mutant::DirtyMarkAfterData) {
+            loop {
+                // A clean commit may have been under way: look again after each commit.
+                self.commit_all_dirty().await?;
+                if self.state.borrow().is_dirty {
+                    break;
+                }
+                self.apply_first_write();
+            }
+        }
+        Ok(guard)
+    }
+
+    fn apply_first_write(&self) {
+        if !self.state.borrow().is_dirty {
+            self.apply(&Event::FirstWrite);
+            self.dirty_version.set(self.state.borrow().version);
+        }
+    }
+
+    async fn commit_all_dirty(&self) -> Result<(), IoError> {
+        self.commit_until(self.dirty_version.get()).await
+    }
+
+    /// Range of the sync space that a write touches; `None` where nothing is kept in agreement.
+    pub(crate) fn sync_range(&self, offset_bytes: u64, length_bytes: u64) -> Option<Range<u64>> {
+        let end = offset_bytes + length_bytes;
+        match self.geometry.organisation() {
+            Organisation::Linear | Organisation::Raid0(_) => None,
+            Organisation::Raid1 | Organisation::Raid10(_) => Some(offset_bytes..end),
+            _ => {
+                let strip = self.geometry.strip_bytes();
+                let (first_row, first) = self.geometry.row_of(offset_bytes);
+                let (last_row, last) = self.geometry.row_of(end - 1);
+                if first_row == last_row && first / strip == last / strip {
+                    let start = first_row * strip;
+                    return Some(start + first % strip..start + last % strip + 1);
+                }
+                Some(first_row * strip..(last_row + 1) * strip)
+            }
+        }
+    }
+
+    /// Pieces: one a row for parity, one a strip elsewhere.
+    fn cut(&self, offset_bytes: u64, length_bytes: u64) -> Vec<(u64, u64)> {
+        let end = offset_bytes + length_bytes;
+        let mut pieces = Vec::new();
+        let mut at = offset_bytes;
+        while at < end {
+            let room = if self.geometry.parity_count() > 0 {
+                let (_, in_row) = self.geometry.row_of(at);
+                self.geometry.row_data_bytes() - in_row
+            } else {
+                self.contiguous_bytes(at)
+            };
+            let length = room.min(end - at);
+            pieces.push((at, length));
+            at += length;
+        }
+        pieces
+    }
+
+    async fn write_piece(&self, at: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        match self.geometry.organisation() {
+            Organisation::Linear | Organisation::Raid0(_) => self.write_flat(at, data, fua).await,
+            Organisation::Raid1 | Organisation::Raid10(_) => self.write_copies(at, data, fua).await,
+            _ => {
+                let (row, in_row) = self.geometry.row_of(at);
+                self.write_row(row, in_row, data, fua).await
+            }
+        }
+    }
+
+    /// Linear and RAID-0: one place, no redundancy, nothing recorded. A lost member fails the volume.
+    async fn write_flat(&self, at: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        let place = self.geometry.locate(at);
+        let set = self.members();
+        let drive = set.slots[place.slot]
+            .active
+            .as_ref()
+            .ok_or(IoError::Failed)?;
+        let fua = if self.has(Mutant::IgnoreFua) {
+            Fua::No
+        } else {
+            fua
+        };
+        match drive
+            .write(&self.clock, place.member_offset_bytes, data, fua)
+            .await
+        {
+            Err(IoError::Gone) => {
+                self.fail_member(drive.id, FailCause::Gone);
+                Err(IoError::Failed)
+            }
+            other => other,
+        }
+    }
+
+    /// Makes a range read as zeroes. Space may be given back with `ZeroMode::Unmap` where members guarantee zeroes (W11);
+    /// parity organisations write zeroes.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub async fn zero(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        mode: ZeroMode,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        self.check_request(offset_bytes, length_bytes)?;
+        self.check_writable()?;
+        let end = offset_bytes + length_bytes;
+        let mut at = offset_bytes;
+        while at < end {
+            let length = (end - at).min(ZERO_SLICE_BYTES - at % ZERO_SLICE_BYTES);
+            self.zero_slice(at, length, mode, fua).await?;
+            at += length;
+        }
+        Ok(())
+    }
+
+    async fn zero_slice(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        mode: ZeroMode,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        if self.geometry.parity_count() > 0 {
+            let length = usize::try_from(length_bytes).expect("a slice fits memory");
+            return self
+                .write(offset_bytes, self.pool.take_zeroed(length).freeze(), fua)
+                .await;
+        }
+        let _in_flight = self.enter_write().await?;
+        let _mark = match self.sync_range(offset_bytes, length_bytes) {
+            Some(sync) => Some(self.mark(sync).await?),
+            None => None,
+        };
+        let parts = self
+            .cut(offset_bytes, length_bytes)
+            .into_iter()
+            .map(|(at, length)| self.zero_piece(at, length, mode, fua));
+        let result: Result<(), IoError> = join_all(parts).await.into_iter().collect();
+        self.finish_write(result).await?;
+        if fua == Fua::Yes {
+            self.flush().await
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn zero_piece(
+        &self,
+        at: u64,
+        length_bytes: u64,
+        mode: ZeroMode,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        if self.has_copies() {
+            return self.zero_copies(at, length_bytes, mode, fua).await;
+        }
+        let place = self.geometry.locate(at);
+        let set = self.members();
+        let drive = set.slots[place.slot]
+            .active
+            .clone()
+            .ok_or(IoError::Failed)?;
+        match drive
+            .zero(place.member_offset_bytes, length_bytes, mode)
+            .await
+        {
+            Ok(()) => Ok(()),
+            Err(IoError::Gone) => {
+                self.fail_member(drive.id, FailCause::Gone);
+                Err(IoError::Failed)
+            }
+            Err(_) => {
+                let length = usize::try_from(length_bytes).expect("a slice fits memory");
+                self.write_flat(at, self.pool.take_zeroed(length).freeze(), fua)
+                    .await
+            }
+        }
+    }
+
+    /// Makes everything answered so far durable on all members (reliability.md 1.1).
+    ///
+    /// # Errors
+    /// `Failed` when the volume is frozen; a member whose flush fails is failed (W13), which is no error for the client
+    /// as long as the others hold everything.
+    pub async fn flush(&self) -> Result<(), IoError> {
+        if self.is_frozen() {
+            return Err(IoError::Failed);
+        }
+        if self.options.borrow().is_read_only || self.has(Mutant::SkipFlush) {
+            return Ok(());
+        }
+        self.flush_members().await?;
+        self.settle().await
+    }
+}
