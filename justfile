@@ -20,6 +20,10 @@ ci:
 tidy:
     cargo xtask tidy
 
+# tables of on-disk layouts in docs/formats.md
+gen:
+    cargo xtask gen
+
 # the documentation of all crates
 docs:
     cargo xtask docs

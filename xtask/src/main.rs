@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod layouts;
 mod source;
 mod tidy;
 mod tree;
@@ -16,6 +17,7 @@ cargo xtask WORD
   tidy        the rules of the house alone
   test [...]  all tests; arguments go to cargo test
   ci          what CI runs, nothing else
+  gen         tables of on-disk layouts in docs/formats.md
   docs        documentation of all crates, in target/doc
 ";
 
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
         Some((&"tidy", [])) => tidy::run(&root),
         Some((&"test", rest)) => ci::cargo(&root, &[&["test", "--workspace"], rest].concat()),
         Some((&"ci", [])) => ci::run(&root),
+        Some((&"gen", [])) => generate(&root),
         Some((&"docs", [])) => ci::cargo(&root, &["doc", "--workspace", "--no-deps"]),
         None | Some((&("help" | "--help" | "-h"), _)) => {
             print!("{HELP}");
@@ -42,6 +45,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Writes what is made from the code.
+fn generate(root: &Path) -> Result<(), String> {
+    let page = layouts::page(&tree::Tree::read(root)?);
+    std::fs::write(root.join(layouts::PAGE), page)
+        .map_err(|error| format!("{}: {error}", layouts::PAGE))
 }
 
 /// The repository's root.

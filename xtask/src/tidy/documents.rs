@@ -36,7 +36,7 @@ pub fn links(tree: &Tree) -> Vec<Finding> {
             if line.trim_start().starts_with("```") {
                 in_block = !in_block;
             }
-            if in_block {
+            if in_block || line.starts_with("    ") {
                 continue;
             }
             let prose: String = line.split('`').step_by(2).collect();

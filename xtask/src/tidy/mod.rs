@@ -55,10 +55,11 @@ impl std::fmt::Display for Finding {
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 15] = [
+const RULES: [Rule; 16] = [
     arrows::arrows,
     arrows::no_operating_system,
     changelog::shape,
+    crate::layouts::check,
     documents::links,
     documents::names,
     documents::readme_length,
