@@ -8,7 +8,9 @@
 pub mod badblocks;
 pub mod bitmap;
 pub mod describe;
+pub mod journal;
 pub mod placement;
+pub mod ppl;
 pub mod superblock;
 mod superblock1;
 mod superblock90;
@@ -19,7 +21,9 @@ pub use describe::{
     Field, Value, describe_bad_blocks, describe_bitmap, describe_superblock, layout_name,
     level_name,
 };
+pub use journal::JournalMeta;
 pub use placement::{Placement, PlacementRequest, component_sectors, place_member};
+pub use ppl::{PplEntry, PplGeometry, PplHeader, ReplayRow};
 pub use superblock::{
     BadBlockArea, MdTime, MdVersion, NewMember, PplArea, Raid0Layout, Reshape, Role, Superblock,
     feature, super_offset_sectors,

@@ -71,8 +71,13 @@ impl Image {
 }
 
 /// Calls `check` with every member image of every case.
-pub fn for_each_image(mut check: impl FnMut(&Image)) {
-    for case in md_cases() {
+pub fn for_each_image(check: impl FnMut(&Image)) {
+    for_each_image_of(|_| true, check);
+}
+
+/// Calls `check` with every member image of some cases.
+pub fn for_each_image_of(is_wanted: fn(&Case) -> bool, mut check: impl FnMut(&Image)) {
+    for case in md_cases().into_iter().filter(is_wanted) {
         let unpacked = unpack_case(&case.id);
         for member in &case.members {
             check(&Image {
