@@ -118,6 +118,8 @@ pub struct AssembledMember {
     pub events: EventCount,
     /// First byte of its data.
     pub data_offset_bytes: u64,
+    /// First byte of its data in the part that a reshape has done; `data_offset_bytes` without a reshape.
+    pub reshaped_offset_bytes: u64,
     /// Bytes for data.
     pub data_size_bytes: u64,
     /// Why it is not used, as a clause: "it is stale: event count 41, newest is 57".

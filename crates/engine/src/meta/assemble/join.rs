@@ -62,6 +62,10 @@ pub(super) fn join(
 fn describe(member: &Examined, verdict: Verdict, has_bitmap: bool) -> AssembledMember {
     let superblock = &member.superblock;
     let mut standing = verdict.standing;
+    let shift_sectors = superblock
+        .reshape
+        .and_then(|reshape| reshape.new_offset_sectors)
+        .map_or(0, i64::from);
     if let AssembledStanding::Rebuilding { by_bitmap, .. } = &mut standing {
         *by_bitmap &= has_bitmap;
     }
@@ -75,6 +79,10 @@ fn describe(member: &Examined, verdict: Verdict, has_bitmap: bool) -> AssembledM
         is_write_mostly: superblock.is_write_mostly,
         events: superblock.events,
         data_offset_bytes: superblock.data_offset_sectors.saturating_mul(SECTOR_BYTES),
+        reshaped_offset_bytes: superblock
+            .data_offset_sectors
+            .saturating_add_signed(shift_sectors)
+            .saturating_mul(SECTOR_BYTES),
         data_size_bytes: superblock.data_size_sectors.saturating_mul(SECTOR_BYTES),
         reason: verdict.reason,
     }
