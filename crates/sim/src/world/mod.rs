@@ -66,6 +66,8 @@ pub struct Counts {
     pub virtual_ns: u64,
     /// Member I/Os.
     pub member_ios: u64,
+    /// `what / during`, with how often: crashes by what was under way.
+    pub coverage: BTreeMap<String, u64>,
 }
 
 /// How a run ended.
@@ -168,6 +170,29 @@ impl<S> Shared<S> {
 
     pub fn subject(&self) -> Rc<S> {
         Rc::clone(self.subject.borrow().as_ref().expect("the volume runs"))
+    }
+
+    /// What the crash interrupts.
+    fn note_crash_coverage(&self, kind: CrashKind)
+    where
+        S: Subject,
+    {
+        let during = match self.subject.borrow().as_ref() {
+            None => "assembly",
+            Some(subject) => {
+                let status = subject.status();
+                let is_degraded = status.slots.iter().any(Option::is_none);
+                match (is_degraded, status.is_syncing, self.outstanding.get() > 0) {
+                    (true, true, _) => "rebuild",
+                    (true, false, _) => "degraded",
+                    (false, true, _) => "resync",
+                    (false, false, true) => "requests",
+                    (false, false, false) => "idle",
+                }
+            }
+        };
+        let what = format!("{kind:?} / {during}");
+        *self.counts.borrow_mut().coverage.entry(what).or_default() += 1;
     }
 
     fn outcome(&self) -> Outcome {
@@ -455,6 +480,7 @@ impl<S: Subject> World<S> {
     fn crash(&mut self, number: usize, kind: CrashKind) {
         let shared = Rc::clone(&self.shared);
         shared.note_event_count();
+        shared.note_crash_coverage(kind);
         self.executor = Executor::new(Seeded::new(self.order.next_u64()));
         *shared.spawner.borrow_mut() = None;
         *shared.subject.borrow_mut() = None;
