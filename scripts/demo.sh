@@ -5,10 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-command -v cargo >/dev/null || {
-    echo "error: cargo not found: install a Rust toolchain first (https://rustup.rs)" >&2
-    exit 1
-}
+. scripts/toolchain.sh
 # rustc links with the system's C compiler; nothing else of the system is needed.
 command -v cc >/dev/null || sh scripts/install.sh gcc libc6-dev
 

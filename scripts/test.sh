@@ -7,15 +7,15 @@ set -eu
 cd "$(dirname "$0")/.."
 started=$(date +%s)
 
-command -v cargo >/dev/null || {
-    echo "error: cargo not found: install a Rust toolchain first (https://rustup.rs)" >&2
-    exit 1
-}
+. scripts/toolchain.sh
 # shellcheck disable=SC2046 # one word for each package
 sh scripts/install.sh $(grep -v '^#' scripts/packages.txt)
 # mkfs, mdadm and dmsetup live here, and an ordinary user's path lacks it.
 PATH="$PATH:/usr/sbin:/sbin"
 export PATH
-echo "packages: $(($(date +%s) - started)) s"
+# A minimal toolchain lacks these two.
+cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
+cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+echo "packages and tools: $(($(date +%s) - started)) s"
 
 exec cargo xtask ci "$@"
