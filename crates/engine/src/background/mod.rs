@@ -58,10 +58,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         self.is_background_running.set(true);
         if self.has_redundancy() {
-            if self.state.borrow().is_dirty {
-                // Members may differ in what they say; from now on all say the same.
-                self.apply(&Event::MetadataChanged);
-            }
             let _ = self.commit_all().await;
         }
         join(

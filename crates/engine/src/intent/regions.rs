@@ -101,10 +101,9 @@ impl Regions {
         (BITMAP_HEADER_BYTES + index as u64 / 8) / self.block_bytes
     }
 
-    /// Takes over the bits found on the members at assembly; they are durable there.
+    /// Takes over a bit found on some member at assembly. It becomes durable everywhere with the next write of its block.
     pub fn load_bit(&mut self, index: usize) {
         self.wanted.set(index, true);
-        self.durable.set(index, true);
     }
 
     /// Marks a region as possibly inconsistent.
@@ -307,6 +306,12 @@ impl Regions {
                 self.durable.set(index, true);
             }
         }
+    }
+
+    /// Every bit shall be set: what the members say cannot be used.
+    pub fn want_all(&mut self) {
+        self.wanted.fill();
+        self.rewrite_all();
     }
 
     /// Every block has to be written again (a new member, another bitmap).

@@ -3,4 +3,6 @@
 pub mod adapter;
 pub mod assemble;
 pub mod commit;
+pub mod create;
 pub mod md;
+pub mod open;

@@ -215,6 +215,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
             );
             records.push(part.record);
         }
+        // A dirty array was written to before it went down: what is true now (who is missing) must be durable before more is.
+        let first_version = u64::from(parts.is_dirty && !parts.options.is_read_only);
         let consistent_below_bytes = parts.regions.consistent_below_bytes();
         let state = ArrayState {
             members: records,
@@ -226,8 +228,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 consistent_below_bytes
             },
             is_frozen: false,
-            version: 0,
-            urgent_version: 0,
+            version: first_version,
+            urgent_version: first_version,
         };
         let volume = Self {
             name: parts.name,
@@ -250,7 +252,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             bitmap_writer: Mutex::new(),
             event_count: Cell::new(parts.event_count),
             committed: Cell::new(0),
-            dirty_version: Cell::new(0),
+            dirty_version: Cell::new(first_version),
             commit_lock: Mutex::new(),
             changed: Signal::new(),
             writes: Rc::default(),

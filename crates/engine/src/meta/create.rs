@@ -1,0 +1,425 @@
+//! A new md array: sizes, places, superblocks, bitmap. A pure plan; `write_new` carries it out.
+//!
+//! Invariants:
+//! - what superblocks point to is written and flushed before any superblock is;
+//! - without redundancy there is no bitmap and no resync;
+//! - nothing here looks at what is on the devices: the caller has, and has asked.
+
+use plexum_format::md::{
+    BadBlocks, Bitmap, MdTime, MdVersion, NewBitmap, NewMember, Placement, PlacementRequest, Role,
+    Superblock, bitmap, component_sectors, place_member,
+};
+use plexum_format::{EventCount, FormatError, SECTOR_BYTES, Slot};
+
+use crate::buf::BufPool;
+use crate::device::{Device, Fua, IoError};
+use crate::meta::adapter::MetadataWrite;
+use crate::meta::open::sync_bytes;
+use crate::plex::layout::{Geometry, GeometryError, GeometrySpec, Level, Organisation};
+
+/// Largest region that is tried when the bitmap does not fit, in bytes.
+const REGION_BYTES_MAX: u64 = 64 << 20;
+
+/// Whether the members of a new array agree already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Copies or parity are known to agree (all zero, or the user says so).
+    Agreeing,
+    /// They may differ: the first resync makes them agree.
+    Resync,
+}
+
+/// What a new array shall be.
+#[derive(Clone, Debug)]
+pub struct NewArray {
+    /// Version of the superblocks.
+    pub version: MdVersion,
+    /// Organisation with layout.
+    pub organisation: Organisation,
+    /// Strip size in bytes, 0 where there are none.
+    pub strip_bytes: u64,
+    /// Most bytes to use of each member; `None`: what fits on the smallest.
+    pub size_bytes: Option<u64>,
+    /// Size of each member's device in bytes by slot; `None` for a slot that stays empty.
+    pub members: Vec<Option<u64>>,
+    /// Sizes of spares.
+    pub spares: Vec<u64>,
+    /// Members (by slot) to read only when nobody else can answer.
+    pub write_mostly: Vec<u16>,
+    /// Name as stored: `host:name`.
+    pub stored_name: String,
+    /// Identity of the array.
+    pub uuid: [u8; 16],
+    /// Identities of members, then spares; as many as both lists are long.
+    pub identities: Vec<[u8; 16]>,
+    /// Creation time in seconds since 1970.
+    pub wall_seconds: u64,
+    /// Whether redundant organisations get a bitmap.
+    pub has_bitmap: bool,
+    /// Region size in bytes; `None`: chosen.
+    pub region_bytes: Option<u64>,
+    /// Whether the members agree.
+    pub start: Start,
+}
+
+/// Why there is no plan.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CreateError {
+    /// Level, layout, strip or number of members do not fit.
+    Geometry(GeometryError),
+    /// A member (index into members, then spares) is too small, or a value has no place in this version.
+    Format {
+        /// Index of the member.
+        index: usize,
+        /// What does not fit.
+        error: Box<FormatError>,
+    },
+    /// Every slot is empty.
+    NoMembers,
+    /// `size_bytes` is more than this member has room for.
+    SizeTooLarge {
+        /// Index of the member.
+        index: usize,
+        /// Its room in bytes.
+        room_bytes: u64,
+    },
+}
+
+impl std::fmt::Display for CreateError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CreateError::Geometry(error) => write!(f, "{error}"),
+            CreateError::Format { error, .. } => write!(f, "{error}"),
+            CreateError::NoMembers => f.write_str("every member is missing"),
+            CreateError::SizeTooLarge { room_bytes, .. } => {
+                write!(
+                    f,
+                    "the member has room for {room_bytes} bytes of data, less than the size asked for"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for CreateError {}
+
+/// A plan: what will be on each member.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The address map.
+    pub geometry: Geometry,
+    /// By member, then spare; `None` for empty slots.
+    pub superblocks: Vec<Option<Superblock>>,
+    /// Region size in bytes where there is a bitmap.
+    pub region_bytes: Option<u64>,
+    start: Start,
+    reserved_sectors: Vec<u32>,
+}
+
+/// Plans a new array.
+///
+/// # Errors
+/// `CreateError`; nothing is half planned.
+pub fn plan(new: &NewArray) -> Result<Plan, CreateError> {
+    let sizes: Vec<Option<u64>> = new
+        .members
+        .iter()
+        .copied()
+        .chain(new.spares.iter().map(|size| Some(*size)))
+        .collect();
+    let level = new.organisation.level();
+    let wants_bitmap = new.has_bitmap && level.has_redundancy();
+    let cover = cover_bytes(new, level)?;
+    let mut region_bytes = new
+        .region_bytes
+        .unwrap_or_else(|| u64::from(bitmap::default_region_bytes(cover / SECTOR_BYTES)));
+    let placements = loop {
+        let bitmap_bytes = wants_bitmap.then(|| bitmap::area_bytes(cover.div_ceil(region_bytes)));
+        match place_all(new, &sizes, bitmap_bytes) {
+            // Regions that nobody asked for grow until the bitmap fits the version.
+            Err(_)
+                if wants_bitmap
+                    && new.region_bytes.is_none()
+                    && region_bytes < REGION_BYTES_MAX =>
+            {
+                region_bytes *= 2
+            }
+            other => break other?,
+        }
+    };
+    let geometry = geometry_of(new, level, &placements)?;
+    let roles: Vec<Role> = (0..sizes.len())
+        .map(|index| match new.members.get(index) {
+            Some(Some(_)) => {
+                Role::Active(Slot(u16::try_from(index).expect("bounded by the geometry")))
+            }
+            _ => Role::Spare,
+        })
+        .collect();
+    let mut superblocks = Vec::new();
+    for (index, placement) in placements.iter().enumerate() {
+        let superblock = placement
+            .as_ref()
+            .map(|placement| superblock_of(new, &geometry, &roles, index, placement, wants_bitmap));
+        superblocks.push(
+            superblock
+                .transpose()
+                .map_err(|error| CreateError::Format {
+                    index,
+                    error: Box::new(error),
+                })?,
+        );
+    }
+    Ok(Plan {
+        geometry,
+        superblocks,
+        region_bytes: wants_bitmap.then_some(region_bytes),
+        start: if level.has_redundancy() {
+            new.start
+        } else {
+            Start::Agreeing
+        },
+        reserved_sectors: placements
+            .iter()
+            .map(|placement| placement.map_or(0, |p| p.bitmap_reserved_sectors))
+            .collect(),
+    })
+}
+
+/// Upper bound of what the bitmap covers; what it really covers is known only after the placement.
+fn cover_bytes(new: &NewArray, level: Level) -> Result<u64, CreateError> {
+    let smallest = new
+        .members
+        .iter()
+        .flatten()
+        .min()
+        .copied()
+        .ok_or(CreateError::NoMembers)?;
+    let component = new.size_bytes.map_or(smallest, |size| size.min(smallest));
+    Ok(if level == Level::Raid10 {
+        component.saturating_mul(new.members.len() as u64)
+    } else {
+        component
+    }
+    .max(1))
+}
+
+fn place_all(
+    new: &NewArray,
+    sizes: &[Option<u64>],
+    bitmap_bytes: Option<u64>,
+) -> Result<Vec<Option<Placement>>, CreateError> {
+    let smallest = sizes
+        .iter()
+        .flatten()
+        .min()
+        .copied()
+        .ok_or(CreateError::NoMembers)?;
+    let mut placements = Vec::new();
+    for (index, size) in sizes.iter().enumerate() {
+        let Some(size) = size else {
+            placements.push(None);
+            continue;
+        };
+        let request = PlacementRequest {
+            version: new.version,
+            device_sectors: size / SECTOR_BYTES,
+            smallest_device_sectors: smallest / SECTOR_BYTES,
+            strip_sectors: strip_sectors(new),
+            bitmap_bytes,
+        };
+        let placement = place_member(&request).map_err(|error| CreateError::Format {
+            index,
+            error: Box::new(error),
+        })?;
+        let room_bytes = placement.data_size_sectors * SECTOR_BYTES;
+        if new
+            .size_bytes
+            .is_some_and(|wanted| wanted == 0 || wanted > room_bytes)
+        {
+            return Err(CreateError::SizeTooLarge { index, room_bytes });
+        }
+        placements.push(Some(placement));
+    }
+    Ok(placements)
+}
+
+fn strip_sectors(new: &NewArray) -> u32 {
+    u32::try_from(new.strip_bytes / SECTOR_BYTES).unwrap_or(u32::MAX)
+}
+
+fn geometry_of(
+    new: &NewArray,
+    level: Level,
+    placements: &[Option<Placement>],
+) -> Result<Geometry, CreateError> {
+    let data_bytes = |placement: &Option<Placement>| {
+        let room = placement.map_or(0, |placement| placement.data_size_sectors * SECTOR_BYTES);
+        new.size_bytes.map_or(room, |size| size.min(room))
+    };
+    let slots = &placements[..new.members.len()];
+    let data: Vec<u64> = slots
+        .iter()
+        .filter(|placement| placement.is_some())
+        .map(|p| data_bytes(p) / SECTOR_BYTES)
+        .collect();
+    let component = component_sectors(level.md_number(), strip_sectors(new), &data) * SECTOR_BYTES;
+    let spec = GeometrySpec {
+        organisation: new.organisation,
+        member_count: u16::try_from(new.members.len()).unwrap_or(u16::MAX),
+        strip_bytes: new.strip_bytes,
+        component_bytes: component,
+        member_sizes_bytes: if level.has_redundancy() {
+            Vec::new()
+        } else {
+            slots.iter().map(data_bytes).collect()
+        },
+    };
+    Geometry::new(&spec).map_err(CreateError::Geometry)
+}
+
+fn superblock_of(
+    new: &NewArray,
+    geometry: &Geometry,
+    roles: &[Role],
+    index: usize,
+    placement: &Placement,
+    wants_bitmap: bool,
+) -> Result<Superblock, FormatError> {
+    let has_redundancy = new.organisation.level().has_redundancy();
+    let slot = u16::try_from(index).unwrap_or(u16::MAX);
+    let size_sectors = new
+        .members
+        .iter()
+        .copied()
+        .chain(new.spares.iter().map(|size| Some(*size)))
+        .nth(index);
+    let data_size = new
+        .size_bytes
+        .filter(|_| !has_redundancy)
+        .map_or(placement.data_size_sectors, |size| size / SECTOR_BYTES);
+    Superblock::create(&NewMember {
+        version: new.version,
+        array_uuid: new.uuid,
+        name: &new.stored_name,
+        ctime: MdTime {
+            seconds: new.wall_seconds,
+            microseconds: 0,
+        },
+        level: new.organisation.md_level(),
+        layout: new.organisation.md_layout(),
+        component_sectors: if has_redundancy {
+            geometry.component_bytes() / SECTOR_BYTES
+        } else {
+            0
+        },
+        strip_sectors: strip_sectors(new),
+        member_count: u32::try_from(new.members.len()).unwrap_or(u32::MAX),
+        data_offset_sectors: placement.data_offset_sectors,
+        data_size_sectors: data_size,
+        device_sectors: size_sectors.flatten().unwrap_or(0) / SECTOR_BYTES,
+        dev_number: u32::try_from(index).unwrap_or(u32::MAX),
+        device_uuid: new.identities.get(index).copied().unwrap_or_default(),
+        roles,
+        events: EventCount(0),
+        resync_offset_sectors: (has_redundancy && new.start == Start::Resync).then_some(0),
+        bitmap_offset_sectors: placement.bitmap_offset_sectors.filter(|_| wants_bitmap),
+        bad_block_log: placement.bad_block_log,
+        is_write_mostly: new.write_mostly.contains(&slot),
+    })
+}
+
+impl Plan {
+    /// Bitmap and bad-block list of a member; written and flushed before any superblock.
+    ///
+    /// # Errors
+    /// `FormatError` when region size and room do not fit, before anything is written.
+    pub fn surroundings(&self, index: usize) -> Result<Vec<MetadataWrite>, FormatError> {
+        let mut writes = Vec::new();
+        let Some(superblock) = &self.superblocks[index] else {
+            return Ok(writes);
+        };
+        if let (Some(area), Some(sector)) =
+            (superblock.bad_block_log, superblock.bad_block_log_sector())
+        {
+            let log = BadBlocks::new(area.size_sectors, area.shift)?;
+            writes.push(MetadataWrite {
+                at_bytes: sector * SECTOR_BYTES,
+                bytes: log.encode(),
+            });
+        }
+        if let (Some(sector), Some(region_bytes)) = (superblock.bitmap_sector(), self.region_bytes)
+        {
+            let map = Bitmap::create(&NewBitmap {
+                uuid: superblock.bitmap_uuid(),
+                events: superblock.events,
+                sync_size_sectors: sync_bytes(&self.geometry) / SECTOR_BYTES,
+                region_bytes: u32::try_from(region_bytes).unwrap_or(u32::MAX),
+                reserved_sectors: self.reserved_sectors[index],
+                is_all_set: self.start == Start::Resync,
+            })?;
+            let mut bytes = map.encode();
+            bytes.resize(bytes.len().next_multiple_of(4096), 0); // the reserve is whole pages
+            writes.push(MetadataWrite {
+                at_bytes: sector * SECTOR_BYTES,
+                bytes,
+            });
+        }
+        Ok(writes)
+    }
+
+    /// The superblock of a member.
+    #[must_use]
+    pub fn superblock(&self, index: usize) -> Option<MetadataWrite> {
+        let superblock = self.superblocks[index].as_ref()?;
+        let at_bytes = superblock.super_offset_sectors * SECTOR_BYTES;
+        Some(MetadataWrite {
+            at_bytes,
+            bytes: superblock.encode().to_vec(),
+        })
+    }
+}
+
+/// Carries a plan out on devices (members, then spares; `None` for empty slots).
+///
+/// # Errors
+/// The index of the device that failed and why; what was written before stays.
+pub async fn write_new<D: Device>(
+    plan: &Plan,
+    devices: &[Option<D>],
+    pool: &BufPool,
+) -> Result<(), (usize, IoError)> {
+    for (index, device) in devices.iter().enumerate() {
+        let Some(device) = device else { continue };
+        let writes = plan
+            .surroundings(index)
+            .map_err(|_| (index, IoError::OutOfRange))?;
+        for write in writes {
+            write_to(device, pool, write)
+                .await
+                .map_err(|error| (index, error))?;
+        }
+        device.flush().await.map_err(|error| (index, error))?;
+    }
+    for (index, device) in devices.iter().enumerate() {
+        let (Some(device), Some(write)) = (device, plan.superblock(index)) else {
+            continue;
+        };
+        write_to(device, pool, write)
+            .await
+            .map_err(|error| (index, error))?;
+        device.flush().await.map_err(|error| (index, error))?;
+    }
+    Ok(())
+}
+
+async fn write_to<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    write: MetadataWrite,
+) -> Result<(), IoError> {
+    device
+        .write(write.at_bytes, pool.copy_of(&write.bytes).freeze(), Fua::No)
+        .await
+}

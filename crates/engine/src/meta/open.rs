@@ -1,0 +1,472 @@
+//! From devices to a running volume: read what is on them, decide, load bitmap and bad blocks.
+//!
+//! Invariants:
+//! - nothing is written here;
+//! - every count that comes from a device was bounded by the format's parser before memory is taken for it;
+//! - a bitmap counts only from members that are fresh (W7); the bits of all of them count together.
+
+use std::ops::Range;
+
+use plexum_format::md::{BadBlocks, Bitmap, BitmapHeader, Superblock};
+use plexum_format::{Detection, FormatError, Found, SECTOR_BYTES, detect, probe_places};
+
+use crate::buf::BufPool;
+use crate::clock::Clock;
+use crate::device::{Device, IoError};
+use crate::intent::regions::Regions;
+use crate::meta::assemble::{
+    AssembleError, AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, Options,
+    assemble,
+};
+use crate::meta::md::MdMetadata;
+use crate::mutant::Mutant;
+use crate::plex::layout::{Geometry, Organisation};
+use crate::ranges::RangeSet;
+use crate::state::{MemberRecord, Standing};
+use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
+
+/// Regions of an array without a bitmap: about this many, so that memory stays small and doubt is still narrow.
+const PLAIN_REGIONS: u64 = 16_384;
+
+/// Smallest region of an array without a bitmap, in bytes.
+const PLAIN_REGION_BYTES_MIN: u64 = 64 << 10;
+
+/// Why devices do not make a volume.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A device could not be read.
+    Io {
+        /// Index of the device as given.
+        index: usize,
+        /// What happened.
+        error: IoError,
+    },
+    /// A device holds no metadata we know.
+    NothingFound {
+        /// Index of the device as given.
+        index: usize,
+    },
+    /// A device holds damaged metadata.
+    Format {
+        /// Index of the device as given.
+        index: usize,
+        /// What is wrong.
+        error: Box<FormatError>,
+    },
+    /// The members do not fit together.
+    Assemble(Box<AssembleError>),
+    /// The assembly can only be read, and this was not asked for, or cannot be read by this version.
+    NotSupported(String),
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            OpenError::Io { index, error } => write!(f, "member {index}: {error}"),
+            OpenError::NothingFound { index } => {
+                write!(f, "member {index}: no array metadata found")
+            }
+            OpenError::Format { index, error } => write!(f, "member {index}: {error}"),
+            OpenError::Assemble(error) => f.write_str(&error.message),
+            OpenError::NotSupported(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// Reads `range` of a device, aligned outwards to its sectors as far as it reaches.
+///
+/// # Errors
+/// Any `IoError` of the device; `OutOfRange` when the range does not lie on it.
+pub async fn read_range<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    range: Range<u64>,
+) -> Result<Vec<u8>, IoError> {
+    let info = device.info();
+    let sector = u64::from(info.sector_bytes);
+    let start = range.start / sector * sector;
+    let end = range.end.div_ceil(sector) * sector;
+    if end > info.size_bytes {
+        return Err(IoError::OutOfRange);
+    }
+    let length = usize::try_from(end - start).map_err(|_| IoError::OutOfRange)?;
+    let mut result = device.read(start, pool.take(length)).await;
+    for _ in 0..3 {
+        if result.is_err() {
+            result = device.read(start, pool.take(length)).await;
+        }
+    }
+    let buf = result?;
+    let from = usize::try_from(range.start - start).expect("inside the buffer");
+    let to = usize::try_from(range.end - start).expect("inside the buffer");
+    Ok(buf[from..to].to_vec())
+}
+
+/// Looks for metadata of any format on a device.
+///
+/// # Errors
+/// The device's error when it cannot be read.
+pub async fn detect_on<D: Device>(device: &D, pool: &BufPool) -> Result<Detection, IoError> {
+    let sectors = device.info().size_bytes / SECTOR_BYTES;
+    let mut read: Vec<(u64, Vec<u8>)> = Vec::new();
+    for place in probe_places(sectors) {
+        let start = place.start;
+        match read_range(device, pool, place).await {
+            Ok(bytes) => read.push((start, bytes)),
+            Err(IoError::Medium) => read.push((start, Vec::new())), // unreadable: nothing is found there
+            Err(error) => return Err(error),
+        }
+    }
+    let mut reader = |offset: u64, buffer: &mut [u8]| -> Result<(), IoError> {
+        let known = read.iter().find(|(start, _)| *start == offset);
+        let bytes = known.map(|(_, bytes)| bytes.as_slice()).unwrap_or_default();
+        buffer.fill(0);
+        let length = bytes.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&bytes[..length]);
+        Ok(())
+    };
+    detect(sectors, &mut reader)
+}
+
+/// Examines one device: superblock and bitmap header.
+///
+/// # Errors
+/// `OpenError` with `index` when there is nothing, or nothing usable.
+pub async fn examine<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    index: usize,
+    name: &str,
+) -> Result<Examined, OpenError> {
+    let detection = detect_on(device, pool)
+        .await
+        .map_err(|error| OpenError::Io { index, error })?;
+    let superblock = match detection.best() {
+        None => return Err(OpenError::NothingFound { index }),
+        Some(Found::Md(superblock)) => (**superblock).clone(),
+        Some(Found::Damaged { error, .. }) => {
+            return Err(OpenError::Format {
+                index,
+                error: Box::new(error.clone()),
+            });
+        }
+        Some(_) => {
+            return Err(OpenError::NotSupported(
+                "this format cannot be served yet".to_owned(),
+            ));
+        }
+    };
+    let bitmap = read_bitmap_header(device, pool, &superblock).await;
+    Ok(Examined {
+        index,
+        name: name.to_owned(),
+        device_bytes: device.info().size_bytes,
+        superblock,
+        bitmap,
+    })
+}
+
+async fn read_bitmap_header<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    superblock: &Superblock,
+) -> Option<BitmapHeader> {
+    let start = superblock.bitmap_sector()? * SECTOR_BYTES;
+    let room = superblock.bitmap_room_sectors(device.info().size_bytes / SECTOR_BYTES)?;
+    let bytes = read_range(device, pool, start..start + 512).await.ok()?;
+    BitmapHeader::parse(&bytes, start, room).ok()
+}
+
+async fn read_bitmap<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    superblock: &Superblock,
+) -> Option<Bitmap> {
+    let header = read_bitmap_header(device, pool, superblock).await?;
+    let start = superblock.bitmap_sector()? * SECTOR_BYTES;
+    let room = superblock.bitmap_room_sectors(device.info().size_bytes / SECTOR_BYTES)?;
+    let bytes = read_range(
+        device,
+        pool,
+        start..start + header.area_sectors() * SECTOR_BYTES,
+    )
+    .await
+    .ok()?;
+    Bitmap::parse(&bytes, start, room).ok()
+}
+
+/// Bad ranges of a member, in bytes of its data area. An unreadable list counts as one that says nothing can be trusted:
+/// the member is refused by the caller.
+async fn read_bad<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    superblock: &Superblock,
+) -> Result<RangeSet, IoError> {
+    let mut bad = RangeSet::new();
+    let (true, Some(area), Some(sector)) = (
+        superblock.has_bad_blocks,
+        superblock.bad_block_log,
+        superblock.bad_block_log_sector(),
+    ) else {
+        return Ok(bad);
+    };
+    let start = sector * SECTOR_BYTES;
+    let bytes = read_range(
+        device,
+        pool,
+        start..start + u64::from(area.size_sectors) * SECTOR_BYTES,
+    )
+    .await?;
+    let log = BadBlocks::parse(&bytes, area.shift, start).map_err(|_| IoError::Medium)?;
+    for range in log.ranges() {
+        let from = range.start.max(superblock.data_offset_sectors) - superblock.data_offset_sectors;
+        let to = range.end.saturating_sub(superblock.data_offset_sectors);
+        if from < to {
+            bad.insert(from * SECTOR_BYTES..to * SECTOR_BYTES);
+        }
+    }
+    Ok(bad)
+}
+
+/// Length of the space that bitmap bits count in: volume bytes for RAID-10, member bytes for the others.
+#[must_use]
+pub fn sync_bytes(geometry: &Geometry) -> u64 {
+    match geometry.organisation() {
+        Organisation::Raid10(_) | Organisation::Raid1 => geometry.volume_bytes(),
+        Organisation::Linear | Organisation::Raid0(_) => 0,
+        _ => geometry.component_bytes(),
+    }
+}
+
+/// Region size of an array that has no bitmap, in bytes.
+fn plain_region_bytes(sync_bytes: u64) -> u64 {
+    (sync_bytes / PLAIN_REGIONS)
+        .next_power_of_two()
+        .max(PLAIN_REGION_BYTES_MIN)
+}
+
+/// What opening a volume asks for besides the devices.
+pub struct OpenRequest {
+    /// What assembly may do.
+    pub assemble: Options,
+    /// Settings of the volume; `is_read_only` is set when the assembly demands it.
+    pub volume: VolumeOptions,
+    /// Name instead of the one in the superblocks.
+    pub name: Option<String>,
+}
+
+/// Puts a volume together from devices; those that are not used (stale, faulty) are dropped.
+///
+/// # Errors
+/// `OpenError`; nothing was written.
+pub async fn open_volume<D: Device, C: Clock>(
+    devices: Vec<(String, D)>,
+    clock: C,
+    pool: BufPool,
+    request: OpenRequest,
+) -> Result<(Volume<D, C>, Assembly), OpenError> {
+    let mut examined = Vec::new();
+    for (index, (name, device)) in devices.iter().enumerate() {
+        examined.push(examine(device, &pool, index, name).await?);
+    }
+    let mut assembly = assemble(&examined, &request.assemble)
+        .map_err(|error| OpenError::Assemble(Box::new(error)))?;
+    if request.volume.mutant == Some(Mutant::BelieveStaleMember) {
+        believe_stale(&mut assembly, &examined);
+    }
+    let regions = load_regions(&devices, &pool, &examined, &assembly).await;
+    let mut options = request.volume;
+    options.is_read_only |= request.assemble.read_only || assembly.is_read_only;
+    options.trust_unproven |= assembly.serves_doubtful_data;
+    let name = request.name.unwrap_or_else(|| volume_name(&assembly));
+    let (bitmap, regions) = regions;
+    let mut superblocks = Vec::new();
+    let mut members = Vec::new();
+    for (index, (name, device)) in devices.into_iter().enumerate() {
+        let Some((member, record)) = used(&assembly, index) else {
+            continue;
+        };
+        let superblock = examined[index].superblock.clone();
+        let bad = read_bad(&device, &pool, &superblock)
+            .await
+            .map_err(|error| OpenError::Io { index, error })?;
+        let data = member.data_offset_bytes
+            ..member
+                .data_offset_bytes
+                .saturating_add(member.data_size_bytes);
+        if data.end > device.info().size_bytes {
+            return Err(OpenError::Io {
+                index,
+                error: IoError::OutOfRange,
+            });
+        }
+        members.push(DrivePart {
+            name,
+            device: Some(device),
+            record,
+            data,
+            bad,
+        });
+        superblocks.push(Some(superblock));
+    }
+    let parts = VolumeParts {
+        name,
+        geometry: assembly.geometry.clone(),
+        clock,
+        pool,
+        members,
+        metadata: Box::new(MdMetadata::new(superblocks, bitmap)),
+        regions,
+        event_count: assembly.array.events.0,
+        is_dirty: assembly.resync_start_bytes == Some(0),
+        options,
+    };
+    Ok((Volume::new(parts), assembly))
+}
+
+/// The name after the host in `host:name`; an array without a name is called by its UUID.
+#[must_use]
+pub fn volume_name(assembly: &Assembly) -> String {
+    let stored = &assembly.array.name;
+    let name = stored
+        .split_once(':')
+        .map_or(stored.as_str(), |(_, name)| name);
+    if name.is_empty() {
+        let uuid = assembly.array.uuid;
+        return format!(
+            "md-{:02x}{:02x}{:02x}{:02x}",
+            uuid[0], uuid[1], uuid[2], uuid[3]
+        );
+    }
+    name.to_owned()
+}
+
+fn used(assembly: &Assembly, index: usize) -> Option<(&AssembledMember, MemberRecord)> {
+    let member = assembly
+        .members
+        .iter()
+        .find(|member| member.index == index)?;
+    let standing = match member.standing {
+        AssembledStanding::Active => Standing::Active,
+        AssembledStanding::Rebuilding {
+            valid_below_bytes,
+            by_bitmap,
+        } => Standing::Rebuilding {
+            valid_below_bytes,
+            by_bitmap,
+        },
+        AssembledStanding::Spare => Standing::Spare,
+        _ => return None,
+    };
+    let is_replacing = !member.is_replacement
+        && member.slot.is_some()
+        && assembly.members.iter().any(|other| {
+            other.is_replacement && other.slot == member.slot && other.standing.is_used()
+        });
+    let record = MemberRecord {
+        slot: member.slot,
+        standing,
+        is_replacement: member.is_replacement,
+        is_write_mostly: member.is_write_mostly,
+        is_replacing,
+    };
+    Some((member, record))
+}
+
+/// The deliberate bug of `Mutant::BelieveStaleMember`: whoever names a free slot gets it.
+fn believe_stale(assembly: &mut Assembly, examined: &[Examined]) {
+    let taken: Vec<Option<u16>> = assembly.members.iter().map(|member| member.slot).collect();
+    for member in &mut assembly.members {
+        let own = examined[member.index]
+            .superblock
+            .role()
+            .slot()
+            .map(|slot| slot.0);
+        if matches!(member.standing, AssembledStanding::Stale { .. })
+            && own.is_some()
+            && !taken.contains(&own)
+        {
+            member.standing = AssembledStanding::Active;
+            member.slot = own;
+        }
+    }
+}
+
+/// Regions as the superblocks and the bitmap have them, with the bitmap's header when there is one.
+async fn load_regions<D: Device>(
+    devices: &[(String, D)],
+    pool: &BufPool,
+    examined: &[Examined],
+    assembly: &Assembly,
+) -> (Option<BitmapHeader>, Regions) {
+    let sync = sync_bytes(&assembly.geometry);
+    let block_bytes = devices
+        .iter()
+        .map(|(_, device)| device.info().sector_bytes)
+        .max()
+        .unwrap_or(512);
+    let header = examined[assembly.freshest].bitmap.clone();
+    let fits = |header: &BitmapHeader| header.sync_size_sectors == sync / SECTOR_BYTES && sync > 0;
+    let header = header.filter(|header| fits(header) && assembly.bitmap != BitmapUse::None);
+    let Some(header) = header else {
+        let mut regions = Regions::new(sync, plain_region_bytes(sync), block_bytes, false);
+        if let Some(start) = assembly.resync_start_bytes.filter(|_| sync > 0) {
+            regions.doubt_from(start);
+        }
+        return (None, regions);
+    };
+    let mut regions = Regions::new(sync, u64::from(header.region_bytes), block_bytes, true);
+    let bits = match &assembly.bitmap {
+        BitmapUse::Usable { sources, .. } => read_bits(devices, pool, examined, sources).await,
+        _ => None,
+    };
+    match bits {
+        Some(bits) => {
+            for region in bits.set_regions() {
+                let index =
+                    usize::try_from(region).expect("the parser bounds the number of regions");
+                regions.load_bit(index);
+                let is_doubtful = assembly
+                    .resync_start_bytes
+                    .is_some_and(|start| regions.range(index).end > start);
+                if is_doubtful {
+                    regions.doubt(index);
+                }
+            }
+        }
+        None => {
+            regions.want_all();
+            if let Some(start) = assembly.resync_start_bytes {
+                regions.doubt_from(start);
+            }
+        }
+    }
+    // Copies of the bitmap may differ after a crash: all say the same before anything is written.
+    regions.rewrite_all();
+    (Some(header), regions)
+}
+
+async fn read_bits<D: Device>(
+    devices: &[(String, D)],
+    pool: &BufPool,
+    examined: &[Examined],
+    sources: &[usize],
+) -> Option<Bitmap> {
+    let mut all: Option<Bitmap> = None;
+    for source in sources {
+        let bits = read_bitmap(&devices[*source].1, pool, &examined[*source].superblock).await;
+        match (all.as_mut(), bits) {
+            (None, bits) => all = bits,
+            (Some(all), Some(bits)) => {
+                if !all.merge(&bits) {
+                    return None;
+                }
+            }
+            (Some(_), None) => {}
+        }
+    }
+    all
+}
