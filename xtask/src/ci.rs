@@ -1,4 +1,4 @@
-//! What CI runs: stages one after another, each with its duration; the first that fails ends it.
+//! What CI runs: stages one after another, each with its duration.
 
 use std::path::Path;
 use std::process::Command;
@@ -28,12 +28,16 @@ const STAGES: &[Stage] = &[
         run: lints,
     },
     Stage {
+        name: "documents",
+        run: documentation,
+    },
+    Stage {
         name: "build tests",
         run: |root| cargo(root, &["test", "--workspace", "--locked", "--no-run"]),
     },
     Stage {
         name: "tests",
-        run: |root| cargo(root, &["test", "--workspace", "--locked"]),
+        run: |root| cargo(root, &["test", "--workspace", "--locked", "--no-fail-fast"]),
     },
 ];
 
@@ -63,32 +67,33 @@ const TOOLS: [&str; 22] = [
     "zstd",
 ];
 
-/// Runs all stages.
+/// Runs all stages, also after one that failed, so that one run shows everything that is wrong.
 ///
 /// # Errors
-/// Which stage failed and why.
+/// Which stages failed and why.
 pub fn run(root: &Path) -> Result<(), String> {
     let started = Instant::now();
     let mut table = String::new();
-    let mut outcome = Ok(());
+    let mut failures = Vec::new();
     for stage in STAGES {
         println!("== {}", stage.name);
         let began = Instant::now();
-        outcome =
-            (stage.run)(root).map_err(|error| format!("stage \"{}\" failed: {error}", stage.name));
+        let outcome = (stage.run)(root);
         let seconds = began.elapsed().as_secs_f64();
         let mark = if outcome.is_ok() { "ok" } else { "FAILED" };
         table.push_str(&format!("{:<12} {seconds:>8.1} s  {mark}\n", stage.name));
-        if outcome.is_err() {
-            break;
-        }
+        failures.extend(
+            outcome
+                .err()
+                .map(|error| format!("{}: {error}", stage.name)),
+        );
     }
-    println!(
-        "\n{table}{:<12} {:>8.1} s",
-        "all",
-        started.elapsed().as_secs_f64()
-    );
-    outcome
+    let seconds = started.elapsed().as_secs_f64();
+    println!("\n{table}{:<12} {seconds:>8.1} s", "all");
+    if failures.is_empty() {
+        return Ok(());
+    }
+    Err(format!("these stages failed:\n  {}", failures.join("\n  ")))
 }
 
 /// Formatting, lints and the rules of the house.
@@ -139,15 +144,29 @@ fn tools(_root: &Path) -> Result<(), String> {
     ))
 }
 
+/// Documentation without broken links.
+///
+/// # Errors
+/// When rustdoc warns.
+pub fn documentation(root: &Path) -> Result<(), String> {
+    let arguments = ["doc", "--workspace", "--no-deps", "--locked"];
+    start(root, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])
+}
+
 /// Calls cargo in `root`.
 ///
 /// # Errors
 /// When it cannot be started or fails.
 pub fn cargo(root: &Path, arguments: &[&str]) -> Result<(), String> {
+    start(root, arguments, &[])
+}
+
+fn start(root: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
     println!("cargo {}", arguments.join(" "));
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .args(arguments)
+        .envs(variables.iter().copied())
         .current_dir(root)
         .status()
         .map_err(|error| format!("cargo: {error}"))?;

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Some((&"test", rest)) => ci::cargo(&root, &[&["test", "--workspace"], rest].concat()),
         Some((&"ci", [])) => ci::run(&root),
         Some((&"gen", [])) => generate(&root),
-        Some((&"docs", [])) => ci::cargo(&root, &["doc", "--workspace", "--no-deps"]),
+        Some((&"docs", [])) => ci::documentation(&root),
         None | Some((&("help" | "--help" | "-h"), _)) => {
             print!("{HELP}");
             Ok(())
