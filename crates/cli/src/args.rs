@@ -56,7 +56,7 @@ pub enum Command {
         after_help = "Example:\n  plexum create nas --level 6 --member-size 4G a.img b.img c.img d.img\n  \
         plexum create home --level 1 /dev/sdb /dev/sdc --dry-run"
     )]
-    Create(Create),
+    Create(Box<Create>),
     /// Say what is on members and how they fit together
     #[command(after_help = "Example:\n  plexum examine a.img b.img c.img")]
     Examine(Examine),

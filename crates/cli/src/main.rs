@@ -5,6 +5,7 @@
 mod args;
 mod client;
 mod completions;
+mod create;
 mod errors;
 mod events;
 mod explain;
@@ -12,6 +13,7 @@ mod habits;
 mod man;
 mod member_ops;
 mod output;
+mod plan;
 mod progress;
 mod scrub;
 mod set;
@@ -91,6 +93,7 @@ fn usage(error: &clap::Error) -> Outcome {
 fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
     let common = &cli.common;
     match &cli.command {
+        Command::Create(args) => create::run(args, common, screen),
         Command::Explain(args) => explain::run(args, screen),
         Command::Status(args) => status::run(args, screen),
         Command::Stop(args) => stop::run(args, common, screen),

@@ -1,0 +1,181 @@
+//! Plans: what a changing command would do, shown before it is done, and the question whether it shall be done.
+//!
+//! Invariants:
+//! - a plan with something to destroy is never carried out without `--force`, nor without an answer or `--yes`;
+//! - `--dry-run` ends after the plan, before anything was opened for writing;
+//! - the question is only asked when standard input and standard error are terminals.
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use plexum_daemon::problem::{Code, Problem};
+use serde_json::{Value, json};
+
+use crate::args::Common;
+use crate::output::{Screen, object};
+
+/// Something found on a member that would be overwritten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Member's path.
+    pub member: String,
+    /// What it is: `ext4 file system "home"`, `md superblock of array nas`.
+    pub what: String,
+}
+
+/// What a command would do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Command: `create`, `add`.
+    pub command: &'static str,
+    /// Volume concerned.
+    pub volume: String,
+    /// Lines for people.
+    pub lines: Vec<String>,
+    /// The same for programs; an object.
+    pub details: Value,
+    /// What would be destroyed.
+    pub destroys: Vec<Found>,
+}
+
+/// What to do after a plan was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Carry it out.
+    Go,
+    /// Only the plan was wanted.
+    OnlyShown,
+}
+
+impl Plan {
+    /// Shows the plan where needed and asks where needed.
+    ///
+    /// # Errors
+    /// `WouldDestroy` without `--force`, `NotConfirmed` when nobody agreed.
+    pub fn confirm(
+        &self,
+        common: &Common,
+        is_forced: bool,
+        screen: &Screen,
+    ) -> Result<Verdict, Problem> {
+        if common.dry_run {
+            self.show(screen);
+            return Ok(Verdict::OnlyShown);
+        }
+        if self.destroys.is_empty() {
+            return Ok(Verdict::Go);
+        }
+        if !is_forced {
+            return Err(self.refusal());
+        }
+        if common.yes {
+            return Ok(Verdict::Go);
+        }
+        if common.json || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+            return Err(Problem::new(
+                Code::NotConfirmed,
+                format!(
+                    "{} would destroy data, and nobody can be asked",
+                    self.command
+                ),
+            )
+            .why("standard input is no terminal")
+            .hint("to agree beforehand, add:   --yes")
+            .hint("to see the plan, add:   --dry-run"));
+        }
+        self.show(screen);
+        eprint!("Go on? What is listed as destroyed cannot be brought back. [y/N] ");
+        let _ = std::io::stderr().flush();
+        let mut answer = String::new();
+        let _ = std::io::stdin().lock().read_line(&mut answer);
+        match answer.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => Ok(Verdict::Go),
+            _ => Err(Problem::new(Code::NotConfirmed, "nothing was done")),
+        }
+    }
+
+    /// Prints the plan.
+    pub fn show(&self, screen: &Screen) {
+        for line in &self.lines {
+            screen.line(line);
+        }
+        for found in &self.destroys {
+            screen.line(format!("  DESTROYS {}: {}", found.member, found.what));
+        }
+        let mut value = object("plan", Some(&self.volume), self.details.clone());
+        value["command"] = self.command.into();
+        value["destroys"] = self
+            .destroys
+            .iter()
+            .map(|found| json!({"member": found.member, "what": found.what}))
+            .collect();
+        screen.object(&value);
+    }
+
+    fn refusal(&self) -> Problem {
+        let first = &self.destroys[0];
+        let mut problem = Problem::new(
+            Code::WouldDestroy,
+            format!("{} is not empty: {} found", first.member, first.what),
+        )
+        .member(first.member.clone());
+        for found in &self.destroys[1..] {
+            problem = problem.why(format!("also on {}: {}", found.member, found.what));
+        }
+        problem
+            .why("it would be overwritten")
+            .hint(format!("to look at it:   plexum examine {}", first.member))
+            .hint("to overwrite it all the same, add:   --force")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(destroys: Vec<Found>) -> Plan {
+        Plan {
+            command: "create",
+            volume: "v".into(),
+            lines: vec![],
+            details: json!({}),
+            destroys,
+        }
+    }
+
+    fn screen() -> Screen {
+        Screen {
+            is_json: false,
+            is_quiet: true,
+            verbosity: 0,
+            has_color: false,
+            is_terminal: false,
+        }
+    }
+
+    #[test]
+    fn blank_members_need_no_agreement_and_found_data_need_force_and_yes() {
+        let found = vec![Found {
+            member: "a.img".into(),
+            what: "ext4 file system".into(),
+        }];
+        let ask = |destroys: &Vec<Found>, dry_run, force, yes| {
+            let common = Common {
+                dry_run,
+                yes,
+                json: true,
+                ..Common::default()
+            };
+            plan(destroys.clone())
+                .confirm(&common, force, &screen())
+                .map_err(|problem| problem.code)
+        };
+        let none = Vec::new();
+        assert_eq!(ask(&none, false, false, false), Ok(Verdict::Go));
+        assert_eq!(ask(&none, true, false, false), Ok(Verdict::OnlyShown));
+        assert_eq!(ask(&found, true, false, false), Ok(Verdict::OnlyShown));
+        assert_eq!(ask(&found, false, false, false), Err(Code::WouldDestroy));
+        assert_eq!(ask(&found, false, false, true), Err(Code::WouldDestroy));
+        assert_eq!(ask(&found, false, true, false), Err(Code::NotConfirmed));
+        assert_eq!(ask(&found, false, true, true), Ok(Verdict::Go));
+    }
+}

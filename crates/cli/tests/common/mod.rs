@@ -1,0 +1,109 @@
+//! Runs the program in a folder of its own, without a terminal.
+#![allow(dead_code)] // each test file uses a part
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// How a run ended.
+pub struct Run {
+    /// Exit code.
+    pub exit: i32,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Run {
+    /// All objects of standard output, one a line; each must have a version and a kind.
+    pub fn objects(&self) -> Vec<serde_json::Value> {
+        let parse = |line: &str| {
+            let value: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(value["version"], 1, "{line}");
+            assert!(value["kind"].is_string(), "{line}");
+            value
+        };
+        self.out.lines().map(parse).collect()
+    }
+}
+
+/// A folder for one test, removed at its end.
+pub struct Place {
+    /// The folder.
+    pub folder: PathBuf,
+}
+
+impl Place {
+    /// An empty folder named after the test.
+    pub fn new(name: &str) -> Self {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        Self { folder }
+    }
+
+    /// A command in the folder, with its runtime folder inside.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .current_dir(&self.folder)
+            .env("XDG_RUNTIME_DIR", &self.folder)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs plexum with words separated by blanks.
+    pub fn plexum(&self, words: &str) -> Run {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        run(self.command(env!("CARGO_BIN_EXE_plexum")).args(words))
+    }
+
+    /// Runs another program, which must be installed.
+    pub fn tool(&self, program: &str, words: &str) -> Run {
+        run(self.command(program).args(words.split_whitespace()))
+    }
+
+    /// A file in the folder.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// A sparse file.
+    pub fn sparse(&self, name: &str, size_bytes: u64) -> PathBuf {
+        let path = self.file(name);
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(size_bytes).unwrap();
+        path
+    }
+
+    /// Contents of all plain files in the folder, sorted by name.
+    pub fn snapshot(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut files: Vec<_> = std::fs::read_dir(&self.folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_file())
+            .map(|path| (path.clone(), std::fs::read(&path).unwrap()))
+            .collect();
+        files.sort();
+        files
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn run(command: &mut Command) -> Run {
+    let program = Path::new(command.get_program()).display().to_string();
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{program} must be installed: {error}"));
+    Run {
+        exit: output.status.code().unwrap_or(-1),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
