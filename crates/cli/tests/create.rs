@@ -9,6 +9,20 @@ use common::Place;
 
 const MIB: u64 = 1 << 20;
 
+/// What mdadm counts in a member's bitmap: `3 dirty (1.2%)`. It reads bitmaps of plain files only from files of their own.
+fn dirty_bits(place: &Place, member: &str, format: &str) -> String {
+    let start = if format == "1.2" { 8192 } else { 4096 };
+    let mut area = vec![0; 4096];
+    let file = std::fs::File::open(place.file(member)).unwrap();
+    file.read_exact_at(&mut area, start).unwrap();
+    let path = place.file(&format!("bitmap-{member}"));
+    std::fs::write(&path, area).unwrap();
+    let text = place.tool("mdadm", &format!("-X {}", path.display())).out;
+    let line = text.lines().find(|line| line.contains("Bitmap :"));
+    let words = line.unwrap_or_else(|| panic!("no bitmap: {text}"));
+    words.split("chunks), ").nth(1).unwrap().to_owned()
+}
+
 #[test]
 fn every_level_and_version_is_accepted_by_mdadm() {
     let place = Place::new("create-mdadm");
@@ -46,9 +60,8 @@ fn every_level_and_version_is_accepted_by_mdadm() {
                     !matches!(level, "linear" | "0"),
                     "{format} {level} {text}"
                 );
-                if has_bitmap {
-                    let map = place.tool("mdadm", &format!("-X {file}"));
-                    assert!(map.out.contains("0 dirty"), "{}", map.out);
+                if has_bitmap && matches!(format, "1.1" | "1.2") {
+                    assert!(dirty_bits(&place, file, format).starts_with("0 dirty"));
                 }
             }
         }
@@ -170,13 +183,7 @@ fn only_members_proven_all_zero_start_clean() {
     assert_eq!(run.objects()[0]["start"], "resync");
     let text = place.tool("mdadm", "-E a").out;
     assert!(text.contains("State : active"), "{text}");
-    let map = place.tool("mdadm", "-X a").out;
-    let bits = map.lines().find(|line| line.contains("Bitmap :")).unwrap();
-    let numbers: Vec<u64> = bits
-        .split(|c: char| !c.is_ascii_digit())
-        .filter_map(|word| word.parse().ok())
-        .collect();
-    assert_eq!(numbers[0], numbers[1], "all bits are dirty: {bits}");
+    let bits = dirty_bits(&place, "a", "1.2");
     assert!(bits.contains("(100.0%)"), "{bits}");
 
     let forced =
@@ -199,7 +206,7 @@ fn a_full_file_system_leaves_no_half_made_member() {
         mounted.err
     );
     place.sparse("small/b", 16 * MIB);
-    std::fs::write(place.file("small/filler"), vec![1; 200 << 10]).unwrap();
+    std::fs::write(place.file("small/filler"), vec![1; 248 << 10]).unwrap();
     place.sparse("a", 16 * MIB);
     let run =
         place.plexum("create nas --level 1 --bitmap-region 4K a small/b small/c --member-size 1G");
