@@ -99,3 +99,50 @@ fn mount_holder(mountinfo: &str, number: &str) -> Option<String> {
     let place = line.split(' ').nth(4)?;
     Some(format!("the mount {place} (end it with: umount {place})"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holders_of_a_disk_and_of_its_partitions_are_named_with_a_way_out() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let make = |path: &str| fs::create_dir_all(folder.path().join(path)).expect("a folder");
+        make("holders/md127");
+        make("sda1/holders/dm-0");
+        make("sda2/holders/md127");
+        make("queue/holders/not-a-partition");
+        for part in ["sda1", "sda2"] {
+            fs::write(folder.path().join(part).join("partition"), "1").expect("a file");
+        }
+        let lines = kernel_holders(folder.path());
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].contains("dmsetup info /dev/dm-0"));
+        assert!(lines[1].contains("mdadm --stop /dev/md127"));
+    }
+
+    #[test]
+    fn a_mount_is_found_by_its_device_number_only() {
+        let table = "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw\n\
+                     37 35 8:1 / /data rw - xfs /dev/sda1 rw\n";
+        let found = mount_holder(table, "8:1").expect("it is mounted");
+        assert!(found.contains("umount /data"));
+        assert_eq!(mount_holder(table, "8:10"), None);
+        assert_eq!(mount_holder("8:1", "8:1"), None);
+        assert_eq!(mount_holder("", "8:1"), None);
+    }
+
+    #[test]
+    fn queue_values_come_from_the_disk_for_its_partitions_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir_all(folder.path().join("sda/queue")).expect("a folder");
+        fs::create_dir_all(folder.path().join("sda/sda1")).expect("a folder");
+        fs::write(folder.path().join("sda/queue/rotational"), "1\n").expect("a file");
+        assert_eq!(queue_value(&folder.path().join("sda"), "rotational"), 1);
+        assert_eq!(
+            queue_value(&folder.path().join("sda/sda1"), "rotational"),
+            1
+        );
+        assert_eq!(queue_value(folder.path(), "rotational"), 0);
+    }
+}

@@ -388,3 +388,92 @@ pub(crate) fn set_lock(fd: BorrowedFd<'_>, lock: Lock) -> Result<(), Errno> {
     let error = std::io::Error::last_os_error();
     Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::{IoChoice, Runtime};
+
+    #[test]
+    fn errors_of_the_kernel_become_what_the_engine_can_act_on() {
+        for (raw, expected) in [
+            (libc::EINTR, IoError::Retryable),
+            (libc::EAGAIN, IoError::Retryable),
+            (libc::EIO, IoError::Medium),
+            (libc::ENODATA, IoError::Medium),
+            (libc::EREMOTEIO, IoError::Medium),
+            (libc::EILSEQ, IoError::Medium),
+            (libc::ETIMEDOUT, IoError::Medium),
+            (libc::ENOSPC, IoError::NoSpace),
+            (libc::EDQUOT, IoError::NoSpace),
+            (libc::EFBIG, IoError::NoSpace),
+            (libc::ENODEV, IoError::Gone),
+            (libc::ENXIO, IoError::Gone),
+            (libc::ENOLINK, IoError::Gone),
+            (libc::ESTALE, IoError::Gone),
+            (libc::EROFS, IoError::ReadOnly),
+            (libc::EOPNOTSUPP, IoError::Unsupported),
+        ] {
+            let error = Errno::from_raw_os_error(raw);
+            assert_eq!(classify(error), expected, "{error}");
+        }
+    }
+
+    /// Dirty and written-back-now pages of the first MiB, as `cachestat` (since 6.5) counts them.
+    fn pages_in_danger(fd: impl AsFd) -> Option<u64> {
+        const CACHESTAT: libc::c_long = 451;
+        let range = [0_u64, 1 << 20];
+        let mut counts = [0_u64; 5]; // cached, dirty, in write-back, evicted, recently evicted
+        // SAFETY: the kernel reads two and writes five 64-bit numbers, which is what both arrays hold.
+        let result = unsafe {
+            libc::syscall(
+                CACHESTAT,
+                fd.as_fd().as_raw_fd(),
+                range.as_ptr(),
+                counts.as_mut_ptr(),
+                0,
+            )
+        };
+        (result == 0).then(|| counts[1] + counts[2])
+    }
+
+    #[test]
+    fn a_durable_write_leaves_no_dirty_page_and_a_flush_leaves_none_either() {
+        for choice in [IoChoice::Auto, IoChoice::Threads] {
+            let mut runtime = Runtime::new(choice).expect("a runtime");
+            let handle = runtime.handle();
+            runtime.block_on(async move {
+                let folder = tempfile::tempdir_in(
+                    std::env::current_exe()
+                        .expect("a path")
+                        .parent()
+                        .expect("a folder"),
+                )
+                .expect("a folder");
+                let path = folder.path().join("member");
+                std::fs::write(&path, vec![1; 1 << 20]).expect("a file");
+                let options = OpenOptions {
+                    direct_io: DirectIo::Off,
+                    ..OpenOptions::read_write()
+                };
+                let device = FileDevice::open(&handle, &path, &options).expect("a member");
+                device.flush().await.expect("a flush");
+                let Some(0) = pages_in_danger(&*device.fd) else {
+                    eprintln!("no cachestat, or a file system without a page cache");
+                    return;
+                };
+                let data = BufPool::new(0).take_zeroed(8192).freeze();
+                device
+                    .write(4096, data.clone(), Fua::Yes)
+                    .await
+                    .expect("a write");
+                assert_eq!(pages_in_danger(&*device.fd), Some(0));
+                device.write(65536, data, Fua::No).await.expect("a write");
+                device.flush().await.expect("a flush");
+                assert_eq!(pages_in_danger(&*device.fd), Some(0));
+            });
+        }
+    }
+}

@@ -4,6 +4,7 @@
 mod common;
 
 use std::cell::{Cell, RefCell};
+use std::os::fd::AsRawFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Waker};
@@ -16,6 +17,7 @@ use plexum_nbd::transport::Transport;
 use plexum_runtime::file::{FileDevice, OpenOptions, Route};
 use plexum_runtime::socket::Socket;
 use plexum_runtime::{IoChoice, IoKind, JoinHandle, Runtime, yield_now};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 #[test]
 fn timers_fire_in_the_order_of_their_times_not_of_their_making() {
@@ -192,4 +194,48 @@ fn a_runtime_with_transfers_in_flight_ends_cleanly() {
         )
         .expect("the lock has ended with the runtime");
     }
+}
+
+/// Helper: has one descriptor left, so that the ring cannot be made.
+#[test]
+fn helper_without_descriptors() {
+    if !common::is_child() {
+        return;
+    }
+    let free = std::fs::File::open("/dev/null").unwrap();
+    let next = u64::from(free.as_raw_fd().cast_unsigned());
+    drop(free);
+    let limit = Rlimit {
+        current: Some(next + 1),
+        maximum: Some(next + 1),
+    };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let asked = Runtime::new(IoChoice::Uring).map(|_| ());
+    println!("\nasked: {}", asked.unwrap_err());
+    let mut runtime = Runtime::new(IoChoice::Auto).unwrap();
+    let handle = runtime.handle();
+    let status = handle.status();
+    println!(
+        "\n{}: {}",
+        status.kind,
+        status.fallback_reason.as_ref().unwrap()
+    );
+    runtime.block_on(async move { handle.clock().sleep(Duration::from_millis(1)).await });
+}
+
+#[test]
+fn without_a_ring_auto_takes_threads_and_says_why_but_uring_fails() {
+    let output = common::child("helper_without_descriptors", "")
+        .wait_with_output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}");
+    assert!(
+        text.contains("asked: io_uring cannot be used here"),
+        "{text}"
+    );
+    assert!(
+        text.contains("threads: io_uring cannot be used here: "),
+        "{text}"
+    );
 }
