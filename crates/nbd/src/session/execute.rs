@@ -74,8 +74,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
                 self.shared.borrow_mut().counts.written_bytes += written_bytes;
             }
             Command::Trim(fua) => {
-                let mut slices = Slices::new(offset_bytes, length_bytes);
-                while let Some((offset, length)) = slices.next() {
+                for (offset, length) in Slices::new(offset_bytes, length_bytes) {
                     match self.export.trim(offset, length, fua).await {
                         Ok(()) | Err(IoError::Unsupported) => {} // a hint
                         Err(error) => return Err(error),
@@ -85,8 +84,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
             }
             Command::Zero(how) => self.zero(offset_bytes, length_bytes, how).await?,
             Command::Cache => {
-                let mut slices = Slices::new(offset_bytes, length_bytes);
-                while let Some((offset, length)) = slices.next() {
+                for (offset, length) in Slices::new(offset_bytes, length_bytes) {
                     match self.export.cache(offset, length).await {
                         Ok(()) => {}
                         Err(IoError::Unsupported) => break, // a hint
@@ -123,8 +121,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
         length_bytes: u64,
         mut how: ZeroRequest,
     ) -> Result<(), IoError> {
-        let mut slices = Slices::new(offset_bytes, length_bytes);
-        while let Some((offset, length)) = slices.next() {
+        for (offset, length) in Slices::new(offset_bytes, length_bytes) {
             self.export.zero(offset, length, how).await?;
             // "Not fast" may only be said while nothing has changed.
             how.only_if_fast = false;

@@ -42,7 +42,7 @@ impl World {
             server.add(export).unwrap();
         }
         Self {
-            exec: Executor::new(Fifo::default()),
+            exec: Executor::new(Fifo),
             clock,
             pool,
             server: Rc::new(server),
