@@ -1,7 +1,7 @@
 //! An export in memory: sparse, recording what it was asked, able to wait, to fail and to lose what was not flushed.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use plexum_engine::buf::{Buf, BufPool, Rope};
@@ -32,6 +32,8 @@ pub struct MemoryExport {
     pool: BufPool,
     pages: RefCell<Pages>,
     durable: RefCell<Pages>,
+    /// Pages that may differ from the durable ones.
+    dirty: RefCell<BTreeSet<u64>>,
     log: RefCell<Vec<Operation>>,
     is_holding: Cell<bool>,
     held: RefCell<VecDeque<(Operation, Rc<Signal>)>>,
@@ -58,6 +60,7 @@ impl MemoryExport {
             pool: BufPool::new(1 << 20),
             pages: RefCell::default(),
             durable: RefCell::default(),
+            dirty: RefCell::default(),
             log: RefCell::default(),
             is_holding: Cell::new(false),
             held: RefCell::default(),
@@ -135,19 +138,15 @@ impl MemoryExport {
     }
 
     fn fill(&self, offset_bytes: u64, length_bytes: u64, data: Option<&[u8]>, fua: Fua) {
-        write_pages(
-            &mut self.pages.borrow_mut(),
-            offset_bytes,
-            length_bytes,
-            data,
-        );
+        let mut dirty = self.dirty.borrow_mut();
+        let mut note = |page| {
+            dirty.insert(page);
+        };
+        let pages = &mut self.pages.borrow_mut();
+        write_pages(pages, offset_bytes, length_bytes, data, &mut note);
         if fua == Fua::Yes {
-            write_pages(
-                &mut self.durable.borrow_mut(),
-                offset_bytes,
-                length_bytes,
-                data,
-            );
+            let durable = &mut self.durable.borrow_mut();
+            write_pages(durable, offset_bytes, length_bytes, data, &mut |_| {});
         }
     }
 }
@@ -181,30 +180,37 @@ fn read_pages(pages: &Pages, offset_bytes: u64, into: &mut [u8]) {
     });
 }
 
-fn write_pages(pages: &mut Pages, offset_bytes: u64, length_bytes: u64, data: Option<&[u8]>) {
-    let Some(data) = data else {
-        // Only pages that exist have to change: ranges of zeroes may be huge.
-        let end = offset_bytes + length_bytes;
-        let touched = pages.range(offset_bytes / PAGE_BYTES..end.div_ceil(PAGE_BYTES));
-        for number in touched.map(|(number, _)| *number).collect::<Vec<_>>() {
-            let start = (number * PAGE_BYTES).max(offset_bytes);
-            let stop = ((number + 1) * PAGE_BYTES).min(end);
-            let page = pages.get_mut(&number).expect("just seen");
-            page[(start - number * PAGE_BYTES) as usize..(stop - number * PAGE_BYTES) as usize]
-                .fill(0);
-            if page.iter().all(|byte| *byte == 0) {
-                pages.remove(&number);
-            }
-        }
+/// Writes `data`, or zeroes, and calls `note` with every page that has changed.
+fn write_pages(
+    pages: &mut Pages,
+    offset_bytes: u64,
+    length_bytes: u64,
+    data: Option<&[u8]>,
+    note: &mut dyn FnMut(u64),
+) {
+    if let Some(data) = data {
+        each_page(offset_bytes, length_bytes, |number, range, at| {
+            let empty = || Box::new([0; PAGE_BYTES as usize]);
+            let page = pages.entry(number).or_insert_with(empty);
+            let count = range.len();
+            page[range].copy_from_slice(&data[at as usize..][..count]);
+            note(number);
+        });
         return;
-    };
-    each_page(offset_bytes, length_bytes, |page, range, at| {
-        let page = pages
-            .entry(page)
-            .or_insert_with(|| Box::new([0; PAGE_BYTES as usize]));
-        let count = range.len();
-        page[range].copy_from_slice(&data[at as usize..][..count]);
-    });
+    }
+    // Only pages that exist have to change: ranges of zeroes may be huge.
+    let end = offset_bytes + length_bytes;
+    let touched = pages.range(offset_bytes / PAGE_BYTES..end.div_ceil(PAGE_BYTES));
+    for number in touched.map(|(number, _)| *number).collect::<Vec<_>>() {
+        let start = (number * PAGE_BYTES).max(offset_bytes) % PAGE_BYTES;
+        let stop = ((number + 1) * PAGE_BYTES).min(end) - number * PAGE_BYTES;
+        let page = pages.get_mut(&number).expect("just seen");
+        page[start as usize..stop as usize].fill(0);
+        if page.iter().all(|byte| *byte == 0) {
+            pages.remove(&number);
+        }
+        note(number);
+    }
 }
 
 impl Export for MemoryExport {
@@ -230,7 +236,13 @@ impl Export for MemoryExport {
 
     async fn flush(&self) -> Result<(), IoError> {
         self.enter(Operation::Flush).await?;
-        *self.durable.borrow_mut() = self.pages.borrow().clone();
+        let (pages, mut durable) = (self.pages.borrow(), self.durable.borrow_mut());
+        for number in self.dirty.take() {
+            match pages.get(&number) {
+                Some(page) => durable.insert(number, page.clone()),
+                None => durable.remove(&number),
+            };
+        }
         Ok(())
     }
 
