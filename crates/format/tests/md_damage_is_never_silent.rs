@@ -340,3 +340,60 @@ fn the_state_bits_of_a_0_90_member_decide_its_role() {
         assert_eq!(superblock.reshape.is_some(), minor == 91);
     }
 }
+
+#[test]
+fn areas_may_touch_superblock_and_data_but_not_overlap_them() {
+    let bitmap = image("s07_raid5_ls", "m0.img");
+    let log = image("s32_raid1_badblocks", "m0.img");
+    // Superblock in sector 8, 512 bytes of it used; data from sector 2048; the log has 8 sectors.
+    for (image, offset, value, is_right) in [
+        (&bitmap, 96, 1_i32, true),
+        (&bitmap, 96, -1, true),
+        (&bitmap, 96, -8, true),
+        (&bitmap, 96, -9, false),
+        (&bitmap, 96, 2039, true),
+        (&bitmap, 96, 2040, false),
+        (&log, 188, 2032, true),
+        (&log, 188, 2033, false),
+        (&log, 188, -8, true),
+        (&log, 188, -7, false),
+        (&log, 188, i32::MIN, false),
+    ] {
+        let mut area = image.superblock_area();
+        area[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
+        fix_checksum_1(&mut area);
+        assert_eq!(
+            parse(image, &area).is_ok(),
+            is_right,
+            "{} {offset} {value}",
+            image.name()
+        );
+    }
+}
+
+#[test]
+fn data_may_reach_to_the_end_of_the_device_and_no_further() {
+    for (id, room) in [
+        ("s11_raid6_ls", 6144_u64 - 2048),
+        ("s05_raid1_writemostly", 4080),
+    ] {
+        let image = image(id, "m0.img");
+        for (size, is_right) in [(room, true), (room + 1, false)] {
+            let mut area = image.superblock_area();
+            area[136..144].copy_from_slice(&size.to_le_bytes());
+            fix_checksum_1(&mut area);
+            assert_eq!(parse(&image, &area).is_ok(), is_right, "{id} {size}");
+        }
+    }
+}
+
+#[test]
+fn a_finished_reshape_leaves_zeroes() {
+    let image = image("s31_raid5_grow_3_4", "m0.img");
+    let mut superblock = image.superblock();
+    superblock.reshape = None;
+    let area = superblock.encode();
+    assert_eq!(area[100..128], [0; 28]);
+    assert_eq!(area[8..12], [0; 4]);
+    assert_eq!(parse(&image, &area).unwrap().reshape, None);
+}

@@ -309,6 +309,22 @@ fn the_table_grows_for_a_new_member_and_the_write_with_it() {
 }
 
 #[test]
+fn tables_of_every_length_are_summed_as_an_independent_sum_does() {
+    let (image, superblock) = &SAMPLES[0];
+    for entries in (3..140).chain([1919, 1920]) {
+        let mut area = superblock.encode();
+        area[220..224].copy_from_slice(&u32::to_le_bytes(entries));
+        area[256 + 6..256 + 2 * entries as usize].fill(0xff);
+        fix_checksum_1(&mut area);
+        let sector = superblock.super_offset_sectors;
+        let read =
+            Superblock::parse(&area, sector, image.device_sectors(), MdVersion::V10).unwrap();
+        assert_eq!(read.roles.len(), entries as usize);
+        assert_eq!(read.encode(), area);
+    }
+}
+
+#[test]
 fn a_0_90_table_keeps_its_counters_in_step() {
     let mut superblock = Superblock::create(&new_member(MdVersion::V090)).unwrap();
     superblock.set_role(1, Role::Faulty).unwrap();

@@ -278,6 +278,8 @@ mod tests {
         area[..8].copy_from_slice(&(7_u64 << 10).to_le_bytes());
         let error = BadBlocks::parse(&area, 0, 4096).unwrap_err();
         assert_eq!((error.field, error.offset_bytes), ("length", 4096));
+        area[..8].copy_from_slice(&(7_u64 << 10 | 513).to_le_bytes());
+        assert_eq!(BadBlocks::parse(&area, 0, 0).unwrap_err().field, "length");
         assert!(BadBlocks::new(8, 10).is_err());
         assert!(BadBlocks::new(8, 0).unwrap().add(0..1 << 60).is_err());
         assert!(BadBlocks::new(8, 9).unwrap().add(0..u64::MAX).is_err());

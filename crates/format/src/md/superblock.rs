@@ -78,6 +78,13 @@ impl MdVersion {
         }
     }
 
+    /// Whether a superblock can say how far a rebuild has got. Without (0.90) a member that is being rebuilt must be a
+    /// [`Role::Spare`] in every member's table until it is complete, and a rebuild begins anew after a restart.
+    #[must_use]
+    pub fn has_rebuild_offset(self) -> bool {
+        self != Self::V090
+    }
+
     /// The structure's name in messages: `md superblock 1.2`.
     #[must_use]
     pub fn structure(self) -> &'static str {
