@@ -260,11 +260,19 @@ pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, As
         BitmapUse::Usable { events_cleared, .. } => Some(events_cleared),
         _ => None,
     };
-    let members = join::join(examined, &history, by_bitmap_from)?;
+    let members = join::join(
+        examined,
+        &history,
+        &join::Judge {
+            newest,
+            slot_count,
+            by_bitmap_from,
+        },
+    )?;
     let (spec, geometry) = start::geometry(&name, newest, &members)?;
     let reshape = start::reshape(&name, newest, &spec)?;
 
-    let missing = start::missing(slot_count.max(spec.member_count), &members);
+    let missing = start::missing(slot_count, &members);
     start::check_enough(&name, &geometry, &missing, &members)?;
     if let Some(reshape) = &reshape {
         start::check_enough(&name, &reshape.after, &missing, &members)?;
@@ -282,7 +290,7 @@ pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, As
         &bitmap,
         options,
     )?;
-    start::check_expected(&name, newest, &members, options)?;
+    start::check_expected(&name, newest, slot_count, &members, options)?;
 
     let other_bytes = reshape
         .as_ref()

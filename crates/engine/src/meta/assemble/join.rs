@@ -13,6 +13,16 @@ use super::{AssembledMember, AssembledStanding, Examined};
 
 const SECTOR_BYTES: u64 = 512;
 
+/// What members are judged by.
+pub(super) struct Judge<'a> {
+    /// The superblock that describes the array.
+    pub newest: &'a Superblock,
+    /// Slots that can have a member.
+    pub slot_count: u16,
+    /// Event count from which a stale member can be brought up to date by the bitmap; `None`: there is no usable bitmap.
+    pub by_bitmap_from: Option<EventCount>,
+}
+
 /// A member's standing before slots are compared.
 struct Verdict {
     slot: Option<u16>,
@@ -21,6 +31,14 @@ struct Verdict {
 }
 
 impl Verdict {
+    fn without_slot(standing: AssembledStanding) -> Verdict {
+        Verdict {
+            slot: None,
+            standing,
+            reason: None,
+        }
+    }
+
     fn out(standing: AssembledStanding, reason: String) -> Verdict {
         Verdict {
             slot: None,
@@ -32,30 +50,28 @@ impl Verdict {
 
 /// Judges every member, in the order given.
 ///
-/// `by_bitmap_from`: event count from which a stale member can be brought up to date by the bitmap.
 /// # Errors
 /// `DuplicateMember` when two usable members claim one place.
 pub(super) fn join(
     examined: &[Examined],
     history: &History,
-    by_bitmap_from: Option<EventCount>,
+    judge: &Judge<'_>,
 ) -> Result<Vec<AssembledMember>, AssembleError> {
-    let newest = &examined[history.freshest].superblock;
     let mut members: Vec<AssembledMember> = examined
         .iter()
         .enumerate()
         .map(|(position, member)| {
             let verdict = if history.set_aside.contains(&position) {
                 let reason = "it went on without the chosen members (split brain)".to_owned();
-                Verdict::out(stale(&member.superblock, newest, None), reason)
+                Verdict::out(judge.stale_for_good(&member.superblock), reason)
             } else {
-                judge(member, newest, by_bitmap_from)
+                judge.member(member)
             };
-            describe(member, verdict, by_bitmap_from.is_some())
+            describe(member, verdict, judge.by_bitmap_from.is_some())
         })
         .collect();
     settle_numbers(&mut members, examined)?;
-    settle_slots(&mut members, examined, newest)?;
+    settle_slots(&mut members, examined, judge)?;
     Ok(members)
 }
 
@@ -88,120 +104,128 @@ fn describe(member: &Examined, verdict: Verdict, has_bitmap: bool) -> AssembledM
     }
 }
 
-fn stale(
-    superblock: &Superblock,
-    newest: &Superblock,
-    by_bitmap_from: Option<EventCount>,
-) -> AssembledStanding {
-    AssembledStanding::Stale {
-        events: superblock.events,
-        newest: newest.events,
-        fits_bitmap: by_bitmap_from.is_some_and(|from| superblock.events >= from)
-            && superblock.role().slot().is_some(),
+impl Judge<'_> {
+    fn stale(&self, superblock: &Superblock) -> AssembledStanding {
+        AssembledStanding::Stale {
+            events: superblock.events,
+            newest: self.newest.events,
+            fits_bitmap: superblock.role().slot().is_some()
+                && self
+                    .by_bitmap_from
+                    .is_some_and(|from| superblock.events >= from),
+        }
     }
-}
 
-fn judge(member: &Examined, newest: &Superblock, by_bitmap_from: Option<EventCount>) -> Verdict {
-    let superblock = &member.superblock;
-    let is_fresh = superblock.events.is_fresh_beside(newest.events);
-    let given = newest.role_of(superblock.dev_number);
-    let behind = || {
-        format!(
-            "it is stale: event count {}, newest is {}",
-            superblock.events, newest.events
-        )
-    };
-    match (superblock.role(), given) {
-        (Role::Faulty, _) => Verdict::out(
-            AssembledStanding::Faulty,
-            "its own superblock calls it faulty".to_owned(),
-        ),
-        (Role::Journal, Role::Journal) => Verdict {
-            slot: None,
-            standing: AssembledStanding::Journal,
-            reason: None,
-        },
-        (Role::Journal, _) => Verdict::out(
-            AssembledStanding::Unusable,
-            "the array has no such journal device".to_owned(),
-        ),
-        (Role::Spare, Role::Spare) => Verdict {
-            slot: None,
-            standing: AssembledStanding::Spare,
-            reason: None,
-        },
-        (Role::Spare, Role::Faulty) => Verdict::out(
-            AssembledStanding::Faulty,
-            "the array records this spare as faulty".to_owned(),
-        ),
-        (Role::Spare, Role::Active(slot)) if is_fresh => {
-            judge_slotted(member, newest, slot.0, Some(0))
+    /// Stale, and not to be brought up to date by the bitmap.
+    fn stale_for_good(&self, superblock: &Superblock) -> AssembledStanding {
+        AssembledStanding::Stale {
+            events: superblock.events,
+            newest: self.newest.events,
+            fits_bitmap: false,
         }
-        (Role::Active(own), Role::Active(slot)) if is_fresh && own != slot => {
-            let reason =
-                format!("it claims slot {own}, the freshest superblock gives it slot {slot}");
-            Verdict::out(AssembledStanding::Unusable, reason)
-        }
-        (Role::Active(_), Role::Active(slot)) if is_fresh => {
-            judge_slotted(member, newest, slot.0, superblock.rebuild_offset_sectors)
-        }
-        (Role::Active(_), Role::Faulty) if is_fresh => Verdict::out(
-            AssembledStanding::Faulty,
-            "the freshest superblock records it as faulty".to_owned(),
-        ),
-        (Role::Active(_), _) if is_fresh => Verdict::out(
-            stale(superblock, newest, by_bitmap_from),
-            "the freshest superblock has taken it out".to_owned(),
-        ),
-        _ => Verdict::out(stale(superblock, newest, by_bitmap_from), behind()),
     }
-}
 
-/// A fresh member that the freshest table gives `slot`.
-fn judge_slotted(
-    member: &Examined,
-    newest: &Superblock,
-    slot: u16,
-    rebuild_offset_sectors: Option<u64>,
-) -> Verdict {
-    let superblock = &member.superblock;
-    if let Some(reason) = unusable(member, newest, slot) {
-        return Verdict::out(AssembledStanding::Unusable, reason);
+    fn member(&self, member: &Examined) -> Verdict {
+        let superblock = &member.superblock;
+        let given = self.newest.role_of(superblock.dev_number);
+        let is_fresh = superblock.events.is_fresh_beside(self.newest.events);
+        match (superblock.role(), given) {
+            (Role::Faulty, _) => Verdict::out(
+                AssembledStanding::Faulty,
+                "its own superblock calls it faulty".to_owned(),
+            ),
+            (Role::Journal, Role::Journal) => Verdict::without_slot(AssembledStanding::Journal),
+            (Role::Journal, _) => Verdict::out(
+                AssembledStanding::Unusable,
+                "the array has no such journal device".to_owned(),
+            ),
+            (Role::Spare, Role::Spare) => Verdict::without_slot(AssembledStanding::Spare),
+            (Role::Spare, Role::Faulty) => Verdict::out(
+                AssembledStanding::Faulty,
+                "the array records this spare as faulty".to_owned(),
+            ),
+            (own, given) if is_fresh => self.fresh_member(member, own, given),
+            _ => {
+                let reason = format!(
+                    "it is stale: event count {}, newest is {}",
+                    superblock.events, self.newest.events
+                );
+                Verdict::out(self.stale(superblock), reason)
+            }
+        }
     }
-    if excludes(superblock, newest) && newest.rebuild_offset_sectors.is_none() {
-        let reason = "it records the freshest member as missing".to_owned();
-        return Verdict::out(stale(superblock, newest, None), reason);
+
+    fn fresh_member(&self, member: &Examined, own: Role, given: Role) -> Verdict {
+        let superblock = &member.superblock;
+        match (own, given) {
+            // It became active in the very commit that it missed.
+            (Role::Spare, Role::Active(slot)) => self.slotted(member, slot.0, Some(0)),
+            (Role::Active(own), Role::Active(slot)) if own != slot => {
+                let reason =
+                    format!("it claims slot {own}, the freshest superblock gives it slot {slot}");
+                Verdict::out(AssembledStanding::Unusable, reason)
+            }
+            (_, Role::Active(slot)) => {
+                self.slotted(member, slot.0, superblock.rebuild_offset_sectors)
+            }
+            (_, Role::Faulty) => Verdict::out(
+                AssembledStanding::Faulty,
+                "the freshest superblock records it as faulty".to_owned(),
+            ),
+            _ => Verdict::out(
+                self.stale(superblock),
+                "the freshest superblock has taken it out".to_owned(),
+            ),
+        }
     }
-    // A member that a growing reshape added is complete as far as the reshape got (linux-md.md sections 9 and 12).
-    let is_grown = superblock.reshape.is_some_and(|reshape| {
-        i64::from(slot)
-            >= i64::from(superblock.member_count) - i64::from(reshape.member_count_change)
-    });
-    let standing = match rebuild_offset_sectors {
-        Some(sectors) if !is_grown => AssembledStanding::Rebuilding {
-            valid_below_bytes: sectors
-                .min(newest.component_sectors)
-                .saturating_mul(SECTOR_BYTES),
-            by_bitmap: superblock.is_bitmap_rebuild,
-        },
-        _ => AssembledStanding::Active,
-    };
-    Verdict {
-        slot: Some(slot),
-        standing,
-        reason: None,
+
+    /// A fresh member that the freshest table gives `slot`.
+    fn slotted(
+        &self,
+        member: &Examined,
+        slot: u16,
+        rebuild_offset_sectors: Option<u64>,
+    ) -> Verdict {
+        let (superblock, newest) = (&member.superblock, self.newest);
+        if slot >= self.slot_count {
+            let reason = format!(
+                "slot {slot} does not exist in an array of {} members",
+                self.slot_count
+            );
+            return Verdict::out(AssembledStanding::Unusable, reason);
+        }
+        if let Some(reason) = unusable(member, newest) {
+            return Verdict::out(AssembledStanding::Unusable, reason);
+        }
+        if excludes(superblock, newest) && newest.rebuild_offset_sectors.is_none() {
+            let reason = "it records the freshest member as missing".to_owned();
+            return Verdict::out(self.stale_for_good(superblock), reason);
+        }
+        // A member that a growing reshape added is complete as far as the reshape got (linux-md.md sections 9 and 12).
+        let is_grown = superblock.reshape.is_some_and(|reshape| {
+            i64::from(slot)
+                >= i64::from(superblock.member_count) - i64::from(reshape.member_count_change)
+        });
+        let standing = match rebuild_offset_sectors {
+            Some(sectors) if !is_grown => AssembledStanding::Rebuilding {
+                valid_below_bytes: sectors
+                    .min(newest.component_sectors)
+                    .saturating_mul(SECTOR_BYTES),
+                by_bitmap: superblock.is_bitmap_rebuild,
+            },
+            _ => AssembledStanding::Active,
+        };
+        Verdict {
+            slot: Some(slot),
+            standing,
+            reason: None,
+        }
     }
 }
 
 /// Why a fresh member cannot be what the freshest superblock says.
-fn unusable(member: &Examined, newest: &Superblock, slot: u16) -> Option<String> {
+fn unusable(member: &Examined, newest: &Superblock) -> Option<String> {
     let own = &member.superblock;
-    if u32::from(slot) >= newest.member_count {
-        return Some(format!(
-            "slot {slot} does not exist in an array of {} members",
-            newest.member_count
-        ));
-    }
     let differs = |what: &str, found: String, expected: String| {
         Some(format!(
             "its superblock says {what} {found}, the freshest {expected}"
@@ -276,9 +300,9 @@ fn settle_numbers(
 fn settle_slots(
     members: &mut [AssembledMember],
     examined: &[Examined],
-    newest: &Superblock,
+    judge: &Judge<'_>,
 ) -> Result<(), AssembleError> {
-    for slot in 0..newest.member_count.min(u32::from(u16::MAX)) as u16 {
+    for slot in 0..judge.slot_count {
         let mut holders: Vec<usize> = (0..members.len())
             .filter(|m| members[*m].slot == Some(slot))
             .collect();
@@ -310,7 +334,7 @@ fn settle_slots(
                 } else {
                     (first, second)
                 };
-                settle_replacement(members, old, new, newest);
+                settle_replacement(members, old, new, judge.newest);
             }
             [] => {}
             _ => {

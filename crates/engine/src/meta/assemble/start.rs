@@ -114,15 +114,31 @@ pub(super) fn judge_bitmap(examined: &[Examined], newest: &Superblock) -> Bitmap
     }
 }
 
-/// Number of slots, as the engine counts them.
+/// Slots that can have a member: during a reshape the larger of both numbers.
+///
+/// # Errors
+/// `DamagedMetadata` when there are more than roles.
 pub(super) fn slot_count(name: &str, newest: &Superblock) -> Result<u16, AssembleError> {
-    u16::try_from(newest.member_count).map_err(|_| {
+    let (before, after) = member_counts(newest);
+    u16::try_from(before.max(after)).map_err(|_| {
         let message = format!(
             "array {name}: {} members are more than md can have",
-            newest.member_count
+            before.max(after)
         );
         AssembleError::new(AssembleCode::DamagedMetadata, message)
     })
+}
+
+/// Number of members before and after the reshape in progress; equal without one.
+fn member_counts(newest: &Superblock) -> (i64, i64) {
+    let after = i64::from(newest.member_count);
+    (
+        after
+            - newest
+                .reshape
+                .map_or(0, |reshape| i64::from(reshape.member_count_change)),
+        after,
+    )
 }
 
 /// The geometry that the freshest superblock describes (during a reshape: the old one).
@@ -145,10 +161,7 @@ pub(super) fn geometry(
             Organisation::from_md(level, newest.layout).map_err(|error| damaged(name, &error))?
         }
     };
-    let change = newest
-        .reshape
-        .map_or(0, |reshape| reshape.member_count_change);
-    let member_count = i64::from(newest.member_count) - i64::from(change);
+    let (member_count, _) = member_counts(newest);
     let member_count = u16::try_from(member_count).map_err(|_| {
         AssembleError::new(
             AssembleCode::DamagedMetadata,
@@ -230,7 +243,7 @@ pub(super) fn reshape(
         Organisation::from_md(new_level, new_layout).map_err(|error| damaged(name, &error))?;
     let spec = GeometrySpec {
         organisation,
-        member_count: slot_count(name, newest)?,
+        member_count: u16::try_from(newest.member_count).unwrap_or(u16::MAX),
         strip_bytes: u64::from(new_strip_sectors) * SECTOR_BYTES,
         ..before.clone()
     };
@@ -341,6 +354,7 @@ fn holds_only_parity(geometry: &Geometry, slot: usize) -> bool {
 pub(super) fn check_expected(
     name: &str,
     newest: &Superblock,
+    slot_count: u16,
     members: &[AssembledMember],
     options: &Options,
 ) -> Result<(), AssembleError> {
@@ -348,7 +362,7 @@ pub(super) fn check_expected(
         return Ok(());
     }
     let mut lost = Vec::new();
-    for slot in 0..u16::try_from(newest.member_count).unwrap_or(u16::MAX) {
+    for slot in 0..slot_count {
         let entries = newest
             .roles
             .iter()
