@@ -6,9 +6,11 @@ use core::arch::x86_64::*;
 type Vector = __m256i;
 /// Bytes in a vector.
 const VECTOR: usize = 32;
-/// Vectors per step for P and Q.
+/// Vectors per step to add up P and to solve.
 const STEP: usize = 4;
-/// Vectors per step for R.
+/// Vectors per step to generate and check Q.
+const STEP_Q: usize = 2;
+/// Vectors per step for all that has R.
 const STEP_R: usize = 2;
 /// Products with low and with high nibbles, in both halves of a vector.
 type Coefficient = [__m256i; 2];

@@ -6,9 +6,11 @@ use core::arch::x86_64::*;
 type Vector = __m512i;
 /// Bytes in a vector.
 const VECTOR: usize = 64;
-/// Vectors per step for P and Q.
+/// Vectors per step to add up P and to solve.
 const STEP: usize = 4;
-/// Vectors per step for R.
+/// Vectors per step to generate and check Q.
+const STEP_Q: usize = 4;
+/// Vectors per step for all that has R.
 const STEP_R: usize = 4;
 /// Products with low and with high nibbles, in all four quarters of a vector.
 type Coefficient = [__m512i; 2];

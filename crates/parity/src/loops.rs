@@ -1,7 +1,8 @@
 //! The loops of every kernel, written once: a macro that each instruction set's file completes with its vector type.
 //!
 //! A file that uses [`kernels!`] has in scope
-//! - `Vector`, `VECTOR` (its bytes), `STEP` and `STEP_R` (vectors of each block per step without and with R),
+//! - `Vector`, `VECTOR` (its bytes), and the vectors of each block per step: `STEP` to add up P and to solve, `STEP_Q` to
+//!   generate and check Q, `STEP_R` for all that has R,
 //! - `zero`, `load`, `store`, `xor`, `double_add(x, d)` = 2 x + d, `quadruple_add(x, d)` = 4 x + d, `is_zero`,
 //! - `Coefficient`, `coefficient(c)` and `multiply(x, &coefficient)`.
 //!
@@ -170,8 +171,10 @@ macro_rules! kernels {
         pub(crate) fn generate(set: u8, terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>, how: Store) {
             match set {
                 P => generate_set::<P, STEP>(terms, from, outputs, how),
-                Q => generate_set::<Q, STEP>(terms, from, outputs, how),
-                PQ => generate_set::<PQ, STEP>(terms, from, outputs, how),
+                Q => generate_set::<Q, STEP_Q>(terms, from, outputs, how),
+                // Products with tables, as other orders and updates need them, like longer steps better.
+                PQ if terms.order().is_some() => generate_set::<PQ, STEP>(terms, from, outputs, how),
+                PQ => generate_set::<PQ, STEP_Q>(terms, from, outputs, how),
                 _ => generate_set::<PQR, STEP_R>(terms, from, outputs, how),
             }
         }
@@ -219,21 +222,24 @@ macro_rules! kernels {
             assert!(found.iter().flatten().all(|found| found.len() == length), "parities have the blocks' length");
             match found {
                 [_, None, None] => check_set::<P, STEP>(terms, from, found),
-                [_, _, None] => check_set::<PQ, STEP>(terms, from, found),
+                [_, _, None] => check_set::<PQ, STEP_Q>(terms, from, found),
                 _ => check_set::<PQR, STEP_R>(terms, from, found),
             }
         }
 
         /// Computes the targets of one step from its sums.
         ///
+        /// `values` holds the sums and the results while rows are computed; it is the caller's, so as not to be cleared
+        /// for every step.
+        ///
         /// # Safety
         /// `offset` + `N` vectors is at most the length of each parity found and of each target.
         $(#[$feature])*
         #[inline]
         unsafe fn finish<const SET: u8, const N: usize>(
-            sums: &[[Vector; N]; 3], offset: usize, found: &Found<'_>, rows: &[Row], targets: &mut [&mut [u8]],
+            sums: &[[Vector; N]; 3], values: &mut [[Vector; N]; 6], offset: usize, found: &Found<'_>, rows: &[Row],
+            targets: &mut [&mut [u8]],
         ) {
-            let mut values = [[zero(); N]; 6];
             for i in 0..3 {
                 if SET & 1 << i == 0 {
                     continue;
@@ -276,10 +282,14 @@ macro_rules! kernels {
             terms: &Terms<'_>, from: usize, found: &Found<'_>, rows: &[Row], targets: &mut [&mut [u8]],
         ) {
             let length = terms.length();
+            let mut values = [[zero(); N]; 6];
             let mut offset = from;
             while length - offset >= N * VECTOR {
                 // SAFETY: the loop's condition; blocks, parities and targets were checked to have this length.
-                unsafe { finish::<SET, N>(&sums::<SET, N, 2>(terms, offset), offset, found, rows, targets) };
+                unsafe {
+                    let sums = sums::<SET, N, 2>(terms, offset);
+                    finish::<SET, N>(&sums, &mut values, offset, found, rows, targets);
+                }
                 offset += N * VECTOR;
             }
             rest::solve(SET, terms, offset, found, rows, targets);

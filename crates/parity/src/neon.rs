@@ -6,9 +6,11 @@ use core::arch::aarch64::*;
 type Vector = uint8x16_t;
 /// Bytes in a vector.
 const VECTOR: usize = 16;
-/// Vectors per step for P and Q.
+/// Vectors per step to add up P and to solve.
 const STEP: usize = 4;
-/// Vectors per step for R.
+/// Vectors per step to generate and check Q.
+const STEP_Q: usize = 4;
+/// Vectors per step for all that has R.
 const STEP_R: usize = 4;
 /// Products with low and with high nibbles.
 type Coefficient = [uint8x16_t; 2];

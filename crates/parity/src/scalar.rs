@@ -9,9 +9,11 @@
 type Vector = u64;
 /// Bytes in a vector.
 const VECTOR: usize = 8;
-/// Vectors per step for P and Q.
+/// Vectors per step to add up P and to solve.
 const STEP: usize = 8;
-/// Vectors per step for R.
+/// Vectors per step to generate and check Q.
+const STEP_Q: usize = 8;
+/// Vectors per step for all that has R.
 const STEP_R: usize = 4;
 /// A coefficient in the form that `multiply` takes.
 type Coefficient = u8;

@@ -193,6 +193,7 @@ mod tests {
     fn every_kernel_of_this_machine_passes() {
         for kernels in crate::kernels() {
             assert_eq!(self_test(kernels), Ok(()));
+            println!("{} passed", kernels.kernel());
         }
     }
 
