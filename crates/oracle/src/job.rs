@@ -49,6 +49,27 @@ impl Judge {
     }
 }
 
+/// Every set of members that may be missing, the empty one first: those of `0..members` for which `is_survivable` says so.
+///
+/// For [`Judge::without`]. A wrong order of Q, for instance, passes with single members missing and fails with two.
+///
+/// # Panics
+/// With more than 16 members, which no guest takes.
+#[must_use]
+pub fn survivable_losses(
+    members: usize,
+    is_survivable: impl Fn(&[usize]) -> bool,
+) -> Vec<Vec<usize>> {
+    assert!(members <= 16, "a guest takes 16 members");
+    let sets = (0..1_u32 << members).map(|set| {
+        let is_in = |member: &usize| set >> member & 1 == 1;
+        (0..members).filter(is_in).collect::<Vec<_>>()
+    });
+    let mut sets: Vec<_> = sets.filter(|set| is_survivable(set)).collect();
+    sets.sort_by_key(Vec::len);
+    sets
+}
+
 /// An array for the kernel to create.
 #[derive(Clone, Debug)]
 pub struct Create {
@@ -236,6 +257,17 @@ mod tests {
                 .contains("start --readonly $D1; then put_content read.1")
         );
         assert!(job.works_on_copies);
+    }
+
+    #[test]
+    fn losses_are_all_sets_that_are_survived() {
+        let pairs = survivable_losses(4, |lost| lost.len() <= 2);
+        assert_eq!(pairs.len(), 1 + 4 + 6);
+        assert_eq!((&pairs[0][..], &pairs[10][..]), (&[][..], &[2, 3][..]));
+        let mirrors = survivable_losses(4, |lost| {
+            lost.len() <= 2 && lost != [0, 1] && lost != [2, 3]
+        });
+        assert_eq!(mirrors.len(), 1 + 4 + 4);
     }
 
     #[test]

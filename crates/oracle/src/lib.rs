@@ -38,6 +38,6 @@ mod report;
 pub use batch::Batch;
 pub use examine::MemberState;
 pub use folder::Folder;
-pub use job::{Create, Ending, Expected, Job, Judge};
+pub use job::{Create, Ending, Expected, Job, Judge, survivable_losses};
 pub use pattern::{pattern_bytes, pattern_sha256, sha256};
 pub use report::Report;
