@@ -19,6 +19,9 @@ use crate::state::FailCause;
 use crate::volume::{MemberSet, Volume};
 use crate::wait::join_all;
 
+/// Members that could not read a range of their data area.
+type Broken<D> = Vec<(Rc<Drive<D>>, Range<u64>)>;
+
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Sync range of a part of one copy: volume bytes for RAID-10, member bytes (the same) for RAID-1.
     fn copies_sync(offset_bytes: u64, length_bytes: u64) -> Range<u64> {
@@ -235,7 +238,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
         let _lock = self.locks.lock(sync.clone()).await;
         let (data, mut broken) = self
-            .first_readable(offset_bytes, length_bytes, &sync)
+            .read_some_copy(offset_bytes, length_bytes, &sync)
             .await?;
         if let Some(failed) = failed
             && !broken.iter().any(|(drive, _)| drive.id == failed.0.id)
@@ -248,13 +251,44 @@ impl<D: Device, C: Clock> Volume<D, C> {
         Ok(data)
     }
 
+    /// As `first_readable`; where no copy can be read as a whole, every sector is tried by itself: different copies may have
+    /// lost different sectors.
+    async fn read_some_copy(
+        &self,
+        offset_bytes: u64,
+        length_bytes: usize,
+        sync: &Range<u64>,
+    ) -> Result<(Buf, Broken<D>), IoError> {
+        let sector = self.sector_bytes() as usize;
+        match self.first_readable(offset_bytes, length_bytes, sync).await {
+            Err(IoError::Medium) if length_bytes > sector => {}
+            other => return other,
+        }
+        let mut data = self.pool.take(length_bytes);
+        let mut all_broken: Broken<D> = Vec::new();
+        for start in (0..length_bytes).step_by(sector) {
+            let at = offset_bytes + start as u64;
+            let (piece, broken) = self
+                .first_readable(at, sector, &(at..at + sector as u64))
+                .await?;
+            data[start..start + sector].copy_from_slice(&piece);
+            for (drive, range) in broken {
+                let whole = range.start - start as u64;
+                if !all_broken.iter().any(|(known, _)| known.id == drive.id) {
+                    all_broken.push((drive, whole..whole + length_bytes as u64));
+                }
+            }
+        }
+        Ok((data.freeze(), all_broken))
+    }
+
     /// The first copy in md's order that can be read, and those that could not. The caller holds the lock.
     async fn first_readable(
         &self,
         offset_bytes: u64,
         length_bytes: usize,
         sync: &Range<u64>,
-    ) -> Result<(Buf, Vec<(Rc<Drive<D>>, Range<u64>)>), IoError> {
+    ) -> Result<(Buf, Broken<D>), IoError> {
         let mut broken = Vec::new();
         let set = self.members();
         for place in self.geometry.copies_of(offset_bytes).iter() {
@@ -298,7 +332,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<Buf, IoError> {
         let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
         let (data, broken) = self
-            .first_readable(offset_bytes, length_bytes, &sync)
+            .read_some_copy(offset_bytes, length_bytes, &sync)
             .await?;
         if self.options.borrow().is_read_only
             || self.regions.borrow().is_proven(&sync) && broken.is_empty()

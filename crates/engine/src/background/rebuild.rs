@@ -149,13 +149,51 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 .expect("every slot holds a block");
             wanted.push((block, Rc::clone(target)));
         }
-        if !wanted.is_empty() {
-            let blocks = self.row_contents(&row, &wanted, &part).await?;
-            for ((_, target), content) in wanted.iter().zip(blocks) {
-                self.put(target, &member, content, lost).await?;
+        if !wanted.is_empty() && !self.fill_part(&row, &wanted, &part, lost).await? {
+            // Only some sectors may be lost: everything else is rebuilt, sector by sector.
+            let sector = u64::from(self.sector_bytes());
+            let mut at = part.start;
+            while at < part.end {
+                self.fill_sector(&row, &wanted, at..at + sector, lost)
+                    .await?;
+                at += sector;
             }
         }
         self.advance_cursors(targets, &member);
+        Ok(())
+    }
+
+    /// Fills a part as a whole; `false` when some of it cannot be had.
+    async fn fill_part(
+        &self,
+        row: &crate::stripe::Row,
+        wanted: &[(Block, Rc<Filling<D>>)],
+        part: &Range<u64>,
+        lost: &mut RangesLost,
+    ) -> Result<bool, IoError> {
+        let contents = self.row_contents(row, wanted, part).await?;
+        if contents.iter().any(Option::is_none) {
+            return Ok(false);
+        }
+        for ((_, target), content) in wanted.iter().zip(contents) {
+            self.put(target, &row.member_range(part), content, lost)
+                .await?;
+        }
+        Ok(true)
+    }
+
+    async fn fill_sector(
+        &self,
+        row: &crate::stripe::Row,
+        wanted: &[(Block, Rc<Filling<D>>)],
+        sector: Range<u64>,
+        lost: &mut RangesLost,
+    ) -> Result<(), IoError> {
+        let contents = self.row_contents(row, wanted, &sector).await?;
+        for ((_, target), content) in wanted.iter().zip(contents) {
+            self.put(target, &row.member_range(&sector), content, lost)
+                .await?;
+        }
         Ok(())
     }
 
@@ -235,11 +273,35 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 let content = self
                     .copy_content(target, offset_bytes, length_bytes)
                     .await?;
-                self.put(target, &part, content, lost).await?;
+                if content.is_some() {
+                    self.put(target, &part, content, lost).await?;
+                } else {
+                    self.fill_copy_by_sector(target, offset_bytes, &part, lost)
+                        .await?;
+                }
             }
             at = part.end;
         }
         self.advance_cursors(std::slice::from_ref(target), &member);
+        Ok(())
+    }
+
+    /// Only some sectors may be lost: everything else is copied, sector by sector.
+    async fn fill_copy_by_sector(
+        &self,
+        target: &Filling<D>,
+        offset_bytes: u64,
+        member: &Range<u64>,
+        lost: &mut RangesLost,
+    ) -> Result<(), IoError> {
+        let sector = self.sector_bytes() as usize;
+        for start in (0..member.end - member.start).step_by(sector) {
+            let part = member.start + start..member.start + start + sector as u64;
+            let content = self
+                .copy_content(target, offset_bytes + start, sector)
+                .await?;
+            self.put(target, &part, content, lost).await?;
+        }
         Ok(())
     }
 

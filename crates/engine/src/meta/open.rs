@@ -10,7 +10,7 @@ use std::ops::Range;
 use plexum_format::md::{BadBlocks, Bitmap, BitmapHeader, Superblock};
 use plexum_format::{Detection, FormatError, Found, SECTOR_BYTES, detect, probe_places};
 
-use crate::buf::BufPool;
+use crate::buf::{BufPool, Rope};
 use crate::clock::Clock;
 use crate::device::{Device, IoError};
 use crate::intent::regions::Regions;
@@ -56,6 +56,8 @@ pub enum OpenError {
     },
     /// The members do not fit together.
     Assemble(Box<AssembleError>),
+    /// The array was stopped in the middle of a reshape: `open_reshaped` reads it.
+    Reshaping,
     /// The assembly can only be read, and this was not asked for, or cannot be read by this version.
     NotSupported(String),
 }
@@ -69,6 +71,9 @@ impl std::fmt::Display for OpenError {
             }
             OpenError::Format { index, error } => write!(f, "member {index}: {error}"),
             OpenError::Assemble(error) => f.write_str(&error.message),
+            OpenError::Reshaping => f.write_str(
+                "the array was stopped in the middle of a reshape; it can be read with --read-only",
+            ),
             OpenError::NotSupported(reason) => f.write_str(reason),
         }
     }
@@ -277,27 +282,181 @@ pub async fn open_volume<D: Device, C: Clock>(
     if request.volume.mutant == Some(Mutant::BelieveStaleMember) {
         believe_stale(&mut assembly, &examined);
     }
-    let regions = load_regions(&devices, &pool, &examined, &assembly).await;
+    if assembly.reshape.is_some() {
+        return Err(OpenError::Reshaping);
+    }
+    let geometry = assembly.geometry.clone();
+    let volume = build(
+        devices,
+        clock,
+        pool,
+        request,
+        &examined,
+        &assembly,
+        Side::Before,
+        geometry,
+    )
+    .await?;
+    Ok((volume, assembly))
+}
+
+/// Which part of an array in the middle of a reshape; every other array is all `Before`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Before,
+    After,
+}
+
+/// An array that was stopped in the middle of a reshape: one half in the old geometry, one in the new. Read-only.
+pub struct Reshaped<D: Device, C: Clock> {
+    before: Volume<D, C>,
+    after: Volume<D, C>,
+    position_bytes: u64,
+    is_backwards: bool,
+    /// Size as clients see it: the smaller of both.
+    pub volume_bytes: u64,
+}
+
+impl<D: Device, C: Clock> Reshaped<D, C> {
+    /// Reads `length_bytes` at `offset_bytes`.
+    ///
+    /// # Errors
+    /// As `Volume::read`.
+    pub async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<Rope, IoError> {
+        let end = offset_bytes
+            .checked_add(length_bytes as u64)
+            .ok_or(IoError::OutOfRange)?;
+        if end > self.volume_bytes {
+            return Err(IoError::OutOfRange);
+        }
+        let border = self.position_bytes.clamp(offset_bytes, end);
+        let (low, high) = if self.is_backwards {
+            (&self.before, &self.after)
+        } else {
+            (&self.after, &self.before)
+        };
+        let mut rope = Rope::default();
+        for (volume, part) in [(low, offset_bytes..border), (high, border..end)] {
+            if !part.is_empty() {
+                let length =
+                    usize::try_from(part.end - part.start).map_err(|_| IoError::OutOfRange)?;
+                rope.pieces
+                    .extend(volume.read(part.start, length).await?.pieces);
+            }
+        }
+        Ok(rope)
+    }
+
+    /// The part in the old geometry, for status.
+    pub fn before(&self) -> &Volume<D, C> {
+        &self.before
+    }
+}
+
+/// Opens an array in the middle of a reshape for reading (linux-md.md 12). `devices` are shared handles.
+///
+/// # Errors
+/// `OpenError`; `NotSupported` unless `request` is read-only.
+pub async fn open_reshaped<D: Device + Clone, C: Clock + Clone>(
+    devices: Vec<(String, D)>,
+    clock: C,
+    pool: BufPool,
+    request: OpenRequest,
+) -> Result<(Reshaped<D, C>, Assembly), OpenError> {
+    let mut examined = Vec::new();
+    for (index, (name, device)) in devices.iter().enumerate() {
+        examined.push(examine(device, &pool, index, name).await?);
+    }
+    let assembly = assemble(&examined, &request.assemble)
+        .map_err(|error| OpenError::Assemble(Box::new(error)))?;
+    let Some(reshape) = assembly
+        .reshape
+        .clone()
+        .filter(|_| request.assemble.read_only)
+    else {
+        return Err(OpenError::NotSupported(
+            "an array that is being reshaped can only be read".to_owned(),
+        ));
+    };
+    let (old, new) = (assembly.geometry.clone(), reshape.after);
+    let copy = OpenRequest {
+        assemble: request.assemble,
+        volume: request.volume.clone(),
+        name: request.name.clone(),
+    };
+    let shared = (devices.clone(), clock.clone(), pool.clone());
+    let before = build(
+        devices,
+        clock,
+        pool,
+        request,
+        &examined,
+        &assembly,
+        Side::Before,
+        old,
+    )
+    .await?;
+    let after = build(
+        shared.0,
+        shared.1,
+        shared.2,
+        copy,
+        &examined,
+        &assembly,
+        Side::After,
+        new,
+    )
+    .await?;
+    let reshaped = Reshaped {
+        before,
+        after,
+        position_bytes: reshape.position_bytes,
+        is_backwards: reshape.is_backwards,
+        volume_bytes: assembly.volume_bytes,
+    };
+    Ok((reshaped, assembly))
+}
+
+#[allow(clippy::too_many_arguments)] // one call of two public functions, which have them all
+async fn build<D: Device, C: Clock>(
+    devices: Vec<(String, D)>,
+    clock: C,
+    pool: BufPool,
+    request: OpenRequest,
+    examined: &[Examined],
+    assembly: &Assembly,
+    side: Side,
+    geometry: Geometry,
+) -> Result<Volume<D, C>, OpenError> {
+    let (bitmap, regions) = load_regions(&devices, &pool, examined, assembly, &geometry).await;
     let mut options = request.volume;
     options.is_read_only |= request.assemble.read_only || assembly.is_read_only;
     options.trust_unproven |= assembly.serves_doubtful_data;
-    let name = request.name.unwrap_or_else(|| volume_name(&assembly));
-    let (bitmap, regions) = regions;
     let mut superblocks = Vec::new();
     let mut members = Vec::new();
     for (index, (name, device)) in devices.into_iter().enumerate() {
-        let Some((member, record)) = used(&assembly, index) else {
+        let Some((member, record)) = used(assembly, index) else {
             continue;
         };
+        if record
+            .slot
+            .is_some_and(|slot| usize::from(slot) >= geometry.member_count())
+        {
+            continue; // a slot that this side of a reshape does not have
+        }
         let superblock = examined[index].superblock.clone();
         let bad = read_bad(&device, &pool, &superblock)
             .await
             .map_err(|error| OpenError::Io { index, error })?;
-        let data = member.data_offset_bytes
-            ..member
-                .data_offset_bytes
-                .saturating_add(member.data_size_bytes);
-        if data.end > device.info().size_bytes {
+        let start = if side == Side::After {
+            member.reshaped_offset_bytes
+        } else {
+            member.data_offset_bytes
+        };
+        let end = member
+            .data_offset_bytes
+            .saturating_add(member.data_size_bytes);
+        if end > device.info().size_bytes || start > end {
             return Err(OpenError::Io {
                 index,
                 error: IoError::OutOfRange,
@@ -307,14 +466,14 @@ pub async fn open_volume<D: Device, C: Clock>(
             name,
             device: Some(device),
             record,
-            data,
+            data: start..end,
             bad,
         });
         superblocks.push(Some(superblock));
     }
     let parts = VolumeParts {
-        name,
-        geometry: assembly.geometry.clone(),
+        name: request.name.unwrap_or_else(|| volume_name(assembly)),
+        geometry,
         clock,
         pool,
         members,
@@ -324,7 +483,7 @@ pub async fn open_volume<D: Device, C: Clock>(
         is_dirty: assembly.resync_start_bytes == Some(0),
         options,
     };
-    Ok((Volume::new(parts), assembly))
+    Ok(Volume::new(parts))
 }
 
 /// The name after the host in `host:name`; an array without a name is called by its UUID.
@@ -401,8 +560,9 @@ async fn load_regions<D: Device>(
     pool: &BufPool,
     examined: &[Examined],
     assembly: &Assembly,
+    geometry: &Geometry,
 ) -> (Option<BitmapHeader>, Regions) {
-    let sync = sync_bytes(&assembly.geometry);
+    let sync = sync_bytes(geometry);
     let block_bytes = devices
         .iter()
         .map(|(_, device)| device.info().sector_bytes)

@@ -8,11 +8,14 @@ use plexum_parity::Block;
 use super::Row;
 use crate::buf::{Buf, BufMut};
 use crate::clock::Clock;
-use crate::device::{Device, IoError};
+use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
 use crate::state::FailCause;
-use crate::volume::Volume;
+use crate::volume::{Announcement, Volume};
+
+/// Unit in which unreadable places are looked for and mended, in bytes.
+pub(crate) const MEND_BYTES: u64 = 4096;
 
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Reads a part of data strip `index` of a row.
@@ -62,48 +65,59 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 return Ok(buf.freeze());
             }
         }
-        let recovered = self
-            .recover_blocks(row, &[block], part, vec![block])
-            .await?;
-        let data = recovered
-            .into_iter()
-            .next()
-            .expect("one block was asked for");
+        let data = self.recover_block(row, block, part).await?;
         if let Some(drive) = drive {
             self.mend(&drive, member, &data).await?;
         }
         Ok(data)
     }
 
-    /// Writes what was recovered back to the member that could not read it, and reads it again. What cannot be mended goes on
-    /// the bad-block list, or the member is failed (linux-md.md 13).
+    /// Writes what was recovered back to the member that could not read it, and reads it again; only where it still cannot be
+    /// read. What cannot be mended goes on the bad-block list, or the member is failed (linux-md.md 13).
     pub(crate) async fn mend(
         &self,
         drive: &Rc<Drive<D>>,
         member: Range<u64>,
         data: &Buf,
     ) -> Result<(), IoError> {
-        if self.options.borrow().is_read_only || self.is_frozen() {
+        if self.options.borrow().is_read_only {
             return Ok(());
         }
-        let still_live = self.state.borrow().record(drive.id).is_slotted();
-        if !still_live {
+        let mut at = member.start;
+        while at < member.end {
+            let end = (at / MEND_BYTES * MEND_BYTES + MEND_BYTES).min(member.end);
+            let place = |at: u64| usize::try_from(at - member.start).expect("part of a request");
+            self.mend_unit(drive, at..end, &data.slice(place(at)..place(end)))
+                .await?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    async fn mend_unit(
+        &self,
+        drive: &Rc<Drive<D>>,
+        member: Range<u64>,
+        data: &Buf,
+    ) -> Result<(), IoError> {
+        let is_slotted = self.state.borrow().record(drive.id).is_slotted();
+        if !is_slotted || self.is_frozen() || drive.is_bad(&member) {
             return Ok(());
+        }
+        let read = |length| drive.read(&self.pool, &self.clock, member.start, length);
+        match read(data.len()).await {
+            Ok(_) => return Ok(()),
+            Err(IoError::Gone) => {
+                self.fail_member(drive.id, FailCause::Gone);
+                return self.settle().await;
+            }
+            Err(_) => {}
         }
         let written = drive
-            .write(
-                &self.clock,
-                member.start,
-                data.clone(),
-                crate::device::Fua::No,
-            )
+            .write(&self.clock, member.start, data.clone(), Fua::No)
             .await;
         let read_back: Result<BufMut, IoError> = match written {
-            Ok(()) => {
-                drive
-                    .read(&self.pool, &self.clock, member.start, data.len())
-                    .await
-            }
+            Ok(()) => read(data.len()).await,
             Err(error) => Err(error),
         };
         match read_back {
@@ -111,7 +125,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 drive.count_corrected();
                 let (offset_bytes, length_bytes) = (member.start, member.end - member.start);
                 let member = drive.name.clone();
-                self.announce(crate::volume::Announcement::ReadCorrected {
+                self.announce(Announcement::ReadCorrected {
                     member,
                     offset_bytes,
                     length_bytes,

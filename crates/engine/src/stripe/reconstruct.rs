@@ -108,6 +108,48 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
+    /// Recovers one block. Where the row as a whole cannot be read, every sector is tried by itself: different members may
+    /// have lost different sectors.
+    ///
+    /// # Errors
+    /// `Medium` when some sector is lost, `Failed` when the array is frozen.
+    pub(crate) async fn recover_block(
+        &self,
+        row: &Row,
+        block: Block,
+        part: &Range<u64>,
+    ) -> Result<Buf, IoError> {
+        let whole = self.recover_blocks(row, &[block], part, vec![block]).await;
+        let sector = u64::from(self.sector_bytes());
+        let error = match whole {
+            Ok(recovered) => return Ok(first(recovered)),
+            Err(error) => error,
+        };
+        if error != IoError::Medium || part.end - part.start <= sector {
+            return Err(error);
+        }
+        let length = usize::try_from(part.end - part.start).expect("a strip fits memory");
+        let mut data = self.pool.take(length);
+        let mut at = part.start;
+        while at < part.end {
+            let unit = at..at + sector;
+            let place = usize::try_from(at - part.start).expect("inside the part");
+            let target = &mut data[place..place + self.sector_bytes() as usize];
+            // The block's own sector may be readable: only one of the part need not be.
+            match self.read_block(&self.members(), row, block, &unit).await {
+                Ok(own) => target.copy_from_slice(&own),
+                Err(_) => {
+                    let recovered = self
+                        .recover_blocks(row, &[block], &unit, vec![block])
+                        .await?;
+                    target.copy_from_slice(&first(recovered));
+                }
+            }
+            at += sector;
+        }
+        Ok(data.freeze())
+    }
+
     /// Whether redundancy of this sync range may be used to answer.
     pub(crate) fn is_trusted(&self, sync: &Range<u64>) -> bool {
         self.options.borrow().trust_unproven || self.regions.borrow().is_proven(sync)
@@ -132,4 +174,9 @@ fn recover<D: Device, C: Clock>(
         targets.iter_mut().map(|target| &mut **target).collect();
     plan.recover(&source_slices, &mut target_slices);
     targets.into_iter().map(BufMut::freeze).collect()
+}
+
+fn first(recovered: Vec<Buf>) -> Buf {
+    let block = recovered.into_iter().next();
+    block.expect("one block was asked for")
 }

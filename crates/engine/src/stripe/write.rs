@@ -45,42 +45,72 @@ impl<D: Device, C: Clock> Volume<D, C> {
             Some(self.locks.row(row_number).await)
         };
         let segments = cut(&row, at_bytes, &data);
-        let prepared = join_all(
-            segments
-                .into_iter()
-                .map(|segment| self.prepare(&row, segment)),
-        )
-        .await;
-        let prepared = prepared
-            .into_iter()
-            .collect::<Result<Vec<Prepared>, IoError>>()?;
+        let mut prepared = Vec::with_capacity(segments.len());
+        let results = join_all(segments.iter().map(|segment| self.prepare(&row, segment))).await;
+        for (segment, result) in segments.iter().zip(results) {
+            match result {
+                Ok(ready) => prepared.push(ready),
+                Err(IoError::Medium) => {
+                    self.prepare_by_sector(&row, segment, &mut prepared).await?
+                }
+                Err(error) => return Err(error),
+            }
+        }
         self.write_prepared(&row, &prepared, fua).await
     }
 
-    async fn prepare(&self, row: &Row, segment: Segment) -> Result<Prepared, IoError> {
+    /// Different members may have lost different sectors of a segment: each sector is planned by itself.
+    async fn prepare_by_sector(
+        &self,
+        row: &Row,
+        segment: &Segment,
+        prepared: &mut Vec<Prepared>,
+    ) -> Result<(), IoError> {
+        let sector = u64::from(self.sector_bytes());
+        if segment.part.end - segment.part.start <= sector {
+            return Err(IoError::Medium);
+        }
+        let mut at = segment.part.start;
+        while at < segment.part.end {
+            let from = usize::try_from(at - segment.part.start).expect("inside the part");
+            let cut = |new: &Option<Buf>| {
+                new.as_ref()
+                    .map(|new| new.slice(from..from + self.sector_bytes() as usize))
+            };
+            let piece = Segment {
+                part: at..at + sector,
+                new: segment.new.iter().map(cut).collect(),
+            };
+            prepared.push(self.prepare(row, &piece).await?);
+            at += sector;
+        }
+        Ok(())
+    }
+
+    async fn prepare(&self, row: &Row, segment: &Segment) -> Result<Prepared, IoError> {
         let mut excluded: Vec<Block> = Vec::new();
         loop {
             if self.is_frozen() {
                 return Err(IoError::Failed);
             }
             let set = self.members();
-            let (data, parity) = self.views(&set, row, &segment, &excluded);
+            let (data, parity) = self.views(&set, row, segment, &excluded);
             let sync = row.member_range(&segment.part);
             let is_proven = self.is_trusted(&sync) || self.has(Mutant::ModifyUnprovenParity);
             let plan = plan_write(&data, &parity, is_proven).map_err(|_| IoError::Medium)?;
             let parities: Vec<Block> = writable_parities(row, &parity);
             let computed = match plan {
                 WritePlan::DataOnly | WritePlan::Blind => Some(Vec::new()),
-                WritePlan::Full => Some(self.parity_of(row, &segment, &[], &parities)),
+                WritePlan::Full => Some(self.parity_of(row, segment, &[], &parities)),
                 WritePlan::Modify => {
-                    self.modify(&set, row, &segment, &parities, &mut excluded)
+                    self.modify(&set, row, segment, &parities, &mut excluded)
                         .await
                 }
                 WritePlan::Reconstruct => {
-                    self.reconstruct(&set, row, &segment, &parities, &mut excluded)
+                    self.reconstruct(&set, row, segment, &parities, &mut excluded)
                         .await
                 }
-                WritePlan::Decode => self.decode(row, &segment, &parities, &excluded).await?,
+                WritePlan::Decode => self.decode(row, segment, &parities, &excluded).await?,
             };
             let Some(mut blocks) = computed else { continue }; // `excluded` grew: bounded by the number of blocks
             if self.has(Mutant::DegradedWriteSkipsParity)
@@ -98,7 +128,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 WritePlan::Full | WritePlan::Reconstruct | WritePlan::Decode
             );
             return Ok(Prepared {
-                part: segment.part,
+                part: segment.part.clone(),
                 blocks,
                 makes_right,
             });

@@ -1,0 +1,120 @@
+//! A device in memory, a clock that stands still, and an executor of one future: nothing here ever waits.
+#![allow(dead_code, clippy::unwrap_used)] // each test file uses a part; tests
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use plexum_engine::buf::{Buf, BufMut};
+use plexum_engine::clock::{Clock, Moment};
+use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, check_range};
+
+/// A device in memory; clones share it.
+#[derive(Clone)]
+pub struct Memory {
+    pub bytes: Rc<RefCell<Vec<u8>>>,
+    pub is_gone: Rc<Cell<bool>>,
+    pub writes: Rc<Cell<u64>>,
+}
+
+impl Memory {
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes: Rc::new(RefCell::new(bytes)),
+            is_gone: Rc::default(),
+            writes: Rc::default(),
+        }
+    }
+}
+
+impl Device for Memory {
+    fn info(&self) -> DeviceInfo {
+        let size_bytes = self.bytes.borrow().len() as u64 / 512 * 512;
+        DeviceInfo {
+            size_bytes,
+            sector_bytes: 512,
+            is_rotational: false,
+            has_zeroing_trim: false,
+        }
+    }
+    async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
+        check_range(&self.info(), offset_bytes, buf.len() as u64)?;
+        if self.is_gone.get() {
+            return Err(IoError::Gone);
+        }
+        let start = usize::try_from(offset_bytes).unwrap();
+        let length = buf.len();
+        buf.copy_from_slice(&self.bytes.borrow()[start..start + length]);
+        Ok(buf)
+    }
+    async fn write(&self, offset_bytes: u64, data: Buf, _fua: Fua) -> Result<(), IoError> {
+        check_range(&self.info(), offset_bytes, data.len() as u64)?;
+        if self.is_gone.get() {
+            return Err(IoError::Gone);
+        }
+        let start = usize::try_from(offset_bytes).unwrap();
+        self.bytes.borrow_mut()[start..start + data.len()].copy_from_slice(&data);
+        self.writes.set(self.writes.get() + 1);
+        Ok(())
+    }
+    async fn flush(&self) -> Result<(), IoError> {
+        if self.is_gone.get() {
+            Err(IoError::Gone)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Time that passes only by sleeping.
+#[derive(Clone, Default)]
+pub struct Still(pub Rc<Cell<u64>>);
+
+impl Clock for Still {
+    fn now(&self) -> Moment {
+        Moment(self.0.get())
+    }
+    fn wall_seconds(&self) -> u64 {
+        1_700_000_000
+    }
+    async fn sleep(&self, duration: Duration) {
+        self.0
+            .set(self.0.get() + u64::try_from(duration.as_nanos()).unwrap());
+        yield_once().await;
+    }
+}
+
+/// Gives the other futures of the task a turn.
+pub async fn yield_once() {
+    let mut is_second = false;
+    std::future::poll_fn(|cx| {
+        if is_second {
+            return Poll::Ready(());
+        }
+        is_second = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+struct Nothing;
+impl Wake for Nothing {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Polls until ready; gives up after a million polls.
+pub fn run<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Nothing));
+    let mut future = pin!(future);
+    for _ in 0..1_000_000 {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+    }
+    panic!("the future waits for something that does not come");
+}
