@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod disk;
+pub mod engine;
 pub mod fault;
 pub mod finding;
 pub mod minimise;

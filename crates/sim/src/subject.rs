@@ -190,6 +190,10 @@ pub struct Status {
     pub is_frozen: bool,
     /// Event count of the superblocks, 0 when there is none.
     pub event_count: u64,
+    /// Bytes on the bad-block lists of all members.
+    pub bad_bytes: u64,
+    /// A scrub has found members that disagree.
+    pub has_scrub_mismatch: bool,
 }
 
 /// An engine under test. Offsets and lengths are bytes, multiples of 512.

@@ -275,7 +275,9 @@ impl SimDisk {
 
     /// Ends every fault: nothing strikes any more, what was damaged stays damaged. A vanished disk returns.
     pub fn end_faults(&self) {
-        self.put_fault(&Fault::Return);
+        if !self.is_present() || self.shared.state.borrow().faults.is_hung {
+            self.put_fault(&Fault::Return);
+        }
         let mut state = self.shared.state.borrow_mut();
         state.faults = FaultState {
             slow_factor: 1,

@@ -1,0 +1,50 @@
+//! Runs seeds of the real engine and prints the report: `cargo run -p plexum-sim --example seeds -- FIRST COUNT [LEVEL]`.
+
+use std::ops::ControlFlow;
+
+use plexum_sim::engine::Engine;
+use plexum_sim::run::run;
+use plexum_sim::scenario::{Options, Scenario};
+use plexum_sim::subject::Level;
+use plexum_sim::world::run_scenario;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, default: u64| {
+        arguments
+            .get(at)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(default)
+    };
+    let (first, count) = (number(0, 0), number(1, 100));
+    let mut options = Options::default();
+    if let Some(word) = arguments.get(2).filter(|word| *word != "all") {
+        options.levels.retain(|level| level.to_string() == *word);
+    }
+    for word in arguments.iter().skip(3) {
+        match word.as_str() {
+            "no-crashes" => options.has_crashes = false,
+            "no-faults" => options.has_faults = false,
+            "no-operations" => options.has_operations = false,
+            "trace" => options.is_traced = true,
+            _ => eprintln!("unknown word {word}"),
+        }
+    }
+    assert!(!options.levels.is_empty(), "levels are {:?}", Level::ALL);
+    if options.is_traced {
+        let scenario = Scenario::new(first, &options);
+        println!("{scenario}");
+        let outcome = run_scenario::<Engine>(&scenario, &options, None);
+        for line in &outcome.lines {
+            println!("{line}");
+        }
+        for finding in &outcome.findings {
+            println!("{finding}");
+        }
+        return;
+    }
+    let report = run::<Engine>(first..first + count, &options, None, &mut |_| {
+        ControlFlow::Continue(())
+    });
+    println!("{report}");
+}

@@ -1,0 +1,373 @@
+//! The real engine as a subject: the very `Volume` of production over simulated disks, made and opened by its own
+//! create and open paths, on real md metadata.
+//!
+//! Invariant: nothing here decides for the engine; refusals and errors are passed on.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use plexum_engine::background::scrub::ScrubMode;
+use plexum_engine::balance::Policy;
+use plexum_engine::buf::Buf;
+use plexum_engine::clock::Clock;
+use plexum_engine::device::{Device, Fua, IoError, ZeroMode};
+use plexum_engine::meta::assemble::{AssembleCode, Options};
+use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
+use plexum_engine::meta::open::{OpenError, OpenRequest, examine, open_volume};
+use plexum_engine::plex::layout::Organisation;
+use plexum_engine::state::{MemberId, Standing};
+use plexum_engine::volume::{FormerMember, NewMember, Volume, VolumeOptions};
+use plexum_format::md::{MdVersion, Superblock};
+
+use crate::clock::SimClock;
+use crate::disk::SimDisk;
+use crate::rng::mix;
+use crate::subject::{Context, Force, Operation, Refusal, Spec, Status, Subject};
+
+/// The real engine.
+pub struct Engine {
+    volume: Volume<SimDisk, SimClock>,
+    context: Context,
+    uuid: [u8; 16],
+    /// Data offset of the members known at the start, by disk; a new member gets the common one.
+    offsets: RefCell<BTreeMap<u32, u64>>,
+    common_offset: u64,
+    identities: Cell<u64>,
+    scrub_mismatch: Cell<bool>,
+}
+
+fn uuid(seed: u64, number: u64) -> [u8; 16] {
+    let (a, b) = (
+        mix(seed ^ mix(number)),
+        mix(seed.wrapping_add(mix(number + 77))),
+    );
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&a.to_le_bytes());
+    bytes[8..].copy_from_slice(&b.to_le_bytes());
+    bytes
+}
+
+fn version(metadata: u32) -> MdVersion {
+    match metadata {
+        90 => MdVersion::V090,
+        100 => MdVersion::V10,
+        110 => MdVersion::V11,
+        _ => MdVersion::V12,
+    }
+}
+
+fn name(disk: &SimDisk) -> String {
+    format!("disk {}", disk.number())
+}
+
+fn number(name: &str) -> Option<u32> {
+    name.strip_prefix("disk ")?.parse().ok()
+}
+
+fn volume_options(context: &Context) -> VolumeOptions {
+    let policies = [
+        Policy::RoundRobin,
+        Policy::Prefer,
+        Policy::Split { slice_bytes: 8192 },
+        Policy::Load7,
+        Policy::Load,
+        Policy::Nearest,
+    ];
+    let balance = policies[(mix(context.seed) % policies.len() as u64) as usize];
+    VolumeOptions {
+        balance,
+        mutant: context.mutant,
+        ..VolumeOptions::default()
+    }
+}
+
+impl Engine {
+    /// Superblock of a disk when it belongs to this array.
+    async fn own_superblock(
+        context: &Context,
+        array: [u8; 16],
+        disk: &SimDisk,
+    ) -> Option<Superblock> {
+        let examined = examine(disk, &context.pool, 0, &name(disk)).await.ok()?;
+        (examined.superblock.array_uuid == array).then_some(examined.superblock)
+    }
+
+    fn member_of_slot(&self, slot: usize) -> Option<MemberId> {
+        let is_active = |member: &&plexum_engine::volume::MemberStatus| {
+            member.standing == Standing::Active && member.slot.map(usize::from) == Some(slot)
+        };
+        self.volume
+            .status()
+            .members
+            .iter()
+            .find(is_active)
+            .map(|member| member.id)
+    }
+
+    async fn new_member(&self, disk: &SimDisk) -> NewMember<SimDisk> {
+        let superblock = Self::own_superblock(&self.context, self.uuid, disk).await;
+        let former = superblock.and_then(|superblock| {
+            Some(FormerMember {
+                slot: superblock.role().slot()?.0,
+                event_count: superblock.events.0,
+                was_active: superblock.rebuild_offset_sectors.is_none(),
+            })
+        });
+        let count = self.identities.get() + 1;
+        self.identities.set(count);
+        let now = self.context.clock.now_ns();
+        NewMember {
+            name: name(disk),
+            device: disk.clone(),
+            identity: uuid(self.context.seed ^ now, 1000 + count),
+            is_write_mostly: false,
+            former,
+        }
+    }
+
+    /// An earlier record of the same disk that is of no use any more is taken out first, as an administrator would.
+    async fn remove_former(&self, disk: u32) -> Result<(), String> {
+        let members = self.volume.status().members;
+        let is_former = |member: &&plexum_engine::volume::MemberStatus| {
+            member.standing == Standing::Faulty
+                && member.name.as_deref().and_then(number) == Some(disk)
+        };
+        let Some(member) = members.iter().find(is_former) else {
+            return Ok(());
+        };
+        self.volume
+            .remove(member.id)
+            .await
+            .map_err(|error| error.to_string())
+    }
+}
+
+impl Subject for Engine {
+    async fn create(context: &Context, spec: &Spec, disks: &[SimDisk]) -> Result<Self, String> {
+        let organisation = Organisation::from_md(spec.level.number(), spec.layout)
+            .map_err(|error| error.to_string())?;
+        let members: Vec<&SimDisk> = disks.iter().take(spec.member_count).collect();
+        let array = NewArray {
+            version: version(context.metadata),
+            organisation,
+            strip_bytes: spec.strip_bytes,
+            size_bytes: Some(spec.component_bytes),
+            members: members
+                .iter()
+                .map(|disk| Some(disk.info().size_bytes))
+                .collect(),
+            spares: Vec::new(),
+            write_mostly: Vec::new(),
+            stored_name: "sim:volume".to_owned(),
+            uuid: uuid(context.seed, 0),
+            identities: (0..members.len() as u64)
+                .map(|slot| uuid(context.seed, slot + 1))
+                .collect(),
+            wall_seconds: context.clock.wall_seconds(),
+            has_bitmap: spec.region_bytes.is_some(),
+            region_bytes: spec.region_bytes,
+            // The disks are fresh: holes everywhere prove that copies and parity agree.
+            start: if context.seed % 3 == 0 {
+                Start::Resync
+            } else {
+                Start::Agreeing
+            },
+        };
+        let plan = plan(&array).map_err(|error| error.to_string())?;
+        let devices: Vec<Option<SimDisk>> =
+            members.iter().map(|disk| Some((*disk).clone())).collect();
+        write_new(&plan, &devices, &context.pool)
+            .await
+            .map_err(|(index, error)| format!("disk {index}: {error}"))?;
+        Self::assemble(context, spec, &disks[..spec.member_count], Force::No)
+            .await
+            .map_err(|refusal| format!("{refusal:?}"))
+    }
+
+    async fn assemble(
+        context: &Context,
+        _spec: &Spec,
+        disks: &[SimDisk],
+        force: Force,
+    ) -> Result<Self, Refusal> {
+        let array = uuid(context.seed, 0);
+        let mut devices = Vec::new();
+        for disk in disks {
+            if Self::own_superblock(context, array, disk).await.is_some() {
+                devices.push((name(disk), disk.clone()));
+            }
+        }
+        let request = OpenRequest {
+            assemble: Options {
+                force: force == Force::Yes,
+                run_degraded: true,
+                ..Options::default()
+            },
+            volume: volume_options(context),
+            name: None,
+        };
+        let opened = open_volume(
+            devices,
+            context.clock.clone(),
+            context.pool.clone(),
+            request,
+        )
+        .await;
+        let (volume, assembly) = opened.map_err(|error| match &error {
+            OpenError::Assemble(problem) if problem.code == AssembleCode::DirtyDegraded => {
+                Refusal::DirtyDegraded(error.to_string())
+            }
+            _ => Refusal::Other(error.to_string()),
+        })?;
+        let place = |member: &plexum_engine::meta::assemble::AssembledMember| {
+            Some((number(&member.name)?, member.data_offset_bytes))
+        };
+        let offsets: BTreeMap<u32, u64> = assembly.members.iter().filter_map(place).collect();
+        Ok(Self {
+            volume,
+            context: context.clone(),
+            uuid: array,
+            common_offset: offsets.values().next().copied().unwrap_or(0),
+            offsets: RefCell::new(offsets),
+            identities: Cell::new(0),
+            scrub_mismatch: Cell::new(false),
+        })
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.volume.size_bytes()
+    }
+
+    async fn read(&self, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, IoError> {
+        let length = usize::try_from(length_bytes).map_err(|_| IoError::OutOfRange)?;
+        Ok(self.volume.read(offset_bytes, length).await?.to_vec())
+    }
+
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        self.volume.write(offset_bytes, data, fua).await
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        self.volume.flush().await
+    }
+
+    async fn zero(&self, offset_bytes: u64, length_bytes: u64, fua: Fua) -> Result<(), IoError> {
+        self.volume
+            .zero(offset_bytes, length_bytes, ZeroMode::Allocate, fua)
+            .await
+    }
+
+    async fn trim(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), IoError> {
+        self.volume
+            .zero(offset_bytes, length_bytes, ZeroMode::Unmap, Fua::No)
+            .await
+    }
+
+    async fn background(self: Rc<Self>) {
+        self.volume.run_background().await;
+    }
+
+    async fn operate(&self, operation: Operation, disks: &[SimDisk]) -> Result<(), String> {
+        match operation {
+            Operation::Fail { slot } => {
+                let member = self.member_of_slot(slot).ok_or("the slot is empty")?;
+                self.volume
+                    .fail(member)
+                    .await
+                    .map_err(|error| error.to_string())
+            }
+            Operation::Add { disk } => {
+                self.remove_former(disk).await?;
+                let new = self.new_member(&disks[disk as usize].reopen()).await;
+                self.offsets.borrow_mut().insert(disk, self.common_offset);
+                self.volume
+                    .add(new, false)
+                    .await
+                    .map(|_| ())
+                    .map_err(|error| error.to_string())
+            }
+            Operation::Replace { slot, disk } => {
+                let member = self.member_of_slot(slot).ok_or("the slot is empty")?;
+                self.remove_former(disk).await?;
+                let new = NewMember {
+                    former: None,
+                    ..self.new_member(&disks[disk as usize].reopen()).await
+                };
+                self.offsets.borrow_mut().insert(disk, self.common_offset);
+                self.volume
+                    .replace_with(member, new)
+                    .await
+                    .map(|_| ())
+                    .map_err(|error| error.to_string())
+            }
+            Operation::Scrub => {
+                if !self.volume.start_scrub(ScrubMode::Check) {
+                    return Err("nothing to scrub now".to_owned());
+                }
+                self.volume.scrub_ended().await;
+                let report = self.volume.scrub_report().unwrap_or_default();
+                if report.mismatch_bytes > 0 {
+                    self.scrub_mismatch.set(true);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn stop(&self) -> Result<(), IoError> {
+        self.volume.stop().await
+    }
+
+    fn status(&self) -> Status {
+        let status = self.volume.status();
+        let disk_of =
+            |member: &plexum_engine::volume::MemberStatus| member.name.as_deref().and_then(number);
+        let slot_count = self.volume.geometry().member_count();
+        let active = |slot: usize| {
+            let is_it = |member: &&plexum_engine::volume::MemberStatus| {
+                member.standing == Standing::Active && member.slot.map(usize::from) == Some(slot)
+            };
+            status.members.iter().find(is_it).and_then(disk_of)
+        };
+        let is_live = |member: &&plexum_engine::volume::MemberStatus| {
+            matches!(
+                member.standing,
+                Standing::Active | Standing::Rebuilding { .. } | Standing::Spare
+            )
+        };
+        let is_filling = status
+            .members
+            .iter()
+            .any(|m| matches!(m.standing, Standing::Rebuilding { .. }));
+        let slots: Vec<Option<u32>> = (0..slot_count).map(active).collect();
+        let has_spare = status
+            .members
+            .iter()
+            .any(|member| member.standing == Standing::Spare);
+        let is_lacking = slots.iter().any(Option::is_none);
+        Status {
+            live: status
+                .members
+                .iter()
+                .filter(is_live)
+                .filter_map(disk_of)
+                .collect(),
+            is_syncing: is_filling || status.doubtful_regions.0 > 0 || (is_lacking && has_spare),
+            is_doubtful: status.doubtful_regions.0 > 0,
+            is_frozen: status.is_frozen,
+            event_count: status.event_count,
+            bad_bytes: status.members.iter().map(|member| member.bad_bytes).sum(),
+            has_scrub_mismatch: self.scrub_mismatch.get(),
+            slots,
+        }
+    }
+
+    fn data_offset_bytes(&self, disk: u32) -> u64 {
+        self.offsets
+            .borrow()
+            .get(&disk)
+            .copied()
+            .unwrap_or(self.common_offset)
+    }
+}
