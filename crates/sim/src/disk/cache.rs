@@ -60,6 +60,18 @@ impl Written {
         }
     }
 
+    /// What is left of it in front of and behind `cut`.
+    fn without(&self, cut: &Range<u64>) -> Vec<Written> {
+        [
+            self.range.start..self.range.end.min(cut.start),
+            self.range.start.max(cut.end)..self.range.end,
+        ]
+        .into_iter()
+        .filter(|left| left.start < left.end)
+        .map(|left| self.part(left))
+        .collect()
+    }
+
     pub fn store(&self, image: &mut Sparse) {
         self.store_part(image, self.range.clone());
     }
@@ -160,29 +172,29 @@ impl State {
 
     /// Makes a write durable that overlaps older un-flushed ones: their common sectors may not come back over it.
     pub fn settle_fua(&mut self, io: u64) {
-        let Some(at) = self.unflushed.iter().position(|written| written.io == io) else {
-            return; // already written out by the disk itself
-        };
-        let written = self
-            .unflushed
-            .remove(at)
-            .expect("the position was just found");
-        let cut = written.range.clone();
-        let mut older = VecDeque::new();
-        let newer = self.unflushed.split_off(at);
-        for entry in std::mem::take(&mut self.unflushed) {
-            for left in [
-                entry.range.start..entry.range.end.min(cut.start),
-                entry.range.start.max(cut.end)..entry.range.end,
-            ] {
-                if left.start < left.end {
-                    older.push_back(entry.part(left));
-                }
+        let mut left = VecDeque::new();
+        let mut settled: Vec<Written> = Vec::new();
+        for entry in std::mem::take(&mut self.unflushed).into_iter().rev() {
+            if entry.io == io {
+                settled.push(entry);
+                continue;
             }
+            let mut parts = vec![entry];
+            for cut in &settled {
+                parts = parts
+                    .iter()
+                    .flat_map(|part| part.without(&cut.range))
+                    .collect();
+            }
+            parts
+                .into_iter()
+                .rev()
+                .for_each(|part| left.push_front(part));
         }
-        older.extend(newer);
-        self.unflushed = older;
-        written.store(&mut self.durable);
+        self.unflushed = left;
+        settled
+            .iter()
+            .for_each(|written| written.store(&mut self.durable));
     }
 
     /// A good flush: what was answered before the moment `covers` becomes durable.

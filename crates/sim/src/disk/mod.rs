@@ -424,12 +424,8 @@ impl Shared {
                     None => outcome,
                 };
                 let answered_at = state.take_number();
-                if let Some(entry) = state
-                    .unflushed
-                    .iter_mut()
-                    .rev()
-                    .find(|entry| entry.io == io)
-                {
+                // A FUA write over it may have cut it into parts.
+                for entry in state.unflushed.iter_mut().filter(|entry| entry.io == io) {
                     entry.answered_at = answered_at;
                 }
                 if fua == Fua::Yes && outcome.is_ok() {

@@ -219,3 +219,25 @@ fn after_a_failed_flush_some_of_what_it_covered_is_lost_at_the_next_cut() {
         "a second flush does not bring back what the first one dropped"
     );
 }
+
+#[test]
+fn a_write_that_a_fua_write_cut_in_two_is_kept_whole_by_a_kill() {
+    for seed in 0..50 {
+        let mut bench = Bench::new(seed);
+        let (outer, inner) = (bench.disk.clone(), bench.disk.clone());
+        let (old, new) = (
+            bench.pool.copy_of(&[1; 4096]).freeze(),
+            bench.pool.copy_of(&[2; 512]).freeze(),
+        );
+        bench
+            .executor
+            .spawn(async move { outer.write(0, old, Fua::No).await });
+        bench
+            .executor
+            .spawn(async move { inner.write(1024, new, Fua::Yes).await });
+        while bench.executor.poll_one() || bench.clock.advance() {}
+        let before = bench.read(0, 4096).unwrap();
+        bench.disk.crash(CrashKind::Kill);
+        assert_eq!(bench.read(0, 4096).unwrap(), before);
+    }
+}

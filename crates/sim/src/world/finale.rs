@@ -19,15 +19,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// Client number of the last reads in traces.
 const LAST_READER: u32 = 2000;
 
-impl<S: Subject> Shared<S> {
-    /// Remembers the event count that was durable last, for the next start.
-    pub(super) fn note_event_count(&self) {
-        if let Some(subject) = self.subject.borrow().as_ref() {
-            self.event_count.set(subject.status().event_count);
-        }
-    }
-}
-
 impl<S: Subject> World<S> {
     pub(super) fn finale(&mut self) {
         let shared = Rc::clone(&self.shared);
