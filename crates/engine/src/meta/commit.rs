@@ -13,7 +13,7 @@ use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::meta::adapter::{CommitView, MetadataWrite};
 use crate::mutant::Mutant;
-use crate::state::FailCause;
+use crate::state::{ArrayState, FailCause};
 use crate::volume::Volume;
 use crate::wait::join_all;
 
@@ -55,6 +55,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.committed.set(self.state.borrow().version);
             return Ok(());
         }
+        if let Some(assembled) = self.uneven.take() {
+            self.level_counts(&assembled).await?;
+        }
         let drives = self.live_drives();
         self.check_drives(&drives).await;
         let version = self.state.borrow().version;
@@ -66,7 +69,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         // From here on nobody may fall back to the old count: some member may carry the new one already.
         self.event_count.set(staged);
         self.write_bitmap_header(staged).await?;
-        let plans: Vec<Vec<MetadataWrite>> = self.stage(&drives, staged);
+        let state = self.state.borrow().clone();
+        let plans: Vec<Vec<MetadataWrite>> = self.stage(&state, &drives, staged);
         let results = join_all(
             drives
                 .iter()
@@ -78,12 +82,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         for (drive, result) in drives.iter().zip(results) {
             if let Err(error) = result {
                 is_complete = false;
-                let cause = if error == IoError::Gone {
-                    FailCause::Gone
-                } else {
-                    FailCause::SuperblockError
-                };
-                self.fail_member(drive.id, cause);
+                self.fail_member(drive.id, cause_of(error));
             }
         }
         if self.is_frozen() {
@@ -92,6 +91,24 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if is_complete {
             self.committed.set(self.committed.get().max(version));
             self.changed.notify();
+        }
+        Ok(())
+    }
+
+    /// Brings members that an interrupted commit left one event behind to the newest count, before any gets a higher one:
+    /// two interrupted commits in a row would otherwise leave a member two behind, which is stale (linux-md.md 9).
+    async fn level_counts(&self, assembled: &ArrayState) -> Result<(), IoError> {
+        let mut drives = self.live_drives();
+        drives.retain(|drive| usize::from(drive.id.0) < assembled.members.len());
+        let event_count = self.event_count.get();
+        self.write_bitmap_header(event_count).await?;
+        let plans = self.stage(assembled, &drives, event_count);
+        let writes = drives.iter().zip(plans);
+        let results = join_all(writes.map(|(drive, plan)| self.write_metadata(drive, plan))).await;
+        for (drive, result) in drives.iter().zip(results) {
+            if let Err(error) = result {
+                self.fail_member(drive.id, cause_of(error));
+            }
         }
         Ok(())
     }
@@ -105,11 +122,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
-    fn stage(&self, drives: &[Rc<Drive<D>>], event_count: u64) -> Vec<Vec<MetadataWrite>> {
-        let state = self.state.borrow();
+    fn stage(
+        &self,
+        state: &ArrayState,
+        drives: &[Rc<Drive<D>>],
+        event_count: u64,
+    ) -> Vec<Vec<MetadataWrite>> {
         let is_doubtful = self.regions.borrow().doubtful_count() > 0;
         let view = CommitView {
-            state: &state,
+            state,
             event_count,
             wall_seconds: self.clock.wall_seconds(),
             is_doubtful,
@@ -136,5 +157,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 .await?;
         }
         Ok(())
+    }
+}
+
+fn cause_of(error: IoError) -> FailCause {
+    if error == IoError::Gone {
+        FailCause::Gone
+    } else {
+        FailCause::SuperblockError
     }
 }

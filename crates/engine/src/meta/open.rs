@@ -480,10 +480,20 @@ async fn build<D: Device, C: Clock>(
         metadata: Box::new(MdMetadata::new(superblocks, bitmap)),
         regions,
         event_count: assembly.array.events.0,
+        is_uneven: is_uneven(assembly),
         is_dirty: assembly.resync_start_bytes == Some(0),
         options,
     };
     Ok(Volume::new(parts))
+}
+
+/// Whether a used member is one event behind: the last commit was interrupted.
+fn is_uneven(assembly: &Assembly) -> bool {
+    let mut used = assembly
+        .members
+        .iter()
+        .filter(|member| member.standing.is_used());
+    used.any(|member| member.events != assembly.array.events)
 }
 
 /// The name after the host in `host:name`; an array without a name is called by its UUID.

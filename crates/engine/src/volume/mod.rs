@@ -155,6 +155,8 @@ pub struct VolumeParts<D, C> {
     pub regions: Regions,
     /// Event count of the freshest superblock.
     pub event_count: u64,
+    /// Whether some used member's superblock is one event behind.
+    pub is_uneven: bool,
     /// Whether the superblocks on the members say dirty.
     pub is_dirty: bool,
     /// Settings.
@@ -180,6 +182,8 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) bitmap_writer: Mutex,
     pub(crate) balancer: RefCell<Balancer>,
     pub(crate) event_count: Cell<u64>,
+    /// What the freshest superblock says, until every member says the same.
+    pub(crate) uneven: RefCell<Option<ArrayState>>,
     /// Last version of the state that is durable.
     pub(crate) committed: Cell<u64>,
     /// Version of the state that says "dirty"; writes wait until it is durable.
@@ -231,6 +235,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             version: first_version,
             urgent_version: first_version,
         };
+        let uneven = parts.is_uneven.then(|| state.clone());
         let volume = Self {
             name: parts.name,
             balancer: RefCell::new(Balancer::new(
@@ -251,6 +256,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             regions: RefCell::new(parts.regions),
             bitmap_writer: Mutex::new(),
             event_count: Cell::new(parts.event_count),
+            uneven: RefCell::new(uneven),
             committed: Cell::new(0),
             dirty_version: Cell::new(first_version),
             commit_lock: Mutex::new(),
