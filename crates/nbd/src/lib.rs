@@ -13,4 +13,5 @@ mod signal;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transport;
+pub mod uri;
 pub mod wire;
