@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_refused() {
         for (text, part) in [
-            ("http://host", "starts with"),
+            ("http://localhost", "starts with"),
             ("nbd:unix:/path", "starts with"),
             ("nbd://", "host is missing"),
             ("nbd:///vol0", "host is missing"),

@@ -1,6 +1,8 @@
 //! A server over memory, raw connections and clients to it, on an executor whose idleness is seen.
 #![allow(dead_code, clippy::unwrap_used)] // each test file uses its part
 
+pub mod played;
+
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
