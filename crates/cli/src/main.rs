@@ -15,7 +15,9 @@ mod member_ops;
 mod output;
 mod plan;
 mod progress;
+mod scan;
 mod scrub;
+mod serve;
 mod set;
 mod stats;
 mod status;
@@ -94,6 +96,8 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
     let common = &cli.common;
     match &cli.command {
         Command::Create(args) => create::run(args, common, screen),
+        Command::Scan(args) => scan::run(args, screen),
+        Command::Serve(args) => serve::run(args, common, screen),
         Command::Explain(args) => explain::run(args, screen),
         Command::Status(args) => status::run(args, screen),
         Command::Stop(args) => stop::run(args, common, screen),

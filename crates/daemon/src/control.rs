@@ -134,8 +134,6 @@ pub enum Request {
         /// What to change.
         action: Action,
     },
-    /// SIGTERM or SIGINT: stop all volumes cleanly.
-    StopAll,
 }
 
 /// Answer of the engine's side: an object, or why not.
@@ -175,17 +173,9 @@ struct Shared {
 impl ControlServer {
     /// Binds every path of `paths` (mode 0600) and serves on a new thread until dropped.
     ///
-    /// SIGTERM and SIGINT are caught on that thread when `catch_signals` and become `Request::StopAll`; a second one ends the
-    /// process at once.
-    ///
     /// # Errors
     /// `SocketInUse` when a live server has one of the paths; system errors of binding or of starting the thread.
-    pub fn start(
-        paths: Vec<PathBuf>,
-        post: Post,
-        events: EventHub,
-        catch_signals: bool,
-    ) -> Result<Self, Problem> {
+    pub fn start(paths: Vec<PathBuf>, post: Post, events: EventHub) -> Result<Self, Problem> {
         let mut listeners = Vec::new();
         for path in &paths {
             listeners.push(bind(path)?);
@@ -198,7 +188,7 @@ impl ControlServer {
         };
         let thread = std::thread::Builder::new()
             .name("control".into())
-            .spawn(move || run(listeners, shared, catch_signals))
+            .spawn(move || run(listeners, shared))
             .map_err(|error| Problem::from_io(&error, "starting", "the control thread"))?;
         Ok(Self {
             thread: Some(thread),
@@ -233,7 +223,7 @@ fn bind(path: &Path) -> Result<StdUnixListener, Problem> {
     Ok(listener)
 }
 
-fn run(listeners: Vec<StdUnixListener>, shared: Shared, catch_signals: bool) {
+fn run(listeners: Vec<StdUnixListener>, shared: Shared) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()
@@ -242,9 +232,6 @@ fn run(listeners: Vec<StdUnixListener>, shared: Shared, catch_signals: bool) {
     };
     runtime.block_on(async move {
         let mut stop = shared.stop.clone();
-        if catch_signals {
-            tokio::spawn(watch_signals(shared.post.clone()));
-        }
         for listener in listeners {
             let Ok(listener) = UnixListener::from_std(listener) else {
                 continue;
@@ -261,37 +248,6 @@ fn run(listeners: Vec<StdUnixListener>, shared: Shared, catch_signals: bool) {
             tokio::task::yield_now().await;
         }
     });
-}
-
-async fn watch_signals(post: Post) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut interrupt)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) else {
-        return;
-    };
-    for turn in 0.. {
-        std::future::poll_fn(|cx| {
-            let first = terminate.poll_recv(cx).is_ready();
-            let second = interrupt.poll_recv(cx).is_ready();
-            if first || second {
-                std::task::Poll::Ready(())
-            } else {
-                std::task::Poll::Pending
-            }
-        })
-        .await;
-        if turn > 0 {
-            // The user insists while the clean stop hangs; the next start finds an ordinary unclean stop.
-            std::process::exit(i32::from(Code::IoError.exit()));
-        }
-        let (reply, _) = oneshot::channel();
-        post(Ask {
-            request: Request::StopAll,
-            reply,
-        });
-    }
 }
 
 /// Accepts connections of this user and of root only.

@@ -906,7 +906,10 @@ fn now() -> Result<MdTime, Problem> {
 }
 
 /// A random UUID, version 4.
-fn random_uuid() -> Result<[u8; 16], Problem> {
+///
+/// # Errors
+/// When the system gives no random bytes.
+pub fn random_uuid() -> Result<[u8; 16], Problem> {
     use std::io::Read;
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")

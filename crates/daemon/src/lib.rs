@@ -2,11 +2,17 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod assembly;
 pub mod control;
 pub mod create;
 pub mod events;
+pub mod examine;
+pub mod export;
 pub mod inspect;
 pub mod open;
+pub mod ops;
 pub mod problem;
 pub mod runtime_dir;
+pub mod serve;
+pub mod served;
 pub mod status;

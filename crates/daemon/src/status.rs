@@ -100,6 +100,9 @@ pub struct MemberStatus {
     /// Bytes written.
     #[serde(default)]
     pub written_bytes: u64,
+    /// Bytes on its bad block list.
+    #[serde(default)]
+    pub bad_bytes: u64,
 }
 
 /// Kind of background work.
@@ -195,6 +198,12 @@ pub struct ScrubStatus {
     pub is_repair: bool,
     /// Bytes that differ.
     pub mismatch_bytes: u64,
+    /// Of these, bytes that were mended.
+    #[serde(default)]
+    pub repaired_bytes: u64,
+    /// Bytes that could not be compared.
+    #[serde(default)]
+    pub skipped_bytes: u64,
     /// Where; neighbours merged. May be cut: then `mismatch_bytes` is larger than their sum.
     pub ranges: Vec<Mismatch>,
     /// End of the scrub, seconds since 1970.

@@ -34,7 +34,7 @@ fn start(
     let post = Arc::new(move |ask| {
         let _ = sender.send(ask);
     });
-    ControlServer::start(vec![path.to_owned()], post, events.clone(), false).unwrap()
+    ControlServer::start(vec![path.to_owned()], post, events.clone()).unwrap()
 }
 
 /// Status code and body of one request.
@@ -155,12 +155,7 @@ fn the_socket_is_private_and_a_second_server_is_refused() {
     let server = start(&path, &EventHub::default(), |_| Ok(json!({})));
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let second = ControlServer::start(
-        vec![path.clone()],
-        Arc::new(|_| {}),
-        EventHub::default(),
-        false,
-    );
+    let second = ControlServer::start(vec![path.clone()], Arc::new(|_| {}), EventHub::default());
     assert_eq!(second.err().unwrap().code.exit(), 6);
     drop(server);
 }

@@ -1,0 +1,199 @@
+//! `plexum scan`: all sets on these disks, with what is there and what is missing.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use plexum_daemon::examine::{Examination, examine_path, judge};
+use plexum_daemon::problem::{Code, Problem};
+use plexum_engine::meta::assemble::Options;
+use serde_json::json;
+
+use crate::args::Scan;
+use crate::errors::Outcome;
+use crate::output::{Screen, object, table};
+use crate::units::show_bytes;
+
+/// Deepest folder below a given one that is looked into.
+const DEPTH_MAX: usize = 3;
+/// Most files looked at.
+const FILES_MAX: usize = 10_000;
+
+/// Members of one array.
+pub struct FoundSet {
+    /// Their paths, sorted.
+    pub members: Vec<String>,
+    /// What is on them, in the same order.
+    examined: Vec<Examination>,
+}
+
+/// Runs the command. Exit code 1 when a set cannot be started as it is.
+///
+/// # Errors
+/// `NoSuchFile` for a place that does not exist.
+pub fn run(args: &Scan, screen: &Screen) -> Outcome {
+    let sets = find_sets(&args.places)?;
+    let mut rows = vec![
+        ["VOLUME", "LEVEL", "FORMAT", "SIZE", "MEMBERS", "STATE"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    let mut exit = 0;
+    let mut details = Vec::new();
+    for set in &sets {
+        let judged = judge(
+            &set.examined,
+            &Options {
+                read_only: true,
+                run_degraded: true,
+                ..Options::default()
+            },
+        );
+        let first = &set.examined[0];
+        let superblock = first.superblock.as_ref();
+        let uuid = superblock.map(|sb| plexum_format::uuid::md_uuid_text(&sb.array_uuid));
+        let (name, level, format) = (first.volume_name(), first.level_word(), first.format_word());
+        let slots = superblock.map_or(0, |sb| sb.member_count);
+        let (size_bytes, state, missing) = match &judged {
+            Ok(assembly) => (
+                assembly.volume_bytes,
+                state_word(assembly.is_degraded, assembly.is_dirty()),
+                assembly.missing_slots.clone(),
+            ),
+            Err(_) => (0, "cannot start", Vec::new()),
+        };
+        exit = exit.max(u8::from(judged.is_err()));
+        let there = usize::try_from(slots)
+            .unwrap_or(0)
+            .saturating_sub(missing.len());
+        let count = match &judged {
+            Ok(_) => format!("{there} of {slots}"),
+            Err(_) => format!("{} found, {slots} slots", set.members.len()),
+        };
+        rows.push(vec![
+            name.clone(),
+            level.clone(),
+            format.clone(),
+            show_bytes(size_bytes),
+            count,
+            state.to_owned(),
+        ]);
+        details.push(format!("  {name}: {}", set.members.join(" ")));
+        let problem = judged.as_ref().err();
+        if let Some(problem) = problem {
+            details.push(format!("    {}", problem.message));
+            details.extend(problem.hints.iter().map(|hint| format!("    {hint}")));
+        }
+        screen.object(&object(
+            "set",
+            Some(&name),
+            json!({
+                "uuid": uuid, "level": level, "format": format, "size_bytes": size_bytes,
+                "slots": slots, "members": set.members, "missing_slots": missing, "state": state,
+                "problem": problem.map(|problem| problem.to_json()["error"].clone()),
+            }),
+        ));
+    }
+    if sets.is_empty() {
+        screen.line("no sets found");
+        return Ok(0);
+    }
+    for line in table(&rows).into_iter().chain(details) {
+        screen.line(line);
+    }
+    Ok(exit)
+}
+
+fn state_word(is_degraded: bool, is_dirty: bool) -> &'static str {
+    match (is_degraded, is_dirty) {
+        (false, false) => "clean",
+        (false, true) => "not stopped cleanly",
+        (true, false) => "degraded",
+        (true, true) => "degraded, not stopped cleanly",
+    }
+}
+
+/// All sets in folders, files and devices; with no places on all disks and partitions. Sorted by the first member's path.
+///
+/// # Errors
+/// `NoSuchFile` for a place that does not exist.
+pub fn find_sets(places: &[String]) -> Result<Vec<FoundSet>, Problem> {
+    let mut paths = Vec::new();
+    if places.is_empty() {
+        paths = all_devices();
+    }
+    for place in places {
+        let path = Path::new(place);
+        let meta = std::fs::metadata(path)
+            .map_err(|error| Problem::from_io(&error, "looking at", place))?;
+        if meta.is_dir() {
+            collect(path, 0, &mut paths);
+        } else {
+            paths.push(path.to_owned());
+        }
+    }
+    if paths.len() > FILES_MAX {
+        return Err(Problem::new(
+            Code::Usage,
+            format!(
+                "{} files are too many to look at, at most {FILES_MAX}",
+                paths.len()
+            ),
+        )
+        .hint("name a folder that holds members only"));
+    }
+    paths.sort();
+    paths.dedup();
+    let mut sets: BTreeMap<[u8; 16], FoundSet> = BTreeMap::new();
+    for path in paths {
+        let word = path.display().to_string();
+        // What cannot be read is nobody's member here; `examine` says why.
+        let Ok(examined) = examine_path(&path, &word) else {
+            continue;
+        };
+        let Some(superblock) = &examined.superblock else {
+            continue;
+        };
+        let set = sets
+            .entry(superblock.array_uuid)
+            .or_insert_with(|| FoundSet {
+                members: Vec::new(),
+                examined: Vec::new(),
+            });
+        set.members.push(word);
+        set.examined.push(examined);
+    }
+    let mut sets: Vec<FoundSet> = sets.into_values().collect();
+    sets.sort_by(|a, b| a.members.cmp(&b.members));
+    Ok(sets)
+}
+
+/// Plain files and block devices of a folder and a few below it. Links are not followed: each file counts once.
+fn collect(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let Ok(kind) = entry.file_type() else {
+            continue;
+        };
+        if kind.is_dir() && depth < DEPTH_MAX && paths.len() <= FILES_MAX {
+            collect(&entry.path(), depth + 1, paths);
+        } else if kind.is_file() || kind.is_block_device() {
+            paths.push(entry.path());
+        }
+    }
+}
+
+/// Disks and partitions that the kernel knows.
+fn all_devices() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/sys/class/block")
+        .into_iter()
+        .flatten()
+        .flatten();
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .map(|name| Path::new("/dev").join(name.replace('!', "/")))
+        .filter(|path| path.exists())
+        .collect()
+}

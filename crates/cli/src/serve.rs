@@ -1,0 +1,244 @@
+//! `plexum serve`: from the command line to the server's body, and the server in the background.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use plexum_daemon::assembly::AssembleRequest;
+use plexum_daemon::problem::{Code, Problem};
+use plexum_daemon::serve::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, Ready, ServeRequest, serve};
+use plexum_daemon::status::Verdict;
+use plexum_engine::meta::assemble::Options;
+use plexum_engine::volume::VolumeOptions;
+use plexum_runtime::IoChoice;
+use serde_json::json;
+
+use crate::args::{Common, Serve};
+use crate::client::runtime_dir;
+use crate::errors::Outcome;
+use crate::output::{Screen, object};
+use crate::scan;
+use crate::units::show_bytes;
+
+/// Runs the command: returns when the volumes were stopped, or with `--background` when they are ready.
+///
+/// # Errors
+/// Everything that keeps a volume from being served.
+pub fn run(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
+    let request = request(args)?;
+    if common.dry_run {
+        return plan(&request, screen);
+    }
+    if args.background {
+        return background(screen);
+    }
+    let mut ready = |ready: &Ready| announce(ready, screen);
+    serve(request, &mut ready)?;
+    Ok(0)
+}
+
+fn usage(text: impl Into<String>) -> Problem {
+    Problem::new(Code::Usage, text)
+}
+
+fn request(args: &Serve) -> Result<ServeRequest, Problem> {
+    if args.tls_cert.is_some()
+        || args.tls_key.is_some()
+        || args.tls.is_some()
+        || args.tls_clients.is_some()
+    {
+        return Err(Problem::new(Code::NotYet, "TLS comes with a later version"));
+    }
+    if args.force_data && !args.force {
+        return Err(usage("--force-data goes with --force"));
+    }
+    let mut volume = VolumeOptions {
+        is_read_only: args.read_only,
+        ..VolumeOptions::default()
+    };
+    if let Some(word) = &args.balance {
+        volume.balance = word.parse().map_err(|error| usage(format!("{error}")))?;
+    }
+    let template = AssembleRequest {
+        members: args.members.clone(),
+        name: args.name.clone(),
+        options: Options {
+            force: args.force,
+            run_degraded: args.run_degraded,
+            read_only: args.read_only,
+            force_data: args.force_data,
+        },
+        volume,
+    };
+    let mut volumes = Vec::new();
+    if !args.members.is_empty() {
+        volumes.push(template.clone());
+    }
+    if !args.scan.is_empty() {
+        volumes.extend(found_volumes(args, &template)?);
+    }
+    let memory_bytes = args.memory.unwrap_or(MEMORY_BYTES_DEFAULT);
+    if memory_bytes < MEMORY_BYTES_MIN {
+        return Err(usage(format!(
+            "--memory {}: at least {} are needed for the largest requests",
+            show_bytes(memory_bytes),
+            show_bytes(MEMORY_BYTES_MIN)
+        )));
+    }
+    Ok(ServeRequest {
+        volumes,
+        socket: args.socket.clone(),
+        listen: args
+            .listen
+            .as_deref()
+            .map(|text| listen_address(text, args))
+            .transpose()?,
+        io: io_choice(&args.io)?,
+        memory_bytes,
+        runtime_dir: runtime_dir(),
+    })
+}
+
+fn found_volumes(
+    args: &Serve,
+    template: &AssembleRequest,
+) -> Result<Vec<AssembleRequest>, Problem> {
+    let sets = scan::find_sets(&args.scan)?;
+    if sets.is_empty() {
+        return Err(Problem::new(
+            Code::NoMetadata,
+            format!("no sets were found in {}", args.scan.join(" ")),
+        ));
+    }
+    if args.name.is_some() && sets.len() > 1 {
+        return Err(usage(format!(
+            "--name is for one volume, {} were found",
+            sets.len()
+        )));
+    }
+    Ok(sets
+        .into_iter()
+        .map(|set| AssembleRequest {
+            members: set.members,
+            ..template.clone()
+        })
+        .collect())
+}
+
+fn io_choice(word: &str) -> Result<IoChoice, Problem> {
+    match word {
+        "auto" => Ok(IoChoice::Auto),
+        "uring" => Ok(IoChoice::Uring),
+        "threads" => Ok(IoChoice::Threads),
+        other => Err(usage(format!("--io {other}: it is auto, uring or threads"))),
+    }
+}
+
+fn listen_address(text: &str, args: &Serve) -> Result<SocketAddr, Problem> {
+    let address = text
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut found| found.next())
+        .ok_or_else(|| {
+            usage(format!(
+                "--listen {text}: an address and a port are expected"
+            ))
+            .hint("for example:   --listen 127.0.0.1:10809")
+        })?;
+    if !address.ip().is_loopback() && !args.insecure_listen {
+        return Err(Problem::new(
+            Code::InsecureListen,
+            format!("{address} can be reached from other machines, and there is no TLS"),
+        )
+        .why("everybody who reaches it could read and write the volume")
+        .hint("to listen all the same, add:   --insecure-listen"));
+    }
+    Ok(address)
+}
+
+/// The one line that says that clients may come.
+fn announce(ready: &Ready, screen: &Screen) {
+    let status = &ready.status;
+    for note in &ready.notes {
+        screen.note(note);
+    }
+    let uris: Vec<&str> = status
+        .exports
+        .iter()
+        .map(|export| export.uri.as_str())
+        .collect();
+    screen.object(&object(
+        "ready",
+        Some(&status.volume),
+        json!({"uri": uris.first(), "uris": uris, "control": ready.control,
+            "pid": status.server_pid, "verdict": status.verdict, "size_bytes": status.size_bytes,
+            "notes": ready.notes}),
+    ));
+    let verdict = match status.verdict {
+        Verdict::Ok => String::new(),
+        other => format!(" {}", other.word()),
+    };
+    screen.line(format!(
+        "{}{verdict} {} {}: {}",
+        status.volume,
+        status.level,
+        show_bytes(status.size_bytes),
+        uris.join(" ")
+    ));
+}
+
+fn plan(request: &ServeRequest, screen: &Screen) -> Outcome {
+    for volume in &request.volumes {
+        screen.line(format!("would serve {}", volume.members.join(" ")));
+        screen.object(&object(
+            "plan",
+            volume.name.as_deref(),
+            json!({"command": "serve", "members": volume.members}),
+        ));
+    }
+    Ok(0)
+}
+
+/// Starts the same command without `--background` in a process group of its own and waits for its first line.
+fn background(screen: &Screen) -> Outcome {
+    let tell = |error: std::io::Error| Problem::from_io(&error, "starting", "the server");
+    let program = std::env::current_exe().map_err(tell)?;
+    let words = std::env::args_os()
+        .skip(1)
+        .filter(|word| word != "--background");
+    let (mut errors, error_writer) = std::io::pipe().map_err(tell)?;
+    let mut child = Command::new(program)
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(error_writer)
+        .process_group(0)
+        .spawn()
+        .map_err(tell)?;
+    let mut line = String::new();
+    if let Some(out) = child.stdout.take() {
+        let _ = BufReader::new(out).read_line(&mut line);
+    }
+    if line.is_empty() {
+        // It ended before it was ready: its words are ours, also in JSON.
+        let status = child.wait().map_err(tell)?;
+        let mut text = String::new();
+        let _ = errors.read_to_string(&mut text);
+        eprint!("{text}");
+        return Ok(status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(Code::Bug.exit()));
+    }
+    let text = line.trim_end();
+    if screen.is_json {
+        match serde_json::from_str(text) {
+            Ok(value) => screen.object(&value),
+            Err(_) => screen.line(text),
+        }
+    } else {
+        screen.line(text);
+    }
+    Ok(0)
+}

@@ -1,0 +1,174 @@
+//! From member words to an open volume: open, leave out what is damaged, assemble.
+//!
+//! Invariants:
+//! - all members are open and locked before anything is decided; whatever is not used is let go of again;
+//! - a damaged member is left out with a note; a blank one, or one of another array, that was named is refused.
+
+use plexum_engine::buf::BufPool;
+use plexum_engine::device::IoError;
+use plexum_engine::meta::assemble::{AssembleCode, AssembleError, Assembly, Options};
+use plexum_engine::meta::open::{OpenError, OpenRequest, examine, open_volume};
+use plexum_engine::volume::{Volume, VolumeOptions};
+use plexum_format::Problem as FormatProblem;
+use plexum_runtime::Handle;
+use plexum_runtime::clock::RealClock;
+use plexum_runtime::file::OpenOptions;
+
+use crate::open::{AnyDevice, MemberWord, problem_of_io};
+use crate::problem::{Code, Problem};
+
+/// The volume of this process.
+pub type RealVolume = Volume<AnyDevice, RealClock>;
+
+/// What to assemble and how.
+#[derive(Clone, Debug)]
+pub struct AssembleRequest {
+    /// Members as the user wrote them, in any order; `missing` is passed over.
+    pub members: Vec<String>,
+    /// Name instead of the one in the metadata.
+    pub name: Option<String>,
+    /// What the user insists on.
+    pub options: Options,
+    /// Settings of the volume.
+    pub volume: VolumeOptions,
+}
+
+/// An open volume with what is known about it.
+pub struct Assembled {
+    /// The volume; nothing was written yet.
+    pub volume: RealVolume,
+    /// What assembly decided.
+    pub assembly: Assembly,
+    /// One sentence for each member that was left out, and other things worth knowing.
+    pub notes: Vec<String>,
+}
+
+/// Opens and assembles.
+///
+/// # Errors
+/// Of opening; `DamagedMetadata`, `NoMetadata`; everything that assembly refuses.
+pub async fn open(
+    handle: &Handle,
+    pool: &BufPool,
+    request: AssembleRequest,
+) -> Result<Assembled, Problem> {
+    let access = if request.options.read_only {
+        OpenOptions::read_only()
+    } else {
+        OpenOptions::read_write()
+    };
+    let mut notes = Vec::new();
+    let mut devices = Vec::new();
+    let mut damaged = None;
+    for word in &request.members {
+        let parsed = MemberWord::parse(word);
+        if parsed == MemberWord::Missing {
+            continue;
+        }
+        let device = AnyDevice::open(handle, &parsed, &access).await?;
+        match examine(&device, pool, devices.len(), word).await {
+            Ok(_) => devices.push((shown(&parsed), device)),
+            Err(OpenError::Format { error, .. }) => {
+                let problem = of_format(&error, word);
+                notes.push(format!("{}; it is left out", problem.message));
+                damaged.get_or_insert(problem);
+            }
+            Err(error) => return Err(of_open(error, |_| word.clone())),
+        }
+    }
+    if let (true, Some(problem)) = (devices.is_empty(), damaged) {
+        return Err(problem);
+    }
+    let names: Vec<String> = devices.iter().map(|(name, _)| name.clone()).collect();
+    let open_request = OpenRequest {
+        assemble: request.options,
+        volume: request.volume,
+        name: request.name,
+    };
+    let (volume, assembly) = open_volume(devices, handle.clock(), pool.clone(), open_request)
+        .await
+        .map_err(|error| of_open(error, |index| names.get(index).cloned().unwrap_or_default()))?;
+    for member in &assembly.members {
+        if let Some(reason) = &member.reason {
+            notes.push(format!("{} is not used: {reason}", member.name));
+        }
+    }
+    if assembly.is_read_only && !request.options.read_only {
+        notes.push("it can only be read: this version does not write such an array".into());
+    }
+    Ok(Assembled {
+        volume,
+        assembly,
+        notes,
+    })
+}
+
+/// A member's name in status and messages: absolute, but with its links, so that stable names of devices stay.
+fn shown(word: &MemberWord) -> String {
+    match word {
+        MemberWord::Path(path) => std::path::absolute(path)
+            .unwrap_or_else(|_| path.clone())
+            .display()
+            .to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// The problem that damaged metadata means.
+#[must_use]
+pub fn of_format(error: &plexum_format::FormatError, word: &str) -> Problem {
+    let code = match error.problem {
+        FormatProblem::Unsupported => Code::UnsupportedFeature,
+        _ => Code::DamagedMetadata,
+    };
+    Problem::new(code, format!("{word}: {error}"))
+        .member(word)
+        .hint(format!("for all that is on it:   plexum examine {word}"))
+}
+
+fn of_open(error: OpenError, name: impl Fn(usize) -> String) -> Problem {
+    match error {
+        OpenError::Io { index, error } => match error {
+            IoError::OutOfRange => Problem::new(
+                Code::MemberTooSmall,
+                format!("{} is smaller than its metadata says", name(index)),
+            )
+            .member(name(index)),
+            error => problem_of_io(error, "reading its metadata", &name(index)),
+        },
+        OpenError::NothingFound { index } => {
+            let word = name(index);
+            Problem::new(
+                Code::NoMetadata,
+                format!("{word}: nothing was found that plexum knows"),
+            )
+            .member(word.clone())
+            .hint(format!("to see what is on it:   plexum examine {word}"))
+        }
+        OpenError::Format { index, error } => of_format(&error, &name(index)),
+        OpenError::Assemble(error) => of_assemble(&error, name),
+        OpenError::NotSupported(reason) => Problem::new(Code::UnsupportedFeature, reason),
+        other => Problem::new(Code::Bug, other.to_string()),
+    }
+}
+
+/// The problem that a refusal of assembly means. `name` gives a member's word by its number.
+#[must_use]
+pub fn of_assemble(error: &AssembleError, name: impl Fn(usize) -> String) -> Problem {
+    let code = match error.code {
+        AssembleCode::NoMetadata => Code::NoMetadata,
+        AssembleCode::ForeignMember => Code::ForeignMember,
+        AssembleCode::DuplicateMember => Code::DuplicateMember,
+        AssembleCode::SplitBrain => Code::SplitBrain,
+        AssembleCode::DirtyDegraded => Code::DirtyDegraded,
+        AssembleCode::DegradedStart => Code::DegradedStart,
+        AssembleCode::TooFewMembers => Code::TooFewMembers,
+        AssembleCode::UnsupportedFeature => Code::UnsupportedFeature,
+        _ => Code::DamagedMetadata,
+    };
+    let mut problem = Problem::new(code, error.message.clone());
+    problem.member = error.member.map(name);
+    problem.why.clone_from(&error.why);
+    problem.hints.clone_from(&error.hints);
+    problem
+}

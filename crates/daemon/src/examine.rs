@@ -1,0 +1,210 @@
+//! What is on members, and how several of them fit together. Reads only, without locks: members in use can be examined.
+//!
+//! Invariants: nothing is written; damage is part of the answer, only a member that cannot be read is an error.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+
+use plexum_engine::meta::assemble::{Assembly, Examined, Options, assemble};
+use plexum_format::md::describe::{
+    Field, describe_bad_blocks, describe_bitmap, describe_superblock, level_name,
+};
+use plexum_format::md::{BadBlocks, Bitmap, BitmapHeader, Superblock};
+use plexum_format::{Detection, FormatError, Found, SECTOR_BYTES, detect};
+
+use crate::assembly::of_assemble;
+use crate::problem::{Code, Problem};
+
+/// Everything found on one member.
+#[derive(Debug)]
+pub struct Examination {
+    /// As the user wrote it.
+    pub member: String,
+    /// Size of the member.
+    pub size_bytes: u64,
+    /// All metadata found, best first.
+    pub detection: Detection,
+    /// The superblock to use.
+    pub superblock: Option<Superblock>,
+    /// Its internal bitmap.
+    pub bitmap: Option<Result<Bitmap, FormatError>>,
+    /// Its bad block log.
+    pub bad_blocks: Option<Result<BadBlocks, FormatError>>,
+}
+
+impl Examination {
+    /// Decoded fields of the superblock.
+    #[must_use]
+    pub fn superblock_fields(&self) -> Vec<Field> {
+        self.superblock
+            .as_ref()
+            .map(describe_superblock)
+            .unwrap_or_default()
+    }
+
+    /// Decoded fields of the bitmap.
+    #[must_use]
+    pub fn bitmap_fields(&self) -> Vec<Field> {
+        match &self.bitmap {
+            Some(Ok(bitmap)) => describe_bitmap(bitmap),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Decoded fields of the bad block log.
+    #[must_use]
+    pub fn bad_block_fields(&self) -> Vec<Field> {
+        match &self.bad_blocks {
+            Some(Ok(blocks)) => describe_bad_blocks(blocks),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Name of the volume it belongs to, without the host; by its UUID when it has none.
+    #[must_use]
+    pub fn volume_name(&self) -> String {
+        let Some(superblock) = &self.superblock else {
+            return String::new();
+        };
+        let name = superblock
+            .name
+            .split_once(':')
+            .map_or(superblock.name.as_str(), |(_, name)| name);
+        if name.is_empty() {
+            let uuid = plexum_format::uuid::md_uuid_text(&superblock.array_uuid);
+            return format!("md-{}", &uuid[..8]);
+        }
+        name.to_owned()
+    }
+
+    /// `raid5`, empty without metadata.
+    #[must_use]
+    pub fn level_word(&self) -> String {
+        self.superblock
+            .as_ref()
+            .map(|sb| level_name(sb.level))
+            .unwrap_or_default()
+    }
+
+    /// `md-1.2`, empty without metadata.
+    #[must_use]
+    pub fn format_word(&self) -> String {
+        self.superblock
+            .as_ref()
+            .map(|sb| format!("md-{}", sb.version))
+            .unwrap_or_default()
+    }
+}
+
+/// Reads what is on the member at `path`, called `word` in messages.
+///
+/// # Errors
+/// `NoSuchFile`, `NotPermitted`, `Usage` for something that cannot be a member, `IoError`.
+pub fn examine_path(path: &Path, word: &str) -> Result<Examination, Problem> {
+    let tell = |doing: &'static str| {
+        move |error: std::io::Error| {
+            let mut problem = Problem::from_io(&error, doing, word);
+            if problem.code == Code::NoSuchFile {
+                problem.message = format!("{word} does not exist");
+            }
+            problem
+        }
+    };
+    let meta = std::fs::metadata(path).map_err(tell("opening"))?;
+    if !(meta.is_file() || meta.file_type().is_block_device()) {
+        let what = if meta.is_dir() {
+            "a directory"
+        } else {
+            "no file and no block device"
+        };
+        let problem = Problem::new(Code::Usage, format!("{word} is {what}")).member(word);
+        return Err(problem.hint(format!(
+            "to look for sets in a folder:   plexum scan {word}"
+        )));
+    }
+    let mut file = File::open(path).map_err(tell("opening"))?;
+    let size_bytes = file.seek(SeekFrom::End(0)).map_err(tell("measuring"))?;
+    let device_sectors = size_bytes / SECTOR_BYTES;
+    let mut reader = |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, offset);
+    let detection = detect(device_sectors, &mut reader).map_err(tell("reading"))?;
+    let superblock = detection.found.iter().find_map(|found| match found {
+        Found::Md(superblock) => Some((**superblock).clone()),
+        _ => None,
+    });
+    let bitmap = superblock
+        .as_ref()
+        .and_then(|sb| read_bitmap(&file, sb, device_sectors));
+    let bad_blocks = superblock
+        .as_ref()
+        .and_then(|sb| read_bad_blocks(&file, sb));
+    Ok(Examination {
+        member: word.to_owned(),
+        size_bytes,
+        detection,
+        superblock,
+        bitmap,
+        bad_blocks,
+    })
+}
+
+fn read_bitmap(
+    file: &File,
+    superblock: &Superblock,
+    device_sectors: u64,
+) -> Option<Result<Bitmap, FormatError>> {
+    let start = superblock.bitmap_sector()? * SECTOR_BYTES;
+    let room = superblock.bitmap_room_sectors(device_sectors)?;
+    let mut head = vec![0; SECTOR_BYTES as usize];
+    file.read_exact_at(&mut head, start).ok()?;
+    let header = match BitmapHeader::parse(&head, start, room) {
+        Ok(header) => header,
+        Err(error) => return Some(Err(error)),
+    };
+    // Bounded by the parser: at most its largest number of regions.
+    let mut area = vec![0; usize::try_from(header.area_sectors() * SECTOR_BYTES).ok()?];
+    file.read_exact_at(&mut area, start).ok()?;
+    Some(Bitmap::parse(&area, start, room))
+}
+
+fn read_bad_blocks(file: &File, superblock: &Superblock) -> Option<Result<BadBlocks, FormatError>> {
+    let area = superblock
+        .bad_block_log
+        .filter(|_| superblock.has_bad_blocks)?;
+    let start = superblock.bad_block_log_sector()? * SECTOR_BYTES;
+    let mut bytes = vec![0; usize::from(area.size_sectors) * SECTOR_BYTES as usize];
+    file.read_exact_at(&mut bytes, start).ok()?;
+    Some(BadBlocks::parse(&bytes, area.shift, start))
+}
+
+/// How the members fit together; those without a valid superblock are passed over.
+///
+/// # Errors
+/// What keeps them from making a volume.
+pub fn judge(examinations: &[Examination], options: &Options) -> Result<Assembly, Problem> {
+    let examined: Vec<Examined> = examinations
+        .iter()
+        .enumerate()
+        .filter_map(|(index, examination)| {
+            Some(Examined {
+                index,
+                name: examination.member.clone(),
+                device_bytes: examination.size_bytes,
+                superblock: examination.superblock.clone()?,
+                bitmap: match &examination.bitmap {
+                    Some(Ok(bitmap)) => Some(bitmap.header.clone()),
+                    _ => None,
+                },
+            })
+        })
+        .collect();
+    assemble(&examined, options).map_err(|error| {
+        of_assemble(&error, |index| {
+            examinations
+                .get(index)
+                .map(|one| one.member.clone())
+                .unwrap_or_default()
+        })
+    })
+}

@@ -1,0 +1,488 @@
+//! Changes of a volume that is being served: members, scrub, settings.
+//!
+//! Invariants:
+//! - a member that comes in is locked and looked at before the volume hears of it;
+//! - a refusal says what would have been lost or what to do first, and nothing was changed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use plexum_engine::background::Pace;
+use plexum_engine::background::scrub::ScrubMode;
+use plexum_engine::balance::Policy;
+use plexum_engine::buf::BufPool;
+use plexum_engine::clock::Clock;
+use plexum_engine::device::IoError;
+use plexum_engine::meta::open::detect_on;
+use plexum_engine::state::Standing;
+use plexum_engine::volume::{AddOutcome, ControlError, FormerMember, MemberStatus, NewMember};
+use plexum_format::md::Superblock;
+use plexum_runtime::Handle;
+use plexum_runtime::file::OpenOptions;
+use serde_json::{Value, json};
+
+use crate::control::{Action, Answer};
+use crate::create::random_uuid;
+use crate::inspect::inspect;
+use crate::open::{AnyDevice, MemberWord, full_path, problem_of_io};
+use crate::problem::{Code, Problem};
+use crate::served::{Served, serial_of};
+
+/// How often, and how many times, a member that was just let go of is tried to be opened again.
+const REOPEN_EVERY: Duration = Duration::from_millis(20);
+const REOPEN_TRIES: u32 = 150;
+
+/// Carries out an action other than `Stop`.
+///
+/// # Errors
+/// What the volume refuses, in words.
+pub async fn act(served: &Served, handle: &Handle, action: Action) -> Answer {
+    match action {
+        Action::Fail { member } => fail(served, &member).await,
+        Action::Remove { member } => remove(served, &member).await,
+        Action::Add { member, force } => add(served, handle, &member, force).await,
+        Action::ReAdd { member } => re_add(served, handle, &member).await,
+        Action::Replace { old, new, force } => replace(served, handle, &old, &new, force).await,
+        Action::Scrub { repair, stop } => scrub(served, repair, stop),
+        Action::Set { settings } => set(served, &settings),
+        Action::Stop => Err(Problem::new(Code::Bug, "stop is not an action of a volume")),
+    }
+}
+
+fn done(message: String) -> Answer {
+    Ok(json!({"message": message}))
+}
+
+async fn fail(served: &Served, word: &str) -> Answer {
+    let member = find(served, word)?;
+    let name = member.name.clone().unwrap_or_default();
+    let result = served.volume.fail(member.id).await;
+    result.map_err(|error| refused(served, error, &name))?;
+    done(format!("{}: {name} is failed", served.name()))
+}
+
+async fn remove(served: &Served, word: &str) -> Answer {
+    let member = find(served, word)?;
+    let name = member.name.clone().unwrap_or_default();
+    let result = served.volume.remove(member.id).await;
+    result.map_err(|error| refused(served, error, &name))?;
+    done(format!("{}: {name} is removed", served.name()))
+}
+
+async fn add(served: &Served, handle: &Handle, word: &str, force: bool) -> Answer {
+    let new = open_new(served, handle, word, force).await?;
+    let result = served.volume.add(new, false).await;
+    let outcome = result.map_err(|error| refused(served, error, word))?;
+    done(added(served, word, outcome))
+}
+
+fn added(served: &Served, word: &str, outcome: AddOutcome) -> String {
+    match outcome {
+        AddOutcome::ReAdded(_) => {
+            format!(
+                "{}: {word} is back, what it missed is being copied",
+                served.name()
+            )
+        }
+        AddOutcome::Spare(_) => format!("{}: {word} is added", served.name()),
+    }
+}
+
+async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answer {
+    // A failed member is still held open: let go of it first.
+    let mut path = word.to_owned();
+    if let Ok(member) = find(served, word) {
+        path = member.name.clone().unwrap_or(path);
+        if member.standing != Standing::Faulty {
+            return Err(Problem::new(
+                Code::WrongState,
+                format!("{path} is in use, it missed nothing"),
+            )
+            .member(path));
+        }
+        let result = served.volume.remove(member.id).await;
+        result.map_err(|error| refused(served, error, &path))?;
+    }
+    let device = open_again(served, handle, &path).await?;
+    let Some(superblock) = own_superblock(&device, &path).await? else {
+        return Err(Problem::new(
+            Code::NoMetadata,
+            format!("{path} was never a member of an array"),
+        )
+        .member(path.clone())
+        .hint(format!(
+            "to add it as a new member:   plexum add {} {path}",
+            served.name()
+        )));
+    };
+    if uuid_of(&superblock) != served.facts.uuid {
+        return Err(foreign(served, &path, &superblock));
+    }
+    let new = NewMember {
+        name: shown(&path),
+        device,
+        identity: superblock.device_uuid,
+        is_write_mostly: superblock.is_write_mostly,
+        former: former(&superblock),
+    };
+    let result = served.volume.add(new, true).await;
+    let outcome = result.map_err(|error| match error {
+        ControlError::WrongState => Problem::new(
+            Code::WrongState,
+            format!("{path} cannot be brought up to date by the bitmap"),
+        )
+        .member(path.clone())
+        .why(
+            "it was away for longer than the bitmap remembers, there is none, or its slot is taken",
+        )
+        .hint(format!(
+            "to fill it as a whole:   plexum add {} {path} --force",
+            served.name()
+        )),
+        error => refused(served, error, &path),
+    })?;
+    done(added(served, &path, outcome))
+}
+
+async fn replace(served: &Served, handle: &Handle, old: &str, new: &str, force: bool) -> Answer {
+    let old = find(served, old)?;
+    let old_name = old.name.clone().unwrap_or_default();
+    let device = open_new(served, handle, new, force).await?;
+    let result = served.volume.replace_with(old.id, device).await;
+    result.map_err(|error| refused(served, error, &old_name))?;
+    done(format!(
+        "{}: {old_name} is being replaced by {new}",
+        served.name()
+    ))
+}
+
+fn scrub(served: &Served, repair: bool, stop: bool) -> Answer {
+    let volume = &served.volume;
+    if stop {
+        volume.stop_scrub();
+        return done(format!("{}: the scrub is stopped", served.name()));
+    }
+    if !volume.has_redundancy() {
+        return Err(Problem::new(
+            Code::WrongState,
+            format!(
+                "{} has no redundancy, so there is nothing to compare",
+                served.name()
+            ),
+        ));
+    }
+    if repair && volume.status().is_read_only {
+        return Err(refused(served, ControlError::ReadOnly, ""));
+    }
+    let mode = if repair {
+        ScrubMode::Repair
+    } else {
+        ScrubMode::Check
+    };
+    if volume.is_scrubbing() || !volume.start_scrub(mode) {
+        return Err(Problem::new(
+            Code::JobRunning,
+            format!("a scrub of {} is running", served.name()),
+        )
+        .hint(format!(
+            "to stop it:   plexum scrub {} --stop",
+            served.name()
+        )));
+    }
+    served.note_scrub(repair);
+    done(format!("{}: the scrub has begun", served.name()))
+}
+
+fn set(served: &Served, settings: &BTreeMap<String, String>) -> Answer {
+    let usage = |text: String| Problem::new(Code::Usage, text);
+    let mut pace = served.pace.get();
+    let mut policy = None;
+    // Everything is checked before anything is changed.
+    for (name, value) in settings {
+        match name.as_str() {
+            "balance" => {
+                let parsed: Policy = value.parse().map_err(|e| usage(format!("{e}")))?;
+                policy = Some(parsed);
+            }
+            "rebuild-min" => pace.floor_bytes_per_s = rate(name, value)?,
+            "rebuild-max" => pace.ceiling_bytes_per_s = rate(name, value)?,
+            "rebuild" => {
+                pace.is_paused = match value.as_str() {
+                    "pause" => true,
+                    "resume" => false,
+                    _ => return Err(usage(format!("rebuild={value}: it is pause or resume"))),
+                }
+            }
+            "bitmap" | "consistency" | "log" => {
+                return Err(Problem::new(
+                    Code::NotYet,
+                    format!("changing {name} while running comes with a later version"),
+                ));
+            }
+            _ => {
+                return Err(usage(format!("{name} is no setting")).hint(
+                    "settings are:   balance=POLICY rebuild-min=RATE rebuild-max=RATE rebuild=pause",
+                ));
+            }
+        }
+    }
+    let is_upside_down =
+        pace.ceiling_bytes_per_s != 0 && pace.floor_bytes_per_s > pace.ceiling_bytes_per_s;
+    if is_upside_down && !settings.contains_key("rebuild-min") {
+        pace.floor_bytes_per_s = pace.ceiling_bytes_per_s;
+    } else if is_upside_down {
+        return Err(usage("rebuild-min is above rebuild-max".into()));
+    }
+    if let Some(policy) = policy {
+        served.volume.set_balance(policy);
+    }
+    served.pace.set(pace);
+    served.volume.set_pace(pace);
+    Ok(settings_json(&pace, &served.volume.status().balance))
+}
+
+fn settings_json(pace: &Pace, balance: &str) -> Value {
+    json!({"balance": balance, "rebuild_min_bytes_per_s": pace.floor_bytes_per_s,
+        "rebuild_max_bytes_per_s": pace.ceiling_bytes_per_s, "is_paused": pace.is_paused})
+}
+
+/// A rate as the command sends it: bytes per second. Words with units are understood as well.
+fn rate(name: &str, value: &str) -> Result<u64, Problem> {
+    let text = value.trim_end_matches("/s");
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit: u64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        _ => 0,
+    };
+    let number: Option<u64> = digits.parse().ok();
+    number
+        .and_then(|number| number.checked_mul(unit))
+        .filter(|_| unit > 0)
+        .ok_or_else(|| {
+            Problem::new(
+                Code::Usage,
+                format!("{name}={value}: a rate in bytes per second is expected, such as 100M"),
+            )
+        })
+}
+
+/// The member that `word` names: by path, slot number or serial.
+fn find(served: &Served, word: &str) -> Result<MemberStatus, Problem> {
+    let members = served.volume.status().members;
+    let wanted = full_path(Path::new(word));
+    let slot: Option<u16> = word.parse().ok();
+    let is_it = |member: &&MemberStatus| {
+        let Some(name) = &member.name else {
+            return false;
+        };
+        name == word
+            || full_path(Path::new(name)) == wanted
+            || serial_of(name).as_deref() == Some(word)
+    };
+    let in_slot =
+        |member: &&MemberStatus| slot.is_some() && member.slot == slot && !member.is_replacement;
+    let found = members
+        .iter()
+        .find(is_it)
+        .or_else(|| members.iter().find(in_slot));
+    found.cloned().ok_or_else(|| {
+        let known: Vec<String> = members.iter().filter_map(|m| m.name.clone()).collect();
+        Problem::new(
+            Code::NoSuchMember,
+            format!("{} has no member {word}", served.name()),
+        )
+        .member(word)
+        .hint(format!("its members are:   {}", known.join(" ")))
+    })
+}
+
+/// Opens a member-to-be. One that was a member of this very array needs no `--force`.
+async fn open_new(
+    served: &Served,
+    handle: &Handle,
+    word: &str,
+    force: bool,
+) -> Result<NewMember<AnyDevice>, Problem> {
+    let parsed = MemberWord::parse(word);
+    if let MemberWord::Path(path) = &parsed
+        && let Ok(member) = find(served, word)
+        && member.standing != Standing::Removed
+    {
+        let state = format!("{:?}", member.standing).to_lowercase();
+        return Err(Problem::new(
+            Code::DuplicateMember,
+            format!(
+                "{} is a member of {} already ({state})",
+                path.display(),
+                served.name()
+            ),
+        )
+        .member(word)
+        .hint(format!(
+            "if it has failed:   plexum re-add {} {word}",
+            served.name()
+        )));
+    }
+    let device = open_again(served, handle, word).await?;
+    let own = own_superblock(&device, word).await?;
+    let own = own.filter(|superblock| uuid_of(superblock) == served.facts.uuid);
+    if own.is_none() && !force {
+        let found = inspect(&device, word).await?;
+        if let Some(first) = found.first() {
+            return Err(Problem::new(
+                Code::WouldDestroy,
+                format!("{word} is not empty: {} found", first.what),
+            )
+            .member(word)
+            .why("it would be overwritten")
+            .hint(format!("to look at it:   plexum examine {word}"))
+            .hint("to overwrite it all the same, add:   --force"));
+        }
+    }
+    Ok(NewMember {
+        name: shown(word),
+        device,
+        identity: random_uuid()?,
+        is_write_mostly: own
+            .as_ref()
+            .is_some_and(|superblock| superblock.is_write_mostly),
+        former: if force {
+            None
+        } else {
+            own.as_ref().and_then(former)
+        },
+    })
+}
+
+/// Opens a member; one that this process is just letting go of is waited for.
+async fn open_again(served: &Served, handle: &Handle, word: &str) -> Result<AnyDevice, Problem> {
+    let parsed = MemberWord::parse(word);
+    let clock = handle.clock();
+    let mut tries = 0;
+    loop {
+        match AnyDevice::open(handle, &parsed, &OpenOptions::read_write()).await {
+            Err(problem) if problem.code == Code::DuplicateMember && tries < REOPEN_TRIES => {
+                tries += 1;
+                clock.sleep(REOPEN_EVERY).await;
+            }
+            Err(problem) if problem.code == Code::DuplicateMember => {
+                return Err(Problem::new(
+                    Code::Busy,
+                    format!(
+                        "{word} is still held by {}: a request on it does not end",
+                        served.name()
+                    ),
+                )
+                .member(word));
+            }
+            other => return other,
+        }
+    }
+}
+
+/// The md superblock on a device, when there is a valid one.
+async fn own_superblock(device: &AnyDevice, word: &str) -> Result<Option<Superblock>, Problem> {
+    let detection = detect_on(device, &BufPool::new(0))
+        .await
+        .map_err(|error| problem_of_io(error, "reading its metadata", word))?;
+    Ok(match detection.md() {
+        Some(Ok(superblock)) => Some(superblock.clone()),
+        _ => None,
+    })
+}
+
+fn uuid_of(superblock: &Superblock) -> String {
+    plexum_format::uuid::md_uuid_text(&superblock.array_uuid)
+}
+
+fn former(superblock: &Superblock) -> Option<FormerMember> {
+    let slot = superblock.role().slot()?;
+    Some(FormerMember {
+        slot: slot.0,
+        event_count: superblock.events.0,
+        was_active: superblock.rebuild_offset_sectors.is_none(),
+    })
+}
+
+fn foreign(served: &Served, word: &str, superblock: &Superblock) -> Problem {
+    Problem::new(
+        Code::ForeignMember,
+        format!(
+            "{word} belongs to array {}, {} is {}",
+            uuid_of(superblock),
+            served.name(),
+            served.facts.uuid
+        ),
+    )
+    .member(word)
+    .why("its content would be overwritten")
+    .hint(format!("to look at it:   plexum examine {word}"))
+}
+
+/// Name of a member in status: absolute, links kept.
+fn shown(word: &str) -> String {
+    match MemberWord::parse(word) {
+        MemberWord::Path(path) => std::path::absolute(&path)
+            .unwrap_or(path)
+            .display()
+            .to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// A refusal of the volume in words.
+fn refused(served: &Served, error: ControlError, member: &str) -> Problem {
+    let volume = served.name();
+    match error {
+        ControlError::NoSuchMember => Problem::new(
+            Code::NoSuchMember,
+            format!("{volume} has no member {member}"),
+        )
+        .member(member),
+        ControlError::NotRedundant => Problem::new(
+            Code::WouldLoseData,
+            format!("{volume} would lose data without {member}"),
+        )
+        .member(member)
+        .why("too few other members are in sync")
+        .hint(format!("to see what is missing:   plexum status {volume}")),
+        ControlError::InUse => Problem::new(Code::WrongState, format!("{member} is in use"))
+            .member(member)
+            .hint(format!(
+                "to take it out of use first:   plexum fail {volume} {member}"
+            ))
+            .hint(format!(
+                "to replace it while it serves:   plexum replace {volume} {member} NEW"
+            )),
+        ControlError::WrongState => Problem::new(
+            Code::WrongState,
+            format!("{member} is in a state that does not allow this"),
+        )
+        .member(member)
+        .hint(format!("to see its state:   plexum status {volume}")),
+        ControlError::Unfit(reason) => Problem::new(Code::MemberTooSmall, reason).member(member),
+        ControlError::NoRedundancy => Problem::new(
+            Code::WouldLoseData,
+            format!("{volume} has no redundancy, so its members cannot be exchanged"),
+        ),
+        ControlError::ReadOnly => {
+            Problem::new(Code::ReadOnly, format!("{volume} is served read-only"))
+                .hint("stop it and serve it again without --read-only")
+        }
+        ControlError::Io(IoError::Failed) => Problem::new(
+            Code::TooFewMembers,
+            format!("{volume} has lost more members than it survives"),
+        )
+        .hint(format!(
+            "bring them back, then:   plexum stop {volume}   and   plexum serve MEMBER..."
+        )),
+        ControlError::Io(error) => {
+            Problem::new(Code::IoError, format!("{volume}: {error}")).member(member)
+        }
+        other => Problem::new(Code::WrongState, other.to_string()).member(member),
+    }
+}

@@ -1,0 +1,515 @@
+//! The body of `plexum serve`: open, assemble, listen, answer, and stop cleanly.
+//!
+//! Invariants:
+//! - nobody can connect before everything is open, locked and assembled;
+//! - a clean stop refuses new requests, lets the running ones end, makes the members clean, then lets go of them; the
+//!   control socket disappears last, so whoever waits for that knows that the members are free;
+//! - one volume's trouble never ends another volume of the same server.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plexum_engine::buf::BufPool;
+use plexum_engine::clock::Clock;
+use plexum_nbd::export::ExportInfo;
+use plexum_nbd::server::{Server, ServerLimits};
+use plexum_runtime::mailbox::{Mailbox, SendError, Sender, mailbox};
+use plexum_runtime::signals::StopSignals;
+use plexum_runtime::socket::Listener;
+use plexum_runtime::{Handle, IoChoice, IoKind, Runtime};
+use serde_json::json;
+
+use crate::assembly::{AssembleRequest, open};
+use crate::control::{Action, Answer, Ask, ControlServer, Request};
+use crate::events::EventHub;
+use crate::export::VolumeExport;
+use crate::ops::act;
+use crate::problem::{Code, Problem};
+use crate::runtime_dir::{Kind, RuntimeDir, Surroundings, free_socket_path};
+use crate::served::{Facts, RealExport, RealServer, Served};
+use crate::status::{JSON_VERSION, VolumeStatus};
+
+/// Memory for requests when nothing else is asked for, in bytes.
+pub const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
+/// Least memory that the largest request (32 MiB) can be served with.
+pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
+/// Requests of the control socket that may wait.
+const ASKS_MAX: usize = 256;
+/// Preferred size of requests, in bytes.
+const BLOCK_BYTES_PREFERRED: u32 = 4096;
+/// Rest after the system could not accept a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What to serve and where.
+#[derive(Clone, Debug)]
+pub struct ServeRequest {
+    /// One for each volume.
+    pub volumes: Vec<AssembleRequest>,
+    /// Unix socket instead of `RUNTIME/NAME.nbd`; for one volume only.
+    pub socket: Option<PathBuf>,
+    /// TCP address to listen on as well.
+    pub listen: Option<SocketAddr>,
+    /// How member I/O is done.
+    pub io: IoChoice,
+    /// Memory for requests.
+    pub memory_bytes: u64,
+    /// Where sockets go.
+    pub runtime_dir: RuntimeDir,
+}
+
+/// A volume that clients can connect to now.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// Its status.
+    pub status: VolumeStatus,
+    /// Its control socket.
+    pub control: PathBuf,
+    /// Things worth knowing about the start.
+    pub notes: Vec<String>,
+}
+
+/// What reaches the main task.
+enum Message {
+    Ask(Ask),
+    StopAll,
+    Stopped(String, Option<Problem>),
+}
+
+/// Serves until told to stop. `ready` is called once for each volume.
+///
+/// # Errors
+/// Everything that keeps the volumes from being served; after the start, what went wrong while stopping.
+pub fn serve(request: ServeRequest, ready: &mut dyn FnMut(&Ready)) -> Result<(), Problem> {
+    request
+        .runtime_dir
+        .ensure(&Surroundings::of_this_process())?;
+    let mut runtime =
+        Runtime::new(request.io).map_err(|error| Problem::new(Code::IoError, error.to_string()))?;
+    let handle = runtime.handle();
+    let (sender, mut inbox) = mailbox(ASKS_MAX);
+    let events = EventHub::default();
+    let opened = runtime.block_on(House::open(&handle, &request, &events, &sender));
+    let (house, sockets) = opened?;
+    let control = ControlServer::start(sockets.control.clone(), post(&sender), events.clone())?;
+    let signals = StopSignals::new(&handle)
+        .map_err(|error| Problem::from_io(&error, "catching", "signals"))?;
+    let stop_sender = sender.clone();
+    let _watcher = handle.spawn(async move {
+        signals.next().await;
+        let _ = stop_sender.send(Message::StopAll);
+    });
+    for (served, notes) in house.volumes.iter().zip(&sockets.notes) {
+        let text = format!("{} is served", served.name());
+        events.publish(
+            handle.clock().wall_seconds(),
+            served.name(),
+            "started",
+            text,
+            None,
+        );
+        ready(&Ready {
+            status: served.status(),
+            control: request.runtime_dir.file(served.name(), Kind::Control),
+            notes: notes.clone(),
+        });
+    }
+    let result = runtime.block_on(house.run(&mut inbox));
+    // Every task, and with it every open member, goes away before the control sockets do.
+    drop(house);
+    drop(handle);
+    drop(runtime);
+    for path in &sockets.nbd {
+        let _ = std::fs::remove_file(path);
+    }
+    drop(control);
+    result
+}
+
+/// How the control thread reaches the main task.
+fn post(sender: &Sender<Message>) -> crate::control::Post {
+    let sender = sender.clone();
+    Arc::new(move |ask| match sender.send(Message::Ask(ask)) {
+        Ok(()) => {}
+        Err(SendError::Full(Message::Ask(ask))) => ask.answer(Err(Problem::new(
+            Code::Busy,
+            "the server has too many requests waiting; try again",
+        ))),
+        // Dropping the ask tells the client that the server is stopping.
+        Err(_) => {}
+    })
+}
+
+/// Files that belong to the server.
+struct Sockets {
+    nbd: Vec<PathBuf>,
+    control: Vec<PathBuf>,
+    notes: Vec<Vec<String>>,
+}
+
+/// All volumes of this process.
+struct House {
+    handle: Handle,
+    volumes: Vec<Rc<Served>>,
+    servers: Vec<Rc<RealServer>>,
+    events: EventHub,
+    sender: Sender<Message>,
+    /// Volumes that have not ended.
+    running: Cell<usize>,
+    failure: RefCell<Option<Problem>>,
+}
+
+impl House {
+    async fn open(
+        handle: &Handle,
+        request: &ServeRequest,
+        events: &EventHub,
+        sender: &Sender<Message>,
+    ) -> Result<(Self, Sockets), Problem> {
+        if request.socket.is_some() && request.volumes.len() > 1 {
+            return Err(Problem::new(
+                Code::Usage,
+                format!(
+                    "--socket is for one volume, {} were found",
+                    request.volumes.len()
+                ),
+            )
+            .hint("leave it out: each volume gets a socket of its own"));
+        }
+        let pool = BufPool::new(usize::try_from(request.memory_bytes / 4).unwrap_or(usize::MAX));
+        let mut house = Self {
+            handle: handle.clone(),
+            volumes: Vec::new(),
+            servers: Vec::new(),
+            events: events.clone(),
+            sender: sender.clone(),
+            running: Cell::new(0),
+            failure: RefCell::default(),
+        };
+        let mut sockets = Sockets {
+            nbd: Vec::new(),
+            control: Vec::new(),
+            notes: Vec::new(),
+        };
+        for volume in &request.volumes {
+            let notes = house.open_volume(&pool, volume).await?;
+            sockets.notes.push(notes);
+        }
+        for served in &house.volumes {
+            let control = request.runtime_dir.file(served.name(), Kind::Control);
+            free_socket_path(&control)?;
+            sockets.control.push(control);
+        }
+        let result = house.listen(request, &pool, &mut sockets);
+        if let Err(problem) = result {
+            for path in &sockets.nbd {
+                let _ = std::fs::remove_file(path);
+            }
+            return Err(problem);
+        }
+        house.start_tasks();
+        Ok((house, sockets))
+    }
+
+    async fn open_volume(
+        &mut self,
+        pool: &BufPool,
+        request: &AssembleRequest,
+    ) -> Result<Vec<String>, Problem> {
+        let assembled = open(&self.handle, pool, request.clone()).await?;
+        let volume = Rc::new(assembled.volume);
+        if self
+            .volumes
+            .iter()
+            .any(|other| other.name() == volume.name())
+        {
+            return Err(Problem::new(
+                Code::DuplicateMember,
+                format!("two of the volumes are called {}", volume.name()),
+            )
+            .hint("serve one of them by itself with --name NAME"));
+        }
+        let io = self.handle.status();
+        let facts = Facts::of(&assembled.assembly, io.kind.to_string());
+        let sector_bytes = volume.sector_bytes();
+        let info = ExportInfo {
+            name: volume.name().to_owned(),
+            description: format!("{} {}", facts.level, facts.format),
+            size_bytes: volume.size_bytes(),
+            block_bytes_min: sector_bytes,
+            block_bytes_preferred: sector_bytes.max(BLOCK_BYTES_PREFERRED),
+            is_read_only: volume.status().is_read_only,
+            is_rotational: false,
+        };
+        let clock = self.handle.clock();
+        let export: Rc<RealExport> =
+            Rc::new(VolumeExport::new(Rc::clone(&volume), clock.clone(), info));
+        let mut notes = assembled.notes;
+        if let (IoKind::Threads, Some(reason)) = (io.kind, &io.fallback_reason) {
+            notes.push(format!("threads do the I/O: {reason}"));
+        }
+        self.volumes
+            .push(Rc::new(Served::new(volume, export, facts, clock)));
+        Ok(notes)
+    }
+
+    /// One Unix socket for each volume, and one TCP address for all of them.
+    fn listen(
+        &mut self,
+        request: &ServeRequest,
+        pool: &BufPool,
+        sockets: &mut Sockets,
+    ) -> Result<(), Problem> {
+        let limits = ServerLimits {
+            bytes_max: request.memory_bytes,
+            ..ServerLimits::default()
+        };
+        let new_server = || Rc::new(Server::new(self.handle.clock(), pool.clone(), limits));
+        let mut servers = Vec::new();
+        for served in &self.volumes {
+            let path = match &request.socket {
+                Some(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
+                None => request.runtime_dir.file(served.name(), Kind::Nbd),
+            };
+            let listener = bind_unix(&self.handle, &path)?;
+            sockets.nbd.push(path.clone());
+            let server = new_server();
+            add_export(&server, served)?;
+            let uri = format!(
+                "nbd+unix:///{}?socket={}",
+                encode(served.name()),
+                encode_path(&path)
+            );
+            served
+                .addresses
+                .borrow_mut()
+                .push((uri, Rc::clone(&server)));
+            accept(&self.handle, listener, &server);
+            servers.push(server);
+        }
+        if let Some(address) = request.listen {
+            let listener = Listener::bind_tcp(&self.handle, address).map_err(|error| {
+                let mut problem = Problem::from_io(&error, "listening on", &address.to_string());
+                if error.kind() == std::io::ErrorKind::AddrInUse {
+                    problem.code = Code::SocketInUse;
+                }
+                problem.member = None;
+                problem
+            })?;
+            let address = listener.local_address().unwrap_or(address);
+            let server = new_server();
+            for served in &self.volumes {
+                add_export(&server, served)?;
+                let uri = format!("nbd://{address}/{}", encode(served.name()));
+                served
+                    .addresses
+                    .borrow_mut()
+                    .push((uri, Rc::clone(&server)));
+            }
+            accept(&self.handle, listener, &server);
+            servers.push(server);
+        }
+        self.servers = servers;
+        Ok(())
+    }
+
+    fn start_tasks(&self) {
+        self.running.set(self.volumes.len());
+        for served in &self.volumes {
+            let volume = Rc::clone(&served.volume);
+            let _background = self
+                .handle
+                .spawn(async move { volume.run_background().await });
+            let _sampler = self.handle.spawn(Rc::clone(served).sample());
+            let _teller = self
+                .handle
+                .spawn(Rc::clone(served).tell(self.events.clone()));
+        }
+    }
+
+    /// Answers until the last volume has ended.
+    async fn run(&self, inbox: &mut Mailbox<Message>) -> Result<(), Problem> {
+        while self.running.get() > 0 {
+            match inbox.receive().await {
+                None => break, // cannot be: the house holds a sender
+                Some(Message::Ask(ask)) => self.answer(ask),
+                Some(Message::StopAll) => {
+                    for served in &self.volumes {
+                        self.stop(served, None);
+                    }
+                }
+                Some(Message::Stopped(name, problem)) => {
+                    self.running.set(self.running.get() - 1);
+                    let text = match &problem {
+                        None => format!("{name} is stopped"),
+                        Some(problem) => problem.message.clone(),
+                    };
+                    let time_s = self.handle.clock().wall_seconds();
+                    self.events.publish(time_s, &name, "stopped", text, None);
+                    if problem.is_some() {
+                        *self.failure.borrow_mut() = problem;
+                    }
+                }
+            }
+        }
+        for server in &self.servers {
+            server.stop();
+        }
+        match self.failure.take() {
+            None => Ok(()),
+            Some(problem) => Err(problem),
+        }
+    }
+
+    fn find(&self, name: &str) -> Result<Rc<Served>, Problem> {
+        let found = self.volumes.iter().find(|served| served.name() == name);
+        found.cloned().ok_or_else(|| {
+            let names: Vec<&str> = self.volumes.iter().map(|served| served.name()).collect();
+            Problem::new(Code::NoSuchVolume, format!("no volume {name} is served"))
+                .hint(format!("these are:   {}", names.join(" ")))
+        })
+    }
+
+    fn answer(&self, ask: Ask) {
+        let simple: Answer = match &ask.request {
+            Request::List => {
+                let all: Vec<VolumeStatus> =
+                    self.volumes.iter().map(|served| served.status()).collect();
+                Ok(json!({"version": JSON_VERSION, "kind": "volumes", "volumes": all}))
+            }
+            Request::Show { volume } => self
+                .find(volume)
+                .map(|served| serde_json::to_value(served.status()).unwrap_or_default()),
+            Request::Stats { volume, reset } => {
+                self.find(volume).map(|served| served.stats(*reset))
+            }
+            Request::Requests { volume } => self.find(volume).map(|served| served.requests()),
+            Request::Act { volume, action } => match self.find(volume) {
+                Ok(served) => {
+                    let action = action.clone();
+                    return self.change(&served, action, ask);
+                }
+                Err(problem) => Err(problem),
+            },
+        };
+        ask.answer(simple);
+    }
+
+    /// Changes wait for members, so each is a task of its own.
+    fn change(&self, served: &Rc<Served>, action: Action, ask: Ask) {
+        if action == Action::Stop {
+            return self.stop(served, Some(ask));
+        }
+        if served.is_stopping.get() {
+            return ask.answer(Err(Problem::new(
+                Code::Busy,
+                format!("{} is stopping", served.name()),
+            )));
+        }
+        let (served, handle) = (Rc::clone(served), self.handle.clone());
+        let _task = self.handle.spawn(async move {
+            let answer = act(&served, &handle, action).await;
+            ask.answer(answer);
+        });
+    }
+
+    fn stop(&self, served: &Rc<Served>, ask: Option<Ask>) {
+        if served.is_stopping.replace(true) {
+            if let Some(ask) = ask {
+                ask.answer(Ok(
+                    json!({"message": format!("{} is stopping", served.name())}),
+                ));
+            }
+            return;
+        }
+        let (served, sender) = (Rc::clone(served), self.sender.clone());
+        let clock = self.handle.clock();
+        let _task = self.handle.spawn(async move {
+            let addresses: Vec<Rc<RealServer>> = {
+                let addresses = served.addresses.borrow();
+                addresses.iter().map(|(_, server)| Rc::clone(server)).collect()
+            };
+            for server in addresses {
+                server.remove(served.name()).await;
+            }
+            let result = served.volume.stop().await;
+            let problem = result.err().map(|error| {
+                Problem::new(
+                    Code::IoError,
+                    format!("{} could not be stopped cleanly: {error}", served.name()),
+                )
+                .why("its members are as a power cut would have left them; the next start repairs that")
+            });
+            if let Some(ask) = ask {
+                ask.answer(match &problem {
+                    None => Ok(json!({"message": format!("{} is stopped", served.name())})),
+                    Some(problem) => Err(problem.clone()),
+                });
+            }
+            let mut message = Message::Stopped(served.name().to_owned(), problem);
+            // The mailbox may be full of status requests for a moment.
+            while let Err(SendError::Full(back)) = sender.send(message) {
+                message = back;
+                clock.sleep(Duration::from_millis(1)).await;
+            }
+        });
+    }
+}
+
+fn add_export(server: &Rc<RealServer>, served: &Rc<Served>) -> Result<(), Problem> {
+    server.add(Rc::clone(&served.export)).map_err(|error| {
+        Problem::new(Code::Usage, error.to_string()).hint("choose another one with --name")
+    })
+}
+
+/// Binds a Unix socket that only this user can open.
+fn bind_unix(handle: &Handle, path: &Path) -> Result<Listener, Problem> {
+    free_socket_path(path)?;
+    let shown = path.display().to_string();
+    let tell = |error: std::io::Error| Problem::from_io(&error, "binding socket", &shown);
+    let listener = Listener::bind_unix(handle, path).map_err(tell)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(tell)?;
+    Ok(listener)
+}
+
+/// Accepts connections for ever; each session is a task of its own.
+fn accept(handle: &Handle, listener: Listener, server: &Rc<RealServer>) {
+    let (spawner, server) = (handle.clone(), Rc::clone(server));
+    let clock = handle.clock();
+    let _acceptor = handle.spawn(async move {
+        loop {
+            match listener.accept().await {
+                Ok(socket) => {
+                    let server = Rc::clone(&server);
+                    let _session = spawner.spawn(async move { server.serve(socket).await });
+                }
+                Err(_) => clock.sleep(ACCEPT_PAUSE).await,
+            }
+        }
+    });
+}
+
+/// Percent-encodes a name for a URI.
+fn encode(name: &str) -> String {
+    encode_keeping(name, b"-._~")
+}
+
+fn encode_path(path: &Path) -> String {
+    encode_keeping(&path.display().to_string(), b"-._~/")
+}
+
+fn encode_keeping(text: &str, kept: &[u8]) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || kept.contains(&byte) {
+            encoded.push(byte as char);
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}

@@ -1,0 +1,638 @@
+//! One volume that is being served: its status for people and programs, rates of its jobs, its events.
+//!
+//! Invariants:
+//! - status is a snapshot and changes nothing;
+//! - a rate comes from the last seconds, its range from the last minute, never from the whole life of a job.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use plexum_engine::background::Pace;
+use plexum_engine::background::scrub::ScrubReport;
+use plexum_engine::clock::{Clock, Moment};
+use plexum_engine::meta::assemble::Assembly;
+use plexum_engine::state::Standing;
+use plexum_engine::volume::{Announcement, JobKind as EngineJob, MemberStatus as EngineMember};
+use plexum_nbd::server::Server;
+use plexum_runtime::clock::RealClock;
+use serde_json::{Value, json};
+
+use crate::assembly::RealVolume;
+use crate::events::EventHub;
+use crate::export::{Counters, VolumeExport};
+use crate::open::AnyDevice;
+use crate::status::{
+    BitmapStatus, ExportStatus, Finding, JSON_VERSION, JobKind, JobStatus, MemberState,
+    MemberStatus, Mismatch, ScrubStatus, Verdict, VolumeStatus, eta_s,
+};
+
+/// The export of this process.
+pub type RealExport = VolumeExport<AnyDevice, RealClock>;
+/// The NBD server of this process.
+pub type RealServer = Server<RealExport, RealClock>;
+
+/// Time between two samples of a job's progress.
+pub const SAMPLE_EVERY: Duration = Duration::from_millis(500);
+/// Samples kept: a minute of them.
+const SAMPLES_MAX: usize = 120;
+/// Samples that the present rate comes from: five seconds.
+const SAMPLES_RECENT: usize = 10;
+/// Ranges of a scrub that status tells; `mismatch_bytes` counts all.
+const RANGES_MAX: usize = 1000;
+
+/// What does not change while a volume is served.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// `raid5`.
+    pub level: String,
+    /// Layout in words.
+    pub layout: Option<String>,
+    /// Strip size.
+    pub strip_bytes: Option<u64>,
+    /// `md-1.2`.
+    pub format: String,
+    /// Identity of the array.
+    pub uuid: String,
+    /// Size of each member's part, where all are equal.
+    pub member_bytes: Option<u64>,
+    /// Number of slots.
+    pub slots: u32,
+    /// How member I/O is done.
+    pub io: String,
+}
+
+impl Facts {
+    /// The facts of an assembly.
+    #[must_use]
+    pub fn of(assembly: &Assembly, io: String) -> Self {
+        let geometry = &assembly.geometry;
+        let organisation = geometry.organisation();
+        Self {
+            level: organisation.level().to_string(),
+            layout: organisation.layout_name(),
+            strip_bytes: (geometry.strip_bytes() > 0).then(|| geometry.strip_bytes()),
+            format: format!("md-{}", assembly.array.version),
+            uuid: plexum_format::uuid::md_uuid_text(&assembly.array.uuid),
+            member_bytes: organisation
+                .level()
+                .has_redundancy()
+                .then(|| geometry.component_bytes()),
+            slots: geometry.member_count() as u32, // at most MEMBERS_MAX
+            io,
+        }
+    }
+}
+
+/// A sample of a job's progress.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Moment,
+    kind: EngineJob,
+    worked_bytes: u64,
+}
+
+/// A volume that is being served.
+pub struct Served {
+    /// The volume.
+    pub volume: Rc<RealVolume>,
+    /// Its export.
+    pub export: Rc<RealExport>,
+    /// What does not change.
+    pub facts: Facts,
+    /// Where clients find it, with the server behind each address.
+    pub addresses: RefCell<Vec<(String, Rc<RealServer>)>>,
+    /// Limits of background work.
+    pub pace: Cell<Pace>,
+    /// Whether a stop was asked for.
+    pub is_stopping: Cell<bool>,
+    clock: RealClock,
+    samples: RefCell<VecDeque<Sample>>,
+    scrub_is_repair: Cell<bool>,
+    scrub_finished_s: Cell<Option<u64>>,
+    baseline: RefCell<Vec<(u16, plexum_engine::drive::DriveCounters)>>,
+}
+
+impl Served {
+    /// A volume about to be served.
+    pub fn new(
+        volume: Rc<RealVolume>,
+        export: Rc<RealExport>,
+        facts: Facts,
+        clock: RealClock,
+    ) -> Self {
+        Self {
+            volume,
+            export,
+            facts,
+            addresses: RefCell::default(),
+            pace: Cell::default(),
+            is_stopping: Cell::new(false),
+            clock,
+            samples: RefCell::default(),
+            scrub_is_repair: Cell::new(false),
+            scrub_finished_s: Cell::new(None),
+            baseline: RefCell::default(),
+        }
+    }
+
+    /// Name of the volume.
+    pub fn name(&self) -> &str {
+        self.volume.name()
+    }
+
+    /// Notes that a scrub was started, and whether it mends.
+    pub fn note_scrub(&self, is_repair: bool) {
+        self.scrub_is_repair.set(is_repair);
+        self.scrub_finished_s.set(None);
+    }
+
+    /// Takes samples of the job's progress for ever; a task of its own.
+    pub async fn sample(self: Rc<Self>) {
+        loop {
+            self.clock.sleep(SAMPLE_EVERY).await;
+            self.take_sample();
+        }
+    }
+
+    fn take_sample(&self) {
+        let mut samples = self.samples.borrow_mut();
+        let Some(job) = self.volume.status().job else {
+            samples.clear();
+            return;
+        };
+        let is_other =
+            |last: &Sample| last.kind != job.kind || last.worked_bytes > job.worked_bytes;
+        if samples.back().is_some_and(is_other) {
+            samples.clear();
+        }
+        if samples.len() == SAMPLES_MAX {
+            samples.pop_front();
+        }
+        samples.push_back(Sample {
+            at: self.clock.now(),
+            kind: job.kind,
+            worked_bytes: job.worked_bytes,
+        });
+    }
+
+    /// Publishes what the volume announces, for ever; a task of its own.
+    pub async fn tell(self: Rc<Self>, events: EventHub) {
+        loop {
+            let announcement = self.volume.next_announcement().await;
+            let time_s = self.clock.wall_seconds();
+            if let Announcement::ScrubFinished { .. } = announcement {
+                self.scrub_finished_s.set(Some(time_s));
+            }
+            let (name, message, member) = words(&announcement);
+            events.publish(time_s, self.name(), name, message, member);
+        }
+    }
+
+    /// Status for the control socket.
+    pub fn status(&self) -> VolumeStatus {
+        let status = self.volume.status();
+        let verdict = match (status.is_frozen, status.lost_slots.is_empty()) {
+            (true, _) => Verdict::Failed,
+            (false, true) => Verdict::Ok,
+            (false, false) => Verdict::Degraded,
+        };
+        let members = self.members(&status.members, &status.lost_slots);
+        let jobs = self.jobs(&status);
+        let mut snapshot = VolumeStatus {
+            version: JSON_VERSION,
+            kind: "volume".into(),
+            volume: status.name,
+            verdict,
+            level: self.facts.level.clone(),
+            layout: self.facts.layout.clone(),
+            strip_bytes: self.facts.strip_bytes,
+            format: self.facts.format.clone(),
+            uuid: self.facts.uuid.clone(),
+            size_bytes: status.size_bytes,
+            member_bytes: self.facts.member_bytes,
+            slots: self.facts.slots,
+            spare_failures: status.losses_left as u32, // at most the number of slots
+            event_count: status.event_count,
+            is_dirty: status.is_dirty,
+            is_read_only: status.is_read_only,
+            balance: status.balance,
+            consistency: match (self.volume.has_redundancy(), status.bitmap_region_bytes) {
+                (false, _) => "none",
+                (true, Some(_)) => "bitmap",
+                (true, None) => "resync",
+            }
+            .into(),
+            bitmap: status.bitmap_region_bytes.map(|region_bytes| BitmapStatus {
+                region_bytes,
+                regions: status.doubtful_regions.1 as u64,
+                dirty_regions: status.doubtful_regions.0 as u64,
+            }),
+            io: self.facts.io.clone(),
+            exports: self.exports(),
+            members,
+            jobs,
+            last_scrub: self.volume.scrub_report().map(|report| self.scrub(&report)),
+            findings: Vec::new(),
+            next: None,
+            server_pid: std::process::id(),
+        };
+        advise(&mut snapshot);
+        snapshot
+    }
+
+    fn exports(&self) -> Vec<ExportStatus> {
+        let addresses = self.addresses.borrow();
+        let clients = |server: &RealServer| -> u64 {
+            let all = server.status();
+            let own = all.iter().find(|export| export.info.name == self.name());
+            own.map_or(0, |export| export.sessions as u64)
+        };
+        addresses
+            .iter()
+            .map(|(uri, server)| ExportStatus {
+                uri: uri.clone(),
+                clients: clients(server),
+            })
+            .collect()
+    }
+
+    fn members(&self, known: &[EngineMember], lost_slots: &[u16]) -> Vec<MemberStatus> {
+        let mut members: Vec<MemberStatus> = known.iter().map(member_status).collect();
+        for slot in lost_slots {
+            let slot = u32::from(*slot);
+            if !members.iter().any(|member| member.slot == Some(slot)) {
+                members.push(empty_slot(slot));
+            }
+        }
+        members.sort_by_key(|member| (member.slot.is_none(), member.slot, member.is_replacement));
+        members
+    }
+
+    fn jobs(&self, status: &plexum_engine::volume::VolumeStatus) -> Vec<JobStatus> {
+        let slots: Vec<u32> = status
+            .members
+            .iter()
+            .filter(|member| matches!(member.standing, Standing::Rebuilding { .. }))
+            .filter_map(|member| member.slot.map(u32::from))
+            .collect();
+        let is_replace = status
+            .members
+            .iter()
+            .any(|m| m.is_replacement && matches!(m.standing, Standing::Rebuilding { .. }));
+        let mut jobs = Vec::new();
+        if let Some(job) = status.job {
+            let (rate, range) = self.rate();
+            let rate = rate.unwrap_or_else(|| job.rate(self.clock.now()).0);
+            let left = job.total_bytes.saturating_sub(job.done_bytes);
+            let is_rebuild = job.kind == EngineJob::Rebuild;
+            jobs.push(JobStatus {
+                kind: match job.kind {
+                    EngineJob::Resync => JobKind::Resync,
+                    EngineJob::Rebuild if is_replace => JobKind::Replace,
+                    EngineJob::Rebuild => JobKind::Rebuild,
+                    EngineJob::Scrub => JobKind::Scrub,
+                    EngineJob::Repair => JobKind::Repair,
+                },
+                done_bytes: job.done_bytes,
+                total_bytes: job.total_bytes,
+                rate_bytes_per_s: rate,
+                eta_s: eta_s(left, rate),
+                eta_range_s: range.and_then(|(slowest, fastest)| {
+                    Some((eta_s(left, fastest)?, eta_s(left, slowest)?))
+                }),
+                slots: if is_rebuild { slots } else { Vec::new() },
+            });
+        }
+        // A scrub that was asked for waits for its turn: whoever waits for its end must see it.
+        let is_shown = jobs
+            .iter()
+            .any(|job| matches!(job.kind, JobKind::Scrub | JobKind::Repair));
+        if self.volume.is_scrubbing() && !is_shown {
+            jobs.push(JobStatus {
+                kind: if self.scrub_is_repair.get() {
+                    JobKind::Repair
+                } else {
+                    JobKind::Scrub
+                },
+                done_bytes: 0,
+                total_bytes: self.facts.member_bytes.unwrap_or(0),
+                rate_bytes_per_s: 0,
+                eta_s: None,
+                eta_range_s: None,
+                slots: Vec::new(),
+            });
+        }
+        jobs
+    }
+
+    /// The present rate, and the slowest and fastest of the last minute.
+    fn rate(&self) -> (Option<u64>, Option<(u64, u64)>) {
+        let samples = self.samples.borrow();
+        let samples: Vec<Sample> = samples.iter().copied().collect();
+        let between = |from: &Sample, to: &Sample| -> u64 {
+            let spent = to.at.since(from.at).as_secs_f64();
+            if spent <= 0.0 {
+                return 0;
+            }
+            ((to.worked_bytes - from.worked_bytes) as f64 / spent) as u64
+        };
+        let present = match samples.as_slice() {
+            [] | [_] => None,
+            [.., last] => {
+                let from = samples.len().saturating_sub(SAMPLES_RECENT + 1);
+                Some(between(&samples[from], last))
+            }
+        };
+        let windows: Vec<u64> = samples
+            .windows(SAMPLES_RECENT + 1)
+            .map(|window| between(&window[0], &window[SAMPLES_RECENT]))
+            .collect();
+        let range = match (windows.iter().min(), windows.iter().max()) {
+            (Some(slowest), Some(fastest)) if windows.len() > SAMPLES_RECENT => {
+                Some((*slowest, *fastest))
+            }
+            _ => None,
+        };
+        (present, range)
+    }
+
+    fn scrub(&self, report: &ScrubReport) -> ScrubStatus {
+        let mut ranges = Vec::new();
+        for mismatch in report.mismatches.iter().take(RANGES_MAX) {
+            let member = &mismatch.member_range;
+            ranges.push(Mismatch {
+                member_offset_bytes: member.start,
+                volume_offset_bytes: mismatch
+                    .volume_ranges
+                    .first()
+                    .map_or(0, |range| range.start),
+                length_bytes: member.end - member.start,
+                slot: mismatch.slot.map(u32::from),
+            });
+        }
+        ScrubStatus {
+            is_complete: report.is_complete,
+            is_repair: self.scrub_is_repair.get(),
+            mismatch_bytes: report.mismatch_bytes,
+            repaired_bytes: report.repaired_bytes,
+            skipped_bytes: report.skipped_bytes,
+            ranges,
+            finished_s: self.scrub_finished_s.get(),
+        }
+    }
+
+    /// Counters of clients and members. With `reset` they start anew afterwards.
+    pub fn stats(&self, reset: bool) -> Value {
+        let status = self.volume.status();
+        let total = self.export.counters();
+        let members: Vec<Value> = status
+            .members
+            .iter()
+            .map(|member| {
+                let baseline = self.baseline.borrow();
+                let before = baseline
+                    .iter()
+                    .find(|(id, _)| *id == member.id.0)
+                    .map_or_else(Default::default, |(_, counters)| *counters);
+                let now = &member.counters;
+                json!({
+                    "member": member.name, "slot": member.slot,
+                    "reads": now.reads - before.reads,
+                    "writes": now.writes - before.writes,
+                    "read_bytes": now.read_bytes - before.read_bytes,
+                    "written_bytes": now.written_bytes - before.written_bytes,
+                    "flushes": now.flushes - before.flushes,
+                    "read_ns": now.read_ns - before.read_ns,
+                    "write_ns": now.write_ns - before.write_ns,
+                    "in_flight": member.in_flight,
+                })
+            })
+            .collect();
+        if reset {
+            self.export.reset_counters();
+            *self.baseline.borrow_mut() = status
+                .members
+                .iter()
+                .map(|member| (member.id.0, member.counters))
+                .collect();
+        }
+        json!({"version": JSON_VERSION, "kind": "stats", "volume": status.name,
+            "total": total_json(&total), "members": members})
+    }
+
+    /// Requests in flight.
+    pub fn requests(&self) -> Value {
+        let now = self.clock.now();
+        let requests: Vec<Value> = self
+            .export
+            .in_flight()
+            .iter()
+            .map(|request| {
+                json!({"request": request.kind, "offset_bytes": request.offset_bytes,
+                    "length_bytes": request.length_bytes,
+                    "age_us": u64::try_from(now.since(request.since).as_micros()).unwrap_or(u64::MAX)})
+            })
+            .collect();
+        json!({"version": JSON_VERSION, "kind": "requests", "volume": self.name(), "requests": requests})
+    }
+}
+
+fn total_json(total: &Counters) -> Value {
+    json!({"reads": total.reads, "writes": total.writes, "read_bytes": total.read_bytes,
+        "written_bytes": total.written_bytes, "flushes": total.flushes, "errors": total.errors,
+        "read_ns": total.read_ns, "write_ns": total.write_ns})
+}
+
+fn member_status(member: &EngineMember) -> MemberStatus {
+    let counters = &member.counters;
+    MemberStatus {
+        slot: member.slot.map(u32::from),
+        path: member.name.clone(),
+        serial: member.name.as_deref().and_then(serial_of),
+        state: match member.standing {
+            Standing::Active => MemberState::Active,
+            Standing::Rebuilding { .. } => MemberState::Rebuilding,
+            Standing::Spare => MemberState::Spare,
+            Standing::Faulty => MemberState::Faulty,
+            Standing::Removed => MemberState::Missing,
+        },
+        is_write_mostly: member.is_write_mostly,
+        is_replacement: member.is_replacement,
+        read_errors: counters.read_errors,
+        write_errors: counters.write_errors,
+        corrected_errors: counters.corrected_errors,
+        reads: counters.reads,
+        writes: counters.writes,
+        read_bytes: counters.read_bytes,
+        written_bytes: counters.written_bytes,
+        bad_bytes: member.bad_bytes,
+    }
+}
+
+fn empty_slot(slot: u32) -> MemberStatus {
+    MemberStatus {
+        slot: Some(slot),
+        path: None,
+        serial: None,
+        state: MemberState::Missing,
+        is_write_mostly: false,
+        is_replacement: false,
+        read_errors: 0,
+        write_errors: 0,
+        corrected_errors: 0,
+        reads: 0,
+        writes: 0,
+        read_bytes: 0,
+        written_bytes: 0,
+        bad_bytes: 0,
+    }
+}
+
+/// Serial number of the disk behind a device's path; none for files.
+#[must_use]
+pub fn serial_of(path: &str) -> Option<String> {
+    let real = std::fs::canonicalize(path).ok()?;
+    let name = real.strip_prefix("/dev").ok()?.to_str()?.replace('/', "!");
+    let folder = std::path::Path::new("/sys/class/block").join(name);
+    // A partition has its disk's folder above it.
+    for place in ["device/serial", "serial", "../device/serial", "device/wwid"] {
+        if let Ok(text) = std::fs::read_to_string(folder.join(place)) {
+            let text = text.trim();
+            if !text.is_empty() {
+                return Some(text.to_owned());
+            }
+        }
+    }
+    None
+}
+
+/// What is wrong, and the next thing to do.
+fn advise(status: &mut VolumeStatus) {
+    let name = status.volume.clone();
+    let mut findings = Vec::new();
+    let mut next = None;
+    let is_busy = !status.jobs.is_empty();
+    for member in &status.members {
+        let path = member.path.clone().unwrap_or_default();
+        if member.state == MemberState::Faulty {
+            findings.push(Finding {
+                code: "member_faulty".into(),
+                message: format!("{path} has failed"),
+                commands: vec![format!("plexum remove {name} {path}")],
+            });
+            next.get_or_insert(format!("plexum remove {name} {path}"));
+        }
+        if member.bad_bytes > 0 {
+            findings.push(Finding {
+                code: "bad_blocks".into(),
+                message: format!(
+                    "{path}: {} bytes are on its bad block list",
+                    member.bad_bytes
+                ),
+                commands: vec![format!("plexum replace {name} {path} NEW")],
+            });
+        }
+    }
+    let has_spare = status.members.iter().any(|m| m.state == MemberState::Spare);
+    let is_filling = status
+        .members
+        .iter()
+        .any(|m| m.state == MemberState::Rebuilding);
+    match status.verdict {
+        Verdict::Degraded if !has_spare && !is_filling && !status.is_read_only => {
+            next = Some(format!("plexum add {name} MEMBER"));
+        }
+        Verdict::Failed => {
+            next = Some(format!("plexum stop {name}"));
+            findings.push(Finding {
+                code: "too_few_members".into(),
+                message: "bring the lost members back, stop it and serve it again".into(),
+                commands: vec![
+                    format!("plexum stop {name}"),
+                    "plexum serve MEMBER...".into(),
+                ],
+            });
+        }
+        _ => {}
+    }
+    if let Some(scrub) = &status.last_scrub
+        && scrub.mismatch_bytes > scrub.repaired_bytes
+        && !is_busy
+    {
+        findings.push(Finding {
+            code: "mismatch".into(),
+            message: format!(
+                "the last scrub found {} bytes that differ",
+                scrub.mismatch_bytes
+            ),
+            commands: vec![format!("plexum scrub {name} --repair --wait")],
+        });
+        next.get_or_insert(format!("plexum scrub {name} --repair --wait"));
+    }
+    status.findings = findings;
+    status.next = next;
+}
+
+/// Name, sentence and member of an announcement.
+fn words(announcement: &Announcement) -> (&'static str, String, Option<String>) {
+    match announcement {
+        Announcement::MemberFailed { member, cause } => {
+            use plexum_engine::state::FailCause;
+            let why = match cause {
+                FailCause::Gone => "the device is gone",
+                FailCause::WriteError => "a write failed",
+                FailCause::FlushError => "a flush failed",
+                FailCause::SuperblockError => "its superblock could not be written",
+                FailCause::TimedOut => "it did not answer in time",
+                FailCause::ReadErrors => "too many read errors",
+                FailCause::Asked => "as asked",
+                _ => "for another reason",
+            };
+            let text = format!("{member} failed: {why}");
+            ("member_failed", text, Some(member.clone()))
+        }
+        Announcement::Frozen { member } => (
+            "frozen",
+            format!(
+                "more is lost than the volume survives, last {member}: nothing is written any more"
+            ),
+            Some(member.clone()),
+        ),
+        Announcement::RebuildStarted { member, slot } => (
+            "rebuild_started",
+            format!("{member} is being filled for slot {slot}"),
+            Some(member.clone()),
+        ),
+        Announcement::RebuildFinished { member, slot } => (
+            "rebuild_finished",
+            format!("{member} is complete in slot {slot}"),
+            Some(member.clone()),
+        ),
+        Announcement::RangesLost { member, lost_bytes } => (
+            "ranges_lost",
+            format!("{lost_bytes} bytes could not be rebuilt on {member} and are lost"),
+            Some(member.clone()),
+        ),
+        Announcement::ResyncStarted => ("resync_started", "a resync has begun".into(), None),
+        Announcement::ResyncFinished => ("resync_finished", "copies and parity agree".into(), None),
+        Announcement::ReadCorrected {
+            member,
+            offset_bytes,
+            length_bytes,
+        } => (
+            "read_corrected",
+            format!(
+                "{member}: {length_bytes} bytes at byte {offset_bytes} of its data were unreadable and were mended"
+            ),
+            Some(member.clone()),
+        ),
+        Announcement::ScrubFinished { mismatch_bytes } => (
+            "scrub_finished",
+            format!("a scrub has ended, {mismatch_bytes} bytes differ"),
+            None,
+        ),
+        other => ("other", format!("{other:?}"), None),
+    }
+}
