@@ -8,9 +8,14 @@
 use std::ops::Range;
 
 use crate::error::{FormatError, Problem};
+use crate::gconcat::ConcatLabel;
+use crate::gmirror::MirrorLabel;
+use crate::gstripe::StripeLabel;
 use crate::md::superblock::SUPERBLOCK_BYTES;
 use crate::md::{MdVersion, Superblock, super_offset_sectors};
 use crate::units::SECTOR_BYTES;
+
+const LAST_PAGE_BYTES: usize = 4096;
 
 /// A member's bytes for the prober. Implemented by files, by buffers that were read before, by tests.
 pub trait ReadAt {
@@ -41,10 +46,21 @@ where
 pub enum Found {
     /// A valid Linux md superblock.
     Md(Box<Superblock>),
-    /// Something that begins like a format we know, but must not be used.
+    /// A component of a FreeBSD gmirror.
+    Gmirror(Box<MirrorLabel>),
+    /// A member of a FreeBSD gstripe.
+    Gstripe(Box<StripeLabel>),
+    /// A member of a FreeBSD gconcat.
+    Gconcat(Box<ConcatLabel>),
+    /// Something that begins like an md superblock, but must not be used.
     Damaged {
         /// The version whose place it is at.
         version: MdVersion,
+        /// What is wrong with it.
+        error: FormatError,
+    },
+    /// Something that begins like a label of FreeBSD, but must not be used; the error's `structure` says which.
+    DamagedLabel {
         /// What is wrong with it.
         error: FormatError,
     },
@@ -67,24 +83,30 @@ impl Detection {
     /// The md superblock to use.
     ///
     /// # Errors
-    /// The refusal when there are only damaged ones; `None` when there is nothing at all.
+    /// The refusal when there are only damaged ones; `None` when there is nothing, or another format.
     pub fn md(&self) -> Option<Result<&Superblock, &FormatError>> {
-        self.best().map(|found| match found {
-            Found::Md(superblock) => Ok(superblock.as_ref()),
-            Found::Damaged { error, .. } => Err(error),
-        })
+        match self.best()? {
+            Found::Md(superblock) => Some(Ok(superblock.as_ref())),
+            Found::Damaged { error, .. } => Some(Err(error)),
+            _ => None,
+        }
     }
 }
 
 /// The byte ranges that [`detect`] reads from a device of that size, for those who read ahead (and asynchronously).
 #[must_use]
 pub fn probe_places(device_sectors: u64) -> Vec<Range<u64>> {
-    md_places(device_sectors)
-        .map(|(_, sector)| {
-            let start = sector * SECTOR_BYTES;
-            start..start + SUPERBLOCK_BYTES as u64
-        })
-        .collect()
+    let md = md_places(device_sectors).map(|(_, sector)| {
+        let start = sector * SECTOR_BYTES;
+        start..start + SUPERBLOCK_BYTES as u64
+    });
+    md.chain(last_page(device_sectors)).collect()
+}
+
+/// The last 4 KiB: the last sector of 512 or of 4096 bytes begins in it.
+fn last_page(device_sectors: u64) -> Option<Range<u64>> {
+    let end = device_sectors.checked_mul(SECTOR_BYTES)?;
+    Some(end.checked_sub(LAST_PAGE_BYTES as u64)?..end)
 }
 
 fn md_places(device_sectors: u64) -> impl Iterator<Item = (MdVersion, u64)> {
@@ -120,8 +142,43 @@ pub fn detect<R: ReadAt>(device_sectors: u64, reader: &mut R) -> Result<Detectio
         .into_iter()
         .map(|superblock| Found::Md(Box::new(superblock)))
         .collect();
+    if let Some(place) = last_page(device_sectors) {
+        let mut page = [0; LAST_PAGE_BYTES];
+        reader.read_at(place.start, &mut page)?;
+        for result in geom_labels(&page, &place) {
+            match result {
+                Ok(label) => found.push(label),
+                Err(error) if error.problem == Problem::NoMagic => {}
+                Err(error) => damaged.push(Found::DamagedLabel { error }),
+            }
+        }
+    }
     found.append(&mut damaged);
     Ok(Detection { found })
+}
+
+/// What the last sector says, if that is 512 bytes long, and if it is 4096.
+///
+/// Source: freebsd-geom.md section 1.2: an image file has no sector size of its own, so both are looked at.
+fn geom_labels(
+    page: &[u8; LAST_PAGE_BYTES],
+    place: &Range<u64>,
+) -> impl Iterator<Item = Result<Found, FormatError>> {
+    let size = place.end;
+    [LAST_PAGE_BYTES - SECTOR_BYTES as usize, 0]
+        .into_iter()
+        .flat_map(move |from| {
+            let offset = place.start + from as u64;
+            let sector = &page[from..];
+            [
+                MirrorLabel::parse(sector, offset, size)
+                    .map(|label| Found::Gmirror(Box::new(label))),
+                StripeLabel::parse(sector, offset, size)
+                    .map(|label| Found::Gstripe(Box::new(label))),
+                ConcatLabel::parse(sector, offset, size)
+                    .map(|label| Found::Gconcat(Box::new(label))),
+            ]
+        })
 }
 
 #[cfg(test)]

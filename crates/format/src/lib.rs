@@ -8,8 +8,13 @@
 
 pub mod detect;
 pub mod error;
+pub mod gconcat;
+mod geom;
+pub mod gmirror;
+pub mod gstripe;
 mod kept;
 pub mod md;
+mod md5;
 pub mod units;
 pub mod uuid;
 

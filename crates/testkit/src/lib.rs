@@ -5,8 +5,10 @@
 //! - a missing tool (`zstd`, `tar`) or image fails the test that asked; nothing is skipped in silence.
 #![forbid(unsafe_code)]
 
+mod freebsd;
 mod md;
 mod unpack;
 
+pub use freebsd::{freebsd_cases, freebsd_json, unpack_freebsd_case};
 pub use md::{Case, ManifestBitmap, ManifestReshape, Member, OwnRole, md_cases, unpack_case};
 pub use unpack::{Unpacked, fixtures, unpack};

@@ -1,12 +1,16 @@
 //! Helpers of the golden tests: a member's image with what was found on it.
 #![allow(dead_code, clippy::unwrap_used)] // each test binary uses its own part
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
 use plexum_format::md::superblock::SUPERBLOCK_BYTES;
 use plexum_format::md::{BadBlocks, Bitmap, Superblock};
 use plexum_format::{Detection, SECTOR_BYTES, detect};
 use plexum_testkit::{Case, Member, md_cases, unpack_case};
 
 /// A member of a golden case with its bytes.
+#[derive(Clone)]
 pub struct Image {
     pub case: Case,
     pub member: Member,
@@ -98,21 +102,29 @@ pub fn for_each_valid_image(mut check: impl FnMut(&Image)) {
     });
 }
 
-/// One image by case and file.
+/// One image by case and file; each is unpacked once for a test binary.
 pub fn image(id: &str, file: &str) -> Image {
-    let case = md_cases().into_iter().find(|case| case.id == id).unwrap();
-    let member = case
-        .members
-        .iter()
-        .find(|m| m.file == file)
-        .unwrap()
-        .clone();
-    let bytes = unpack_case(id).read(file);
-    Image {
-        case,
-        member,
-        bytes,
-    }
+    static CACHE: Mutex<BTreeMap<String, Image>> = Mutex::new(BTreeMap::new());
+    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    let load = || {
+        let case = md_cases().into_iter().find(|case| case.id == id).unwrap();
+        let member = case
+            .members
+            .iter()
+            .find(|m| m.file == file)
+            .unwrap()
+            .clone();
+        let bytes = unpack_case(id).read(file);
+        Image {
+            case,
+            member,
+            bytes,
+        }
+    };
+    cache
+        .entry(format!("{id}/{file}"))
+        .or_insert_with(load)
+        .clone()
 }
 
 /// The checksum of a 1.x area, written anew: for tests that change bytes and want to get past it.

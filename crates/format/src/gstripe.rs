@@ -1,0 +1,176 @@
+//! FreeBSD gstripe: the metadata in the last sector of each member. There is no checksum.
+//!
+//! Invariants:
+//! - fields that an older version does not have read as "not recorded" whatever the bytes say;
+//! - what was not changed is written as it was read.
+//!
+//! Source: freebsd-geom.md section 3.
+
+use crate::error::{FormatError, Place, Problem};
+use crate::geom::{LABEL_BYTES, Packed, has_magic, is_name};
+use crate::kept::Kept;
+use crate::units::{SECTOR_BYTES, Slot};
+
+const MAGIC: &[u8] = b"GEOM::STRIPE";
+const STRUCTURE: &str = "gstripe metadata";
+/// The newest version.
+pub const NEWEST_VERSION: u32 = 3;
+/// Fewer members are no stripe.
+const MIN_MEMBERS: u16 = 2;
+
+/// A member's metadata.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StripeLabel {
+    /// Version of the layout, up to 3.
+    pub version: u32,
+    /// Name of the volume, at most 15 bytes.
+    pub name: String,
+    /// Identity of the volume.
+    pub volume_id: u32,
+    /// Position of the member.
+    pub slot: Slot,
+    /// Number of members; all must be there.
+    pub member_count: u16,
+    /// Strip size (FreeBSD: stripe size).
+    pub strip_bytes: u32,
+    /// Provider that this label is bound to; empty: any.
+    pub provider: String,
+    /// Size of the provider; `None`: not recorded (before version 3).
+    pub provider_bytes: Option<u64>,
+    raw: Kept<LABEL_BYTES>,
+}
+
+impl StripeLabel {
+    /// Checks the last sector of a provider (its first 512 bytes), found at `offset_bytes` of `provider_bytes`.
+    ///
+    /// # Errors
+    /// [`Problem::NoMagic`], [`Problem::Unsupported`] for newer versions, [`Problem::Foreign`] when the label belongs to
+    /// a provider of another size, [`Problem::Invalid`] otherwise.
+    pub fn parse(
+        sector: &[u8],
+        offset_bytes: u64,
+        provider_bytes: u64,
+    ) -> Result<Self, FormatError> {
+        let place = Place {
+            structure: STRUCTURE,
+            base_bytes: offset_bytes,
+        };
+        let Some(bytes) = sector.first_chunk::<LABEL_BYTES>() else {
+            let found = format!("{} bytes", sector.len());
+            return Err(place.error(Problem::TooShort, 0, "sector", found, "512 bytes"));
+        };
+        if !has_magic(bytes, MAGIC) {
+            let found = crate::error::escape_text(&bytes[..12]);
+            return Err(place.error(Problem::NoMagic, 0, "magic", found, "GEOM::STRIPE"));
+        }
+        let mut label = Self::empty(*bytes);
+        let mut copy = *bytes;
+        label.walk(&mut Packed::reader(&mut copy));
+        if label.version > NEWEST_VERSION {
+            let found = label.version;
+            return Err(place.error(Problem::Unsupported, 16, "version", found, "at most 3"));
+        }
+        label.check(provider_bytes, place)?;
+        Ok(label)
+    }
+
+    fn empty(bytes: [u8; LABEL_BYTES]) -> Self {
+        Self {
+            version: NEWEST_VERSION,
+            name: String::new(),
+            volume_id: 0,
+            slot: Slot(0),
+            member_count: 0,
+            strip_bytes: 0,
+            provider: String::new(),
+            provider_bytes: None,
+            raw: Kept::new(bytes),
+        }
+    }
+
+    fn walk(&mut self, fields: &mut Packed<'_>) {
+        fields.u32(&mut self.version);
+        fields.name(&mut self.name);
+        fields.u32(&mut self.volume_id);
+        fields.u16(&mut self.slot.0);
+        fields.u16(&mut self.member_count);
+        fields.u32(&mut self.strip_bytes);
+        if self.version >= 2 {
+            fields.name(&mut self.provider);
+        }
+        if self.version >= 3 {
+            let mut size = self.provider_bytes.unwrap_or(0);
+            fields.u64(&mut size);
+            self.provider_bytes = Some(size);
+        }
+    }
+
+    fn check(&self, provider_bytes: u64, place: Place) -> Result<(), FormatError> {
+        let count = self.member_count;
+        place.check(
+            count >= MIN_MEMBERS,
+            42,
+            "number of members",
+            count,
+            "at least 2",
+        )?;
+        let expected = format!("below {count}");
+        place.check(
+            self.slot.0 < count,
+            40,
+            "member number",
+            self.slot,
+            expected,
+        )?;
+        let strip = self.strip_bytes;
+        let fits = strip.is_power_of_two() && u64::from(strip) >= SECTOR_BYTES;
+        let expected = "a power of two of at least 512";
+        place.check(fits, 44, "stripe size", strip, expected)?;
+        match self.provider_bytes {
+            Some(size) if size != provider_bytes => {
+                Err(place.error(Problem::Foreign, 64, "provider size", size, provider_bytes))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The 512 bytes for the last sector; zeroes follow on larger sectors.
+    #[must_use]
+    pub fn encode(&self) -> [u8; LABEL_BYTES] {
+        let mut bytes = *self.raw;
+        self.clone().walk(&mut Packed::writer(&mut bytes, MAGIC));
+        bytes
+    }
+
+    /// The label of a member of a new volume, newest version, bound to the provider's size.
+    ///
+    /// # Errors
+    /// [`FormatError`] of the first value that the format forbids.
+    pub fn create(
+        name: &str,
+        volume_id: u32,
+        (slot, member_count): (Slot, u16),
+        strip_bytes: u32,
+        provider_bytes: u64,
+    ) -> Result<Self, FormatError> {
+        let place = Place {
+            structure: STRUCTURE,
+            base_bytes: 0,
+        };
+        if !is_name(name) {
+            let found = format!("{name:?}");
+            let expected = "1 to 15 bytes, printable";
+            return Err(place.error(Problem::Request, 20, "name", found, expected));
+        }
+        let label = Self {
+            name: name.to_owned(),
+            volume_id,
+            slot,
+            member_count,
+            strip_bytes,
+            provider_bytes: Some(provider_bytes),
+            ..Self::empty([0; LABEL_BYTES])
+        };
+        Self::parse(&label.encode(), 0, provider_bytes)
+    }
+}
