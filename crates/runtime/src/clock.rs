@@ -131,3 +131,30 @@ impl Drop for Sleep<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{IoChoice, Runtime};
+
+    #[test]
+    fn a_polled_and_dropped_timer_leaves_nothing_behind() {
+        let runtime = Runtime::new(IoChoice::Threads).expect("a runtime");
+        let core = Rc::clone(&runtime.handle.core);
+        let clock = runtime.handle.clock();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut sleeps: Vec<_> = (0..10)
+            .map(|_| Box::pin(clock.sleep(Duration::from_secs(3600))))
+            .collect();
+        for sleep in &mut sleeps {
+            for _spurious in 0..3 {
+                assert!(sleep.as_mut().poll(&mut context).is_pending());
+            }
+        }
+        assert_eq!(core.timers.borrow().pending.len(), 10);
+        let wait = core.timers.borrow().until_next();
+        assert!(wait.is_some_and(|wait| wait <= Duration::from_secs(3600)));
+        drop(sleeps);
+        assert_eq!(core.timers.borrow().until_next(), None);
+    }
+}

@@ -459,7 +459,7 @@ mod tests {
                     ..OpenOptions::read_write()
                 };
                 let device = FileDevice::open(&handle, &path, &options).expect("a member");
-                device.flush().await.expect("a flush");
+                rustix::fs::fsync(&*device.fd).expect("a flush");
                 let Some(0) = pages_in_danger(&*device.fd) else {
                     eprintln!("no cachestat, or a file system without a page cache");
                     return;

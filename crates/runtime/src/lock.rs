@@ -124,3 +124,22 @@ pub(crate) fn holder(stat: &Stat) -> Option<u32> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_with_its_last_user_even_while_the_kernel_keeps_the_file() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let open = || OwnedFd::from(std::fs::File::open(file.path()).expect("a file"));
+        let fd = open();
+        let kept = rustix::io::dup(&fd).expect("a second descriptor of the same open file");
+        let first = OpenFile::locked(fd, Access::ReadOnly).expect("nobody else has it");
+        drop(first);
+        let writer = std::fs::File::options().write(true).open(file.path());
+        let writer = OwnedFd::from(writer.expect("a file"));
+        OpenFile::locked(writer, Access::ReadWrite).expect("the lock has ended");
+        drop(kept);
+    }
+}

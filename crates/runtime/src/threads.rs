@@ -181,3 +181,36 @@ fn work(shared: &Shared) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::OpenFile;
+    use plexum_engine::buf::BufPool;
+
+    #[test]
+    fn a_job_that_ends_before_the_sleep_is_seen_all_the_same() {
+        let threads = Threads::new(Arc::new(EventFd::new().expect("a descriptor")));
+        let slots = RefCell::new(Slots::default());
+        let file = std::fs::File::open("/dev/zero").expect("there");
+        let fd = Arc::new(OpenFile::from(std::os::fd::OwnedFd::from(file)));
+        for _ in 0..100 {
+            let kind = Kind::Read {
+                offset_bytes: 0,
+                buf: BufPool::new(0).take(16),
+                start: 0,
+            };
+            let fd = Arc::clone(&fd);
+            let key = slots.borrow_mut().insert(Op { fd, kind });
+            threads.start(key, &slots);
+            while lock(&threads.shared.ended).is_empty() {
+                std::thread::yield_now();
+            }
+            threads.enter(Wait::Until(None), &slots); // would never come back if it slept now
+            threads.reap(&slots);
+            assert_eq!(slots.borrow().running_transfers(), 0);
+            slots.borrow_mut().forget(key);
+        }
+        assert!(lock(&threads.shared.jobs).worker_count <= WORKERS_MAX);
+    }
+}
