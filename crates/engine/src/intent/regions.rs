@@ -8,7 +8,7 @@
 //! - a bit is cleared only when nothing is in flight, nothing doubtful, and nothing was written since the flush (W2);
 //! - `durable` never says more than what all live members' bitmaps say.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::bits::Bits;
@@ -31,7 +31,7 @@ pub struct Regions {
     wanted: Bits,
     durable: Bits,
     touched: Bits,
-    in_flight: HashMap<usize, u32>,
+    in_flight: BTreeMap<usize, u32>,
     proven: RangeSet,
     /// Blocks of the bitmap area whose content on the members is not what `wanted` says.
     unwritten_blocks: BTreeSet<u64>,
@@ -54,7 +54,7 @@ impl Regions {
             wanted: Bits::new(count),
             durable: Bits::new(count),
             touched: Bits::new(count),
-            in_flight: HashMap::new(),
+            in_flight: BTreeMap::new(),
             proven: RangeSet::new(),
             unwritten_blocks: BTreeSet::new(),
             block_bytes: u64::from(block_bytes),
