@@ -70,7 +70,7 @@ fn measure(stripes: &mut Stripes, mut work: impl FnMut(&[&[u8]], [&mut [u8]; 3])
     best
 }
 
-/// Recovery: the lost blocks go to the places of the parities that are left, which costs the same.
+/// Recover: the lost blocks go to the places of the parities that are left, which costs the same.
 fn recover(
     kernels: &Kernels,
     stripes: &mut Stripes,

@@ -52,7 +52,7 @@ pub fn self_test(kernels: &Kernels) -> Result<(), SelfTestError> {
         for exponents in [[0, 1, 2, 3, 4], [7, 3, 254, 0, 4]] {
             let row = Row::new(&exponents, length_bytes);
             row.test_generation(kernels)
-                .and_then(|()| row.test_recovery(kernels))
+                .and_then(|()| row.test_recover(kernels))
                 .map_err(fail)?;
         }
         test_products(kernels, length_bytes).map_err(fail)?;
@@ -133,7 +133,7 @@ impl<'a> Row<'a> {
         expect([&p, &q, &r].into_iter().eq(&self.parities), "update_pqr")
     }
 
-    fn test_recovery(&self, kernels: &Kernels) -> Result<(), &'static str> {
+    fn test_recover(&self, kernels: &Kernels) -> Result<(), &'static str> {
         use Block::{Data, P, Q, R};
         let losses: [(&[Block], &[Block]); 8] = [
             (&[Data(1)], &[P]),
