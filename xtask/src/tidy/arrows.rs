@@ -40,8 +40,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "daemon", "engine", "exec", "export", "format", "lab", "nbd", "parity", "pool",
-            "runtime", "sim",
+            "bench", "daemon", "engine", "exec", "export", "format", "lab", "nbd", "parity",
+            "pool", "runtime", "sim",
+        ],
+    ),
+    (
+        "bench",
+        &[
+            "daemon", "engine", "exec", "format", "nbd", "parity", "runtime", "sim",
         ],
     ),
     // for tests and checks alone; nothing stands on them
