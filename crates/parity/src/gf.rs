@@ -163,6 +163,13 @@ mod tests {
     }
 
     #[test]
+    fn the_bits_that_fall_out_of_a_product_by_4_are_reduced() {
+        for (top, reduction) in (0..4).zip(REDUCTIONS_OF_4.to_le_bytes()) {
+            assert_eq!(reduction, reference::mul(4, top << 6));
+        }
+    }
+
+    #[test]
     fn inverses_and_logarithms_undo_products_and_powers() {
         assert_eq!((inverse(0), logarithm(0)), (None, None));
         for x in 1..=255 {

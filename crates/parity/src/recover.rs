@@ -312,15 +312,13 @@ fn rows(exponents: &[u8], missing: &[Block], used: &[usize]) -> Vec<Row> {
 }
 
 /// The inverse of the upper left `size` x `size` part, by Gauss and Jordan.
+///
+/// No rows need to be exchanged: the upper left parts of the (scaled) Vandermonde matrices are of the same kind.
 fn invert(mut matrix: [[u8; 3]; 3], size: usize) -> [[u8; 3]; 3] {
     let mut result = [[1, 0, 0], [0, 1, 0], [0, 0, 1]];
     for column in 0..size {
-        let pivot = (column..size)
-            .find(|&row| matrix[row][column] != 0)
-            .expect("different exponents: never singular");
-        matrix.swap(column, pivot);
-        result.swap(column, pivot);
-        let factor = gf::inverse(matrix[column][column]).expect("a pivot is not 0");
+        let factor =
+            gf::inverse(matrix[column][column]).expect("different exponents: never singular");
         for cell in matrix[column].iter_mut().chain(&mut result[column]) {
             *cell = gf::mul(*cell, factor);
         }
@@ -333,4 +331,45 @@ fn invert(mut matrix: [[u8; 3]; 3], size: usize) -> [[u8; 3]; 3] {
         }
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_matrix_of_two_different_exponents_has_an_inverse() {
+        for parities in [[0, 1], [0, 2], [1, 2]] {
+            for x in 0..255 {
+                for y in (0..255).filter(|&y| y != x) {
+                    let [a, b] =
+                        parities.map(|parity| [coefficient(parity, x), coefficient(parity, y), 0]);
+                    let inverse = invert([a, b, [0; 3]], 2);
+                    for (row, unit) in inverse.iter().zip([[1, 0], [0, 1]]).take(2) {
+                        let product = [0, 1].map(|i| gf::mul(row[0], a[i]) ^ gf::mul(row[1], b[i]));
+                        assert_eq!(product, unit, "{parities:?} {x} {y}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_matrix_of_three_different_exponents_has_an_inverse() {
+        // Multiplying all by a power shifts all exponents: the lowest one may be taken as 0.
+        for y in 1..255 {
+            for z in (1..255).filter(|&z| z != y) {
+                let matrix =
+                    [0, 1, 2].map(|parity| [0, y, z].map(|exponent| coefficient(parity, exponent)));
+                let inverse = invert(matrix, 3);
+                let cell = |row: [u8; 3], i: usize| {
+                    (0..3).fold(0, |sum, j| sum ^ gf::mul(row[j], matrix[j][i]))
+                };
+                assert_eq!(
+                    inverse.map(|row| [0, 1, 2].map(|i| cell(row, i))),
+                    [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+                );
+            }
+        }
+    }
 }

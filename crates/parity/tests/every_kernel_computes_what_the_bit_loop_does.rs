@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Guarded, Random, exponent_lists, parities, slices};
-use plexum_parity::{Kernels, kernels, reference};
+use plexum_parity::{Block, Kernels, RecoverPlan, kernels, reference};
 
 /// Lengths around every vector and step, and odd ones that take many steps.
 fn lengths() -> impl Iterator<Item = usize> {
@@ -211,6 +211,49 @@ fn an_update_by_difference_gives_what_generation_gives() {
                 assert_equal(kernels, block, &expected[i], "update");
             }
             assert_eq!(r3, expected[2]);
+        }
+    }
+}
+
+/// Blocks here end where their allocation ends: AddressSanitizer stops at the first byte read or written beside them.
+#[test]
+fn blocks_without_a_byte_to_spare_are_enough() {
+    let mut random = Random(21);
+    for length in lengths() {
+        let blocks: Vec<Box<[u8]>> = (0..3)
+            .map(|_| (0..length).map(|_| random.next() as u8).collect())
+            .collect();
+        let sources: Vec<&[u8]> = blocks.iter().map(|block| &block[..]).collect();
+        for exponents in [[0, 1, 2], [0, 3, 7]] {
+            let expected = parities(&sources, &exponents, length);
+            for kernels in kernels() {
+                let [mut p, mut q, mut r] = [0; 3].map(|_| vec![0; length].into_boxed_slice());
+                kernels.gen_pqr(&sources, &exponents, &mut p, &mut q, &mut r);
+                assert!(
+                    [&p, &q, &r]
+                        .into_iter()
+                        .zip(&expected)
+                        .all(|(found, expected)| **found == **expected)
+                );
+                kernels.gen_pq(&sources, &exponents, &mut p, &mut q);
+                kernels.gen_p(&sources, &mut p);
+                assert_eq!(kernels.check_p(&sources, &p), None);
+                assert_eq!(kernels.check_pq(&sources, &exponents, &p, &q), None);
+                assert_eq!(kernels.check_pqr(&sources, &exponents, &p, &q, &r), None);
+                let plan = RecoverPlan::new(
+                    &exponents,
+                    &[Block::Data(1), Block::Data(2)],
+                    &[Block::P, Block::R],
+                )
+                .unwrap();
+                let [mut first, mut second] = [0; 2].map(|_| vec![0; length].into_boxed_slice());
+                plan.recover_with(
+                    kernels,
+                    &[sources[0], &p, &r],
+                    &mut [&mut first, &mut second],
+                );
+                assert!(*first == *sources[1] && *second == *sources[2]);
+            }
         }
     }
 }
