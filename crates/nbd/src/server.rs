@@ -129,6 +129,26 @@ impl Drop for Counted<'_> {
     }
 }
 
+/// A session of an export; the last one to leave a removed export tells `remove`, even when it is dropped.
+struct Attending<'a, E>(&'a Entry<E>);
+
+impl<'a, E> Attending<'a, E> {
+    fn new(entry: &'a Entry<E>) -> Self {
+        entry.sessions.set(entry.sessions.get() + 1);
+        Self(entry)
+    }
+}
+
+impl<E> Drop for Attending<'_, E> {
+    fn drop(&mut self) {
+        let left = self.0.sessions.get() - 1;
+        self.0.sessions.set(left);
+        if left == 0 && self.0.removed.is_set() {
+            self.0.vacated.set();
+        }
+    }
+}
+
 impl<E: Export, C: Clock> Server<E, C> {
     /// A server without exports. `pool` gives the buffers of payloads and answers.
     #[must_use]
@@ -145,7 +165,8 @@ impl<E: Export, C: Clock> Server<E, C> {
         }
     }
 
-    /// Offers an export under the name in its `info`, from now on.
+    /// Offers an export under the name in its `info`, from now on. Block sizes are powers of two, the preferred one
+    /// at least 512 bytes and at most 32 MiB (a row that is no power of two is announced as the next smaller one).
     ///
     /// # Errors
     /// The name is taken or unusable, or the sizes are.
@@ -287,24 +308,18 @@ impl<E: Export, C: Clock> Server<E, C> {
         let Some(entry) = entry.filter(|entry| entry.info == agreed.export) else {
             return Err(Ok(Ended::Stopped));
         };
-        let result = {
-            let _counted = Counted::new(&entry.sessions);
-            let session = Session::new(
-                transport,
-                &*entry.export,
-                &self.clock,
-                &agreed,
-                self.limits.session,
-                &self.pool,
-                &self.budget,
-                [&self.stopped, &entry.removed],
-            );
-            session.run(&leftover).await
-        };
-        if entry.removed.is_set() && entry.sessions.get() == 0 {
-            entry.vacated.set();
-        }
-        Ok(result)
+        let _attending = Attending::new(&entry);
+        let session = Session::new(
+            transport,
+            &*entry.export,
+            &self.clock,
+            &agreed,
+            self.limits.session,
+            &self.pool,
+            &self.budget,
+            [&self.stopped, &entry.removed],
+        );
+        Ok(session.run(&leftover).await)
     }
 
     /// The handshake, ended by closing the stream when it takes too long or the server stops: nothing is dropped

@@ -55,7 +55,7 @@ pub struct SessionLimits {
     pub requests_max: usize,
     /// Bytes of requests in flight; one larger request is admitted when nothing else is.
     pub bytes_max: u64,
-    /// How long a client may neither send nor read while others wait for the memory it holds.
+    /// How long a client may neither send nor read while others wait for the memory it holds; at least a second.
     pub stall: Duration,
     /// How long answers are still sent after the client has ended the session.
     pub linger: Duration,

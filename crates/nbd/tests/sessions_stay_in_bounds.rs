@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use common::{FRAMINGS, World, memory, pattern};
 use plexum_engine::device::{Fua, IoError};
-use plexum_nbd::client::{Client, ClientError, ConnectOptions};
+use plexum_nbd::client::{Client, ClientError, ConnectOptions, connect};
 use plexum_nbd::error::NbdError;
 use plexum_nbd::server::{ExportError, ServerLimits};
 use plexum_nbd::session::{Ended, SessionLimits};
-use plexum_nbd::testing::{MemoryExport, Operation, PipeEnd};
+use plexum_nbd::testing::{MemoryExport, Operation, PipeEnd, pipe};
 use plexum_nbd::transport::Transport;
 use plexum_nbd::wire::option::{InfoRequest, code, encode_option};
 use plexum_nbd::wire::request::{Request, command};
@@ -99,6 +99,49 @@ fn answers_come_in_any_order_and_are_never_mixed() {
         for (sector, data) in &*done {
             assert_eq!(data.as_ref().unwrap(), &pattern(*sector, 512));
         }
+    }
+}
+
+#[test]
+fn polls_without_a_reason_change_nothing() {
+    for framing in FRAMINGS {
+        let export = filled(16);
+        let mut world = World::new(vec![export.clone()]);
+        world.room_bytes = 700;
+        let (ours, theirs) = pipe(world.room_bytes);
+        ours.pester(500);
+        theirs.pester(500);
+        export.pester(500);
+        export.hold(true);
+        let server = Rc::clone(&world.server);
+        let end = world.start(async move { server.serve(theirs).await });
+        let options = ConnectOptions {
+            framing_max: framing,
+            ..ConnectOptions::new("vol0")
+        };
+        let pool = world.pool.clone();
+        let connected = world.run(async move { connect(ours, pool, &options).await });
+        let (client, driver) = connected.unwrap();
+        world.start(driver.run());
+        let done = Reads::default();
+        for sector in 0..16 {
+            read_sector(&mut world, &client, sector, &done);
+        }
+        world.settle();
+        export.take_log();
+        for left in (0..16).rev() {
+            export.release(left / 2);
+            world.settle();
+        }
+        assert_eq!(done.borrow().len(), 16);
+        for (sector, data) in &*done.borrow() {
+            assert_eq!(data.as_ref().unwrap(), &pattern(*sector, 512));
+        }
+        assert_eq!(export.take_log(), [], "nothing was asked twice");
+        client.disconnect();
+        world.settle();
+        let (how, counts) = end.borrow_mut().take().unwrap();
+        assert_eq!((how, counts.requests), (Ok(Ended::Disconnected), 16));
     }
 }
 
@@ -525,6 +568,23 @@ fn a_removed_export_ends_its_sessions_and_only_those() {
     // The name is free again.
     world.server.add(memory("vol0", 512)).unwrap();
     assert!(world.client(ConnectOptions::new("vol0")).is_ok());
+}
+
+#[test]
+fn a_session_that_is_dropped_gives_everything_back() {
+    let export = memory("vol0", 1 << 20);
+    let mut world = World::new(vec![export.clone()]);
+    export.hold(true);
+    let (client, _) = world.client_of("vol0", Framing::Simple);
+    world.start(async move { client.flush().await });
+    world.settle();
+    assert!(world.server.used_bytes() > 0);
+    let server = Rc::clone(&world.server);
+    // All tasks are dropped, as in a simulated crash.
+    drop(world);
+    assert_eq!(server.used_bytes(), 0);
+    assert_eq!(server.session_count(), 0);
+    assert_eq!(server.status()[0].sessions, 0);
 }
 
 #[test]

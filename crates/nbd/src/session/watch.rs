@@ -3,6 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use plexum_engine::clock::Clock;
 
@@ -10,6 +11,9 @@ use super::{Ended, Session};
 use crate::error::NbdError;
 use crate::export::Export;
 use crate::transport::Transport;
+
+/// Shorter limits would turn waiting for memory into busy waiting.
+const STALL_MIN: Duration = Duration::from_secs(1);
 
 enum Alarm {
     /// Receiving has ended: answers may be sent for a while yet.
@@ -45,7 +49,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
     /// Waits for the stall limit; `Pressure` when the client stood in the way of others for all of it.
     async fn watch_under_pressure(&self) -> Option<Alarm> {
         let moves = self.moves.get();
-        let mut limit = pin!(self.clock.sleep(self.limits.stall));
+        let mut limit = pin!(self.clock.sleep(self.limits.stall.max(STALL_MIN)));
         match self.alarm(|cx| limit.as_mut().poll(cx)).await {
             Alarm::Pressure => {
                 let is_stuck = self.moves.get() == moves && self.waits_for_peer.get() > 0;
