@@ -69,11 +69,14 @@ impl MdMetadata {
 
     /// The role of every dev number, from the state (the kernel's rule: linux-md.md 1, dev_roles).
     fn roles(&self, view: &CommitView<'_>) -> Vec<(u32, Role)> {
+        let has_progress = self.template().version.has_rebuild_offset();
         let known = self.members.iter().zip(&view.state.members);
         known
             .filter_map(|(member, record)| {
                 let number = member.as_ref()?.superblock.dev_number;
                 let role = match (record.standing, record.slot) {
+                    // 0.90 cannot say how far a rebuild has got: after a restart it begins anew from a spare.
+                    (Standing::Rebuilding { .. }, _) if !has_progress => Role::Spare,
                     (Standing::Active | Standing::Rebuilding { .. }, Some(slot)) => {
                         Role::Active(Slot(slot))
                     }
@@ -197,10 +200,13 @@ impl Metadata for MdMetadata {
             Standing::Rebuilding {
                 valid_below_bytes,
                 by_bitmap,
-            } => (Some(valid_below_bytes / SECTOR_BYTES), by_bitmap),
+            } if superblock.version.has_rebuild_offset() => {
+                (Some(valid_below_bytes / SECTOR_BYTES), by_bitmap)
+            }
             _ => (None, false),
         };
-        superblock.is_replacement = record.is_replacement;
+        superblock.is_replacement =
+            record.is_replacement && superblock.version.has_rebuild_offset();
         superblock.is_write_mostly = record.is_write_mostly;
         superblock.has_bad_blocks = !bad.is_empty();
         let mut writes = Vec::new();
