@@ -110,7 +110,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     self.reconstruct(&set, row, segment, &parities, &mut excluded)
                         .await
                 }
-                WritePlan::Decode => self.decode(row, segment, &parities, &excluded).await?,
+                WritePlan::Decode => {
+                    self.decode(&set, row, segment, &parities, &mut excluded)
+                        .await?
+                }
             };
             let Some(mut blocks) = computed else { continue }; // `excluded` grew: bounded by the number of blocks
             if self.has(Mutant::DegradedWriteSkipsParity)
@@ -219,16 +222,37 @@ impl<D: Device, C: Clock> Volume<D, C> {
         Some(self.parity_of(row, segment, &others, parities))
     }
 
+    /// Reads the untouched blocks that can be read and recovers only the others: parity can stand in for few.
     async fn decode(
         &self,
+        set: &MemberSet<D>,
         row: &Row,
         segment: &Segment,
         parities: &[Block],
-        excluded: &[Block],
+        excluded: &mut Vec<Block>,
     ) -> Result<Option<Vec<(Block, Buf)>>, IoError> {
-        let others = self
-            .recover_blocks(row, &untouched(segment), &segment.part, excluded.to_vec())
+        let is_readable = |block: &Block| {
+            !excluded.contains(block) && self.is_block_readable(set, row, *block, &segment.part)
+        };
+        let (present, lost): (Vec<Block>, Vec<Block>) =
+            untouched(segment).into_iter().partition(is_readable);
+        let read = self
+            .read_blocks(set, row, &present, &segment.part, excluded)
+            .await;
+        let Some(read) = read else { return Ok(None) };
+        let recovered = self
+            .recover_blocks(row, &lost, &segment.part, excluded.clone())
             .await?;
+        let (mut read, mut recovered) = (read.into_iter(), recovered.into_iter());
+        let others = untouched(segment).into_iter().map(|block| {
+            let found = if lost.contains(&block) {
+                recovered.next()
+            } else {
+                read.next().map(BufMut::freeze)
+            };
+            found.expect("every untouched block was read or recovered")
+        });
+        let others: Vec<Buf> = others.collect();
         Ok(Some(self.parity_of(row, segment, &others, parities)))
     }
 
