@@ -305,12 +305,15 @@ impl Runtime {
             proxy.pass(context.waker())
         }));
         loop {
-            let mut polls = 0;
-            while polls < POLLS_PER_TURN_MAX && !gate.is_woken.get() && self.poll_one() {
-                polls += 1;
-            }
-            if gate.is_woken.replace(false) {
-                let waker = gate.waker.borrow().clone().expect("the proxy was polled");
+            for _ in 0..POLLS_PER_TURN_MAX {
+                if !gate.is_woken.replace(false) {
+                    if self.poll_one() {
+                        continue;
+                    }
+                    break;
+                }
+                let waker = gate.waker.borrow().clone();
+                let waker = waker.expect("the proxy was polled");
                 let poll = future.as_mut().poll(&mut Context::from_waker(&waker));
                 if let Poll::Ready(output) = poll {
                     gate.is_done.set(true);

@@ -8,11 +8,12 @@
 use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use plexum_engine::buf::Buf;
 use plexum_nbd::transport::{Transport, TransportError};
@@ -34,6 +35,15 @@ const RECEIVE_BYTES_MAX: usize = 1 << 20;
 
 /// How often accepting is tried again at once after a connection that had already ended.
 const ACCEPT_RETRIES_MAX: u32 = 16;
+
+/// Connections that wait to be accepted.
+const LISTEN_QUEUE: i32 = 128;
+
+/// A TCP peer that is silent for so long is asked whether it still lives, and given up after some answers missing:
+/// a machine that lost its power would hold its session for ever.
+const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEP_ALIVE_STEP: Duration = Duration::from_secs(10);
+const KEEP_ALIVE_COUNT: u32 = 6;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
@@ -188,13 +198,26 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on the Unix socket `path`, which must not exist; anyone who may open the path may connect, so the
-    /// caller makes it in a folder of its own or sets the mode.
+    /// Listens on the Unix socket `path`, which must not exist, for the same user only (mode 0600).
     ///
     /// # Errors
     /// As the system says: `AddrInUse` when the path exists.
     pub fn bind_unix(handle: &Handle, path: &Path) -> io::Result<Self> {
-        Self::from_std(handle, UnixListener::bind(path)?.into(), false)
+        Self::bind_unix_with_mode(handle, path, 0o600)
+    }
+
+    /// As `bind_unix`, with permissions for others. They hold before the first connection can come.
+    ///
+    /// # Errors
+    /// As `bind_unix`.
+    pub fn bind_unix_with_mode(handle: &Handle, path: &Path, mode: u32) -> io::Result<Self> {
+        let address = SocketAddrUnix::new(path)?;
+        let kind = SocketType::STREAM;
+        let fd = rustix::net::socket_with(AddressFamily::UNIX, kind, FLAGS, None)?;
+        rustix::net::bind(&fd, &address)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        rustix::net::listen(&fd, LISTEN_QUEUE)?;
+        Self::from_std(handle, fd, false)
     }
 
     /// Listens on a TCP address; port 0 takes a free one, which `local_address` tells.
@@ -230,7 +253,7 @@ impl Listener {
             match rustix::net::accept_with(&self.fd, FLAGS) {
                 Ok(fd) => {
                     if self.is_tcp {
-                        sockopt::set_tcp_nodelay(&fd, true)?;
+                        prepare_tcp(&fd)?;
                     }
                     return Ok(Socket::new(Rc::clone(&self.core), fd));
                 }
@@ -276,6 +299,15 @@ pub async fn connect_tcp(handle: &Handle, address: SocketAddr) -> io::Result<Soc
         }
         Err(error) => return Err(error.into()),
     }
-    sockopt::set_tcp_nodelay(&socket.fd, true)?;
+    prepare_tcp(&socket.fd)?;
     Ok(socket)
+}
+
+/// Small answers leave at once, and a dead peer is noticed.
+fn prepare_tcp(fd: impl AsFd) -> io::Result<()> {
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    sockopt::set_tcp_keepidle(&fd, KEEP_ALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(&fd, KEEP_ALIVE_STEP)?;
+    sockopt::set_tcp_keepcnt(&fd, KEEP_ALIVE_COUNT)?;
+    Ok(sockopt::set_socket_keepalive(&fd, true)?)
 }

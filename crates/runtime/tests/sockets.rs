@@ -3,11 +3,12 @@
 
 mod common;
 
+use std::os::unix::fs::PermissionsExt;
 use std::rc::Rc;
 
 use common::{disk_folder, on_both, pattern, pool};
 use plexum_engine::buf::Buf;
-use plexum_nbd::transport::Transport;
+use plexum_nbd::transport::{Transport, TransportError};
 use plexum_runtime::socket::{Listener, Socket, connect_tcp, connect_unix};
 
 async fn read_exactly(socket: &Socket, length: usize) -> Vec<u8> {
@@ -60,6 +61,10 @@ fn a_unix_listener_takes_connections_and_names_the_peer() {
         let folder = disk_folder();
         let path = folder.path().join("socket");
         let listener = Listener::bind_unix(&handle, &path).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "only for the same user");
+        let again = Listener::bind_unix(&handle, &path).map(|_| ()).unwrap_err();
+        assert_eq!(again.kind(), std::io::ErrorKind::AddrInUse);
         let server = handle.spawn(async move {
             for _ in 0..3 {
                 let socket = listener.accept().await.unwrap();
@@ -103,5 +108,44 @@ fn tcp_connects_both_ways_and_a_refused_connection_is_an_error() {
         assert_eq!(server.await.unwrap(), b"abc");
         let refused = connect_tcp(&handle, address).await.unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    });
+}
+
+#[test]
+fn closing_ends_a_read_and_a_write_that_wait_on_both_sides() {
+    on_both(async |handle| {
+        let (a, b) = Socket::pair(&handle).unwrap();
+        let (a, b) = (Rc::new(a), Rc::new(b));
+        let reader = Rc::clone(&a);
+        let reads = handle.spawn(async move { reader.read(&mut [0; 16]).await });
+        let writer = Rc::clone(&a);
+        let data = pool().take_zeroed(4 << 20).freeze();
+        let writes = handle.spawn(async move { writer.write_all(&[data]).await });
+        handle.spawn(async {}).await.unwrap(); // both have run into their waits
+        a.close();
+        a.close();
+        assert_eq!(reads.await.unwrap(), Ok(0));
+        assert_eq!(writes.await.unwrap(), Err(TransportError::Closed));
+        // The peer reads what was on its way, then the end; its own writes fail without a signal.
+        let mut buf = vec![0; 1 << 20];
+        while b.read(&mut buf).await.unwrap() > 0 {}
+        let late = pool().copy_of(&[1]).freeze();
+        assert_eq!(b.write_all(&[late]).await, Err(TransportError::Closed));
+    });
+}
+
+#[test]
+fn a_peer_that_does_not_read_stops_only_its_own_writer() {
+    on_both(async |handle| {
+        let (a, _silent) = Socket::pair(&handle).unwrap();
+        let (c, d) = Socket::pair(&handle).unwrap();
+        let data = pool().take_zeroed(8 << 20).freeze();
+        let blocked = handle.spawn(async move { a.write_all(&[data]).await });
+        let hello = pool().copy_of(b"hello").freeze();
+        for _ in 0..10 {
+            c.write_all(std::slice::from_ref(&hello)).await.unwrap();
+            assert_eq!(read_exactly(&d, 5).await, b"hello");
+        }
+        assert!(!blocked.is_finished());
     });
 }
