@@ -1,0 +1,106 @@
+//! Members that cost nothing, or only a copy.
+
+use std::cell::RefCell;
+
+use plexum_engine::buf::{Buf, BufMut};
+use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, ZeroMode, check_range};
+use plexum_runtime::file::FileDevice;
+
+/// A member of a bench volume.
+pub(crate) enum BenchDevice {
+    /// Keeps its first bytes (metadata); data go nowhere and read as whatever the buffer holds.
+    Null {
+        head: RefCell<Vec<u8>>,
+        size_bytes: u64,
+    },
+    /// Keeps everything in memory.
+    Memory(RefCell<Vec<u8>>),
+    /// A sparse file.
+    File(FileDevice),
+}
+
+impl BenchDevice {
+    pub fn null(head_bytes: usize, size_bytes: u64) -> Self {
+        BenchDevice::Null {
+            head: RefCell::new(vec![0; head_bytes]),
+            size_bytes,
+        }
+    }
+
+    pub fn memory(size_bytes: usize) -> Self {
+        BenchDevice::Memory(RefCell::new(vec![0; size_bytes]))
+    }
+}
+
+fn place(offset_bytes: u64) -> usize {
+    usize::try_from(offset_bytes).expect("bench members fit memory")
+}
+
+impl Device for BenchDevice {
+    fn info(&self) -> DeviceInfo {
+        let size_bytes = match self {
+            BenchDevice::Null { size_bytes, .. } => *size_bytes,
+            BenchDevice::Memory(bytes) => bytes.borrow().len() as u64,
+            BenchDevice::File(file) => return file.info(),
+        };
+        DeviceInfo {
+            size_bytes,
+            sector_bytes: 512,
+            is_rotational: false,
+            has_zeroing_trim: false,
+        }
+    }
+
+    async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
+        let (start, length) = (place(offset_bytes), buf.len());
+        match self {
+            BenchDevice::File(file) => return file.read(offset_bytes, buf).await,
+            BenchDevice::Null { head, .. } => {
+                if let Some(bytes) = head.borrow().get(start..start + length) {
+                    buf.copy_from_slice(bytes);
+                }
+            }
+            BenchDevice::Memory(bytes) => {
+                check_range(&self.info(), offset_bytes, length as u64)?;
+                buf.copy_from_slice(&bytes.borrow()[start..start + length]);
+            }
+        }
+        Ok(buf)
+    }
+
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        let start = place(offset_bytes);
+        match self {
+            BenchDevice::File(file) => return file.write(offset_bytes, data, fua).await,
+            BenchDevice::Null { head, .. } => {
+                if let Some(bytes) = head.borrow_mut().get_mut(start..start + data.len()) {
+                    bytes.copy_from_slice(&data);
+                }
+            }
+            BenchDevice::Memory(bytes) => {
+                check_range(&self.info(), offset_bytes, data.len() as u64)?;
+                bytes.borrow_mut()[start..start + data.len()].copy_from_slice(&data);
+            }
+        }
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        match self {
+            BenchDevice::File(file) => file.flush().await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn zero(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        mode: ZeroMode,
+    ) -> Result<(), IoError> {
+        match self {
+            BenchDevice::File(file) => file.zero(offset_bytes, length_bytes, mode).await,
+            _ => Err(IoError::Unsupported),
+        }
+    }
+}

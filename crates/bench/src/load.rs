@@ -1,0 +1,175 @@
+//! A closed loop: so many workers, each with one request under way.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use plexum_engine::buf::{Buf, BufPool};
+use plexum_engine::clock::Clock;
+use plexum_engine::device::{Device, Fua, IoError};
+use plexum_engine::volume::Volume;
+use plexum_nbd::client::Client;
+use plexum_nbd::transport::Transport;
+use plexum_runtime::Handle;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::row::Figures;
+
+/// What one row does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// Bytes of a request.
+    pub request_bytes: usize,
+    /// Requests under way.
+    pub depth: usize,
+    /// Writes instead of reads.
+    pub is_write: bool,
+    /// Ascending instead of random offsets.
+    pub is_sequential: bool,
+}
+
+/// The four patterns of every table.
+pub(crate) const PATTERNS: [Pattern; 4] = [
+    Pattern {
+        request_bytes: 4096,
+        depth: 32,
+        is_write: false,
+        is_sequential: false,
+    },
+    Pattern {
+        request_bytes: 4096,
+        depth: 32,
+        is_write: true,
+        is_sequential: false,
+    },
+    Pattern {
+        request_bytes: 1 << 20,
+        depth: 4,
+        is_write: false,
+        is_sequential: true,
+    },
+    Pattern {
+        request_bytes: 1 << 20,
+        depth: 4,
+        is_write: true,
+        is_sequential: true,
+    },
+];
+
+/// What the load runs against.
+pub(crate) trait Target {
+    async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<(), IoError>;
+    async fn write(&self, offset_bytes: u64, data: Buf) -> Result<(), IoError>;
+}
+
+impl<D: Device, C: Clock> Target for Rc<Volume<D, C>> {
+    async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<(), IoError> {
+        Volume::read(self, offset_bytes, length_bytes)
+            .await
+            .map(drop)
+    }
+    async fn write(&self, offset_bytes: u64, data: Buf) -> Result<(), IoError> {
+        Volume::write(self, offset_bytes, data, Fua::No).await
+    }
+}
+
+/// The same through an NBD connection.
+pub(crate) struct Remote<T> {
+    pub client: Rc<Client<T>>,
+    pub pool: BufPool,
+}
+
+impl<T: Transport> Target for Rc<Remote<T>> {
+    async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<(), IoError> {
+        let buf = self.pool.take(length_bytes);
+        self.client
+            .read(offset_bytes, buf)
+            .await
+            .map(drop)
+            .map_err(|_| IoError::Gone)
+    }
+    async fn write(&self, offset_bytes: u64, data: Buf) -> Result<(), IoError> {
+        self.client
+            .write(offset_bytes, data, Fua::No)
+            .await
+            .map_err(|_| IoError::Gone)
+    }
+}
+
+/// Runs `pattern` for `time` and counts.
+pub(crate) async fn run<T: Target + Clone + 'static>(
+    handle: &Handle,
+    target: &T,
+    size_bytes: u64,
+    pattern: Pattern,
+    time: Duration,
+) -> Result<Figures, IoError> {
+    let clock = handle.clock();
+    let pool = BufPool::new(64 << 20);
+    let data = pool.take_zeroed(pattern.request_bytes).freeze();
+    let slots = size_bytes / pattern.request_bytes as u64;
+    let (next, done) = (Rc::new(Cell::new(0u64)), Rc::new(Cell::new(0u64)));
+    let cpu_before = cpu_time();
+    let started = clock.now();
+    let workers: Vec<_> = (0..pattern.depth)
+        .map(|worker| {
+            let (target, clock, data) = (target.clone(), clock.clone(), data.clone());
+            let (next, done) = (Rc::clone(&next), Rc::clone(&done));
+            handle.spawn(async move {
+                let mut random = 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(worker as u64 + 1);
+                while clock.now().since(started) < time {
+                    let slot = if pattern.is_sequential {
+                        next.replace(next.get() + 1) % slots
+                    } else {
+                        random = random
+                            .wrapping_mul(6_364_136_223_846_793_005)
+                            .wrapping_add(1_442_695_040_888_963_407);
+                        (random >> 20) % slots
+                    };
+                    let offset = slot * pattern.request_bytes as u64;
+                    if pattern.is_write {
+                        target.write(offset, data.clone()).await?;
+                    } else {
+                        target.read(offset, pattern.request_bytes).await?;
+                    }
+                    done.set(done.get() + 1);
+                    plexum_yield().await;
+                }
+                Ok::<(), IoError>(())
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.await.map_err(|_| IoError::Gone)??;
+    }
+    let seconds = clock.now().since(started).as_secs_f64();
+    let cpu_seconds = (cpu_time() - cpu_before).as_secs_f64();
+    let ios = done.get().max(1) as f64;
+    Ok(Figures {
+        iops: ios / seconds,
+        bytes_per_s: ios * pattern.request_bytes as f64 / seconds,
+        cpu_us_per_io: cpu_seconds * 1e6 / ios,
+    })
+}
+
+/// Gives the other workers a turn: members in memory never wait, and one worker would run alone.
+async fn plexum_yield() {
+    let mut is_second = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut is_second, true) {
+            return std::task::Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
+}
+
+/// CPU time of the whole process, system time included.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
+}

@@ -1,0 +1,337 @@
+//! Volumes to measure: organisation, members, path.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use plexum_engine::buf::{Buf, BufPool, Rope};
+use plexum_engine::device::{Fua, IoError, ZeroMode};
+use plexum_engine::meta::assemble::Options;
+use plexum_engine::meta::create::{NewArray, Plan, Start, plan, write_new};
+use plexum_engine::meta::open::{OpenRequest, open_volume};
+use plexum_engine::plex::layout::{
+    Organisation, Raid0Layout, Raid5Layout, Raid6Layout, Raid10Layout,
+};
+use plexum_engine::volume::{Volume, VolumeOptions};
+use plexum_format::SECTOR_BYTES;
+use plexum_format::md::MdVersion;
+use plexum_nbd::client::{ConnectOptions, connect};
+use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
+use plexum_nbd::server::{Server, ServerLimits};
+use plexum_runtime::clock::RealClock;
+use plexum_runtime::file::{FileDevice, OpenOptions};
+
+use plexum_runtime::Handle;
+use plexum_runtime::socket::Socket;
+
+use crate::BenchOptions;
+use crate::device::BenchDevice;
+use crate::load::{PATTERNS, Pattern, Remote, run};
+use crate::row::Figures;
+
+/// Data bytes of each member.
+const MEMBER_BYTES: u64 = 64 << 20;
+
+/// Strip size of all striped organisations.
+const STRIP_BYTES: u64 = 64 << 10;
+
+/// Why nothing could be measured.
+#[derive(Debug)]
+pub struct BenchError(pub String);
+
+impl std::fmt::Display for BenchError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BenchError {}
+
+/// What the members are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberKind {
+    /// Nothing: what the engine itself costs.
+    Null,
+    /// Memory of this process.
+    Memory,
+    /// Sparse files.
+    File,
+}
+
+/// How the load reaches the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// Calls of the engine.
+    Direct,
+    /// An NBD connection over a Unix socket pair, both ends in this process.
+    Nbd,
+}
+
+/// One row to measure.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub label: &'static str,
+    pub organisation: Organisation,
+    pub member_count: usize,
+    pub members: MemberKind,
+    pub path: Path,
+    pub pattern: Pattern,
+}
+
+pub(crate) fn cases(path: Path) -> Vec<Case> {
+    let organisations = [
+        ("stripe of 4", Organisation::Raid0(Raid0Layout::Original), 4),
+        ("mirror of 2", Organisation::Raid1, 2),
+        (
+            "RAID-10 of 4",
+            Organisation::Raid10(Raid10Layout::near(2)),
+            4,
+        ),
+        (
+            "RAID-5 of 4",
+            Organisation::Raid5(Raid5Layout::LeftSymmetric),
+            4,
+        ),
+        (
+            "RAID-6 of 6",
+            Organisation::Raid6(Raid6Layout::LeftSymmetric),
+            6,
+        ),
+    ];
+    let kinds: &[MemberKind] = match path {
+        Path::Direct => &[MemberKind::Null, MemberKind::Memory, MemberKind::File],
+        Path::Nbd => &[MemberKind::Memory, MemberKind::File],
+    };
+    let mut cases = Vec::new();
+    for &members in kinds {
+        for (label, organisation, member_count) in organisations {
+            for pattern in PATTERNS {
+                cases.push(Case {
+                    label,
+                    organisation,
+                    member_count,
+                    members,
+                    path,
+                    pattern,
+                });
+            }
+        }
+    }
+    cases
+}
+
+fn new_array(case: &Case, device_bytes: u64) -> NewArray {
+    let uuid = |number: u8| [number; 16];
+    NewArray {
+        version: MdVersion::V12,
+        organisation: case.organisation,
+        strip_bytes: if case.organisation == Organisation::Raid1 {
+            0
+        } else {
+            STRIP_BYTES
+        },
+        size_bytes: None,
+        members: vec![Some(device_bytes); case.member_count],
+        spares: Vec::new(),
+        write_mostly: Vec::new(),
+        stored_name: "bench".to_owned(),
+        uuid: uuid(0xbe),
+        identities: (0..case.member_count)
+            .map(|index| uuid(u8::try_from(index).unwrap_or(0)))
+            .collect(),
+        wall_seconds: 1,
+        has_bitmap: true,
+        region_bytes: None,
+        start: Start::Agreeing,
+    }
+}
+
+/// Puts the volume of a row together, runs its load once, takes it apart.
+pub(crate) async fn measure(
+    handle: Handle,
+    case: &Case,
+    options: &BenchOptions,
+) -> Result<Figures, BenchError> {
+    let told = |error: &dyn std::fmt::Display| BenchError(format!("{}: {error}", case.label));
+    let device_bytes = MEMBER_BYTES + (8 << 20);
+    let plan = plan(&new_array(case, device_bytes)).map_err(|error| told(&error))?;
+    let devices = devices(&handle, case, &plan, device_bytes, options)?;
+    let pool = BufPool::new(64 << 20);
+    let devices: Vec<Option<BenchDevice>> = devices.into_iter().map(Some).collect();
+    write_new(&plan, &devices, &pool)
+        .await
+        .map_err(|(_, error)| told(&error))?;
+    let named = devices
+        .into_iter()
+        .flatten()
+        .enumerate()
+        .map(|(index, device)| (format!("member {index}"), device))
+        .collect();
+    let request = OpenRequest {
+        assemble: Options::default(),
+        volume: VolumeOptions::default(),
+        name: None,
+    };
+    let (volume, _) = open_volume(named, handle.clock(), pool.clone(), request)
+        .await
+        .map_err(|error| told(&error))?;
+    let volume = Rc::new(volume);
+    let background = {
+        let volume = Rc::clone(&volume);
+        handle.spawn(async move { volume.run_background().await })
+    };
+    let time = Duration::from_millis(options.millis);
+    let figures = match case.path {
+        Path::Direct => run(&handle, &volume, volume.size_bytes(), case.pattern, time).await,
+        Path::Nbd => over_nbd(&handle, &volume, &pool, case, time).await?,
+    };
+    volume.stop().await.map_err(|error| told(&error))?;
+    background
+        .await
+        .map_err(|_| BenchError("the background task ended early".to_owned()))?;
+    figures.map_err(|error| told(&error))
+}
+
+fn devices(
+    handle: &Handle,
+    case: &Case,
+    plan: &Plan,
+    device_bytes: u64,
+    options: &BenchOptions,
+) -> Result<Vec<BenchDevice>, BenchError> {
+    let mut devices = Vec::new();
+    for index in 0..case.member_count {
+        let superblock = plan.superblocks[index]
+            .as_ref()
+            .expect("every slot of a bench array has a member");
+        let head = usize::try_from(superblock.data_offset_sectors * SECTOR_BYTES)
+            .expect("data begin within a few MiB");
+        devices.push(match case.members {
+            MemberKind::Null => BenchDevice::null(head, device_bytes),
+            MemberKind::Memory => BenchDevice::memory(
+                usize::try_from(device_bytes).expect("bench members fit memory"),
+            ),
+            MemberKind::File => BenchDevice::File(file(handle, options, index, device_bytes)?),
+        });
+    }
+    Ok(devices)
+}
+
+/// A fresh sparse file that vanishes when it is closed.
+fn file(
+    handle: &Handle,
+    options: &BenchOptions,
+    index: usize,
+    device_bytes: u64,
+) -> Result<FileDevice, BenchError> {
+    let path = options
+        .folder
+        .join(format!("bench-{}-{index}.img", std::process::id()));
+    let told = |error: &dyn std::fmt::Display| BenchError(format!("{}: {error}", path.display()));
+    let made = std::fs::File::create(&path).map_err(|error| told(&error))?;
+    made.set_len(device_bytes).map_err(|error| told(&error))?;
+    drop(made);
+    FileDevice::open(handle, &path, &OpenOptions::read_write()).map_err(|error| told(&error))
+}
+
+/// Removes the file members of this process.
+pub(crate) fn remove_files(options: &BenchOptions) {
+    for index in 0..16 {
+        let path = options
+            .folder
+            .join(format!("bench-{}-{index}.img", std::process::id()));
+        let _ = std::fs::remove_file(path); // it may never have been made
+    }
+}
+
+async fn over_nbd(
+    handle: &Handle,
+    volume: &Rc<Volume<BenchDevice, RealClock>>,
+    pool: &BufPool,
+    case: &Case,
+    time: Duration,
+) -> Result<Result<Figures, IoError>, BenchError> {
+    let told =
+        |error: &dyn std::fmt::Display| BenchError(format!("{} over NBD: {error}", case.label));
+    let (near, far) = Socket::pair(handle).map_err(|error| told(&error))?;
+    let server = Rc::new(Server::new(
+        handle.clock(),
+        pool.clone(),
+        ServerLimits::default(),
+    ));
+    server
+        .add(Rc::new(Served(Rc::clone(volume))))
+        .map_err(|error| told(&error))?;
+    let serving = {
+        let server = Rc::clone(&server);
+        handle.spawn(async move { server.serve(far).await.0 })
+    };
+    let (client, driver) = connect(near, pool.clone(), &ConnectOptions::new("bench"))
+        .await
+        .map_err(|error| told(&error))?;
+    let driving = handle.spawn(async move { driver.run().await });
+    let remote = Rc::new(Remote {
+        client: Rc::new(client),
+        pool: pool.clone(),
+    });
+    let figures = run(handle, &remote, volume.size_bytes(), case.pattern, time).await;
+    remote.client.disconnect();
+    let _ = driving.await;
+    let _ = serving.await;
+    Ok(figures)
+}
+
+/// The plainest export: one call each.
+struct Served(Rc<Volume<BenchDevice, RealClock>>);
+
+impl Export for Served {
+    fn info(&self) -> ExportInfo {
+        ExportInfo {
+            name: "bench".to_owned(),
+            description: String::new(),
+            size_bytes: self.0.size_bytes(),
+            block_bytes_min: 512,
+            block_bytes_preferred: 4096,
+            is_read_only: false,
+            is_rotational: false,
+        }
+    }
+    async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {
+        self.0.read(offset_bytes, length_bytes as usize).await
+    }
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        self.0.write(offset_bytes, data, fua).await
+    }
+    async fn flush(&self) -> Result<(), IoError> {
+        self.0.flush().await
+    }
+    async fn trim(&self, offset_bytes: u64, length_bytes: u64, fua: Fua) -> Result<(), IoError> {
+        self.0
+            .zero(offset_bytes, length_bytes, ZeroMode::Unmap, fua)
+            .await
+    }
+    async fn zero(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        how: ZeroRequest,
+    ) -> Result<(), IoError> {
+        self.0
+            .zero(offset_bytes, length_bytes, ZeroMode::Allocate, how.fua)
+            .await
+    }
+    async fn cache(&self, _offset_bytes: u64, _length_bytes: u64) -> Result<(), IoError> {
+        Ok(())
+    }
+    async fn status(
+        &self,
+        _offset_bytes: u64,
+        length_bytes: u64,
+        _extents_max: usize,
+    ) -> Result<Vec<Extent>, IoError> {
+        Ok(vec![Extent {
+            length_bytes,
+            is_hole: false,
+            is_zero: false,
+        }])
+    }
+}
