@@ -142,6 +142,17 @@ pub enum BitmapUse {
     },
 }
 
+impl BitmapUse {
+    /// Event count from which a returning member needs only the marked regions; `None` without a usable bitmap.
+    #[must_use]
+    pub fn events_cleared(&self) -> Option<EventCount> {
+        match self {
+            BitmapUse::Usable { events_cleared, .. } => Some(*events_cleared),
+            BitmapUse::None | BitmapUse::Stale => None,
+        }
+    }
+}
+
 /// Rows of a forced start that may be wrong (W8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
@@ -256,19 +267,12 @@ pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, As
     let slot_count = start::slot_count(&name, newest)?;
 
     let bitmap = start::judge_bitmap(examined, newest);
-    let by_bitmap_from = match bitmap {
-        BitmapUse::Usable { events_cleared, .. } => Some(events_cleared),
-        _ => None,
+    let judge = join::Judge {
+        newest,
+        slot_count,
+        by_bitmap_from: bitmap.events_cleared(),
     };
-    let members = join::join(
-        examined,
-        &history,
-        &join::Judge {
-            newest,
-            slot_count,
-            by_bitmap_from,
-        },
-    )?;
+    let members = join::join(examined, &history, &judge)?;
     let (spec, geometry) = start::geometry(&name, newest, &members)?;
     let reshape = start::reshape(&name, newest, &spec)?;
 
@@ -278,10 +282,9 @@ pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, As
         start::check_enough(&name, &reshape.after, &missing, &members)?;
     }
     let has_redundancy = geometry.organisation().level().has_redundancy();
-    let resync_start_bytes = newest
-        .resync_offset_sectors
-        .filter(|_| has_redundancy)
-        .map(|sectors| sectors.saturating_mul(SECTOR_BYTES));
+    let resync_start_sectors = newest.resync_offset_sectors.filter(|_| has_redundancy);
+    let resync_start_bytes =
+        resync_start_sectors.map(|sectors| sectors.saturating_mul(SECTOR_BYTES));
     let doubt = start::check_dirty(
         &name,
         &geometry,
@@ -292,38 +295,37 @@ pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, As
     )?;
     start::check_expected(&name, newest, slot_count, &members, options)?;
 
-    let other_bytes = reshape
+    let after_bytes = reshape
         .as_ref()
         .map_or(u64::MAX, |reshape| reshape.after.volume_bytes());
-    let missing_slots: Vec<u16> = (0..)
-        .zip(&missing)
-        .filter(|(_, lost)| **lost)
-        .map(|(slot, _)| slot)
-        .collect();
+    let needs_read_only = newest.has_journal || newest.ppl.is_some() || reshape.is_some();
     Ok(Assembly {
-        array: ArrayDescription {
-            uuid: newest.array_uuid,
-            name: newest.name.clone(),
-            version: newest.version,
-            events: newest.events,
-            spec,
-        },
-        volume_bytes: geometry.volume_bytes().min(other_bytes),
+        array: describe(newest, spec),
+        volume_bytes: geometry.volume_bytes().min(after_bytes),
         geometry,
         members,
         freshest: examined[history.freshest].index,
-        is_degraded: !missing_slots.is_empty(),
-        missing_slots,
+        is_degraded: missing.contains(&true),
+        missing_slots: (0..slot_count)
+            .filter(|slot| missing[usize::from(*slot)])
+            .collect(),
         resync_start_bytes,
         bitmap,
         doubt,
         serves_doubtful_data: options.force_data,
-        is_read_only: options.read_only
-            || newest.has_journal
-            || newest.ppl.is_some()
-            || reshape.is_some(),
+        is_read_only: options.read_only || needs_read_only,
         reshape,
     })
+}
+
+fn describe(newest: &Superblock, spec: GeometrySpec) -> ArrayDescription {
+    ArrayDescription {
+        uuid: newest.array_uuid,
+        name: newest.name.clone(),
+        version: newest.version,
+        events: newest.events,
+        spec,
+    }
 }
 
 /// How messages call the array: its name without the host, or `md-` and the first digits of its UUID.

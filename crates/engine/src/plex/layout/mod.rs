@@ -126,6 +126,8 @@ pub struct Geometry {
     strip_bytes: u64,
     component_bytes: u64,
     volume_bytes: u64,
+    /// Rows of a parity organisation, else 0; kept because every request asks.
+    row_count: u64,
     map: Map,
 }
 
@@ -195,6 +197,11 @@ impl Geometry {
             strip_bytes,
             component_bytes,
             volume_bytes,
+            row_count: if map == Map::Parity {
+                component_bytes / strip_bytes
+            } else {
+                0
+            },
             map,
         })
     }
@@ -260,11 +267,7 @@ impl Geometry {
     /// Rows of a parity organisation: strips of each member. Others: 0.
     #[must_use]
     pub fn row_count(&self) -> u64 {
-        if self.map == Map::Parity {
-            self.component_bytes / self.strip_bytes
-        } else {
-            0
-        }
+        self.row_count
     }
 
     /// Data bytes of one row: parity organisations (and the natural request size of RAID-0 and RAID-10). Strip size 0 gives 0.
@@ -277,7 +280,7 @@ impl Geometry {
     #[must_use]
     pub fn row_of(&self, volume_offset_bytes: u64) -> (u64, u64) {
         assert!(
-            self.map == Map::Parity && volume_offset_bytes < self.volume_bytes,
+            self.row_count > 0 && volume_offset_bytes < self.volume_bytes,
             "a parity volume's offset inside of the volume"
         );
         (

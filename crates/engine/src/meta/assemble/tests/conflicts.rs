@@ -357,3 +357,34 @@ fn whatever_superblocks_say_nothing_panics_and_the_invariants_hold() {
     }
     assert!(starts > 4000, "{starts} of 20000 start");
 }
+
+#[test]
+fn an_old_member_that_never_met_its_successor_is_stale_and_no_split_brain() {
+    // RAID-1: 1 was taken out, a new member took its slot, then 0 failed. Member 1 knows of no empty slot.
+    let mut members = array(1, 0, 2);
+    let mut new = member(1, 0, 2, 2);
+    new.superblock.roles = vec![Role::Faulty, Role::Spare, active(1)];
+    members.push(new);
+    set_events(&mut members, &[50, 20, 70]);
+    let assembly = started(&members[1..], PLAIN);
+    assert!(is_stale(&assembly, 0));
+    assert_eq!((assembly.freshest, assembly.missing_slots), (102, vec![0]));
+}
+
+#[test]
+fn a_member_that_records_the_freshest_as_missing_is_left_out_unless_that_one_was_just_added() {
+    let mut members = array(1, 0, 3);
+    record(&mut members, &[1], 0, Role::Spare);
+    set_events(&mut members, &[EVENTS, EVENTS - 1, EVENTS]);
+    let assembly = started(&members, DEGRADED);
+    assert_eq!(
+        assembly.members[1].reason.as_deref(),
+        Some("it records the freshest member as missing")
+    );
+    assert_eq!(assembly.missing_slots, [1]);
+    // The commit that added member 0 did not reach member 1.
+    members[0].superblock.rebuild_offset_sectors = Some(0);
+    let assembly = started(&members, PLAIN);
+    assert_eq!(*standing(&assembly, 1), AssembledStanding::Active);
+    assert_eq!(assembly.missing_slots, [0]);
+}
