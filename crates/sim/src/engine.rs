@@ -341,6 +341,18 @@ impl Subject for Engine {
             .iter()
             .any(|m| matches!(m.standing, Standing::Rebuilding { .. }));
         let slots: Vec<Option<u32>> = (0..slot_count).map(active).collect();
+        let mut bad_ranges = Vec::new();
+        for member in status
+            .members
+            .iter()
+            .filter(|member| member.standing == Standing::Active)
+        {
+            let slot = member
+                .slot
+                .map(usize::from)
+                .expect("an active member has a slot");
+            bad_ranges.extend(member.bad_ranges.iter().map(|range| (slot, range.clone())));
+        }
         let has_spare = status
             .members
             .iter()
@@ -357,7 +369,7 @@ impl Subject for Engine {
             is_doubtful: status.doubtful_regions.0 > 0,
             is_frozen: status.is_frozen,
             event_count: status.event_count,
-            bad_bytes: status.members.iter().map(|member| member.bad_bytes).sum(),
+            bad_ranges,
             has_scrub_mismatch: self.scrub_mismatch.get(),
             slots,
         }

@@ -165,6 +165,8 @@ pub struct Reference {
     spec: Spec,
     /// Data bytes of each member; they differ only for linear and RAID-0.
     sizes: Vec<u64>,
+    /// Ranges of members that count as missing.
+    bad: Vec<(usize, std::ops::Range<u64>)>,
 }
 
 /// A place where redundancy is not what it must be.
@@ -186,6 +188,7 @@ impl Reference {
         Self {
             spec: spec.clone(),
             sizes: vec![spec.component_bytes; spec.member_count],
+            bad: Vec::new(),
         }
     }
 
@@ -195,7 +198,15 @@ impl Reference {
         Self {
             spec: spec.clone(),
             sizes: sizes.to_vec(),
+            bad: Vec::new(),
         }
+    }
+
+    /// Takes these ranges (slot, bytes of the data area) as missing: the members' own bad-block lists.
+    #[must_use]
+    pub fn without_ranges(mut self, bad: &[(usize, std::ops::Range<u64>)]) -> Self {
+        self.bad = bad.to_vec();
+        self
     }
 
     /// Size of the volume in bytes.
@@ -256,7 +267,26 @@ impl Reference {
             Level::Linear => 512,
             _ => self.spec.strip_bytes - at % self.spec.strip_bytes,
         };
-        unit.min(end - at)
+        unit.min(self.step(end - at))
+    }
+
+    /// Most bytes that are looked at together: sectors as soon as sectors can be missing.
+    fn step(&self, whole: u64) -> u64 {
+        if self.bad.is_empty() {
+            whole
+        } else {
+            (512).min(whole)
+        }
+    }
+
+    fn piece(&self, members: &Members, member: usize, offset: u64, length: u64) -> Option<Vec<u8>> {
+        let is_bad = |(slot, range): &(usize, std::ops::Range<u64>)| {
+            *slot == member && range.start < offset + length && offset < range.end
+        };
+        if self.bad.iter().any(is_bad) {
+            return None;
+        }
+        piece(members, member, offset, length)
     }
 
     fn linear_place(&self, at: u64) -> (usize, u64) {
@@ -339,7 +369,7 @@ impl Reference {
         let places = self.places(at);
         let direct = places
             .iter()
-            .find_map(|(member, offset)| piece(members, *member, *offset, length));
+            .find_map(|(member, offset)| self.piece(members, *member, *offset, length));
         if direct.is_some() || !self.spec.level.has_parity() {
             return direct;
         }
@@ -352,7 +382,12 @@ impl Reference {
             stripe,
         );
         let index = roles.data.iter().position(|data| *data == member)?;
-        recover_strip(&roles, members, index, offset, length)
+        recover_strip(
+            &roles,
+            &|member| self.piece(members, member, offset, length),
+            index,
+            length,
+        )
     }
 
     /// Every place where redundancy does not agree with the data, of members that are there.
@@ -369,7 +404,7 @@ impl Reference {
                 .places(at)
                 .into_iter()
                 .filter_map(|(member, offset)| {
-                    Some((member, offset, piece(members, member, offset, length)?))
+                    Some((member, offset, self.piece(members, member, offset, length)?))
                 })
                 .collect();
             for (member, offset, bytes) in there.iter().skip(1) {
@@ -383,35 +418,30 @@ impl Reference {
     fn parity_mismatches(&self, members: &Members) -> Vec<Mismatch> {
         let strip = self.spec.strip_bytes;
         let mut found = Vec::new();
-        for stripe in 0..self.spec.component_bytes / strip {
-            let roles = stripe_roles(
-                self.spec.level,
-                self.spec.layout,
-                self.spec.member_count,
-                stripe,
-            );
-            let offset = stripe * strip;
-            let data: Option<Vec<Vec<u8>>> = roles
+        let step = self.step(strip);
+        for at in (0..self.spec.component_bytes / strip * strip).step_by(step as usize) {
+            let Spec {
+                level,
+                layout,
+                member_count,
+                ..
+            } = self.spec;
+            let roles = stripe_roles(level, layout, member_count, at / strip);
+            let data = roles
                 .data
                 .iter()
-                .map(|member| piece(members, *member, offset, strip))
-                .collect();
-            let Some(data) = data else {
+                .map(|member| self.piece(members, *member, at, step));
+            let Some(data) = data.collect::<Option<Vec<Vec<u8>>>>() else {
                 continue;
             };
-            if let Some(p) = piece(members, roles.p, offset, strip) {
-                found.extend(difference(roles.p, offset, &xor_all(&data, strip), &p));
+            if let Some(p) = self.piece(members, roles.p, at, step) {
+                found.extend(difference(roles.p, at, &xor_all(&data, step), &p));
             }
-            if let Some((q_member, q)) = roles
+            let q = roles
                 .q
-                .and_then(|q| Some((q, piece(members, q, offset, strip)?)))
-            {
-                found.extend(difference(
-                    q_member,
-                    offset,
-                    &q_of(&roles, &data, strip),
-                    &q,
-                ));
+                .and_then(|q| Some((q, self.piece(members, q, at, step)?)));
+            if let Some((member, q)) = q {
+                found.extend(difference(member, at, &q_of(&roles, &data, step), &q));
             }
         }
         found
@@ -468,18 +498,13 @@ fn q_of(roles: &StripeRoles, data: &[Vec<u8>], length: u64) -> Vec<u8> {
 /// Data strip `index` of a stripe from what is left (reference section 8).
 fn recover_strip(
     roles: &StripeRoles,
-    members: &Members,
+    piece: &dyn Fn(usize) -> Option<Vec<u8>>,
     index: usize,
-    offset: u64,
     length: u64,
 ) -> Option<Vec<u8>> {
-    let data: Vec<Option<Vec<u8>>> = roles
-        .data
-        .iter()
-        .map(|member| piece(members, *member, offset, length))
-        .collect();
-    let p = piece(members, roles.p, offset, length);
-    let q = roles.q.and_then(|q| piece(members, q, offset, length));
+    let data: Vec<Option<Vec<u8>>> = roles.data.iter().map(|member| piece(*member)).collect();
+    let p = piece(roles.p);
+    let q = roles.q.and_then(piece);
     let lost: Vec<usize> = (0..data.len()).filter(|i| data[*i].is_none()).collect();
     let zeroes = vec![0; length as usize];
     let known: Vec<Vec<u8>> = data

@@ -190,8 +190,8 @@ pub struct Status {
     pub is_frozen: bool,
     /// Event count of the superblocks, 0 when there is none.
     pub event_count: u64,
-    /// Bytes on the bad-block lists of all members.
-    pub bad_bytes: u64,
+    /// Bad-block lists of members that hold a slot: slot and range of the data area.
+    pub bad_ranges: Vec<(usize, std::ops::Range<u64>)>,
     /// A scrub has found members that disagree.
     pub has_scrub_mismatch: bool,
 }

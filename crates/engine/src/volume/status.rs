@@ -71,6 +71,8 @@ pub struct MemberStatus {
     pub data_size_bytes: u64,
     /// Bytes on its bad-block list.
     pub bad_bytes: u64,
+    /// The ranges on its bad-block list, in bytes of its data area, ascending.
+    pub bad_ranges: Vec<std::ops::Range<u64>>,
     /// What it has done.
     pub counters: DriveCounters,
     /// I/Os under way.
@@ -167,6 +169,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
                         .map(|range| range.end - range.start)
                         .sum()
                 }),
+                bad_ranges: drive
+                    .as_ref()
+                    .map_or_else(Vec::new, |drive| drive.bad_ranges().iter().collect()),
                 counters: drive
                     .as_ref()
                     .map(|drive| drive.counters())

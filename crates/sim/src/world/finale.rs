@@ -1,6 +1,7 @@
 //! The end of a run: all faults over, the array made whole again, then everything is compared.
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -47,9 +48,10 @@ impl<S: Subject> World<S> {
             .iter()
             .map(|slot| slot.map(|disk| (disk, shared.subject().data_offset_bytes(disk))))
             .collect();
+        let bad = shared.subject().status().bad_ranges;
         self.stop();
         if !shared.has_findings() {
-            compare(&shared, &offsets);
+            compare(&shared, &offsets, &bad);
         }
     }
 }
@@ -83,7 +85,11 @@ async fn read_all<S: Subject>(shared: &Rc<Shared<S>>) {
 
 /// Looks at the members alone, through the reference model: redundancy agrees, and with every member left out in turn
 /// (and some pairs, where two may be lost) the content is still what clients may read.
-fn compare<S: Subject>(shared: &Shared<S>, offsets: &[Option<(u32, u64)>]) {
+fn compare<S: Subject>(
+    shared: &Shared<S>,
+    offsets: &[Option<(u32, u64)>],
+    bad: &[(usize, Range<u64>)],
+) {
     let spec = &shared.scenario.spec;
     let members: Members = offsets
         .iter()
@@ -95,7 +101,7 @@ fn compare<S: Subject>(shared: &Shared<S>, offsets: &[Option<(u32, u64)>]) {
             })
         })
         .collect();
-    let reference = Reference::new(spec);
+    let reference = Reference::new(spec).without_ranges(bad);
     let mismatches = reference.mismatches(&members);
     if !mismatches.is_empty() && !shared.are_errors_allowed.get() {
         shared.find(Finding::Disagree(mismatches));
@@ -106,28 +112,44 @@ fn compare<S: Subject>(shared: &Shared<S>, offsets: &[Option<(u32, u64)>]) {
         for slot in &missing {
             left[*slot] = None;
         }
-        let mut oracle = shared.oracle.borrow_mut();
-        let end = oracle.sector_count();
-        let token = oracle.begin_read(0..end);
-        let violation = match reference.content(&left) {
-            Some(content) => oracle.end_read(&token, &content).err(),
-            None => {
-                oracle.fail_read(&token);
-                drop(oracle);
-                shared.find(Finding::LostOnMembers {
-                    missing,
-                    violation: None,
-                });
-                return;
-            }
-        };
-        drop(oracle);
-        if violation.is_some() && !shared.are_errors_allowed.get() {
-            shared.find(Finding::LostOnMembers { missing, violation });
+        if let Some(finding) = judge(shared, &reference, &left, &missing, !bad.is_empty()) {
+            shared.find(finding);
             return;
         }
     }
     shared.oracle.borrow_mut().crash(CrashKind::PowerCut);
+}
+
+/// What is wrong with the content that the members in `left` hold. Where bad ranges are known, some of it may be gone
+/// once further members are left out.
+fn judge<S: Subject>(
+    shared: &Shared<S>,
+    reference: &Reference,
+    left: &Members,
+    missing: &[usize],
+    has_bad: bool,
+) -> Option<Finding> {
+    for (at, bytes) in reference.strips(left) {
+        let lost = |violation| Finding::LostOnMembers {
+            missing: missing.to_vec(),
+            violation,
+        };
+        let Some(bytes) = bytes else {
+            if has_bad && !missing.is_empty() {
+                continue;
+            }
+            return Some(lost(None));
+        };
+        let sectors = at / 512..(at + bytes.len() as u64) / 512;
+        let mut oracle = shared.oracle.borrow_mut();
+        let token = oracle.begin_read(sectors);
+        if let Err(violation) = oracle.end_read(&token, &bytes)
+            && !shared.are_errors_allowed.get()
+        {
+            return Some(lost(Some(violation)));
+        }
+    }
+    None
 }
 
 /// No member missing, then one seeded subset of each size up to what is tolerated.
