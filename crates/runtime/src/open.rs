@@ -23,9 +23,10 @@ const FILE_SECTOR_BYTES: u32 = 512;
 /// `f_type` of file systems that live in memory: tmpfs and ramfs.
 const MEMORY_FILE_SYSTEMS: [u32; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// How long an opening waits for a holder that cannot be named, and so may be gone at any moment.
-const OPEN_RETRIES_MAX: u32 = 10;
-const OPEN_RETRY: Duration = Duration::from_millis(10);
+/// How long (one second) an opening waits for a holder that cannot be named, and so may be gone at any moment: the
+/// kernel ends a killed process's transfers of a ring, and with them its locks, after the process itself.
+const OPEN_RETRIES_MAX: u32 = 50;
+const OPEN_RETRY: Duration = Duration::from_millis(20);
 
 /// What a member is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -288,3 +288,47 @@ fn a_full_file_system_is_no_space_and_goes_on_when_there_is_room_again() {
         }
     });
 }
+
+/// Helper: writes durably to a file, many writes at once, until it is killed.
+#[test]
+fn helper_that_writes_for_ever() {
+    if !is_child() {
+        return;
+    }
+    let argument = child_argument();
+    let (reactor, path) = argument.split_once(' ').unwrap();
+    let mut runtime = Runtime::new(choice_of(reactor)).unwrap();
+    let handle = runtime.handle();
+    let options = OpenOptions::read_write();
+    let device = FileDevice::open(&handle, Path::new(path), &options).unwrap();
+    let device = std::rc::Rc::new(device);
+    for number in 0..32 {
+        let device = std::rc::Rc::clone(&device);
+        let _detached = handle.spawn(async move {
+            let data = pool().take_zeroed(32 << 10).freeze();
+            loop {
+                let offset_bytes = number * (32 << 10);
+                let written = device.write(offset_bytes, data.clone(), Fua::Yes).await;
+                written.unwrap();
+            }
+        });
+    }
+    println!("\nwriting");
+    runtime.block_on(std::future::pending::<()>());
+}
+
+#[test]
+fn a_killed_writer_leaves_its_members_free_at_once() {
+    on_both(async |handle| {
+        let folder = disk_folder();
+        let path = sparse(&folder, "member", MIB);
+        for _ in 0..10 {
+            let argument = format!("{} {}", handle.status().kind, path.display());
+            let mut writer = child("helper_that_writes_for_ever", &argument);
+            wait_for_line(&mut writer, "writing");
+            writer.kill().unwrap();
+            writer.wait().unwrap();
+            FileDevice::open(&handle, &path, &OpenOptions::read_write()).unwrap();
+        }
+    });
+}
