@@ -14,6 +14,7 @@ use crate::gstripe::StripeLabel;
 use crate::md::superblock::SUPERBLOCK_BYTES;
 use crate::md::{MdVersion, Superblock, super_offset_sectors};
 use crate::units::SECTOR_BYTES;
+use crate::vinum::{DriveHeader, HEADER_OFFSET_BYTES};
 
 const LAST_PAGE_BYTES: usize = 4096;
 
@@ -52,6 +53,8 @@ pub enum Found {
     Gstripe(Box<StripeLabel>),
     /// A member of a FreeBSD gconcat.
     Gconcat(Box<ConcatLabel>),
+    /// A drive of FreeBSD's Vinum; what is on it says the configuration behind the header.
+    Vinum(Box<DriveHeader>),
     /// Something that begins like an md superblock, but must not be used.
     Damaged {
         /// The version whose place it is at.
@@ -126,7 +129,7 @@ fn md_places(device_sectors: u64) -> impl Iterator<Item = (MdVersion, u64)> {
 /// Source: linux-md.md section 1 (probing order, newest ctime).
 pub fn detect<R: ReadAt>(device_sectors: u64, reader: &mut R) -> Result<Detection, R::Error> {
     let mut valid = Vec::new();
-    let mut damaged = Vec::new();
+    let (mut labels, mut damaged) = (Vec::new(), Vec::new());
     for (version, sector) in md_places(device_sectors) {
         let mut area = [0; SUPERBLOCK_BYTES];
         reader.read_at(sector * SECTOR_BYTES, &mut area)?;
@@ -135,6 +138,13 @@ pub fn detect<R: ReadAt>(device_sectors: u64, reader: &mut R) -> Result<Detectio
             Err(error) if error.problem == Problem::NoMagic => {}
             Err(error) => damaged.push(Found::Damaged { version, error }),
         }
+        if sector * SECTOR_BYTES == HEADER_OFFSET_BYTES {
+            match DriveHeader::parse(&area, HEADER_OFFSET_BYTES) {
+                Ok(header) => labels.push(Found::Vinum(Box::new(header))),
+                Err(error) if error.problem == Problem::NoMagic => {}
+                Err(error) => damaged.push(Found::DamagedLabel { error }),
+            }
+        }
     }
     // Stable: of equally old ones the first probed stays first.
     valid.sort_by_key(|superblock| std::cmp::Reverse(superblock.ctime));
@@ -142,6 +152,7 @@ pub fn detect<R: ReadAt>(device_sectors: u64, reader: &mut R) -> Result<Detectio
         .into_iter()
         .map(|superblock| Found::Md(Box::new(superblock)))
         .collect();
+    found.append(&mut labels);
     if let Some(place) = last_page(device_sectors) {
         let mut page = [0; LAST_PAGE_BYTES];
         reader.read_at(place.start, &mut page)?;

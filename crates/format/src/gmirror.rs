@@ -7,6 +7,7 @@
 //!
 //! Source: freebsd-geom.md sections 1.2, 1.3 and 1.4.
 
+use crate::describe::{Field, List};
 use crate::error::{FormatError, Place, Problem};
 use crate::geom::{LABEL_BYTES, Packed, has_magic, is_name};
 use crate::kept::Kept;
@@ -354,6 +355,41 @@ pub struct NewMirrorLabel<'a> {
     pub sector_bytes: u32,
     /// Size of this component's provider.
     pub provider_bytes: u64,
+}
+
+/// Everything a label says.
+#[must_use]
+pub fn describe(label: &MirrorLabel) -> Vec<Field> {
+    let mut list = List::new(STRUCTURE);
+    list.add("version", label.version);
+    list.add("name", label.name.as_str());
+    list.add("mirror_id", label.mirror_id);
+    list.add("component_id", label.component_id);
+    list.add("member_count", label.component_count);
+    list.add("generation_id", label.generation_id);
+    list.add("sync_id", label.sync_id);
+    list.add("priority", label.priority);
+    list.add("balance", label.balance.name());
+    list.add("slice_bytes", label.slice_bytes);
+    list.add("volume_bytes", label.volume_bytes);
+    list.add("sector_bytes", label.sector_bytes);
+    list.add("is_dirty", label.is_dirty);
+    list.add("is_rebuilding", label.is_rebuilding);
+    list.add("rebuild_offset_bytes", label.sync_offset_bytes);
+    list.add("is_rebuild_forced", label.is_rebuild_forced);
+    list.add("is_inactive", label.is_inactive);
+    list.add("can_trim", label.can_trim);
+    list.add("has_no_autosync", label.has_no_autosync);
+    list.add("has_no_failsync", label.has_no_failsync);
+    list.add(
+        "provider",
+        Some(label.provider.as_str()).filter(|name| !name.is_empty()),
+    );
+    list.add(
+        "provider_bytes",
+        Some(label.provider_bytes).filter(|size| *size != 0),
+    );
+    list.0
 }
 
 fn check(

@@ -6,6 +6,7 @@
 //!
 //! Source: freebsd-geom.md section 3.
 
+use crate::describe::{Field, List};
 use crate::error::{FormatError, Place, Problem};
 use crate::geom::{LABEL_BYTES, Packed, has_magic, is_name};
 use crate::kept::Kept;
@@ -173,4 +174,22 @@ impl StripeLabel {
         };
         Self::parse(&label.encode(), 0, provider_bytes)
     }
+}
+
+/// Everything a label says.
+#[must_use]
+pub fn describe(label: &StripeLabel) -> Vec<Field> {
+    let mut list = List::new(STRUCTURE);
+    list.add("version", label.version);
+    list.add("name", label.name.as_str());
+    list.add("volume_id", label.volume_id);
+    list.add("slot", label.slot.0);
+    list.add("member_count", label.member_count);
+    list.add("strip_bytes", label.strip_bytes);
+    list.add(
+        "provider",
+        Some(label.provider.as_str()).filter(|name| !name.is_empty()),
+    );
+    list.add("provider_bytes", label.provider_bytes);
+    list.0
 }

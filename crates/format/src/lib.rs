@@ -6,6 +6,7 @@
 //! The words of the foreign formats (chunk, recovery, raid disk) live here and nowhere else.
 #![forbid(unsafe_code)]
 
+pub mod describe;
 pub mod detect;
 pub mod error;
 pub mod gconcat;
@@ -17,6 +18,7 @@ pub mod md;
 mod md5;
 pub mod units;
 pub mod uuid;
+pub mod vinum;
 
 pub use detect::{Detection, Found, ReadAt, detect, probe_places};
 pub use error::{FormatError, Problem};

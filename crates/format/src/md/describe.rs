@@ -4,92 +4,12 @@
 //! - names are the glossary's, with their unit last, and are never changed, only added to;
 //! - whatever the model holds is in the list: two superblocks with equal lists differ at most in bytes nobody reads.
 
-use std::fmt;
-
+use crate::describe::List;
+pub use crate::describe::{Field, Value};
 use crate::uuid::md_uuid_text;
 
-use super::superblock::{MdTime, Role, Superblock};
-use super::{BadBlocks, Bitmap};
-
-/// A value of the list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Value {
-    /// Does not apply or is not recorded (JSON: null).
-    None,
-    /// A fact.
-    Flag(bool),
-    /// A number.
-    Number(u64),
-    /// A number that may be negative.
-    Signed(i64),
-    /// Text, printable.
-    Text(String),
-    /// Several values.
-    List(Vec<Value>),
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("-"),
-            Self::Flag(true) => f.write_str("yes"),
-            Self::Flag(false) => f.write_str("no"),
-            Self::Number(number) => number.fmt(f),
-            Self::Signed(number) => number.fmt(f),
-            Self::Text(text) => f.write_str(text),
-            Self::List(values) => {
-                for (index, value) in values.iter().enumerate() {
-                    let separator = if index == 0 { "" } else { " " };
-                    write!(f, "{separator}{value}")?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-macro_rules! value_from {
-    ($($from:ty => $variant:ident),* $(,)?) => {
-        $(impl From<$from> for Value {
-            fn from(value: $from) -> Self {
-                Self::$variant(value.into())
-            }
-        })*
-    };
-}
-value_from!(bool => Flag, u64 => Number, u32 => Number, u16 => Number, u8 => Number);
-value_from!(i64 => Signed, i32 => Signed, i16 => Signed, String => Text, &str => Text);
-
-impl<T: Into<Value>> From<Option<T>> for Value {
-    fn from(value: Option<T>) -> Self {
-        value.map_or(Self::None, Into::into)
-    }
-}
-
-/// A decoded field.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Field {
-    /// Name, lower case with underscores, unit last.
-    pub name: &'static str,
-    /// Value.
-    pub value: Value,
-}
-
-/// Collects fields in order.
-struct List(Vec<Field>);
-
-impl List {
-    fn add(&mut self, name: &'static str, value: impl Into<Value>) {
-        let value = value.into();
-        self.0.push(Field { name, value });
-    }
-
-    fn add_time(&mut self, names: [&'static str; 2], time: MdTime) {
-        self.add(names[0], time.seconds);
-        self.add(names[1], time.microseconds);
-    }
-}
+use super::superblock::{Role, Superblock};
+use super::{BadBlocks, Bitmap, JournalMeta, PplHeader};
 
 /// The level in words: `linear`, `raid5`; numbers that have none as themselves.
 #[must_use]
@@ -163,14 +83,15 @@ pub fn role_text(role: Role) -> String {
 /// Everything a superblock says.
 #[must_use]
 pub fn describe_superblock(superblock: &Superblock) -> Vec<Field> {
-    let mut list = List(Vec::new());
-    list.add("format", superblock.version.structure());
+    let mut list = List::new(superblock.version.structure());
     list.add("is_big_endian", superblock.is_big_endian());
     list.add("features", format!("{:#x}", superblock.features()));
     list.add("array_uuid", md_uuid_text(&superblock.array_uuid));
     list.add("name", superblock.name.as_str());
-    list.add_time(["created_s", "created_us"], superblock.ctime);
-    list.add_time(["updated_s", "updated_us"], superblock.utime);
+    list.add("created_s", superblock.ctime.seconds);
+    list.add("created_us", superblock.ctime.microseconds);
+    list.add("updated_s", superblock.utime.seconds);
+    list.add("updated_us", superblock.utime.microseconds);
     describe_geometry(superblock, &mut list);
     describe_member(superblock, &mut list);
     describe_areas(superblock, &mut list);
@@ -268,8 +189,7 @@ fn describe_reshape(superblock: &Superblock, list: &mut List) {
 #[must_use]
 pub fn describe_bitmap(bitmap: &Bitmap) -> Vec<Field> {
     let header = &bitmap.header;
-    let mut list = List(Vec::new());
-    list.add("format", "md bitmap 4");
+    let mut list = List::new("md bitmap 4");
     list.add("array_uuid", md_uuid_text(&header.uuid));
     list.add("event_count", header.events.0);
     list.add("event_count_cleared", header.events_cleared.0);
@@ -288,8 +208,7 @@ pub fn describe_bitmap(bitmap: &Bitmap) -> Vec<Field> {
 /// The bad ranges as `start+length` in sectors of the member.
 #[must_use]
 pub fn describe_bad_blocks(blocks: &BadBlocks) -> Vec<Field> {
-    let mut list = List(Vec::new());
-    list.add("format", "md bad block log");
+    let mut list = List::new("md bad block log");
     let sectors: u64 = blocks
         .ranges()
         .iter()
@@ -299,6 +218,38 @@ pub fn describe_bad_blocks(blocks: &BadBlocks) -> Vec<Field> {
     let ranges = blocks.ranges().iter();
     let texts = ranges.map(|range| format!("{}+{}", range.start, range.end - range.start).into());
     list.add("bad_ranges_sectors", Value::List(texts.collect()));
+    list.0
+}
+
+/// The newest header of a partial parity log.
+#[must_use]
+pub fn describe_ppl(header: &PplHeader) -> Vec<Field> {
+    let mut list = List::new("md partial parity log");
+    list.add("signature", format!("{:08x}", header.signature));
+    list.add("generation", header.generation);
+    let entries = header.entries.iter().map(|entry| {
+        let text = format!(
+            "array sector {} data {} bytes parity {} bytes on slot {}",
+            entry.data_sector, entry.data_bytes, entry.partial_parity_bytes, entry.parity_slot
+        );
+        text.into()
+    });
+    list.add("entries", Value::List(entries.collect()));
+    list.0
+}
+
+/// A meta block of a write journal.
+#[must_use]
+pub fn describe_journal(meta: &JournalMeta) -> Vec<Field> {
+    let mut list = List::new("md write journal");
+    list.add("sequence", meta.sequence);
+    list.add("position_sectors", meta.position_sectors);
+    list.add("payload_count", meta.payloads.len() as u64);
+    let sectors = meta
+        .payloads
+        .iter()
+        .map(|payload| u64::from(payload.size_sectors));
+    list.add("payload_sectors", sectors.sum::<u64>());
     list.0
 }
 
@@ -319,12 +270,5 @@ mod tests {
         ] {
             assert_eq!(layout_name(10, layout).as_deref(), name, "{layout:#x}");
         }
-    }
-
-    #[test]
-    fn values_print_as_people_read_them() {
-        let list = Value::List(vec![Value::Number(1), Value::Flag(true), Value::None]);
-        assert_eq!(list.to_string(), "1 yes -");
-        assert_eq!(Value::from(Some(-8_i32)).to_string(), "-8");
     }
 }

@@ -18,8 +18,8 @@ mod superblock90;
 pub use badblocks::BadBlocks;
 pub use bitmap::{Bitmap, BitmapHeader, NewBitmap, default_region_bytes};
 pub use describe::{
-    Field, Value, describe_bad_blocks, describe_bitmap, describe_superblock, layout_name,
-    level_name,
+    Field, Value, describe_bad_blocks, describe_bitmap, describe_journal, describe_ppl,
+    describe_superblock, layout_name, level_name,
 };
 pub use journal::JournalMeta;
 pub use placement::{Placement, PlacementRequest, component_sectors, place_member};

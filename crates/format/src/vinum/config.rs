@@ -1,0 +1,739 @@
+//! The configuration text of Vinum: volumes, plexes, subdisks and their states.
+//!
+//! Invariants:
+//! - a [`Config`] that was read makes sense: names are unique, what is referred to exists, sizes are whole sectors, nothing
+//!   overlaps on a drive; so no later step has to look again;
+//! - the text of gvinum is written exactly as gvinum writes it, in the order of the lists.
+//!
+//! Source: freebsd-geom.md section 2.4.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::describe::{Field, List, Value};
+use crate::error::{FormatError, Place, Problem, escape_text};
+use crate::units::SECTOR_BYTES;
+
+use super::{CONFIG_BYTES, DATA_OFFSET_BYTES, DriveHeader};
+
+const STRUCTURE: &str = "vinum configuration";
+/// Words on a line.
+const MAX_WORDS: usize = 64;
+/// Letters of a name; drives have at most 31.
+const MAX_NAME: usize = 63;
+/// Largest size that is taken, so that sums of them cannot overflow.
+const MAX_SIZE_BYTES: u64 = 1 << 60;
+
+macro_rules! states {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)*
+        }
+
+        impl $name {
+            /// gvinum's word for it.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+
+            fn known(word: &str) -> Option<Self> {
+                match word {
+                    $($word => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+states! {
+    /// State of a volume.
+    VolumeState {
+        /// Not usable.
+        Down = "down",
+        /// Usable.
+        Up = "up",
+    }
+}
+states! {
+    /// State of a plex; derived from its subdisks at every start.
+    PlexState {
+        /// Not usable.
+        Down = "down",
+        /// Being filled with zeroes.
+        Initializing = "initializing",
+        /// Usable without redundancy.
+        Degraded = "degraded",
+        /// Has a new subdisk that is not part of the geometry yet.
+        Growable = "growable",
+        /// Usable.
+        Up = "up",
+    }
+}
+states! {
+    /// State of a subdisk.
+    SubdiskState {
+        /// Its drive is not there.
+        Down = "down",
+        /// Missed writes.
+        Stale = "stale",
+        /// Being filled.
+        Initializing = "initializing",
+        /// Being rebuilt.
+        Reviving = "reviving",
+        /// Good.
+        Up = "up",
+    }
+}
+
+impl SubdiskState {
+    /// gvinum's words, and those of the original Vinum: what has missed writes or came back is stale, the rest is down.
+    fn of(word: &str) -> Self {
+        match word {
+            "obsolete" | "reborn" => Self::Stale,
+            _ => Self::known(word).unwrap_or(Self::Down),
+        }
+    }
+}
+
+/// How a plex lays its addresses on its subdisks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Organisation {
+    /// One after another.
+    Concat,
+    /// Strips in turn.
+    Striped {
+        /// Strip size in bytes, a multiple of 512 and not always a power of two.
+        strip_bytes: u64,
+    },
+    /// Strips with rotating parity.
+    Raid5 {
+        /// Strip size in bytes.
+        strip_bytes: u64,
+    },
+    /// Strips with parity on the last subdisk (original Vinum only).
+    Raid4 {
+        /// Strip size in bytes.
+        strip_bytes: u64,
+    },
+}
+
+impl Organisation {
+    /// Vinum's word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Concat => "concat",
+            Self::Striped { .. } => "striped",
+            Self::Raid5 { .. } => "raid5",
+            Self::Raid4 { .. } => "raid4",
+        }
+    }
+
+    /// Strip size; `None` for concat.
+    #[must_use]
+    pub fn strip_bytes(self) -> Option<u64> {
+        match self {
+            Self::Concat => None,
+            Self::Striped { strip_bytes }
+            | Self::Raid5 { strip_bytes }
+            | Self::Raid4 { strip_bytes } => Some(strip_bytes),
+        }
+    }
+}
+
+/// A volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    /// Name.
+    pub name: String,
+    /// Recorded state.
+    pub state: VolumeState,
+}
+
+/// A plex.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plex {
+    /// Name, usually `VOLUME.pN`.
+    pub name: String,
+    /// How it lays out its addresses.
+    pub organisation: Organisation,
+    /// Its volume; `None`: detached.
+    pub volume: Option<String>,
+    /// Recorded state.
+    pub state: PlexState,
+}
+
+/// A subdisk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subdisk {
+    /// Name, usually `PLEX.sN`.
+    pub name: String,
+    /// The drive it is on.
+    pub drive: String,
+    /// Its size.
+    pub length_bytes: u64,
+    /// Where it begins on the drive.
+    pub drive_offset_bytes: u64,
+    /// Its plex and where it begins there (for strips only the order matters); `None`: detached.
+    pub plex: Option<(String, u64)>,
+    /// Recorded state.
+    pub state: SubdiskState,
+}
+
+impl Subdisk {
+    /// First byte behind it on the drive.
+    #[must_use]
+    pub fn drive_end_bytes(&self) -> u64 {
+        self.drive_offset_bytes + self.length_bytes // both are at most 2^60
+    }
+}
+
+/// A configuration: of the whole system, not only of the drive it was read from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Config {
+    /// Volumes in the order of the text.
+    pub volumes: Vec<Volume>,
+    /// Plexes in the order of the text.
+    pub plexes: Vec<Plex>,
+    /// Subdisks in the order of the text.
+    pub subdisks: Vec<Subdisk>,
+}
+
+impl Config {
+    /// Reads one copy (up to its first NUL), found at `offset_bytes` of the drive.
+    ///
+    /// # Errors
+    /// [`Problem::Invalid`] with the byte offset of the line that makes no sense.
+    pub fn parse(text: &[u8], offset_bytes: u64) -> Result<Self, FormatError> {
+        let limit = text.len().min(CONFIG_BYTES as usize);
+        let text = &text[..limit];
+        let used = text.iter().position(|byte| *byte == 0).unwrap_or(limit);
+        let mut config = Self::default();
+        let mut start = 0_u64;
+        for line in text[..used].split(|byte| *byte == b'\n') {
+            let place = Place {
+                structure: STRUCTURE,
+                base_bytes: offset_bytes.saturating_add(start),
+            };
+            start += line.len() as u64 + 1;
+            config.add_line(line, place)?;
+        }
+        config.check(Place {
+            structure: STRUCTURE,
+            base_bytes: offset_bytes,
+        })?;
+        Ok(config)
+    }
+
+    fn add_line(&mut self, line: &[u8], place: Place) -> Result<(), FormatError> {
+        let Ok(line) = std::str::from_utf8(line) else {
+            let found = escape_text(line);
+            return Err(place.error(Problem::Invalid, 0, "line", found, "printable text"));
+        };
+        let blank = |letter: char| matches!(letter, ' ' | '\t' | '\r');
+        let words = line.split(blank).filter(|word| !word.is_empty());
+        let words: Vec<&str> = words.take_while(|word| !word.starts_with('#')).collect();
+        let expected = format!("at most {MAX_WORDS} words");
+        place.check(words.len() <= MAX_WORDS, 0, "line", words.len(), expected)?;
+        let mut words = Words {
+            words: words.into_iter(),
+            place,
+        };
+        match words.words.next() {
+            Some("volume") => self.volumes.push(words.volume()?),
+            Some("plex") => self.plexes.push(words.plex()?),
+            Some("sd") => self.subdisks.push(words.subdisk()?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What the parts must be to each other.
+    ///
+    /// # Errors
+    /// [`Problem::Invalid`] naming the object.
+    fn check(&self, place: Place) -> Result<(), FormatError> {
+        let volumes = unique(
+            self.volumes.iter().map(|volume| volume.name.as_str()),
+            place,
+        )?;
+        let plexes = unique(self.plexes.iter().map(|plex| plex.name.as_str()), place)?;
+        unique(
+            self.subdisks.iter().map(|subdisk| subdisk.name.as_str()),
+            place,
+        )?;
+        for plex in &self.plexes {
+            let is_known = plex
+                .volume
+                .as_deref()
+                .is_none_or(|name| volumes.contains(name));
+            let found = format!("{:?}", plex.volume);
+            place.check(
+                is_known,
+                0,
+                "volume of a plex",
+                found,
+                "a volume of the configuration",
+            )?;
+        }
+        for subdisk in &self.subdisks {
+            let plex = subdisk.plex.as_ref().map(|(name, _)| name.as_str());
+            let is_known = plex.is_none_or(|name| plexes.contains(name));
+            let found = format!("{plex:?}");
+            place.check(
+                is_known,
+                0,
+                "plex of a subdisk",
+                found,
+                "a plex of the configuration",
+            )?;
+        }
+        let mut extents: Vec<&Subdisk> = self.subdisks.iter().collect();
+        extents.sort_by_key(|subdisk| (&subdisk.drive, subdisk.drive_offset_bytes));
+        for pair in extents.windows(2) {
+            let is_apart = pair[0].drive != pair[1].drive
+                || pair[0].drive_end_bytes() <= pair[1].drive_offset_bytes;
+            let found = format!("{} over the end of {}", pair[1].name, pair[0].name);
+            place.check(
+                is_apart,
+                0,
+                "driveoffset",
+                found,
+                "subdisks that do not overlap",
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Whether the pieces of a drive lie on its `drive_bytes`.
+    ///
+    /// # Errors
+    /// [`Problem::Foreign`] with the subdisk that reaches beyond.
+    pub fn check_drive(&self, drive: &str, drive_bytes: u64) -> Result<(), FormatError> {
+        let pieces = self
+            .subdisks
+            .iter()
+            .filter(|subdisk| subdisk.drive == drive);
+        for subdisk in pieces {
+            let end = subdisk.drive_end_bytes();
+            if end > drive_bytes {
+                let place = Place {
+                    structure: STRUCTURE,
+                    base_bytes: 0,
+                };
+                let found = format!("{} ends at byte {end}", subdisk.name);
+                let expected = format!("an end within the {drive_bytes} bytes of {drive}");
+                return Err(place.error(Problem::Foreign, 0, "driveoffset", found, expected));
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy's bytes as gvinum writes them: text, then zeroes to 64 KiB.
+    ///
+    /// # Errors
+    /// [`Problem::Request`] when the text does not fit.
+    pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
+        let mut bytes = self.to_string().into_bytes();
+        let limit = CONFIG_BYTES as usize;
+        if bytes.len() >= limit {
+            let place = Place {
+                structure: STRUCTURE,
+                base_bytes: 0,
+            };
+            let found = format!("{} bytes", bytes.len());
+            let expected = format!("below {limit}");
+            return Err(place.error(Problem::Request, 0, "text", found, expected));
+        }
+        bytes.resize(limit, 0);
+        Ok(bytes)
+    }
+
+    /// The configuration that counts among several drives, with the index of the drive it came from: that of the last
+    /// update which reads and makes sense, its first copy or else its second.
+    ///
+    /// Source: freebsd-geom.md section 2.10, "required instead".
+    #[must_use]
+    pub fn newest(drives: &[(&DriveHeader, [&[u8]; 2])]) -> Option<(usize, Self)> {
+        let mut order: Vec<usize> = (0..drives.len()).collect();
+        order.sort_by_key(|index| std::cmp::Reverse(drives[*index].0.updated));
+        let in_use = order
+            .into_iter()
+            .filter(|index| !drives[*index].0.is_removed);
+        in_use
+            .flat_map(|index| drives[index].1.map(|copy| (index, copy)))
+            .find_map(|(index, copy)| Self::parse(copy, 0).ok().map(|config| (index, config)))
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for volume in &self.volumes {
+            writeln!(f, "volume {} state {}", volume.name, volume.state.name())?;
+        }
+        for plex in &self.plexes {
+            write!(
+                f,
+                "plex name {} org {} ",
+                plex.name,
+                plex.organisation.name()
+            )?;
+            if let Some(strip) = plex.organisation.strip_bytes() {
+                write!(f, "{}s ", strip / SECTOR_BYTES)?;
+            }
+            if let Some(volume) = &plex.volume {
+                write!(f, "vol {volume}")?;
+            }
+            writeln!(f, " state {}", plex.state.name())?;
+        }
+        for subdisk in &self.subdisks {
+            let length = subdisk.length_bytes / SECTOR_BYTES;
+            let offset = subdisk.drive_offset_bytes / SECTOR_BYTES;
+            write!(
+                f,
+                "sd name {} drive {} len {length}s",
+                subdisk.name, subdisk.drive
+            )?;
+            write!(f, " driveoffset {offset}s")?;
+            if let Some((plex, offset)) = &subdisk.plex {
+                write!(f, " plex {plex} plexoffset {}s", offset / SECTOR_BYTES)?;
+            }
+            writeln!(f, " state {}", subdisk.state.name())?;
+        }
+        Ok(())
+    }
+}
+
+fn unique<'a>(
+    names: impl Iterator<Item = &'a str>,
+    place: Place,
+) -> Result<BTreeSet<&'a str>, FormatError> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        place.check(
+            seen.insert(name),
+            0,
+            "name",
+            format!("{name:?} twice"),
+            "unique names",
+        )?;
+    }
+    Ok(seen)
+}
+
+/// The words of a line behind its first.
+struct Words<'a> {
+    words: std::vec::IntoIter<&'a str>,
+    place: Place,
+}
+
+impl<'a> Words<'a> {
+    fn wrong(&self, field: &'static str, found: impl fmt::Debug, expected: &str) -> FormatError {
+        self.place
+            .error(Problem::Invalid, 0, field, format!("{found:?}"), expected)
+    }
+
+    fn value(&mut self, field: &'static str) -> Result<&'a str, FormatError> {
+        self.words
+            .next()
+            .ok_or_else(|| self.wrong(field, "nothing", "a value"))
+    }
+
+    fn name(&mut self, field: &'static str) -> Result<String, FormatError> {
+        let name = self.value(field)?;
+        let fits = name.len() <= MAX_NAME && name.bytes().all(|byte| byte.is_ascii_graphic());
+        if fits {
+            Ok(name.to_owned())
+        } else {
+            Err(self.wrong(field, name, "at most 63 printable letters"))
+        }
+    }
+
+    /// A size in bytes: digits with s or b (sectors), k, m, g, or none of them.
+    fn size(&mut self, field: &'static str) -> Result<u64, FormatError> {
+        let text = self.value(field)?;
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let unit = match &text[digits.len()..] {
+            "" => Some(1),
+            "s" | "S" | "b" | "B" => Some(SECTOR_BYTES),
+            "k" | "K" => Some(1 << 10),
+            "m" | "M" => Some(1 << 20),
+            "g" | "G" => Some(1 << 30),
+            _ => None,
+        };
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let number = digits.parse::<u64>().ok().filter(|_| is_number);
+        let size = number
+            .zip(unit)
+            .and_then(|(number, unit)| number.checked_mul(unit));
+        let is_right = |size: &u64| size.is_multiple_of(SECTOR_BYTES) && *size <= MAX_SIZE_BYTES;
+        let expected = "whole sectors, such as 32s";
+        size.filter(is_right)
+            .ok_or_else(|| self.wrong(field, text, expected))
+    }
+
+    /// Takes the values of words that nobody needs any more; says whether `word` was one.
+    fn skip_old(&mut self, word: &str) -> Result<bool, FormatError> {
+        match word {
+            "detached" | "retryerrors" | "preferred" | "setupstate" | "hotspare" => Ok(true),
+            "readpol" => {
+                if self.value("readpol")? == "prefer" {
+                    self.value("readpol prefer")?;
+                }
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn volume(mut self) -> Result<Volume, FormatError> {
+        let name = self.name("volume")?;
+        let mut state = VolumeState::Down;
+        while let Some(word) = self.words.next() {
+            match word {
+                "state" => {
+                    state = VolumeState::known(self.value("state")?).unwrap_or(VolumeState::Down);
+                }
+                _ if self.skip_old(word)? => {}
+                _ => return Err(self.wrong("volume", word, "state")),
+            }
+        }
+        Ok(Volume { name, state })
+    }
+
+    fn plex(mut self) -> Result<Plex, FormatError> {
+        let (mut name, mut organisation, mut volume) = (None, None, None);
+        let mut state = PlexState::Down;
+        while let Some(word) = self.words.next() {
+            match word {
+                "name" => name = Some(self.name("name")?),
+                "org" => organisation = Some(self.organisation()?),
+                "vol" | "volume" => volume = Some(self.name("vol")?),
+                "state" => {
+                    state = PlexState::known(self.value("state")?).unwrap_or(PlexState::Down);
+                }
+                _ if self.skip_old(word)? => {}
+                _ => return Err(self.wrong("plex", word, "name, org, vol or state")),
+            }
+        }
+        let name = name.ok_or_else(|| self.wrong("plex", "no name", "a name"))?;
+        let organisation =
+            organisation.ok_or_else(|| self.wrong("org", "nothing", "concat, striped or raid5"))?;
+        Ok(Plex {
+            name,
+            organisation,
+            volume,
+            state,
+        })
+    }
+
+    fn organisation(&mut self) -> Result<Organisation, FormatError> {
+        let word = self.value("org")?;
+        if word == "concat" {
+            return Ok(Organisation::Concat);
+        }
+        let is_known = matches!(word, "striped" | "raid5" | "raid4");
+        if !is_known {
+            return Err(self.wrong("org", word, "concat, striped or raid5"));
+        }
+        let strip_bytes = self.size("stripe size")?;
+        if strip_bytes == 0 {
+            return Err(self.wrong("stripe size", 0, "at least one sector"));
+        }
+        Ok(match word {
+            "striped" => Organisation::Striped { strip_bytes },
+            "raid5" => Organisation::Raid5 { strip_bytes },
+            _ => Organisation::Raid4 { strip_bytes },
+        })
+    }
+
+    fn subdisk(mut self) -> Result<Subdisk, FormatError> {
+        let (mut name, mut drive, mut length) = (None, None, None);
+        let (mut drive_offset, mut plex, mut plex_offset) = (None, None, None);
+        let mut state = SubdiskState::Down;
+        while let Some(word) = self.words.next() {
+            match word {
+                "name" => name = Some(self.name("name")?),
+                "drive" => drive = Some(self.name("drive")?),
+                "plex" => plex = Some(self.name("plex")?),
+                "len" | "length" => length = Some(self.size("len")?),
+                "driveoffset" => drive_offset = Some(self.size("driveoffset")?),
+                "plexoffset" => plex_offset = Some(self.size("plexoffset")?),
+                "state" => state = SubdiskState::of(self.value("state")?),
+                _ if self.skip_old(word)? => {}
+                _ => return Err(self.wrong("sd", word, "a keyword of a subdisk")),
+            }
+        }
+        let name = name.ok_or_else(|| self.wrong("sd", "no name", "a name"))?;
+        let drive = drive.ok_or_else(|| self.wrong("drive", "nothing", "a drive"))?;
+        let length = length.filter(|length| *length > 0);
+        let length_bytes =
+            length.ok_or_else(|| self.wrong("len", "nothing", "a length above 0"))?;
+        let offset = drive_offset.filter(|offset| *offset >= DATA_OFFSET_BYTES);
+        let drive_offset_bytes = offset.ok_or_else(|| {
+            self.wrong(
+                "driveoffset",
+                drive_offset,
+                "at least 265s, behind the configuration",
+            )
+        })?;
+        let plex = match (plex, plex_offset) {
+            (None, _) => None,
+            (Some(plex), Some(offset)) => Some((plex, offset)),
+            (Some(_), None) => return Err(self.wrong("plexoffset", "nothing", "an offset")),
+        };
+        Ok(Subdisk {
+            name,
+            drive,
+            length_bytes,
+            drive_offset_bytes,
+            plex,
+            state,
+        })
+    }
+}
+
+/// The configuration's lines.
+#[must_use]
+pub fn describe(config: &Config) -> Vec<Field> {
+    let mut list = List::new(STRUCTURE);
+    let text = config.to_string();
+    list.add(
+        "lines",
+        Value::List(text.lines().map(Value::from).collect()),
+    );
+    list.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = "volume vr state up\n\
+        plex name vr.p0 org raid5 16s vol vr state degraded\n\
+        plex name old org concat  state down\n\
+        sd name vr.p0.s1 drive d2 len 512s driveoffset 777s plex vr.p0 plexoffset 16s state stale\n\
+        sd name lost drive d1 len 8s driveoffset 265s state down\n";
+
+    #[test]
+    fn the_text_of_gvinum_is_written_as_it_was_read() {
+        let config = Config::parse(EXAMPLE.as_bytes(), 4608).unwrap();
+        assert_eq!(config.to_string(), EXAMPLE);
+        assert_eq!(
+            config.plexes[0].organisation,
+            Organisation::Raid5 { strip_bytes: 8192 }
+        );
+        assert_eq!(config.plexes[1].volume, None);
+        assert_eq!(config.subdisks[0].plex, Some(("vr.p0".to_owned(), 8192)));
+        assert_eq!(config.subdisks[1].plex, None);
+        let bytes = config.encode().unwrap();
+        assert_eq!(bytes.len(), 65536);
+        assert_eq!(Config::parse(&bytes, 0), Ok(config));
+    }
+
+    #[test]
+    fn the_text_of_the_original_vinum_is_understood() {
+        let text = "# made in 2001\n\
+            drive d1 device /dev/da1\n\
+            volume v state up readpol prefer v.p0\n\
+            plex name v.p0 state flaky org striped 558b vol v preferred \n\
+            sd name v.p0.s0 drive d1 plex v.p0 state reborn len 1116b driveoffset 265b plexoffset 0b retryerrors \n\
+            sd name v.p0.s1 drive d2 len 1116s driveoffset 265s state crashed detached # gone\n";
+        let config = Config::parse(text.as_bytes(), 0).unwrap();
+        assert_eq!(config.subdisks[0].state, SubdiskState::Stale);
+        assert_eq!(config.subdisks[1].state, SubdiskState::Down);
+        assert_eq!(config.plexes[0].organisation.strip_bytes(), Some(558 * 512));
+        assert_eq!(config.plexes[0].state, PlexState::Down);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_the_line() {
+        for (text, field) in [
+            ("volume", "volume"),
+            ("volume v state", "state"),
+            ("volume v colour", "volume"),
+            ("plex name p", "org"),
+            ("plex org concat", "plex"),
+            ("plex name p org raid3", "org"),
+            ("plex name p org striped", "stripe size"),
+            ("plex name p org striped 0s", "stripe size"),
+            ("plex name p org striped 100", "stripe size"),
+            ("plex name p org concat vol v", "volume of a plex"),
+            ("sd name s drive d driveoffset 265s", "len"),
+            ("sd name s drive d len 0s driveoffset 265s", "len"),
+            ("sd name s drive d len -8s driveoffset 265s", "len"),
+            (
+                "sd name s drive d len 99999999999999999999s driveoffset 265s",
+                "len",
+            ),
+            ("sd name s drive d len 8s", "driveoffset"),
+            ("sd name s drive d len 8s driveoffset 264s", "driveoffset"),
+            (
+                "sd name s drive d len 8s driveoffset 265s plex p",
+                "plexoffset",
+            ),
+            (
+                "sd name s drive d len 8s driveoffset 265s plex p plexoffset 0s",
+                "plex of a subdisk",
+            ),
+            ("sd name s len 8s driveoffset 265s", "drive"),
+            ("volume v\nvolume v", "name"),
+            (
+                "sd name a drive d len 9s driveoffset 265s\nsd name b drive d len 8s driveoffset 273s",
+                "driveoffset",
+            ),
+            ("volume \u{1b}", "volume"),
+        ] {
+            let error = Config::parse(text.as_bytes(), 0).unwrap_err();
+            assert_eq!(error.field, field, "{text}: {error}");
+        }
+        let error = Config::parse(b"volume v\nplex name", 1000).unwrap_err();
+        assert_eq!(error.offset_bytes, 1009);
+        assert!(Config::parse(b"volume \xff", 0).is_err());
+        assert!(Config::parse(&b"drive ".repeat(65), 0).is_err());
+    }
+
+    #[test]
+    fn a_piece_beyond_the_end_of_its_drive_is_refused() {
+        let config = Config::parse(EXAMPLE.as_bytes(), 0).unwrap();
+        assert!(config.check_drive("d2", (777 + 512) * 512).is_ok());
+        assert!(config.check_drive("d2", (777 + 512) * 512 - 1).is_err());
+        assert!(config.check_drive("other", 0).is_ok());
+    }
+
+    #[test]
+    fn the_newest_drive_that_makes_sense_counts() {
+        let header = |updated| DriveHeader::create("h", "d", (updated, 0)).unwrap();
+        let (old, new, removed) = (header(1), header(2), header(3));
+        let mut removed = removed;
+        removed.is_removed = true;
+        let (a, b, bad): (&[u8], &[u8], &[u8]) = (b"volume a", b"volume b", b"plex");
+        let name = |drives: &[(&DriveHeader, [&[u8]; 2])]| {
+            let newest = Config::newest(drives);
+            newest.map(|(index, config)| (index, config.volumes[0].name.clone()))
+        };
+        assert_eq!(
+            name(&[(&old, [a, a]), (&new, [b, b])]),
+            Some((1, "b".to_owned()))
+        );
+        assert_eq!(
+            name(&[(&old, [a, a]), (&new, [bad, b])]),
+            Some((1, "b".to_owned()))
+        );
+        assert_eq!(
+            name(&[(&old, [a, a]), (&new, [bad, bad])]),
+            Some((0, "a".to_owned()))
+        );
+        assert_eq!(
+            name(&[(&old, [a, a]), (&removed, [b, b])]),
+            Some((0, "a".to_owned()))
+        );
+        assert_eq!(name(&[]), None);
+    }
+}
