@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::args::Explain;
 use crate::client::Client;
 use crate::errors::Outcome;
+use crate::member_ops::member_word;
 use crate::output::{Screen, object, table};
 use crate::units::{show_bytes, show_seconds};
 
@@ -81,7 +82,7 @@ fn explain_loss(volume: Option<&str>, lost: &[String], screen: &Screen) -> Outco
     let mut slots = Vec::new();
     let mut names = Vec::new();
     for word in lost {
-        let member = find_member(&status, word)?;
+        let member = find_member(&status, &member_word(word))?;
         if member.state == MemberState::Active
             && let Some(slot) = member.slot
             && !slots.contains(&slot)
