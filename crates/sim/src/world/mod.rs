@@ -105,6 +105,8 @@ pub(crate) struct Shared<S> {
     pub outstanding: Cell<u64>,
     /// Disks that were struck by a fault that costs the whole member, until the array has noticed.
     pub doomed: RefCell<BTreeSet<u32>>,
+    /// Disks that an operation is about to give to the array.
+    pub reserved: RefCell<BTreeSet<u32>>,
     /// A disk vanished in this life: its answered writes are lost like in a power cut.
     pub has_vanished: Cell<bool>,
     /// Errors are right answers from now on.
@@ -254,6 +256,7 @@ impl<S: Subject> World<S> {
             busy: Cell::new(0),
             outstanding: Cell::new(0),
             doomed: RefCell::default(),
+            reserved: RefCell::default(),
             has_vanished: Cell::new(false),
             are_errors_allowed: Cell::new(scenario.promise == Promise::Beyond),
             event_count: Cell::new(0),
@@ -328,6 +331,7 @@ impl<S: Subject> World<S> {
         shared.busy.set(0);
         shared.outstanding.set(0);
         shared.has_vanished.set(false);
+        shared.reserved.borrow_mut().clear();
         *shared.spawner.borrow_mut() = Some(self.executor.spawner());
         // The very first life is created undisturbed; from then on any poll may be the last.
         let crash_while_starting = crash

@@ -76,7 +76,12 @@ fn grant<S: Subject>(shared: &Rc<Shared<S>>, wish: &Wish) -> bool {
 /// A disk that is there and not part of the array: a former member rather than a fresh one in half of the cases.
 pub(super) fn idle_disk<S: Subject>(shared: &Shared<S>) -> Option<u32> {
     let live = shared.subject().status().live;
-    let is_idle = |disk: &u32| shared.disks[*disk as usize].is_present() && !live.contains(disk);
+    let reserved = shared.reserved.borrow();
+    let is_idle = |disk: &u32| {
+        shared.disks[*disk as usize].is_present()
+            && !live.contains(disk)
+            && !reserved.contains(disk)
+    };
     let mut idle: Vec<u32> = (0..shared.disks.len() as u32).filter(is_idle).collect();
     if shared.counts.borrow().requests % 2 == 1 {
         idle.reverse();
@@ -119,6 +124,9 @@ pub(super) fn spawn<S: Subject>(shared: &Rc<Shared<S>>, name: &'static str, oper
     let spawner = shared.spawner.borrow().clone().expect("the world runs");
     let shared = Rc::clone(shared);
     shared.busy.set(shared.busy.get() + 1);
+    if let Operation::Add { disk } | Operation::Replace { disk, .. } = operation {
+        shared.reserved.borrow_mut().insert(disk);
+    }
     spawner.spawn(async move {
         operate(&shared, name, operation).await;
         shared.busy.set(shared.busy.get() - 1);
@@ -138,7 +146,14 @@ pub(super) async fn operate<S: Subject>(
     shared
         .trace
         .note(Actor::World, Verb::Operate, [name.len() as u64, number, 0]);
+    let disk = match operation {
+        Operation::Add { disk } | Operation::Replace { disk, .. } => Some(disk),
+        Operation::Fail { .. } | Operation::Scrub => None,
+    };
     let result = shared.subject().operate(operation, &shared.disks).await;
+    if let Some(disk) = disk {
+        shared.reserved.borrow_mut().remove(&disk);
+    }
     shared.trace.note(
         Actor::World,
         Verb::OperateDone,
