@@ -27,6 +27,8 @@ struct Prepared {
     blocks: Vec<(Block, Buf)>,
     /// After the write, parity agrees with the data there.
     makes_right: bool,
+    /// Data are written without their parity: from then on they do not agree.
+    makes_wrong: bool,
 }
 
 impl<D: Device, C: Clock> Volume<D, C> {
@@ -134,6 +136,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 part: segment.part.clone(),
                 blocks,
                 makes_right,
+                makes_wrong: plan == WritePlan::Blind,
             });
         }
     }
@@ -311,6 +314,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let set = self.members();
         let mut writes = Vec::new();
         for segment in prepared {
+            if segment.makes_wrong {
+                // Nothing may be recovered from this part until it is written whole (W8).
+                let part = row.member_range(&segment.part);
+                self.regions.borrow_mut().unprove(&part);
+                self.changed.notify();
+            }
             for (block, data) in &segment.blocks {
                 for drive in self.write_targets(&set, row.slot(*block)) {
                     writes.push((drive, row.member_range(&segment.part), data.clone()));
