@@ -259,13 +259,19 @@ impl<'a, T: Transport, E: Export, C: Clock> Session<'a, T, E, C> {
         })
         .await;
         self.transport.close();
+        assert_eq!(
+            self.shared.borrow().running,
+            0,
+            "no request outlives its session"
+        );
         let how = self.verdict.take().or(self.received.take());
         let how = how.expect("a session that is over has a reason");
         (how, self.shared.borrow().counts)
     }
 
     fn is_over(&self) -> bool {
-        self.has_received.get() && self.is_sent.get() && self.shared.borrow().running == 0
+        // `send` goes on, if only to drop answers, until nothing is running.
+        self.has_received.get() && self.is_sent.get()
     }
 
     fn end_receiving(&self, how: Result<Ended, NbdError>) {

@@ -337,7 +337,7 @@ fn the_end_of_the_stream_ends_every_request_and_later_ones_at_once() {
 
 #[test]
 fn a_driver_that_is_dropped_ends_every_request() {
-    let (mut world, _server, connected) = dial(&handshake(Framing::Simple, &[export(SIZE, ALL)]));
+    let (mut world, server, connected) = dial(&handshake(Framing::Simple, &[export(SIZE, ALL)]));
     let (client, driver) = connected.borrow_mut().take().unwrap().unwrap();
     let c = client.clone();
     let flush = world.start(async move { c.flush().await });
@@ -346,6 +346,9 @@ fn a_driver_that_is_dropped_ends_every_request() {
     world.settle();
     assert_eq!(flush.borrow_mut().take(), Some(Err(ClientError::Gone)));
     assert!(client.is_gone());
+    world.receive(&server);
+    let end = world.run(async move { server.read(&mut [0; 9]).await });
+    assert_eq!(end, Ok(0), "the server sees the end of the stream");
 }
 
 #[test]

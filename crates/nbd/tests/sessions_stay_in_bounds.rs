@@ -450,6 +450,38 @@ fn memory_of_all_sessions_stays_below_the_limit_and_large_requests_wait_their_tu
 }
 
 #[test]
+fn one_session_gets_a_part_of_the_memory_only() {
+    let limits = ServerLimits {
+        bytes_max: 1 << 30,
+        ..ServerLimits::default()
+    };
+    let export = memory("vol0", 1 << 30);
+    let mut world = World::with_limits(vec![export.clone()], limits);
+    export.hold(true);
+    let (stream, _) = raw(&mut world);
+    world.send(&stream, &head(command::READ, 1, 0, 30 << 20).repeat(5));
+    assert_eq!(export.held().len(), 2);
+    export.release(1);
+    assert_eq!(world.receive(&stream).len(), 16 + (30 << 20));
+    assert_eq!(export.held().len(), 2, "the next one follows");
+}
+
+#[test]
+fn the_memory_of_a_status_is_accounted_for() {
+    let export = memory("vol0", 1 << 20);
+    let mut world = World::new(vec![export.clone()]);
+    let (client, _) = world.client_of("vol0", Framing::Structured);
+    export.hold(true);
+    let status = world.start(async move { client.status(0, 1 << 20, false).await.map(|_| ()) });
+    world.settle();
+    assert!(world.server.used_bytes() > 4096 * 16);
+    export.release(0);
+    world.settle();
+    assert_eq!(status.borrow_mut().take(), Some(Ok(())));
+    assert_eq!(world.server.used_bytes(), 0);
+}
+
+#[test]
 fn a_client_that_blocks_memory_others_wait_for_is_closed_after_a_while() {
     let limits = ServerLimits {
         bytes_max: 64 << 20,

@@ -21,7 +21,7 @@ const INBOX_BYTES: usize = 64 << 10;
 const ERROR_BYTES_MAX: u64 = 128 << 10;
 
 /// Moves the bytes of a `Client`.
-pub struct Driver<T> {
+pub struct Driver<T: Transport> {
     link: Rc<Link<T>>,
 }
 
@@ -46,9 +46,7 @@ impl<T: Transport> Driver<T> {
     /// # Errors
     /// Why the connection ended unasked.
     pub async fn run(self) -> Result<(), NbdError> {
-        let result = self.move_bytes().await;
-        self.link.transport.close();
-        result
+        self.move_bytes().await // dropping `self` closes the stream and ends all requests
     }
 
     async fn move_bytes(&self) -> Result<(), NbdError> {
@@ -464,8 +462,9 @@ impl Inbox {
 }
 
 /// Ends all requests when the driver ends, also when it is dropped before its end.
-impl<T> Drop for Driver<T> {
+impl<T: Transport> Drop for Driver<T> {
     fn drop(&mut self) {
+        self.link.transport.close();
         self.link.shared.borrow_mut().give_up();
     }
 }

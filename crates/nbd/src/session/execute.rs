@@ -17,6 +17,8 @@ use crate::wire::Errno;
 const SLICE_BYTES: u64 = 64 << 20;
 /// Most extents of one answer: 32 KiB of an ordinary answer, 64 KiB of an extended one.
 const EXTENTS_MAX: usize = 4096;
+/// Memory in bytes that a status request is reckoned with.
+pub(super) const STATUS_BYTES: u64 = (EXTENTS_MAX * size_of::<Extent>()) as u64;
 
 impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
     /// The life of worker `desk`. Polled when it was given a job or its export has news; other polls change nothing.

@@ -3,6 +3,7 @@
 use plexum_engine::buf::{BufMut, BufPool};
 use plexum_engine::clock::Clock;
 
+use super::execute::STATUS_BYTES;
 use super::judge::{Command, Verdict, judge, judge_status};
 use super::{Answer, Ended, Job, Session};
 use crate::error::NbdError;
@@ -189,6 +190,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
     ) -> Result<(), NbdError> {
         let data_bytes = match command {
             Command::Read => request.length_bytes,
+            Command::Status { wants_one: false } => STATUS_BYTES,
             _ => u64::from(payload_bytes),
         };
         let tag = self.admit(data_bytes).await;
