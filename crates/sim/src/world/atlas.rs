@@ -82,6 +82,18 @@ impl<S: Subject> Shared<S> {
         }
     }
 
+    /// Whether a crash now would meet the write hole: parity without a log, and a part of some row that only parity has.
+    pub(super) fn has_hole(&self) -> bool {
+        let everywhere = 0..u64::MAX;
+        self.scenario.spec.level.has_parity()
+            && (self.lost_slots() > 0
+                || !self.subject().status().bad_ranges.is_empty()
+                || self
+                    .disks
+                    .iter()
+                    .any(|disk| disk.has_read_errors(&everywhere)))
+    }
+
     /// Whether an error answer is right now.
     pub(super) fn may_answer_errors(&self) -> bool {
         self.are_errors_allowed.get()
@@ -98,15 +110,8 @@ impl<S: Subject> World<S> {
         if shared.subject.borrow().is_none() {
             return true; // it is being assembled, and nothing has changed since the last crash
         }
-        // One seed in four takes the crash all the same and expects the refusal.
-        if shared.scenario.seed.is_multiple_of(4) {
-            return true;
-        }
-        shared.lost_slots() == 0
-            && !shared
-                .disks
-                .iter()
-                .any(|disk| disk.has_read_errors(&(0..u64::MAX)))
+        // One seed in four takes the crash all the same and expects refusals and errors, never wrong data.
+        shared.scenario.seed.is_multiple_of(4) || !shared.has_hole()
     }
 
     /// Whether the refusal of a dirty and degraded start is right now.

@@ -485,6 +485,9 @@ impl<S: Subject> World<S> {
     fn crash(&mut self, number: usize, kind: CrashKind) {
         let shared = Rc::clone(&self.shared);
         shared.note_crash_coverage(kind);
+        if shared.subject.borrow().is_some() && shared.has_hole() {
+            shared.are_errors_allowed.set(true);
+        }
         self.executor = Executor::new(Seeded::new(self.order.next_u64()));
         *shared.spawner.borrow_mut() = None;
         *shared.subject.borrow_mut() = None;
