@@ -248,6 +248,39 @@ fn a_flush_is_not_answered_before_the_export_has_flushed_and_its_error_is_told()
 }
 
 #[test]
+fn a_read_that_an_export_cuts_short_is_an_error_and_no_short_answer() {
+    for framing in FRAMINGS {
+        let export = filled(4);
+        export.read_short(true);
+        let mut world = World::new(vec![export]);
+        let (client, _) = world.client_of("vol0", framing);
+        let done = Reads::default();
+        read_sector(&mut world, &client, 1, &done);
+        world.settle();
+        let expected = (1, Err(ClientError::Remote(Errno::Eio)));
+        assert_eq!(done.borrow_mut().pop(), Some(expected));
+    }
+}
+
+#[test]
+fn a_long_trim_ends_early_when_nobody_waits_for_it() {
+    let export = memory("vol0", 1 << 40);
+    let mut world = World::new(vec![export.clone()]);
+    world.room_bytes = 10;
+    let (stream, end) = raw(&mut world);
+    export.hold(true);
+    world.send(&stream, &head(99, 1, 0, 0));
+    world.send(&stream, &head(command::TRIM, 2, 0, 0xffff_fe00));
+    stream.close();
+    world.settle();
+    assert!(end.borrow().is_none(), "a slice is running");
+    export.release(0);
+    world.settle();
+    assert!(end.borrow().is_some());
+    assert_eq!(export.take_log().len(), 1);
+}
+
+#[test]
 fn an_unfinished_payload_is_never_written() {
     for missing in [1, 511, 512] {
         let export = memory("vol0", 1 << 20);

@@ -42,6 +42,7 @@ pub struct MemoryExport {
     error: Cell<Option<IoError>>,
     is_zeroing_fast: Cell<bool>,
     idle_polls: Cell<u32>,
+    is_careless: Cell<bool>,
 }
 
 impl MemoryExport {
@@ -70,6 +71,7 @@ impl MemoryExport {
             error: Cell::new(None),
             is_zeroing_fast: Cell::new(true),
             idle_polls: Cell::new(0),
+            is_careless: Cell::new(false),
         }
     }
 
@@ -111,6 +113,11 @@ impl MemoryExport {
     /// Whether FAST_ZERO is possible.
     pub fn zero_fast(&self, is_zeroing_fast: bool) {
         self.is_zeroing_fast.set(is_zeroing_fast);
+    }
+
+    /// Breaks the contract of `Export`: reads give a byte less than asked.
+    pub fn read_short(&self, is_careless: bool) {
+        self.is_careless.set(is_careless);
     }
 
     /// Wakes calls that wait without a reason, `polls` times in all.
@@ -240,6 +247,9 @@ impl Export for MemoryExport {
             .await?;
         let mut buf = self.pool.take(length_bytes as usize);
         read_pages(&self.pages.borrow(), offset_bytes, &mut buf);
+        if self.is_careless.get() {
+            buf.truncate(length_bytes as usize - 1);
+        }
         Ok(buf.freeze().into())
     }
 
