@@ -110,6 +110,13 @@ impl PipeEnd {
         self.inbound.borrow().bytes.len()
     }
 
+    /// Refuses what the other end sends from now on; this end can still send.
+    pub fn refuse(&self) {
+        let mut half = self.inbound.borrow_mut();
+        half.is_refused = true;
+        half.wake();
+    }
+
     fn cut(&self) {
         for half in [&self.inbound, &self.outbound] {
             let mut half = half.borrow_mut();

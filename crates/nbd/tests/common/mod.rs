@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use plexum_engine::buf::{Buf, BufPool};
+use plexum_engine::device::Fua;
 use plexum_exec::{Executor, Fifo};
 use plexum_nbd::client::{Client, ConnectOptions, connect};
 use plexum_nbd::error::NbdError;
@@ -17,6 +18,8 @@ use plexum_nbd::session::{Ended, SessionCounts};
 use plexum_nbd::testing::{MemoryExport, PipeEnd, TestClock, pipe};
 use plexum_nbd::transport::Transport;
 use plexum_nbd::wire::Framing;
+use plexum_nbd::wire::option::{InfoRequest, code, encode_option};
+use plexum_nbd::wire::request::Request;
 
 pub const FRAMINGS: [Framing; 3] = [Framing::Simple, Framing::Structured, Framing::Extended];
 
@@ -184,4 +187,44 @@ pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
             state as u8
         })
         .collect()
+}
+
+/// An export of sectors that differ from one another.
+pub fn filled(sectors: u64) -> Rc<MemoryExport> {
+    let export = memory("vol0", sectors * 512);
+    let mut world = World::new(vec![export.clone()]);
+    let (client, _) = world.client_of("vol0", Framing::Simple);
+    for sector in 0..sectors {
+        let piece = world.buf(&pattern(sector, 512));
+        let c = client.clone();
+        world
+            .run(async move { c.write(sector * 512, piece, Fua::No).await })
+            .unwrap();
+    }
+    export.take_log();
+    export
+}
+
+/// A raw connection in its transmission phase (compact requests, simple replies).
+pub fn raw(world: &mut World) -> (Rc<PipeEnd>, End) {
+    let (stream, end) = world.dial();
+    let stream = Rc::new(stream);
+    let mut bytes = vec![0, 0, 0, 3];
+    encode_option(&mut bytes, code::GO, &InfoRequest::encode("vol0", &[]));
+    world.send(&stream, &bytes);
+    world.receive(&stream);
+    (stream, end)
+}
+
+/// Head of a compact request.
+pub fn head(command: u16, cookie: u64, offset_bytes: u64, length_bytes: u64) -> Vec<u8> {
+    let request = Request {
+        flags: 0,
+        command,
+        cookie,
+        offset_bytes,
+        length_bytes,
+    };
+    let (bytes, length) = request.encode(Framing::Simple);
+    bytes[..length].to_vec()
 }
