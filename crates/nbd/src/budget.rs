@@ -260,6 +260,18 @@ mod tests {
     }
 
     #[test]
+    fn who_comes_later_does_not_pass_although_it_would_fit() {
+        let budget = Budget::new(0);
+        let half = ready(poll(pin!(budget.acquire(MAX / 2, false)))).expect("free");
+        let mut large = pin!(budget.acquire(MAX, false));
+        assert!(poll(large.as_mut()).is_pending());
+        let mut small = pin!(budget.acquire(1, false));
+        assert!(poll(small.as_mut()).is_pending());
+        drop(half);
+        assert!(poll(large.as_mut()).is_ready());
+    }
+
+    #[test]
     fn a_small_request_of_a_session_that_holds_nothing_never_waits() {
         let budget = Budget::new(0);
         let all = ready(poll(pin!(budget.acquire(MAX, false)))).expect("free");

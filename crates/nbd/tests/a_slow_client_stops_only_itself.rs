@@ -175,6 +175,29 @@ fn a_client_that_blocks_memory_others_wait_for_is_closed_after_a_while() {
 }
 
 #[test]
+fn a_client_that_waits_for_a_slow_volume_is_not_to_blame() {
+    let limits = ServerLimits {
+        bytes_max: 64 << 20,
+        ..ServerLimits::default()
+    };
+    let export = memory("vol0", 1 << 30);
+    let mut world = World::with_limits(vec![export.clone()], limits);
+    export.hold(true);
+    let (patient, patient_end) = raw(&mut world);
+    let large = head(command::READ, 1, 0, 30 << 20);
+    world.send(&patient, &large.repeat(2));
+    let (other, _) = raw(&mut world);
+    world.send(&other, &large);
+    for _ in 0..5 {
+        world.advance(Duration::from_secs(31));
+    }
+    assert!(patient_end.borrow().is_none());
+    export.release(0);
+    export.release(0);
+    assert_eq!(world.receive(&patient).len(), 2 * (16 + (30 << 20)));
+}
+
+#[test]
 fn a_slow_client_that_moves_is_not_closed() {
     let limits = ServerLimits {
         bytes_max: 64 << 20,
