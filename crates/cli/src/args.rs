@@ -118,6 +118,9 @@ pub enum Command {
     /// Run the engine in a made-up world and look for violations
     #[command(after_help = "Example:\n  plexum sim --seeds 100\n  plexum sim --seed 42 --trace")]
     Sim(Sim),
+    /// Measure own speed: each organisation, direct and over NBD
+    #[command(after_help = "Example:\n  plexum bench\n  plexum bench engine --json")]
+    Bench(Bench),
     /// Print completions for a shell
     #[command(after_help = "Example:\n  plexum completions bash > /etc/bash_completion.d/plexum")]
     Completions(Completions),
@@ -127,9 +130,6 @@ pub enum Command {
     /// The tour on sparse files in a temporary folder (not yet)
     #[command(hide = true)]
     Demo(Later),
-    /// Own speed beside the peers that are installed (not yet)
-    #[command(hide = true)]
-    Bench(Later),
     /// Make a volume a block device, mounted when asked (not yet)
     #[command(hide = true)]
     Attach(Later),
@@ -472,6 +472,26 @@ pub struct Sim {
     /// Run the deliberate bugs and say how many seeds each took
     #[arg(long)]
     pub mutants: bool,
+}
+
+/// `plexum bench`.
+#[derive(clap::Args, Debug)]
+pub struct Bench {
+    /// Groups: engine, nbd, parity [default: all]
+    #[arg(value_name = "GROUP")]
+    pub groups: Vec<String>,
+    /// Rounds of each row; the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub rounds: u64,
+    /// Milliseconds of one measurement
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub millis: u64,
+    /// Folder for file members [default: the folder for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+    /// Member I/O: auto, uring or threads
+    #[arg(long, default_value = "auto")]
+    pub io: String,
 }
 
 /// `plexum completions`.

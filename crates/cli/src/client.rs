@@ -50,8 +50,9 @@ pub fn running_volumes() -> Vec<(Client, VolumeStatus)> {
             if found.iter().any(|(_, known)| known.volume == status.volume) {
                 continue;
             }
+            let own = runtime_dir().file(&status.volume, Kind::Control);
             let client = Client {
-                socket: socket.clone(),
+                socket: if own.exists() { own } else { socket.clone() },
                 volume: status.volume.clone(),
             };
             found.push((client, status));
@@ -96,6 +97,12 @@ impl Client {
                 .hint(format!("they are:   {}", names().join(" ")))),
             },
         }
+    }
+
+    /// Whether nobody listens on the volume's control socket any more: its members are free.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        UnixStream::connect(&self.socket).is_err()
     }
 
     /// Status of the volume.

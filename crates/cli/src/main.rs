@@ -3,11 +3,13 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod args;
+mod bench;
 mod client;
 mod completions;
 mod create;
 mod errors;
 mod events;
+mod examine;
 mod explain;
 mod habits;
 mod man;
@@ -19,6 +21,7 @@ mod scan;
 mod scrub;
 mod serve;
 mod set;
+mod sim;
 mod stats;
 mod status;
 mod stop;
@@ -98,6 +101,9 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Create(args) => create::run(args, common, screen),
         Command::Scan(args) => scan::run(args, screen),
         Command::Serve(args) => serve::run(args, common, screen),
+        Command::Examine(args) => examine::run(args, screen),
+        Command::Sim(args) => sim::run(args, screen),
+        Command::Bench(args) => bench::run(args, screen),
         Command::Explain(args) => explain::run(args, screen),
         Command::Status(args) => status::run(args, screen),
         Command::Stop(args) => stop::run(args, common, screen),

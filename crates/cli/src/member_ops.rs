@@ -1,13 +1,19 @@
 //! `plexum add`, `remove`, `fail`, `re-add`, `replace`: one member of a running volume.
 
 use plexum_daemon::control::Action;
-use plexum_daemon::status::{JobKind, JobStatus, VolumeStatus};
+use plexum_daemon::inspect::inspect;
+use plexum_daemon::open::{AnyDevice, MemberWord};
+use plexum_daemon::problem::{Code, Problem};
+use plexum_daemon::status::{JobKind, JobStatus, MemberState, Verdict, VolumeStatus};
+use plexum_runtime::file::OpenOptions;
 use serde_json::{Value, json};
 
 use crate::args::{AddMember, Common, ReAdd, Replace, VolumeMember};
 use crate::client::Client;
+use crate::create::runtime;
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
+use crate::plan::{Found, Plan};
 use crate::progress;
 
 /// A path as the server can open it: relative ones are made absolute, everything else stays.
@@ -54,6 +60,14 @@ pub fn add(args: &AddMember, common: &Common, screen: &Screen) -> Outcome {
         member: member_word(&args.member),
         force: args.force,
     };
+    agree(
+        "add",
+        &args.volume,
+        &args.member,
+        args.force,
+        common,
+        screen,
+    )?;
     let exit = act(&args.volume, &action, common, screen)?;
     wait_for_rebuild(&args.volume, args.wait && !common.dry_run, exit, screen)
 }
@@ -80,8 +94,58 @@ pub fn replace(args: &Replace, common: &Common, screen: &Screen) -> Outcome {
         new: member_word(&args.new),
         force: args.force,
     };
+    agree(
+        "replace",
+        &args.volume,
+        &args.new,
+        args.force,
+        common,
+        screen,
+    )?;
     let exit = act(&args.volume, &action, common, screen)?;
     wait_for_rebuild(&args.volume, args.wait && !common.dry_run, exit, screen)
+}
+
+/// With `--force`: what is on the new member is shown, and has to be agreed to. Without it the server refuses by itself.
+fn agree(
+    command: &'static str,
+    volume: &str,
+    word: &str,
+    is_forced: bool,
+    common: &Common,
+    screen: &Screen,
+) -> Result<(), Problem> {
+    if !is_forced && !common.dry_run {
+        return Ok(());
+    }
+    Client::find(Some(volume))?;
+    let mut runtime = runtime()?;
+    let handle = runtime.handle();
+    let found = runtime.block_on(async {
+        let parsed = MemberWord::parse(word);
+        let device = AnyDevice::open(&handle, &parsed, &OpenOptions::read_only()).await?;
+        inspect(&device, word).await
+    });
+    let found = match found {
+        Ok(found) => found,
+        // The server itself may still hold it; it knows what to say.
+        Err(problem) if problem.code == Code::Busy => return Ok(()),
+        Err(problem) => return Err(problem),
+    };
+    let plan = Plan {
+        command,
+        volume: volume.to_owned(),
+        lines: vec![format!("{command} {word} in {volume}")],
+        details: json!({"member": word}),
+        destroys: found
+            .into_iter()
+            .map(|finding| Found {
+                member: word.to_owned(),
+                what: finding.what,
+            })
+            .collect(),
+    };
+    plan.confirm(common, is_forced, screen).map(|_| ())
 }
 
 fn act(volume: &str, action: &Action, common: &Common, screen: &Screen) -> Outcome {
@@ -90,7 +154,10 @@ fn act(volume: &str, action: &Action, common: &Common, screen: &Screen) -> Outco
         let mut fields = serde_json::to_value(action).unwrap_or_default();
         fields["command"] = action.route().into();
         screen.line(format!("would ask {volume} to {}", describe(action)));
-        screen.object(&object("plan", Some(volume), fields));
+        // `agree` has shown the plan of a new member already.
+        if !matches!(action, Action::Add { .. } | Action::Replace { .. }) {
+            screen.object(&object("plan", Some(volume), fields));
+        }
         return Ok(0);
     }
     let answer = client.act(action)?;
@@ -125,7 +192,21 @@ fn describe(action: &Action) -> String {
 
 fn rebuild_job(status: &VolumeStatus) -> Option<JobStatus> {
     let filling = |job: &&JobStatus| matches!(job.kind, JobKind::Rebuild | JobKind::Replace);
-    status.jobs.iter().find(filling).cloned()
+    if let Some(job) = status.jobs.iter().find(filling) {
+        return Some(job.clone());
+    }
+    // Between the answer and the job's begin: a member that is not yet filled, or a spare that will take an empty slot.
+    let has = |state: MemberState| status.members.iter().any(|member| member.state == state);
+    let is_taken_soon = status.verdict == Verdict::Degraded && has(MemberState::Spare);
+    (has(MemberState::Rebuilding) || is_taken_soon).then(|| JobStatus {
+        kind: JobKind::Rebuild,
+        done_bytes: 0,
+        total_bytes: status.member_bytes.unwrap_or(0),
+        rate_bytes_per_s: 0,
+        eta_s: None,
+        eta_range_s: None,
+        slots: Vec::new(),
+    })
 }
 
 fn wait_for_rebuild(volume: &str, wanted: bool, exit: u8, screen: &Screen) -> Outcome {

@@ -1,12 +1,13 @@
 //! `plexum serve`: from the command line to the server's body, and the server in the background.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use plexum_daemon::assembly::AssembleRequest;
 use plexum_daemon::problem::{Code, Problem};
+use plexum_daemon::runtime_dir::{Kind, Surroundings};
 use plexum_daemon::serve::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, Ready, ServeRequest, serve};
 use plexum_daemon::status::Verdict;
 use plexum_engine::meta::assemble::Options;
@@ -31,7 +32,7 @@ pub fn run(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
         return plan(&request, screen);
     }
     if args.background {
-        return background(screen);
+        return background(request.volumes.len(), screen);
     }
     let mut ready = |ready: &Ready| announce(ready, screen);
     serve(request, &mut ready)?;
@@ -126,7 +127,11 @@ fn found_volumes(
         .collect())
 }
 
-fn io_choice(word: &str) -> Result<IoChoice, Problem> {
+/// Which reactor a word means.
+///
+/// # Errors
+/// `Usage` for another word.
+pub fn io_choice(word: &str) -> Result<IoChoice, Problem> {
     match word {
         "auto" => Ok(IoChoice::Auto),
         "uring" => Ok(IoChoice::Uring),
@@ -200,45 +205,61 @@ fn plan(request: &ServeRequest, screen: &Screen) -> Outcome {
     Ok(0)
 }
 
-/// Starts the same command without `--background` in a process group of its own and waits for its first line.
-fn background(screen: &Screen) -> Outcome {
+/// Starts the same command without `--background` in a process group of its own and waits for a line of each volume.
+///
+/// Its standard error goes to a file in the runtime folder, which outlives this process: a pipe would end the server
+/// with the first message that nobody reads.
+fn background(count: usize, screen: &Screen) -> Outcome {
     let tell = |error: std::io::Error| Problem::from_io(&error, "starting", "the server");
+    let folder = runtime_dir();
+    folder.ensure(&Surroundings::of_this_process())?;
+    let log = folder
+        .path()
+        .join(format!("start-{}.log", std::process::id()));
+    let errors = std::fs::File::create(&log).map_err(tell)?;
     let program = std::env::current_exe().map_err(tell)?;
     let words = std::env::args_os()
         .skip(1)
         .filter(|word| word != "--background");
-    let (mut errors, error_writer) = std::io::pipe().map_err(tell)?;
     let mut child = Command::new(program)
         .args(words)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(error_writer)
+        .stderr(errors)
         .process_group(0)
         .spawn()
         .map_err(tell)?;
-    let mut line = String::new();
+    let mut lines = Vec::new();
     if let Some(out) = child.stdout.take() {
-        let _ = BufReader::new(out).read_line(&mut line);
+        lines.extend(
+            BufReader::new(out)
+                .lines()
+                .take(count)
+                .map_while(Result::ok),
+        );
     }
-    if line.is_empty() {
-        // It ended before it was ready: its words are ours, also in JSON.
+    eprint!("{}", std::fs::read_to_string(&log).unwrap_or_default());
+    if lines.len() < count {
+        // It ended before it was ready: its words, printed above, are ours, also in JSON.
         let status = child.wait().map_err(tell)?;
-        let mut text = String::new();
-        let _ = errors.read_to_string(&mut text);
-        eprint!("{text}");
-        return Ok(status
-            .code()
-            .and_then(|code| u8::try_from(code).ok())
-            .unwrap_or(Code::Bug.exit()));
+        let _ = std::fs::remove_file(&log);
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        return Ok(code.unwrap_or(Code::Bug.exit()));
     }
-    let text = line.trim_end();
-    if screen.is_json {
-        match serde_json::from_str(text) {
-            Ok(value) => screen.object(&value),
-            Err(_) => screen.line(text),
+    let name = |line: &String| -> Option<String> {
+        let value: serde_json::Value = serde_json::from_str(line).ok()?;
+        Some(value["volume"].as_str()?.to_owned())
+    };
+    let first = &lines[0];
+    let volume = name(first).or_else(|| first.split(' ').next().map(str::to_owned));
+    if let Some(volume) = volume {
+        let _ = std::fs::rename(&log, folder.file(&volume, Kind::Log));
+    }
+    for line in &lines {
+        match serde_json::from_str(line) {
+            Ok(value) if screen.is_json => screen.object(&value),
+            _ => screen.line(line),
         }
-    } else {
-        screen.line(text);
     }
     Ok(0)
 }

@@ -30,16 +30,18 @@ pub fn run(args: &OneVolume, common: &Common, screen: &Screen) -> Outcome {
         ));
         return Ok(0);
     }
-    client.act(&Action::Stop)?;
+    match client.act(&Action::Stop) {
+        // The server may end before its answer is read.
+        Err(problem) if problem.code != Code::NoServer => return Err(problem),
+        _ => {}
+    }
     for _ in 0..LOOKS_MAX {
-        match client.status() {
-            Err(problem) if problem.code.exit() == Code::NoServer.exit() => {
-                screen.done(format!("{} is stopped", client.volume));
-                screen.object(&object("stopped", Some(&client.volume), json!({})));
-                return Ok(0);
-            }
-            _ => std::thread::sleep(LOOK_EVERY),
+        if client.is_gone() {
+            screen.done(format!("{} is stopped", client.volume));
+            screen.object(&object("stopped", Some(&client.volume), json!({})));
+            return Ok(0);
         }
+        std::thread::sleep(LOOK_EVERY);
     }
     Err(Problem::new(
         Code::Busy,

@@ -8,10 +8,10 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 use plexum_engine::meta::assemble::{Assembly, Examined, Options, assemble};
-use plexum_format::md::describe::{
-    Field, describe_bad_blocks, describe_bitmap, describe_superblock, level_name,
+use plexum_format::md::{
+    BadBlocks, Bitmap, BitmapHeader, Field, Superblock, describe_bad_blocks, describe_bitmap,
+    describe_superblock, level_name,
 };
-use plexum_format::md::{BadBlocks, Bitmap, BitmapHeader, Superblock};
 use plexum_format::{Detection, FormatError, Found, SECTOR_BYTES, detect};
 
 use crate::assembly::of_assemble;

@@ -37,7 +37,7 @@ pub async fn inspect(device: &AnyDevice, word: &str) -> Result<Vec<Finding>, Pro
     let read = |error| problem_of_io(error, "looking for data on it", word);
     let mut found = own_formats(device).await.map_err(read)?;
     if let Some(file) = device.as_file() {
-        for signature in wipefs(file.path()) {
+        for signature in signatures(file.path()) {
             let is_md = signature.what.starts_with("linux_raid_member");
             if !is_md || found.is_empty() {
                 found.push(signature);
@@ -117,8 +117,9 @@ pub async fn read_unaligned(
     Ok(buf[skip..skip + length_bytes as usize].to_vec())
 }
 
-/// Signatures that util-linux knows; none when the tool is missing or refuses.
-fn wipefs(path: &Path) -> Vec<Finding> {
+/// Signatures that util-linux knows on a path; none when the tool is missing or refuses.
+#[must_use]
+pub fn signatures(path: &Path) -> Vec<Finding> {
     for program in WIPEFS {
         let Ok(output) = Command::new(program)
             .args(["--no-act", "--json"])

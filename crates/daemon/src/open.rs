@@ -4,14 +4,28 @@
 //! - a member is opened once and locked as long as it is open;
 //! - whatever cannot be opened becomes one problem that names the member as the user wrote it.
 
+use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::time::Duration;
 
-use plexum_engine::buf::{Buf, BufMut};
+use futures_util::future::{Either, select};
+use plexum_engine::buf::{Buf, BufMut, BufPool};
+use plexum_engine::clock::Clock;
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, ZeroMode};
+use plexum_nbd::client::{ClientDevice, ConnectOptions, connect};
+use plexum_nbd::uri::{Address, NbdUri, TlsOptions};
 use plexum_runtime::Handle;
 use plexum_runtime::file::{FileDevice, OpenError, OpenOptions};
+use plexum_runtime::socket::{Socket, connect_tcp, connect_unix};
 
 use crate::problem::{Code, Problem};
+use crate::runtime_dir::{Kind, RuntimeDir, Surroundings};
+
+/// Longest time for connecting to a remote member, the handshake included.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+/// Buffers kept for each remote member, in bytes.
+const REMOTE_KEEP_BYTES: usize = 4 << 20;
 
 /// What a user wrote in the place of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +74,8 @@ impl std::fmt::Display for MemberWord {
 pub enum AnyDevice {
     /// A file or a block device.
     File(FileDevice),
+    /// An export of an NBD server, another volume among them.
+    Remote(ClientDevice<Socket>),
 }
 
 impl AnyDevice {
@@ -80,11 +96,27 @@ impl AnyDevice {
                 Code::Usage,
                 "missing stands for an empty slot and cannot be opened",
             )),
-            MemberWord::Nbd(_) | MemberWord::Volume(_) => Err(Problem::new(
-                Code::NotYet,
-                format!("{word}: remote members come with a later version"),
-            )
-            .member(word.to_string())),
+            MemberWord::Nbd(uri) => {
+                let parsed: NbdUri = uri.parse().map_err(|error| {
+                    Problem::new(Code::Usage, format!("{word}: {error}")).member(uri.clone())
+                })?;
+                connect_remote(handle, &parsed, word).await
+            }
+            MemberWord::Volume(name) => {
+                let from = Surroundings::of_this_process();
+                let socket = RuntimeDir::locate(&from).file(name, Kind::Nbd);
+                let uri = NbdUri {
+                    address: Address::Unix(socket.display().to_string()),
+                    export: name.clone(),
+                    has_tls: false,
+                    tls: TlsOptions::default(),
+                };
+                connect_remote(handle, &uri, word).await.map_err(|problem| {
+                    problem.hint(format!(
+                        "the volume must be served first:   plexum status {name}"
+                    ))
+                })
+            }
         }
     }
 
@@ -93,6 +125,7 @@ impl AnyDevice {
     pub fn as_file(&self) -> Option<&FileDevice> {
         match self {
             AnyDevice::File(file) => Some(file),
+            AnyDevice::Remote(_) => None,
         }
     }
 }
@@ -101,21 +134,25 @@ impl Device for AnyDevice {
     fn info(&self) -> DeviceInfo {
         match self {
             AnyDevice::File(file) => file.info(),
+            AnyDevice::Remote(remote) => remote.info(),
         }
     }
     async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
         match self {
             AnyDevice::File(file) => file.read(offset_bytes, buf).await,
+            AnyDevice::Remote(remote) => remote.read(offset_bytes, buf).await,
         }
     }
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         match self {
             AnyDevice::File(file) => file.write(offset_bytes, data, fua).await,
+            AnyDevice::Remote(remote) => remote.write(offset_bytes, data, fua).await,
         }
     }
     async fn flush(&self) -> Result<(), IoError> {
         match self {
             AnyDevice::File(file) => file.flush().await,
+            AnyDevice::Remote(remote) => remote.flush().await,
         }
     }
     async fn zero(
@@ -126,13 +163,75 @@ impl Device for AnyDevice {
     ) -> Result<(), IoError> {
         match self {
             AnyDevice::File(file) => file.zero(offset_bytes, length_bytes, mode).await,
+            AnyDevice::Remote(remote) => remote.zero(offset_bytes, length_bytes, mode).await,
         }
     }
     async fn check(&self) -> Result<(), IoError> {
         match self {
             AnyDevice::File(file) => file.check().await,
+            AnyDevice::Remote(remote) => remote.check().await,
         }
     }
+}
+
+/// Connects to an export and gives it a driver task of its own.
+///
+/// A remote member has no lock: that nobody else writes to it is up to its server and its user.
+async fn connect_remote(
+    handle: &Handle,
+    uri: &NbdUri,
+    word: &MemberWord,
+) -> Result<AnyDevice, Problem> {
+    if uri.has_tls {
+        return Err(Problem::new(
+            Code::NotYet,
+            format!("{word}: TLS comes with a later version"),
+        ));
+    }
+    let clock = handle.clock();
+    let connecting = pin!(shake_hands(handle, uri, word));
+    let limit = pin!(clock.sleep(CONNECT_TIME_MAX));
+    match select(connecting, limit).await {
+        Either::Left((result, _)) => result,
+        Either::Right(_) => Err(Problem::new(
+            Code::DeviceGone,
+            format!("{word}: no answer within {} s", CONNECT_TIME_MAX.as_secs()),
+        )
+        .member(word.to_string())),
+    }
+}
+
+async fn shake_hands(
+    handle: &Handle,
+    uri: &NbdUri,
+    word: &MemberWord,
+) -> Result<AnyDevice, Problem> {
+    let shown = word.to_string();
+    let refused = |text: String| {
+        Problem::new(Code::DeviceGone, format!("{shown}: {text}")).member(shown.clone())
+    };
+    let system = |error: std::io::Error| refused(format!("cannot connect: {}", reason(&error)));
+    let socket = match &uri.address {
+        Address::Unix(path) => connect_unix(handle, Path::new(path))
+            .await
+            .map_err(system)?,
+        Address::Tcp { host, port } => {
+            let address = (host.as_str(), *port)
+                .to_socket_addrs()
+                .map_err(system)?
+                .next()
+                .ok_or_else(|| refused(format!("{host} has no address")))?;
+            connect_tcp(handle, address).await.map_err(system)?
+        }
+    };
+    let pool = BufPool::new(REMOTE_KEEP_BYTES);
+    let options = ConnectOptions::new(&uri.export);
+    let (client, driver) = connect(socket, pool.clone(), &options)
+        .await
+        .map_err(|error| refused(error.to_string()))?;
+    let _driver = handle.spawn(async move { driver.run().await });
+    let device = ClientDevice::new(client, pool).map_err(|error| refused(error.to_string()))?;
+    Ok(AnyDevice::Remote(device))
 }
 
 /// The problem that an error of opening means.

@@ -203,6 +203,12 @@ fn set(served: &Served, settings: &BTreeMap<String, String>) -> Answer {
         match name.as_str() {
             "balance" => {
                 let parsed: Policy = value.parse().map_err(|e| usage(format!("{e}")))?;
+                if !matches!(served.facts.level.as_str(), "raid1" | "raid10") {
+                    let level = &served.facts.level;
+                    return Err(usage(format!(
+                        "{level} has no copies to balance reads between"
+                    )));
+                }
                 policy = Some(parsed);
             }
             "rebuild-min" => pace.floor_bytes_per_s = rate(name, value)?,

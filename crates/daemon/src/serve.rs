@@ -3,10 +3,10 @@
 //! Invariants:
 //! - nobody can connect before everything is open, locked and assembled;
 //! - a clean stop refuses new requests, lets the running ones end, makes the members clean, then lets go of them; the
-//!   control socket disappears last, so whoever waits for that knows that the members are free;
+//!   volume's control socket disappears last, so whoever waits for that knows that the members are free;
 //! - one volume's trouble never ends another volume of the same server.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ use crate::export::VolumeExport;
 use crate::ops::act;
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{Kind, RuntimeDir, Surroundings, free_socket_path};
-use crate::served::{Facts, RealExport, RealServer, Served};
+use crate::served::{Facts, RealExport, RealServer, Served, Sockets};
 use crate::status::{JSON_VERSION, VolumeStatus};
 
 /// Memory for requests when nothing else is asked for, in bytes.
@@ -42,6 +42,8 @@ pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
 const ASKS_MAX: usize = 256;
 /// Preferred size of requests, in bytes.
 const BLOCK_BYTES_PREFERRED: u32 = 4096;
+/// Turns of the executor that the watchers of a stopped volume get to end.
+const LET_GO_TURNS: usize = 100;
 /// Rest after the system could not accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -94,8 +96,9 @@ pub fn serve(request: ServeRequest, ready: &mut dyn FnMut(&Ready)) -> Result<(),
     let (sender, mut inbox) = mailbox(ASKS_MAX);
     let events = EventHub::default();
     let opened = runtime.block_on(House::open(&handle, &request, &events, &sender));
-    let (house, sockets) = opened?;
-    let control = ControlServer::start(sockets.control.clone(), post(&sender), events.clone())?;
+    let (house, notes) = opened?;
+    let control = ControlServer::start(house.control_sockets(), post(&sender), events.clone())
+        .inspect_err(|_| house.remove_sockets())?;
     let signals = StopSignals::new(&handle)
         .map_err(|error| Problem::from_io(&error, "catching", "signals"))?;
     let stop_sender = sender.clone();
@@ -103,7 +106,7 @@ pub fn serve(request: ServeRequest, ready: &mut dyn FnMut(&Ready)) -> Result<(),
         signals.next().await;
         let _ = stop_sender.send(Message::StopAll);
     });
-    for (served, notes) in house.volumes.iter().zip(&sockets.notes) {
+    for (served, notes) in house.volumes.borrow().iter().zip(&notes) {
         let text = format!("{} is served", served.name());
         events.publish(
             handle.clock().wall_seconds(),
@@ -119,13 +122,9 @@ pub fn serve(request: ServeRequest, ready: &mut dyn FnMut(&Ready)) -> Result<(),
         });
     }
     let result = runtime.block_on(house.run(&mut inbox));
-    // Every task, and with it every open member, goes away before the control sockets do.
     drop(house);
     drop(handle);
     drop(runtime);
-    for path in &sockets.nbd {
-        let _ = std::fs::remove_file(path);
-    }
     drop(control);
     result
 }
@@ -144,22 +143,14 @@ fn post(sender: &Sender<Message>) -> crate::control::Post {
     })
 }
 
-/// Files that belong to the server.
-struct Sockets {
-    nbd: Vec<PathBuf>,
-    control: Vec<PathBuf>,
-    notes: Vec<Vec<String>>,
-}
-
 /// All volumes of this process.
 struct House {
     handle: Handle,
-    volumes: Vec<Rc<Served>>,
+    /// Volumes that have not ended.
+    volumes: RefCell<Vec<Rc<Served>>>,
     servers: Vec<Rc<RealServer>>,
     events: EventHub,
     sender: Sender<Message>,
-    /// Volumes that have not ended.
-    running: Cell<usize>,
     failure: RefCell<Option<Problem>>,
 }
 
@@ -169,7 +160,7 @@ impl House {
         request: &ServeRequest,
         events: &EventHub,
         sender: &Sender<Message>,
-    ) -> Result<(Self, Sockets), Problem> {
+    ) -> Result<(Self, Vec<Vec<String>>), Problem> {
         if request.socket.is_some() && request.volumes.len() > 1 {
             return Err(Problem::new(
                 Code::Usage,
@@ -183,53 +174,62 @@ impl House {
         let pool = BufPool::new(usize::try_from(request.memory_bytes / 4).unwrap_or(usize::MAX));
         let mut house = Self {
             handle: handle.clone(),
-            volumes: Vec::new(),
+            volumes: RefCell::default(),
             servers: Vec::new(),
             events: events.clone(),
             sender: sender.clone(),
-            running: Cell::new(0),
             failure: RefCell::default(),
         };
-        let mut sockets = Sockets {
-            nbd: Vec::new(),
-            control: Vec::new(),
-            notes: Vec::new(),
-        };
+        let mut notes = Vec::new();
         for volume in &request.volumes {
-            let notes = house.open_volume(&pool, volume).await?;
-            sockets.notes.push(notes);
+            let path = request.socket.as_deref();
+            let runtime_dir = &request.runtime_dir;
+            notes.push(house.open_volume(&pool, volume, path, runtime_dir).await?);
         }
-        for served in &house.volumes {
-            let control = request.runtime_dir.file(served.name(), Kind::Control);
+        for control in house.control_sockets() {
             free_socket_path(&control)?;
-            sockets.control.push(control);
         }
-        let result = house.listen(request, &pool, &mut sockets);
-        if let Err(problem) = result {
-            for path in &sockets.nbd {
-                let _ = std::fs::remove_file(path);
-            }
-            return Err(problem);
-        }
+        house
+            .listen(request, &pool)
+            .inspect_err(|_| house.remove_sockets())?;
         house.start_tasks();
-        Ok((house, sockets))
+        Ok((house, notes))
+    }
+
+    fn control_sockets(&self) -> Vec<PathBuf> {
+        let volumes = self.volumes.borrow();
+        volumes
+            .iter()
+            .map(|served| served.sockets.control.clone())
+            .collect()
+    }
+
+    /// Removes the client sockets that were bound here.
+    fn remove_sockets(&self) {
+        for served in self.volumes.borrow().iter() {
+            served.sockets.remove_nbd();
+        }
     }
 
     async fn open_volume(
         &mut self,
         pool: &BufPool,
         request: &AssembleRequest,
+        socket: Option<&Path>,
+        runtime_dir: &RuntimeDir,
     ) -> Result<Vec<String>, Problem> {
         let assembled = open(&self.handle, pool, request.clone()).await?;
         let volume = Rc::new(assembled.volume);
-        if self
+        let name = volume.name().to_owned();
+        let is_taken = self
             .volumes
+            .borrow()
             .iter()
-            .any(|other| other.name() == volume.name())
-        {
+            .any(|other| other.name() == name);
+        if is_taken {
             return Err(Problem::new(
                 Code::DuplicateMember,
-                format!("two of the volumes are called {}", volume.name()),
+                format!("two of the volumes are called {name}"),
             )
             .hint("serve one of them by itself with --name NAME"));
         }
@@ -237,7 +237,7 @@ impl House {
         let facts = Facts::of(&assembled.assembly, io.kind.to_string());
         let sector_bytes = volume.sector_bytes();
         let info = ExportInfo {
-            name: volume.name().to_owned(),
+            name: name.clone(),
             description: format!("{} {}", facts.level, facts.format),
             size_bytes: volume.size_bytes(),
             block_bytes_min: sector_bytes,
@@ -252,37 +252,34 @@ impl House {
         if let (IoKind::Threads, Some(reason)) = (io.kind, &io.fallback_reason) {
             notes.push(format!("threads do the I/O: {reason}"));
         }
-        self.volumes
-            .push(Rc::new(Served::new(volume, export, facts, clock)));
+        let nbd = match socket {
+            Some(path) => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
+            None => runtime_dir.file(&name, Kind::Nbd),
+        };
+        let sockets = Sockets::new(nbd, runtime_dir.file(&name, Kind::Control));
+        let served = Served::new(volume, export, facts, clock, sockets);
+        self.volumes.borrow_mut().push(Rc::new(served));
         Ok(notes)
     }
 
     /// One Unix socket for each volume, and one TCP address for all of them.
-    fn listen(
-        &mut self,
-        request: &ServeRequest,
-        pool: &BufPool,
-        sockets: &mut Sockets,
-    ) -> Result<(), Problem> {
+    fn listen(&mut self, request: &ServeRequest, pool: &BufPool) -> Result<(), Problem> {
         let limits = ServerLimits {
             bytes_max: request.memory_bytes,
             ..ServerLimits::default()
         };
         let new_server = || Rc::new(Server::new(self.handle.clock(), pool.clone(), limits));
         let mut servers = Vec::new();
-        for served in &self.volumes {
-            let path = match &request.socket {
-                Some(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
-                None => request.runtime_dir.file(served.name(), Kind::Nbd),
-            };
-            let listener = bind_unix(&self.handle, &path)?;
-            sockets.nbd.push(path.clone());
+        for served in self.volumes.borrow().iter() {
+            let path = &served.sockets.nbd;
+            let listener = bind_unix(&self.handle, path)?;
+            served.sockets.is_bound.set(true);
             let server = new_server();
             add_export(&server, served)?;
             let uri = format!(
                 "nbd+unix:///{}?socket={}",
                 encode(served.name()),
-                encode_path(&path)
+                encode_path(path)
             );
             served
                 .addresses
@@ -302,7 +299,7 @@ impl House {
             })?;
             let address = listener.local_address().unwrap_or(address);
             let server = new_server();
-            for served in &self.volumes {
+            for served in self.volumes.borrow().iter() {
                 add_export(&server, served)?;
                 let uri = format!("nbd://{address}/{}", encode(served.name()));
                 served
@@ -318,8 +315,7 @@ impl House {
     }
 
     fn start_tasks(&self) {
-        self.running.set(self.volumes.len());
-        for served in &self.volumes {
+        for served in self.volumes.borrow().iter() {
             let volume = Rc::clone(&served.volume);
             let _background = self
                 .handle
@@ -333,17 +329,16 @@ impl House {
 
     /// Answers until the last volume has ended.
     async fn run(&self, inbox: &mut Mailbox<Message>) -> Result<(), Problem> {
-        while self.running.get() > 0 {
+        while !self.volumes.borrow().is_empty() {
             match inbox.receive().await {
                 None => break, // cannot be: the house holds a sender
                 Some(Message::Ask(ask)) => self.answer(ask),
                 Some(Message::StopAll) => {
-                    for served in &self.volumes {
+                    for served in self.volumes.borrow().iter() {
                         self.stop(served, None);
                     }
                 }
                 Some(Message::Stopped(name, problem)) => {
-                    self.running.set(self.running.get() - 1);
                     let text = match &problem {
                         None => format!("{name} is stopped"),
                         Some(problem) => problem.message.clone(),
@@ -353,6 +348,7 @@ impl House {
                     if problem.is_some() {
                         *self.failure.borrow_mut() = problem;
                     }
+                    self.let_go(&name).await;
                 }
             }
         }
@@ -365,10 +361,36 @@ impl House {
         }
     }
 
+    /// Closes the members of a stopped volume, then removes its sockets.
+    async fn let_go(&self, name: &str) {
+        let at = self
+            .volumes
+            .borrow()
+            .iter()
+            .position(|served| served.name() == name);
+        let Some(at) = at else {
+            return;
+        };
+        let served = self.volumes.borrow_mut().remove(at);
+        let control = served.sockets.control.clone();
+        served.sockets.remove_nbd();
+        served.end();
+        // The tasks that watched it end in their next turn; then this is the last one who knows it.
+        for _ in 0..LET_GO_TURNS {
+            if Rc::strong_count(&served) == 1 {
+                break;
+            }
+            plexum_runtime::yield_now().await;
+        }
+        drop(served);
+        let _ = std::fs::remove_file(control);
+    }
+
     fn find(&self, name: &str) -> Result<Rc<Served>, Problem> {
-        let found = self.volumes.iter().find(|served| served.name() == name);
+        let volumes = self.volumes.borrow();
+        let found = volumes.iter().find(|served| served.name() == name);
         found.cloned().ok_or_else(|| {
-            let names: Vec<&str> = self.volumes.iter().map(|served| served.name()).collect();
+            let names: Vec<&str> = volumes.iter().map(|served| served.name()).collect();
             Problem::new(Code::NoSuchVolume, format!("no volume {name} is served"))
                 .hint(format!("these are:   {}", names.join(" ")))
         })
@@ -377,8 +399,8 @@ impl House {
     fn answer(&self, ask: Ask) {
         let simple: Answer = match &ask.request {
             Request::List => {
-                let all: Vec<VolumeStatus> =
-                    self.volumes.iter().map(|served| served.status()).collect();
+                let volumes = self.volumes.borrow();
+                let all: Vec<VolumeStatus> = volumes.iter().map(|served| served.status()).collect();
                 Ok(json!({"version": JSON_VERSION, "kind": "volumes", "volumes": all}))
             }
             Request::Show { volume } => self

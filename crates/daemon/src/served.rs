@@ -6,15 +6,19 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use plexum_engine::background::Pace;
 use plexum_engine::background::scrub::ScrubReport;
 use plexum_engine::clock::{Clock, Moment};
 use plexum_engine::meta::assemble::Assembly;
 use plexum_engine::state::Standing;
 use plexum_engine::volume::{Announcement, JobKind as EngineJob, MemberStatus as EngineMember};
+use plexum_engine::wait::Signal;
 use plexum_nbd::server::Server;
 use plexum_runtime::clock::RealClock;
 use serde_json::{Value, json};
@@ -93,6 +97,36 @@ struct Sample {
     worked_bytes: u64,
 }
 
+/// Socket files of one volume.
+#[derive(Debug)]
+pub struct Sockets {
+    /// Where clients connect.
+    pub nbd: PathBuf,
+    /// Where commands connect.
+    pub control: PathBuf,
+    /// Whether the client socket was made by this process, and so is its to remove.
+    pub is_bound: Cell<bool>,
+}
+
+impl Sockets {
+    /// Paths that are not bound yet.
+    #[must_use]
+    pub fn new(nbd: PathBuf, control: PathBuf) -> Self {
+        Self {
+            nbd,
+            control,
+            is_bound: Cell::new(false),
+        }
+    }
+
+    /// Removes the client socket if it is ours.
+    pub fn remove_nbd(&self) {
+        if self.is_bound.replace(false) {
+            let _ = std::fs::remove_file(&self.nbd);
+        }
+    }
+}
+
 /// A volume that is being served.
 pub struct Served {
     /// The volume.
@@ -101,12 +135,16 @@ pub struct Served {
     pub export: Rc<RealExport>,
     /// What does not change.
     pub facts: Facts,
+    /// Its socket files.
+    pub sockets: Sockets,
     /// Where clients find it, with the server behind each address.
     pub addresses: RefCell<Vec<(String, Rc<RealServer>)>>,
     /// Limits of background work.
     pub pace: Cell<Pace>,
     /// Whether a stop was asked for.
     pub is_stopping: Cell<bool>,
+    has_ended: Cell<bool>,
+    ended: Signal,
     clock: RealClock,
     samples: RefCell<VecDeque<Sample>>,
     scrub_is_repair: Cell<bool>,
@@ -121,14 +159,18 @@ impl Served {
         export: Rc<RealExport>,
         facts: Facts,
         clock: RealClock,
+        sockets: Sockets,
     ) -> Self {
         Self {
             volume,
             export,
             facts,
+            sockets,
             addresses: RefCell::default(),
             pace: Cell::default(),
             is_stopping: Cell::new(false),
+            has_ended: Cell::new(false),
+            ended: Signal::new(),
             clock,
             samples: RefCell::default(),
             scrub_is_repair: Cell::new(false),
@@ -148,12 +190,20 @@ impl Served {
         self.scrub_finished_s.set(None);
     }
 
-    /// Takes samples of the job's progress for ever; a task of its own.
+    /// Takes samples of the job's progress until `end`; a task of its own.
     pub async fn sample(self: Rc<Self>) {
-        loop {
-            self.clock.sleep(SAMPLE_EVERY).await;
+        while !self.has_ended.get() {
+            let rest = pin!(self.clock.sleep(SAMPLE_EVERY));
+            let ended = pin!(self.ended.changed());
+            select(rest, ended).await;
             self.take_sample();
         }
+    }
+
+    /// Ends `sample` and `tell`, so that nothing holds the volume any more.
+    pub fn end(&self) {
+        self.has_ended.set(true);
+        self.ended.notify();
     }
 
     fn take_sample(&self) {
@@ -177,10 +227,14 @@ impl Served {
         });
     }
 
-    /// Publishes what the volume announces, for ever; a task of its own.
+    /// Publishes what the volume announces until `end`; a task of its own.
     pub async fn tell(self: Rc<Self>, events: EventHub) {
-        loop {
-            let announcement = self.volume.next_announcement().await;
+        while !self.has_ended.get() {
+            let next = pin!(self.volume.next_announcement());
+            let ended = pin!(self.ended.changed());
+            let Either::Left((announcement, _)) = select(next, ended).await else {
+                continue;
+            };
             let time_s = self.clock.wall_seconds();
             if let Announcement::ScrubFinished { .. } = announcement {
                 self.scrub_finished_s.set(Some(time_s));

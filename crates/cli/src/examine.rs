@@ -1,0 +1,359 @@
+//! `plexum examine`: what is on members, every decoded field, and how several of them fit together.
+
+use std::path::Path;
+
+use plexum_daemon::examine::{Examination, examine_path, judge};
+use plexum_daemon::inspect::signatures;
+use plexum_daemon::open::MemberWord;
+use plexum_daemon::problem::{Code, Problem};
+use plexum_engine::meta::assemble::{AssembledStanding, Assembly, Doubt, Options};
+use plexum_format::Found;
+use plexum_format::md::{Field, Role, Superblock, Value as FieldValue};
+use serde_json::{Map, Value, json};
+
+use crate::args::Examine;
+use crate::errors::Outcome;
+use crate::output::{Color, Screen, object, table};
+use crate::units::{show_bytes, show_time};
+
+/// Runs the command. Exit code 4 when a member holds nothing usable or the members are not of one array.
+///
+/// # Errors
+/// When a member cannot be read at all.
+pub fn run(args: &Examine, screen: &Screen) -> Outcome {
+    let mut examinations = Vec::new();
+    for word in &args.members {
+        let path = match MemberWord::parse(word) {
+            MemberWord::Path(path) => path,
+            MemberWord::Missing => continue,
+            MemberWord::Nbd(_) | MemberWord::Volume(_) => {
+                return Err(Problem::new(
+                    Code::NotYet,
+                    format!("{word}: examining remote members comes with a later version"),
+                )
+                .member(word.clone()));
+            }
+        };
+        examinations.push(examine_path(&path, word)?);
+    }
+    let mut exit = 0;
+    for examination in &examinations {
+        show_member(examination, args, screen);
+        if examination.superblock.is_none() {
+            exit = Code::NoMetadata.exit();
+        }
+    }
+    if examinations.iter().any(|one| one.superblock.is_some()) {
+        exit = exit.max(show_together(&examinations, screen));
+    }
+    Ok(exit)
+}
+
+fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
+    let found: Vec<Value> = signatures(Path::new(&examination.member))
+        .into_iter()
+        .map(|finding| json!({"what": finding.what, "offset_bytes": finding.offset_bytes}))
+        .collect();
+    let damaged: Vec<String> = examination
+        .detection
+        .found
+        .iter()
+        .filter_map(|found| match found {
+            Found::Damaged { error, .. } => Some(error.to_string()),
+            _ => None,
+        })
+        .collect();
+    let raw = examination.superblock.as_ref().filter(|_| args.raw);
+    let raw = raw.map(|superblock| hex(&superblock.encode()));
+    screen.object(&object(
+        "member",
+        Some(&examination.volume_name()),
+        json!({
+            "member": examination.member, "size_bytes": examination.size_bytes,
+            "superblock": fields_json(&examination.superblock_fields()),
+            "bitmap": fields_json(&examination.bitmap_fields()),
+            "bad_blocks": fields_json(&examination.bad_block_fields()),
+            "damaged": damaged, "signatures": found, "superblock_hex": raw,
+        }),
+    ));
+    screen.line(headline(examination, screen));
+    for text in &damaged {
+        screen.line(format!("  damaged: {text}"));
+    }
+    let broken = [
+        examination.bitmap.as_ref().and_then(|r| r.as_ref().err()),
+        examination
+            .bad_blocks
+            .as_ref()
+            .and_then(|r| r.as_ref().err()),
+    ];
+    for error in broken.into_iter().flatten() {
+        screen.line(format!("  damaged: {error}"));
+    }
+    if examination.superblock.is_none() {
+        for signature in &found {
+            screen.line(format!(
+                "  {} found",
+                signature["what"].as_str().unwrap_or("?")
+            ));
+        }
+        return;
+    }
+    show_fields("superblock", &examination.superblock_fields(), screen);
+    show_fields("bitmap", &examination.bitmap_fields(), screen);
+    show_fields("bad blocks", &examination.bad_block_fields(), screen);
+    if let (Some(superblock), true) = (&examination.superblock, args.raw) {
+        show_raw(superblock, screen);
+    }
+}
+
+fn headline(examination: &Examination, screen: &Screen) -> String {
+    let size = show_bytes(examination.size_bytes);
+    let Some(superblock) = &examination.superblock else {
+        let what = match examination.detection.best() {
+            Some(_) => screen.paint(Color::Red, "damaged metadata"),
+            None => "nothing that plexum knows".to_owned(),
+        };
+        return format!("{}: {size}, {what}", examination.member);
+    };
+    let role = match superblock.role() {
+        Role::Active(slot) => format!("slot {slot}"),
+        Role::Spare => "spare".into(),
+        Role::Faulty => "failed member".into(),
+        Role::Journal => "journal".into(),
+    };
+    let state = match (superblock.rebuild_offset_sectors, superblock.is_clean()) {
+        (Some(_), _) => "being rebuilt",
+        (None, true) => "clean",
+        (None, false) => "not stopped cleanly",
+    };
+    format!(
+        "{}: {size}, {} of {} ({}, {}), {state}, event count {}, updated {}",
+        examination.member,
+        role,
+        screen.paint(Color::Green, &examination.volume_name()),
+        examination.level_word(),
+        examination.format_word(),
+        superblock.events.0,
+        show_time(superblock.utime.seconds),
+    )
+}
+
+fn show_fields(title: &str, fields: &[Field], screen: &Screen) {
+    if fields.is_empty() {
+        return;
+    }
+    screen.line(format!("  {title}"));
+    let rows: Vec<Vec<String>> = fields
+        .iter()
+        .map(|field| vec![field.name.to_owned(), field.value.to_string()])
+        .collect();
+    for line in table(&rows) {
+        screen.line(format!("    {line}"));
+    }
+}
+
+/// Hex dump of the superblock; lines of zeroes are left out.
+fn show_raw(superblock: &Superblock, screen: &Screen) {
+    let bytes = superblock.encode();
+    let start = superblock.super_offset_sectors * 512;
+    screen.line("  raw (byte offsets on the member; zeroes left out)");
+    for (at, line) in bytes.chunks(16).enumerate() {
+        if line.iter().any(|byte| *byte != 0) {
+            screen.line(format!("    {:08x}  {}", start + at as u64 * 16, hex(line)));
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn fields_json(fields: &[Field]) -> Value {
+    if fields.is_empty() {
+        return Value::Null;
+    }
+    let entries = fields
+        .iter()
+        .map(|field| (field.name.to_owned(), value_json(&field.value)));
+    Value::Object(entries.collect::<Map<String, Value>>())
+}
+
+fn value_json(value: &FieldValue) -> Value {
+    match value {
+        FieldValue::None => Value::Null,
+        FieldValue::Flag(flag) => (*flag).into(),
+        FieldValue::Number(number) => (*number).into(),
+        FieldValue::Signed(number) => (*number).into(),
+        FieldValue::List(values) => values.iter().map(value_json).collect(),
+        other => other.to_string().into(),
+    }
+}
+
+/// How the members fit together and what they need to start; the exit code.
+fn show_together(examinations: &[Examination], screen: &Screen) -> u8 {
+    let judged = judge(examinations, &Options::default());
+    // Refusals that an option overrides still have a judgement for each member.
+    let insisted = Options {
+        force: true,
+        run_degraded: true,
+        read_only: true,
+        force_data: false,
+    };
+    let described = match &judged {
+        Ok(assembly) => Some(assembly.clone()),
+        Err(_) => judge(examinations, &insisted).ok(),
+    };
+    let name = examinations
+        .iter()
+        .find(|one| one.superblock.is_some())
+        .map(Examination::volume_name);
+    let name = name.unwrap_or_default();
+    screen.line("");
+    if let Some(assembly) = &described {
+        screen.line(format!(
+            "{name}: {}, {}, {}",
+            assembly.geometry.organisation(),
+            show_bytes(assembly.volume_bytes),
+            state_words(assembly),
+        ));
+        for line in member_table(assembly, examinations) {
+            screen.line(format!("  {line}"));
+        }
+    }
+    let needs = match &judged {
+        Ok(assembly) => format!(
+            "plexum serve {}{}",
+            words(assembly),
+            if assembly.is_read_only {
+                " --read-only"
+            } else {
+                ""
+            }
+        ),
+        Err(problem) => problem.message.clone(),
+    };
+    let problem = judged.as_ref().err();
+    screen.object(&object(
+        "set",
+        Some(&name),
+        json!({
+            "can_start": judged.is_ok(),
+            "needs": needs,
+            "problem": problem.map(|problem| problem.to_json()["error"].clone()),
+            "size_bytes": described.as_ref().map(|assembly| assembly.volume_bytes),
+            "missing_slots": described.as_ref().map(|assembly| assembly.missing_slots.clone()),
+            "is_degraded": described.as_ref().map(|assembly| assembly.is_degraded),
+            "is_dirty": described.as_ref().map(Assembly::is_dirty),
+            "members": described.as_ref().map(members_json),
+        }),
+    ));
+    match problem {
+        None => screen.line(format!("to serve it:   {needs}")),
+        Some(problem) => {
+            screen.line(format!("cannot start as it is: {}", problem.message));
+            for line in problem.why.iter().chain(&problem.hints) {
+                screen.line(format!("  {line}"));
+            }
+        }
+    }
+    let is_mixed = problem.is_some_and(|p| {
+        matches!(
+            p.code,
+            Code::ForeignMember | Code::DuplicateMember | Code::SplitBrain
+        )
+    });
+    if is_mixed {
+        Code::ForeignMember.exit()
+    } else {
+        0
+    }
+}
+
+fn state_words(assembly: &Assembly) -> String {
+    let mut words = vec![match (assembly.is_degraded, assembly.is_dirty()) {
+        (false, false) => "clean".to_owned(),
+        (false, true) => "not stopped cleanly, a resync follows".to_owned(),
+        (true, false) => "degraded".to_owned(),
+        (true, true) => "degraded and not stopped cleanly".to_owned(),
+    }];
+    if !assembly.missing_slots.is_empty() {
+        let slots: Vec<String> = assembly
+            .missing_slots
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        words.push(format!(
+            "slots without a complete member: {}",
+            slots.join(" ")
+        ));
+    }
+    if assembly.reshape.is_some() {
+        words.push("in the middle of a reshape".into());
+    }
+    if assembly.doubt != Doubt::None {
+        words.push("some rows would be in doubt".into());
+    }
+    words.join(", ")
+}
+
+fn standing_word(standing: &AssembledStanding) -> &'static str {
+    match standing {
+        AssembledStanding::Active => "active",
+        AssembledStanding::Rebuilding { .. } => "rebuilding",
+        AssembledStanding::Spare => "spare",
+        AssembledStanding::Journal => "journal",
+        AssembledStanding::Stale { .. } => "stale",
+        AssembledStanding::Faulty => "faulty",
+        AssembledStanding::Unusable => "unusable",
+    }
+}
+
+fn member_table(assembly: &Assembly, examinations: &[Examination]) -> Vec<String> {
+    let mut rows = vec![
+        ["SLOT", "MEMBER", "STATE", "EVENTS", "WHY"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    let mut members: Vec<_> = assembly.members.iter().collect();
+    members.sort_by_key(|member| (member.slot.is_none(), member.slot));
+    for member in members {
+        rows.push(vec![
+            member.slot.map_or("-".to_owned(), |slot| slot.to_string()),
+            member.name.clone(),
+            standing_word(&member.standing).to_owned(),
+            member.events.0.to_string(),
+            member.reason.clone().unwrap_or_default(),
+        ]);
+    }
+    for one in examinations.iter().filter(|one| one.superblock.is_none()) {
+        let why = "nothing usable was found on it".to_owned();
+        rows.push(vec![
+            "-".into(),
+            one.member.clone(),
+            "unusable".into(),
+            "-".into(),
+            why,
+        ]);
+    }
+    table(&rows)
+}
+
+fn members_json(assembly: &Assembly) -> Value {
+    let member = |member: &plexum_engine::meta::assemble::AssembledMember| {
+        json!({"member": member.name, "slot": member.slot, "state": standing_word(&member.standing),
+            "event_count": member.events.0, "reason": member.reason,
+            "is_replacement": member.is_replacement, "is_write_mostly": member.is_write_mostly})
+    };
+    assembly.members.iter().map(member).collect()
+}
+
+/// Members worth naming to `serve`.
+fn words(assembly: &Assembly) -> String {
+    let used = assembly
+        .members
+        .iter()
+        .filter(|member| member.standing.is_used());
+    let names: Vec<&str> = used.map(|member| member.name.as_str()).collect();
+    names.join(" ")
+}

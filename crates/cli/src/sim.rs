@@ -1,0 +1,188 @@
+//! `plexum sim`: the real engine in a made-up world, seed after seed.
+
+use std::io::IsTerminal;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use plexum_daemon::problem::{Code, Problem};
+use plexum_engine::mutant;
+use plexum_sim::engine::Engine;
+use plexum_sim::run::{Report, run as run_seeds};
+use plexum_sim::scenario::{Options, Scenario};
+use plexum_sim::world::run_scenario;
+use serde_json::json;
+
+use crate::args::Sim;
+use crate::errors::Outcome;
+use crate::output::{Color, Screen, object, table};
+
+/// Seeds when nothing else is asked for.
+const SEEDS_DEFAULT: u64 = 100;
+/// Most seeds that a deliberate bug may take to be found.
+const MUTANT_SEEDS_DEFAULT: u64 = 1000;
+/// Time between two lines of progress.
+const LINE_EVERY: Duration = Duration::from_secs(2);
+
+/// Runs the command. Exit code 1 on a violation, with `--mutants` when a deliberate bug was not found.
+///
+/// # Errors
+/// `Usage` for options that contradict each other.
+pub fn run(args: &Sim, screen: &Screen) -> Outcome {
+    if args.trace && args.seed.is_none() {
+        return Err(Problem::new(Code::Usage, "--trace goes with --seed")
+            .hint("for example:   plexum sim --seed 42 --trace"));
+    }
+    match args.seed {
+        Some(seed) => one(seed, args.trace, screen),
+        None if args.mutants => mutants(args, screen),
+        None => many(args, screen),
+    }
+}
+
+fn one(seed: u64, is_traced: bool, screen: &Screen) -> Outcome {
+    let options = Options {
+        is_traced,
+        ..Options::default()
+    };
+    let scenario = Scenario::new(seed, &options);
+    let outcome = run_scenario::<Engine>(&scenario, &options, None);
+    let findings: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
+    let hash = format!("{:016x}", outcome.hash);
+    screen.object(&object(
+        "sim_seed",
+        None,
+        json!({"seed": seed, "plan": scenario.to_string(), "findings": findings, "hash": hash,
+            "trace": outcome.lines}),
+    ));
+    screen.line(scenario.to_string());
+    for line in &outcome.lines {
+        screen.line(line);
+    }
+    screen.line(format!("trace hash {hash}"));
+    for finding in &findings {
+        screen.line(format!(
+            "{} {finding}",
+            screen.paint(Color::Red, "VIOLATION")
+        ));
+    }
+    if findings.is_empty() {
+        screen.line(format!("seed {seed}: no violation"));
+    }
+    Ok(u8::from(!findings.is_empty()))
+}
+
+/// Until the seeds or the minutes are over.
+struct Limit {
+    until: Option<Instant>,
+    last_line: Instant,
+    shows: bool,
+}
+
+impl Limit {
+    fn new(args: &Sim, screen: &Screen) -> Self {
+        let minutes = args
+            .minutes
+            .map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
+        Self {
+            until: minutes.and_then(|time| Instant::now().checked_add(time)),
+            last_line: Instant::now(),
+            shows: !screen.is_quiet && !screen.is_json,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    fn tell(&mut self, text: impl FnOnce() -> String) {
+        if !self.shows || self.last_line.elapsed() < LINE_EVERY {
+            return;
+        }
+        self.last_line = Instant::now();
+        if std::io::stderr().is_terminal() {
+            eprint!("\r{}\x1b[K", text());
+        } else {
+            eprintln!("{}", text());
+        }
+    }
+
+    fn finish(&self) {
+        if self.shows && std::io::stderr().is_terminal() {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+fn many(args: &Sim, screen: &Screen) -> Outcome {
+    let mut limit = Limit::new(args, screen);
+    // With a time limit alone the seeds go on until it is over.
+    let seeds = args.seeds.unwrap_or(match args.minutes {
+        Some(_) => u64::MAX,
+        None => SEEDS_DEFAULT,
+    });
+    let mut progress = |report: &Report| {
+        limit.tell(|| format!("{} seeds, {} violations", report.seeds, report.violations));
+        if limit.is_over() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let report = run_seeds::<Engine>(0..seeds, &Options::default(), None, &mut progress);
+    limit.finish();
+    let fields = serde_json::to_value(&report).unwrap_or_default();
+    screen.object(&object("sim", None, fields));
+    screen.line(report.to_string().trim_end());
+    if let Some(first) = report.failures.first() {
+        screen.line(format!(
+            "to see it:   plexum sim --seed {} --trace",
+            first.seed
+        ));
+    }
+    Ok(u8::from(report.violations > 0 || report.seeds == 0))
+}
+
+fn mutants(args: &Sim, screen: &Screen) -> Outcome {
+    let mut limit = Limit::new(args, screen);
+    let seeds = args.seeds.unwrap_or(MUTANT_SEEDS_DEFAULT);
+    let mut rows = vec![["MUTANT", "SEEDS", "FOUND AS"].map(str::to_owned).to_vec()];
+    let mut missed = 0;
+    for bug in mutant::ALL {
+        let name = format!("{bug:?}");
+        let mut progress = |report: &Report| {
+            limit.tell(|| format!("{name}: {} seeds", report.seeds));
+            if report.violations > 0 || limit.is_over() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        let report = run_seeds::<Engine>(0..seeds, &Options::default(), Some(*bug), &mut progress);
+        let found = report.failures.first();
+        missed += u64::from(found.is_none());
+        screen.object(&object(
+            "mutant",
+            None,
+            json!({"mutant": name, "is_found": found.is_some(), "seeds": report.seeds,
+                "seed": found.map(|failure| failure.seed),
+                "finding": found.map(|failure| failure.kind)}),
+        ));
+        rows.push(vec![
+            name,
+            report.seeds.to_string(),
+            found.map_or("NOT FOUND".to_owned(), |failure| failure.kind.to_owned()),
+        ]);
+    }
+    limit.finish();
+    for line in table(&rows) {
+        screen.line(line);
+    }
+    screen.line(match missed {
+        0 => "every deliberate bug was found".to_owned(),
+        n => format!(
+            "{n} of {} deliberate bugs were not found",
+            mutant::ALL.len()
+        ),
+    });
+    Ok(u8::from(missed > 0))
+}

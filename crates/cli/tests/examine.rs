@@ -1,0 +1,114 @@
+//! `plexum examine` and `scan` on arrays that the Linux kernel made.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::Place;
+use plexum_testkit::{md_cases, unpack_case};
+
+#[test]
+fn every_golden_array_is_described_as_its_manifest_says() {
+    let place = Place::new("examine-golden");
+    for case in md_cases() {
+        let unpacked = unpack_case(&case.id);
+        let files: Vec<String> = case
+            .members
+            .iter()
+            .map(|member| unpacked.path(&member.file).display().to_string())
+            .collect();
+        let run = place.plexum(&format!("examine --json {}", files.join(" ")));
+        let objects = run.objects();
+        assert_eq!(objects.len(), files.len() + 1, "{}: {}", case.id, run.err);
+        for (object, member) in objects.iter().zip(&case.members) {
+            assert_eq!(object["kind"], "member");
+            if !member.superblock_ok {
+                assert!(
+                    object["superblock"].is_null() && run.exit == 4,
+                    "{}",
+                    case.id
+                );
+                assert_ne!(object["damaged"], serde_json::json!([]), "{}", case.id);
+                continue;
+            }
+            let superblock = &object["superblock"];
+            assert_eq!(
+                superblock["member_count"].as_u64(),
+                Some(u64::from(case.raid_disks)),
+                "{} {}",
+                case.id,
+                member.file
+            );
+            assert_eq!(
+                superblock["event_count"].as_u64(),
+                Some(member.events),
+                "{} {}",
+                case.id,
+                member.file
+            );
+        }
+        let set = objects.last().unwrap();
+        assert_eq!(set["kind"], "set", "{}", case.id);
+        let members = set["members"].as_array();
+        for stale in &case.stale {
+            let members = members.unwrap_or_else(|| panic!("{}: {set}", case.id));
+            let found = members
+                .iter()
+                .find(|member| member["member"].as_str().unwrap().ends_with(stale.as_str()))
+                .unwrap();
+            assert_ne!(found["state"], "active", "{}: {stale}", case.id);
+            assert!(found["reason"].is_string(), "{}: {stale} says why", case.id);
+        }
+        let text = place.plexum(&format!("examine {}", files.join(" ")));
+        assert_eq!(text.exit, run.exit, "{}", case.id);
+        assert!(text.out.contains("superblock"), "{}", case.id);
+    }
+}
+
+#[test]
+fn a_blank_a_foreign_and_a_damaged_member_are_told_apart() {
+    let place = Place::new("examine-odd");
+    place.sparse("blank", 8 << 20);
+    place.sparse("fs", 8 << 20);
+    assert_eq!(place.tool("mkfs.ext4", "-q fs").exit, 0);
+    for (name, words) in [("one", "a b"), ("two", "x y")] {
+        let run = place.plexum(&format!("create {name} --level 1 --member-size 8M {words}"));
+        assert_eq!(run.exit, 0, "{}", run.err);
+    }
+    let blank = place.plexum("examine blank");
+    assert_eq!(blank.exit, 4);
+    assert_eq!(blank.out, "blank: 8M, nothing that plexum knows\n");
+    let fs = place.plexum("examine fs");
+    assert!(fs.out.contains("ext4 file system found"), "{}", fs.out);
+    let mixed = place.plexum("examine a b x");
+    assert_eq!(mixed.exit, 4, "{}", mixed.out);
+    assert!(mixed.out.contains("cannot start as it is"), "{}", mixed.out);
+    let whole = place.plexum("examine b a");
+    assert_eq!(whole.exit, 0, "{}", whole.out);
+    assert!(
+        whole.out.contains("to serve it:   plexum serve b a"),
+        "{}",
+        whole.out
+    );
+    let raw = place.plexum("examine a --raw");
+    assert!(raw.out.contains("00001000  fc4e2ba9"), "{}", raw.out);
+    let half = place.plexum("examine a");
+    assert_eq!(half.exit, 0);
+    assert!(half.out.contains("--run-degraded"), "{}", half.out);
+    let nowhere = place.plexum("examine nowhere");
+    assert_eq!(nowhere.exit, 4);
+    assert!(
+        nowhere.err.contains("nowhere does not exist"),
+        "{}",
+        nowhere.err
+    );
+    let folder = place.plexum("examine .");
+    assert_eq!(folder.exit, 2);
+    assert!(folder.err.contains("plexum scan ."), "{}", folder.err);
+    let sets = place.plexum("scan . --json").objects();
+    let names: Vec<&str> = sets
+        .iter()
+        .map(|set| set["volume"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["one", "two"]);
+    assert_eq!(sets[0]["state"], "clean");
+}
