@@ -5,29 +5,29 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mutant {
-    /// Data are written before the array is marked dirty [W1].
+    /// Data are written before the array is marked dirty (W1).
     DirtyMarkAfterData,
-    /// Data are written before the bitmap bits are durable [W1].
+    /// Data are written before the bitmap bits are durable (W1).
     BitmapAfterData,
-    /// A bitmap bit is cleared without a flush before [W2].
+    /// A bitmap bit is cleared without a flush before (W2).
     BitClearedWithoutFlush,
-    /// "Clean" is written without a flush before [W2].
+    /// "Clean" is written without a flush before (W2).
     CleanWithoutFlush,
-    /// A write that missed a member is answered before the failure is durable [W3].
+    /// A write that missed a member is answered before the failure is durable (W3).
     AnswerBeforeFailureCommit,
-    /// A failure beyond redundancy is committed [W4].
+    /// A failure beyond redundancy is committed (W4).
     CommitBeyondRedundancy,
-    /// Read-modify-write on parity that is not proven [W5].
+    /// Read-modify-write on parity that is not proven (W5).
     ModifyUnprovenParity,
-    /// Mirrors: a read in a doubtful region does not make the copies equal [W6].
+    /// Mirrors: a read in a doubtful region does not make the copies equal (W6).
     ReadUnequalCopies,
-    /// A rebuilding member is read where it is not valid yet [W7].
+    /// A rebuilding member is read where it is not valid yet (W7).
     ReadWhileRebuilding,
-    /// A stale member is taken as fresh at assembly [W7].
+    /// A stale member is taken as fresh at assembly (W7).
     BelieveStaleMember,
-    /// Trim of a mirror reaches one copy only [W11].
+    /// Trim of a mirror reaches one copy only (W11).
     TrimOneCopy,
-    /// An error of a member's flush is ignored [W13].
+    /// An error of a member's flush is ignored (W13).
     IgnoreFlushError,
     /// A client's flush does not reach the members.
     SkipFlush,
@@ -43,7 +43,7 @@ pub enum Mutant {
     DegradedWriteSkipsParity,
     /// The bad-block list is not consulted by reads.
     ForgetBadBlocks,
-    /// The rebuild's checkpoint runs ahead of its data [W2].
+    /// The rebuild's checkpoint runs ahead of its data (W2).
     CheckpointAheadOfData,
     /// The event count does not rise with a commit.
     EventCountNotRaised,

@@ -168,7 +168,7 @@ impl Subject for Engine {
             has_bitmap: spec.region_bytes.is_some(),
             region_bytes: spec.region_bytes,
             // The disks are fresh: holes everywhere prove that copies and parity agree.
-            start: if context.seed % 3 == 0 {
+            start: if context.seed.is_multiple_of(3) {
                 Start::Resync
             } else {
                 Start::Agreeing

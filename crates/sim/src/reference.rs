@@ -449,11 +449,7 @@ impl Reference {
 }
 
 fn round_down(bytes: u64, unit: u64) -> u64 {
-    if unit == 0 {
-        bytes
-    } else {
-        bytes / unit * unit
-    }
+    bytes.checked_div(unit).map_or(bytes, |count| count * unit)
 }
 
 fn piece(members: &Members, member: usize, offset: u64, length: u64) -> Option<Vec<u8>> {

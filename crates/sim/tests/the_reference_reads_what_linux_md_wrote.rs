@@ -29,11 +29,11 @@ fn members(case: &Case) -> (Members, Vec<u64>) {
             continue;
         }
         let image = unpacked.read(&member.file);
-        let start = (member.data_offset * 512) as usize;
-        let end = (start + (member.data_size * 512) as usize).min(image.len());
+        let start = (member.data_offset_sectors * 512) as usize;
+        let end = (start + (member.data_size_sectors * 512) as usize).min(image.len());
         let slot = usize::from(slot);
         members[slot] = Some(image[start..end].to_vec());
-        sizes[slot] = member.data_size * 512;
+        sizes[slot] = member.data_size_sectors * 512;
     }
     (members, sizes)
 }
@@ -43,7 +43,7 @@ fn reference(case: &Case, sizes: &[u64]) -> Reference {
         level: level(case.level),
         layout: case.layout,
         member_count: case.raid_disks as usize,
-        strip_bytes: case.chunk_bytes,
+        strip_bytes: case.strip_bytes,
         component_bytes: case.component_sectors * 512,
         region_bytes: None,
     };
@@ -73,7 +73,7 @@ fn content_is_the_pattern_with_every_subset_of_members_missing_that_is_tolerated
         let content = reference
             .content(&members)
             .unwrap_or_else(|| panic!("{}: content is there", case.id));
-        assert_eq!(content.len() as u64, case.array_size, "{}", case.id);
+        assert_eq!(content.len() as u64, case.array_bytes, "{}", case.id);
         assert!(is_pattern(&content, seed), "{}", case.id);
         let there: Vec<usize> = (0..members.len())
             .filter(|slot| members[*slot].is_some())
@@ -112,10 +112,10 @@ fn redundancy_disagrees_exactly_where_the_manifest_says() {
         let found = reference(case, &sizes).mismatches(&members);
         if case.inconsistent.is_empty() {
             assert!(found.is_empty(), "{}: {found:?}", case.id);
-        } else if case.chunk_bytes > 0 {
+        } else if case.strip_bytes > 0 {
             let mut stripes: Vec<u64> = found
                 .iter()
-                .map(|at| at.offset_bytes / case.chunk_bytes)
+                .map(|at| at.offset_bytes / case.strip_bytes)
                 .collect();
             stripes.dedup();
             assert_eq!(stripes, case.inconsistent, "{}", case.id);

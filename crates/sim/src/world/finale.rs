@@ -67,10 +67,11 @@ async fn make_whole<S: Subject>(shared: &Rc<Shared<S>>) {
         if !is_lacking && !status.is_syncing && !status.is_doubtful {
             return;
         }
-        if is_lacking && !status.is_syncing {
-            if let Some(disk) = operator::idle_disk(shared) {
-                operator::operate(shared, "add", Operation::Add { disk }).await;
-            }
+        if is_lacking
+            && !status.is_syncing
+            && let Some(disk) = operator::idle_disk(shared)
+        {
+            operator::operate(shared, "add", Operation::Add { disk }).await;
         }
         shared.clock.sleep(LOOK_AGAIN).await;
     }
