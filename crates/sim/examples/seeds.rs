@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use plexum_sim::engine::Engine;
+use plexum_sim::mutants::{MutantResult, hunt_all};
 use plexum_sim::run::run;
 use plexum_sim::scenario::{Options, Scenario};
 use plexum_sim::subject::Level;
@@ -19,7 +20,12 @@ fn main() {
     let (first, count) = (number(0, 0), number(1, 100));
     let mut options = Options::default();
     if let Some(word) = arguments.get(2).filter(|word| *word != "all") {
-        options.levels.retain(|level| level.to_string() == *word);
+        options.levels.retain(|level| match word.as_str() {
+            "parity" => level.has_parity(),
+            "copies" => matches!(level, Level::Raid1 | Level::Raid10),
+            "redundant" => !matches!(level, Level::Linear | Level::Raid0),
+            _ => level.to_string() == *word,
+        });
     }
     for word in arguments.iter().skip(3) {
         match word.as_str() {
@@ -27,10 +33,27 @@ fn main() {
             "no-faults" => options.has_faults = false,
             "no-operations" => options.has_operations = false,
             "trace" => options.is_traced = true,
+            "mutants" => {}
             _ => eprintln!("unknown word {word}"),
         }
     }
     assert!(!options.levels.is_empty(), "levels are {:?}", Level::ALL);
+    if arguments.iter().any(|word| word == "mutants") {
+        let _ = hunt_all::<Engine>(first, count, &mut |result| {
+            let MutantResult {
+                mutant,
+                seeds,
+                seed,
+                finding,
+            } = result;
+            println!(
+                "{mutant:<28} {seeds:>5} seeds {seed:?} {}",
+                finding.as_deref().unwrap_or("SURVIVED")
+            );
+            ControlFlow::Continue(())
+        });
+        return;
+    }
     if options.is_traced {
         let scenario = Scenario::new(first, &options);
         println!("{scenario}");

@@ -8,6 +8,7 @@ pub mod engine;
 pub mod fault;
 pub mod finding;
 pub mod minimise;
+pub mod mutants;
 pub mod oracle;
 pub mod reference;
 pub mod rng;

@@ -1,0 +1,88 @@
+//! Deliberate bugs of the engine against the harness: each must be found, and it is said how soon.
+//!
+//! Invariant: a mutant counts as found only by a finding of the oracle or a checker; nothing looks at the switch.
+
+use std::ops::ControlFlow;
+
+use plexum_engine::mutant::{ALL, Mutant};
+use serde::Serialize;
+
+use crate::scenario::Options;
+use crate::subject::{Level, Subject};
+use crate::world::run_seed;
+
+/// What became of one mutant.
+#[derive(Clone, Debug, Serialize)]
+pub struct MutantResult {
+    /// Its name.
+    pub mutant: String,
+    /// Seeds run, the one that found it included.
+    pub seeds: u64,
+    /// The seed that found it; `None`: it survived.
+    pub seed: Option<u64>,
+    /// The first finding.
+    pub finding: Option<String>,
+}
+
+/// Options under which a mutant is hunted: the levels it can harm, everything else as for the real engine.
+#[must_use]
+pub fn options_for(mutant: Mutant) -> Options {
+    let copies = vec![Level::Raid1, Level::Raid10];
+    let parity = vec![Level::Raid4, Level::Raid5, Level::Raid6];
+    let redundant = [copies.clone(), parity.clone()].concat();
+    let levels = match mutant {
+        Mutant::ReadUnequalCopies | Mutant::TrimOneCopy | Mutant::NoRangeLock => copies,
+        Mutant::ModifyUnprovenParity | Mutant::NoRowLock | Mutant::DegradedWriteSkipsParity => {
+            parity
+        }
+        Mutant::WrongQCoefficient => vec![Level::Raid6],
+        Mutant::SkipFlush | Mutant::IgnoreFua => Level::ALL.to_vec(),
+        _ => redundant,
+    };
+    Options {
+        levels,
+        ..Options::default()
+    }
+}
+
+/// Hunts one mutant over at most `seeds_max` seeds from `first_seed` on.
+#[must_use]
+pub fn hunt<S: Subject>(mutant: Mutant, first_seed: u64, seeds_max: u64) -> MutantResult {
+    let options = options_for(mutant);
+    let name = format!("{mutant:?}");
+    for seed in first_seed..first_seed + seeds_max {
+        let outcome = run_seed::<S>(seed, &options, Some(mutant));
+        if let Some(finding) = outcome.findings.first() {
+            return MutantResult {
+                mutant: name,
+                seeds: seed - first_seed + 1,
+                seed: Some(seed),
+                finding: Some(finding.to_string()),
+            };
+        }
+    }
+    MutantResult {
+        mutant: name,
+        seeds: seeds_max,
+        seed: None,
+        finding: None,
+    }
+}
+
+/// Hunts all mutants; `progress` sees each result and may end the hunt.
+pub fn hunt_all<S: Subject>(
+    first_seed: u64,
+    seeds_max: u64,
+    progress: &mut dyn FnMut(&MutantResult) -> ControlFlow<()>,
+) -> Vec<MutantResult> {
+    let mut results = Vec::new();
+    for mutant in ALL {
+        let result = hunt::<S>(*mutant, first_seed, seeds_max);
+        let is_ended = progress(&result).is_break();
+        results.push(result);
+        if is_ended {
+            break;
+        }
+    }
+    results
+}
