@@ -93,7 +93,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
             let is_quiet =
                 self.writes.count() == 0 && now.since(self.last_write.get()) >= CLEAN_AFTER;
-            if self.has_redundancy() && is_quiet && self.state.borrow().is_dirty {
+            if self.has_redundancy() && is_quiet && self.is_clean_due(false) {
                 let _ = self.mark_clean().await;
             }
             // Changes nobody waits for (checkpoints, bad blocks taken off) become durable here.
@@ -110,6 +110,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
         }
         let _ = self.settle().await;
+    }
+
+    /// Whether the superblocks could say more than they do: that nothing is being written, that the resync has ended, and
+    /// when stopping how far it got.
+    fn is_clean_due(&self, is_stopping: bool) -> bool {
+        let state = self.state.borrow();
+        let reached = self.regions.borrow().consistent_below_bytes();
+        let is_news = state.consistent_below_bytes != reached;
+        state.is_dirty || is_news && (is_stopping || reached.is_none())
     }
 
     /// W2: flush, then "clean", when no write came in between.
@@ -173,7 +182,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return self.flush_members().await;
         }
         self.save_cursors().await?;
-        if self.state.borrow().is_dirty {
+        if self.is_clean_due(true) {
             self.mark_clean().await?;
         }
         self.clear_idle_bits(true).await?;

@@ -481,7 +481,7 @@ async fn build<D: Device, C: Clock>(
         regions,
         event_count: assembly.array.events.0,
         is_uneven: is_uneven(assembly),
-        is_dirty: assembly.resync_start_bytes == Some(0),
+        resync_start_bytes: assembly.resync_start_bytes,
         options,
     };
     Ok(Volume::new(parts))

@@ -157,8 +157,8 @@ pub struct VolumeParts<D, C> {
     pub event_count: u64,
     /// Whether some used member's superblock is one event behind.
     pub is_uneven: bool,
-    /// Whether the superblocks on the members say dirty.
-    pub is_dirty: bool,
+    /// What the superblocks say: sync bytes below this are consistent; `Some(0)`: writes were under way (dirty); `None`: clean.
+    pub resync_start_bytes: Option<u64>,
     /// Settings.
     pub options: VolumeOptions,
 }
@@ -219,18 +219,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
             );
             records.push(part.record);
         }
+        let is_dirty = parts.resync_start_bytes == Some(0);
         // A dirty array was written to before it went down: what is true now (who is missing) must be durable before more is.
-        let first_version = u64::from(parts.is_dirty && !parts.options.is_read_only);
-        let consistent_below_bytes = parts.regions.consistent_below_bytes();
+        let first_version = u64::from(is_dirty && !parts.options.is_read_only);
         let state = ArrayState {
             members: records,
             slot_count,
-            is_dirty: parts.is_dirty,
-            consistent_below_bytes: if parts.is_dirty {
-                None
-            } else {
-                consistent_below_bytes
-            },
+            is_dirty,
+            consistent_below_bytes: parts.resync_start_bytes.filter(|_| !is_dirty),
             is_frozen: false,
             version: first_version,
             urgent_version: first_version,
