@@ -157,6 +157,19 @@ fn check_balance(args: &Create, level: Level) -> Result<(), Problem> {
     )
 }
 
+/// The stripe log is understood, but not there yet.
+fn check_log(args: &Create) -> Result<(), Problem> {
+    match args.log.as_deref() {
+        None => Ok(()),
+        Some("write-through" | "write-back") => {
+            Err(not_yet("the stripe log comes with a later version"))
+        }
+        Some(other) => Err(usage(format!(
+            "--log {other}: it is write-through or write-back"
+        ))),
+    }
+}
+
 fn has_bitmap(args: &Create, level: Level) -> Result<bool, Problem> {
     let wanted = match args.bitmap.as_deref() {
         None => None,
@@ -167,12 +180,7 @@ fn has_bitmap(args: &Create, level: Level) -> Result<bool, Problem> {
                 .why("bitmaps in files of their own are not supported"));
         }
     };
-    if let Some(mode) = &args.log {
-        return Err(match mode.as_str() {
-            "write-through" | "write-back" => not_yet("the stripe log comes with a later version"),
-            other => usage(format!("--log {other}: it is write-through or write-back")),
-        });
-    }
+    check_log(args)?;
     if !level.has_redundancy() {
         if wanted == Some(true) || args.consistency.is_some() {
             return Err(

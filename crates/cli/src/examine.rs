@@ -234,20 +234,7 @@ fn show_together(examinations: &[Examination], screen: &Screen) -> u8 {
         Err(problem) => problem.message.clone(),
     };
     let problem = judged.as_ref().err();
-    screen.object(&object(
-        "set",
-        Some(&name),
-        json!({
-            "can_start": judged.is_ok(),
-            "needs": needs,
-            "problem": problem.map(|problem| problem.to_json()["error"].clone()),
-            "size_bytes": described.as_ref().map(|assembly| assembly.volume_bytes),
-            "missing_slots": described.as_ref().map(|assembly| assembly.missing_slots.clone()),
-            "is_degraded": described.as_ref().map(|assembly| assembly.is_degraded),
-            "is_dirty": described.as_ref().map(Assembly::is_dirty),
-            "members": described.as_ref().map(members_json),
-        }),
-    ));
+    screen.object(&set_json(&name, &needs, problem, described.as_ref()));
     match problem {
         None => screen.line(format!("to serve it:   {needs}")),
         Some(problem) => {
@@ -268,6 +255,29 @@ fn show_together(examinations: &[Examination], screen: &Screen) -> u8 {
     } else {
         0
     }
+}
+
+/// The judgement for programs. `described`: what the members would be if one insisted.
+fn set_json(
+    name: &str,
+    needs: &str,
+    problem: Option<&Problem>,
+    described: Option<&Assembly>,
+) -> Value {
+    object(
+        "set",
+        Some(name),
+        json!({
+            "can_start": problem.is_none(),
+            "needs": needs,
+            "problem": problem.map(|problem| problem.to_json()["error"].clone()),
+            "size_bytes": described.map(|assembly| assembly.volume_bytes),
+            "missing_slots": described.map(|assembly| assembly.missing_slots.clone()),
+            "is_degraded": described.map(|assembly| assembly.is_degraded),
+            "is_dirty": described.map(Assembly::is_dirty),
+            "members": described.map(members_json),
+        }),
+    )
 }
 
 fn state_words(assembly: &Assembly) -> String {

@@ -33,75 +33,83 @@ pub struct FoundSet {
 /// `NoSuchFile` for a place that does not exist.
 pub fn run(args: &Scan, screen: &Screen) -> Outcome {
     let sets = find_sets(&args.places)?;
-    let mut rows = vec![
-        ["VOLUME", "LEVEL", "FORMAT", "SIZE", "MEMBERS", "STATE"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    let mut exit = 0;
-    let mut details = Vec::new();
-    for set in &sets {
-        let judged = judge(
-            &set.examined,
-            &Options {
-                read_only: true,
-                run_degraded: true,
-                ..Options::default()
-            },
-        );
-        let first = &set.examined[0];
-        let superblock = first.superblock.as_ref();
-        let uuid = superblock.map(|sb| plexum_format::uuid::md_uuid_text(&sb.array_uuid));
-        let (name, level, format) = (first.volume_name(), first.level_word(), first.format_word());
-        let slots = superblock.map_or(0, |sb| sb.member_count);
-        let (size_bytes, state, missing) = match &judged {
-            Ok(assembly) => (
-                assembly.volume_bytes,
-                state_word(assembly.is_degraded, assembly.is_dirty()),
-                assembly.missing_slots.clone(),
-            ),
-            Err(_) => (0, "cannot start", Vec::new()),
-        };
-        exit = exit.max(u8::from(judged.is_err()));
-        let there = usize::try_from(slots)
-            .unwrap_or(0)
-            .saturating_sub(missing.len());
-        let count = match &judged {
-            Ok(_) => format!("{there} of {slots}"),
-            Err(_) => format!("{} found, {slots} slots", set.members.len()),
-        };
-        rows.push(vec![
-            name.clone(),
-            level.clone(),
-            format.clone(),
-            show_bytes(size_bytes),
-            count,
-            state.to_owned(),
-        ]);
-        details.push(format!("  {name}: {}", set.members.join(" ")));
-        let problem = judged.as_ref().err();
-        if let Some(problem) = problem {
-            details.push(format!("    {}", problem.message));
-            details.extend(problem.hints.iter().map(|hint| format!("    {hint}")));
-        }
-        screen.object(&object(
-            "set",
-            Some(&name),
-            json!({
-                "uuid": uuid, "level": level, "format": format, "size_bytes": size_bytes,
-                "slots": slots, "members": set.members, "missing_slots": missing, "state": state,
-                "problem": problem.map(|problem| problem.to_json()["error"].clone()),
-            }),
-        ));
-    }
     if sets.is_empty() {
         screen.line("no sets found");
         return Ok(0);
+    }
+    let head = ["VOLUME", "LEVEL", "FORMAT", "SIZE", "MEMBERS", "STATE"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let mut details = Vec::new();
+    let mut exit = 0;
+    for set in &sets {
+        let told = tell(set);
+        exit = exit.max(u8::from(told.problem.is_some()));
+        details.push(format!("  {}: {}", told.row[0], set.members.join(" ")));
+        if let Some(problem) = &told.problem {
+            details.push(format!("    {}", problem.message));
+            details.extend(problem.hints.iter().map(|hint| format!("    {hint}")));
+        }
+        screen.object(&told.object);
+        rows.push(told.row);
     }
     for line in table(&rows).into_iter().chain(details) {
         screen.line(line);
     }
     Ok(exit)
+}
+
+/// What is told about one set.
+struct Told {
+    row: Vec<String>,
+    object: serde_json::Value,
+    problem: Option<Problem>,
+}
+
+fn tell(set: &FoundSet) -> Told {
+    let options = Options {
+        read_only: true,
+        run_degraded: true,
+        ..Options::default()
+    };
+    let judged = judge(&set.examined, &options);
+    let first = &set.examined[0];
+    let superblock = first.superblock.as_ref();
+    let uuid = superblock.map(|sb| plexum_format::uuid::md_uuid_text(&sb.array_uuid));
+    let (name, level, format) = (first.volume_name(), first.level_word(), first.format_word());
+    let slots = superblock.map_or(0, |sb| sb.member_count);
+    let (size_bytes, state, missing) = match &judged {
+        Ok(assembly) => (
+            assembly.volume_bytes,
+            state_word(assembly.is_degraded, assembly.is_dirty()),
+            assembly.missing_slots.clone(),
+        ),
+        Err(_) => (0, "cannot start", Vec::new()),
+    };
+    let count = match &judged {
+        Ok(_) => {
+            let slots_there = (slots as usize).saturating_sub(missing.len());
+            format!("{slots_there} of {slots}")
+        }
+        Err(_) => format!("{} found, {slots} slots", set.members.len()),
+    };
+    let problem = judged.err();
+    let details = json!({
+        "uuid": uuid, "level": level, "format": format, "size_bytes": size_bytes,
+        "slots": slots, "members": set.members, "missing_slots": missing, "state": state,
+        "problem": problem.as_ref().map(|problem| problem.to_json()["error"].clone()),
+    });
+    Told {
+        object: object("set", Some(&name), details),
+        row: vec![
+            name,
+            level,
+            format,
+            show_bytes(size_bytes),
+            count,
+            state.to_owned(),
+        ],
+        problem,
+    }
 }
 
 fn state_word(is_degraded: bool, is_dirty: bool) -> &'static str {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::mutant;
 use plexum_sim::engine::Engine;
+use plexum_sim::mutants::hunt;
 use plexum_sim::run::{Report, run as run_seeds};
 use plexum_sim::scenario::{Options, Scenario};
 use plexum_sim::world::run_scenario;
@@ -146,32 +147,22 @@ fn mutants(args: &Sim, screen: &Screen) -> Outcome {
     let mut limit = Limit::new(args, screen);
     let seeds = args.seeds.unwrap_or(MUTANT_SEEDS_DEFAULT);
     let mut rows = vec![["MUTANT", "SEEDS", "FOUND AS"].map(str::to_owned).to_vec()];
-    let mut missed = 0;
+    let mut missed = mutant::ALL.len();
     for bug in mutant::ALL {
-        let name = format!("{bug:?}");
-        let mut progress = |report: &Report| {
-            limit.tell(|| format!("{name}: {} seeds", report.seeds));
-            if report.violations > 0 || limit.is_over() {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
-        };
-        let report = run_seeds::<Engine>(0..seeds, &Options::default(), Some(*bug), &mut progress);
-        let found = report.failures.first();
-        missed += u64::from(found.is_none());
+        limit.tell(|| format!("hunting {bug:?}"));
+        if limit.is_over() {
+            break;
+        }
+        let result = hunt::<Engine>(*bug, 0, seeds);
+        missed -= usize::from(result.seed.is_some());
         screen.object(&object(
             "mutant",
             None,
-            json!({"mutant": name, "is_found": found.is_some(), "seeds": report.seeds,
-                "seed": found.map(|failure| failure.seed),
-                "finding": found.map(|failure| failure.kind)}),
+            json!({"mutant": result.mutant, "is_found": result.seed.is_some(),
+                "seeds": result.seeds, "seed": result.seed, "finding": result.finding}),
         ));
-        rows.push(vec![
-            name,
-            report.seeds.to_string(),
-            found.map_or("NOT FOUND".to_owned(), |failure| failure.kind.to_owned()),
-        ]);
+        let found = result.finding.unwrap_or_else(|| "NOT FOUND".to_owned());
+        rows.push(vec![result.mutant, result.seeds.to_string(), found]);
     }
     limit.finish();
     for line in table(&rows) {
