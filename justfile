@@ -20,6 +20,14 @@ ci:
 tidy:
     cargo xtask tidy
 
+# the simulator: `just sim --seeds 1000`, `just sim --seed 42 --trace`
+sim *ARGS:
+    cargo xtask sim {{ARGS}}
+
+# IOPS, GB/s and CPU microseconds for each level
+bench *ARGS:
+    cargo xtask bench {{ARGS}}
+
 # tables of on-disk layouts in docs/formats.md
 gen:
     cargo xtask gen

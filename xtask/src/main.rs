@@ -17,6 +17,8 @@ cargo xtask WORD
   tidy        the rules of the house alone
   test [...]  all tests; arguments go to cargo test
   ci          what CI runs, nothing else
+  sim [...]   the simulator, optimised: `plexum sim`; --seed S --trace shows one run
+  bench [...] the benchmark, optimised: `plexum bench`
   gen         tables of on-disk layouts in docs/formats.md
   docs        documentation of all crates, in target/doc
 ";
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         Some((&"tidy", [])) => tidy::run(&root),
         Some((&"test", rest)) => ci::cargo(&root, &[&["test", "--workspace"], rest].concat()),
         Some((&"ci", [])) => ci::run(&root),
+        Some((&("sim" | "bench"), _)) => plexum(&root, &words),
         Some((&"gen", [])) => generate(&root),
         Some((&"docs", [])) => ci::documentation(&root),
         None | Some((&("help" | "--help" | "-h"), _)) => {
@@ -45,6 +48,20 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs the command itself, optimised.
+fn plexum(root: &Path, words: &[&str]) -> Result<(), String> {
+    let run = [
+        "run",
+        "--release",
+        "--package",
+        "plexum-cli",
+        "--bin",
+        "plexum",
+        "--",
+    ];
+    ci::cargo(root, &[&run, words].concat())
 }
 
 /// Writes what is made from the code.
