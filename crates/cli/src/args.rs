@@ -51,6 +51,9 @@ pub struct Common {
 /// Every command.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
+    /// The tour: a volume on sparse files loses disks, is rebuilt, damaged, repaired and killed
+    #[command(after_help = "Example:\n  plexum demo\n  plexum demo --level 5 --seed 7")]
+    Demo(Demo),
     /// Make a new volume: write metadata to its members
     #[command(
         after_help = "Example:\n  plexum create nas --level 6 --member-size 4G a.img b.img c.img d.img\n  \
@@ -127,9 +130,6 @@ pub enum Command {
     /// Print the manual page, or write all pages to a folder
     #[command(after_help = "Example:\n  plexum man | man -l -\n  plexum man --out man/")]
     Man(Man),
-    /// The tour on sparse files in a temporary folder (not yet)
-    #[command(hide = true)]
-    Demo(Later),
     /// Make a volume a block device, mounted when asked (not yet)
     #[command(hide = true)]
     Attach(Later),
@@ -171,6 +171,26 @@ pub struct Later {
     /// Whatever follows.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     pub words: Vec<String>,
+}
+
+/// `plexum demo`.
+#[derive(clap::Args, Debug)]
+pub struct Demo {
+    /// Seed of every choice
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// 1, 4, 5, 6 or 10
+    #[arg(long, short = 'l', default_value = "6")]
+    pub level: String,
+    /// Members besides the two spares [default: 6, mirrors 2, others 4]
+    #[arg(long, value_name = "N")]
+    pub members: Option<u64>,
+    /// Leave the members in this folder
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+    /// Break something on purpose: the demo must notice and fail
+    #[arg(long)]
+    pub sabotage: bool,
 }
 
 /// `plexum create`.

@@ -63,6 +63,15 @@ pub fn running_volumes() -> Vec<(Client, VolumeStatus)> {
 }
 
 impl Client {
+    /// The client of a volume whose control socket is known.
+    #[must_use]
+    pub fn at(socket: PathBuf, volume: &str) -> Self {
+        Self {
+            socket,
+            volume: volume.to_owned(),
+        }
+    }
+
     /// The client of the volume `name`, or of the only one that runs.
     ///
     /// # Errors

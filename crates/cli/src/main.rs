@@ -7,6 +7,7 @@ mod bench;
 mod client;
 mod completions;
 mod create;
+mod demo;
 mod errors;
 mod events;
 mod examine;
@@ -98,6 +99,7 @@ fn usage(error: &clap::Error) -> Outcome {
 fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
     let common = &cli.common;
     match &cli.command {
+        Command::Demo(args) => demo::run(args, screen),
         Command::Create(args) => create::run(args, common, screen),
         Command::Scan(args) => scan::run(args, screen),
         Command::Serve(args) => serve::run(args, common, screen),

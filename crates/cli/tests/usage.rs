@@ -70,7 +70,10 @@ fn wrong_words_end_with_exit_code_2_and_one_error_line() {
         "explain no_such_code",
         "--create /dev/md0",
         "import tank",
-        "demo",
+        "demo --level 0",
+        "demo --level 6 --members 3",
+        "bench nonsense",
+        "sim --trace",
         "grow nas",
         "debug nonsense",
     ] {
@@ -134,7 +137,7 @@ fn errors_in_json_are_one_object_on_standard_error() {
     for (words, code, exit) in [
         ("stop nas --json", "no_such_volume", 7),
         ("--json frobnicate", "usage", 2),
-        ("demo --json", "not_yet", 2),
+        ("grow --json", "not_yet", 2),
     ] {
         let run = plexum(words);
         assert_eq!(
@@ -194,7 +197,7 @@ fn completions_and_manual_pages_name_the_commands() {
     for name in ["plexum.1", "plexum-create.1", "plexum-re-add.1"] {
         assert!(folder.join(name).exists(), "{name}");
     }
-    assert!(!folder.join("plexum-demo.1").exists());
+    assert!(!folder.join("plexum-grow.1").exists());
 }
 
 #[test]

@@ -359,6 +359,25 @@ impl Served {
                 slots: if is_rebuild { slots } else { Vec::new() },
             });
         }
+        // Regions in doubt wait for their resync: nobody shall think that all is done.
+        let (doubtful, regions) = (
+            status.doubtful_regions.0 as u64,
+            status.doubtful_regions.1 as u64,
+        );
+        let is_resync_shown = jobs.iter().any(|job| job.kind == JobKind::Resync);
+        if doubtful > 0 && !is_resync_shown && !status.is_read_only && !status.is_frozen {
+            let total = self.facts.member_bytes.unwrap_or(0);
+            let left = u128::from(total) * u128::from(doubtful) / u128::from(regions.max(1));
+            jobs.push(JobStatus {
+                kind: JobKind::Resync,
+                done_bytes: total.saturating_sub(u64::try_from(left).unwrap_or(total)),
+                total_bytes: total,
+                rate_bytes_per_s: 0,
+                eta_s: None,
+                eta_range_s: None,
+                slots: Vec::new(),
+            });
+        }
         // A scrub that was asked for waits for its turn: whoever waits for its end must see it.
         let is_shown = jobs
             .iter()
