@@ -359,45 +359,38 @@ impl Served {
                 slots: if is_rebuild { slots } else { Vec::new() },
             });
         }
-        // Regions in doubt wait for their resync: nobody shall think that all is done.
-        let (doubtful, regions) = (
-            status.doubtful_regions.0 as u64,
-            status.doubtful_regions.1 as u64,
-        );
+        self.add_waiting(status, &mut jobs);
+        jobs
+    }
+
+    /// Adds what is due and has not begun: whoever waits for its end must see it.
+    fn add_waiting(&self, status: &plexum_engine::volume::VolumeStatus, jobs: &mut Vec<JobStatus>) {
+        let waiting = |kind, done_bytes, total_bytes| JobStatus {
+            kind,
+            done_bytes,
+            total_bytes,
+            rate_bytes_per_s: 0,
+            eta_s: None,
+            eta_range_s: None,
+            slots: Vec::new(),
+        };
+        let total = self.facts.member_bytes.unwrap_or(0);
+        let (doubtful, regions) = status.doubtful_regions;
         let is_resync_shown = jobs.iter().any(|job| job.kind == JobKind::Resync);
         if doubtful > 0 && !is_resync_shown && !status.is_read_only && !status.is_frozen {
-            let total = self.facts.member_bytes.unwrap_or(0);
-            let left = u128::from(total) * u128::from(doubtful) / u128::from(regions.max(1));
-            jobs.push(JobStatus {
-                kind: JobKind::Resync,
-                done_bytes: total.saturating_sub(u64::try_from(left).unwrap_or(total)),
-                total_bytes: total,
-                rate_bytes_per_s: 0,
-                eta_s: None,
-                eta_range_s: None,
-                slots: Vec::new(),
-            });
+            let left = u128::from(total) * doubtful as u128 / regions.max(1) as u128;
+            let done = total.saturating_sub(u64::try_from(left).unwrap_or(total));
+            jobs.push(waiting(JobKind::Resync, done, total));
         }
-        // A scrub that was asked for waits for its turn: whoever waits for its end must see it.
-        let is_shown = jobs
-            .iter()
-            .any(|job| matches!(job.kind, JobKind::Scrub | JobKind::Repair));
-        if self.volume.is_scrubbing() && !is_shown {
-            jobs.push(JobStatus {
-                kind: if self.scrub_is_repair.get() {
-                    JobKind::Repair
-                } else {
-                    JobKind::Scrub
-                },
-                done_bytes: 0,
-                total_bytes: self.facts.member_bytes.unwrap_or(0),
-                rate_bytes_per_s: 0,
-                eta_s: None,
-                eta_range_s: None,
-                slots: Vec::new(),
-            });
+        let is_scrub = |job: &JobStatus| matches!(job.kind, JobKind::Scrub | JobKind::Repair);
+        if self.volume.is_scrubbing() && !jobs.iter().any(is_scrub) {
+            let kind = if self.scrub_is_repair.get() {
+                JobKind::Repair
+            } else {
+                JobKind::Scrub
+            };
+            jobs.push(waiting(kind, 0, total));
         }
-        jobs
     }
 
     /// The present rate, and the slowest and fastest of the last minute.
