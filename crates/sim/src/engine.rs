@@ -23,7 +23,7 @@ use plexum_format::md::{MdVersion, Superblock};
 use crate::clock::SimClock;
 use crate::disk::SimDisk;
 use crate::rng::mix;
-use crate::subject::{Context, Force, Operation, Refusal, Spec, Status, Subject};
+use crate::subject::{Context, Force, Level, Operation, Refusal, Spec, Status, Subject};
 
 /// The real engine.
 pub struct Engine {
@@ -158,7 +158,11 @@ impl Subject for Engine {
                 .map(|disk| Some(disk.info().size_bytes))
                 .collect(),
             spares: Vec::new(),
-            write_mostly: Vec::new(),
+            write_mostly: if spec.level == Level::Raid1 && context.seed.is_multiple_of(5) {
+                vec![1]
+            } else {
+                Vec::new()
+            },
             stored_name: "sim:volume".to_owned(),
             uuid: uuid(context.seed, 0),
             identities: (0..members.len() as u64)

@@ -65,6 +65,11 @@ pub enum Wish {
     },
     /// A vanished or hung disk comes back.
     Return,
+    /// One cable too many falls out: more disks than the organisation tolerates vanish at once, until the next start.
+    Cable {
+        /// First slot; the following ones go too.
+        slot: usize,
+    },
     /// Declare the member of the slot failed.
     Fail {
         /// Slot.
@@ -119,6 +124,12 @@ pub struct Scenario {
     pub latency_ns: u64,
     /// Whether trims of the disks give zeroes.
     pub has_zeroing_trim: bool,
+    /// Unit of atomicity of the disks in bytes.
+    pub atom_bytes: u32,
+    /// Most time a client thinks between two requests, in nanoseconds.
+    pub think_ns_max: u64,
+    /// Flushes among 100 requests.
+    pub flushes_of_100: u64,
     /// Clients at work at the same time.
     pub clients: usize,
     /// Requests of the whole run.
@@ -146,9 +157,20 @@ impl Scenario {
         let is_beyond = options.has_faults && rng.below(256) < options.beyond_of_256;
         // 0.90 has no field for the data size of a member without redundancy: it would take the whole disk.
         let oldest = if spec.tolerates() > 0 { 90 } else { 120 };
+        let metadata = *rng.pick(&[120, 120, 120, 120, 100, 110, oldest]);
+        // A 0.90 superblock is eight sectors long: where sectors are small, changes of its table can tear, under every
+        // engine. Physical sectors of 4 KiB are what keeps it whole.
+        let atom_bytes = if metadata == 90 || rng.chance(1, 4) {
+            4096
+        } else {
+            512
+        };
         let mut scenario = Self {
             seed,
-            metadata: *rng.pick(&[120, 120, 120, 120, 100, 110, oldest]),
+            metadata,
+            atom_bytes,
+            think_ns_max: *rng.pick(&[0, 0, 0, 2_000_000, 200_000_000]),
+            flushes_of_100: *rng.pick(&[7, 7, 1, 0]),
             disk_bytes: spec.component_bytes + METADATA_BYTES,
             disk_count: spec.member_count + 3,
             latency_ns: *rng.pick(&[5_000, 50_000, 50_000, 500_000]),
@@ -178,6 +200,11 @@ impl Scenario {
             }
             for _ in 0..2 {
                 self.wishes.push((rng.below(self.requests), Wish::Return));
+            }
+            if rng.chance(1, 4) {
+                let slot = rng.below(self.spec.member_count as u64) as usize;
+                self.wishes
+                    .push((rng.below(self.requests), Wish::Cable { slot }));
             }
         }
         if options.has_operations && redundant {
@@ -248,6 +275,18 @@ impl Scenario {
                     }
                 });
                 left -= requests.min(left);
+                if rng.chance(1, 5) {
+                    // Crashes while the last one is being got over, up to three deep.
+                    for _ in 0..rng.between(1, 3) {
+                        let most = *rng.pick(&[40, 400]);
+                        let polls = rng.below(most);
+                        self.lives.push(LifeEnd::Crash {
+                            requests: 0,
+                            polls,
+                            kind,
+                        });
+                    }
+                }
             }
         }
         self.lives.push(LifeEnd::Finale);

@@ -143,8 +143,8 @@ impl State {
     }
 
     /// Decides for every un-flushed sector whether it survives; afterwards durable and present contents agree.
-    pub fn toss(&mut self, kind: CrashKind, sector_bytes: u32) {
-        let sector = u64::from(sector_bytes);
+    pub fn toss(&mut self, kind: CrashKind, atom_bytes: u32) {
+        let atom = u64::from(atom_bytes);
         // Some cuts lose all, some nothing, the others a share: rare subsets are reached that way.
         let keep_of_8 = *self.rng.pick(&[0, 8, 4, 4, 1, 7]);
         let unflushed = std::mem::take(&mut self.unflushed);
@@ -157,7 +157,7 @@ impl State {
             }
             let mut at = written.range.start;
             while at < written.range.end {
-                let end = (at + sector).min(written.range.end);
+                let end = (at / atom * atom + atom).min(written.range.end);
                 if self.rng.below(8) < keep_of_8 {
                     written.store_part(&mut self.durable, at..end);
                 }
@@ -223,7 +223,8 @@ impl State {
     }
 
     /// A failed flush: some of what it covered became durable, the rest is forgotten by the cache.
-    pub fn fail_flush(&mut self, covers: u64, sector_bytes: u32) {
+    pub fn fail_flush(&mut self, covers: u64, atom_bytes: u32) {
+        let atom = u64::from(atom_bytes);
         let (covered, kept): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.unflushed)
             .into_iter()
             .partition(|written| written.answered_at < covers);
@@ -232,7 +233,7 @@ impl State {
             self.limbo.push(written.range.clone());
             let mut at = written.range.start;
             while at < written.range.end {
-                let end = (at + u64::from(sector_bytes)).min(written.range.end);
+                let end = (at / atom * atom + atom).min(written.range.end);
                 if self.rng.chance(1, 2) {
                     written.store_part(&mut self.durable, at..end);
                 }

@@ -39,8 +39,10 @@ pub enum CrashKind {
 pub struct DiskShape {
     /// Size in bytes.
     pub size_bytes: u64,
-    /// Unit of atomicity in bytes.
+    /// Unit of addressing in bytes.
     pub sector_bytes: u32,
+    /// Unit of atomicity in bytes (the physical sector), a multiple of `sector_bytes`.
+    pub atom_bytes: u32,
     /// Whether trimmed ranges are guaranteed to read as zeroes.
     pub has_zeroing_trim: bool,
     /// Usual time of an I/O in nanoseconds; one in 64 takes ten times that, one in 1024 a hundred times.
@@ -224,7 +226,7 @@ impl SimDisk {
                 state.unflushed.push_back(written);
             }
         }
-        state.toss(kind, self.shared.shape.sector_bytes);
+        state.toss(kind, self.shared.shape.atom_bytes);
         state.faults.is_hung = false;
     }
 
@@ -305,7 +307,7 @@ impl SimDisk {
                 }
                 answers.push(work);
             }
-            state.toss(CrashKind::PowerCut, self.shared.shape.sector_bytes);
+            state.toss(CrashKind::PowerCut, self.shared.shape.atom_bytes);
             answers
         };
         for work in answers {
@@ -453,7 +455,7 @@ impl Shared {
         if state.faults.flush_errors_left > 0 {
             state.faults.flush_errors_left -= 1;
             state.hit(2);
-            state.fail_flush(covers, self.shape.sector_bytes);
+            state.fail_flush(covers, self.shape.atom_bytes);
             return Err(IoError::Medium);
         }
         state.harden(covers);

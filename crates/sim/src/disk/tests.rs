@@ -5,6 +5,7 @@ use plexum_exec::{Executor, Seeded};
 const SHAPE: DiskShape = DiskShape {
     size_bytes: 1 << 20,
     sector_bytes: 512,
+    atom_bytes: 512,
     has_zeroing_trim: true,
     latency_ns: 50_000,
 };

@@ -56,6 +56,9 @@ impl<S: Subject> Shared<S> {
     /// Whether `fault` (ranges in data offsets) may strike `disk` now.
     pub(super) fn admits(&self, disk: u32, fault: &Fault) -> bool {
         let tolerates = self.scenario.spec.tolerates();
+        if self.is_unplugged.get() {
+            return false;
+        }
         if self.scenario.promise == Promise::Beyond {
             return true;
         }
@@ -96,7 +99,7 @@ impl<S: Subject> Shared<S> {
 
     /// Whether an error answer is right now.
     pub(super) fn may_answer_errors(&self) -> bool {
-        self.are_errors_allowed.get()
+        self.are_errors_allowed.get() || self.is_unplugged.get()
     }
 }
 
@@ -110,12 +113,15 @@ impl<S: Subject> World<S> {
         if shared.subject.borrow().is_none() {
             return true; // it is being assembled, and nothing has changed since the last crash
         }
+        if shared.is_unplugged.get() {
+            return true;
+        }
         // One seed in four takes the crash all the same and expects refusals and errors, never wrong data.
         shared.scenario.seed.is_multiple_of(4) || !shared.has_hole()
     }
 
     /// Whether the refusal of a dirty and degraded start is right now.
     pub(super) fn may_be_refused(&self) -> bool {
-        self.shared.scenario.spec.level.has_parity()
+        self.shared.scenario.spec.level.has_parity() && self.shared.are_errors_allowed.get()
     }
 }

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
 
+use plexum_engine::clock::Clock;
 use plexum_engine::device::{Fua, IoError};
 
 use super::{Shared, operator};
@@ -28,14 +30,21 @@ pub(super) async fn work<S: Subject>(shared: Rc<Shared<S>>, life: u64, client: u
         let number = shared.counts.borrow().requests;
         shared.counts.borrow_mut().requests += 1;
         operator::grant_wishes(&shared, number);
+        if shared.scenario.think_ns_max > 0 {
+            let think_ns = rng.below(shared.scenario.think_ns_max);
+            shared.clock.sleep(Duration::from_nanos(think_ns)).await;
+        }
         let sectors = draw_range(&shared, &mut rng);
-        match rng.below(100) {
+        if rng.below(100) < shared.scenario.flushes_of_100 {
+            flush(&shared, client).await;
+            continue;
+        }
+        match rng.below(93) {
             0..=43 => read(&shared, client, sectors).await,
             44..=81 => write(&shared, client, sectors, WriteKind::Data, Fua::No).await,
             82..=87 => write(&shared, client, sectors, WriteKind::Data, Fua::Yes).await,
             88..=90 => write(&shared, client, sectors, WriteKind::Zeroes, Fua::No).await,
-            91..=92 => write(&shared, client, sectors, WriteKind::Trim, Fua::No).await,
-            _ => flush(&shared, client).await,
+            _ => write(&shared, client, sectors, WriteKind::Trim, Fua::No).await,
         }
     }
 }

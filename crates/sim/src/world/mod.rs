@@ -21,7 +21,7 @@ use plexum_exec::{Executor, Seeded, Spawner};
 
 use crate::clock::SimClock;
 use crate::disk::{CrashKind, DiskShape, SimDisk};
-use crate::fault::FAULT_KINDS;
+use crate::fault::{FAULT_KINDS, Fault};
 use crate::finding::Finding;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
@@ -109,6 +109,8 @@ pub(crate) struct Shared<S> {
     pub reserved: RefCell<BTreeSet<u32>>,
     /// A disk vanished in this life: its answered writes are lost like in a power cut.
     pub has_vanished: Cell<bool>,
+    /// Too many cables are out: errors are right until the next start, which must need no force (W4).
+    pub is_unplugged: Cell<bool>,
     /// Errors are right answers from now on.
     pub are_errors_allowed: Cell<bool>,
     pub event_count: Cell<u64>,
@@ -120,6 +122,8 @@ struct World<S: Subject> {
     order: Rng,
     executor: Executor<Seeded>,
     size_known: bool,
+    /// The array cannot start any more, rightly.
+    is_over: bool,
 }
 
 enum Stop {
@@ -225,6 +229,7 @@ impl<S: Subject> World<S> {
         let shape = DiskShape {
             size_bytes: scenario.disk_bytes,
             sector_bytes: 512,
+            atom_bytes: scenario.atom_bytes,
             has_zeroing_trim: scenario.has_zeroing_trim,
             latency_ns: scenario.latency_ns,
         };
@@ -258,6 +263,7 @@ impl<S: Subject> World<S> {
             doomed: RefCell::default(),
             reserved: RefCell::default(),
             has_vanished: Cell::new(false),
+            is_unplugged: Cell::new(false),
             are_errors_allowed: Cell::new(scenario.promise == Promise::Beyond),
             event_count: Cell::new(0),
         };
@@ -269,6 +275,7 @@ impl<S: Subject> World<S> {
             order,
             executor,
             size_known: false,
+            is_over: false,
         }
     }
 
@@ -289,7 +296,7 @@ impl<S: Subject> World<S> {
                     self.shared.life_quota.set(left);
                     let survived = self.live(number, has_created, Some((requests, polls)));
                     has_created |= self.size_known;
-                    if self.shared.has_findings() || !has_created {
+                    if self.shared.has_findings() || !has_created || self.is_over {
                         return;
                     }
                     self.note_nested(was_short);
@@ -300,15 +307,22 @@ impl<S: Subject> World<S> {
                     self.shared.life_quota.set(requests.min(left));
                     self.live(number, has_created, None);
                     has_created |= self.size_known;
-                    if self.shared.has_findings() || !has_created {
+                    if self.shared.has_findings() || !has_created || self.is_over {
                         return;
                     }
-                    self.stop();
+                    if !self.shared.is_unplugged.get() {
+                        self.stop();
+                    }
                     self.crash(number, CrashKind::PowerCut);
                 }
                 LifeEnd::Finale => {
                     self.shared.life_quota.set(left);
                     self.live(number, has_created, None);
+                    if self.shared.is_unplugged.get() && !self.shared.has_findings() {
+                        self.crash(number, CrashKind::PowerCut);
+                        self.shared.life_quota.set(0);
+                        self.live(number + 1, true, None);
+                    }
                     if !self.shared.has_findings() {
                         self.finale();
                     }
@@ -426,7 +440,10 @@ impl<S: Subject> World<S> {
                     self.shared.are_errors_allowed.set(true);
                     self.shared.counts.borrow_mut().forced += 1;
                 }
-                Err(_) if self.shared.scenario.promise == Promise::Beyond => return false,
+                Err(_) if self.shared.scenario.promise == Promise::Beyond => {
+                    self.is_over = true;
+                    return false;
+                }
                 Err(Refusal::DirtyDegraded(reason) | Refusal::Other(reason)) => {
                     self.shared.find(Finding::NotStarted(reason));
                     return false;
@@ -485,7 +502,14 @@ impl<S: Subject> World<S> {
     fn crash(&mut self, number: usize, kind: CrashKind) {
         let shared = Rc::clone(&self.shared);
         shared.note_crash_coverage(kind);
-        if shared.subject.borrow().is_some() && shared.has_hole() {
+        if shared.is_unplugged.get() {
+            // The cables are put back in before the machine starts again.
+            shared
+                .disks
+                .iter()
+                .filter(|disk| !disk.is_present())
+                .for_each(|disk| disk.put_fault(&Fault::Return));
+        } else if shared.subject.borrow().is_some() && shared.has_hole() {
             shared.are_errors_allowed.set(true);
         }
         self.executor = Executor::new(Seeded::new(self.order.next_u64()));
@@ -494,7 +518,11 @@ impl<S: Subject> World<S> {
         shared.clock.clear();
         for disk in &shared.disks {
             disk.crash(kind);
+            if !disk.is_present() && self.order.chance(1, 2) {
+                disk.put_fault(&Fault::Return); // found again by the restart, with old contents
+            }
         }
+        shared.is_unplugged.set(false);
         let seen_kind = if shared.has_vanished.get() {
             CrashKind::PowerCut
         } else {

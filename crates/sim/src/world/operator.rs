@@ -23,6 +23,9 @@ pub(super) fn grant_wishes<S: Subject>(shared: &Rc<Shared<S>>, number: u64) {
 }
 
 fn grant<S: Subject>(shared: &Rc<Shared<S>>, wish: &Wish) -> bool {
+    if shared.is_unplugged.get() {
+        return false;
+    }
     let status = shared.subject().status();
     match wish {
         Wish::Fault { slot, fault } => {
@@ -39,6 +42,7 @@ fn grant<S: Subject>(shared: &Rc<Shared<S>>, wish: &Wish) -> bool {
             }
             true
         }
+        Wish::Cable { slot } => unplug(shared, *slot),
         Wish::Fail { slot } => {
             let Some(Some(disk)) = status.slots.get(*slot).copied() else {
                 return false;
@@ -51,8 +55,9 @@ fn grant<S: Subject>(shared: &Rc<Shared<S>>, wish: &Wish) -> bool {
             true
         }
         Wish::Add => {
-            let is_lacking = status.slots.iter().any(Option::is_none);
-            let Some(disk) = idle_disk(shared).filter(|_| is_lacking) else {
+            // One disk more than there are slots may stand by as a spare.
+            let is_wanted = status.live.len() <= shared.scenario.spec.member_count;
+            let Some(disk) = idle_disk(shared).filter(|_| is_wanted) else {
                 return false;
             };
             spawn(shared, "add", Operation::Add { disk });
@@ -87,6 +92,31 @@ pub(super) fn idle_disk<S: Subject>(shared: &Shared<S>) -> Option<u32> {
         idle.reverse();
     }
     idle.first().copied()
+}
+
+/// Pulls out one disk more than the organisation tolerates, all at once, when everything was whole before.
+fn unplug<S: Subject>(shared: &Shared<S>, slot: usize) -> bool {
+    let status = shared.subject().status();
+    let tolerates = shared.scenario.spec.tolerates();
+    let is_whole = shared.lost_slots() == 0 && !status.is_syncing && status.bad_ranges.is_empty();
+    let everywhere = 0..u64::MAX;
+    let is_readable = !shared
+        .disks
+        .iter()
+        .any(|disk| disk.has_read_errors(&everywhere));
+    let is_busy = !shared.reserved.borrow().is_empty();
+    if tolerates == 0 || !is_whole || !is_readable || is_busy || !shared.doomed.borrow().is_empty()
+    {
+        return false;
+    }
+    shared.is_unplugged.set(true);
+    shared.has_vanished.set(true);
+    let members = shared.scenario.spec.member_count;
+    for step in 0..=tolerates {
+        let disk = status.slots[(slot + step) % members].expect("every slot is held");
+        shared.disks[disk as usize].put_fault(&Fault::Vanish);
+    }
+    true
 }
 
 fn strike<S: Subject>(shared: &Shared<S>, disk: u32, fault: &Fault) -> bool {
