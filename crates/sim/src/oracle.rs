@@ -367,8 +367,11 @@ impl Oracle {
         if is_quiet {
             self.tick += 1;
             let now = self.tick;
-            let is_settled = |c: &Candidate| c.is_settled && Some(c.value) == value;
-            let winner_is_settled = candidates.iter().any(is_settled);
+            // An equal value that was written (or trimmed) later settles nothing: a crash may take it back.
+            let mut winners = candidates
+                .iter()
+                .filter(|c| c.superseded > started && Some(c.value) == value);
+            let winner_is_settled = winners.all(|c| c.is_settled);
             for other in candidates
                 .iter_mut()
                 .filter(|other| Some(other.value) != value)

@@ -206,3 +206,27 @@ fn sectors_close_when_only_one_value_is_left() {
     bench.flush();
     assert_eq!(bench.oracle.open_count(), 0);
 }
+
+#[test]
+fn zeroes_written_again_do_not_settle_what_an_earlier_crash_left_open() {
+    let mut bench = Bench::new();
+    let one = bench.done();
+    bench.oracle.crash(CrashKind::PowerCut); // zero or `one`
+    let zeroes = bench.oracle.begin_write(5..6, WriteKind::Zeroes);
+    bench.oracle.end_write(&zeroes, WriteEnd::Done);
+    assert!(bench.sees_zero());
+    bench.oracle.crash(CrashKind::PowerCut);
+    assert!(bench.sees(&one), "the zeroes were never flushed");
+}
+
+#[test]
+fn a_trim_that_was_not_flushed_may_be_taken_back_by_a_crash() {
+    let mut bench = Bench::new();
+    let one = bench.done();
+    bench.oracle.crash(CrashKind::PowerCut); // zero or `one`
+    let trim = bench.oracle.begin_write(5..6, WriteKind::Trim);
+    bench.oracle.end_write(&trim, WriteEnd::Done);
+    assert!(bench.sees_zero());
+    bench.oracle.crash(CrashKind::PowerCut);
+    assert!(bench.sees(&one));
+}
