@@ -65,6 +65,17 @@ impl<D: Device, C: Clock> Volume<D, C> {
         reached: usize,
         refused: Option<IoError>,
     ) -> Result<(), IoError> {
+        self.check_reached(sync, reached, refused)?;
+        self.regions.borrow_mut().prove(sync);
+        Ok(())
+    }
+
+    fn check_reached(
+        &self,
+        sync: &Range<u64>,
+        reached: usize,
+        refused: Option<IoError>,
+    ) -> Result<(), IoError> {
         if self.is_frozen() {
             return Err(IoError::Failed);
         }
@@ -76,7 +87,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if reached == 0 {
             return Err(IoError::Medium);
         }
-        self.regions.borrow_mut().prove(sync);
         Ok(())
     }
 
@@ -320,11 +330,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if !self.options.borrow().is_read_only {
             self.flush_members().await?;
             self.settle().await?;
+            self.regions.borrow_mut().prove(&sync);
         }
         Ok(data)
     }
 
-    /// Makes all copies of a range inside one strip equal to the first readable one. The caller holds the lock.
+    /// Makes all copies of a range inside one strip equal to a readable one. The caller holds the lock, and proves the range
+    /// only after a flush: a read that came in between would otherwise answer what a crash and the loss of one copy could
+    /// take back (W6).
     pub(crate) async fn equalise(
         &self,
         offset_bytes: u64,
@@ -348,7 +361,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
         }
         let outcome = self.write_members(writes, Fua::No).await;
-        self.copies_written(&sync, outcome.reached, outcome.refused)?;
+        self.check_reached(&sync, outcome.reached, outcome.refused)?;
         Ok(data)
     }
 

@@ -136,6 +136,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.advance_job(at, step);
             self.throttle(step, started).await;
         }
+        if self.has_copies() {
+            self.flush_members().await?; // W6: only then may reads answer from any copy
+        }
         Ok(is_right)
     }
 

@@ -309,6 +309,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.event_count.get()
     }
 
+    /// Whether all that the state says is durable on the members.
+    pub fn is_committed(&self) -> bool {
+        self.committed.get() >= self.state.borrow().version
+    }
+
     /// Whether there are copies or parity to keep in agreement.
     pub fn has_redundancy(&self) -> bool {
         !matches!(
