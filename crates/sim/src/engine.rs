@@ -371,6 +371,7 @@ impl Subject for Engine {
                 .collect(),
             is_syncing: is_filling || status.doubtful_regions.0 > 0 || (is_lacking && has_spare),
             is_doubtful: status.doubtful_regions.0 > 0,
+            is_uncommitted: !self.volume.is_committed(),
             is_frozen: status.is_frozen,
             event_count: status.event_count,
             bad_ranges,

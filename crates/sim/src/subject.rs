@@ -186,6 +186,8 @@ pub struct Status {
     pub is_syncing: bool,
     /// Regions whose copies or parity may disagree.
     pub is_doubtful: bool,
+    /// What the array says of its members is not durable yet.
+    pub is_uncommitted: bool,
     /// More is lost than the organisation survives.
     pub is_frozen: bool,
     /// Event count of the superblocks, 0 when there is none.

@@ -29,10 +29,20 @@ impl<S: Subject> Shared<S> {
             .count()
     }
 
+    /// Notes whether some slot is empty on the members, which learn of a finished rebuild later than the engine.
+    pub(super) fn review_lacking(&self) {
+        if self.lost_slots() > 0 {
+            self.was_lacking.set(true);
+        } else if !self.subject().status().is_uncommitted {
+            self.was_lacking.set(false);
+        }
+    }
+
     /// Forgets doomed disks that the array has dropped: their slot counts as lost by itself.
     pub(super) fn review_doomed(&self) {
         let live = self.subject().status().live;
         self.doomed.borrow_mut().retain(|disk| live.contains(disk));
+        self.review_lacking();
     }
 
     /// Most other disks of the array with latent errors in one place near `range` (data offsets).
@@ -88,8 +98,9 @@ impl<S: Subject> Shared<S> {
     /// Whether a crash now would meet the write hole: parity without a log, and a part of some row that only parity has.
     pub(super) fn has_hole(&self) -> bool {
         let everywhere = 0..u64::MAX;
+        self.review_lacking();
         self.scenario.spec.level.has_parity()
-            && (self.lost_slots() > 0
+            && (self.was_lacking.get()
                 || !self.subject().status().bad_ranges.is_empty()
                 || self
                     .disks

@@ -107,6 +107,8 @@ pub(crate) struct Shared<S> {
     pub doomed: RefCell<BTreeSet<u32>>,
     /// Disks that an operation is about to give to the array.
     pub reserved: RefCell<BTreeSet<u32>>,
+    /// A slot was empty, and that it is filled again may not be durable yet.
+    pub was_lacking: Cell<bool>,
     /// A disk vanished in this life: its answered writes are lost like in a power cut.
     pub has_vanished: Cell<bool>,
     /// Too many cables are out: errors are right until the next start, which must need no force (W4).
@@ -262,6 +264,7 @@ impl<S: Subject> World<S> {
             outstanding: Cell::new(0),
             doomed: RefCell::default(),
             reserved: RefCell::default(),
+            was_lacking: Cell::new(false),
             has_vanished: Cell::new(false),
             is_unplugged: Cell::new(false),
             are_errors_allowed: Cell::new(scenario.promise == Promise::Beyond),
