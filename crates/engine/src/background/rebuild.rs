@@ -43,7 +43,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let mut lost = RangesLost::default();
         let mut at = begin;
         let mut is_done = true;
+        let mut is_joined = false;
         while at < component {
+            // A second loss: its spare joins, and both are filled together from where the new one begins.
+            self.take_spares();
+            if self.fillings.borrow().len() > targets.len() {
+                (is_done, is_joined) = (false, true);
+                break;
+            }
             if self.is_ended() || !self.any_filling(&targets) {
                 is_done = false;
                 break;
@@ -71,7 +78,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             is_done = self.finish_rebuild(&targets).await.is_ok();
         }
         lost.announce(self);
-        is_done
+        is_done || is_joined
     }
 
     fn any_filling(&self, targets: &[Rc<Filling<D>>]) -> bool {

@@ -58,7 +58,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// Gives empty slots to spares.
-    fn take_spares(&self) {
+    pub(crate) fn take_spares(&self) {
         loop {
             let picked = {
                 let state = self.state.borrow();
