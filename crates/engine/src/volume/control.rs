@@ -213,6 +213,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Makes the device a spare: metadata laid out, bitmap copied, record added. Not committed yet.
     async fn place_member(&self, new: NewMember<D>) -> Result<MemberId, ControlError> {
+        let _turn = self.entry_lock.lock().await;
         let info = new.device.info();
         if info.sector_bytes > self.sector_bytes() {
             return Err(ControlError::Unfit(format!(

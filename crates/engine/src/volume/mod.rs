@@ -189,6 +189,8 @@ pub struct Volume<D: Device, C: Clock> {
     /// Version of the state that says "dirty"; writes wait until it is durable.
     pub(crate) dirty_version: Cell<u64>,
     pub(crate) commit_lock: Mutex,
+    /// One new member at a time: its id and its place in the format's tables are taken together.
+    pub(crate) entry_lock: Mutex,
     /// Something changed: state, doubt, spares, options. Background tasks and waiters look again.
     pub(crate) changed: Signal,
     pub(crate) writes: Rc<Gauge>,
@@ -256,6 +258,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             committed: Cell::new(0),
             dirty_version: Cell::new(first_version),
             commit_lock: Mutex::new(),
+            entry_lock: Mutex::new(),
             changed: Signal::new(),
             writes: Rc::default(),
             write_count: Cell::new(0),
