@@ -82,6 +82,15 @@ pub enum Command {
     /// Stop a volume cleanly
     #[command(after_help = "Example:\n  plexum stop nas")]
     Stop(OneVolume),
+    /// Make a volume a block device, mounted when asked; without root a file
+    #[command(after_help = "Example:\n  plexum attach nas\n  plexum attach nas /mnt")]
+    Attach(Attach),
+    /// Undo `attach`
+    #[command(after_help = "Example:\n  plexum detach nas")]
+    Detach(Detach),
+    /// The process below an attachment
+    #[command(hide = true)]
+    AttachProcess(AttachProcess),
     /// Treat a member as failed
     #[command(after_help = "Example:\n  plexum fail nas c.img")]
     Fail(VolumeMember),
@@ -130,12 +139,6 @@ pub enum Command {
     /// Print the manual page, or write all pages to a folder
     #[command(after_help = "Example:\n  plexum man | man -l -\n  plexum man --out man/")]
     Man(Man),
-    /// Make a volume a block device, mounted when asked (not yet)
-    #[command(hide = true)]
-    Attach(Later),
-    /// Undo `attach` (not yet)
-    #[command(hide = true)]
-    Detach(Later),
     /// The laboratory (not yet)
     #[command(hide = true)]
     Lab(Later),
@@ -362,6 +365,33 @@ pub struct Status {
 pub struct OneVolume {
     /// Name of the volume; may be left out when one runs
     pub volume: Option<String>,
+}
+
+/// `plexum attach`.
+#[derive(clap::Args, Debug)]
+pub struct Attach {
+    /// Name of the volume; may be left out when one runs
+    pub volume: Option<String>,
+    /// Folder to mount it at
+    pub mountpoint: Option<String>,
+}
+
+/// `plexum detach`.
+#[derive(clap::Args, Debug)]
+pub struct Detach {
+    /// Name of the volume, its device or its mount point; may be left out when one is attached
+    pub volume: Option<String>,
+}
+
+/// The process that `plexum attach` starts.
+#[derive(clap::Args, Debug)]
+pub struct AttachProcess {
+    /// Unix socket of the server and the export.
+    #[arg(long)]
+    pub uri: String,
+    /// Path of the file to be; its folder exists.
+    #[arg(long)]
+    pub file: PathBuf,
 }
 
 /// A command on one member of a volume.

@@ -3,11 +3,14 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod args;
+mod attach;
+mod attachment;
 mod bench;
 mod client;
 mod completions;
 mod create;
 mod demo;
+mod detach;
 mod errors;
 mod events;
 mod examine;
@@ -109,6 +112,9 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Explain(args) => explain::run(args, screen),
         Command::Status(args) => status::run(args, screen),
         Command::Stop(args) => stop::run(args, common, screen),
+        Command::Attach(args) => attach::run(args, common, screen),
+        Command::Detach(args) => detach::run(args, common, screen),
+        Command::AttachProcess(args) => attach::serve_file(args),
         Command::Fail(args) => member_ops::fail(args, common, screen),
         Command::Add(args) => member_ops::add(args, common, screen),
         Command::Remove(args) => member_ops::remove(args, common, screen),

@@ -1,0 +1,383 @@
+//! What `attach` has set up, written down so that `detach` can undo it, also after a crash of any part.
+//!
+//! Invariants:
+//! - `RUNTIME/attach/NAME.json` exists before the first step and until after the last undone one;
+//! - each step of `undo` looks whether there is still something to undo, so that it can be repeated.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use plexum_daemon::problem::{Code, Problem};
+use plexum_daemon::runtime_dir::Surroundings;
+use plexum_export::process;
+use serde::{Deserialize, Serialize};
+
+use crate::client::runtime_dir;
+
+/// How often, and how many times, it is looked whether the kernel or a process has let go of something.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const LOOKS_MAX: u32 = 250;
+
+/// Longest name of a volume that makes a file name, in bytes.
+const NAME_BYTES_MAX: usize = 200;
+
+/// A process, told apart from a later one with the same number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// When it began, in ticks since the system's start.
+    pub start_ticks: u64,
+}
+
+impl Process {
+    /// The running process `pid`.
+    #[must_use]
+    pub fn find(pid: u32) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name in parentheses may hold anything; state is field 3, the start is field 22.
+        let (_, rest) = text.rsplit_once(") ")?;
+        let fields: Vec<&str> = rest.split(' ').collect();
+        if *fields.first()? == "Z" {
+            return None; // ended, only nobody has asked how
+        }
+        let start_ticks = fields.get(19)?.parse().ok()?;
+        Some(Self { pid, start_ticks })
+    }
+
+    fn is_running(&self) -> bool {
+        Self::find(self.pid).as_ref() == Some(self)
+    }
+}
+
+/// What was set up for one volume.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Attachment {
+    /// Name of the volume.
+    pub volume: String,
+    /// The process that serves the FUSE file.
+    pub process: Option<Process>,
+    /// Where the FUSE file system is mounted.
+    pub folder: PathBuf,
+    /// The loop device.
+    pub device: Option<PathBuf>,
+    /// Where the device is mounted.
+    pub mountpoint: Option<PathBuf>,
+    /// Whether it can only be read.
+    pub is_read_only: bool,
+}
+
+/// `RUNTIME/attach`, made when it is missing.
+///
+/// # Errors
+/// Of making it.
+pub fn home() -> Result<PathBuf, Problem> {
+    let runtime = runtime_dir();
+    runtime.ensure(&Surroundings::of_this_process())?;
+    let home = runtime.path().join("attach");
+    let shown = home.display().to_string();
+    match fs::create_dir(&home) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(Problem::from_io(&error, "making", &shown));
+        }
+        _ => {}
+    }
+    // The kernel tells paths without links; ours are compared with its own.
+    fs::canonicalize(&home).map_err(|error| Problem::from_io(&error, "looking at", &shown))
+}
+
+/// All attachments of this user, sorted by name.
+///
+/// # Errors
+/// Of `home`.
+pub fn all() -> Result<Vec<Attachment>, Problem> {
+    let mut found: Vec<Attachment> = fs::read_dir(home()?)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|ext| ext == "json"))
+        .filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok())
+        .collect();
+    found.sort_by(|a, b| a.volume.cmp(&b.volume));
+    Ok(found)
+}
+
+impl Attachment {
+    /// Begins an attachment of `volume`: its file and its folder exist afterwards.
+    ///
+    /// # Errors
+    /// `Busy` when there is one already.
+    pub fn begin(volume: &str) -> Result<Self, Problem> {
+        if volume.contains('/') || volume.starts_with('.') || volume.len() > NAME_BYTES_MAX {
+            let text = format!("volume {volume} has a name that cannot be a file's name");
+            return Err(Problem::new(Code::Usage, text)
+                .hint("to serve it under another:   plexum serve --name NAME MEMBER..."));
+        }
+        let attachment = Self {
+            volume: volume.to_owned(),
+            process: None,
+            folder: home()?.join(volume),
+            device: None,
+            mountpoint: None,
+            is_read_only: false,
+        };
+        let path = attachment.path();
+        match fs::File::create_new(&path) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                return Err(
+                    Problem::new(Code::Busy, format!("{volume} is attached already"))
+                        .hint(format!("to undo that:   plexum detach {volume}")),
+                );
+            }
+            Err(error) => return Err(told(&error, "making", &path)),
+        }
+        attachment.save()?;
+        match fs::create_dir(&attachment.folder) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                Err(told(&error, "making", &attachment.folder))
+            }
+            _ => Ok(attachment),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.with_file_name(format!("{}.json", self.volume))
+    }
+
+    /// Where the process writes its errors.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.folder.with_file_name(format!("{}.log", self.volume))
+    }
+
+    /// The FUSE file.
+    #[must_use]
+    pub fn file(&self) -> PathBuf {
+        self.folder.join(&self.volume)
+    }
+
+    /// Writes it down.
+    ///
+    /// # Errors
+    /// Of writing.
+    pub fn save(&self) -> Result<(), Problem> {
+        let path = self.path();
+        let new = path.with_extension("new");
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        fs::write(&new, text)
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(|error| told(&error, "writing", &path))
+    }
+
+    /// Undoes everything, last step first. May be called again after an error.
+    ///
+    /// # Errors
+    /// `Busy` when somebody uses a part of it.
+    pub fn undo(mut self) -> Result<(), Problem> {
+        if let Some(device) = self.device.clone() {
+            self.unmount_device(&device)?;
+            self.release_device(&device)?;
+            self.device = None;
+            self.save()?;
+        }
+        self.unmount_file()?;
+        if let Some(process) = &self.process {
+            end(process);
+        }
+        let _ = fs::remove_dir(&self.folder);
+        let _ = fs::remove_file(self.log());
+        let path = self.path();
+        fs::remove_file(&path).map_err(|error| told(&error, "removing", &path))
+    }
+
+    fn unmount_device(&mut self, device: &Path) -> Result<(), Problem> {
+        if !self.holds(device) {
+            return Ok(()); // it was let go and belongs to somebody else now, and so do mounts of it
+        }
+        for mount in mounts().iter().filter(|mount| mount.source == device) {
+            let shown = mount.folder.display();
+            if Some(&mount.folder) != self.mountpoint.as_ref() {
+                let text = format!("{} is mounted at {shown}", device.display());
+                return Err(Problem::new(Code::Busy, text)
+                    .hint(format!("to unmount it first:   umount {shown}")));
+            }
+            tool(Command::new("umount").arg(&mount.folder))
+                .map_err(|words| in_use(&mount.folder, &words))?;
+        }
+        self.mountpoint = None;
+        self.save()
+    }
+
+    /// Whether `device` still stands on our file.
+    fn holds(&self, device: &Path) -> bool {
+        backing_file(device).is_some_and(|file| file == self.file())
+    }
+
+    fn release_device(&self, device: &Path) -> Result<(), Problem> {
+        if !self.holds(device) {
+            return Ok(());
+        }
+        tool(Command::new("losetup").arg("-d").arg(device))
+            .map_err(|words| in_use(device, &words))?;
+        // The kernel lets go when the last user has closed it, which may be a moment later.
+        if wait_until(|| !self.holds(device)) {
+            return Ok(());
+        }
+        Err(in_use(device, "somebody has it open"))
+    }
+
+    fn unmount_file(&self) -> Result<(), Problem> {
+        let is_mounted = || mounts().iter().any(|mount| mount.folder == self.folder);
+        let mut words = String::new();
+        let is_done = wait_until(|| {
+            if !is_mounted() {
+                return true;
+            }
+            let mut command = if process::is_root() {
+                Command::new("umount")
+            } else {
+                let mut command = Command::new("fusermount3");
+                command.arg("-u");
+                command
+            };
+            match tool(command.arg(&self.folder)) {
+                Ok(_) => true,
+                Err(error) => {
+                    words = error;
+                    false
+                }
+            }
+        });
+        if is_done {
+            Ok(())
+        } else {
+            Err(in_use(&self.file(), &words))
+        }
+    }
+}
+
+/// Waits for the process to end by itself, as it does when its file system is unmounted; then ends it.
+fn end(process: &Process) {
+    if !wait_until(|| !process.is_running()) {
+        process::kill(process.pid);
+        wait_until(|| !process.is_running());
+    }
+}
+
+fn wait_until(mut is_so: impl FnMut() -> bool) -> bool {
+    for _ in 0..LOOKS_MAX {
+        if is_so() {
+            return true;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    false
+}
+
+fn told(error: &std::io::Error, doing: &str, path: &Path) -> Problem {
+    Problem::from_io(error, doing, &path.display().to_string())
+}
+
+fn in_use(path: &Path, words: &str) -> Problem {
+    let shown = path.display();
+    Problem::new(Code::Busy, format!("{shown} cannot be released: {words}"))
+        .why("a program still uses it, or stands in a folder on it")
+        .hint(format!("to see which:   fuser -vm {shown}"))
+        .hint("then:   plexum detach")
+}
+
+/// Runs a program of the system; its output, or its words when it failed.
+///
+/// # Errors
+/// What it wrote to standard error, on one line.
+pub fn tool(command: &mut Command) -> Result<String, String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| match error.kind() {
+            ErrorKind::NotFound => format!("{program} is not installed or not in PATH"),
+            _ => format!("{program}: {error}"),
+        })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    Err(format!("{program} failed: {}", lines.join(" ")))
+}
+
+/// The file below a loop device; `None` when it has none.
+fn backing_file(device: &Path) -> Option<PathBuf> {
+    let name = device.file_name()?;
+    let path = Path::new("/sys/block").join(name).join("loop/backing_file");
+    Some(PathBuf::from(fs::read_to_string(path).ok()?.trim_end()))
+}
+
+/// A mounted file system.
+#[derive(Debug, PartialEq, Eq)]
+struct Mount {
+    folder: PathBuf,
+    source: PathBuf,
+}
+
+fn mounts() -> Vec<Mount> {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    text.lines().filter_map(parse_mount).collect()
+}
+
+/// A line of `/proc/self/mountinfo`: the folder is field 5, the source the second one after a single dash.
+fn parse_mount(line: &str) -> Option<Mount> {
+    let (front, back) = line.split_once(" - ")?;
+    Some(Mount {
+        folder: PathBuf::from(unescape(front.split(' ').nth(4)?)),
+        source: PathBuf::from(unescape(back.split(' ').nth(1)?)),
+    })
+}
+
+/// Undoes the kernel's `\040` for blanks and the like.
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&first, behind)) = rest.split_first() {
+        let code = behind
+            .get(..3)
+            .filter(|_| first == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        bytes.push(code.unwrap_or(first));
+        rest = if code.is_some() { &behind[3..] } else { behind };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_mount_table_is_understood() {
+        let line = "36 35 98:0 / /mnt/a\\040b\\134 rw,noatime shared:1 - ext4 /dev/loop0 rw";
+        let mount = parse_mount(line).unwrap();
+        assert_eq!(mount.folder, Path::new("/mnt/a b\\"));
+        assert_eq!(mount.source, Path::new("/dev/loop0"));
+        assert_eq!(parse_mount("36 35 98:0 / /mnt"), None);
+        assert_eq!(unescape("\\9x\\"), "\\9x\\");
+    }
+
+    #[test]
+    fn a_process_is_told_apart_from_a_later_one_with_its_number() {
+        let own = Process::find(std::process::id()).unwrap();
+        assert!(own.is_running());
+        let earlier = Process {
+            start_ticks: own.start_ticks - 1,
+            ..own
+        };
+        assert!(!earlier.is_running());
+    }
+}
