@@ -364,6 +364,12 @@ impl Oracle {
         let is_quiet = live
             .clone()
             .all(|candidate| candidate.answered < started && !candidate.has_failed);
+        // All writes had been answered before, and meanwhile another read has shown another winner: they disagree.
+        let is_winner = |c: &Candidate| c.superseded == NEVER && Some(c.value) == value;
+        if is_quiet && !candidates.iter().any(is_winner) {
+            let left = candidates.iter().filter(|c| c.superseded == NEVER);
+            return Err(left.map(|candidate| candidate.value).collect());
+        }
         if is_quiet {
             self.tick += 1;
             let now = self.tick;

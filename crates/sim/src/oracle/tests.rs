@@ -230,3 +230,15 @@ fn a_trim_that_was_not_flushed_may_be_taken_back_by_a_crash() {
     bench.oracle.crash(CrashKind::PowerCut);
     assert!(bench.sees(&one));
 }
+
+#[test]
+fn two_reads_at_once_that_see_different_winners_are_a_violation() {
+    let mut bench = Bench::new();
+    let (one, two) = (bench.begin(), bench.begin());
+    bench.oracle.end_write(&two, WriteEnd::Done);
+    bench.oracle.end_write(&one, WriteEnd::Done);
+    let slow = bench.oracle.begin_read(5..6);
+    assert!(bench.sees(&two));
+    let data = bench.data(&one);
+    assert!(bench.oracle.end_read(&slow, &data).is_err());
+}
