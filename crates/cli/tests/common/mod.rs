@@ -1,6 +1,8 @@
 //! Runs the program in a folder of its own, without a terminal.
 #![allow(dead_code)] // each test file uses a part
 
+pub mod served;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 

@@ -1,0 +1,226 @@
+//! Plexum writes under load, is killed, starts again and stops; then the real md driver reads and checks the members.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::ops::Range;
+use std::process::Stdio;
+
+use common::Place;
+use common::served::{
+    Server, content, done, examined, fill, size_bytes, stats, uri, wait_until, wait_until_clean,
+};
+use plexum_oracle::{Batch, Expected, Job, Judge, pattern_bytes, sha256};
+
+/// What the random load writes; the pattern has no such sector.
+const LOAD: u8 = 0xa5;
+
+const SECTOR_BYTES: usize = 512;
+
+/// Seed of the pattern below the load.
+const SEED: u64 = 0x5eed_0001;
+
+/// Arrays that Plexum wrote, to be judged together.
+#[derive(Default)]
+struct Arrays {
+    batch: Batch,
+    places: Vec<Place>,
+}
+
+impl Arrays {
+    /// An array of `sizes_mib.len()` members, created with `words`. `lost` are the members that the kernel does without, too.
+    fn add(&mut self, words: &str, sizes_mib: &[u64], lost: &[usize]) {
+        let name = format!("kr-{}", words.replace([' ', '-'], ""));
+        let place = Place::new(&name);
+        let members: Vec<_> = (0..sizes_mib.len()).map(|n| format!("m{n}")).collect();
+        let files = members.iter().zip(sizes_mib);
+        let files: Vec<_> = files
+            .map(|(member, size_mib)| place.sparse(member, size_mib << 20))
+            .collect();
+        let members = members.join(" ");
+        done(&place, &format!("create nas --level {words} {members}"));
+        let server = Server::start(&place, &members);
+        fill(&place, SEED);
+        // A clean stop empties the bitmap.
+        server.stop(&place);
+        let expected = if lost.is_empty() {
+            Expected::Seed(SEED)
+        } else {
+            Expected::Sha256(killed_and_served_again(&place, &members))
+        };
+        let mut judge = Judge::new(expected);
+        if !lost.is_empty() {
+            judge.without.push(lost.to_vec());
+        }
+        self.batch.add(Job::judge(&name, &files, &judge));
+        self.places.push(place);
+    }
+
+    /// Each is clean, has an empty bitmap, reads as written whole and with members missing, and `check` finds nothing.
+    fn are_judged(self) {
+        let reports = self.batch.run_faultless();
+        assert_eq!(reports.len(), self.places.len());
+    }
+}
+
+/// Random writes, SIGKILL in the middle of them, a second life until all is clean, stop. The answer is the content's hash.
+fn killed_and_served_again(place: &Place, members: &str) -> String {
+    let server = Server::start(place, members);
+    let size = size_bytes(place);
+    let area = size / 4 / 4096 * 4096..size / 2 / 4096 * 4096;
+    let mut load = place
+        .command("fio")
+        .args(["--name=load", "--ioengine=nbd", "--rw=randwrite"])
+        .args(["--bsrange=4k-64k", "--iodepth=8", "--time_based"])
+        .arg("--runtime=600")
+        .arg(format!("--buffer_pattern={LOAD:#x}"))
+        .arg(format!("--offset={}", area.start))
+        .arg(format!("--size={}", area.end - area.start))
+        .arg(format!("--uri={}", uri(place)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("fio must be installed");
+    wait_until(place, "the load has written something", || {
+        stats(place)["total"]["writes"].as_u64().unwrap() > size / (256 << 10) + 50
+    });
+    server.kill();
+    assert!(
+        !load.wait().unwrap().success(),
+        "the load outlived its server"
+    );
+
+    let limit = limit_bytes(place, members);
+    let server = Server::start(place, members);
+    wait_until_clean(place);
+    check_resynced(place, limit * units_in_a_region(place, members));
+    let found = content(place);
+    server.stop(place);
+    check_sectors(place, &found, &area);
+    sha256(&found)
+}
+
+/// Bytes for which the bitmap is set after the kill: some, not all.
+fn limit_bytes(place: &Place, members: &str) -> u64 {
+    let first = members.split(' ').next().unwrap();
+    let number = |field| examined(place, first, "bitmap", field).as_u64().unwrap();
+    let (dirty, regions) = (number("region_count_set"), number("region_count"));
+    assert!(dirty > 0 && dirty < regions, "{dirty} of {regions} regions");
+    dirty * number("region_bytes")
+}
+
+/// Nothing but the regions that were dirty has been read or written.
+fn check_resynced(place: &Place, limit: u64) {
+    let stats = stats(place);
+    let members = stats["members"].as_array().unwrap();
+    for direction in ["read_bytes", "written_bytes"] {
+        let moved = members.iter().map(|m| m[direction].as_u64().unwrap());
+        let moved: u64 = moved.sum();
+        assert!(
+            moved > 0 && moved <= limit,
+            "{}: {direction} {moved} in the resync, the bitmap allows {limit}",
+            place.folder.display()
+        );
+    }
+}
+
+/// Each sector is of the pattern or, in the area of the load, of the load.
+fn check_sectors(place: &Place, found: &[u8], area: &Range<u64>) {
+    for (number, sector) in found.chunks_exact(SECTOR_BYTES).enumerate() {
+        let offset = (number * SECTOR_BYTES) as u64;
+        let is_load = area.contains(&offset) && sector.iter().all(|&byte| byte == LOAD);
+        assert!(
+            is_load || sector == pattern_bytes(SEED, offset, SECTOR_BYTES),
+            "{}: sector at {offset} is neither old nor new",
+            place.folder.display()
+        );
+    }
+}
+
+/// How often a region's size is on the members: once on each; in RAID-10, where regions are of the volume, once a copy.
+fn units_in_a_region(place: &Place, members: &str) -> u64 {
+    let status = common::served::status(place);
+    match (status["level"].as_str(), status["layout"].as_str()) {
+        (Some("raid10"), Some(layout)) => {
+            let numbers = layout.split(|c: char| !c.is_ascii_digit());
+            numbers
+                .filter_map(|number| number.parse::<u64>().ok())
+                .product()
+        }
+        _ => members.split(' ').count() as u64,
+    }
+}
+
+#[test]
+fn concatenations_stripes_mirrors_raid4_and_older_metadata() {
+    let mut arrays = Arrays::default();
+    arrays.add("linear", &[4, 5, 6], &[]);
+    arrays.add("0 --strip 16K", &[4, 4, 4], &[]);
+    arrays.add("0 --strip 16K --layout original", &[4, 6, 8], &[]);
+    arrays.add("0 --strip 16K --layout alternate", &[4, 6, 8], &[]);
+    arrays.add("1", &[4, 4], &[0]);
+    arrays.add("1 --bitmap-region 32K", &[4, 4, 4], &[0, 1]);
+    arrays.add("1 --format md-0.90", &[4, 4], &[1]);
+    arrays.add("4 --strip 16K", &[4; 4], &[1]);
+    arrays.add("4 --strip 4K --format md-1.1", &[4; 3], &[2]);
+    arrays.add("5 --strip 64K --format md-0.90", &[4; 3], &[1]);
+    arrays.add("5 --strip 32K --format md-1.0", &[4; 5], &[3]);
+    arrays.add("6 --strip 16K --format md-1.0", &[4; 4], &[0, 3]);
+    arrays.are_judged();
+}
+
+#[test]
+fn every_layout_of_raid5() {
+    let mut arrays = Arrays::default();
+    for (number, layout) in ["ls", "la", "rs", "ra", "pf", "pl"].iter().enumerate() {
+        arrays.add(
+            &format!("5 --strip 16K --layout {layout}"),
+            &[4; 4],
+            &[number % 4],
+        );
+    }
+    arrays.are_judged();
+}
+
+#[test]
+fn every_layout_of_raid6() {
+    let layouts = [
+        "ls",
+        "la",
+        "rs",
+        "ra",
+        "pf",
+        "pl",
+        "ddf-zero-restart",
+        "ddf-N-restart",
+        "ddf-N-continue",
+        "ls-6",
+        "la-6",
+        "rs-6",
+        "ra-6",
+        "pf-6",
+    ];
+    let mut arrays = Arrays::default();
+    for (number, layout) in layouts.iter().enumerate() {
+        let lost = [number % 5, (number + 1 + number / 5) % 5];
+        arrays.add(&format!("6 --strip 16K --layout {layout}"), &[4; 5], &lost);
+    }
+    arrays.are_judged();
+}
+
+#[test]
+fn near_far_and_offset_layouts_of_raid10() {
+    let mut arrays = Arrays::default();
+    arrays.add("10 --strip 16K --layout n2", &[4; 4], &[0, 2]);
+    arrays.add("10 --strip 16K --layout n3", &[4; 3], &[0, 1]);
+    arrays.add("10 --strip 16K --layout f2", &[4; 4], &[1]);
+    arrays.add("10 --strip 16K --layout o2", &[4; 4], &[2]);
+    arrays.add("10 --strip 16K --layout n2 --format md-1.1", &[4; 5], &[3]);
+    arrays.add("10 --strip 32K --layout f2 --format md-1.0", &[4; 3], &[1]);
+    arrays.add(
+        "10 --strip 16K --layout o2 --bitmap-region 32K",
+        &[4; 5],
+        &[4],
+    );
+    arrays.are_judged();
+}
