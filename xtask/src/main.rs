@@ -3,6 +3,7 @@
 
 mod ci;
 mod layouts;
+mod picture;
 mod source;
 mod tidy;
 mod tree;
@@ -20,6 +21,7 @@ cargo xtask WORD
   sim [...]   the simulator, optimised: `plexum sim`; --seed S --trace shows one run
   bench [...] the benchmark, optimised: `plexum bench`
   gen         tables of on-disk layouts in docs/formats.md
+  picture     a terminal's lines as an SVG: plexum demo | cargo xtask picture > docs/demo.svg
   docs        documentation of all crates, in target/doc
 ";
 
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         Some((&"ci", [])) => ci::run(&root),
         Some((&("sim" | "bench"), _)) => plexum(&root, &words),
         Some((&"gen", [])) => generate(&root),
+        Some((&"picture", [])) => picture::run(),
         Some((&"docs", [])) => ci::documentation(&root),
         None | Some((&("help" | "--help" | "-h"), _)) => {
             print!("{HELP}");
