@@ -342,6 +342,7 @@ fn file_name(path: &Path) -> Result<String, Problem> {
 
 fn no_fuse(error: &std::io::Error, folder: &Path) -> Problem {
     let mut problem = Problem::from_io(error, "mounting FUSE at", &folder.display().to_string());
+    problem.message.truncate(problem.message.trim_end().len()); // fusermount3's words end a line
     problem.hints = vec!["FUSE as an ordinary user needs fusermount3 (package fuse3)".to_owned()];
     problem
 }

@@ -125,9 +125,13 @@ impl Attachment {
             mountpoint: None,
             is_read_only: false,
         };
-        let path = attachment.path();
-        match fs::File::create_new(&path) {
-            Ok(_) => {}
+        // A link appears whole or not at all: a half-written file would be neither attached nor free.
+        let (path, new) = (attachment.path(), attachment.draft());
+        fs::write(&new, attachment.to_bytes()).map_err(|error| told(&error, "writing", &new))?;
+        let linked = fs::hard_link(&new, &path);
+        let _ = fs::remove_file(&new);
+        match linked {
+            Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 return Err(
                     Problem::new(Code::Busy, format!("{volume} is attached already"))
@@ -136,7 +140,6 @@ impl Attachment {
             }
             Err(error) => return Err(told(&error, "making", &path)),
         }
-        attachment.save()?;
         match fs::create_dir(&attachment.folder) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                 Err(told(&error, "making", &attachment.folder))
@@ -147,6 +150,16 @@ impl Attachment {
 
     fn path(&self) -> PathBuf {
         self.folder.with_file_name(format!("{}.json", self.volume))
+    }
+
+    /// A name beside it, of this process alone.
+    fn draft(&self) -> PathBuf {
+        self.path()
+            .with_extension(format!("new-{}", std::process::id()))
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("texts and numbers become JSON")
     }
 
     /// Where the process writes its errors.
@@ -166,10 +179,8 @@ impl Attachment {
     /// # Errors
     /// Of writing.
     pub fn save(&self) -> Result<(), Problem> {
-        let path = self.path();
-        let new = path.with_extension("new");
-        let text = serde_json::to_vec(self).unwrap_or_default();
-        fs::write(&new, text)
+        let (path, new) = (self.path(), self.draft());
+        fs::write(&new, self.to_bytes())
             .and_then(|()| fs::rename(&new, &path))
             .map_err(|error| told(&error, "writing", &path))
     }
@@ -179,7 +190,7 @@ impl Attachment {
     /// # Errors
     /// `Busy` when somebody uses a part of it.
     pub fn undo(mut self) -> Result<(), Problem> {
-        if let Some(device) = self.device.clone() {
+        for device in self.devices() {
             self.unmount_device(&device)?;
             self.release_device(&device)?;
             self.device = None;
@@ -196,9 +207,6 @@ impl Attachment {
     }
 
     fn unmount_device(&mut self, device: &Path) -> Result<(), Problem> {
-        if !self.holds(device) {
-            return Ok(()); // it was let go and belongs to somebody else now, and so do mounts of it
-        }
         for mount in mounts().iter().filter(|mount| mount.source == device) {
             let shown = mount.folder.display();
             if Some(&mount.folder) != self.mountpoint.as_ref() {
@@ -213,15 +221,24 @@ impl Attachment {
         self.save()
     }
 
+    /// All loop devices on our file. What was written down is not asked: that device may be somebody else's by now,
+    /// and one may have been made without being written down.
+    fn devices(&self) -> Vec<PathBuf> {
+        fs::read_dir("/sys/block")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| Path::new("/dev").join(entry.file_name()))
+            .filter(|device| self.holds(device))
+            .collect()
+    }
+
     /// Whether `device` still stands on our file.
     fn holds(&self, device: &Path) -> bool {
         backing_file(device).is_some_and(|file| file == self.file())
     }
 
     fn release_device(&self, device: &Path) -> Result<(), Problem> {
-        if !self.holds(device) {
-            return Ok(());
-        }
         tool(Command::new("losetup").arg("-d").arg(device))
             .map_err(|words| in_use(device, &words))?;
         // The kernel lets go when the last user has closed it, which may be a moment later.

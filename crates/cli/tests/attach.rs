@@ -333,10 +333,14 @@ fn what_cannot_be_attached_leaves_nothing_behind() {
         assert!(left.is_empty(), "{words}: {left:?}");
     }
     done(place.plexum("attach nas --dry-run"));
-    served.attach("");
+    let device = served.attach("");
     let again = place.plexum("attach nas");
     assert_eq!(again.exit, 6, "{}", again.err);
     assert!(again.err.contains("plexum detach nas"), "{}", again.err);
+    // A second loop device on the file, of which nothing was written down, goes as well.
+    let file = place.file("plexum/attach/nas/nas").display().to_string();
+    let second = done(place.tool("losetup", &format!("--find --show {file}")));
+    assert_ne!(second.out.trim(), device);
     served.detach();
 }
 
