@@ -272,6 +272,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 continue;
             };
             let length = room.min(member.end - at);
+            let length = self.within_region(target, offset_bytes, length);
             let part = at..at + length;
             let sync = offset_bytes..offset_bytes + length;
             let _lock = self.locks.lock(sync.clone()).await;
@@ -291,6 +292,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         self.advance_cursors(std::slice::from_ref(target), &member);
         Ok(())
+    }
+
+    /// A member that comes back by bitmap gets its stale regions and nothing of their neighbours.
+    fn within_region(&self, target: &Filling<D>, sync_bytes: u64, length_bytes: u64) -> u64 {
+        if target.stale.is_none() {
+            return length_bytes;
+        }
+        let region_bytes = self.regions.borrow().region_bytes();
+        let unit = region_bytes.max(u64::from(self.sector_bytes()));
+        length_bytes.min(unit - sync_bytes % unit)
     }
 
     /// Only some sectors may be lost: everything else is copied, sector by sector.
