@@ -4,10 +4,15 @@
 //! - all members are open and locked before anything is decided; whatever is not used is let go of again;
 //! - a damaged member is left out with a note; a blank one, or one of another array, that was named is refused.
 
-use plexum_engine::buf::BufPool;
+use std::ops::Deref;
+use std::rc::Rc;
+
+use plexum_engine::buf::{BufPool, Rope};
 use plexum_engine::device::IoError;
 use plexum_engine::meta::assemble::{AssembleCode, AssembleError, Assembly, Options};
-use plexum_engine::meta::open::{OpenError, OpenRequest, examine, open_volume};
+use plexum_engine::meta::open::{
+    OpenError, OpenRequest, Reshaped, examine, open_reshaped, open_volume,
+};
 use plexum_engine::volume::{Volume, VolumeOptions};
 use plexum_format::Problem as FormatProblem;
 use plexum_runtime::Handle;
@@ -17,8 +22,55 @@ use plexum_runtime::file::OpenOptions;
 use crate::open::{AnyDevice, MemberWord, problem_of_io};
 use crate::problem::{Code, Problem};
 
+/// A member of this process; an array in the middle of a reshape uses each twice.
+pub type RealDevice = Rc<AnyDevice>;
 /// The volume of this process.
-pub type RealVolume = Volume<AnyDevice, RealClock>;
+pub type RealVolume = Volume<RealDevice, RealClock>;
+
+/// What is served: a volume, or both halves of one whose reshape was interrupted. Stands for its volume (of the halves
+/// the one in the old geometry, for status).
+pub enum Body {
+    /// One geometry.
+    Whole(Box<RealVolume>),
+    /// Two; read-only.
+    Reshaped(Box<Reshaped<RealDevice, RealClock>>),
+}
+
+impl Body {
+    /// Size as clients see it.
+    #[must_use]
+    pub fn volume_bytes(&self) -> u64 {
+        match self {
+            Body::Whole(volume) => volume.size_bytes(),
+            Body::Reshaped(halves) => halves.volume_bytes,
+        }
+    }
+
+    /// Reads as a client does.
+    ///
+    /// # Errors
+    /// As `Volume::read`.
+    pub async fn read_bytes(
+        &self,
+        offset_bytes: u64,
+        length_bytes: usize,
+    ) -> Result<Rope, IoError> {
+        match self {
+            Body::Whole(volume) => volume.read(offset_bytes, length_bytes).await,
+            Body::Reshaped(halves) => halves.read(offset_bytes, length_bytes).await,
+        }
+    }
+}
+
+impl Deref for Body {
+    type Target = RealVolume;
+    fn deref(&self) -> &RealVolume {
+        match self {
+            Body::Whole(volume) => volume,
+            Body::Reshaped(halves) => halves.before(),
+        }
+    }
+}
 
 /// What to assemble and how.
 #[derive(Clone, Debug)]
@@ -35,8 +87,8 @@ pub struct AssembleRequest {
 
 /// An open volume with what is known about it.
 pub struct Assembled {
-    /// The volume; nothing was written yet.
-    pub volume: RealVolume,
+    /// What is to be served; nothing was written yet.
+    pub body: Body,
     /// What assembly decided.
     pub assembly: Assembly,
     /// One sentence for each member that was left out, and other things worth knowing.
@@ -58,16 +110,66 @@ pub async fn open(
         OpenOptions::read_write()
     };
     let mut notes = Vec::new();
+    let devices = open_members(handle, pool, &request.members, &access, &mut notes).await?;
+    let names: Vec<String> = devices.iter().map(|(name, _)| name.clone()).collect();
+    let open_request = OpenRequest {
+        assemble: request.options,
+        volume: request.volume,
+        name: request.name,
+    };
+    let tell = |error| of_open(error, |index| names.get(index).cloned().unwrap_or_default());
+    let is_read_only = open_request.assemble.read_only;
+    let copy = OpenRequest {
+        assemble: open_request.assemble,
+        volume: open_request.volume.clone(),
+        name: open_request.name.clone(),
+    };
+    let (clock, shared) = (handle.clock(), devices.clone());
+    let (body, assembly) =
+        match open_volume(devices, clock.clone(), pool.clone(), open_request).await {
+            Ok((volume, assembly)) => (Body::Whole(Box::new(volume)), assembly),
+            Err(OpenError::Reshaping) if is_read_only => {
+                let (halves, assembly) = open_reshaped(shared, clock, pool.clone(), copy)
+                    .await
+                    .map_err(tell)?;
+                notes.push("a reshape was interrupted: both halves are read".into());
+                (Body::Reshaped(Box::new(halves)), assembly)
+            }
+            Err(error) => return Err(tell(error)),
+        };
+    for member in &assembly.members {
+        if let Some(reason) = &member.reason {
+            notes.push(format!("{} is not used: {reason}", member.name));
+        }
+    }
+    if assembly.is_read_only && !request.options.read_only {
+        notes.push("it can only be read: this version does not write such an array".into());
+    }
+    Ok(Assembled {
+        body,
+        assembly,
+        notes,
+    })
+}
+
+/// Opens all members. Damaged ones are left out with a note, as long as others are there.
+async fn open_members(
+    handle: &Handle,
+    pool: &BufPool,
+    words: &[String],
+    access: &OpenOptions,
+    notes: &mut Vec<String>,
+) -> Result<Vec<(String, RealDevice)>, Problem> {
     let mut devices = Vec::new();
     let mut damaged = None;
-    for word in &request.members {
+    for word in words {
         let parsed = MemberWord::parse(word);
         if parsed == MemberWord::Missing {
             continue;
         }
-        let device = AnyDevice::open(handle, &parsed, &access).await?;
+        let device = AnyDevice::open(handle, &parsed, access).await?;
         match examine(&device, pool, devices.len(), word).await {
-            Ok(_) => devices.push((shown(&parsed), device)),
+            Ok(_) => devices.push((shown(&parsed), Rc::new(device))),
             Err(OpenError::Format { error, .. }) => {
                 let problem = of_format(&error, word);
                 notes.push(format!("{}; it is left out", problem.message));
@@ -79,28 +181,7 @@ pub async fn open(
     if let (true, Some(problem)) = (devices.is_empty(), damaged) {
         return Err(problem);
     }
-    let names: Vec<String> = devices.iter().map(|(name, _)| name.clone()).collect();
-    let open_request = OpenRequest {
-        assemble: request.options,
-        volume: request.volume,
-        name: request.name,
-    };
-    let (volume, assembly) = open_volume(devices, handle.clock(), pool.clone(), open_request)
-        .await
-        .map_err(|error| of_open(error, |index| names.get(index).cloned().unwrap_or_default()))?;
-    for member in &assembly.members {
-        if let Some(reason) = &member.reason {
-            notes.push(format!("{} is not used: {reason}", member.name));
-        }
-    }
-    if assembly.is_read_only && !request.options.read_only {
-        notes.push("it can only be read: this version does not write such an array".into());
-    }
-    Ok(Assembled {
-        volume,
-        assembly,
-        notes,
-    })
+    Ok(devices)
 }
 
 /// A member's name in status and messages: absolute, but with its links, so that stable names of devices stay.
@@ -147,6 +228,9 @@ fn of_open(error: OpenError, name: impl Fn(usize) -> String) -> Problem {
         }
         OpenError::Format { index, error } => of_format(&error, &name(index)),
         OpenError::Assemble(error) => of_assemble(&error, name),
+        OpenError::Reshaping => Problem::new(Code::UnsupportedFeature, error.to_string())
+            .why("finishing a reshape comes with a later version")
+            .hint("to read it, add:   --read-only"),
         OpenError::NotSupported(reason) => Problem::new(Code::UnsupportedFeature, reason),
         other => Problem::new(Code::Bug, other.to_string()),
     }

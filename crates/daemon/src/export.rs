@@ -10,9 +10,11 @@ use std::rc::Rc;
 
 use plexum_engine::buf::{Buf, Rope};
 use plexum_engine::clock::{Clock, Moment};
-use plexum_engine::device::{Device, Fua, IoError, ZeroMode};
-use plexum_engine::volume::Volume;
+use plexum_engine::device::{Fua, IoError, ZeroMode};
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
+use plexum_runtime::clock::RealClock;
+
+use crate::assembly::Body;
 
 /// What clients have asked for since the start (or the last reset), and how long it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,31 +51,31 @@ pub struct InFlight {
 }
 
 /// The export of one volume.
-pub struct VolumeExport<D: Device, C: Clock> {
-    volume: Rc<Volume<D, C>>,
+pub struct VolumeExport {
+    volume: Rc<Body>,
     info: ExportInfo,
-    clock: C,
+    clock: RealClock,
     counters: Cell<Counters>,
     in_flight: RefCell<BTreeMap<u64, InFlight>>,
     next_number: Cell<u64>,
 }
 
 /// Takes the request out of the list when it ends, however it ends.
-struct Tracked<'a, D: Device, C: Clock> {
-    export: &'a VolumeExport<D, C>,
+struct Tracked<'a> {
+    export: &'a VolumeExport,
     number: u64,
     since: Moment,
 }
 
-impl<D: Device, C: Clock> Drop for Tracked<'_, D, C> {
+impl Drop for Tracked<'_> {
     fn drop(&mut self) {
         self.export.in_flight.borrow_mut().remove(&self.number);
     }
 }
 
-impl<D: Device, C: Clock> VolumeExport<D, C> {
+impl VolumeExport {
     /// The export of `volume`, which must not be dropped before its sessions have ended.
-    pub fn new(volume: Rc<Volume<D, C>>, clock: C, info: ExportInfo) -> Self {
+    pub fn new(volume: Rc<Body>, clock: RealClock, info: ExportInfo) -> Self {
         Self {
             volume,
             info,
@@ -99,7 +101,7 @@ impl<D: Device, C: Clock> VolumeExport<D, C> {
         self.in_flight.borrow().values().cloned().collect()
     }
 
-    fn track(&self, kind: &'static str, offset_bytes: u64, length_bytes: u64) -> Tracked<'_, D, C> {
+    fn track(&self, kind: &'static str, offset_bytes: u64, length_bytes: u64) -> Tracked<'_> {
         let number = self.next_number.get();
         self.next_number.set(number + 1);
         let since = self.clock.now();
@@ -141,14 +143,17 @@ impl<D: Device, C: Clock> VolumeExport<D, C> {
     }
 }
 
-impl<D: Device, C: Clock> Export for VolumeExport<D, C> {
+impl Export for VolumeExport {
     fn info(&self) -> ExportInfo {
         self.info.clone()
     }
 
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {
         let tracked = self.track("read", offset_bytes, u64::from(length_bytes));
-        let result = self.volume.read(offset_bytes, length_bytes as usize).await;
+        let result = self
+            .volume
+            .read_bytes(offset_bytes, length_bytes as usize)
+            .await;
         let spent = self.spent_ns(tracked.since);
         self.count(|counters| {
             counters.reads += 1;

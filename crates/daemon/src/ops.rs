@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 use plexum_engine::background::Pace;
@@ -22,6 +23,7 @@ use plexum_runtime::Handle;
 use plexum_runtime::file::OpenOptions;
 use serde_json::{Value, json};
 
+use crate::assembly::RealDevice;
 use crate::control::{Action, Answer};
 use crate::create::random_uuid;
 use crate::inspect::inspect;
@@ -121,7 +123,7 @@ async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answer {
     }
     let new = NewMember {
         name: shown(&path),
-        device,
+        device: Rc::new(device),
         identity: superblock.device_uuid,
         is_write_mostly: superblock.is_write_mostly,
         former: former(&superblock),
@@ -312,7 +314,7 @@ async fn open_new(
     handle: &Handle,
     word: &str,
     force: bool,
-) -> Result<NewMember<AnyDevice>, Problem> {
+) -> Result<NewMember<RealDevice>, Problem> {
     let parsed = MemberWord::parse(word);
     if let MemberWord::Path(path) = &parsed
         && let Ok(member) = find(served, word)
@@ -351,7 +353,7 @@ async fn open_new(
     }
     Ok(NewMember {
         name: shown(word),
-        device,
+        device: Rc::new(device),
         identity: random_uuid()?,
         is_write_mostly: own
             .as_ref()

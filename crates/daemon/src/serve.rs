@@ -219,7 +219,7 @@ impl House {
         runtime_dir: &RuntimeDir,
     ) -> Result<Vec<String>, Problem> {
         let assembled = open(&self.handle, pool, request.clone()).await?;
-        let volume = Rc::new(assembled.volume);
+        let volume = Rc::new(assembled.body);
         let name = volume.name().to_owned();
         let is_taken = self
             .volumes
@@ -239,7 +239,7 @@ impl House {
         let info = ExportInfo {
             name: name.clone(),
             description: format!("{} {}", facts.level, facts.format),
-            size_bytes: volume.size_bytes(),
+            size_bytes: volume.volume_bytes(),
             block_bytes_min: sector_bytes,
             block_bytes_preferred: sector_bytes.max(BLOCK_BYTES_PREFERRED),
             is_read_only: volume.status().is_read_only,

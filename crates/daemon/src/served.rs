@@ -23,17 +23,16 @@ use plexum_nbd::server::Server;
 use plexum_runtime::clock::RealClock;
 use serde_json::{Value, json};
 
-use crate::assembly::RealVolume;
+use crate::assembly::Body;
 use crate::events::EventHub;
 use crate::export::{Counters, VolumeExport};
-use crate::open::AnyDevice;
 use crate::status::{
     BitmapStatus, ExportStatus, Finding, JSON_VERSION, JobKind, JobStatus, MemberState,
     MemberStatus, Mismatch, ScrubStatus, Verdict, VolumeStatus, eta_s,
 };
 
 /// The export of this process.
-pub type RealExport = VolumeExport<AnyDevice, RealClock>;
+pub type RealExport = VolumeExport;
 /// The NBD server of this process.
 pub type RealServer = Server<RealExport, RealClock>;
 
@@ -130,7 +129,7 @@ impl Sockets {
 /// A volume that is being served.
 pub struct Served {
     /// The volume.
-    pub volume: Rc<RealVolume>,
+    pub volume: Rc<Body>,
     /// Its export.
     pub export: Rc<RealExport>,
     /// What does not change.
@@ -155,7 +154,7 @@ pub struct Served {
 impl Served {
     /// A volume about to be served.
     pub fn new(
-        volume: Rc<RealVolume>,
+        volume: Rc<Body>,
         export: Rc<RealExport>,
         facts: Facts,
         clock: RealClock,
@@ -264,7 +263,7 @@ impl Served {
             strip_bytes: self.facts.strip_bytes,
             format: self.facts.format.clone(),
             uuid: self.facts.uuid.clone(),
-            size_bytes: status.size_bytes,
+            size_bytes: self.volume.volume_bytes(),
             member_bytes: self.facts.member_bytes,
             slots: self.facts.slots,
             spare_failures: status.losses_left as u32, // at most the number of slots
