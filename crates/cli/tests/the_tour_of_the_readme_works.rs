@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// Runs the lines of the tour one by one and compares exit codes; stops the server whatever happens.
 const RUNNER: &str = r#"
-trap 'plexum stop >/dev/null 2>&1' EXIT
+trap 'plexum detach pool1; plexum stop' EXIT
 set -o pipefail
 while IFS= read -r line <&3; do
   case $line in ''|'#'*) continue ;; esac
@@ -37,7 +37,9 @@ fn tour(readme: &str) -> String {
 fn the_tour_of_the_readme_works() {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let tour = tour(&std::fs::read_to_string(readme).unwrap());
-    for word in ["create", "serve", "fail", "replace", "scrub", "stop"] {
+    for word in [
+        "create", "serve", "attach", "fail", "replace", "scrub", "stop",
+    ] {
         assert!(
             tour.contains(&format!("plexum {word}")),
             "the tour shows {word}"
