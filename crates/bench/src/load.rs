@@ -10,7 +10,7 @@ use plexum_engine::device::{Device, Fua, IoError};
 use plexum_engine::volume::Volume;
 use plexum_nbd::client::Client;
 use plexum_nbd::transport::Transport;
-use plexum_runtime::Handle;
+use plexum_runtime::{Handle, yield_now};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::row::Figures;
@@ -133,7 +133,8 @@ pub(crate) async fn run<T: Target + Clone + 'static>(
                         target.read(offset, pattern.request_bytes).await?;
                     }
                     done.set(done.get() + 1);
-                    plexum_yield().await;
+                    // Members in memory never wait: without this one worker would run alone.
+                    yield_now().await;
                 }
                 Ok::<(), IoError>(())
             })
@@ -150,19 +151,6 @@ pub(crate) async fn run<T: Target + Clone + 'static>(
         bytes_per_s: ios * pattern.request_bytes as f64 / seconds,
         cpu_us_per_io: cpu_seconds * 1e6 / ios,
     })
-}
-
-/// Gives the other workers a turn: members in memory never wait, and one worker would run alone.
-async fn plexum_yield() {
-    let mut is_second = false;
-    std::future::poll_fn(|cx| {
-        if std::mem::replace(&mut is_second, true) {
-            return std::task::Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        std::task::Poll::Pending
-    })
-    .await;
 }
 
 /// CPU time of the whole process, system time included.

@@ -73,7 +73,6 @@ pub struct ScrubState {
     wanted: Option<ScrubMode>,
     is_running: bool,
     is_stop_asked: bool,
-    rounds: u64,
 }
 
 impl<D: Device, C: Clock> Volume<D, C> {
@@ -132,7 +131,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     *self.last_scrub.borrow_mut() = Some(report);
                     let mut scrub = self.scrub.borrow_mut();
                     scrub.is_running = false;
-                    scrub.rounds += 1;
                     drop(scrub);
                     self.changed.notify();
                 }

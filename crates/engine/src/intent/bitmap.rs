@@ -164,10 +164,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if !self.has(Mutant::BitClearedWithoutFlush) {
             self.flush_members().await?;
         }
-        if self.state.borrow().is_degraded() || !self.regions.borrow().is_persistent {
-            if !self.state.borrow().is_degraded() {
-                self.regions.borrow_mut().clear(&idle);
-            }
+        if self.state.borrow().is_degraded() {
+            return Ok(());
+        }
+        if !self.regions.borrow().is_persistent {
+            self.regions.borrow_mut().clear(&idle);
             return Ok(());
         }
         let _turn = self.bitmap_writer.lock().await;

@@ -80,11 +80,4 @@ pub trait Metadata {
 
     /// Takes a removed member's metadata out of the tables.
     fn forget_member(&mut self, member: MemberId);
-
-    /// The member's metadata after it left for good, so that nobody takes it for a part of the array: nothing for md, which
-    /// leaves the old superblock with its old event count.
-    fn farewell(&self, member: MemberId) -> Vec<MetadataWrite> {
-        let _ = member;
-        Vec::new()
-    }
 }

@@ -118,7 +118,6 @@ impl ArrayState {
             Event::RebuildDone { member } => self.rebuild_done(member),
             Event::MemberRemoved { member } => self.member_removed(member),
             Event::BadBlocksChanged { is_urgent, .. } => vec![self.changed(is_urgent)],
-            Event::MetadataChanged => vec![self.changed(false)],
         };
         self.check();
         effects

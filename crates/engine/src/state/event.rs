@@ -81,8 +81,6 @@ pub enum Event {
         /// A write depends on it: its answer waits for the commit (W3).
         is_urgent: bool,
     },
-    /// Something else in the superblock changed (bitmap added or taken away, write-mostly flag).
-    MetadataChanged,
 }
 
 /// What has to follow an event. `apply` never does it itself.
