@@ -15,6 +15,7 @@ use crate::drive::Drive;
 use crate::member_io::MemberWrite;
 use crate::mutant::Mutant;
 use crate::plex::layout::{CopyPlace, Organisation};
+use crate::stage::{Stage, Tag};
 use crate::state::FailCause;
 use crate::volume::{MemberSet, Volume};
 use crate::wait::join_all;
@@ -34,13 +35,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
         offset_bytes: u64,
         data: Buf,
         fua: Fua,
+        tag: &Tag<'_>,
     ) -> Result<(), IoError> {
+        tag.enter(Stage::Lock);
         let sync = Self::copies_sync(offset_bytes, data.len() as u64);
         let _lock = if self.has(Mutant::NoRangeLock) {
             None
         } else {
             Some(self.locks.lock(sync.clone()).await)
         };
+        tag.enter(Stage::Write);
         let set = self.members();
         let writes: Vec<MemberWrite<D>> = self
             .geometry
@@ -97,9 +101,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         length_bytes: u64,
         mode: ZeroMode,
         fua: Fua,
+        tag: &Tag<'_>,
     ) -> Result<(), IoError> {
+        tag.enter(Stage::Lock);
         let sync = Self::copies_sync(offset_bytes, length_bytes);
         let lock = self.locks.lock(sync.clone()).await;
+        tag.enter(Stage::Write);
         let set = self.members();
         let mut targets: Vec<(Rc<Drive<D>>, Range<u64>)> = Vec::new();
         for place in self.geometry.copies_of(offset_bytes).iter() {
@@ -143,11 +150,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         &self,
         offset_bytes: u64,
         length_bytes: usize,
+        tag: &Tag<'_>,
     ) -> Result<Rope, IoError> {
         let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
         if !self.regions.borrow().is_proven(&sync) && !self.has(Mutant::ReadUnequalCopies) {
             return self
-                .read_equalised(offset_bytes, length_bytes)
+                .read_equalised(offset_bytes, length_bytes, tag)
                 .await
                 .map(Rope::from);
         }
@@ -323,12 +331,21 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// W6: in a region that may differ, the range is made equal on all copies and flushed before it is answered.
-    async fn read_equalised(&self, offset_bytes: u64, length_bytes: usize) -> Result<Buf, IoError> {
+    async fn read_equalised(
+        &self,
+        offset_bytes: u64,
+        length_bytes: usize,
+        tag: &Tag<'_>,
+    ) -> Result<Buf, IoError> {
+        tag.enter(Stage::Lock);
         let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
         let _lock = self.locks.lock(sync.clone()).await;
+        tag.enter(Stage::Read);
         let data = self.equalise(offset_bytes, length_bytes).await?;
         if !self.options.borrow().is_read_only {
+            tag.enter(Stage::Flush);
             self.flush_members().await?;
+            tag.enter(Stage::Settle);
             self.settle().await?;
             self.regions.borrow_mut().prove(&sync);
         }

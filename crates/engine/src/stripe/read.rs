@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
+use crate::stage::{Stage, Tag};
 use crate::state::FailCause;
 use crate::volume::{Announcement, Volume};
 
@@ -24,6 +25,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         row_number: u64,
         index: usize,
         part: Range<u64>,
+        tag: &Tag<'_>,
     ) -> Result<Buf, IoError> {
         let row = self.row(row_number);
         let block = Block::Data(index);
@@ -39,7 +41,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 Err(_) => {}
             }
         }
-        self.read_around(&row, block, &part).await
+        self.read_around(&row, block, &part, tag).await
     }
 
     /// The block cannot be read: recover it under the row's lock, and mend the member that could not read it.
@@ -48,12 +50,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         row: &Row,
         block: Block,
         part: &Range<u64>,
+        tag: &Tag<'_>,
     ) -> Result<Buf, IoError> {
+        tag.enter(Stage::Lock);
         let _lock = if self.has(Mutant::NoRowLock) {
             None
         } else {
             Some(self.locks.row(row.number).await)
         };
+        tag.enter(Stage::Read);
         let set = self.members();
         let member = row.member_range(part);
         let drive = self

@@ -10,6 +10,7 @@ use crate::buf::{Buf, BufMut};
 use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
 use crate::mutant::Mutant;
+use crate::stage::{Stage, Tag};
 use crate::volume::{MemberSet, Volume};
 use crate::wait::join_all;
 
@@ -39,13 +40,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
         at_bytes: u64,
         data: Buf,
         fua: Fua,
+        tag: &Tag<'_>,
     ) -> Result<(), IoError> {
+        tag.enter(Stage::Lock);
         let row = self.row(row_number);
         let _lock = if self.has(Mutant::NoRowLock) {
             None
         } else {
             Some(self.locks.row(row_number).await)
         };
+        tag.enter(Stage::Read);
         let segments = cut(&row, at_bytes, &data);
         let mut prepared = Vec::with_capacity(segments.len());
         let results = join_all(segments.iter().map(|segment| self.prepare(&row, segment))).await;
@@ -58,6 +62,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 Err(error) => return Err(error),
             }
         }
+        tag.enter(Stage::Write);
         self.write_prepared(&row, &prepared, fua).await
     }
 

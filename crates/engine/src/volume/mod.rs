@@ -33,6 +33,7 @@ use crate::meta::adapter::Metadata;
 use crate::mutant::Mutant;
 use crate::plex::layout::{Geometry, Organisation};
 use crate::ranges::RangeSet;
+use crate::stage::{RequestInfo, Requests};
 use crate::state::{ArrayState, Effect, Event, FailCause, MemberId, MemberRecord, Standing};
 use crate::wait::{Gauge, Mutex, Signal};
 
@@ -197,6 +198,7 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) write_count: Cell<u64>,
     pub(crate) last_write: Cell<Moment>,
     pub(crate) last_request: Cell<Moment>,
+    pub(crate) requests: Requests,
     pub(crate) is_stopping: Cell<bool>,
     pub(crate) is_background_running: Cell<bool>,
     pub(crate) announcements: RefCell<VecDeque<Announcement>>,
@@ -264,6 +266,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             write_count: Cell::new(0),
             last_write: Cell::default(),
             last_request: Cell::default(),
+            requests: Requests::default(),
             is_stopping: Cell::new(false),
             is_background_running: Cell::new(false),
             announcements: RefCell::default(),
@@ -315,6 +318,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Whether all that the state says is durable on the members.
     pub fn is_committed(&self) -> bool {
         self.committed.get() >= self.state.borrow().version
+    }
+
+    /// Client requests that are being carried out, oldest first.
+    pub fn requests(&self) -> Vec<RequestInfo> {
+        self.requests.list()
     }
 
     /// Whether there are copies or parity to keep in agreement.

@@ -4,6 +4,7 @@ use crate::buf::{Buf, Rope};
 use crate::clock::Clock;
 use crate::device::{Device, IoError};
 use crate::plex::layout::Organisation;
+use crate::stage::{RequestKind, Stage, Tag};
 use crate::state::FailCause;
 use crate::volume::Volume;
 use crate::wait::join_all;
@@ -15,7 +16,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// `OutOfRange`, `Medium` when this range is lost, `Failed` when the volume is frozen.
     pub async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<Rope, IoError> {
         self.check_request(offset_bytes, length_bytes as u64)?;
-        self.last_request.set(self.clock.now());
+        let now = self.clock.now();
+        self.last_request.set(now);
+        let tag = &self
+            .requests
+            .begin(RequestKind::Read, offset_bytes, length_bytes as u64, now);
+        tag.enter(Stage::Read);
         let mut pieces = Vec::new();
         let end = offset_bytes + length_bytes as u64;
         let mut at = offset_bytes;
@@ -25,12 +31,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
             at += length;
         }
         if let [(at, length)] = pieces[..] {
-            return self.read_piece(at, length).await;
+            return self.read_piece(at, length, tag).await;
         }
         let parts = join_all(
             pieces
                 .into_iter()
-                .map(|(at, length)| self.read_piece(at, length)),
+                .map(|(at, length)| self.read_piece(at, length, tag)),
         )
         .await;
         let mut rope = Rope::default();
@@ -74,20 +80,25 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
-    async fn read_piece(&self, at: u64, length_bytes: usize) -> Result<Rope, IoError> {
+    async fn read_piece(
+        &self,
+        at: u64,
+        length_bytes: usize,
+        tag: &Tag<'_>,
+    ) -> Result<Rope, IoError> {
         match self.geometry.organisation() {
             Organisation::Linear | Organisation::Raid0(_) => {
                 self.read_flat(at, length_bytes).await.map(Rope::from)
             }
             Organisation::Raid1 | Organisation::Raid10(_) => {
-                self.read_copies(at, length_bytes).await
+                self.read_copies(at, length_bytes, tag).await
             }
             _ => {
                 let (row, in_row) = self.geometry.row_of(at);
                 let strip = self.geometry.strip_bytes();
                 let index = usize::try_from(in_row / strip).expect("a row has few strips");
                 let start = in_row % strip;
-                self.read_strip(row, index, start..start + length_bytes as u64)
+                self.read_strip(row, index, start..start + length_bytes as u64, tag)
                     .await
                     .map(Rope::from)
             }

@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError, ZeroMode};
 use crate::mutant::Mutant;
 use crate::plex::layout::Organisation;
+use crate::stage::{RequestKind, Stage, Tag};
 use crate::state::{Event, FailCause};
 use crate::volume::Volume;
 use crate::wait::{GaugeGuard, join_all};
@@ -22,11 +23,28 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// `OutOfRange`, `ReadOnly`, `NoSpace`, `Medium` when a part has no member to hold it, `Failed` when the volume is frozen.
     /// After an error each sector of the range holds its old or its new content.
     pub async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        self.check_request(offset_bytes, data.len() as u64)?;
+        let length_bytes = data.len() as u64;
+        self.check_request(offset_bytes, length_bytes)?;
         if data.is_empty() {
             return self.check_writable();
         }
+        let now = self.clock.now();
+        let tag = self
+            .requests
+            .begin(RequestKind::Write, offset_bytes, length_bytes, now);
+        self.write_tagged(offset_bytes, data, fua, &tag).await
+    }
+
+    async fn write_tagged(
+        &self,
+        offset_bytes: u64,
+        data: Buf,
+        fua: Fua,
+        tag: &Tag<'_>,
+    ) -> Result<(), IoError> {
+        tag.enter(Stage::DirtyMark);
         let _in_flight = self.enter_write().await?;
+        tag.enter(Stage::BitMark);
         let sync = self.sync_range(offset_bytes, data.len() as u64);
         let _mark = match sync {
             Some(sync) => Some(self.mark(sync).await?),
@@ -34,22 +52,27 @@ impl<D: Device, C: Clock> Volume<D, C> {
         };
         let pieces = self.cut(offset_bytes, data.len() as u64);
         let result = if let [(at, _)] = pieces[..] {
-            self.write_piece(at, data, fua).await
+            self.write_piece(at, data, fua, tag).await
         } else {
             let parts = pieces.into_iter().map(|(at, length)| {
                 let start = usize::try_from(at - offset_bytes).expect("part of a request");
                 let length = usize::try_from(length).expect("part of a request");
-                self.write_piece(at, data.slice(start..start + length), fua)
+                self.write_piece(at, data.slice(start..start + length), fua, tag)
             });
             join_all(parts).await.into_iter().collect()
         };
-        self.finish_write(result).await
+        self.finish_write(result, tag).await
     }
 
-    async fn finish_write(&self, result: Result<(), IoError>) -> Result<(), IoError> {
+    async fn finish_write(
+        &self,
+        result: Result<(), IoError>,
+        tag: &Tag<'_>,
+    ) -> Result<(), IoError> {
         self.last_write.set(self.clock.now());
         self.write_count.set(self.write_count.get() + 1);
         result?;
+        tag.enter(Stage::Settle);
         self.settle().await
     }
 
@@ -133,13 +156,24 @@ impl<D: Device, C: Clock> Volume<D, C> {
         pieces
     }
 
-    async fn write_piece(&self, at: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+    async fn write_piece(
+        &self,
+        at: u64,
+        data: Buf,
+        fua: Fua,
+        tag: &Tag<'_>,
+    ) -> Result<(), IoError> {
         match self.geometry.organisation() {
-            Organisation::Linear | Organisation::Raid0(_) => self.write_flat(at, data, fua).await,
-            Organisation::Raid1 | Organisation::Raid10(_) => self.write_copies(at, data, fua).await,
+            Organisation::Linear | Organisation::Raid0(_) => {
+                tag.enter(Stage::Write);
+                self.write_flat(at, data, fua).await
+            }
+            Organisation::Raid1 | Organisation::Raid10(_) => {
+                self.write_copies(at, data, fua, tag).await
+            }
             _ => {
                 let (row, in_row) = self.geometry.row_of(at);
-                self.write_row(row, in_row, data, fua).await
+                self.write_row(row, in_row, data, fua, tag).await
             }
         }
     }
@@ -183,11 +217,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<(), IoError> {
         self.check_request(offset_bytes, length_bytes)?;
         self.check_writable()?;
+        let now = self.clock.now();
+        let tag = self
+            .requests
+            .begin(RequestKind::Zero, offset_bytes, length_bytes, now);
         let end = offset_bytes + length_bytes;
         let mut at = offset_bytes;
         while at < end {
             let length = (end - at).min(ZERO_SLICE_BYTES - at % ZERO_SLICE_BYTES);
-            self.zero_slice(at, length, mode, fua).await?;
+            self.zero_slice(at, length, mode, fua, &tag).await?;
             at += length;
         }
         Ok(())
@@ -199,14 +237,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
         length_bytes: u64,
         mode: ZeroMode,
         fua: Fua,
+        tag: &Tag<'_>,
     ) -> Result<(), IoError> {
         if self.geometry.parity_count() > 0 {
             let length = usize::try_from(length_bytes).expect("a slice fits memory");
-            return self
-                .write(offset_bytes, self.pool.take_zeroed(length).freeze(), fua)
-                .await;
+            let zeroes = self.pool.take_zeroed(length).freeze();
+            return self.write_tagged(offset_bytes, zeroes, fua, tag).await;
         }
+        tag.enter(Stage::DirtyMark);
         let _in_flight = self.enter_write().await?;
+        tag.enter(Stage::BitMark);
         let _mark = match self.sync_range(offset_bytes, length_bytes) {
             Some(sync) => Some(self.mark(sync).await?),
             None => None,
@@ -214,11 +254,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let parts = self
             .cut(offset_bytes, length_bytes)
             .into_iter()
-            .map(|(at, length)| self.zero_piece(at, length, mode, fua));
+            .map(|(at, length)| self.zero_piece(at, length, mode, fua, tag));
         let result: Result<(), IoError> = join_all(parts).await.into_iter().collect();
-        self.finish_write(result).await?;
+        self.finish_write(result, tag).await?;
         if fua == Fua::Yes {
-            self.flush().await
+            self.flush_tagged(tag).await
         } else {
             Ok(())
         }
@@ -230,10 +270,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         length_bytes: u64,
         mode: ZeroMode,
         fua: Fua,
+        tag: &Tag<'_>,
     ) -> Result<(), IoError> {
         if self.has_copies() {
-            return self.zero_copies(at, length_bytes, mode, fua).await;
+            return self.zero_copies(at, length_bytes, mode, fua, tag).await;
         }
+        tag.enter(Stage::Write);
         let place = self.geometry.locate(at);
         let set = self.members();
         let drive = set.slots[place.slot]
@@ -263,13 +305,22 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// `Failed` when the volume is frozen; a member whose flush fails is failed (W13), which is no error for the client
     /// as long as the others hold everything.
     pub async fn flush(&self) -> Result<(), IoError> {
+        let tag = self
+            .requests
+            .begin(RequestKind::Flush, 0, 0, self.clock.now());
+        self.flush_tagged(&tag).await
+    }
+
+    async fn flush_tagged(&self, tag: &Tag<'_>) -> Result<(), IoError> {
         if self.is_frozen() {
             return Err(IoError::Failed);
         }
         if self.options.borrow().is_read_only || self.has(Mutant::SkipFlush) {
             return Ok(());
         }
+        tag.enter(Stage::Flush);
         self.flush_members().await?;
+        tag.enter(Stage::Settle);
         self.settle().await
     }
 }
