@@ -16,6 +16,7 @@ pub mod gstripe;
 mod kept;
 pub mod md;
 mod md5;
+pub mod stripe_log;
 pub mod units;
 pub mod uuid;
 pub mod vinum;

@@ -1,0 +1,600 @@
+//! Plexum's stripe log: the header of a member's ring, and the batches of records in it.
+//!
+//! Each member has a ring of its own in space that md leaves free (`area.rs`, L1). A batch is what one group commit
+//! writes to one member: a page that names the records, then their blocks, one after another. Batches of a member are
+//! numbered without a gap and never run over the end of the ring, so a reader follows them from the place that the
+//! header names and never takes a client's data for a batch.
+//!
+//! Invariants:
+//! - a header or batch is taken only with right magic, checksum, identity and bounds; a chain that ends is no error;
+//! - nothing is allocated or multiplied from a value on the disk before it was checked;
+//! - all of a header that matters is in its first sector, so that a torn write leaves the old one or the new one.
+//!
+//! Source: write-order.md L1, L2, L6.
+
+pub mod area;
+#[cfg(test)]
+mod tests;
+
+use std::mem::{offset_of, size_of};
+
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::error::{FormatError, Place, Problem};
+use crate::md::Superblock;
+use crate::md::ppl::crc32c;
+use crate::md5::md5;
+use crate::units::SECTOR_BYTES;
+
+pub use area::{LogArea, NoLog, check_area, plan_area};
+
+/// Bytes of a header's place and of a batch's first page.
+pub const PAGE_BYTES: usize = 4096;
+/// Bytes of a header that carry anything: one sector, the unit that is written whole or not at all (W10).
+const HEADER_BYTES: usize = 512;
+/// Most records in one batch of one member.
+pub const BATCH_RECORDS_MAX: usize = 63;
+/// Most slots of an array that has a log: bits of [`Slots`].
+pub const SLOTS_MAX: usize = 256;
+
+const HEADER_MAGIC: [u8; 16] = *b"Plexum log ring\0";
+const BATCH_MAGIC: [u8; 8] = *b"PlxBatch";
+const VERSION: u32 = 1;
+const HEADER: &str = "stripe log header";
+const BATCH: &str = "stripe log batch";
+/// Header flag: answered writes may be in the log only (L5).
+const WRITE_BACK: u32 = 1;
+
+/// Header exactly as on disk, little-endian; the rest of its page is zero.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone)]
+#[repr(C)]
+struct RawLogHeader {
+    magic: [u8; 16],           // 0
+    version: U32,              // 16
+    checksum: U32,             // 20, CRC-32C of the 512 bytes with this field 0
+    array_uuid: [u8; 16],      // 24
+    device_uuid: [u8; 16],     // 40, of the member
+    log_id: U64,               // 56, changes with each life of the log
+    epoch: U64,                // 64, counts the lives of the log
+    tail_sequence: U64,        // 72, records below are on all members
+    joined_sequence: U64,      // 80, records below never were on this member
+    start_position: U64,       // 88, of the first batch, in bytes since the ring began
+    start_batch: U64,          // 96, its number
+    superblock: [u8; 16],      // 104, hash of the member's superblock
+    next_superblock: [u8; 16], // 120, hash of the one being committed, or zero
+    doubt_from: U64, // 136, member bytes below have right parity but for the log; all ones: everywhere
+    ring_sector: U64, // 144, first sector of the ring
+    ring_bytes: U64, // 152
+    data_sector: U64, // 160, first data sector of the member
+    component_sectors: U64, // 168
+    strip_sectors: U32, // 176
+    level: U32,      // 180
+    layout: U32,     // 184
+    member_count: U32, // 188
+    flags: U32,      // 192, 1: write-back
+    reserved: [u8; 316], // 196
+}
+const _: () = assert!(size_of::<RawLogHeader>() == HEADER_BYTES);
+const _: () = assert!(offset_of!(RawLogHeader, flags) == 192);
+
+/// Record exactly as in a batch's page, little-endian.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone)]
+#[repr(C)]
+struct RawRecord {
+    sequence: U64,     // 0
+    row: U64,          // 8
+    start_bytes: U32,  // 16, of the part within the strip
+    length_bytes: U32, // 20
+    checksum: U32,     // 24, CRC-32C of this member's block
+    slot: U16,         // 28, of this member
+    reserved: U16,     // 30
+    touched: [u8; 32], // 32, one bit for each slot that the write touches
+}
+
+/// First page of a batch exactly as on disk, little-endian; the blocks of its records follow.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone)]
+#[repr(C)]
+struct RawBatch {
+    magic: [u8; 8],                          // 0
+    checksum: U32,                           // 8, CRC-32C of the page with this field 0
+    record_count: U32,                       // 12
+    log_id: U64,                             // 16
+    number: U64,                             // 24, counts the batches of this member
+    position: U64,                           // 32, in bytes since the ring began
+    reserved: [u8; 24],                      // 40
+    records: [RawRecord; BATCH_RECORDS_MAX], // 64
+}
+const _: () = assert!(size_of::<RawRecord>() == 64 && size_of::<RawBatch>() == PAGE_BYTES);
+const _: () = assert!(offset_of!(RawBatch, records) == 64);
+
+macro_rules! at {
+    ($raw:ident, $field:ident) => {
+        offset_of!($raw, $field) as u64
+    };
+}
+
+/// A set of slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Slots([u8; SLOTS_MAX / 8]);
+
+impl Slots {
+    /// Adds a slot.
+    ///
+    /// # Panics
+    /// At [`SLOTS_MAX`] and above: arrays that large have no log.
+    pub fn insert(&mut self, slot: usize) {
+        self.0[slot / 8] |= 1 << (slot % 8);
+    }
+
+    /// Whether the slot is in the set.
+    #[must_use]
+    pub fn contains(&self, slot: usize) -> bool {
+        self.0
+            .get(slot / 8)
+            .is_some_and(|byte| byte >> (slot % 8) & 1 == 1)
+    }
+
+    /// The slots, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..SLOTS_MAX).filter(|slot| self.contains(*slot))
+    }
+}
+
+/// What the rows of a log mean; must be that of the array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogGeometry {
+    /// First data sector of the member.
+    pub data_sector: u64,
+    /// Sectors used of each member.
+    pub component_sectors: u64,
+    /// Strip size.
+    pub strip_sectors: u32,
+    /// md's level number.
+    pub level: i32,
+    /// md's layout number.
+    pub layout: u32,
+    /// Number of slots.
+    pub member_count: u32,
+}
+
+impl LogGeometry {
+    /// That of a member.
+    #[must_use]
+    pub fn of(superblock: &Superblock) -> Self {
+        Self {
+            data_sector: superblock.data_offset_sectors,
+            component_sectors: superblock.component_sectors,
+            strip_sectors: superblock.strip_sectors,
+            level: superblock.level,
+            layout: superblock.layout,
+            member_count: superblock.member_count,
+        }
+    }
+}
+
+/// Hash by which a log's header names a superblock (L6): of the bytes as they are on the member, whole sectors.
+#[must_use]
+pub fn superblock_hash(superblock: &Superblock) -> [u8; 16] {
+    md5(&superblock.encode()[..superblock.write_bytes(SECTOR_BYTES as usize)])
+}
+
+/// Identity of a new life of the log, from the last one and what the array is now; never equal by accident.
+#[must_use]
+pub fn next_log_id(last_log_id: u64, epoch: u64, superblock: &[u8; 16]) -> u64 {
+    let mut bytes = superblock.to_vec();
+    bytes.extend_from_slice(&last_log_id.to_le_bytes());
+    bytes.extend_from_slice(&epoch.to_le_bytes());
+    let digest = md5(&bytes);
+    u64::from_le_bytes(*digest.first_chunk().expect("a digest has 16 bytes"))
+}
+
+/// The header of a member's ring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogHeader {
+    /// The array.
+    pub array_uuid: [u8; 16],
+    /// The member.
+    pub device_uuid: [u8; 16],
+    /// Identity of this life of the log; batches of another one do not count.
+    pub log_id: u64,
+    /// Number of this life.
+    pub epoch: u64,
+    /// Every record below is on all members, flushed (W2).
+    pub tail_sequence: u64,
+    /// Records below were never meant for this member.
+    pub joined_sequence: u64,
+    /// Where the chain of batches begins, in bytes since the ring began (never wraps).
+    pub start_position: u64,
+    /// Number of the batch there.
+    pub start_batch: u64,
+    /// Hash of the superblock on the member (L6).
+    pub superblock: [u8; 16],
+    /// Hash of the superblock that is being committed; zero: none is.
+    pub next_superblock: [u8; 16],
+    /// Below this member byte parity is right everywhere but for what the log holds; `None`: everywhere.
+    pub doubt_from_bytes: Option<u64>,
+    /// Answered writes may be in the log only (L5).
+    pub is_write_back: bool,
+    /// Place of the ring.
+    pub area: LogArea,
+    /// What the rows mean.
+    pub geometry: LogGeometry,
+}
+
+impl LogHeader {
+    /// The header of a log that was never used, for a member in `area`.
+    #[must_use]
+    pub fn blank(superblock: &Superblock, area: LogArea) -> Self {
+        Self {
+            array_uuid: superblock.array_uuid,
+            device_uuid: superblock.device_uuid,
+            log_id: 0,
+            epoch: 0,
+            tail_sequence: 0,
+            joined_sequence: 0,
+            start_position: 0,
+            start_batch: 0,
+            superblock: [0; 16],
+            next_superblock: [0; 16],
+            doubt_from_bytes: Some(0),
+            is_write_back: false,
+            area,
+            geometry: LogGeometry::of(superblock),
+        }
+    }
+
+    /// Reads the page that lies at `offset_bytes` of the member.
+    ///
+    /// # Errors
+    /// [`Problem::NoMagic`] when there is no header, else the first field that cannot be.
+    pub fn parse(page: &[u8], offset_bytes: u64) -> Result<Self, FormatError> {
+        let place = Place {
+            structure: HEADER,
+            base_bytes: offset_bytes,
+        };
+        let Ok((raw, _)) = RawLogHeader::ref_from_prefix(page) else {
+            let (found, expected) = (page.len(), HEADER_BYTES);
+            return Err(place.error(Problem::TooShort, 0, "area", found, expected));
+        };
+        if raw.magic != HEADER_MAGIC {
+            return Err(place.error(Problem::NoMagic, 0, "magic", "another", "a log's"));
+        }
+        let (found, expected) = (raw.checksum.get(), header_checksum(raw));
+        if found != expected {
+            let at = at!(RawLogHeader, checksum);
+            let found = format!("{found:#010x}");
+            let expected = format!("{expected:#010x}");
+            return Err(place.error(Problem::Checksum, at, "checksum", found, expected));
+        }
+        let version = raw.version.get();
+        if version != VERSION {
+            let at = at!(RawLogHeader, version);
+            return Err(place.error(Problem::Unsupported, at, "version", version, VERSION));
+        }
+        let flags = raw.flags.get();
+        if flags & !WRITE_BACK != 0 {
+            let at = at!(RawLogHeader, flags);
+            return Err(place.error(Problem::Unsupported, at, "flags", flags, "0 or 1"));
+        }
+        let header = Self::decode(raw);
+        header.check(place)?;
+        Ok(header)
+    }
+
+    fn decode(raw: &RawLogHeader) -> Self {
+        let doubt = raw.doubt_from.get();
+        Self {
+            array_uuid: raw.array_uuid,
+            device_uuid: raw.device_uuid,
+            log_id: raw.log_id.get(),
+            epoch: raw.epoch.get(),
+            tail_sequence: raw.tail_sequence.get(),
+            joined_sequence: raw.joined_sequence.get(),
+            start_position: raw.start_position.get(),
+            start_batch: raw.start_batch.get(),
+            superblock: raw.superblock,
+            next_superblock: raw.next_superblock,
+            doubt_from_bytes: (doubt != u64::MAX).then_some(doubt),
+            is_write_back: raw.flags.get() & WRITE_BACK != 0,
+            area: LogArea {
+                ring_sector: raw.ring_sector.get(),
+                ring_bytes: raw.ring_bytes.get(),
+            },
+            geometry: LogGeometry {
+                data_sector: raw.data_sector.get(),
+                component_sectors: raw.component_sectors.get(),
+                strip_sectors: raw.strip_sectors.get(),
+                level: raw.level.get().cast_signed(),
+                layout: raw.layout.get(),
+                member_count: raw.member_count.get(),
+            },
+        }
+    }
+
+    fn check(&self, place: Place) -> Result<(), FormatError> {
+        let (area, geometry) = (self.area, self.geometry);
+        let at = at!(RawLogHeader, ring_bytes);
+        place.check(
+            area.is_sane(),
+            at,
+            "ring_bytes",
+            area.ring_bytes,
+            "whole pages from 128 KiB to 64 MiB",
+        )?;
+        let is_before = area
+            .end_sector()
+            .is_some_and(|end| end <= geometry.data_sector);
+        let at = at!(RawLogHeader, ring_sector);
+        let expected = format!("an end before the data at sector {}", geometry.data_sector);
+        place.check(is_before, at, "ring_sector", area.ring_sector, expected)?;
+        let at = at!(RawLogHeader, strip_sectors);
+        let strip = geometry.strip_sectors;
+        place.check(strip > 0, at, "strip_sectors", strip, "more than 0")?;
+        let at = at!(RawLogHeader, member_count);
+        let count = geometry.member_count;
+        let fits = usize::try_from(count).is_ok_and(|count| count <= SLOTS_MAX);
+        place.check(fits, at, "member_count", count, "at most 256")?;
+        let at = at!(RawLogHeader, start_position);
+        let start = self.start_position;
+        // So far from the end of its numbers that nothing in a ring can overflow.
+        let fits = start.is_multiple_of(PAGE_BYTES as u64) && start < 1 << 62;
+        place.check(fits, at, "start_position", start, "a whole page")
+    }
+
+    /// The header's page, checksum computed.
+    #[must_use]
+    pub fn encode(&self) -> [u8; PAGE_BYTES] {
+        let mut page = [0; PAGE_BYTES];
+        let (raw, _) = RawLogHeader::mut_from_prefix(&mut page).expect("a page is longer");
+        raw.magic = HEADER_MAGIC;
+        raw.version.set(VERSION);
+        raw.array_uuid = self.array_uuid;
+        raw.device_uuid = self.device_uuid;
+        raw.log_id.set(self.log_id);
+        raw.epoch.set(self.epoch);
+        raw.tail_sequence.set(self.tail_sequence);
+        raw.joined_sequence.set(self.joined_sequence);
+        raw.start_position.set(self.start_position);
+        raw.start_batch.set(self.start_batch);
+        raw.superblock = self.superblock;
+        raw.next_superblock = self.next_superblock;
+        raw.doubt_from
+            .set(self.doubt_from_bytes.unwrap_or(u64::MAX));
+        raw.ring_sector.set(self.area.ring_sector);
+        raw.ring_bytes.set(self.area.ring_bytes);
+        raw.data_sector.set(self.geometry.data_sector);
+        raw.component_sectors.set(self.geometry.component_sectors);
+        raw.strip_sectors.set(self.geometry.strip_sectors);
+        raw.level.set(self.geometry.level.cast_unsigned());
+        raw.layout.set(self.geometry.layout);
+        raw.member_count.set(self.geometry.member_count);
+        raw.flags
+            .set(if self.is_write_back { WRITE_BACK } else { 0 });
+        let sum = header_checksum(raw);
+        raw.checksum.set(sum);
+        page
+    }
+
+    /// Whether the superblock with this hash is one that Plexum committed last (L6): nobody else has had the member.
+    #[must_use]
+    pub fn is_bound_to(&self, hash: &[u8; 16]) -> bool {
+        *hash != [0; 16] && (self.superblock == *hash || self.next_superblock == *hash)
+    }
+}
+
+fn header_checksum(raw: &RawLogHeader) -> u32 {
+    let mut raw = raw.clone();
+    raw.checksum.set(0);
+    crc32c(raw.as_bytes())
+}
+
+/// One write to a part of a row, as one of its members holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// Order of the writes; never used twice in a life of the log.
+    pub sequence: u64,
+    /// The row.
+    pub row: u64,
+    /// First byte of the part within the strip.
+    pub start_bytes: u32,
+    /// Length of the part.
+    pub length_bytes: u32,
+    /// CRC-32C of this member's block.
+    pub checksum: u32,
+    /// This member's slot.
+    pub slot: u16,
+    /// All slots with a block of this write.
+    pub touched: Slots,
+}
+
+impl Record {
+    /// Whether `block` is what was logged.
+    #[must_use]
+    pub fn matches(&self, block: &[u8]) -> bool {
+        block.len() as u64 == u64::from(self.length_bytes) && crc32c(block) == self.checksum
+    }
+}
+
+/// Checksum of a block as records carry it.
+#[must_use]
+pub fn block_checksum(block: &[u8]) -> u32 {
+    crc32c(block)
+}
+
+/// The first page of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// Life of the log.
+    pub log_id: u64,
+    /// Number among the batches of its member.
+    pub number: u64,
+    /// Where it begins, in bytes since the ring began.
+    pub position: u64,
+    /// Its records, in ascending sequence.
+    pub records: Vec<Record>,
+}
+
+impl Batch {
+    /// Reads the page of batch `number` of the log `header`, expected at `position`.
+    ///
+    /// # Errors
+    /// What does not fit: usually the chain simply ends here.
+    pub fn parse(
+        page: &[u8],
+        header: &LogHeader,
+        number: u64,
+        position: u64,
+    ) -> Result<Self, FormatError> {
+        let place = Place {
+            structure: BATCH,
+            base_bytes: header.area.offset_bytes(position),
+        };
+        let Ok((raw, _)) = RawBatch::ref_from_prefix(page) else {
+            let (found, expected) = (page.len(), PAGE_BYTES);
+            return Err(place.error(Problem::TooShort, 0, "area", found, expected));
+        };
+        if raw.magic != BATCH_MAGIC {
+            return Err(place.error(Problem::NoMagic, 0, "magic", "another", "a batch's"));
+        }
+        if raw.checksum.get() != batch_checksum(raw) {
+            let at = at!(RawBatch, checksum);
+            return Err(place.error(Problem::Checksum, at, "checksum", "wrong", "the page's"));
+        }
+        let is_ours = raw.log_id.get() == header.log_id
+            && raw.number.get() == number
+            && raw.position.get() == position;
+        if !is_ours {
+            let found = format!("batch {} at {}", raw.number.get(), raw.position.get());
+            let expected = format!("batch {number} at {position} of this log");
+            let at = at!(RawBatch, log_id);
+            return Err(place.error(Problem::Foreign, at, "log_id", found, expected));
+        }
+        let count = raw.record_count.get();
+        let fits =
+            usize::try_from(count).is_ok_and(|count| (1..=BATCH_RECORDS_MAX).contains(&count));
+        let at = at!(RawBatch, record_count);
+        place.check(fits, at, "record_count", count, "1 to 63")?;
+        let raws = raw.records.iter().take(count as usize).enumerate();
+        let records = raws.map(|(index, raw)| decode_record(raw, index, &header.geometry, place));
+        let batch = Self {
+            log_id: header.log_id,
+            number,
+            position,
+            records: records.collect::<Result<_, _>>()?,
+        };
+        let end = header.area.within_ring(position) + batch.length_bytes();
+        let expected = format!("at most {} bytes", header.area.ring_bytes);
+        place.check(
+            end <= header.area.ring_bytes,
+            at,
+            "record_count",
+            end,
+            expected,
+        )?;
+        Ok(batch)
+    }
+
+    /// The batch's first page, checksum computed.
+    ///
+    /// # Panics
+    /// With no record or more than [`BATCH_RECORDS_MAX`].
+    #[must_use]
+    pub fn encode_page(&self) -> [u8; PAGE_BYTES] {
+        assert!(
+            (1..=BATCH_RECORDS_MAX).contains(&self.records.len()),
+            "the records fit the page"
+        );
+        let mut page = [0; PAGE_BYTES];
+        let (raw, _) = RawBatch::mut_from_prefix(&mut page).expect("a batch's page is a page");
+        raw.magic = BATCH_MAGIC;
+        raw.record_count.set(self.records.len() as u32);
+        raw.log_id.set(self.log_id);
+        raw.number.set(self.number);
+        raw.position.set(self.position);
+        for (raw, record) in raw.records.iter_mut().zip(&self.records) {
+            raw.sequence.set(record.sequence);
+            raw.row.set(record.row);
+            raw.start_bytes.set(record.start_bytes);
+            raw.length_bytes.set(record.length_bytes);
+            raw.checksum.set(record.checksum);
+            raw.slot.set(record.slot);
+            raw.touched = record.touched.0;
+        }
+        let sum = batch_checksum(raw);
+        raw.checksum.set(sum);
+        page
+    }
+
+    /// Length of the whole batch, rounded up to pages.
+    #[must_use]
+    pub fn length_bytes(&self) -> u64 {
+        batch_bytes(self.records.iter().map(|record| record.length_bytes))
+    }
+
+    /// Position of each record's block, in bytes since the ring began.
+    pub fn block_positions(&self) -> impl Iterator<Item = u64> + '_ {
+        let mut next = self.position + PAGE_BYTES as u64;
+        self.records.iter().map(move |record| {
+            let at = next;
+            next += u64::from(record.length_bytes);
+            at
+        })
+    }
+}
+
+/// Bytes that a batch with blocks of these lengths takes in the ring.
+#[must_use]
+pub fn batch_bytes(lengths: impl Iterator<Item = u32>) -> u64 {
+    let blocks: u64 = lengths.map(u64::from).sum(); // at most 63 x 4 GiB
+    (PAGE_BYTES as u64 + blocks).next_multiple_of(PAGE_BYTES as u64)
+}
+
+fn decode_record(
+    raw: &RawRecord,
+    index: usize,
+    geometry: &LogGeometry,
+    place: Place,
+) -> Result<Record, FormatError> {
+    let base = (offset_of!(RawBatch, records) + index * size_of::<RawRecord>()) as u64;
+    let (start, length) = (raw.start_bytes.get(), raw.length_bytes.get());
+    let strip_bytes = u64::from(geometry.strip_sectors) * SECTOR_BYTES;
+    let is_whole = |bytes: u32| u64::from(bytes).is_multiple_of(SECTOR_BYTES);
+    let fits = length > 0
+        && is_whole(start)
+        && is_whole(length)
+        && u64::from(start) + u64::from(length) <= strip_bytes;
+    let at = base + at!(RawRecord, length_bytes);
+    let expected = format!("whole sectors inside a strip of {strip_bytes} bytes");
+    place.check(fits, at, "length_bytes", length, expected)?;
+    let rows = geometry.component_sectors / u64::from(geometry.strip_sectors);
+    let row = raw.row.get();
+    let at = base + at!(RawRecord, row);
+    place.check(row < rows, at, "row", row, format!("below {rows}"))?;
+    let (slot, touched) = (raw.slot.get(), Slots(raw.touched));
+    let count = geometry.member_count as usize; // at most SLOTS_MAX
+    let fits = touched.contains(usize::from(slot)) && touched.iter().all(|slot| slot < count);
+    let at = base + at!(RawRecord, touched);
+    place.check(
+        fits,
+        at,
+        "touched",
+        slot,
+        format!("slots below {count}, this one too"),
+    )?;
+    Ok(Record {
+        sequence: raw.sequence.get(),
+        row,
+        start_bytes: start,
+        length_bytes: length,
+        checksum: raw.checksum.get(),
+        slot,
+        touched,
+    })
+}
+
+fn batch_checksum(raw: &RawBatch) -> u32 {
+    let mut raw = raw.clone();
+    raw.checksum.set(0);
+    crc32c(raw.as_bytes())
+}
