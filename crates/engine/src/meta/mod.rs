@@ -4,5 +4,6 @@ pub mod adapter;
 pub mod assemble;
 pub mod commit;
 pub mod create;
+pub mod gmirror;
 pub mod md;
 pub mod open;
