@@ -12,6 +12,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use plexum_runtime::socket::Peer;
+
 use crate::problem::{Code, Problem};
 
 /// Longest path that `sockaddr_un` takes with its terminating zero, in bytes.
@@ -207,16 +209,39 @@ pub fn free_socket_path(path: &Path) -> Result<(), Problem> {
                 .hint("choose another path with --socket PATH"),
         );
     }
+    let remove = || {
+        fs::remove_file(path)
+            .map_err(|error| Problem::from_io(&error, "removing stale socket", &shown))
+    };
     match UnixStream::connect(path) {
+        Ok(stream) if has_ended(&stream) => remove(),
         Ok(_) => Err(Problem::new(
             Code::SocketInUse,
             format!("socket {shown} is in use by a running server"),
         )
         .hint("to see what runs:   plexum status")),
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)
-            .map_err(|error| Problem::from_io(&error, "removing stale socket", &shown)),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => remove(),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(Problem::from_io(&error, "trying socket", &shown)),
+    }
+}
+
+/// Whether the process that listens is no more. The kernel keeps the listening socket of a killed process alive until
+/// it has wound up its ring, for tens of milliseconds, and connections to it succeed.
+fn has_ended(stream: &UnixStream) -> bool {
+    // Without /proc, or for a process that we cannot see, it is taken for alive.
+    let Ok(peer) = Peer::of(stream) else {
+        return false;
+    };
+    if peer.pid == 0 || !Path::new("/proc/self").exists() {
+        return false;
+    }
+    match fs::read_to_string(format!("/proc/{}/stat", peer.pid)) {
+        // The state follows the name, which may have any characters: Z is ended and not yet waited for.
+        Ok(text) => text
+            .rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
+        Err(error) => error.kind() == ErrorKind::NotFound,
     }
 }
 

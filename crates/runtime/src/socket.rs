@@ -58,6 +58,21 @@ pub struct Peer {
     pub gid: u32,
 }
 
+impl Peer {
+    /// Who is at the other end of a Unix socket of any kind; of a connection to a listener: who listens.
+    ///
+    /// # Errors
+    /// What the kernel answers; an error for TCP.
+    pub fn of(socket: &impl AsFd) -> io::Result<Self> {
+        let found = sockopt::socket_peercred(socket)?;
+        Ok(Self {
+            pid: found.pid.as_raw_nonzero().get().cast_unsigned(),
+            uid: found.uid.as_raw(),
+            gid: found.gid.as_raw(),
+        })
+    }
+}
+
 /// A connected stream socket. Dropping it ends the connection.
 pub struct Socket {
     core: Rc<Core>,
@@ -99,12 +114,7 @@ impl Socket {
     /// # Errors
     /// What the kernel answers.
     pub fn peer(&self) -> io::Result<Peer> {
-        let found = sockopt::socket_peercred(&self.fd)?;
-        Ok(Peer {
-            pid: found.pid.as_raw_nonzero().get().cast_unsigned(),
-            uid: found.uid.as_raw(),
-            gid: found.gid.as_raw(),
-        })
+        Peer::of(&self.fd)
     }
 
     /// Sends a part of `slices`; the number of bytes taken.
