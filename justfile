@@ -24,6 +24,10 @@ tidy:
 sim *ARGS:
     cargo xtask sim {{ARGS}}
 
+# real servers killed, real members cut off: `just kill --kills 300 --cuts 100 --seed 1`
+kill *ARGS:
+    cargo xtask kill {{ARGS}}
+
 # IOPS, GB/s and CPU microseconds for each level
 bench *ARGS:
     cargo xtask bench {{ARGS}}

@@ -19,11 +19,23 @@ cargo xtask WORD
   test [...]  all tests; arguments go to cargo test
   ci          what CI runs, nothing else
   sim [...]   the simulator, optimised: `plexum sim`; --seed S --trace shows one run
+  kill [...]  real servers killed, real members cut off: --kills N --cuts M --seed S [--only PART]
   bench [...] the benchmark, optimised: `plexum bench`
   gen         tables of on-disk layouts in docs/formats.md
   picture     a terminal's lines as an SVG: plexum demo | cargo xtask picture > docs/demo.svg
   docs        documentation of all crates, in target/doc
 ";
+
+/// The harness is a test that is a program of its own.
+const KILL: [&str; 7] = [
+    "test",
+    "--release",
+    "--package",
+    "plexum-cli",
+    "--test",
+    "kill",
+    "--",
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -35,6 +47,7 @@ fn main() -> ExitCode {
         Some((&"test", rest)) => ci::cargo(&root, &[&["test", "--workspace"], rest].concat()),
         Some((&"ci", [])) => ci::run(&root),
         Some((&("sim" | "bench"), _)) => plexum(&root, &words),
+        Some((&"kill", rest)) => ci::cargo(&root, &[&KILL, rest].concat()),
         Some((&"gen", [])) => generate(&root),
         Some((&"picture", [])) => picture::run(),
         Some((&"docs", [])) => ci::documentation(&root),

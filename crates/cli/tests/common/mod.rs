@@ -38,8 +38,21 @@ pub struct Place {
 impl Place {
     /// An empty folder named after the test.
     pub fn new(name: &str) -> Self {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("{name}-{}", std::process::id()));
+        Self::within(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
+    }
+
+    /// The same where flushes cost nothing, if the system has such a place.
+    pub fn in_memory(name: &str) -> Self {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() {
+            Self::within(memory, &format!("plexum-{name}"))
+        } else {
+            Self::new(name)
+        }
+    }
+
+    fn within(parent: &Path, name: &str) -> Self {
+        let folder = parent.join(format!("{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         Self { folder }

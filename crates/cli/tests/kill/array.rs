@@ -1,0 +1,266 @@
+//! One volume: its members as files or as volatile members, the processes that serve them, and its commands.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use super::common::Place;
+use super::volatile::EXPORT;
+
+/// Size of a member.
+const MEMBER_BYTES: u64 = 4 << 20;
+
+/// Polls before something that should come does not; each starts a program, so that they take minutes.
+const POLLS_MAX: usize = 20_000;
+
+/// An organisation under test.
+#[derive(Clone, Copy, Debug)]
+pub struct Organisation {
+    /// Its name.
+    pub name: &'static str,
+    /// Words of `create`.
+    words: &'static str,
+    /// Members.
+    pub members: usize,
+    /// Members that may be lost.
+    pub spare_failures: usize,
+    /// Bytes that rewrite whole rows.
+    pub whole_rows_bytes: usize,
+}
+
+impl Organisation {
+    /// Whether parity, not copies, makes it redundant.
+    pub fn has_parity(&self) -> bool {
+        self.whole_rows_bytes > 0
+    }
+}
+
+/// What is tested.
+pub const ORGANISATIONS: [Organisation; 4] = [
+    Organisation {
+        name: "raid1",
+        words: "--level 1",
+        members: 2,
+        spare_failures: 1,
+        whole_rows_bytes: 0,
+    },
+    Organisation {
+        name: "raid10",
+        words: "--level 10 --strip 16K",
+        members: 4,
+        spare_failures: 1,
+        whole_rows_bytes: 0,
+    },
+    Organisation {
+        name: "raid5",
+        words: "--level 5 --strip 16K",
+        members: 4,
+        spare_failures: 1,
+        whole_rows_bytes: 3 * (16 << 10) * 8,
+    },
+    Organisation {
+        name: "raid6",
+        words: "--level 6 --strip 16K",
+        members: 5,
+        spare_failures: 2,
+        whole_rows_bytes: 3 * (16 << 10) * 8,
+    },
+];
+
+/// A process that is killed when nobody wants it any more.
+struct Process(Child);
+
+impl Process {
+    fn kill(&mut self) {
+        // It may have ended by itself; it is gone either way.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A volume with its processes.
+pub struct Array {
+    /// Its folder.
+    pub place: Place,
+    /// What it is.
+    pub organisation: Organisation,
+    is_volatile: bool,
+    /// Whether volatile members lie about flushes.
+    pub is_lying: bool,
+    members: Option<Process>,
+    server: Option<Process>,
+}
+
+impl Array {
+    /// Creates a volume on fresh files. With `is_volatile` they are served by a process of their own.
+    pub fn create(name: &str, organisation: Organisation, is_volatile: bool) -> Self {
+        let array = Self {
+            place: Place::in_memory(name),
+            organisation,
+            is_volatile,
+            is_lying: false,
+            members: None,
+            server: None,
+        };
+        let files: Vec<String> = (0..organisation.members).map(|n| format!("m{n}")).collect();
+        for file in &files {
+            array.place.sparse(file, MEMBER_BYTES);
+        }
+        let words = format!("create nas {} {}", organisation.words, files.join(" "));
+        let run = array.place.plexum(&words);
+        assert_eq!(run.exit, 0, "{words}: {}", run.err);
+        array
+    }
+
+    /// What the command line calls a member.
+    pub fn member(&self, number: usize) -> String {
+        if self.is_volatile {
+            let folder = self.place.folder.display();
+            format!("nbd+unix:///{EXPORT}?socket={folder}/s{number}")
+        } else {
+            format!("m{number}")
+        }
+    }
+
+    /// The socket for clients.
+    pub fn socket(&self) -> PathBuf {
+        self.place.file("plexum/nas.nbd")
+    }
+
+    /// Brings the power of volatile members back.
+    pub fn power_on(&mut self, seed: u64) -> Result<(), String> {
+        if !self.is_volatile {
+            return Ok(());
+        }
+        let this = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut command = self.place.command(this);
+        command
+            .args(["volatile-member", &seed.to_string()])
+            .arg(self.is_lying.to_string());
+        for number in 0..self.organisation.members {
+            let socket = format!("s{number}");
+            // The last process could not remove its socket.
+            let _ = std::fs::remove_file(self.place.file(&socket));
+            command.args([socket, format!("m{number}")]);
+        }
+        let child = command.stdout(Stdio::piped()).spawn();
+        let mut process = Process(child.map_err(|error| error.to_string())?);
+        first_line(&mut process)?;
+        self.members = Some(process);
+        Ok(())
+    }
+
+    /// Cuts the power of all volatile members in one instant.
+    pub fn cut_power(&mut self) {
+        self.members = None;
+    }
+
+    /// SIGKILL to the server.
+    pub fn kill_server(&mut self) {
+        self.server = None;
+    }
+
+    /// Starts the server. The inner error is its slug when it refuses.
+    pub fn serve(
+        &mut self,
+        without: &[usize],
+        options: &str,
+    ) -> Result<Result<(), String>, String> {
+        let all = (0..self.organisation.members).filter(|number| !without.contains(number));
+        let members: Vec<String> = all.map(|number| self.member(number)).collect();
+        let mut command = self.place.command(env!("CARGO_BIN_EXE_plexum"));
+        command
+            .args(["serve", "--json", "--name", "nas"])
+            .args(options.split_whitespace())
+            .args(members)
+            .stdout(Stdio::piped())
+            .stderr(self.messages()?);
+        let child = command.spawn().map_err(|error| error.to_string())?;
+        let mut process = Process(child);
+        let first = first_line(&mut process)?;
+        let told = match serde_json::from_str::<Value>(&first) {
+            Ok(told) => told,
+            Err(_) => self.last_message(),
+        };
+        if told["kind"] == "ready" {
+            self.server = Some(process);
+            return Ok(Ok(()));
+        }
+        match told["error"]["code"].as_str() {
+            Some(slug) => Ok(Err(slug.to_owned())),
+            None => Err(format!("plexum serve said: {first}{told}")),
+        }
+    }
+
+    /// Where what the server says goes: a pipe that nobody reads would stop it.
+    fn messages(&self) -> Result<File, String> {
+        let file = File::create(self.place.file("messages"));
+        file.map_err(|error| error.to_string())
+    }
+
+    fn last_message(&self) -> Value {
+        let text = std::fs::read_to_string(self.place.file("messages")).unwrap_or_default();
+        let mut objects = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        objects.next_back().unwrap_or(Value::String(text))
+    }
+
+    /// A command that must succeed.
+    pub fn done(&self, words: &str) -> Result<String, String> {
+        let run = self.place.plexum(words);
+        match run.exit {
+            0 => Ok(run.out),
+            exit => Err(format!(
+                "plexum {words}: exit {exit}, {}{}",
+                run.out, run.err
+            )),
+        }
+    }
+
+    /// Status of the volume; the exit code says no more than its verdict.
+    pub fn status(&self) -> Result<Value, String> {
+        let run = self.place.plexum("status nas --json");
+        serde_json::from_str(&run.out).map_err(|error| format!("{}{}: {error}", run.out, run.err))
+    }
+
+    /// Waits until nothing runs in the background.
+    pub fn settle(&self) -> Result<(), String> {
+        let mut status = Value::Null;
+        for _ in 0..POLLS_MAX {
+            status = self.status()?;
+            if status["jobs"].as_array().is_some_and(Vec::is_empty) {
+                return Ok(());
+            }
+        }
+        Err(format!("waited in vain for the end of jobs: {status}"))
+    }
+
+    /// Copies and parity must agree everywhere.
+    pub fn scrub(&self) -> Result<(), String> {
+        let text = self.done("scrub nas --wait --json")?;
+        let report: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        let is_whole = report["is_complete"] == true
+            && report["mismatch_bytes"] == 0
+            && report["skipped_bytes"] == 0;
+        is_whole.then_some(()).ok_or(format!("scrub: {text}"))
+    }
+}
+
+fn first_line(process: &mut Process) -> Result<String, String> {
+    let stdout = process.0.stdout.as_mut().expect("the output is a pipe");
+    let mut line = String::new();
+    match BufReader::new(stdout).read_line(&mut line) {
+        Ok(_) => Ok(line),
+        Err(error) => Err(error.to_string()),
+    }
+}
