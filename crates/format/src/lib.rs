@@ -20,6 +20,7 @@ pub mod stripe_log;
 pub mod units;
 pub mod uuid;
 pub mod vinum;
+pub mod zfs;
 
 pub use detect::{Detection, Found, ReadAt, detect, probe_places};
 pub use error::{FormatError, Problem};

@@ -13,12 +13,14 @@ mod names;
 mod parity;
 mod raid0;
 mod raid10;
+mod raidz;
 #[cfg(test)]
 mod tests;
 
 pub use names::{Level, Organisation, Raid0Layout, Raid5Layout, Raid6Layout, Raid10Layout};
 pub use parity::{RowMap, RowRole};
 pub use raid10::{CopyMap, CopyPlace};
+pub use raidz::{RaidzColumn, RaidzGeometry, RaidzMap, RaidzPart};
 
 use linear::LinearMap;
 use raid0::ZoneMap;
@@ -74,6 +76,14 @@ pub enum GeometryError {
     SizeUnaligned(u64),
     #[error("the volume would be larger than 2^63 bytes")]
     TooLarge,
+    #[error(
+        "RAID-Z with {parity_count} parities on {member_count} members and sectors of 2^{sector_shift} bytes"
+    )]
+    Raidz {
+        member_count: u16,
+        parity_count: u8,
+        sector_shift: u32,
+    },
     #[error("RAID-10 needs 2 to {member_count} copies on {member_count} members, not {copies}")]
     Copies { copies: usize, member_count: usize },
     #[error("layout {layout} on {member_count} members would put two strips on one place")]
