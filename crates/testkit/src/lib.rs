@@ -8,7 +8,9 @@
 mod freebsd;
 mod md;
 mod unpack;
+mod zfs;
 
 pub use freebsd::{freebsd_cases, freebsd_json, unpack_freebsd_case};
 pub use md::{Case, ManifestBitmap, ManifestReshape, Member, OwnRole, md_cases, unpack_case};
 pub use unpack::{Unpacked, fixtures, unpack};
+pub use zfs::{unpack_zfs_case, zfs_cases};

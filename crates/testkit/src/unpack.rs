@@ -51,7 +51,7 @@ pub fn unpack(archive: &Path) -> Unpacked {
     let file = File::open(archive).unwrap_or_else(|error| panic!("{shown}: {error}"));
     let folder = TempDir::new().unwrap_or_else(|error| panic!("temporary folder: {error}"));
     let mut zstd = Command::new("zstd")
-        .arg("-dcq")
+        .args(["-dcq", "--long=27"])
         .stdin(file)
         .stdout(Stdio::piped())
         .spawn()
