@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // engine
     ("engine", &["format", "parity"]),
     ("pool", &["engine", "format", "parity"]),
+    ("zfs", &["engine", "format", "parity"]),
     // edges
     ("nbd", &["engine"]),
     ("export", &["engine", "nbd"]),
@@ -28,7 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "daemon",
         &[
-            "engine", "exec", "export", "format", "nbd", "parity", "pool", "runtime",
+            "engine", "exec", "export", "format", "nbd", "parity", "pool", "runtime", "zfs",
         ],
     ),
     (
@@ -41,13 +42,13 @@ const ARROWS: &[(&str, &[&str])] = &[
         "cli",
         &[
             "bench", "daemon", "engine", "exec", "export", "format", "lab", "nbd", "parity",
-            "pool", "runtime", "sim",
+            "pool", "runtime", "sim", "zfs",
         ],
     ),
     (
         "bench",
         &[
-            "daemon", "engine", "exec", "format", "nbd", "parity", "runtime", "sim",
+            "daemon", "engine", "exec", "format", "nbd", "parity", "runtime", "sim", "zfs",
         ],
     ),
     // for tests and checks alone; nothing stands on them
@@ -60,10 +61,21 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms that know no operating system, no runtime, no clock and no random source.
-const PURE: [&str; 4] = ["parity", "format", "engine", "pool"];
+const PURE: [&str; 5] = ["parity", "format", "engine", "pool", "zfs"];
 
 /// Libraries the pure rooms may use.
-const PURE_LIBRARIES: [&str; 5] = ["zerocopy", "thiserror", "serde", "crc-fast", "twox-hash"];
+const PURE_LIBRARIES: [&str; 9] = [
+    "zerocopy",
+    "thiserror",
+    "serde",
+    "crc-fast",
+    "twox-hash",
+    // hashes and decompressors of blocks in a ZFS pool
+    "sha2",
+    "lz4_flex",
+    "miniz_oxide",
+    "zstd",
+];
 
 /// General runtimes and what brings one; only programs may have them, on threads of their own.
 const RUNTIMES: [&str; 6] = ["tokio", "axum", "hyper", "async-std", "smol", "tower"];

@@ -1,0 +1,42 @@
+//! Reads ZFS pools: members are joined, every block is verified and, where columns are wrong or missing, reconstructed;
+//! data sets, files and volumes come out. Nothing is ever written.
+//!
+//! Words: ZFS's top-level device is a plex here, a leaf a member; see the glossary.
+//!
+//! Invariants:
+//! - no byte reaches a caller that does not have the checksum in the pointer above it (data written with checksums
+//!   switched off apart);
+//! - what cannot be read is an error that names the object and the block; everything else stays readable;
+//! - no call writes to a member;
+//! - chains and trees on the disk are walked with limits, never by recursion.
+//!
+//! Source: zfs-raidz.md sections 1 and 2.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod ahead;
+mod block;
+mod cache;
+mod dataset;
+mod decompress;
+mod error;
+mod file;
+mod member;
+mod object;
+mod plex;
+mod pool;
+mod raidz;
+mod scrub;
+mod volume;
+mod zap;
+
+pub use ahead::{Piece, ReadAhead};
+pub use block::{Damage, DamageKind, IoKind};
+pub use dataset::{Dataset, DatasetKind, DatasetName};
+pub use error::ZfsError;
+pub use file::{DirectoryEntry, FileSystem, Node};
+pub use member::{MemberState, NamedDevice, find_members};
+pub use object::{Object, ObjectSet};
+pub use pool::{MemberReport, OpenOptions, Pool, PoolReport};
+pub use scrub::{ScrubProgress, ScrubReport, SpoiltObject};
+pub use volume::Volume;

@@ -1,0 +1,194 @@
+//! Members: where on a device the pool's bytes are, and reads of them.
+//!
+//! Invariants: a read never leaves the member (a partition, or the whole device); nothing is written.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use plexum_engine::buf::{BufMut, BufPool};
+use plexum_engine::device::{Device, IoError};
+use plexum_engine::wait::join_all;
+use plexum_format::zfs::label::{best_label, roots};
+use plexum_format::zfs::partition::{TABLE_BYTES, partitions};
+use plexum_format::zfs::{
+    DATA_OFFSET_BYTES, LABEL_BYTES, Label, LabelArea, Uberblock, label_offsets,
+};
+
+/// A device and what messages call it.
+pub struct NamedDevice<D> {
+    /// As the user wrote it.
+    pub name: String,
+    /// The device, opened for reading.
+    pub device: D,
+}
+
+/// A member that was found on a device: its labels are parsed, nothing is judged yet.
+pub struct MemberState<D> {
+    /// What messages call it; a partition is named by its offset.
+    pub name: String,
+    /// The best of its labels.
+    pub label: Label,
+    /// All its roots, the newest first.
+    pub roots: Vec<Uberblock>,
+    /// How many of its four labels are good.
+    pub good_labels: usize,
+    device: Rc<D>,
+    place: Range<u64>,
+    pool: BufPool,
+}
+
+/// Looks for members on devices: in their partitions, then on the whole device. The second part of the answer says of
+/// which devices nothing can be used, and why.
+pub async fn find_members<D: Device>(
+    devices: Vec<NamedDevice<D>>,
+    pool: &BufPool,
+) -> (Vec<MemberState<D>>, Vec<String>) {
+    let (mut found, mut notes) = (Vec::new(), Vec::new());
+    for NamedDevice { name, device } in devices {
+        let device = Rc::new(device);
+        let size_bytes = device.info().size_bytes;
+        let head_bytes = (TABLE_BYTES as u64).min(size_bytes) as usize;
+        let head = read_unaligned(&*device, pool, 0, head_bytes).await;
+        let head = head.as_deref().unwrap_or_default();
+        let parts = partitions(head, size_bytes)
+            .into_iter()
+            .filter(|part| part.end - part.start >= 8 << 18);
+        let before = found.len();
+        let mut why = format!("{name}: no label of a pool was found");
+        for place in parts.chain(std::iter::once(0..size_bytes)) {
+            let is_whole = place == (0..size_bytes);
+            if is_whole && found.len() > before {
+                continue;
+            }
+            let name = match is_whole {
+                true => name.clone(),
+                false => format!("{name}+{}", place.start),
+            };
+            match member_at(&device, &name, place, pool).await {
+                Ok(Some(member)) => found.push(member),
+                Ok(None) => {}
+                Err(reason) => why = reason,
+            }
+        }
+        if found.len() == before {
+            notes.push(why);
+        }
+    }
+    (found, notes)
+}
+
+/// The member in that part of a device; `None` when there is no label at all.
+async fn member_at<D: Device>(
+    device: &Rc<D>,
+    name: &str,
+    place: Range<u64>,
+    pool: &BufPool,
+) -> Result<Option<MemberState<D>>, String> {
+    let mut areas = Vec::new();
+    let mut refusal = None;
+    for offset in label_offsets(place.end - place.start) {
+        match read_unaligned(&**device, pool, place.start + offset, LABEL_BYTES).await {
+            Ok(bytes) => {
+                let area = LabelArea::parse(&bytes, offset);
+                if let Err(error) = &area.label
+                    && error.problem != plexum_format::Problem::NoMagic
+                {
+                    refusal.get_or_insert(format!("{name}: {error}"));
+                }
+                areas.push(area);
+            }
+            Err(error) => {
+                refusal.get_or_insert(format!("{name}: label at byte {offset}: {error}"));
+            }
+        }
+    }
+    let Some(label) = best_label(&areas) else {
+        return refusal.map_or(Ok(None), Err);
+    };
+    Ok(Some(MemberState {
+        name: name.to_owned(),
+        label: label.clone(),
+        roots: roots(&areas),
+        good_labels: areas.iter().filter(|area| area.label.is_ok()).count(),
+        device: Rc::clone(device),
+        place,
+        pool: pool.clone(),
+    }))
+}
+
+/// Reads a range whose borders need not fit the device's sectors.
+async fn read_unaligned<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    offset_bytes: u64,
+    length_bytes: usize,
+) -> Result<Bytes, IoError> {
+    let sector = u64::from(device.info().sector_bytes);
+    let start = offset_bytes / sector * sector;
+    let end = offset_bytes
+        .checked_add(length_bytes as u64)
+        .ok_or(IoError::OutOfRange)?
+        .next_multiple_of(sector);
+    let length = usize::try_from(end - start).map_err(|_| IoError::OutOfRange)?;
+    let buf = device.read(start, pool.take(length)).await?;
+    let skip = (offset_bytes - start) as usize;
+    Ok(Bytes {
+        buf,
+        range: skip..skip + length_bytes,
+    })
+}
+
+/// What was read: the wanted part of a buffer.
+pub(crate) struct Bytes {
+    buf: BufMut,
+    range: Range<usize>,
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.buf[self.range.clone()]
+    }
+}
+
+impl<D: Device> MemberState<D> {
+    /// Reads `length_bytes` at `offset_bytes` of the data area.
+    pub(crate) async fn read(
+        &self,
+        offset_bytes: u64,
+        length_bytes: usize,
+    ) -> Result<Bytes, IoError> {
+        let start = offset_bytes
+            .checked_add(DATA_OFFSET_BYTES)
+            .and_then(|at| at.checked_add(self.place.start))
+            .ok_or(IoError::OutOfRange)?;
+        let end = start
+            .checked_add(length_bytes as u64)
+            .ok_or(IoError::OutOfRange)?;
+        if end > self.place.end {
+            return Err(IoError::OutOfRange);
+        }
+        read_unaligned(&*self.device, &self.pool, start, length_bytes).await
+    }
+
+    /// Byte offset on the device of an offset in the data area; for messages.
+    pub(crate) fn device_offset_bytes(&self, offset_bytes: u64) -> u64 {
+        offset_bytes.saturating_add(DATA_OFFSET_BYTES + self.place.start)
+    }
+
+    /// Where on its device the member begins.
+    #[must_use]
+    pub fn start_bytes(&self) -> u64 {
+        self.place.start
+    }
+}
+
+/// Reads from several members at once.
+pub(crate) async fn read_all<D: Device>(
+    wanted: impl Iterator<Item = (Option<Rc<MemberState<D>>>, u64, usize)>,
+) -> Vec<Option<Result<Bytes, IoError>>> {
+    let reads = wanted.map(|(member, offset_bytes, length_bytes)| async move {
+        Some(member?.read(offset_bytes, length_bytes).await)
+    });
+    join_all(reads).await
+}
