@@ -38,6 +38,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
         tag.enter(Stage::Lock);
+        let (offset_bytes, data) = self.widened(offset_bytes, data).await;
         let sync = Self::copies_sync(offset_bytes, data.len() as u64);
         let _lock = if self.has(Mutant::NoRangeLock) {
             None
@@ -45,7 +46,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             Some(self.locks.lock(sync.clone()).await)
         };
         tag.enter(Stage::Write);
-        let set = self.members();
+        let set = self.members_to_write();
         let writes: Vec<MemberWrite<D>> = self
             .geometry
             .copies_of(offset_bytes)
@@ -84,7 +85,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Err(IoError::Failed);
         }
         if let Some(error) = refused {
-            self.regions.borrow_mut().unprove(sync);
+            if !self.has(Mutant::RefusedWriteForgotten) {
+                self.regions.borrow_mut().unprove(sync);
+            }
             self.changed.notify();
             return Err(error);
         }
@@ -344,7 +347,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let data = self.equalise(offset_bytes, length_bytes).await?;
         if !self.options.borrow().is_read_only {
             tag.enter(Stage::Flush);
-            self.flush_members().await?;
+            if !self.has(Mutant::EqualWithoutFlush) {
+                self.flush_members().await?;
+            }
             tag.enter(Stage::Settle);
             self.settle().await?;
             self.regions.borrow_mut().prove(&sync);

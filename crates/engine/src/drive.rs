@@ -2,6 +2,7 @@
 //!
 //! Invariants:
 //! - offsets given to `read` and `write` count from the data offset and stay inside the data area;
+//! - a bad range that was written again can be read at once, but is off the durable list only after a flush (W2);
 //! - a fenced drive answers `Gone` to everything new; what is in flight drains unseen (W9);
 //! - `Retryable` never leaves this file.
 
@@ -58,6 +59,9 @@ pub struct Drive<D> {
     counters: Cell<DriveCounters>,
     /// Ranges of the data area that hold wrong or unreadable data.
     bad: RefCell<RangeSet>,
+    /// Ranges that were bad and have been written since the last flush, each with the number of its writing.
+    healed: RefCell<Vec<(Range<u64>, u64)>>,
+    healed_count: Cell<u64>,
 }
 
 impl<D: Device> Drive<D> {
@@ -77,6 +81,8 @@ impl<D: Device> Drive<D> {
             in_flight: Cell::new(0),
             counters: Cell::default(),
             bad: RefCell::new(bad),
+            healed: RefCell::default(),
+            healed_count: Cell::new(0),
         }
     }
 
@@ -127,14 +133,46 @@ impl<D: Device> Drive<D> {
         self.bad.borrow().clone()
     }
 
+    /// The bad-block list as it has to be on the member: with what was written again but not flushed. A power cut could
+    /// bring the old content back.
+    pub fn bad_ranges_to_record(&self) -> RangeSet {
+        let mut all = self.bad_ranges();
+        for (range, _) in self.healed.borrow().iter() {
+            all.insert(range.clone());
+        }
+        all
+    }
+
     /// Adds to the bad-block list; the caller makes it durable before anything depends on it.
     pub fn mark_bad(&self, range: Range<u64>) {
         self.bad.borrow_mut().insert(range);
     }
 
-    /// Takes a range that was written whole off the list; says whether the list changed.
-    pub fn clear_bad(&self, range: Range<u64>) -> bool {
-        !self.bad.borrow().is_empty() && self.bad.borrow_mut().remove(range)
+    /// A range was written whole: it can be read again. Says whether the durable list may shrink at once, which it may
+    /// when the write `is_durable`; otherwise the next flush says so.
+    pub fn clear_bad(&self, range: Range<u64>, is_durable: bool) -> bool {
+        if self.bad.borrow().is_empty() || !self.bad.borrow_mut().remove(range.clone()) {
+            return false;
+        }
+        if !is_durable {
+            self.healed_count.set(self.healed_count.get() + 1);
+            let number = self.healed_count.get();
+            self.healed.borrow_mut().push((range, number));
+        }
+        is_durable
+    }
+
+    /// Number of the last writing that took a range off the list; give it to `forget_healed` after a flush begun now.
+    pub fn healed_mark(&self) -> u64 {
+        self.healed_count.get()
+    }
+
+    /// A flush has covered every writing up to `mark`. Says whether the durable list may shrink.
+    pub fn forget_healed(&self, mark: u64) -> bool {
+        let mut healed = self.healed.borrow_mut();
+        let before = healed.len();
+        healed.retain(|(_, number)| *number > mark);
+        healed.len() < before
     }
 
     fn device_offset(&self, offset_bytes: u64, length_bytes: u64) -> u64 {

@@ -65,17 +65,22 @@ impl<D: Device, C: Clock> Volume<D, C> {
         } else {
             fua
         };
-        let results =
-            join_all(writes.iter().map(|(drive, range, data)| {
-                drive.write(&self.clock, range.start, data.clone(), fua)
-            }))
-            .await;
+        let under_way = writes
+            .iter()
+            .map(|(drive, range, data)| drive.write(&self.clock, range.start, data.clone(), fua));
+        let results = if self.has(Mutant::AnswerAfterFirstCopy) {
+            crate::mutant::join_first(under_way).await
+        } else {
+            join_all(under_way).await
+        };
         let mut outcome = WriteOutcome::default();
         for ((drive, range, _), result) in writes.into_iter().zip(results) {
             match result {
                 Ok(()) => {
                     outcome.reached += 1;
-                    if drive.clear_bad(range) {
+                    let is_durable =
+                        fua == Fua::Yes || self.has(Mutant::BadEntryClearedWithoutFlush);
+                    if drive.clear_bad(range, is_durable) {
                         self.apply(&Event::BadBlocksChanged {
                             member: drive.id,
                             is_urgent: false,
@@ -104,7 +109,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if !self.has_redundancy() || !self.state.borrow().record(drive.id).is_slotted() {
             return;
         }
-        let mut bad = drive.bad_ranges();
+        let mut bad = drive.bad_ranges_to_record();
         bad.insert(range.clone());
         if self.metadata.borrow().has_room_for_bad(drive.id, &bad) {
             drive.mark_bad(range);

@@ -1,5 +1,24 @@
 //! Deliberate bugs, one for each rule of the write path. A test-only switch: `plexum sim --mutants` and the tests turn
 //! one on to prove that the simulator finds it. Nothing else ever sets it.
+//!
+//! Most of them are one condition at the place of the rule; what takes more lines is here, out of the way.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::buf::Buf;
+use crate::clock::Clock;
+use crate::device::{Device, IoError};
+use crate::stripe::Row;
+use crate::volume::Volume;
+
+/// How long writes use the member set of before, with `OldMemberSetStillWrites`.
+pub(crate) const OLD_SET_LASTS: Duration = Duration::from_millis(20);
+
+/// Unit of `WidenedWrites`.
+const WIDE_BYTES: u64 = 4096;
 
 /// A bug that can be switched on. Each name says what goes wrong; the rule is in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +68,44 @@ pub enum Mutant {
     EventCountNotRaised,
     /// Client writes do not reach a member that is being rebuilt.
     WriteSkipsRebuildTarget,
+    /// A write is answered when the first member has it (W1).
+    AnswerAfterFirstCopy,
+    /// A write that some members took and others had no space for leaves its range proven (W5, W6).
+    RefusedWriteForgotten,
+    /// An unclean stop is forgotten at the start: nothing is in doubt (W5, W6).
+    ResyncSkipped,
+    /// Parity rows: a resync leaves out the member that is being filled beside the one it replaces (W5).
+    ResyncForgetsReplacement,
+    /// Mirrors: copies count as equal before they were flushed (W6).
+    EqualWithoutFlush,
+    /// A member that an interrupted commit left one event behind is refused (W7).
+    OneBehindRefused,
+    /// A member one event behind keeps the role that it calls its own (W7).
+    OwnRoleBelieved,
+    /// Members one event behind are not brought up before the next commit (W7).
+    CountsNotLevelled,
+    /// A member comes back by a bitmap that no longer names all it has missed (W7).
+    ReAddIgnoresHistory,
+    /// Bitmap bits are cleared although a member that needs them is away (W7).
+    ClearWhileDegraded,
+    /// A forced start takes all rows as right (W8).
+    ForcedStartForgetsDoubt,
+    /// Blocks are recovered from parity that is not proven (W8).
+    TrustDoubtfulParity,
+    /// What a rebuild could not recover is not put on the bad-block list (W8).
+    LostRangeNotRecorded,
+    /// A bad-block entry is taken off the member before what was written there is flushed (W2).
+    BadEntryClearedWithoutFlush,
+    /// A small write to a mirror is widened with what was read before the lock (W10).
+    WidenedWrites,
+    /// Writes use the member set of before for a while after a new one was published (W12).
+    OldMemberSetStillWrites,
+    /// A flush is answered with one that began earlier, and misses what other connections wrote meanwhile.
+    FlushJoinsRunning,
+    /// Q is computed in the order of the other layout family (DDF for md, md for DDF).
+    WrongQOrder,
+    /// One spare is filled for two slots.
+    SpareUsedTwice,
 }
 
 /// All mutants, for `--mutants`.
@@ -75,4 +132,109 @@ pub const ALL: &[Mutant] = &[
     Mutant::CheckpointAheadOfData,
     Mutant::EventCountNotRaised,
     Mutant::WriteSkipsRebuildTarget,
+    Mutant::AnswerAfterFirstCopy,
+    Mutant::RefusedWriteForgotten,
+    Mutant::ResyncSkipped,
+    Mutant::ResyncForgetsReplacement,
+    Mutant::EqualWithoutFlush,
+    Mutant::OneBehindRefused,
+    Mutant::OwnRoleBelieved,
+    Mutant::CountsNotLevelled,
+    Mutant::ReAddIgnoresHistory,
+    Mutant::ClearWhileDegraded,
+    Mutant::ForcedStartForgetsDoubt,
+    Mutant::TrustDoubtfulParity,
+    Mutant::LostRangeNotRecorded,
+    Mutant::BadEntryClearedWithoutFlush,
+    Mutant::WidenedWrites,
+    Mutant::OldMemberSetStillWrites,
+    Mutant::FlushJoinsRunning,
+    Mutant::WrongQOrder,
+    Mutant::SpareUsedTwice,
 ];
+
+/// Runs I/Os until the first has ended; the others go on unseen and count as done.
+pub(crate) async fn join_first<F>(under_way: impl Iterator<Item = F>) -> Vec<Result<(), IoError>>
+where
+    F: Future<Output = Result<(), IoError>>,
+{
+    let mut under_way: Vec<Pin<Box<F>>> = under_way.map(Box::pin).collect();
+    std::future::poll_fn(|context| {
+        let mut results = Vec::new();
+        let mut has_ended = under_way.is_empty();
+        for io in &mut under_way {
+            match io.as_mut().poll(context) {
+                Poll::Ready(result) => {
+                    has_ended = true;
+                    results.push(result);
+                }
+                Poll::Pending => results.push(Ok(())),
+            }
+        }
+        if has_ended {
+            Poll::Ready(results)
+        } else {
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Exponents for Q of a row; of the other layout family with `WrongQOrder`, turned round with `WrongQCoefficient`.
+    pub(crate) fn q_exponents(&self, row: &Row) -> Vec<u8> {
+        let mut exponents = row.exponents();
+        if self.has(Mutant::WrongQCoefficient) {
+            exponents.reverse();
+        }
+        if self.has(Mutant::WrongQOrder) {
+            let in_order: Vec<u8> = (0..row.map.data_count() as u8).collect();
+            exponents = if exponents == in_order {
+                (0..row.map.data_count())
+                    .map(|index| row.map.data_slot(index) as u8)
+                    .collect()
+            } else {
+                in_order
+            };
+        }
+        exponents
+    }
+
+    /// `WidenedWrites`: the write with its surroundings, as the first copy had them before any lock.
+    pub(crate) async fn widened(&self, offset_bytes: u64, data: Buf) -> (u64, Buf) {
+        if !self.has(Mutant::WidenedWrites) {
+            return (offset_bytes, data);
+        }
+        let start = offset_bytes / WIDE_BYTES * WIDE_BYTES;
+        let end = (offset_bytes + data.len() as u64).next_multiple_of(WIDE_BYTES);
+        let length = (end - start) as usize;
+        let place = self.geometry.copies_of(start).get(0);
+        let set = self.members();
+        let (true, Some(drive)) = (
+            self.geometry.copies_of(start).length_bytes >= end - start,
+            &set.slots[place.slot].active,
+        ) else {
+            return (offset_bytes, data);
+        };
+        let read = drive
+            .read(&self.pool, &self.clock, place.member_offset_bytes, length)
+            .await;
+        let Ok(mut wide) = read else {
+            return (offset_bytes, data);
+        };
+        let from = (offset_bytes - start) as usize;
+        wide[from..from + data.len()].copy_from_slice(&data);
+        (start, wide.freeze())
+    }
+
+    /// `FlushJoinsRunning`: waits for the flush that is under way instead of beginning one.
+    pub(crate) async fn join_running_flush(&self) -> Result<(), IoError> {
+        if self.running_flush.is_locked() {
+            let _its_end = self.running_flush.lock().await;
+            return self.settle().await;
+        }
+        let _running = self.running_flush.lock().await;
+        self.flush_members().await?;
+        self.settle().await
+    }
+}

@@ -32,6 +32,8 @@ fn main() {
             "no-crashes" => options.has_crashes = false,
             "no-faults" => options.has_faults = false,
             "no-operations" => options.has_operations = false,
+            "beyond" => options.beyond_of_256 = 256,
+            "within" => options.beyond_of_256 = 0,
             "trace" => options.is_traced = true,
             "mutants" => {}
             _ => eprintln!("unknown word {word}"),

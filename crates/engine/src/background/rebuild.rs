@@ -56,7 +56,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 break;
             }
             let started = self.clock.now();
-            let end = self.step_end(at, component);
+            let end = self.step_end(&targets, at, component);
             if self.fill(&targets, at..end, &mut lost).await.is_err() {
                 is_done = false;
                 break;
@@ -97,8 +97,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         slot.map_or(0, |slot| self.geometry.used_bytes(usize::from(slot)))
     }
 
-    /// End of the step that begins at member byte `at`: a row for parity, a strip or a step for copies.
-    fn step_end(&self, at: u64, component: u64) -> u64 {
+    /// End of the step that begins at member byte `at`: a row for parity, a strip or a step for copies. A member that
+    /// comes back by bitmap gets its stale regions and nothing of their neighbours, however large the strips are.
+    fn step_end(&self, targets: &[Rc<Filling<D>>], at: u64, component: u64) -> u64 {
         let strip = self.geometry.strip_bytes();
         let unit = if strip == 0 { STEP_BYTES } else { strip };
         let unit = if self.has_copies() {
@@ -106,7 +107,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         } else {
             unit
         };
-        ((at / unit + 1) * unit).min(component)
+        let end = ((at / unit + 1) * unit).min(component);
+        if self.has_copies() || targets.iter().all(|target| target.stale.is_none()) {
+            return end;
+        }
+        let region_bytes = self.regions.borrow().region_bytes();
+        let region = region_bytes.max(u64::from(self.sector_bytes()));
+        end.min((at / region + 1) * region)
     }
 
     async fn fill(
@@ -378,6 +385,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 let writes = vec![(Rc::clone(&target.drive), member.clone(), data)];
                 self.write_members(writes, Fua::No).await;
             }
+            None if self.has(Mutant::LostRangeNotRecorded) => {}
             None => {
                 lost.add(&target.drive, member);
                 self.record_bad(&target.drive, member.clone());

@@ -6,6 +6,7 @@
 //! - a row that cannot be made consistent (a data block is missing) leaves its region in doubt.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use plexum_parity::Block;
 
@@ -13,6 +14,7 @@ use crate::buf::BufMut;
 use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
 use crate::member_io::MemberWrite;
+use crate::mutant::Mutant;
 use crate::state::{Event, spare};
 use crate::stripe::Row;
 use crate::volume::{Announcement, JobKind, Volume};
@@ -136,7 +138,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.advance_job(at, step);
             self.throttle(step, started).await;
         }
-        if self.has_copies() {
+        if self.has_copies() && !self.has(Mutant::EqualWithoutFlush) {
             self.flush_members().await?; // W6: only then may reads answer from any copy
         }
         Ok(is_right)
@@ -192,6 +194,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let parity = self.row_parity(&row, &read);
         let set = self.members();
         let mut writes: Vec<MemberWrite<D>> = Vec::new();
+        // A member and its replacement are copies of each other: a crash may have left them different.
+        for (block, content) in data.iter().zip(read) {
+            if let Some(filling) = set.slots[row.slot(*block)].replacement()
+                && !self.has(Mutant::ResyncForgetsReplacement)
+            {
+                let drive = Rc::clone(&filling.drive);
+                writes.push((drive, row.member_range(&part), content.freeze()));
+            }
+        }
         for (block, bytes) in parity {
             let bytes = bytes.freeze();
             for drive in self.write_targets(&set, row.slot(block)) {
@@ -219,7 +230,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return vec![(Block::P, p)];
         }
         let mut q = self.pool.take(length);
-        plexum_parity::gen_pq(&columns, &row.exponents(), &mut p, &mut q);
+        plexum_parity::gen_pq(&columns, &self.q_exponents(row), &mut p, &mut q);
         vec![(Block::P, p), (Block::Q, q)]
     }
 }

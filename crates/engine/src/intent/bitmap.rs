@@ -145,9 +145,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.write_blocks_to(drive, &blocks).await
     }
 
+    /// Whether a member is away that will need the bits.
+    fn keeps_bits(&self) -> bool {
+        self.state.borrow().is_degraded() && !self.has(Mutant::ClearWhileDegraded)
+    }
+
     /// One step of the lazy cleaner: bits that were idle for a whole period are cleared, after a flush (W2).
     pub(crate) async fn clear_idle_bits(&self, is_stopping: bool) -> Result<(), IoError> {
-        if self.state.borrow().is_degraded() || self.is_frozen() {
+        if self.keeps_bits() || self.is_frozen() {
             self.regions.borrow_mut().age();
             return Ok(());
         }
@@ -164,7 +169,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if !self.has(Mutant::BitClearedWithoutFlush) {
             self.flush_members().await?;
         }
-        if self.state.borrow().is_degraded() {
+        if self.keeps_bits() {
             return Ok(());
         }
         if !self.regions.borrow().is_persistent {
@@ -180,7 +185,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         {
             self.write_blocks(&[0]).await?;
         }
-        if self.state.borrow().is_degraded() {
+        if self.keeps_bits() {
             return Ok(()); // a member failed meanwhile: its missed writes need these bits
         }
         if self.regions.borrow_mut().clear(&idle) > 0 {

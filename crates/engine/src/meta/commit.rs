@@ -55,7 +55,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.committed.set(self.state.borrow().version);
             return Ok(());
         }
-        if let Some(assembled) = self.uneven.take() {
+        let uneven = self.uneven.take();
+        if let Some(assembled) = uneven.filter(|_| !self.has(Mutant::CountsNotLevelled)) {
             self.level_counts(&assembled).await?;
         }
         let drives = self.live_drives();
@@ -138,7 +139,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let mut metadata = self.metadata.borrow_mut();
         drives
             .iter()
-            .map(|drive| metadata.superblock(drive.id, &view, &drive.bad_ranges(), &drive.info()))
+            .map(|drive| {
+                metadata.superblock(
+                    drive.id,
+                    &view,
+                    &drive.bad_ranges_to_record(),
+                    &drive.info(),
+                )
+            })
             .collect()
     }
 

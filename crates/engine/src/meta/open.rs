@@ -279,9 +279,7 @@ pub async fn open_volume<D: Device, C: Clock>(
     }
     let mut assembly = assemble(&examined, &request.assemble)
         .map_err(|error| OpenError::Assemble(Box::new(error)))?;
-    if request.volume.mutant == Some(Mutant::BelieveStaleMember) {
-        believe_stale(&mut assembly, &examined);
-    }
+    misjudge(&mut assembly, &examined, request.volume.mutant);
     if assembly.reshape.is_some() {
         return Err(OpenError::Reshaping);
     }
@@ -428,8 +426,16 @@ async fn build<D: Device, C: Clock>(
     side: Side,
     geometry: Geometry,
 ) -> Result<Volume<D, C>, OpenError> {
-    let (bitmap, regions) = load_regions(&devices, &pool, examined, assembly, &geometry).await;
+    let (bitmap, mut regions) = load_regions(&devices, &pool, examined, assembly, &geometry).await;
     let mut options = request.volume;
+    let forgets_doubt = match options.mutant {
+        Some(Mutant::ResyncSkipped) => true,
+        Some(Mutant::ForcedStartForgetsDoubt) => request.assemble.force,
+        _ => false,
+    };
+    if forgets_doubt {
+        (0..regions.count()).for_each(|region| regions.settle_region(region));
+    }
     options.is_read_only |= request.assemble.read_only || assembly.is_read_only;
     options.trust_unproven |= assembly.serves_doubtful_data;
     let mut superblocks = Vec::new();
@@ -545,21 +551,34 @@ fn used(assembly: &Assembly, index: usize) -> Option<(&AssembledMember, MemberRe
     Some((member, record))
 }
 
-/// The deliberate bug of `Mutant::BelieveStaleMember`: whoever names a free slot gets it.
-fn believe_stale(assembly: &mut Assembly, examined: &[Examined]) {
+/// The deliberate bugs of assembly: stale members, or roles of their own, are believed; members one behind are refused.
+fn misjudge(assembly: &mut Assembly, examined: &[Examined], mutant: Option<Mutant>) {
     let taken: Vec<Option<u16>> = assembly.members.iter().map(|member| member.slot).collect();
+    let newest = assembly.array.events;
     for member in &mut assembly.members {
         let own = examined[member.index]
             .superblock
             .role()
             .slot()
             .map(|slot| slot.0);
-        if matches!(member.standing, AssembledStanding::Stale { .. })
-            && own.is_some()
-            && !taken.contains(&own)
-        {
-            member.standing = AssembledStanding::Active;
-            member.slot = own;
+        let is_free = own.is_some() && !taken.contains(&own);
+        let is_fresh = member.events.is_fresh_beside(newest);
+        let standing = &member.standing;
+        match mutant {
+            Some(Mutant::BelieveStaleMember)
+                if is_free && matches!(standing, AssembledStanding::Stale { .. }) =>
+            {
+                (member.standing, member.slot) = (AssembledStanding::Active, own);
+            }
+            Some(Mutant::OwnRoleBelieved)
+                if is_free && is_fresh && *standing == AssembledStanding::Faulty =>
+            {
+                (member.standing, member.slot) = (AssembledStanding::Active, own);
+            }
+            Some(Mutant::OneBehindRefused) if standing.is_used() && member.events != newest => {
+                (member.standing, member.slot) = (AssembledStanding::Unusable, None);
+            }
+            _ => {}
         }
     }
 }

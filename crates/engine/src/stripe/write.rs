@@ -133,10 +133,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     blocks.push((Block::Data(index), new.clone()));
                 }
             }
-            let makes_right = matches!(
-                plan,
-                WritePlan::Full | WritePlan::Reconstruct | WritePlan::Decode
-            );
+            // What was modified was right before; the deliberate bug takes that for granted.
+            let makes_right = match plan {
+                WritePlan::Full | WritePlan::Reconstruct | WritePlan::Decode => true,
+                WritePlan::Modify => self.has(Mutant::ModifyUnprovenParity),
+                WritePlan::DataOnly | WritePlan::Blind => false,
+            };
             return Ok(Prepared {
                 part: segment.part.clone(),
                 blocks,
@@ -190,10 +192,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             })
             .collect();
         let length = columns[0].len();
-        let mut exponents = row.exponents();
-        if self.has(Mutant::WrongQCoefficient) {
-            exponents.reverse();
-        }
+        let exponents = self.q_exponents(row);
         match parities {
             [Block::P] => {
                 let mut p = self.pool.take(length);
@@ -316,7 +315,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         prepared: &[Prepared],
         fua: Fua,
     ) -> Result<(), IoError> {
-        let set = self.members();
+        let set = self.members_to_write();
         let mut writes = Vec::new();
         for segment in prepared {
             if segment.makes_wrong {
@@ -338,6 +337,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if let Some(error) = outcome.refused {
             // Some members took it, others had no space: the row is in doubt until a resync mends it.
             for segment in prepared {
+                if self.has(Mutant::RefusedWriteForgotten) {
+                    break;
+                }
                 self.regions
                     .borrow_mut()
                     .unprove(&row.member_range(&segment.part));
@@ -347,7 +349,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         for segment in prepared {
             self.check_kept(row, segment)?;
-            if segment.makes_right {
+            // Blocks that were not written may differ between a member and its replacement: that is left to the resync.
+            let has_replacement = set.slots.iter().any(|view| view.replacement().is_some());
+            if segment.makes_right && !has_replacement {
                 self.regions
                     .borrow_mut()
                     .prove(&row.member_range(&segment.part));

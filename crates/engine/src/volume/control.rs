@@ -8,6 +8,7 @@ use crate::balance::Policy;
 use crate::clock::Clock;
 use crate::device::{Device, IoError};
 use crate::drive::Drive;
+use crate::mutant::Mutant;
 use crate::ranges::RangeSet;
 use crate::state::{Event, FailCause, MemberId, Standing};
 use crate::volume::{Announcement, Volume};
@@ -206,7 +207,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
     fn re_add_slot(&self, former: FormerMember) -> Option<u16> {
         let has_history = self.regions.borrow().is_persistent
             && former.was_active
-            && former.event_count >= self.metadata.borrow().events_cleared()
+            && (former.event_count >= self.metadata.borrow().events_cleared()
+                || self.has(Mutant::ReAddIgnoresHistory))
             && former.event_count <= self.event_count.get();
         (has_history && self.is_slot_empty(former.slot)).then_some(former.slot)
     }

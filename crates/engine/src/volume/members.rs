@@ -64,6 +64,11 @@ impl<D: Device> SlotView<D> {
         })
     }
 
+    /// Who is being filled while the member that it replaces still serves.
+    pub fn replacement(&self) -> Option<&Rc<Filling<D>>> {
+        self.filling.as_ref().filter(|_| self.active.is_some())
+    }
+
     /// Drives that every write to this slot has to reach.
     pub fn writable(&self) -> impl Iterator<Item = &Rc<Drive<D>>> {
         self.active
@@ -92,6 +97,18 @@ impl<D: Device> MemberSet<D> {
         };
         Self {
             slots: (0..slot_count).map(|_| nobody()).collect(),
+        }
+    }
+
+    /// The deliberate bug of one spare for two slots: empty slots get the drive that is being filled for another one.
+    pub(crate) fn lend_fillings(&mut self) {
+        let Some(lent) = self.slots.iter().find_map(|view| view.filling.clone()) else {
+            return;
+        };
+        for view in &mut self.slots {
+            if view.active.is_none() && view.filling.is_none() {
+                view.filling = Some(Rc::clone(&lent));
+            }
         }
     }
 

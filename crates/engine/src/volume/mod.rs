@@ -177,6 +177,8 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) drives: RefCell<Vec<Option<Rc<Drive<D>>>>>,
     pub(crate) fillings: RefCell<Vec<Rc<Filling<D>>>>,
     set: RefCell<Rc<MemberSet<D>>>,
+    /// For the deliberate bug of a member set that goes on after its time.
+    set_before: RefCell<Option<(Moment, Rc<MemberSet<D>>)>>,
     pub(crate) metadata: RefCell<Box<dyn Metadata>>,
     pub(crate) regions: RefCell<Regions>,
     /// One writer of bitmap blocks at a time.
@@ -190,6 +192,8 @@ pub struct Volume<D: Device, C: Clock> {
     /// Version of the state that says "dirty"; writes wait until it is durable.
     pub(crate) dirty_version: Cell<u64>,
     pub(crate) commit_lock: Mutex,
+    /// For the deliberate bug of flushes that join one under way.
+    pub(crate) running_flush: Mutex,
     /// One new member at a time: its id and its place in the format's tables are taken together.
     pub(crate) entry_lock: Mutex,
     /// Something changed: state, doubt, spares, options. Background tasks and waiters look again.
@@ -252,6 +256,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             drives: RefCell::new(drives),
             fillings: RefCell::default(),
             set: RefCell::new(Rc::new(MemberSet::empty(usize::from(slot_count)))),
+            set_before: RefCell::default(),
             metadata: RefCell::new(parts.metadata),
             regions: RefCell::new(parts.regions),
             bitmap_writer: Mutex::new(),
@@ -260,6 +265,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             committed: Cell::new(0),
             dirty_version: Cell::new(first_version),
             commit_lock: Mutex::new(),
+            running_flush: Mutex::new(),
             entry_lock: Mutex::new(),
             changed: Signal::new(),
             writes: Rc::default(),
@@ -325,6 +331,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.requests.list()
     }
 
+    /// Locks of rows and ranges that are held or waited for; 0 when nothing runs.
+    pub fn lock_count(&self) -> usize {
+        self.locks.count()
+    }
+
     /// Whether there are copies or parity to keep in agreement.
     pub fn has_redundancy(&self) -> bool {
         !matches!(
@@ -340,6 +351,17 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Snapshot of who serves which slot. Take it after the lock.
     pub(crate) fn members(&self) -> Rc<MemberSet<D>> {
         Rc::clone(&self.set.borrow())
+    }
+
+    /// The snapshot for writes. The same, but for a deliberate bug.
+    pub(crate) fn members_to_write(&self) -> Rc<MemberSet<D>> {
+        if self.has(Mutant::OldMemberSetStillWrites)
+            && let Some((since, set)) = &*self.set_before.borrow()
+            && self.clock.now().since(*since) < crate::mutant::OLD_SET_LASTS
+        {
+            return Rc::clone(set);
+        }
+        self.members()
     }
 
     pub(crate) fn drive(&self, member: MemberId) -> Option<Rc<Drive<D>>> {
@@ -460,8 +482,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Err(IoError::Failed);
         }
         let drives = self.live_drives();
+        let marks: Vec<u64> = drives.iter().map(|drive| drive.healed_mark()).collect();
         let results = crate::wait::join_all(drives.iter().map(|drive| drive.flush())).await;
-        for (drive, result) in drives.iter().zip(results) {
+        for ((drive, mark), result) in drives.iter().zip(marks).zip(results) {
+            if result.is_ok() && drive.forget_healed(mark) {
+                self.apply(&Event::BadBlocksChanged {
+                    member: drive.id,
+                    is_urgent: false,
+                });
+            }
             if let Err(error) = result {
                 if self.has(Mutant::IgnoreFlushError) && error != IoError::Gone {
                     continue;
@@ -514,9 +543,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 )));
             }
         }
-        let set = MemberSet::of(&state, &drives, &fillings);
+        let mut set = MemberSet::of(&state, &drives, &fillings);
+        if self.has(Mutant::SpareUsedTwice) {
+            set.lend_fillings();
+        }
         self.rebalance(&set);
-        *self.set.borrow_mut() = Rc::new(set);
+        let before = std::mem::replace(&mut *self.set.borrow_mut(), Rc::new(set));
+        if self.has(Mutant::OldMemberSetStillWrites) {
+            *self.set_before.borrow_mut() = Some((self.clock.now(), before));
+        }
     }
 
     /// Tells the balancer who can be read now.

@@ -319,6 +319,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Ok(());
         }
         tag.enter(Stage::Flush);
+        if self.has(Mutant::FlushJoinsRunning) {
+            return self.join_running_flush().await;
+        }
         self.flush_members().await?;
         tag.enter(Stage::Settle);
         self.settle().await
