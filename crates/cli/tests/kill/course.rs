@@ -175,6 +175,10 @@ impl Course {
         for number in loss.map(|loss| loss.members).unwrap_or_default() {
             self.take_back(number)?;
         }
+        let verdict = self.array.status()?["verdict"].clone();
+        if verdict != "ok" {
+            return Err(format!("with all members back the verdict is {verdict}"));
+        }
         self.array.scrub()?;
         self.look()
     }
@@ -278,7 +282,12 @@ impl Course {
         if is_active {
             return Ok(());
         }
-        self.array.done(&format!("re-add nas {name} --wait"))?;
+        let words = format!("re-add nas {name} --wait");
+        let run = self.array.place.plexum(&words);
+        // 1: well done, but another member is still missing.
+        if run.exit > 1 {
+            return Err(format!("plexum {words}: {}{}", run.out, run.err));
+        }
         self.look()
     }
 }

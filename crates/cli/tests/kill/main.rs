@@ -107,6 +107,9 @@ fn run(options: &Options) -> ExitCode {
             scope.spawn(|| {
                 while let Some(&plan) = plans.get(next.fetch_add(1, Ordering::SeqCst)) {
                     let result = one(plan);
+                    if let Err(text) = &result {
+                        println!("{}: VIOLATION: {text}", plan.name());
+                    }
                     open(&results).push((plan, result));
                 }
             });
