@@ -30,7 +30,7 @@ struct Arrays {
 impl Arrays {
     /// An array of `sizes_mib.len()` members, created with `words`. `lost` are the members that the kernel does without, too.
     fn add(&mut self, words: &str, sizes_mib: &[u64], lost: &[usize]) {
-        let name = format!("kr-{}", words.replace([' ', '-'], ""));
+        let name = format!("kr-{}-{}", words.replace([' ', '-'], ""), sizes_mib.len());
         let place = Place::new(&name);
         let members: Vec<_> = (0..sizes_mib.len()).map(|n| format!("m{n}")).collect();
         let files = members.iter().zip(sizes_mib);
@@ -222,5 +222,9 @@ fn near_far_and_offset_layouts_of_raid10() {
         &[4; 5],
         &[4],
     );
+    // Far sets: mdadm has no word for them, but the driver obeys the superblock.
+    arrays.add("10 --strip 16K --layout f2s2", &[4; 4], &[1]);
+    arrays.add("10 --strip 16K --layout f2s2", &[4; 5], &[0]);
+    arrays.add("10 --strip 16K --layout f3", &[4; 5], &[1, 3]);
     arrays.are_judged();
 }

@@ -6,7 +6,7 @@ mod common;
 use std::path::PathBuf;
 
 use common::Place;
-use common::served::{Server, content, fill_part, wait_until_clean};
+use common::served::{Server, content, done, fill_part, wait_until_clean};
 use plexum_oracle::{Batch, Create, Ending, Expected, Job, Judge, pattern_bytes, sha256};
 
 /// Seed of what the kernel writes.
@@ -25,25 +25,48 @@ struct Array {
     members: String,
 }
 
+impl Array {
+    /// Members without anything on them.
+    fn fresh(words: &str, sizes_mib: &[u64], end: &str) -> Self {
+        let words = words.replace([' ', '-', '='], "");
+        let name = format!("rk{words}{}{end}", sizes_mib.len());
+        let place = Place::new(&name);
+        let names: Vec<_> = (0..sizes_mib.len()).map(|n| format!("m{n}")).collect();
+        let files = names.iter().zip(sizes_mib);
+        Self {
+            files: files.map(|(n, mib)| place.sparse(n, mib << 20)).collect(),
+            place,
+            name,
+            members: names.join(" "),
+        }
+    }
+}
+
 fn array(words: &str, count: usize, ending: Ending, batch: &mut Batch) -> Array {
-    let words: Vec<&str> = words.split(' ').collect();
+    array_of(words, &vec![4; count], ending, batch)
+}
+
+fn array_of(words: &str, sizes_mib: &[u64], ending: Ending, batch: &mut Batch) -> Array {
     let end = if ending == Ending::Crash { "cut" } else { "" };
-    let name = format!("rk{}{end}", words.join("").replace('-', ""));
-    let place = Place::new(&name);
-    let names: Vec<_> = (0..count).map(|n| format!("m{n}")).collect();
-    let files: Vec<_> = names.iter().map(|n| place.sparse(n, 4 << 20)).collect();
+    let array = Array::fresh(words, sizes_mib, end);
+    let words: Vec<&str> = words.split(' ').collect();
     let mut create = Create::new(words[0], &words[1..], SEED);
     create.ending = ending;
     if ending == Ending::Crash {
         create.then = format!("md_set $MD safe_mode_delay 60; fill {NEXT_SEED} 65536 {PART_BYTES}");
     }
-    batch.add(Job::create(&name, &files, &create).with_seeds(&[NEXT_SEED]));
-    Array {
-        place,
-        files,
-        name,
-        members: names.join(" "),
-    }
+    batch.add(Job::create(&array.name, &array.files, &create).with_seeds(&[NEXT_SEED]));
+    array
+}
+
+/// A layout that mdadm has no word for: Plexum makes the metadata, the kernel writes the content.
+fn filled_by_the_kernel(words: &str, count: usize, batch: &mut Batch) -> Array {
+    let array = Array::fresh(words, &vec![4; count], "");
+    let create = format!("create nas --level {words} {}", array.members);
+    done(&array.place, &create);
+    let script = format!("start $DEVS || exit 3\nfill {SEED} || exit 3\nstop || exit 3");
+    batch.add(Job::script(&array.name, &array.files, &script).with_seeds(&[SEED]));
+    array
 }
 
 /// What the array holds: the pattern, with a part of the next pattern at `part_bytes` where that was written.
@@ -96,37 +119,84 @@ fn are_served_and_judged(batch: Batch, arrays: &[(Array, &[usize])]) {
 }
 
 #[test]
-fn stripes_mirrors_and_copies() {
+fn stripes_and_mirrors() {
     let mut batch = Batch::new();
-    let mut add = |words, count| (array(words, count, Ending::Stop, &mut batch), &[][..]);
+    let mut add = |words, sizes: &[u64]| {
+        let array = array_of(words, sizes, Ending::Stop, &mut batch);
+        (array, &[][..])
+    };
     let arrays = [
-        add("linear", 2),
-        add("0 --chunk=16", 3),
-        add("1 --bitmap=internal", 2),
-        add("1 --metadata=0.90", 2),
-        add("1 --metadata=1.1 --bitmap=internal", 3),
-        add("10 --chunk=16 --layout=n2", 4),
-        add("10 --chunk=16 --layout=f2 --bitmap=internal", 3),
-        add("10 --chunk=16 --layout=o2", 5),
-        add("10 --chunk=16 --layout=n3", 4),
+        add("linear", &[4, 5, 6]),
+        add("0 --chunk=16", &[4, 4, 4]),
+        add("0 --chunk=16 --layout=original", &[4, 6, 8]),
+        add("0 --chunk=16 --layout=alternate", &[4, 6, 8]),
+        add("1 --bitmap=internal", &[4, 4]),
+        add("1 --metadata=0.90", &[4, 4]),
+        add("1 --metadata=1.1 --bitmap=internal", &[4, 4, 4]),
     ];
     are_served_and_judged(batch, &arrays);
 }
 
 #[test]
-fn parity() {
+fn every_kind_of_raid10() {
     let mut batch = Batch::new();
     let mut add = |words, count| (array(words, count, Ending::Stop, &mut batch), &[][..]);
-    let arrays = [
+    let mut arrays = vec![
+        add("10 --chunk=16 --layout=n2", 4),
+        add("10 --chunk=16 --layout=n2 --assume-clean", 5),
+        add("10 --chunk=16 --layout=f2 --bitmap=internal", 3),
+        add("10 --chunk=16 --layout=f3 --assume-clean", 5),
+        add("10 --chunk=16 --layout=o2 --assume-clean", 5),
+        add("10 --chunk=16 --layout=n3", 4),
+    ];
+    for count in [4, 5] {
+        let array = filled_by_the_kernel("10 --strip 16K --layout f2s2", count, &mut batch);
+        arrays.push((array, &[]));
+    }
+    are_served_and_judged(batch, &arrays);
+}
+
+#[test]
+fn every_layout_of_raid4_and_raid5() {
+    let mut batch = Batch::new();
+    let mut add = |words: &str, count| (array(words, count, Ending::Stop, &mut batch), &[][..]);
+    let mut arrays = vec![
         add("4 --chunk=16", 3),
-        add("5 --chunk=16 --layout=la", 4),
         add("5 --chunk=64 --layout=rs --bitmap=internal", 3),
         add("5 --chunk=16 --layout=parity-first --metadata=1.0", 3),
-        add("6 --chunk=16 --layout=ls --bitmap=internal", 5),
-        add("6 --chunk=16 --layout=ddf-zero-restart", 4),
-        add("6 --chunk=16 --layout=ddf-N-continue", 5),
-        add("6 --chunk=16 --layout=left-symmetric-6", 5),
     ];
+    // Members are fresh, hence parity is right from the beginning.
+    for layout in ["la", "ra", "ls", "parity-last"] {
+        let words = format!("5 --chunk=16 --layout={layout} --assume-clean --size=1024");
+        arrays.push(add(&words, 4));
+    }
+    are_served_and_judged(batch, &arrays);
+}
+
+#[test]
+fn every_layout_of_raid6() {
+    let layouts = [
+        "la",
+        "ra",
+        "rs",
+        "parity-first",
+        "parity-last",
+        "ddf-zero-restart",
+        "ddf-N-restart",
+        "ddf-N-continue",
+        "left-asymmetric-6",
+        "right-asymmetric-6",
+        "left-symmetric-6",
+        "right-symmetric-6",
+        "parity-first-6",
+    ];
+    let mut batch = Batch::new();
+    let mut add = |words: &str| (array(words, 5, Ending::Stop, &mut batch), &[][..]);
+    let mut arrays = vec![add("6 --chunk=16 --layout=ls --bitmap=internal")];
+    for layout in layouts {
+        let words = format!("6 --chunk=16 --layout={layout} --assume-clean --size=1024");
+        arrays.push(add(&words));
+    }
     are_served_and_judged(batch, &arrays);
 }
 
