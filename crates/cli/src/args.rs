@@ -116,7 +116,9 @@ pub enum Command {
     )]
     Scrub(Scrub),
     /// Change settings while the volume is served
-    #[command(after_help = "Example:\n  plexum set nas balance=load rebuild-max=100M")]
+    #[command(
+        after_help = "Example:\n  plexum set nas balance=load rebuild-max=100M\n\nSettings:\n  balance=POLICY  rebuild-min=RATE  rebuild-max=RATE  rebuild=pause|resume\n  bitmap=internal|none  bitmap-region=SIZE"
+    )]
     Set(Set),
     /// Counters, rates and latency
     #[command(after_help = "Example:\n  plexum stats nas --interval 1")]

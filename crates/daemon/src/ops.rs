@@ -17,7 +17,9 @@ use plexum_engine::clock::Clock;
 use plexum_engine::device::IoError;
 use plexum_engine::meta::open::detect_on;
 use plexum_engine::state::Standing;
-use plexum_engine::volume::{AddOutcome, ControlError, FormerMember, MemberStatus, NewMember};
+use plexum_engine::volume::{
+    AddOutcome, BitmapWish, ControlError, FormerMember, MemberStatus, NewMember,
+};
 use plexum_format::md::Superblock;
 use plexum_runtime::Handle;
 use plexum_runtime::file::OpenOptions;
@@ -47,7 +49,7 @@ pub async fn act(served: &Served, handle: &Handle, action: Action) -> Answer {
         Action::ReAdd { member } => re_add(served, handle, &member).await,
         Action::Replace { old, new, force } => replace(served, handle, &old, &new, force).await,
         Action::Scrub { repair, stop } => scrub(served, repair, stop),
-        Action::Set { settings } => set(served, &settings),
+        Action::Set { settings } => set(served, &settings).await,
         Action::Stop => Err(Problem::new(Code::Bug, "stop is not an action of a volume")),
     }
 }
@@ -196,10 +198,11 @@ fn scrub(served: &Served, repair: bool, stop: bool) -> Answer {
     done(format!("{}: the scrub has begun", served.name()))
 }
 
-fn set(served: &Served, settings: &BTreeMap<String, String>) -> Answer {
+async fn set(served: &Served, settings: &BTreeMap<String, String>) -> Answer {
     let usage = |text: String| Problem::new(Code::Usage, text);
     let mut pace = served.pace.get();
     let mut policy = None;
+    let bitmap = bitmap_wish(settings)?;
     // Everything is checked before anything is changed.
     for (name, value) in settings {
         match name.as_str() {
@@ -222,7 +225,8 @@ fn set(served: &Served, settings: &BTreeMap<String, String>) -> Answer {
                     _ => return Err(usage(format!("rebuild={value}: it is pause or resume"))),
                 }
             }
-            "bitmap" | "consistency" | "log" => {
+            "bitmap" | "bitmap-region" => {} // together, below
+            "consistency" | "log" => {
                 return Err(Problem::new(
                     Code::NotYet,
                     format!("changing {name} while running comes with a later version"),
@@ -230,7 +234,7 @@ fn set(served: &Served, settings: &BTreeMap<String, String>) -> Answer {
             }
             _ => {
                 return Err(usage(format!("{name} is no setting")).hint(
-                    "settings are:   balance=POLICY rebuild-min=RATE rebuild-max=RATE rebuild=pause",
+                    "settings are:   balance=POLICY rebuild-min=RATE rebuild-max=RATE rebuild=pause bitmap=internal bitmap-region=SIZE",
                 ));
             }
         }
@@ -241,6 +245,11 @@ fn set(served: &Served, settings: &BTreeMap<String, String>) -> Answer {
         pace.floor_bytes_per_s = pace.ceiling_bytes_per_s;
     } else if is_upside_down {
         return Err(usage("rebuild-min is above rebuild-max".into()));
+    }
+    // The only one that can be refused for the state of the volume comes first.
+    if let Some(wish) = bitmap {
+        let result = served.volume.set_bitmap(wish).await;
+        result.map_err(|error| bitmap_refused(served, error))?;
     }
     if let Some(policy) = policy {
         served.volume.set_balance(policy);
@@ -255,9 +264,75 @@ fn settings_json(pace: &Pace, balance: &str) -> Value {
         "rebuild_max_bytes_per_s": pace.ceiling_bytes_per_s, "is_paused": pace.is_paused})
 }
 
+/// What `bitmap=` and `bitmap-region=` together ask for.
+fn bitmap_wish(settings: &BTreeMap<String, String>) -> Result<Option<BitmapWish>, Problem> {
+    let usage = |text: String| Problem::new(Code::Usage, text);
+    let region = settings.get("bitmap-region");
+    match (settings.get("bitmap").map(String::as_str), region) {
+        (None, None) => Ok(None),
+        (Some("none"), None) => Ok(Some(BitmapWish::None)),
+        (Some("internal"), region) => {
+            let bytes = region.map(|value| quantity("bitmap-region", value));
+            let region_bytes = bytes.transpose()?;
+            if let Some(bytes) = region_bytes
+                && !(bytes.is_power_of_two() && (4096..=1 << 31).contains(&bytes))
+            {
+                return Err(usage(format!(
+                    "bitmap-region={bytes}: it must be a power of two from 4K to 2G"
+                )));
+            }
+            Ok(Some(BitmapWish::Internal { region_bytes }))
+        }
+        (None | Some("none"), Some(_)) => {
+            Err(usage("bitmap-region= goes with bitmap=internal".to_owned()))
+        }
+        (Some(other), _) => Err(usage(format!("bitmap={other}: it is internal or none"))),
+    }
+}
+
+/// Why the bitmap stays as it is.
+fn bitmap_refused(served: &Served, error: ControlError) -> Problem {
+    let volume = served.name();
+    match error {
+        ControlError::Busy(reason) => Problem::new(
+            Code::JobRunning,
+            format!("the bitmap of {volume} cannot be changed now: {reason}"),
+        )
+        .hint(format!("to see what runs:   plexum status {volume}")),
+        ControlError::NotRedundant => Problem::new(
+            Code::WouldLoseData,
+            format!("{volume} is degraded and needs its bitmap"),
+        )
+        .why("without it a member that comes back is filled as a whole")
+        .hint(format!(
+            "to complete it first:   plexum add {volume} MEMBER"
+        )),
+        ControlError::WrongState => Problem::new(
+            Code::WrongState,
+            format!("{volume} has a bitmap with regions of another size"),
+        )
+        .hint(format!(
+            "to take it off first:   plexum set {volume} bitmap=none"
+        )),
+        ControlError::Unfit(reason) => Problem::new(Code::Usage, format!("{volume}: {reason}")),
+        ControlError::NoRedundancy => Problem::new(
+            Code::Usage,
+            format!(
+                "{} has no redundancy, so there is nothing for a bitmap to say",
+                served.facts.level
+            ),
+        ),
+        error => refused(served, error, volume),
+    }
+}
+
 /// A rate as the command sends it: bytes per second. Words with units are understood as well.
 fn rate(name: &str, value: &str) -> Result<u64, Problem> {
-    let text = value.trim_end_matches("/s");
+    quantity(name, value.trim_end_matches("/s"))
+}
+
+/// A number of bytes, with or without a unit.
+fn quantity(name: &str, text: &str) -> Result<u64, Problem> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit: u64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -273,7 +348,7 @@ fn rate(name: &str, value: &str) -> Result<u64, Problem> {
         .ok_or_else(|| {
             Problem::new(
                 Code::Usage,
-                format!("{name}={value}: a rate in bytes per second is expected, such as 100M"),
+                format!("{name}={text}: a number of bytes is expected, such as 100M"),
             )
         })
 }

@@ -280,7 +280,8 @@ impl Served {
             bitmap: status.bitmap_region_bytes.map(|region_bytes| BitmapStatus {
                 region_bytes,
                 regions: status.doubtful_regions.1 as u64,
-                dirty_regions: status.doubtful_regions.0 as u64,
+                dirty_regions: status.marked_regions as u64,
+                doubtful_regions: status.doubtful_regions.0 as u64,
             }),
             io: self.facts.io.clone(),
             exports: self.exports(),

@@ -163,8 +163,11 @@ pub struct BitmapStatus {
     pub region_bytes: u64,
     /// Number of regions.
     pub regions: u64,
-    /// Regions that may differ.
+    /// Regions whose bit is set: written to lately, missed by a member that is away, or not yet made to agree.
     pub dirty_regions: u64,
+    /// Of these, regions whose copies or parity may differ now: a resync makes them agree.
+    #[serde(default)]
+    pub doubtful_regions: u64,
 }
 
 /// One way in for clients.

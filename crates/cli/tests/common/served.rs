@@ -108,7 +108,7 @@ pub fn wait_until_clean(place: &Place) {
         let status = status(place);
         status["jobs"].as_array().unwrap().is_empty()
             && status["is_dirty"] == false
-            && status["bitmap"]["dirty_regions"].as_u64().unwrap_or(0) == 0
+            && status["bitmap"]["doubtful_regions"].as_u64().unwrap_or(0) == 0
     });
 }
 

@@ -90,7 +90,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.begin_job(JobKind::Resync, self.regions.borrow().sync_bytes());
         let mut region = first;
         loop {
-            match self.resync_region(region).await {
+            let generation = self.regions.borrow().generation();
+            let result = self.resync_region(region).await;
+            if self.regions.borrow().generation() != generation {
+                break; // regions have another size now; what was proven stays proven
+            }
+            match result {
                 Ok(true) => self.regions.borrow_mut().settle_region(region),
                 Ok(false) => {
                     stuck.insert(region);

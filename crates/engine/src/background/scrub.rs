@@ -79,7 +79,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Starts a scrub; says `false` when one is running or the organisation has nothing to compare.
     pub fn start_scrub(&self, mode: ScrubMode) -> bool {
         let mut scrub = self.scrub.borrow_mut();
-        if scrub.is_running || scrub.wanted.is_some() || !self.has_redundancy() || self.is_frozen()
+        if scrub.is_running
+            || scrub.wanted.is_some()
+            || !self.has_redundancy()
+            || self.is_frozen()
+            || self.is_switching.get()
         {
             return false;
         }

@@ -156,6 +156,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.regions.borrow_mut().age();
             return Ok(());
         }
+        let generation = self.regions.borrow().generation();
         let idle = if is_stopping {
             let mut regions = self.regions.borrow_mut();
             regions.reset_touched();
@@ -172,11 +173,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if self.keeps_bits() {
             return Ok(());
         }
+        let _turn = self.bitmap_writer.lock().await;
+        if self.regions.borrow().generation() != generation {
+            return Ok(()); // the bitmap began meanwhile: these are numbers of other regions
+        }
         if !self.regions.borrow().is_persistent {
             self.regions.borrow_mut().clear(&idle);
             return Ok(());
         }
-        let _turn = self.bitmap_writer.lock().await;
         // events_cleared has to be on disk before the bit that it allows to clear (linux-md.md 3, rule 5).
         if self
             .metadata

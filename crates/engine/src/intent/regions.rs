@@ -36,6 +36,8 @@ pub struct Regions {
     /// Blocks of the bitmap area whose content on the members is not what `wanted` says.
     unwritten_blocks: BTreeSet<u64>,
     block_bytes: u64,
+    /// Rises whenever numbers of regions get another meaning: whoever keeps one over an await compares.
+    generation: u64,
 }
 
 impl Regions {
@@ -58,7 +60,51 @@ impl Regions {
             proven: RangeSet::new(),
             unwritten_blocks: BTreeSet::new(),
             block_bytes: u64::from(block_bytes),
+            generation: 0,
         }
+    }
+
+    /// The same doubt in regions of another size, for a bitmap that begins: bits are set where there is doubt, and count
+    /// as durable, for the caller has just written them. Only while nothing is in flight.
+    #[must_use]
+    pub fn regrained(&self, region_bytes: u64) -> Self {
+        assert!(
+            self.in_flight.is_empty(),
+            "regions change only while no write is under way"
+        );
+        let block_bytes = u32::try_from(self.block_bytes).expect("a block is small");
+        let mut new = Self::new(self.sync_bytes, region_bytes, block_bytes, true);
+        new.generation = self.generation + 1;
+        let mut from = 0;
+        while let Some(old) = self.doubtful.next(from) {
+            let range = self.range(old);
+            for index in new.indices(&range) {
+                if new.doubtful.set(index, true) {
+                    let region = new.range(index);
+                    new.proven.insert(region);
+                }
+                new.wanted.set(index, true);
+                new.durable.set(index, true);
+            }
+            new.proven.remove(range);
+            from = old + 1;
+        }
+        for range in self.proven.iter() {
+            new.proven.insert(range);
+        }
+        new
+    }
+
+    /// Ends the bitmap on the members; what is in doubt stays so.
+    pub fn forget_bitmap(&mut self) {
+        self.is_persistent = false;
+        self.unwritten_blocks.clear();
+    }
+
+    /// Which meaning the numbers of regions have.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Bytes of the sync space that one bit stands for.

@@ -34,6 +34,19 @@ pub struct NewMemberPlace {
     pub data: Range<u64>,
 }
 
+/// A bitmap for an array that has none: what to write before any superblock points to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BitmapPlan {
+    /// Bytes of a region.
+    pub region_bytes: u64,
+    /// Its superblock, to be put at the start of the area.
+    pub header: Vec<u8>,
+    /// Where the area begins on each member's device, in bytes; by `MemberId`, `None` for members that are not there.
+    pub starts_bytes: Vec<Option<u64>>,
+    /// Sectors from a member's superblock to the area, the same on all.
+    pub offset_sectors: i32,
+}
+
 /// Translates the model to one format. Pure: no I/O, no clock, no random source.
 pub trait Metadata {
     /// Name of the format for people: `md 1.2`.
@@ -57,6 +70,21 @@ pub trait Metadata {
 
     /// Byte offset of the bitmap area on a member's device; `None` without a bitmap.
     fn bitmap_offset_bytes(&self, member: MemberId) -> Option<u64>;
+
+    /// Plans a bitmap over `sync_bytes` for an array that has none; nothing changes yet. `region_bytes`: as asked for, or
+    /// chosen so that it fits.
+    ///
+    /// # Errors
+    /// A sentence: no room, a region size that does not fit, something that excludes a bitmap.
+    fn plan_bitmap(
+        &self,
+        sync_bytes: u64,
+        region_bytes: Option<u64>,
+        event_count: u64,
+    ) -> Result<BitmapPlan, String>;
+
+    /// From now on superblocks name the planned bitmap (its areas are durable), or none.
+    fn set_bitmap(&mut self, plan: Option<&BitmapPlan>);
 
     /// The bitmap's superblock, to be put at the start of the bitmap area.
     fn bitmap_header(&self, event_count: u64) -> Vec<u8>;

@@ -14,7 +14,8 @@ use plexum_format::md::{
 use plexum_format::{SECTOR_BYTES, Slot};
 
 use crate::device::DeviceInfo;
-use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
+use crate::meta::adapter::{BitmapPlan, CommitView, Metadata, MetadataWrite, NewMemberPlace};
+use crate::meta::bitmap_place::plan_bitmap;
 use crate::ranges::RangeSet;
 use crate::state::{MemberId, Standing};
 
@@ -246,6 +247,28 @@ impl Metadata for MdMetadata {
             .superblock
             .bitmap_sector()
             .map(|sector| sector * SECTOR_BYTES)
+    }
+
+    fn plan_bitmap(
+        &self,
+        sync_bytes: u64,
+        region_bytes: Option<u64>,
+        event_count: u64,
+    ) -> Result<BitmapPlan, String> {
+        let superblocks: Vec<Option<&Superblock>> = self
+            .members
+            .iter()
+            .map(|member| member.as_ref().map(|member| &member.superblock))
+            .collect();
+        plan_bitmap(&superblocks, sync_bytes, region_bytes, event_count)
+    }
+
+    fn set_bitmap(&mut self, plan: Option<&BitmapPlan>) {
+        self.bitmap =
+            plan.and_then(|plan| BitmapHeader::parse(&plan.header, 0, u64::from(u32::MAX)).ok());
+        for member in self.members.iter_mut().flatten() {
+            member.superblock.bitmap_offset_sectors = plan.map(|plan| plan.offset_sectors);
+        }
     }
 
     fn bitmap_header(&self, event_count: u64) -> Vec<u8> {

@@ -2,6 +2,7 @@
 
 pub mod adapter;
 pub mod assemble;
+mod bitmap_place;
 pub mod commit;
 pub mod create;
 pub mod gmirror;

@@ -117,6 +117,7 @@ impl ArrayState {
             } => self.checkpoint(member, valid_below_bytes),
             Event::RebuildDone { member } => self.rebuild_done(member),
             Event::MemberRemoved { member } => self.member_removed(member),
+            Event::SettingsChanged => vec![self.changed(false)],
             Event::BadBlocksChanged { is_urgent, .. } => vec![self.changed(is_urgent)],
         };
         self.check();

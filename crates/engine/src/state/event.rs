@@ -74,6 +74,8 @@ pub enum Event {
         /// Who.
         member: MemberId,
     },
+    /// What the superblocks say besides the members changed (bitmap on or off) and must become durable.
+    SettingsChanged,
     /// The bad-block list of a member changed and must become durable.
     BadBlocksChanged {
         /// Whose.

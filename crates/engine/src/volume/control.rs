@@ -31,6 +31,8 @@ pub enum ControlError {
     NoRedundancy,
     /// The volume is read-only.
     ReadOnly,
+    /// Something runs that has to end first, in words.
+    Busy(String),
     /// I/O failed.
     Io(IoError),
 }
@@ -46,7 +48,7 @@ impl fmt::Display for ControlError {
             ControlError::WrongState => {
                 f.write_str("the member is not in a state that allows this")
             }
-            ControlError::Unfit(reason) => f.write_str(reason),
+            ControlError::Unfit(reason) | ControlError::Busy(reason) => f.write_str(reason),
             ControlError::NoRedundancy => f.write_str("this organisation has no redundancy"),
             ControlError::ReadOnly => f.write_str("the volume is read-only"),
             ControlError::Io(error) => write!(f, "{error}"),
@@ -97,7 +99,7 @@ pub enum AddOutcome {
 }
 
 impl<D: Device, C: Clock> Volume<D, C> {
-    fn check_exchange(&self) -> Result<(), ControlError> {
+    pub(crate) fn check_exchange(&self) -> Result<(), ControlError> {
         if self.options.borrow().is_read_only {
             return Err(ControlError::ReadOnly);
         }

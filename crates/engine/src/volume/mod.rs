@@ -6,6 +6,7 @@
 //! - an answer to a write waits until every member failure known by then is durable (W3);
 //! - a frozen volume answers everything with `Failed` and writes nothing at all (W4).
 
+mod bitmap;
 mod control;
 mod members;
 mod read;
@@ -16,6 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+pub use bitmap::BitmapWish;
 pub use control::{AddOutcome, ControlError, FormerMember, NewMember};
 pub use members::{Filling, MemberSet, SlotView};
 pub use status::{JobKind, JobStatus, MemberStatus, VolumeStatus};
@@ -204,6 +206,8 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) last_request: Cell<Moment>,
     pub(crate) requests: Requests,
     pub(crate) is_stopping: Cell<bool>,
+    /// The bitmap is being turned on or off: new writes wait.
+    pub(crate) is_switching: Cell<bool>,
     pub(crate) is_background_running: Cell<bool>,
     pub(crate) announcements: RefCell<VecDeque<Announcement>>,
     pub(crate) announced: Signal,
@@ -274,6 +278,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             last_request: Cell::default(),
             requests: Requests::default(),
             is_stopping: Cell::new(false),
+            is_switching: Cell::new(false),
             is_background_running: Cell::new(false),
             announcements: RefCell::default(),
             announced: Signal::new(),

@@ -106,6 +106,8 @@ pub struct VolumeStatus {
     pub job: Option<JobStatus>,
     /// Regions that may be inconsistent, and all regions.
     pub doubtful_regions: (usize, usize),
+    /// Regions whose bit is set: they may differ after a crash.
+    pub marked_regions: usize,
     /// Bytes of one region, where there is a bitmap.
     pub bitmap_region_bytes: Option<u64>,
     /// Balance policy.
@@ -195,6 +197,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             members: members.collect(),
             job: *self.job.borrow(),
             doubtful_regions: (regions.doubtful_count(), regions.count()),
+            marked_regions: regions.wanted().count(),
             bitmap_region_bytes: regions.is_persistent.then(|| regions.region_bytes()),
             balance: options.balance.to_string(),
             writes_in_flight: self.writes.count(),

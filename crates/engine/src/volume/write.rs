@@ -87,6 +87,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// W1: the array is durably dirty before the first write.
     pub(crate) async fn enter_write(&self) -> Result<GaugeGuard, IoError> {
         self.check_writable()?;
+        if self.is_switching.get() {
+            self.changed.until(|| !self.is_switching.get()).await;
+        }
         let guard = self.writes.enter();
         self.last_request.set(self.clock.now());
         self.write_count.set(self.write_count.get() + 1);

@@ -1,0 +1,80 @@
+//! Settings of a volume that is served: what changes at once, what the members say afterwards, what is refused.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::Place;
+use common::served::{Server, done, examined, fill_part, status};
+
+fn create_and_serve(place: &Place, words: &str, members: &str) -> Server {
+    done(
+        place,
+        &format!("create nas --member-size 24M {words} {members}"),
+    );
+    Server::start(place, members)
+}
+
+/// What mdadm says about the bitmap of a member: its superblock names one, and the bitmap itself is understood.
+fn mdadm_sees_a_bitmap(place: &Place, member: &str) -> bool {
+    let text = place.tool("mdadm", &format!("-E {member}")).out;
+    assert!(text.contains("Array UUID"), "{text}");
+    text.contains("Internal Bitmap")
+}
+
+#[test]
+fn the_bitmap_is_turned_off_and_on_while_the_volume_is_served() {
+    let place = Place::new("settings-bitmap");
+    let server = create_and_serve(&place, "--level 5 --strip 64K", "a b c");
+    fill_part(&place, 1, 0, 1 << 20);
+    assert!(status(&place)["bitmap"]["dirty_regions"].as_u64().unwrap() > 0);
+    done(&place, "set nas bitmap=none");
+    assert_eq!(status(&place)["consistency"], "resync");
+    for member in ["a", "b", "c"] {
+        assert!(!mdadm_sees_a_bitmap(&place, member), "{member}");
+    }
+    fill_part(&place, 2, 1 << 20, 1 << 20);
+    done(&place, "set nas bitmap=internal bitmap-region=128K");
+    assert_eq!(status(&place)["bitmap"]["region_bytes"], 131_072);
+    fill_part(&place, 3, 4 << 20, 65_536);
+    for member in ["a", "b", "c"] {
+        assert!(mdadm_sees_a_bitmap(&place, member), "{member}");
+        let set = examined(&place, member, "bitmap", "region_count_set");
+        assert!(set.as_u64().unwrap() > 0, "{member}");
+    }
+    server.stop(&place);
+    // Started again after a clean stop, nothing is left to make agree.
+    let server = Server::start(&place, "a b c");
+    let status = status(&place);
+    assert_eq!(status["bitmap"]["doubtful_regions"], 0, "{status}");
+    server.stop(&place);
+}
+
+#[test]
+fn what_the_bitmap_cannot_be_is_refused_with_the_way_out() {
+    let place = Place::new("settings-refused");
+    let server = create_and_serve(&place, "--level 1", "a b c");
+    for (words, exit, text) in [
+        ("bitmap=maybe", 2, "internal or none"),
+        ("bitmap-region=64K", 2, "goes with bitmap=internal"),
+        ("bitmap=internal bitmap-region=3K", 2, "power of two"),
+        ("bitmap=internal bitmap-region=1M", 4, "bitmap=none"),
+    ] {
+        let run = place.plexum(&format!("set nas {words}"));
+        assert_eq!(run.exit, exit, "{words}: {}", run.err);
+        assert!(run.err.contains(text), "{words}: {}", run.err);
+    }
+    done(&place, "fail nas c");
+    let run = place.plexum("set nas bitmap=none");
+    assert_eq!(run.exit, 3, "{}", run.err);
+    assert!(
+        run.err.contains("degraded") && run.err.contains("plexum add nas"),
+        "{}",
+        run.err
+    );
+    server.stop(&place);
+    let place = Place::new("settings-stripe");
+    let server = create_and_serve(&place, "--level 0", "a b");
+    let run = place.plexum("set nas bitmap=internal");
+    assert_eq!(run.exit, 2, "{}", run.err);
+    server.stop(&place);
+}

@@ -1,0 +1,205 @@
+//! Where a bitmap goes on members that were made without one. Pure.
+//!
+//! Invariants:
+//! - it takes only space between the superblock and what comes next, so it never meets data, bad-block log or stripe log;
+//! - its offset from the superblock is the same on every member;
+//! - a region size that nobody asked for grows until the bitmap fits; one that was asked for is kept or refused.
+//!
+//! Source: linux-md.md sections 1 and 2 (layout of a member), 3 (bitmap).
+
+use plexum_format::md::{Bitmap, MdVersion, NewBitmap, Superblock, bitmap};
+use plexum_format::{EventCount, SECTOR_BYTES};
+
+use crate::meta::adapter::BitmapPlan;
+
+/// Largest region: md keeps the size in 32 bits.
+const REGION_BYTES_MAX: u64 = 1 << 31;
+/// Sectors from a superblock to the first thing behind it.
+const PAGE_SECTORS: u64 = 8;
+/// Room between a 0.90 superblock and the end of its 64 KiB, in sectors.
+const V090_ROOM_SECTORS: u64 = 120;
+
+/// Plans a bitmap for the array of these members.
+pub(super) fn plan_bitmap(
+    members: &[Option<&Superblock>],
+    sync_bytes: u64,
+    region_bytes: Option<u64>,
+    event_count: u64,
+) -> Result<BitmapPlan, String> {
+    let first = members
+        .iter()
+        .flatten()
+        .next()
+        .ok_or("no member is there")?;
+    if members.iter().flatten().any(|member| member.ppl.is_some()) {
+        return Err("the array has a partial parity log, which excludes a bitmap".to_owned());
+    }
+    if members.iter().flatten().any(|member| member.has_journal) {
+        return Err("the array has a journal, which excludes a bitmap".to_owned());
+    }
+    let room_sectors = members.iter().flatten().map(|member| room_sectors(member));
+    let room_sectors = room_sectors.min().unwrap_or(0) / PAGE_SECTORS * PAGE_SECTORS;
+    let sync_sectors = sync_bytes / SECTOR_BYTES;
+    let mut region =
+        region_bytes.unwrap_or_else(|| u64::from(bitmap::default_region_bytes(sync_sectors)));
+    let area_sectors = |region: u64| {
+        bitmap::area_bytes(sync_bytes.div_ceil(region))
+            .div_ceil(SECTOR_BYTES)
+            .next_multiple_of(PAGE_SECTORS)
+    };
+    while area_sectors(region) > room_sectors && region < REGION_BYTES_MAX {
+        region *= 2;
+    }
+    if area_sectors(region) > room_sectors {
+        return Err(format!(
+            "there is no room for a bitmap: {room_sectors} sectors are free beside the superblocks"
+        ));
+    }
+    if let Some(asked) = region_bytes.filter(|asked| *asked != region) {
+        return Err(format!(
+            "a bitmap with regions of {asked} bytes does not fit the {room_sectors} sectors of room; {region} bytes would"
+        ));
+    }
+    let offset_sectors = offset_sectors(first, area_sectors(region));
+    let new = NewBitmap {
+        uuid: first.bitmap_uuid(),
+        events: EventCount(event_count),
+        sync_size_sectors: sync_sectors,
+        region_bytes: u32::try_from(region).map_err(|_| "a region is at most 2 GiB".to_owned())?,
+        reserved_sectors: u32::try_from(area_sectors(region)).unwrap_or(0),
+        is_all_set: false,
+    };
+    let map = Bitmap::create(&new).map_err(|error| error.to_string())?;
+    let start = |member: &Superblock| {
+        let sector = member
+            .super_offset_sectors
+            .checked_add_signed(i64::from(offset_sectors));
+        sector.map(|sector| sector * SECTOR_BYTES)
+    };
+    Ok(BitmapPlan {
+        region_bytes: region,
+        header: map.header.encode().to_vec(),
+        starts_bytes: members
+            .iter()
+            .map(|member| member.and_then(start))
+            .collect(),
+        offset_sectors,
+    })
+}
+
+/// Sectors that are free for a bitmap on this member.
+fn room_sectors(member: &Superblock) -> u64 {
+    let log = member.bad_block_log_sector();
+    let data = member.data_offset_sectors..member.data_offset_sectors + member.data_size_sectors;
+    match member.version {
+        MdVersion::V11 | MdVersion::V12 => {
+            let start = member.super_offset_sectors + PAGE_SECTORS;
+            let end = log.map_or(data.start, |log| log.min(data.start));
+            end.saturating_sub(start)
+        }
+        MdVersion::V10 => end_of_room(member).saturating_sub(data.end),
+        MdVersion::V090 => V090_ROOM_SECTORS,
+    }
+}
+
+/// 1.0: a bitmap ends where the bad-block log (or the superblock) begins.
+fn end_of_room(member: &Superblock) -> u64 {
+    let log = member.bad_block_log_sector();
+    log.map_or(member.super_offset_sectors, |log| {
+        log.min(member.super_offset_sectors)
+    })
+}
+
+fn offset_sectors(member: &Superblock, area_sectors: u64) -> i32 {
+    let page = i32::try_from(PAGE_SECTORS).expect("a page is small");
+    match member.version {
+        MdVersion::V10 => {
+            let behind = member.super_offset_sectors - end_of_room(member);
+            i32::try_from(behind + area_sectors).map_or(i32::MIN, |distance| -distance)
+        }
+        _ => page,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plexum_format::Slot;
+    use plexum_format::md::{MdTime, NewMember, PlacementRequest, Role, place_member};
+
+    fn member(version: MdVersion, device_sectors: u64) -> Superblock {
+        let placement = place_member(&PlacementRequest {
+            version,
+            device_sectors,
+            smallest_device_sectors: device_sectors,
+            strip_sectors: 128,
+            bitmap_bytes: None,
+        })
+        .unwrap();
+        Superblock::create(&NewMember {
+            version,
+            array_uuid: [7; 16],
+            name: "a",
+            ctime: MdTime {
+                seconds: 1,
+                microseconds: 0,
+            },
+            level: 1,
+            layout: 0,
+            component_sectors: placement.data_size_sectors / 8 * 8,
+            strip_sectors: 0,
+            member_count: 1,
+            data_offset_sectors: placement.data_offset_sectors,
+            data_size_sectors: placement.data_size_sectors,
+            device_sectors,
+            dev_number: 0,
+            device_uuid: [1; 16],
+            roles: &[Role::Active(Slot(0))],
+            events: EventCount(3),
+            resync_offset_sectors: None,
+            bitmap_offset_sectors: None,
+            bad_block_log: placement.bad_block_log,
+            is_write_mostly: false,
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_bitmap_fits_between_the_structures_of_every_version() {
+        for version in [
+            MdVersion::V12,
+            MdVersion::V11,
+            MdVersion::V10,
+            MdVersion::V090,
+        ] {
+            for device_mib in [6u64, 64, 8192, 300 << 10] {
+                let device_sectors = device_mib << 11;
+                let mut superblock = member(version, device_sectors);
+                let sync_bytes = superblock.component_sectors * SECTOR_BYTES;
+                let plan = plan_bitmap(&[None, Some(&superblock)], sync_bytes, None, 9).unwrap();
+                superblock.bitmap_offset_sectors = Some(plan.offset_sectors);
+                // The parser is the judge: it refuses what overlaps data or superblock.
+                let bytes = superblock.encode();
+                let place = superblock.super_offset_sectors;
+                let back = Superblock::parse(&bytes, place, device_sectors, version).unwrap();
+                let room = back.bitmap_room_sectors(device_sectors).unwrap();
+                let start = plan.starts_bytes[1].unwrap();
+                assert_eq!(back.bitmap_sector().unwrap() * SECTOR_BYTES, start);
+                bitmap::BitmapHeader::parse(&plan.header, start, room).unwrap();
+                assert_eq!(plan.starts_bytes[0], None);
+            }
+        }
+    }
+
+    #[test]
+    fn regions_that_were_asked_for_are_kept_or_refused() {
+        let superblock = member(MdVersion::V12, 1 << 16);
+        let sync_bytes = superblock.component_sectors * SECTOR_BYTES;
+        let plan = |region| plan_bitmap(&[Some(&superblock)], sync_bytes, Some(region), 9);
+        assert_eq!(plan(65_536).unwrap().region_bytes, 65_536);
+        assert!(
+            plan(512).unwrap_err().contains("would"),
+            "64 Ki bits do not fit 4 KiB"
+        );
+    }
+}

@@ -1,0 +1,167 @@
+//! The bitmap is turned on or off while the volume is served.
+//!
+//! Invariants:
+//! - new writes wait while it happens, and those under way have ended and were flushed: what the members say is the whole
+//!   truth at every instant, with the bitmap or without (W1, W2);
+//! - on: the areas are durable on all live members before any superblock points to them;
+//! - off: the bits are kept up to date until no live member's superblock points to them;
+//! - a bitmap that begins covers nothing that a member missed earlier: its `events_cleared` is the present event count, so
+//!   whoever is away is filled as a whole.
+
+use crate::clock::Clock;
+use crate::device::{Device, Fua, IoError};
+use crate::intent::regions::Regions;
+use crate::meta::adapter::BitmapPlan;
+use crate::state::{Event, FailCause};
+use crate::volume::{ControlError, Volume};
+use crate::wait::join_all;
+
+/// What is wanted of the bitmap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BitmapWish {
+    /// None.
+    None,
+    /// One on the members.
+    Internal {
+        /// Bytes of a region; `None`: chosen by the size.
+        region_bytes: Option<u64>,
+    },
+}
+
+/// Lets writes go on, however the switch ends.
+struct Gate<'a, D: Device, C: Clock>(&'a Volume<D, C>);
+
+impl<D: Device, C: Clock> Drop for Gate<'_, D, C> {
+    fn drop(&mut self) {
+        self.0.is_switching.set(false);
+        self.0.changed.notify();
+    }
+}
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Turns the bitmap on or off. `Ok(false)`: it was like that already.
+    ///
+    /// # Errors
+    /// `Busy` while a member is being filled, a scrub runs or another switch does; `WrongState` for "off" while members are
+    /// missing (the bits are what brings them back quickly) and for another region size than the present one; `Unfit` when
+    /// there is no room; what `check_exchange` refuses. Nothing was changed then.
+    pub async fn set_bitmap(&self, wish: BitmapWish) -> Result<bool, ControlError> {
+        self.check_switch(wish)?;
+        let _entry = self.entry_lock.lock().await;
+        if self.is_done(wish)? {
+            return Ok(false);
+        }
+        self.check_switch(wish)?;
+        self.is_switching.set(true);
+        let _gate = Gate(self);
+        self.writes.empty().await;
+        self.flush_members().await?;
+        self.check_exchange()?;
+        match wish {
+            BitmapWish::Internal { region_bytes } => self.begin_bitmap(region_bytes).await?,
+            BitmapWish::None => {
+                let _turn = self.bitmap_writer.lock().await;
+                self.metadata.borrow_mut().set_bitmap(None);
+                self.regions.borrow_mut().forget_bitmap();
+            }
+        }
+        self.apply(&Event::SettingsChanged);
+        self.commit_all().await?;
+        Ok(true)
+    }
+
+    /// Whether copies or parity of some part of a sync range (member bytes; volume bytes for mirrors) may differ.
+    pub fn is_in_doubt(&self, sync: &std::ops::Range<u64>) -> bool {
+        !self.regions.borrow().is_proven(sync)
+    }
+
+    /// Whether there is nothing to do.
+    fn is_done(&self, wish: BitmapWish) -> Result<bool, ControlError> {
+        let regions = self.regions.borrow();
+        match wish {
+            BitmapWish::None => Ok(!regions.is_persistent),
+            BitmapWish::Internal { .. } if !regions.is_persistent => Ok(false),
+            BitmapWish::Internal { region_bytes } => {
+                if region_bytes.is_none_or(|bytes| bytes == regions.region_bytes()) {
+                    return Ok(true);
+                }
+                Err(ControlError::WrongState)
+            }
+        }
+    }
+
+    fn check_switch(&self, wish: BitmapWish) -> Result<(), ControlError> {
+        self.check_exchange()?;
+        let busy = |what: &str| Err(ControlError::Busy(what.to_owned()));
+        if self.is_switching.get() {
+            return busy("the bitmap is being changed");
+        }
+        if !self.fillings.borrow().is_empty() {
+            return busy("a member is being filled");
+        }
+        if self.is_scrubbing() {
+            return busy("a scrub runs"); // a repair holds a row while it waits to write
+        }
+        if wish == BitmapWish::None && self.state.borrow().is_degraded() && !self.is_done(wish)? {
+            return Err(ControlError::NotRedundant);
+        }
+        Ok(())
+    }
+
+    async fn begin_bitmap(&self, region_bytes: Option<u64>) -> Result<(), ControlError> {
+        let sync_bytes = self.regions.borrow().sync_bytes();
+        let event_count = self.event_count.get();
+        let plan = self
+            .metadata
+            .borrow()
+            .plan_bitmap(sync_bytes, region_bytes, event_count)
+            .map_err(ControlError::Unfit)?;
+        let _turn = self.bitmap_writer.lock().await;
+        loop {
+            let written = self.regions.borrow().regrained(plan.region_bytes);
+            self.write_areas(&plan, &area_of(&written, &plan)).await?;
+            // No await from here on. A resync has made doubt less meanwhile; should it have grown, the areas are written again.
+            let regions = self.regions.borrow().regrained(plan.region_bytes);
+            if regions.wanted().iter().all(|bit| written.is_wanted(bit)) {
+                *self.regions.borrow_mut() = regions;
+                self.metadata.borrow_mut().set_bitmap(Some(&plan));
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes the whole area to every live member, durably. A member that cannot take it is failed.
+    async fn write_areas(&self, plan: &BitmapPlan, area: &[u8]) -> Result<(), ControlError> {
+        let drives = self.live_drives();
+        let writes = drives.iter().map(|drive| async {
+            let start = plan.starts_bytes.get(usize::from(drive.id.0));
+            let Some(start) = start.copied().flatten() else {
+                return Ok(());
+            };
+            let data = self.pool.copy_of(area).freeze();
+            drive.write_device(start, data, Fua::No).await?;
+            drive.flush().await
+        });
+        let results = join_all(writes).await;
+        for (drive, result) in drives.iter().zip(results) {
+            match result {
+                Ok(()) => {}
+                Err(error @ IoError::NoSpace) => return Err(error.into()),
+                Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
+                Err(_) => self.fail_member(drive.id, FailCause::WriteError),
+            }
+        }
+        self.settle().await?;
+        Ok(())
+    }
+}
+
+/// The bytes of a whole bitmap area.
+fn area_of(regions: &Regions, plan: &BitmapPlan) -> Vec<u8> {
+    let mut area = Vec::new();
+    for block in 0..regions.area_bytes() / regions.block_bytes() {
+        area.extend(regions.encode_block(block));
+    }
+    area[..plan.header.len()].copy_from_slice(&plan.header);
+    area
+}
