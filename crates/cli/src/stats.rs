@@ -40,9 +40,24 @@ pub fn debug(args: &Debug, screen: &Screen) -> Outcome {
     let requests = answer["requests"].as_array().cloned().unwrap_or_default();
     if requests.is_empty() {
         screen.line("no requests in flight");
+        return Ok(0);
     }
-    for request in requests {
-        screen.line(request.to_string());
+    let head = ["NUMBER", "REQUEST", "STAGE", "OFFSET", "LENGTH", "AGE"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for request in &requests {
+        let word = |field: &str| request[field].as_str().unwrap_or("-").to_owned();
+        let number = |field: &str| request[field].as_u64().unwrap_or(0);
+        rows.push(vec![
+            number("number").to_string(),
+            word("request"),
+            word("stage"),
+            number("offset_bytes").to_string(),
+            show_bytes(number("length_bytes")),
+            format!("{:.3} s", number("age_us") as f64 / 1e6),
+        ]);
+    }
+    for line in table(&rows) {
+        screen.line(line);
     }
     Ok(0)
 }

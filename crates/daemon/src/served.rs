@@ -488,17 +488,18 @@ impl Served {
             "total": total_json(&total), "members": members})
     }
 
-    /// Requests in flight.
+    /// Requests in flight with their stage, oldest first.
     pub fn requests(&self) -> Value {
         let now = self.clock.now();
-        let requests: Vec<Value> = self
-            .export
-            .in_flight()
+        let requests = self.volume.requests();
+        let requests: Vec<Value> = requests
             .iter()
             .map(|request| {
-                json!({"request": request.kind, "offset_bytes": request.offset_bytes,
+                let age = now.since(request.started).as_micros();
+                json!({"number": request.number, "request": request.kind.name(),
+                    "stage": request.stage.name(), "offset_bytes": request.offset_bytes,
                     "length_bytes": request.length_bytes,
-                    "age_us": u64::try_from(now.since(request.since).as_micros()).unwrap_or(u64::MAX)})
+                    "age_us": u64::try_from(age).unwrap_or(u64::MAX)})
             })
             .collect();
         json!({"version": JSON_VERSION, "kind": "requests", "volume": self.name(), "requests": requests})
