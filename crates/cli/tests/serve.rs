@@ -541,3 +541,79 @@ fn members_may_be_exports_of_other_servers_and_other_volumes() {
     assert_eq!(gone.exit, 5, "{}", gone.err);
     assert!(gone.err.contains("plexum status left"), "{}", gone.err);
 }
+
+/// What `nbdinfo --map` says: offset, length and type of each extent.
+fn map(place: &Place) -> Vec<(u64, u64, u64)> {
+    let run = place.tool("nbdinfo", &format!("--map --json {}", uri(place)));
+    assert_eq!(run.exit, 0, "{}", run.err);
+    let extents: Vec<serde_json::Value> = serde_json::from_str(&run.out).unwrap();
+    let number = |extent: &serde_json::Value, field: &str| extent[field].as_u64().unwrap();
+    extents
+        .iter()
+        .map(|extent| {
+            let field = |name| number(extent, name);
+            (field("offset"), field("length"), field("type"))
+        })
+        .collect()
+}
+
+#[test]
+fn holes_are_told_where_members_tell_them_and_parity_is_data() {
+    for (level, data_start) in [("0", Some(4 << 20)), ("10", Some(4 << 20)), ("5", None)] {
+        let place = Place::new(&format!("serve-holes-{level}"));
+        create(&place, &format!("--level {level} a b c d"));
+        let server = Server::start(&place, "a b c d");
+        let written = qemu_io(&place, &["write -P 7 4M 1M"]);
+        assert_eq!(written.exit, 0, "{}{}", written.out, written.err);
+        let map = map(&place);
+        match data_start {
+            // 3 = hole and zero, 0 = data (NBD, base:allocation).
+            Some(start) => {
+                assert_eq!(map[0], (0, start, 3), "raid{level}: {map:?}");
+                assert_eq!(map[1], (start, 1 << 20, 0), "raid{level}: {map:?}");
+            }
+            None => assert!(map.iter().all(|extent| extent.2 == 0), "{map:?}"),
+        }
+        assert_eq!(place.plexum("stop").exit, 0);
+        assert_eq!(server.wait(), 0);
+    }
+}
+
+#[test]
+fn requests_in_flight_are_shown_with_their_stage() {
+    let place = Place::new("serve-requests");
+    let run = place.plexum("create inner --level linear --member-size 24M x");
+    assert_eq!(run.exit, 0, "{}", run.err);
+    let inner = Server::start(&place, "x");
+    create(&place, "--level 1 a volume:inner --yes");
+    let server = Server::start(&place, "a volume:inner");
+    let listed = || {
+        place
+            .plexum("debug requests nas --json")
+            .objects()
+            .remove(0)
+    };
+    assert!(listed()["requests"].as_array().unwrap().is_empty());
+    // One member stands still: what is written waits for it.
+    inner.signal("-STOP");
+    let mut writer = place.command("qemu-io");
+    let mut writer = writer
+        .args(["-f", "raw", "-c", "write -P 3 64k 4k", &uri(&place)])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let request = (0..2000).find_map(|_| listed()["requests"].get(0).cloned());
+    inner.signal("-CONT");
+    assert!(writer.wait().unwrap().success());
+    let request = request.expect("the write was seen");
+    assert_eq!(request["request"], "write", "{request}");
+    assert_eq!(request["offset_bytes"], 65536, "{request}");
+    let stage = request["stage"].as_str().unwrap();
+    assert!(
+        ["dirty-mark", "bit-mark", "write"].contains(&stage),
+        "{request}"
+    );
+    assert_eq!(place.plexum("stop nas").exit, 0);
+    assert_eq!((server.wait(), place.plexum("stop inner").exit), (0, 0));
+    assert_eq!(inner.wait(), 0);
+}

@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use plexum_engine::buf::{BufPool, Rope};
-use plexum_engine::device::IoError;
+use plexum_engine::device::{Extent, IoError};
 use plexum_engine::meta::assemble::{AssembleCode, AssembleError, Assembly, Options};
 use plexum_engine::meta::open::{
     OpenError, OpenRequest, Reshaped, examine, open_reshaped, open_volume,
@@ -58,6 +58,30 @@ impl Body {
         match self {
             Body::Whole(volume) => volume.read(offset_bytes, length_bytes).await,
             Body::Reshaped(halves) => halves.read(offset_bytes, length_bytes).await,
+        }
+    }
+
+    /// Allocation status as a client is told it; of an interrupted reshape everything is data.
+    ///
+    /// # Errors
+    /// As `Volume::extents`.
+    pub async fn extents_of(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, IoError> {
+        match self {
+            Body::Whole(volume) => {
+                volume
+                    .extents(offset_bytes, length_bytes, extents_max)
+                    .await
+            }
+            Body::Reshaped(_) => Ok(vec![Extent {
+                length_bytes,
+                is_hole: false,
+                is_zero: false,
+            }]),
         }
     }
 }

@@ -1,11 +1,8 @@
-//! A volume as NBD clients see it, with counters and a list of the requests in flight.
+//! A volume as NBD clients see it, with counters.
 //!
-//! Invariants:
-//! - nothing is decided here: every call is one call of the volume;
-//! - a request is in the list from the moment it is accepted until it is answered, also when it fails.
+//! Invariants: nothing is decided here: every call is one call of the volume.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::rc::Rc;
 
 use plexum_engine::buf::{Buf, Rope};
@@ -37,40 +34,12 @@ pub struct Counters {
     pub write_ns: u64,
 }
 
-/// A request in flight.
-#[derive(Clone, Debug)]
-pub struct InFlight {
-    /// `read`, `write`, ...
-    pub kind: &'static str,
-    /// Offset in the volume.
-    pub offset_bytes: u64,
-    /// Length.
-    pub length_bytes: u64,
-    /// When it was accepted.
-    pub since: Moment,
-}
-
 /// The export of one volume.
 pub struct VolumeExport {
     volume: Rc<Body>,
     info: ExportInfo,
     clock: RealClock,
     counters: Cell<Counters>,
-    in_flight: RefCell<BTreeMap<u64, InFlight>>,
-    next_number: Cell<u64>,
-}
-
-/// Takes the request out of the list when it ends, however it ends.
-struct Tracked<'a> {
-    export: &'a VolumeExport,
-    number: u64,
-    since: Moment,
-}
-
-impl Drop for Tracked<'_> {
-    fn drop(&mut self) {
-        self.export.in_flight.borrow_mut().remove(&self.number);
-    }
 }
 
 impl VolumeExport {
@@ -81,8 +50,6 @@ impl VolumeExport {
             info,
             clock,
             counters: Cell::default(),
-            in_flight: RefCell::default(),
-            next_number: Cell::new(0),
         }
     }
 
@@ -94,29 +61,6 @@ impl VolumeExport {
     /// Starts counting anew.
     pub fn reset_counters(&self) {
         self.counters.set(Counters::default());
-    }
-
-    /// Requests accepted and not yet answered, oldest first.
-    pub fn in_flight(&self) -> Vec<InFlight> {
-        self.in_flight.borrow().values().cloned().collect()
-    }
-
-    fn track(&self, kind: &'static str, offset_bytes: u64, length_bytes: u64) -> Tracked<'_> {
-        let number = self.next_number.get();
-        self.next_number.set(number + 1);
-        let since = self.clock.now();
-        let entry = InFlight {
-            kind,
-            offset_bytes,
-            length_bytes,
-            since,
-        };
-        self.in_flight.borrow_mut().insert(number, entry);
-        Tracked {
-            export: self,
-            number,
-            since,
-        }
     }
 
     fn count(&self, change: impl FnOnce(&mut Counters)) {
@@ -149,12 +93,12 @@ impl Export for VolumeExport {
     }
 
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {
-        let tracked = self.track("read", offset_bytes, u64::from(length_bytes));
+        let since = self.clock.now();
         let result = self
             .volume
             .read_bytes(offset_bytes, length_bytes as usize)
             .await;
-        let spent = self.spent_ns(tracked.since);
+        let spent = self.spent_ns(since);
         self.count(|counters| {
             counters.reads += 1;
             counters.read_ns += spent;
@@ -168,14 +112,13 @@ impl Export for VolumeExport {
 
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         let length_bytes = data.len() as u64;
-        let tracked = self.track("write", offset_bytes, length_bytes);
+        let since = self.clock.now();
         let result = self.volume.write(offset_bytes, data, fua).await;
-        self.count_write(result.is_ok(), length_bytes, tracked.since);
+        self.count_write(result.is_ok(), length_bytes, since);
         result
     }
 
     async fn flush(&self) -> Result<(), IoError> {
-        let _tracked = self.track("flush", 0, 0);
         let result = self.volume.flush().await;
         self.count(|counters| {
             counters.flushes += 1;
@@ -185,13 +128,13 @@ impl Export for VolumeExport {
     }
 
     async fn trim(&self, offset_bytes: u64, length_bytes: u64, fua: Fua) -> Result<(), IoError> {
-        let tracked = self.track("trim", offset_bytes, length_bytes);
+        let since = self.clock.now();
         let mode = ZeroMode::Unmap;
         let result = self
             .volume
             .zero(offset_bytes, length_bytes, mode, fua)
             .await;
-        self.count_write(result.is_ok(), length_bytes, tracked.since);
+        self.count_write(result.is_ok(), length_bytes, since);
         result
     }
 
@@ -205,7 +148,7 @@ impl Export for VolumeExport {
         if how.only_if_fast {
             return Err(IoError::Unsupported);
         }
-        let tracked = self.track("zero", offset_bytes, length_bytes);
+        let since = self.clock.now();
         let mode = if how.may_unmap {
             ZeroMode::Unmap
         } else {
@@ -215,7 +158,7 @@ impl Export for VolumeExport {
             .volume
             .zero(offset_bytes, length_bytes, mode, how.fua)
             .await;
-        self.count_write(result.is_ok(), length_bytes, tracked.since);
+        self.count_write(result.is_ok(), length_bytes, since);
         result
     }
 
@@ -225,15 +168,12 @@ impl Export for VolumeExport {
 
     async fn status(
         &self,
-        _offset_bytes: u64,
+        offset_bytes: u64,
         length_bytes: u64,
-        _extents_max: usize,
+        extents_max: usize,
     ) -> Result<Vec<Extent>, IoError> {
-        // Holes are not told yet; "data" is always right.
-        Ok(vec![Extent {
-            length_bytes,
-            is_hole: false,
-            is_zero: false,
-        }])
+        self.volume
+            .extents_of(offset_bytes, length_bytes, extents_max)
+            .await
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::clock::Clock;
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, ZeroMode};
+use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, IoError, ZeroMode};
 use plexum_nbd::client::{ClientDevice, ConnectOptions, connect};
 use plexum_nbd::uri::{Address, NbdUri, TlsOptions};
 use plexum_runtime::Handle;
@@ -164,6 +164,23 @@ impl Device for AnyDevice {
         match self {
             AnyDevice::File(file) => file.zero(offset_bytes, length_bytes, mode).await,
             AnyDevice::Remote(remote) => remote.zero(offset_bytes, length_bytes, mode).await,
+        }
+    }
+    async fn extents(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, IoError> {
+        match self {
+            AnyDevice::File(file) => {
+                Device::extents(file, offset_bytes, length_bytes, extents_max).await
+            }
+            AnyDevice::Remote(remote) => {
+                remote
+                    .extents(offset_bytes, length_bytes, extents_max)
+                    .await
+            }
         }
     }
     async fn check(&self) -> Result<(), IoError> {

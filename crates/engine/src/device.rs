@@ -82,6 +82,17 @@ pub enum ZeroMode {
     Allocate,
 }
 
+/// A stretch with one status. Extents of an answer follow one another without gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Length in bytes, above 0.
+    pub length_bytes: u64,
+    /// Nothing is allocated here.
+    pub is_hole: bool,
+    /// Reads as zeroes.
+    pub is_zero: bool,
+}
+
 /// A member's storage: a file, a block device, a remote export, a simulated disk, or another volume.
 ///
 /// All calls may run at the same time. Overlapping calls in flight have no order; the engine locks where it matters.
@@ -120,6 +131,20 @@ pub trait Device {
         mode: ZeroMode,
     ) -> Result<(), IoError> {
         let _ = (offset_bytes, length_bytes, mode);
+        Err(IoError::Unsupported)
+    }
+
+    /// What is known of a range without reading it: at least one extent, at most `extents_max`; may cover less than asked.
+    ///
+    /// # Errors
+    /// `Unsupported` when nothing is known: it has to be taken for data.
+    async fn extents(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, IoError> {
+        let _ = (offset_bytes, length_bytes, extents_max);
         Err(IoError::Unsupported)
     }
 
@@ -171,6 +196,16 @@ impl<T: Device + ?Sized> Device for std::rc::Rc<T> {
         mode: ZeroMode,
     ) -> Result<(), IoError> {
         (**self).zero(offset_bytes, length_bytes, mode).await
+    }
+    async fn extents(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, IoError> {
+        (**self)
+            .extents(offset_bytes, length_bytes, extents_max)
+            .await
     }
     async fn check(&self) -> Result<(), IoError> {
         (**self).check().await

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use crate::buf::{Buf, BufMut, BufPool};
 use crate::clock::Clock;
-use crate::device::{Device, DeviceInfo, Fua, IoError, ZeroMode};
+use crate::device::{Device, DeviceInfo, Extent, Fua, IoError, ZeroMode};
 use crate::ranges::RangeSet;
 use crate::state::MemberId;
 
@@ -317,6 +317,29 @@ impl<D: Device> Drive<D> {
         let result = self.device.zero(at, length_bytes, mode).await;
         self.in_flight.set(self.in_flight.get() - 1);
         result
+    }
+
+    /// What is known of a data range without reading it; anything that is not known is data.
+    pub async fn extents(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        extents_max: usize,
+    ) -> Vec<Extent> {
+        let at = self.device_offset(offset_bytes, length_bytes);
+        let found = if self.is_fenced.get() {
+            Err(IoError::Gone)
+        } else {
+            self.device.extents(at, length_bytes, extents_max).await
+        };
+        match found {
+            Ok(extents) if !extents.is_empty() => extents,
+            _ => vec![Extent {
+                length_bytes,
+                is_hole: false,
+                is_zero: false,
+            }],
+        }
     }
 
     /// Flushes; never retried (W13).

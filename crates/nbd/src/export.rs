@@ -3,6 +3,8 @@
 use plexum_engine::buf::{Buf, Rope};
 use plexum_engine::device::{Fua, IoError};
 
+pub use plexum_engine::device::Extent;
+
 /// Size and abilities of an export; constant while it is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportInfo {
@@ -31,17 +33,6 @@ pub struct ZeroRequest {
     pub may_unmap: bool,
     /// Answer `Unsupported` at once, with nothing changed, when it would not be faster than writing (FAST_ZERO).
     pub only_if_fast: bool,
-}
-
-/// A stretch of an export with one status. Extents of an answer follow one another without gaps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// Length in bytes, above 0.
-    pub length_bytes: u64,
-    /// Nothing is allocated here.
-    pub is_hole: bool,
-    /// Reads as zeroes.
-    pub is_zero: bool,
 }
 
 /// A volume as a session sees it. Offsets and lengths were checked by the session against `info`.

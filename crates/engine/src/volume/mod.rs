@@ -8,6 +8,7 @@
 
 mod bitmap;
 mod control;
+mod extents;
 mod members;
 mod read;
 mod status;

@@ -1,7 +1,7 @@
 //! An NBD export as a member device of the engine.
 
 use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, ZeroMode, check_range};
+use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, IoError, ZeroMode, check_range};
 
 use super::{Client, ClientError};
 use crate::export::ZeroRequest;
@@ -10,6 +10,8 @@ use crate::wire::option::tflag;
 
 /// Longest range of one WRITE_ZEROES in bytes: fits 32 bits and any block size.
 const ZERO_BYTES_MAX: u64 = 1 << 30;
+/// Longest range of one BLOCK_STATUS in bytes.
+const STATUS_BYTES_MAX: u64 = 1 << 30;
 
 /// A remote export, used as a member. The client's driver must be running.
 ///
@@ -138,6 +140,20 @@ impl<T: Transport> Device for ClientDevice<T> {
             done += part;
         }
         Ok(())
+    }
+
+    async fn extents(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, IoError> {
+        check_range(&self.info, offset_bytes, length_bytes)?;
+        let length = length_bytes.min(STATUS_BYTES_MAX);
+        let wants_one = extents_max == 1;
+        let mut extents = self.client.status(offset_bytes, length, wants_one).await?;
+        extents.truncate(extents_max);
+        Ok(extents)
     }
 
     async fn check(&self) -> Result<(), IoError> {
