@@ -2,16 +2,21 @@
 //!
 //! Invariants:
 //! - a transfer is complete or an error: short transfers are continued, nothing at all at the end means `Gone`;
+//! - a file that was truncated or unlinked is never made longer again: it is looked at before every write and after it,
+//!   and what was lost once stays `Gone`, for reads of the new hole would be zeroes;
 //! - interrupted calls are repeated a bounded number of times; a failed flush is never repeated (W13);
 //! - with direct I/O every address handed to the kernel is aligned: unaligned data are copied first.
 
+use std::cell::Cell;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, ZeroMode, check_range};
+use plexum_engine::device::{
+    Device, DeviceInfo, Extent as MemberExtent, Fua, IoError, ZeroMode, check_range,
+};
 use rustix::fs::{FallocateFlags, FileType, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -60,6 +65,8 @@ pub struct FileDevice {
     pub(crate) physical_sector_bytes: u32,
     pub(crate) route: Route,
     pub(crate) bounce: BufPool,
+    /// The file was found shorter than it was, or without a name.
+    pub(crate) is_lost: Cell<bool>,
 }
 
 impl FileDevice {
@@ -151,6 +158,31 @@ impl FileDevice {
         }
     }
 
+    /// Whether the file still has its name and its length. One system call; a block device has neither to lose.
+    ///
+    /// A file cut off and made as long again between two looks, by somebody else or by a write to its very end, is not
+    /// seen: nothing in the file tells.
+    fn check_whole(&self) -> Result<(), IoError> {
+        if self.is_lost.get() {
+            return Err(IoError::Gone);
+        }
+        if matches!(self.identity, Identity::Device { .. }) {
+            return Ok(());
+        }
+        let stat = rustix::fs::fstat(&self.fd).map_err(|_| IoError::Gone)?;
+        let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+        if stat.st_nlink == 0 || size_bytes < self.info.size_bytes {
+            return Err(self.lost());
+        }
+        Ok(())
+    }
+
+    /// From now on the member is gone, whatever becomes of the file.
+    fn lost(&self) -> IoError {
+        self.is_lost.set(true);
+        IoError::Gone
+    }
+
     async fn run(&self, kind: Kind, length_bytes: usize) -> (Op, Outcome) {
         let mut op = Op {
             fd: Arc::clone(&self.fd),
@@ -211,6 +243,9 @@ impl Device for FileDevice {
 
     async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
         check_range(&self.info, offset_bytes, buf.len() as u64)?;
+        if self.is_lost.get() {
+            return Err(IoError::Gone);
+        }
         let length = buf.len();
         let mut done = self.read_cached(offset_bytes, &mut buf);
         let mut tries = 0;
@@ -227,10 +262,10 @@ impl Device for FileDevice {
             buf = back;
             match self.progress(outcome, &mut tries)? {
                 // The file has become shorter than it was when it was opened.
-                Some(0) => return Err(IoError::Gone),
+                Some(0) => return Err(self.lost()),
                 // So has this one, and in the middle of a sector; direct I/O could not go on from there.
                 Some(moved) if self.is_direct() && !self.is_sector_multiple(moved) => {
-                    return Err(IoError::Gone);
+                    return Err(self.lost());
                 }
                 Some(moved) => done += moved,
                 None => {}
@@ -244,6 +279,7 @@ impl Device for FileDevice {
             return Err(IoError::ReadOnly);
         }
         check_range(&self.info, offset_bytes, data.len() as u64)?;
+        self.check_whole()?;
         let data = self.aligned(data);
         let (mut done, mut tries) = (0, 0);
         while done < data.len() {
@@ -262,7 +298,7 @@ impl Device for FileDevice {
                 None => {}
             }
         }
-        Ok(())
+        self.check_whole() // cut off meanwhile: what was written may be what made it longer
     }
 
     async fn flush(&self) -> Result<(), IoError> {
@@ -270,7 +306,8 @@ impl Device for FileDevice {
             return Ok(()); // nothing was written
         }
         let (_, outcome) = self.run(Kind::Sync, 0).await;
-        outcome.map(|_| ()).map_err(classify)
+        outcome.map_err(classify)?;
+        self.check_whole()
     }
 
     async fn zero(
@@ -283,6 +320,7 @@ impl Device for FileDevice {
             return Err(IoError::ReadOnly);
         }
         check_range(&self.info, offset_bytes, length_bytes)?;
+        self.check_whole()?;
         if length_bytes == 0 {
             return Ok(());
         }
@@ -305,17 +343,30 @@ impl Device for FileDevice {
         }
     }
 
+    async fn extents(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        extents_max: usize,
+    ) -> Result<Vec<MemberExtent>, IoError> {
+        let found = FileDevice::extents(self, offset_bytes, length_bytes, extents_max)?;
+        let member_extent = |extent: Extent| MemberExtent {
+            length_bytes: extent.length_bytes,
+            is_hole: extent.is_hole,
+            is_zero: extent.is_hole,
+        };
+        Ok(found.into_iter().map(member_extent).collect())
+    }
+
     async fn check(&self) -> Result<(), IoError> {
-        let size_bytes = rustix::fs::seek(&self.fd, SeekFrom::End(0)).map_err(|_| IoError::Gone)?;
-        if size_bytes < self.info.size_bytes {
-            return Err(IoError::Gone);
-        }
+        self.check_whole()?;
         if matches!(self.identity, Identity::Device { .. }) {
-            return Ok(());
-        }
-        let stat = rustix::fs::fstat(&self.fd).map_err(|_| IoError::Gone)?;
-        if stat.st_nlink == 0 {
-            return Err(IoError::Gone);
+            let end = rustix::fs::seek(&self.fd, SeekFrom::End(0)).map_err(|_| IoError::Gone)?;
+            return if end < self.info.size_bytes {
+                Err(self.lost())
+            } else {
+                Ok(())
+            };
         }
         // A renamed file is still found by its new name at the next start; another file in its place hides it.
         match rustix::fs::stat(&self.path) {

@@ -199,6 +199,7 @@ impl FileDevice {
                 Route::Queued
             }),
             bounce: BufPool::new(crate::file::BOUNCE_BYTES_MAX),
+            is_lost: std::cell::Cell::new(false),
         })
     }
 }

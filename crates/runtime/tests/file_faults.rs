@@ -39,15 +39,38 @@ async fn write_at(device: &FileDevice, offset_bytes: u64) -> Result<(), IoError>
 }
 
 #[test]
-fn an_unlinked_file_is_gone_although_it_still_takes_writes() {
+fn an_unlinked_file_is_gone_although_the_system_still_takes_writes() {
     on_both(async |handle| {
         for (folder, options) in ways() {
             let path = sparse(&folder, "member", MIB);
             let device = FileDevice::open(&handle, &path, &options).unwrap();
             assert_eq!(device.check().await, Ok(()));
             std::fs::remove_file(&path).unwrap();
-            assert_eq!(write_at(&device, 0).await, Ok(()));
+            assert_eq!(write_at(&device, 0).await, Err(IoError::Gone));
             assert_eq!(device.check().await, Err(IoError::Gone));
+        }
+    });
+}
+
+#[test]
+fn a_truncated_file_is_never_made_longer_and_stays_gone() {
+    on_both(async |handle| {
+        for (folder, options) in ways() {
+            for left in [0, MIB / 2] {
+                let path = sparse(&folder, &format!("member{left}"), MIB);
+                let device = FileDevice::open(&handle, &path, &options).unwrap();
+                let other = std::fs::File::options().write(true).open(&path).unwrap();
+                other.set_len(left).unwrap();
+                // The very next thing is a write that would make it as long as it was.
+                assert_eq!(write_at(&device, MIB - 4096).await, Err(IoError::Gone));
+                assert_eq!(other.metadata().unwrap().len(), left, "{options:?}");
+                // As long again as it was, but full of zeroes that nobody wrote.
+                other.set_len(MIB).unwrap();
+                let read = device.read(0, pool().take(4096)).await.map(|_| ());
+                assert_eq!(read, Err(IoError::Gone), "{options:?}");
+                assert_eq!(device.flush().await, Err(IoError::Gone));
+                assert_eq!(device.check().await, Err(IoError::Gone));
+            }
         }
     });
 }
