@@ -312,6 +312,7 @@ fn start_words(start: Start) -> &'static str {
         Start::AllZero => "no first resync (members are all zero)",
         Start::AssumedClean => "no first resync (as you say)",
         Start::Resync => "a first resync runs while it is served",
+        Start::Rebuild => "one member is filled from the others while it is served",
     }
 }
 

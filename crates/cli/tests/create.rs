@@ -6,6 +6,7 @@ mod common;
 use std::os::unix::fs::FileExt;
 
 use common::Place;
+use common::served::{Server, content, done, fill, status, wait_until};
 
 const MIB: u64 = 1 << 20;
 
@@ -340,4 +341,55 @@ fn a_locked_member_is_busy() {
     assert_eq!(line.trim(), "locked");
     assert_eq!(run.exit, 6, "{}", run.err);
     assert!(run.err.contains("in use by another process"), "{}", run.err);
+}
+
+#[test]
+fn a_raid6_with_one_empty_slot_makes_its_parity_right_by_filling_one_member() {
+    for format in ["md-1.2", "md-0.90"] {
+        let place = Place::new(&format!("create-fill-{format}"));
+        let noise: Vec<u8> = (0..16_u32 << 18)
+            .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+            .collect();
+        for (at, file) in ["a", "b", "d", "e"].into_iter().enumerate() {
+            std::fs::write(place.file(file), &noise[at * 4..16 * MIB as usize]).unwrap();
+            let file = std::fs::File::options().append(true).open(place.file(file));
+            file.unwrap().set_len(16 * MIB).unwrap();
+        }
+        let words = format!("--level 6 --format {format} --strip 64K --yes --force");
+        let run = place.plexum(&format!("create nas {words} a b missing d e"));
+        assert_eq!(run.exit, 0, "{}", run.err);
+        assert!(run.out.contains("filled from the others"), "{}", run.out);
+        let server = Server::start(&place, "a b d e");
+        wait_until(&place, "one member was filled", || {
+            let status = status(&place);
+            status["jobs"].as_array().unwrap().is_empty() && status["spare_failures"] == 1
+        });
+        fill(&place, 5);
+        let before = content(&place);
+        // Parity that was never made right would give other bytes now.
+        done(&place, "fail nas a");
+        assert!(content(&place) == before, "{format}: the content changed");
+        server.stop(&place);
+    }
+}
+
+#[test]
+fn the_stored_name_is_host_and_name_cut_at_32_bytes() {
+    for (words, stored, note) in [
+        ("--homehost box", "box:nas", false),
+        (
+            "--homehost a-host-with-quite-a-long-name",
+            "a-host-with-quite-a-long-name:na",
+            true,
+        ),
+    ] {
+        let place = Place::new("create-name");
+        let run = place.plexum(&format!(
+            "create nas --level 1 --member-size 16M {words} a b"
+        ));
+        assert_eq!(run.exit, 0, "{}", run.err);
+        assert_eq!(run.out.contains("hold 32 bytes"), note, "{}", run.out);
+        let text = place.tool("mdadm", "-E a").out;
+        assert!(text.contains(&format!("Name : {stored}")), "{text}");
+    }
 }

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 
 use plexum_engine::buf::BufPool;
 use plexum_engine::device::{Device, Fua, IoError};
-use plexum_engine::plex::layout::{Geometry, GeometryError, Organisation};
-use plexum_format::md::{
-    BadBlocks, Bitmap, MdTime, MdVersion, NewBitmap, NewMember, Placement, Role, Superblock,
-};
-use plexum_format::{EventCount, FormatError, SECTOR_BYTES, Slot, probe_places};
+use plexum_engine::meta::adapter::MetadataWrite;
+use plexum_engine::meta::create::{NewArray, Plan};
+use plexum_engine::plex::layout::Organisation;
+use plexum_format::md::{MdVersion, Superblock};
+use plexum_format::{FormatError, SECTOR_BYTES, probe_places};
 use plexum_runtime::Handle;
 use plexum_runtime::file::{Access, OpenOptions};
 use serde::Serialize;
@@ -27,7 +27,7 @@ use crate::inspect::{Finding, read_unaligned};
 use crate::open::{AnyDevice, MemberWord, problem_of_io};
 use crate::problem::{Code, Problem};
 use check::{check_duplicates, check_request, open_member, strip_bytes};
-use place::{check_missing, decide_start, note_unused, place, stored_name, sync_size_sectors};
+use place::{check_missing, decide_start, engine_start, note_unused, plan_array, stored_name};
 
 /// Strip size when none is asked for, in bytes.
 pub const STRIP_BYTES_DEFAULT: u64 = 512 << 10;
@@ -79,6 +79,8 @@ pub enum Start {
     AssumedClean,
     /// Copies or parity are made to agree in the background.
     Resync,
+    /// One member is filled from the others in the background: some redundancy is missing, and that makes the rest right.
+    Rebuild,
 }
 
 /// One member of the plan.
@@ -102,8 +104,6 @@ pub struct PlannedMember {
     pub found: Vec<Finding>,
     #[serde(skip)]
     target: Target,
-    #[serde(skip)]
-    placement: Option<Placement>,
 }
 
 /// What stands behind a member of the plan.
@@ -155,17 +155,10 @@ pub struct Creation {
     /// Things worth knowing.
     pub notes: Vec<String>,
     #[serde(skip)]
-    version: MdVersion,
-    #[serde(skip)]
-    array_uuid: [u8; 16],
-    #[serde(skip)]
-    md_level: i32,
-    #[serde(skip)]
-    md_layout: u32,
-    #[serde(skip)]
-    sync_size_sectors: u64,
-    #[serde(skip)]
     keeps_data: bool,
+    /// What is written, by the index of `members`.
+    #[serde(skip)]
+    plan: Plan,
 }
 
 fn usage(text: impl Into<String>) -> Problem {
@@ -174,10 +167,6 @@ fn usage(text: impl Into<String>) -> Problem {
 
 /// The problem that a refusal of a format at creation means.
 fn of_format(error: &FormatError) -> Problem {
-    usage(error.to_string())
-}
-
-fn of_geometry(error: &GeometryError) -> Problem {
     usage(error.to_string())
 }
 
@@ -208,40 +197,58 @@ impl Creation {
             .filter(|member| member.slot.is_some())
             .map(|member| member.is_missing)
             .collect();
-        let placed = place(request, strip_bytes, &mut members)?;
-        let geometry = Geometry::new(&placed.spec).map_err(|error| of_geometry(&error))?;
-        check_missing(request, &geometry, &missing)?;
-        if request.version == MdVersion::V090 && geometry.raid0_layout_matters() {
+        let array = new_array(request, strip_bytes, &members, &mut notes)?;
+        let mut plan = plan_array(&array, request, &members)?;
+        check_missing(request, &plan.geometry, &missing)?;
+        if request.version == MdVersion::V090 && plan.geometry.raid0_layout_matters() {
             return Err(usage(
                 "md-0.90 has no place for the layout of a RAID-0 with members of different sizes",
             )
             .hint("use the default format, or members of one size"));
         }
-        note_unused(&members, &placed, &mut notes);
-        let start = decide_start(request, &geometry, &missing, &members, &placed)?;
-        let array_uuid = random_uuid()?;
+        for (member, superblock) in members.iter_mut().zip(&plan.superblocks) {
+            let start = superblock.as_ref().map(|sb| sb.data_offset_sectors);
+            member.data_offset_bytes = start.unwrap_or(0) * SECTOR_BYTES;
+        }
+        if request.size_bytes.is_none() {
+            note_unused(&members, &plan, &mut notes);
+        }
+        // Where the data begin had to be known to see whether they are zero.
+        let start = decide_start(request, &missing, &members, &plan)?;
+        if engine_start(start) != array.start {
+            let array = NewArray {
+                start: engine_start(start),
+                ..array.clone()
+            };
+            plan = plan_array(&array, request, &members)?;
+        }
+        if start == Start::Rebuild
+            && let Some(last) = missing.iter().rposition(|is_missing| !is_missing)
+        {
+            plan.fill_slot(last as u16); // slots are at most MEMBERS_MAX
+        }
         let level = request.organisation.level();
         Ok(Self {
             name: request.name.clone(),
-            stored_name: stored_name(request),
+            stored_name: array.stored_name,
             organisation: request.organisation.to_string(),
             level: level.to_string(),
             layout: request.organisation.layout_name(),
             format: format!("md-{}", request.version),
-            version: request.version,
-            uuid: plexum_format::uuid::md_uuid_text(&array_uuid),
-            volume_bytes: geometry.volume_bytes(),
+            uuid: plexum_format::uuid::md_uuid_text(&array.uuid),
+            volume_bytes: plan.geometry.volume_bytes(),
             strip_bytes,
-            component_bytes: placed.component_sectors * SECTOR_BYTES,
-            region_bytes: placed.region_bytes,
+            component_bytes: if level.has_redundancy() {
+                plan.geometry.component_bytes()
+            } else {
+                0
+            },
+            region_bytes: plan.region_bytes,
             start,
             members,
             notes,
-            array_uuid,
-            md_level: request.organisation.md_level(),
-            md_layout: request.organisation.md_layout(),
-            sync_size_sectors: sync_size_sectors(&geometry),
             keeps_data: request.is_assume_clean,
+            plan,
         })
     }
 
@@ -275,134 +282,60 @@ impl Creation {
                 member.target = Target::Open(Box::new(device));
             }
         }
-        let superblocks = self.superblocks()?;
         let pool = BufPool::new(1 << 20);
         // First everything that a superblock points to, on every member, then the superblocks.
-        for (at, superblock) in &superblocks {
-            for (offset, bytes) in self.surroundings(superblock)? {
-                self.write_range(*at, offset, &bytes, undo, &pool).await?;
+        for at in 0..self.members.len() {
+            for write in self.surroundings(at)? {
+                self.write_range(at, write, undo, &pool).await?;
             }
         }
         self.flush_all().await?;
-        for (at, superblock) in &superblocks {
-            let offset = superblock.super_offset_sectors * SECTOR_BYTES;
-            self.write_range(*at, offset, &superblock.encode(), undo, &pool)
-                .await?;
+        for at in 0..self.members.len() {
+            if let Some(write) = self.plan.superblock(at) {
+                self.write_range(at, write, undo, &pool).await?;
+            }
         }
         self.flush_all().await
     }
 
-    /// The superblock of each member that is there, with its index in `members`.
-    fn superblocks(&self) -> Result<Vec<(usize, Superblock)>, Problem> {
-        let mut roles = Vec::new();
-        for member in &self.members {
-            roles.push(match member.slot {
-                Some(slot) if !member.is_missing => Role::Active(Slot(slot as u16)),
-                _ => Role::Spare,
-            });
-        }
-        let ctime = now()?;
-        let slots = self.members.iter().filter(|m| m.slot.is_some()).count();
-        let mut made = Vec::new();
-        for (at, member) in self.members.iter().enumerate() {
-            let Some(placement) = &member.placement else {
-                continue;
-            };
-            let resync = (self.start == Start::Resync).then_some(0);
-            let superblock = Superblock::create(&NewMember {
-                version: self.version,
-                array_uuid: self.array_uuid,
-                name: &self.stored_name,
-                ctime,
-                level: self.md_level,
-                layout: self.md_layout,
-                component_sectors: self.component_bytes / SECTOR_BYTES,
-                strip_sectors: (self.strip_bytes / SECTOR_BYTES) as u32, // bounded by the geometry's check
-                member_count: slots as u32,
-                data_offset_sectors: placement.data_offset_sectors,
-                data_size_sectors: placement.data_size_sectors,
-                device_sectors: member.size_bytes / SECTOR_BYTES,
-                dev_number: at as u32,
-                device_uuid: random_uuid()?,
-                roles: &roles,
-                events: EventCount(0),
-                resync_offset_sectors: resync,
-                bitmap_offset_sectors: placement
-                    .bitmap_offset_sectors
-                    .filter(|_| self.region_bytes.is_some()),
-                bad_block_log: placement.bad_block_log,
-                is_write_mostly: member.is_write_mostly,
-            })
-            .map_err(|error| of_format(&error).member(member.member.clone()))?;
-            made.push((at, superblock));
-        }
-        Ok(made)
+    /// What else is written on a member: zeroes over older superblocks elsewhere, and what the plan says.
+    fn surroundings(&self, at: usize) -> Result<Vec<MetadataWrite>, Problem> {
+        let Some(superblock) = &self.plan.superblocks[at] else {
+            return Ok(Vec::new());
+        };
+        let mut writes = self.wipes(at, superblock);
+        let planned = self.plan.surroundings(at);
+        writes.extend(planned.map_err(|error| of_format(&error))?);
+        Ok(writes)
     }
 
-    /// What else is written on a member: bitmap, empty bad block log, zeroes over older superblocks elsewhere.
-    fn surroundings(&self, superblock: &Superblock) -> Result<Vec<(u64, Vec<u8>)>, Problem> {
-        let mut ranges = Vec::new();
-        let device_sectors = self.members[superblock.dev_number as usize].size_bytes / SECTOR_BYTES;
+    /// Zeroes over everything that the member could be taken for later.
+    fn wipes(&self, at: usize, superblock: &Superblock) -> Vec<MetadataWrite> {
+        if self.members[at].found.is_empty() {
+            return Vec::new(); // blank
+        }
         let own_place = superblock.super_offset_sectors * SECTOR_BYTES;
         let data = superblock.data_offset_sectors * SECTOR_BYTES
             ..(superblock.data_offset_sectors + superblock.data_size_sectors) * SECTOR_BYTES;
-        let mut wipes: Vec<u64> = probe_places(device_sectors)
-            .into_iter()
-            .map(|place| place.start)
-            .collect();
+        let probes = probe_places(self.members[at].size_bytes / SECTOR_BYTES);
+        let places = probes.into_iter().map(|place| place.start);
         // The first block holds what boot sectors, partition tables and most file systems are known by.
-        wipes.push(0);
-        for place in wipes {
-            let is_data = data.contains(&place);
-            // A repair by `create --assume-clean` must not touch data; a blank member needs no zeroes.
-            if place == own_place || (is_data && self.keeps_data) || self.is_blank(superblock) {
-                continue;
-            }
-            ranges.push((place, vec![0; 4096]));
-        }
-        if let Some(area) = superblock.bad_block_log {
-            let list =
-                BadBlocks::new(area.size_sectors, area.shift).map_err(|error| of_format(&error))?;
-            let sector = superblock
-                .bad_block_log_sector()
-                .ok_or_else(|| Problem::new(Code::Bug, "a bad block log without a place"))?;
-            ranges.push((sector * SECTOR_BYTES, list.encode()));
-        }
-        if let (Some(sector), Some(region_bytes)) = (superblock.bitmap_sector(), self.region_bytes)
-        {
-            let member = &self.members[superblock.dev_number as usize];
-            let reserved = member
-                .placement
-                .as_ref()
-                .map_or(0, |placement| placement.bitmap_reserved_sectors);
-            let map = Bitmap::create(&NewBitmap {
-                uuid: superblock.bitmap_uuid(),
-                events: superblock.events,
-                sync_size_sectors: self.sync_size_sectors,
-                region_bytes: region_bytes as u32, // at most REGION_BYTES_MAX
-                reserved_sectors: reserved,
-                is_all_set: self.start == Start::Resync,
+        let places = places.chain([0]);
+        // A repair by `create --assume-clean` must not touch data.
+        let places = places
+            .filter(|place| *place != own_place && !(self.keeps_data && data.contains(place)));
+        places
+            .map(|at_bytes| MetadataWrite {
+                at_bytes,
+                bytes: vec![0; 4096],
             })
-            .map_err(|error| of_format(&error))?;
-            let mut bytes = map.encode();
-            bytes.resize(bytes.len().next_multiple_of(4096), 0); // the reserve is whole pages
-            ranges.push((sector * SECTOR_BYTES, bytes));
-        }
-        Ok(ranges)
-    }
-
-    /// Whether nothing was found on the member, so that there is nothing to wipe.
-    fn is_blank(&self, superblock: &Superblock) -> bool {
-        self.members[superblock.dev_number as usize]
-            .found
-            .is_empty()
+            .collect()
     }
 
     async fn write_range(
         &self,
         at: usize,
-        offset_bytes: u64,
-        bytes: &[u8],
+        write: MetadataWrite,
         undo: &mut Undo,
         pool: &BufPool,
     ) -> Result<(), Problem> {
@@ -411,15 +344,13 @@ impl Creation {
             return Err(Problem::new(Code::Bug, "a member to write is not open"));
         };
         let tell = |error: IoError| problem_of_io(error, "writing metadata", &member.member);
-        let old = read_unaligned(device, pool, offset_bytes, bytes.len() as u64)
+        let MetadataWrite { at_bytes, bytes } = write;
+        let old = read_unaligned(device, pool, at_bytes, bytes.len() as u64)
             .await
             .map_err(tell)?;
-        undo.ranges.push((at, offset_bytes, old));
-        let data = pool.copy_of(bytes).freeze();
-        device
-            .write(offset_bytes, data, Fua::No)
-            .await
-            .map_err(tell)
+        undo.ranges.push((at, at_bytes, old));
+        let data = pool.copy_of(&bytes).freeze();
+        device.write(at_bytes, data, Fua::No).await.map_err(tell)
     }
 
     async fn flush_all(&self) -> Result<(), Problem> {
@@ -490,13 +421,46 @@ fn make_file(path: &Path, size_bytes: u64) -> Result<(), Problem> {
     Ok(())
 }
 
-fn now() -> Result<MdTime, Problem> {
+fn now_seconds() -> Result<u64, Problem> {
     let since = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_err(|_| Problem::new(Code::Usage, "the clock says a time before 1970"))?;
-    Ok(MdTime {
-        seconds: since.as_secs(),
-        microseconds: since.subsec_micros(),
+    Ok(since.as_secs())
+}
+
+/// The array for the engine's planner, as if nothing had to be made to agree.
+fn new_array(
+    request: &CreateRequest,
+    strip_bytes: u64,
+    members: &[PlannedMember],
+    notes: &mut Vec<String>,
+) -> Result<NewArray, Problem> {
+    let slots = members.iter().filter(|member| member.slot.is_some());
+    let spares = members.iter().filter(|member| member.slot.is_none());
+    let mut identities = Vec::new();
+    for _ in members {
+        identities.push(random_uuid()?);
+    }
+    let write_mostly = members.iter().filter(|member| member.is_write_mostly);
+    Ok(NewArray {
+        version: request.version,
+        organisation: request.organisation,
+        strip_bytes,
+        size_bytes: request.size_bytes,
+        members: slots
+            .map(|member| (!member.is_missing).then_some(member.size_bytes))
+            .collect(),
+        spares: spares.map(|member| member.size_bytes).collect(),
+        write_mostly: write_mostly
+            .filter_map(|member| member.slot.and_then(|slot| u16::try_from(slot).ok()))
+            .collect(),
+        stored_name: stored_name(request, notes),
+        uuid: random_uuid()?,
+        identities,
+        wall_seconds: now_seconds()?,
+        has_bitmap: request.has_bitmap,
+        region_bytes: request.region_bytes,
+        start: plexum_engine::meta::create::Start::Agreeing,
     })
 }
 

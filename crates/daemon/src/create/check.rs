@@ -14,6 +14,9 @@ use crate::inspect::inspect;
 use crate::open::{AnyDevice, MemberWord};
 use crate::problem::{Code, Problem};
 
+/// Largest bitmap region: md keeps the size in 32 bits.
+const REGION_BYTES_MAX: u64 = 1 << 31;
+
 pub(super) fn check_request(request: &CreateRequest) -> Result<(), Problem> {
     let name = &request.name;
     let is_fine = |c: char| !(c.is_control() || c.is_whitespace() || "/:=".contains(c));
@@ -35,6 +38,13 @@ pub(super) fn check_request(request: &CreateRequest) -> Result<(), Problem> {
                 .why("two members with parity are a mirror that costs more")
                 .hint("for a mirror:   --level 1"),
         );
+    }
+    if let Some(bytes) = request.region_bytes
+        && !(bytes.is_power_of_two() && (4096..=REGION_BYTES_MAX).contains(&bytes))
+    {
+        return Err(usage(format!(
+            "--bitmap-region {bytes}: it must be a power of two from 4K to 2G"
+        )));
     }
     // The geometry checks the rest; this bound keeps slot numbers within their type.
     if count + request.spares.len() > usize::from(plexum_engine::plex::layout::MEMBERS_MAX) {
@@ -106,7 +116,6 @@ pub(super) async fn open_member(
         data_offset_bytes: 0,
         found: Vec::new(),
         target: Target::Missing,
-        placement: None,
     };
     if member.is_missing {
         return Ok(member);

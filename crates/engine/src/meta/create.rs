@@ -331,6 +331,35 @@ fn superblock_of(
 }
 
 impl Plan {
+    /// The member of `slot` shall be filled from the others after the start. Where some but not all redundancy is missing
+    /// and parity is not known, that makes it right (mdadm does the same with RAID-6).
+    ///
+    /// # Panics
+    /// When the slot has no member.
+    pub fn fill_slot(&mut self, slot: u16) {
+        let index = usize::from(slot);
+        let filled = self.superblocks[index]
+            .as_mut()
+            .expect("a slot that is filled has a member");
+        if filled.version.has_rebuild_offset() {
+            filled.rebuild_offset_sectors = Some(0);
+            return;
+        }
+        // 0.90 cannot say how far a member is filled: there it begins as a spare, which takes the slot.
+        let number = filled.dev_number;
+        for superblock in self.superblocks.iter_mut().flatten() {
+            superblock
+                .set_role(number, Role::Spare)
+                .expect("the member has a place in the table");
+        }
+    }
+
+    /// Whether the first resync has to make the members agree.
+    #[must_use]
+    pub fn needs_resync(&self) -> bool {
+        self.start == Start::Resync
+    }
+
     /// Bitmap and bad-block list of a member; written and flushed before any superblock.
     ///
     /// # Errors
