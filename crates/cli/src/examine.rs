@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use plexum_daemon::examine::{Examination, examine_path, judge};
+use plexum_daemon::examine::{Examination, examine_path, examine_remote, judge};
 use plexum_daemon::inspect::signatures;
 use plexum_daemon::open::MemberWord;
 use plexum_daemon::problem::{Code, Problem};
@@ -23,18 +23,11 @@ use crate::units::{show_bytes, show_time};
 pub fn run(args: &Examine, screen: &Screen) -> Outcome {
     let mut examinations = Vec::new();
     for word in &args.members {
-        let path = match MemberWord::parse(word) {
-            MemberWord::Path(path) => path,
+        examinations.push(match MemberWord::parse(word) {
+            MemberWord::Path(path) => examine_path(&path, word)?,
             MemberWord::Missing => continue,
-            MemberWord::Nbd(_) | MemberWord::Volume(_) => {
-                return Err(Problem::new(
-                    Code::NotYet,
-                    format!("{word}: examining remote members comes with a later version"),
-                )
-                .member(word.clone()));
-            }
-        };
-        examinations.push(examine_path(&path, word)?);
+            remote @ (MemberWord::Nbd(_) | MemberWord::Volume(_)) => examine_remote(&remote)?,
+        });
     }
     let mut exit = 0;
     for examination in &examinations {

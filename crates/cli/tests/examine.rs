@@ -112,3 +112,45 @@ fn a_blank_a_foreign_and_a_damaged_member_are_told_apart() {
     assert_eq!(names, ["one", "two"]);
     assert_eq!(sets[0]["state"], "clean");
 }
+
+#[test]
+fn a_remote_member_is_examined_like_a_file() {
+    let place = Place::new("examine-remote");
+    let run = place.plexum("create nas --level 1 --member-size 16M a b");
+    assert_eq!(run.exit, 0, "{}", run.err);
+    let here = place.plexum("examine a b --json");
+    let server = place
+        .command("qemu-nbd")
+        .args([
+            "-k",
+            "a.sock",
+            "-f",
+            "raw",
+            "-t",
+            "-r",
+            "--fork",
+            "--pid-file",
+            "pid",
+            "-x",
+            "m",
+            "a",
+        ])
+        .env("PWD", &place.folder)
+        .status()
+        .expect("qemu-nbd must be installed");
+    assert!(server.success());
+    let socket = place.file("a.sock");
+    let uri = format!("nbd+unix:///m?socket={}", socket.display());
+    let there = place.plexum(&format!("examine {uri} b --json"));
+    let pid = std::fs::read_to_string(place.file("pid")).unwrap();
+    assert_eq!(place.tool("kill", pid.trim()).exit, 0);
+    assert_eq!((here.exit, there.exit), (0, 0), "{}", there.err);
+    assert_eq!(
+        there.objects()[0]["superblock"],
+        here.objects()[0]["superblock"]
+    );
+    assert_eq!(there.objects()[0]["bitmap"], here.objects()[0]["bitmap"]);
+    let gone = place.plexum("examine nbd+unix:///m?socket=nothing.sock");
+    assert_eq!(gone.exit, 5, "{}", gone.err);
+    assert!(gone.err.contains("cannot connect"), "{}", gone.err);
+}

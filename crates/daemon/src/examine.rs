@@ -7,6 +7,8 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
+use plexum_engine::buf::BufPool;
+use plexum_engine::device::Device;
 use plexum_engine::meta::assemble::{Assembly, Examined, Options, assemble};
 use plexum_format::md::{
     BadBlocks, Bitmap, BitmapHeader, Field, Superblock, describe_bad_blocks, describe_bitmap,
@@ -14,7 +16,12 @@ use plexum_format::md::{
 };
 use plexum_format::{Detection, FormatError, Found, SECTOR_BYTES, detect};
 
+use plexum_runtime::file::OpenOptions;
+use plexum_runtime::{IoChoice, Runtime};
+
 use crate::assembly::of_assemble;
+use crate::inspect::read_unaligned;
+use crate::open::{AnyDevice, MemberWord};
 use crate::problem::{Code, Problem};
 
 /// Everything found on one member.
@@ -126,19 +133,49 @@ pub fn examine_path(path: &Path, word: &str) -> Result<Examination, Problem> {
     }
     let mut file = File::open(path).map_err(tell("opening"))?;
     let size_bytes = file.seek(SeekFrom::End(0)).map_err(tell("measuring"))?;
+    let mut read = |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, offset);
+    examine_with(word, size_bytes, &mut read).map_err(tell("reading"))
+}
+
+/// Reads what is on a remote member: an NBD export or a volume that is served.
+///
+/// # Errors
+/// `DeviceGone` when nobody answers, `NotYet` for what cannot be opened, `IoError`.
+pub fn examine_remote(word: &MemberWord) -> Result<Examination, Problem> {
+    let mut runtime = Runtime::new(IoChoice::Threads)
+        .map_err(|error| Problem::new(Code::IoError, error.to_string()))?;
+    let handle = runtime.handle();
+    let options = OpenOptions::read_only();
+    let device = runtime.block_on(AnyDevice::open(&handle, word, &options))?;
+    let pool = BufPool::new(1 << 20);
+    let name = word.to_string();
+    let mut read = |offset: u64, buffer: &mut [u8]| {
+        let wanted = read_unaligned(&device, &pool, offset, buffer.len() as u64);
+        let bytes = runtime.block_on(wanted).map_err(std::io::Error::other)?;
+        buffer.copy_from_slice(&bytes);
+        Ok(())
+    };
+    examine_with(&name, device.info().size_bytes, &mut read)
+        .map_err(|error| Problem::new(Code::IoError, format!("{name}: {error}")).member(&name))
+}
+
+/// Reads a range of a member whole.
+type ReadAt<'a> = &'a mut dyn FnMut(u64, &mut [u8]) -> std::io::Result<()>;
+
+fn examine_with(word: &str, size_bytes: u64, read: ReadAt<'_>) -> std::io::Result<Examination> {
     let device_sectors = size_bytes / SECTOR_BYTES;
-    let mut reader = |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, offset);
-    let detection = detect(device_sectors, &mut reader).map_err(tell("reading"))?;
+    let mut reader = |offset: u64, buffer: &mut [u8]| read(offset, buffer);
+    let detection = detect(device_sectors, &mut reader)?;
     let superblock = detection.found.iter().find_map(|found| match found {
         Found::Md(superblock) => Some((**superblock).clone()),
         _ => None,
     });
     let bitmap = superblock
         .as_ref()
-        .and_then(|sb| read_bitmap(&file, sb, device_sectors));
+        .and_then(|sb| read_bitmap(&mut *read, sb, device_sectors));
     let bad_blocks = superblock
         .as_ref()
-        .and_then(|sb| read_bad_blocks(&file, sb));
+        .and_then(|sb| read_bad_blocks(&mut *read, sb));
     Ok(Examination {
         member: word.to_owned(),
         size_bytes,
@@ -150,31 +187,34 @@ pub fn examine_path(path: &Path, word: &str) -> Result<Examination, Problem> {
 }
 
 fn read_bitmap(
-    file: &File,
+    read: ReadAt<'_>,
     superblock: &Superblock,
     device_sectors: u64,
 ) -> Option<Result<Bitmap, FormatError>> {
     let start = superblock.bitmap_sector()? * SECTOR_BYTES;
     let room = superblock.bitmap_room_sectors(device_sectors)?;
     let mut head = vec![0; SECTOR_BYTES as usize];
-    file.read_exact_at(&mut head, start).ok()?;
+    read(start, &mut head).ok()?;
     let header = match BitmapHeader::parse(&head, start, room) {
         Ok(header) => header,
         Err(error) => return Some(Err(error)),
     };
     // Bounded by the parser: at most its largest number of regions.
     let mut area = vec![0; usize::try_from(header.area_sectors() * SECTOR_BYTES).ok()?];
-    file.read_exact_at(&mut area, start).ok()?;
+    read(start, &mut area).ok()?;
     Some(Bitmap::parse(&area, start, room))
 }
 
-fn read_bad_blocks(file: &File, superblock: &Superblock) -> Option<Result<BadBlocks, FormatError>> {
+fn read_bad_blocks(
+    read: ReadAt<'_>,
+    superblock: &Superblock,
+) -> Option<Result<BadBlocks, FormatError>> {
     let area = superblock
         .bad_block_log
         .filter(|_| superblock.has_bad_blocks)?;
     let start = superblock.bad_block_log_sector()? * SECTOR_BYTES;
     let mut bytes = vec![0; usize::from(area.size_sectors) * SECTOR_BYTES as usize];
-    file.read_exact_at(&mut bytes, start).ok()?;
+    read(start, &mut bytes).ok()?;
     Some(BadBlocks::parse(&bytes, area.shift, start))
 }
 
