@@ -496,11 +496,21 @@ pub struct Events {
     pub follow: bool,
 }
 
+/// What `plexum debug` understands. `bug` ends with a panic on purpose, to see what a bug looks like.
+fn debug_topics() -> clap::builder::PossibleValuesParser {
+    use clap::builder::PossibleValue;
+    [
+        PossibleValue::new("requests"),
+        PossibleValue::new("bug").hide(true),
+    ]
+    .into()
+}
+
 /// `plexum debug`.
 #[derive(clap::Args, Debug)]
 pub struct Debug {
     /// What to show: requests
-    #[arg(value_parser = ["requests"])]
+    #[arg(value_parser = debug_topics())]
     pub what: String,
     /// Name of the volume; may be left out when one runs
     pub volume: Option<String>,

@@ -34,6 +34,7 @@ pub fn run(args: &Stats, screen: &Screen) -> Outcome {
 /// # Errors
 /// As `run`.
 pub fn debug(args: &Debug, screen: &Screen) -> Outcome {
+    assert!(args.what != "bug", "a bug, as asked for");
     let client = Client::find(args.volume.as_deref())?;
     let answer = client.requests()?;
     screen.object(&answer);

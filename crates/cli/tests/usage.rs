@@ -208,3 +208,19 @@ fn the_version_is_printed() {
         format!("plexum {}", env!("CARGO_PKG_VERSION"))
     );
 }
+
+#[test]
+fn a_bug_ends_with_exit_code_70_and_asks_for_a_report() {
+    let run = plexum("debug bug");
+    assert_eq!(run.exit, 70, "{}", run.err);
+    assert!(
+        run.err.contains("error: a bug in Plexum") && run.err.contains("report"),
+        "{}",
+        run.err
+    );
+    let run = plexum("debug bug --json");
+    assert_eq!(run.exit, 70, "{}", run.err);
+    let last = run.err.lines().last().unwrap();
+    let value: serde_json::Value = serde_json::from_str(last).unwrap();
+    assert_eq!(value["error"]["code"], "bug", "{value}");
+}
