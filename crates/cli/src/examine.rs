@@ -66,6 +66,7 @@ fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
             "superblock": fields_json(&examination.superblock_fields()),
             "bitmap": fields_json(&examination.bitmap_fields()),
             "bad_blocks": fields_json(&examination.bad_block_fields()),
+            "journal": fields_json(&examination.journal_fields()),
             "damaged": damaged, "signatures": found, "superblock_hex": raw,
         }),
     ));
@@ -94,6 +95,7 @@ fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
     }
     show_fields("superblock", &examination.superblock_fields(), screen);
     show_fields("bitmap", &examination.bitmap_fields(), screen);
+    show_fields("write journal", &examination.journal_fields(), screen);
     show_fields("bad blocks", &examination.bad_block_fields(), screen);
     if let (Some(superblock), true) = (&examination.superblock, args.raw) {
         show_raw(superblock, screen);

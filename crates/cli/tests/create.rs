@@ -388,7 +388,7 @@ fn the_stored_name_is_host_and_name_cut_at_32_bytes() {
             "create nas --level 1 --member-size 16M {words} a b"
         ));
         assert_eq!(run.exit, 0, "{}", run.err);
-        assert_eq!(run.out.contains("hold 32 bytes"), note, "{}", run.out);
+        assert_eq!(run.err.contains("hold 32 bytes"), note, "{}", run.err);
         let text = place.tool("mdadm", "-E a").out;
         assert!(text.contains(&format!("Name : {stored}")), "{text}");
     }

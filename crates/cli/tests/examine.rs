@@ -4,6 +4,7 @@
 mod common;
 
 use common::Place;
+use plexum_format::md::{MdVersion, Superblock};
 use plexum_testkit::{md_cases, unpack_case};
 
 #[test]
@@ -121,9 +122,9 @@ fn a_remote_member_is_examined_like_a_file() {
     let here = place.plexum("examine a b --json");
     let server = place
         .command("qemu-nbd")
+        .arg("-k")
+        .arg(place.file("a.sock"))
         .args([
-            "-k",
-            "a.sock",
             "-f",
             "raw",
             "-t",
@@ -135,7 +136,6 @@ fn a_remote_member_is_examined_like_a_file() {
             "m",
             "a",
         ])
-        .env("PWD", &place.folder)
         .status()
         .expect("qemu-nbd must be installed");
     assert!(server.success());
@@ -153,4 +153,56 @@ fn a_remote_member_is_examined_like_a_file() {
     let gone = place.plexum("examine nbd+unix:///m?socket=nothing.sock");
     assert_eq!(gone.exit, 5, "{}", gone.err);
     assert!(gone.err.contains("cannot connect"), "{}", gone.err);
+}
+
+/// Makes the superblocks of `files` say that writes were under way.
+fn mark_dirty(unpacked: &plexum_testkit::Unpacked, files: &[&str]) {
+    for file in files {
+        let mut bytes = unpacked.read(file);
+        let sectors = bytes.len() as u64 / 512;
+        let area = &mut bytes[4096..8192];
+        let mut superblock = Superblock::parse(area, 8, sectors, MdVersion::V12).unwrap();
+        superblock.resync_offset_sectors = Some(0);
+        area.copy_from_slice(&superblock.encode());
+        std::fs::write(unpacked.path(file), bytes).unwrap();
+    }
+}
+
+#[test]
+fn an_array_with_a_journal_that_was_not_stopped_is_described_and_refused() {
+    let unpacked = unpack_case("s35_raid5_journal");
+    let files = ["m0.img", "m1.img", "m2.img", "m3.img"];
+    mark_dirty(&unpacked, &files);
+    let before: Vec<Vec<u8>> = files.iter().map(|file| unpacked.read(file)).collect();
+    let paths = files.map(|file| unpacked.path(file).display().to_string());
+    let paths = paths.join(" ");
+    let place = Place::new("examine-journal");
+    let run = place.plexum(&format!("examine {paths} --json"));
+    let objects = run.objects();
+    let journal = objects.iter().find(|object| !object["journal"].is_null());
+    let journal = &journal.expect("one member is the journal")["journal"];
+    assert!(journal["sequence"].as_u64().unwrap() > 0, "{journal}");
+    let set = objects.last().unwrap();
+    assert_eq!(set["kind"], "set", "{set}");
+    let problem = set["problem"]["message"].as_str().unwrap();
+    assert!(
+        problem.contains("write journal and was not stopped"),
+        "{set}"
+    );
+    for words in ["serve --read-only", "serve", "serve --force"] {
+        let run = place.plexum(&format!("{words} --background --json {paths}"));
+        assert_eq!(run.exit, 4, "{words}: {}{}", run.out, run.err);
+        let error: serde_json::Value = serde_json::from_str(run.err.trim()).unwrap();
+        assert_eq!(error["error"]["code"], "unsupported_feature", "{error}");
+        assert!(
+            error["error"]["why"][0]
+                .as_str()
+                .unwrap()
+                .contains("replay"),
+            "{error}"
+        );
+    }
+    for (file, before) in files.iter().zip(before) {
+        assert!(unpacked.read(file) == before, "{file} was changed");
+    }
 }

@@ -10,9 +10,10 @@ use std::path::Path;
 use plexum_engine::buf::BufPool;
 use plexum_engine::device::Device;
 use plexum_engine::meta::assemble::{Assembly, Examined, Options, assemble};
+use plexum_format::md::journal::META_BYTES;
 use plexum_format::md::{
-    BadBlocks, Bitmap, BitmapHeader, Field, Superblock, describe_bad_blocks, describe_bitmap,
-    describe_superblock, level_name,
+    BadBlocks, Bitmap, BitmapHeader, Field, JournalMeta, Superblock, describe_bad_blocks,
+    describe_bitmap, describe_journal, describe_superblock, level_name,
 };
 use plexum_format::{Detection, FormatError, Found, SECTOR_BYTES, detect};
 
@@ -39,6 +40,8 @@ pub struct Examination {
     pub bitmap: Option<Result<Bitmap, FormatError>>,
     /// Its bad block log.
     pub bad_blocks: Option<Result<BadBlocks, FormatError>>,
+    /// On the member that holds the write journal: the block where a replay would begin.
+    pub journal: Option<Result<JournalMeta, FormatError>>,
 }
 
 impl Examination {
@@ -65,6 +68,15 @@ impl Examination {
     pub fn bad_block_fields(&self) -> Vec<Field> {
         match &self.bad_blocks {
             Some(Ok(blocks)) => describe_bad_blocks(blocks),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Decoded fields of the write journal's first live block.
+    #[must_use]
+    pub fn journal_fields(&self) -> Vec<Field> {
+        match &self.journal {
+            Some(Ok(block)) => describe_journal(block),
             _ => Vec::new(),
         }
     }
@@ -176,6 +188,9 @@ fn examine_with(word: &str, size_bytes: u64, read: ReadAt<'_>) -> std::io::Resul
     let bad_blocks = superblock
         .as_ref()
         .and_then(|sb| read_bad_blocks(&mut *read, sb));
+    let journal = superblock
+        .as_ref()
+        .and_then(|sb| read_journal(&mut *read, sb));
     Ok(Examination {
         member: word.to_owned(),
         size_bytes,
@@ -183,6 +198,7 @@ fn examine_with(word: &str, size_bytes: u64, read: ReadAt<'_>) -> std::io::Resul
         superblock,
         bitmap,
         bad_blocks,
+        journal,
     })
 }
 
@@ -203,6 +219,18 @@ fn read_bitmap(
     let mut area = vec![0; usize::try_from(header.area_sectors() * SECTOR_BYTES).ok()?];
     read(start, &mut area).ok()?;
     Some(Bitmap::parse(&area, start, room))
+}
+
+fn read_journal(
+    read: ReadAt<'_>,
+    superblock: &Superblock,
+) -> Option<Result<JournalMeta, FormatError>> {
+    let tail = superblock.journal_tail_sectors?;
+    let sector = superblock.data_offset_sectors.checked_add(tail)?;
+    let start = sector.checked_mul(SECTOR_BYTES)?;
+    let mut bytes = vec![0; META_BYTES];
+    read(start, &mut bytes).ok()?;
+    Some(JournalMeta::parse(&bytes, start, &superblock.array_uuid))
 }
 
 fn read_bad_blocks(
