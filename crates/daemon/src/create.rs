@@ -199,13 +199,7 @@ impl Creation {
             .collect();
         let array = new_array(request, strip_bytes, &members, &mut notes)?;
         let mut plan = plan_array(&array, request, &members)?;
-        check_missing(request, &plan.geometry, &missing)?;
-        if request.version == MdVersion::V090 && plan.geometry.raid0_layout_matters() {
-            return Err(usage(
-                "md-0.90 has no place for the layout of a RAID-0 with members of different sizes",
-            )
-            .hint("use the default format, or members of one size"));
-        }
+        check_plan(request, &plan, &missing)?;
         for (member, superblock) in members.iter_mut().zip(&plan.superblocks) {
             let start = superblock.as_ref().map(|sb| sb.data_offset_sectors);
             member.data_offset_bytes = start.unwrap_or(0) * SECTOR_BYTES;
@@ -417,6 +411,17 @@ fn make_file(path: &Path, size_bytes: u64) -> Result<(), Problem> {
         && let Ok(folder) = std::fs::File::open(folder)
     {
         let _ = folder.sync_all(); // not every file system can
+    }
+    Ok(())
+}
+
+fn check_plan(request: &CreateRequest, plan: &Plan, missing: &[bool]) -> Result<(), Problem> {
+    check_missing(request, &plan.geometry, missing)?;
+    if request.version == MdVersion::V090 && plan.geometry.raid0_layout_matters() {
+        return Err(usage(
+            "md-0.90 has no place for the layout of a RAID-0 with members of different sizes",
+        )
+        .hint("use the default format, or members of one size"));
     }
     Ok(())
 }

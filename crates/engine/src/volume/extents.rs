@@ -64,14 +64,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     return vec![data(length_bytes)];
                 }
                 let copies = self.geometry.copies_of(at);
-                let place = copies.iter().find_map(|place| {
+                copies.iter().find_map(|place| {
                     let member =
                         place.member_offset_bytes..place.member_offset_bytes + length_bytes;
                     let set = self.members();
                     let drive = self.readable_drive(&set, place.slot, &member, &sync);
                     drive.map(|drive| (std::rc::Rc::clone(drive), member.start))
-                });
-                place
+                })
             }
             _ => {
                 let place = self.geometry.locate(at);

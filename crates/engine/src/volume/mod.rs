@@ -217,21 +217,29 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) last_scrub: RefCell<Option<ScrubReport>>,
 }
 
+type Drives<D> = Vec<Option<Rc<Drive<D>>>>;
+
+fn split<D: Device>(members: Vec<DrivePart<D>>) -> (Vec<MemberRecord>, Drives<D>) {
+    let mut records = Vec::new();
+    let mut drives = Vec::new();
+    for (index, part) in members.into_iter().enumerate() {
+        let id = MemberId(u16::try_from(index).expect("members are few"));
+        let (name, data, bad) = (part.name, part.data, part.bad);
+        let drive = part
+            .device
+            .map(|device| Rc::new(Drive::new(id, name, device, data, bad)));
+        drives.push(drive);
+        records.push(part.record);
+    }
+    (records, drives)
+}
+
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Puts a volume together. Nothing is read or written yet; give `run_background` a task of its own.
     pub fn new(parts: VolumeParts<D, C>) -> Self {
         let slot_count = u16::try_from(parts.geometry.member_count())
             .expect("slots were bounded by the geometry");
-        let mut records = Vec::new();
-        let mut drives = Vec::new();
-        for (index, part) in parts.members.into_iter().enumerate() {
-            let id = MemberId(u16::try_from(index).expect("members are few"));
-            drives.push(
-                part.device
-                    .map(|device| Rc::new(Drive::new(id, part.name, device, part.data, part.bad))),
-            );
-            records.push(part.record);
-        }
+        let (records, drives) = split(parts.members);
         let is_dirty = parts.resync_start_bytes == Some(0);
         // A dirty array was written to before it went down: what is true now (who is missing) must be durable before more is.
         let first_version = u64::from(is_dirty && !parts.options.is_read_only);
