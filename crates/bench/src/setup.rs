@@ -141,6 +141,7 @@ fn new_array(case: &Case, device_bytes: u64) -> NewArray {
         wall_seconds: 1,
         has_bitmap: true,
         region_bytes: None,
+        log_bytes_max: None,
         start: Start::Agreeing,
     }
 }

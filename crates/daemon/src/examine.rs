@@ -264,6 +264,7 @@ pub fn judge(examinations: &[Examination], options: &Options) -> Result<Assembly
                     Some(Ok(bitmap)) => Some(bitmap.header.clone()),
                     _ => None,
                 },
+                log: None,
             })
         })
         .collect();

@@ -106,6 +106,26 @@ pub enum Mutant {
     WrongQOrder,
     /// One spare is filled for two slots.
     SpareUsedTwice,
+    /// The ring lies over the first data of its member (L1).
+    LogOverlapsData,
+    /// A record without its parity (L2).
+    RecordWithoutParity,
+    /// A record that a surviving member lacks is replayed (L2).
+    ReplayTornRecords,
+    /// A full-row write is treated as atomic: it is not logged (L2).
+    FullRowNotLogged,
+    /// Nobody flushes the group: the record is answered for before it is durable (L3).
+    RecordNotFlushed,
+    /// Data go in place before their record is durable (L4).
+    InPlaceBeforeRecord,
+    /// The log is believed whoever had the array meanwhile (L6).
+    ReplayUnbound,
+    /// The log is not replayed (L7).
+    LogNotReplayed,
+    /// The rings are given up before what was replayed is flushed: after a crash in between there is no second time (L7).
+    ReplayForgottenBeforeFlush,
+    /// A place in the ring is used again before the members' flush (W2).
+    RingReusedBeforeFlush,
 }
 
 /// All mutants, for `--mutants`.
@@ -151,6 +171,16 @@ pub const ALL: &[Mutant] = &[
     Mutant::FlushJoinsRunning,
     Mutant::WrongQOrder,
     Mutant::SpareUsedTwice,
+    Mutant::LogOverlapsData,
+    Mutant::RecordWithoutParity,
+    Mutant::ReplayTornRecords,
+    Mutant::FullRowNotLogged,
+    Mutant::RecordNotFlushed,
+    Mutant::InPlaceBeforeRecord,
+    Mutant::ReplayUnbound,
+    Mutant::LogNotReplayed,
+    Mutant::ReplayForgottenBeforeFlush,
+    Mutant::RingReusedBeforeFlush,
 ];
 
 /// Runs I/Os until the first has ended; the others go on unseen and count as done.

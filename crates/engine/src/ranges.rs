@@ -85,6 +85,23 @@ impl RangeSet {
             .map(|(start, end)| (*start, *end))
     }
 
+    /// The parts of `range` that are not in the set, ascending.
+    #[must_use]
+    pub fn gaps(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let mut gaps = Vec::new();
+        let mut at = range.start;
+        for (start, end) in self.overlapping(range) {
+            if at < start {
+                gaps.push(at..start);
+            }
+            at = at.max(end);
+        }
+        if at < range.end {
+            gaps.push(at..range.end);
+        }
+        gaps
+    }
+
     /// Whether any position of `range` is in the set.
     #[must_use]
     pub fn overlaps(&self, range: &Range<u64>) -> bool {

@@ -70,6 +70,7 @@ fn image(index: usize, name: &str, bytes: Vec<u8>) -> Option<Image> {
         device_bytes: bytes.len() as u64,
         superblock,
         bitmap,
+        log: None,
     };
     Some(Image {
         examined,

@@ -76,6 +76,7 @@ fn volume(organisation: Organisation, start: Start) -> Volume<Holey, Still> {
         wall_seconds: 1,
         has_bitmap: true,
         region_bytes: None,
+        log_bytes_max: None,
         start,
     };
     let plan = plan(&new).unwrap();

@@ -36,6 +36,7 @@ fn new_array(organisation: Organisation, has_bitmap: bool) -> Vec<(String, Memor
         wall_seconds: 1,
         has_bitmap,
         region_bytes: Some(65_536),
+        log_bytes_max: None,
         start: Start::Resync,
     };
     let plan = plan(&new).unwrap();

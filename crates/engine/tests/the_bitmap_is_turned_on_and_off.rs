@@ -75,6 +75,7 @@ fn new_array(version: MdVersion, organisation: Organisation, has_bitmap: bool) -
         wall_seconds: 1,
         has_bitmap,
         region_bytes: None,
+        log_bytes_max: None,
         start: Start::Agreeing,
     };
     let plan = plan(&new).unwrap();

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use plexum_sim::engine::Engine;
-use plexum_sim::mutants::{MutantResult, hunt_all};
+use plexum_sim::mutants::{MutantResult, hunt};
 use plexum_sim::run::run;
 use plexum_sim::scenario::{Options, Scenario};
 use plexum_sim::subject::Level;
@@ -34,27 +34,17 @@ fn main() {
             "no-operations" => options.has_operations = false,
             "beyond" => options.beyond_of_256 = 256,
             "within" => options.beyond_of_256 = 0,
+            "logs" => options.logs_of_256 = 256,
+            "no-logs" => options.logs_of_256 = 0,
             "trace" => options.is_traced = true,
             "mutants" => {}
+            _ if arguments.iter().any(|word| word == "mutants") => {}
             _ => eprintln!("unknown word {word}"),
         }
     }
     assert!(!options.levels.is_empty(), "levels are {:?}", Level::ALL);
     if arguments.iter().any(|word| word == "mutants") {
-        let _ = hunt_all::<Engine>(first, count, &mut |result| {
-            let MutantResult {
-                mutant,
-                seeds,
-                seed,
-                finding,
-            } = result;
-            println!(
-                "{mutant:<28} {seeds:>5} seeds {seed:?} {}",
-                finding.as_deref().unwrap_or("SURVIVED")
-            );
-            ControlFlow::Continue(())
-        });
-        return;
+        return hunt_mutants(first, count, &arguments);
     }
     if options.is_traced {
         let scenario = Scenario::new(first, &options);
@@ -72,4 +62,24 @@ fn main() {
         ControlFlow::Continue(())
     });
     println!("{report}");
+}
+
+/// Hunts all mutants, or those whose names begin with a further word.
+fn hunt_mutants(first: u64, count: u64, arguments: &[String]) {
+    let only = arguments.iter().skip(3).find(|word| *word != "mutants");
+    for mutant in plexum_engine::mutant::ALL {
+        if only.is_some_and(|name| !format!("{mutant:?}").starts_with(name.as_str())) {
+            continue;
+        }
+        let MutantResult {
+            mutant,
+            seeds,
+            seed,
+            finding,
+        } = hunt::<Engine>(*mutant, first, count);
+        println!(
+            "{mutant:<28} {seeds:>5} seeds {seed:?} {}",
+            finding.as_deref().unwrap_or("SURVIVED")
+        );
+    }
 }

@@ -171,6 +171,7 @@ impl Subject for Engine {
             wall_seconds: context.clock.wall_seconds(),
             has_bitmap: spec.region_bytes.is_some(),
             region_bytes: spec.region_bytes,
+            log_bytes_max: spec.log_bytes,
             // The disks are fresh: holes everywhere prove that copies and parity agree.
             start: if context.seed.is_multiple_of(3) {
                 Start::Resync
@@ -370,7 +371,8 @@ impl Subject for Engine {
                 .filter_map(disk_of)
                 .collect(),
             is_syncing: is_filling || status.doubtful_regions.0 > 0 || (is_lacking && has_spare),
-            is_doubtful: status.doubtful_regions.0 > 0,
+            is_doubtful: status.doubtful_regions.0 > 0
+                || status.log.is_some_and(|log| !log.is_sure),
             is_uncommitted: !self.volume.is_committed(),
             is_frozen: status.is_frozen,
             event_count: status.event_count,

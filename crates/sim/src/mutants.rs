@@ -35,12 +35,31 @@ pub fn options_for(mutant: Mutant) -> Options {
         Mutant::ModifyUnprovenParity | Mutant::NoRowLock | Mutant::DegradedWriteSkipsParity => {
             parity
         }
+        Mutant::LogOverlapsData
+        | Mutant::RecordWithoutParity
+        | Mutant::ReplayTornRecords
+        | Mutant::FullRowNotLogged
+        | Mutant::RecordNotFlushed
+        | Mutant::InPlaceBeforeRecord
+        | Mutant::ReplayUnbound
+        | Mutant::LogNotReplayed
+        | Mutant::ReplayForgottenBeforeFlush
+        | Mutant::RingReusedBeforeFlush => return logs(parity),
         Mutant::WrongQCoefficient => vec![Level::Raid6],
         Mutant::SkipFlush | Mutant::IgnoreFua => Level::ALL.to_vec(),
         _ => redundant,
     };
     Options {
         levels,
+        ..Options::default()
+    }
+}
+
+/// Arrays with a stripe log only.
+fn logs(levels: Vec<Level>) -> Options {
+    Options {
+        levels,
+        logs_of_256: 256,
         ..Options::default()
     }
 }

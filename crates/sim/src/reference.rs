@@ -631,6 +631,7 @@ mod tests {
             strip_bytes,
             component_bytes: 4096 * 24,
             region_bytes: None,
+            log_bytes: None,
         }
     }
 

@@ -33,6 +33,8 @@ pub struct Options {
     pub has_faults: bool,
     /// Administrators operate.
     pub has_operations: bool,
+    /// Share of the parity arrays, in 256ths, that have a stripe log where their metadata leave room.
+    pub logs_of_256: u64,
     /// Share of seeds, in 256ths, that go beyond the promise.
     pub beyond_of_256: u64,
     /// Keep the trace.
@@ -47,6 +49,7 @@ impl Default for Options {
             has_crashes: true,
             has_faults: true,
             has_operations: true,
+            logs_of_256: 160,
             beyond_of_256: 24,
             is_traced: false,
         }
@@ -153,7 +156,7 @@ impl Scenario {
     #[must_use]
     pub fn new(seed: u64, options: &Options) -> Self {
         let mut rng = Rng::new(seed).fork(1);
-        let spec = draw_spec(&mut rng, options);
+        let mut spec = draw_spec(&mut rng, options);
         let is_beyond = options.has_faults && rng.below(256) < options.beyond_of_256;
         // 0.90 has no field for the data size of a member without redundancy: it would take the whole disk.
         let oldest = if spec.tolerates() > 0 { 90 } else { 120 };
@@ -165,6 +168,11 @@ impl Scenario {
         } else {
             512
         };
+        // Drawn apart, so that everything else of a seed is the same with and without.
+        let mut log_rng = Rng::new(seed).fork(11);
+        if spec.level.has_parity() && metadata >= 110 && log_rng.below(256) < options.logs_of_256 {
+            spec.log_bytes = Some(*log_rng.pick(&[128 << 10, 128 << 10, 192 << 10, 8 << 20]));
+        }
         let mut scenario = Self {
             seed,
             metadata,
@@ -328,6 +336,7 @@ fn draw_spec(rng: &mut Rng, options: &Options) -> Spec {
         strip_bytes,
         component_bytes,
         region_bytes,
+        log_bytes: None,
     }
 }
 

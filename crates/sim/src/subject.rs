@@ -86,6 +86,8 @@ pub struct Spec {
     pub component_bytes: u64,
     /// Bytes of the volume for each bit of the bitmap; `None`: no bitmap.
     pub region_bytes: Option<u64>,
+    /// Largest ring of the stripe log on each member in bytes; `None`: no log.
+    pub log_bytes: Option<u64>,
 }
 
 impl Spec {
@@ -114,7 +116,11 @@ impl fmt::Display for Spec {
             f,
             "{} layout {} members {} strip {} component {} {region}",
             self.level, self.layout, self.member_count, self.strip_bytes, self.component_bytes
-        )
+        )?;
+        match self.log_bytes {
+            Some(bytes) => write!(f, " log of {bytes}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -27,7 +27,12 @@ const SEEDS_OF_THE_PAST: [(u64, &str); 8] = [
 ];
 
 fn check(seed: u64, what: &str) {
-    let outcome = run_seed::<Engine>(seed, &Options::default(), None);
+    // They are from before the stripe log, which would hide what some of them found.
+    let options = Options {
+        logs_of_256: 0,
+        ..Options::default()
+    };
+    let outcome = run_seed::<Engine>(seed, &options, None);
     let findings: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
     assert!(findings.is_empty(), "seed {seed} ({what}): {findings:?}");
     assert!(outcome.counts.answers > 0, "seed {seed} did something");

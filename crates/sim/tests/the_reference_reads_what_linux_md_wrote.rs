@@ -46,6 +46,7 @@ fn reference(case: &Case, sizes: &[u64]) -> Reference {
         strip_bytes: case.strip_bytes,
         component_bytes: case.component_sectors * 512,
         region_bytes: None,
+        log_bytes: None,
     };
     match spec.level {
         Level::Linear | Level::Raid0 => Reference::with_sizes(&spec, sizes),

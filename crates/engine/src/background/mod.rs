@@ -130,6 +130,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if self.writes.count() > 0 || self.write_count.get() != writes_before {
             return Ok(());
         }
+        if let Some(log) = self.stripe_log() {
+            log.note_clean();
+        }
         let consistent_below_bytes = self.regions.borrow().consistent_below_bytes();
         self.apply(&Event::Quiet {
             consistent_below_bytes,

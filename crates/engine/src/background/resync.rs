@@ -116,6 +116,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         self.end_job();
         if self.regions.borrow().doubtful_count() == 0 {
+            self.settle_log_doubt().await;
             self.announce(Announcement::ResyncFinished);
         }
     }

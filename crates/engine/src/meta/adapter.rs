@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use plexum_format::stripe_log::{LogArea, LogHeader};
+
 use crate::device::DeviceInfo;
 use crate::ranges::RangeSet;
 use crate::state::{ArrayState, MemberId};
@@ -94,6 +96,13 @@ pub trait Metadata {
 
     /// The event count up to which a returning member can be brought up to date by the bitmap.
     fn events_cleared(&self) -> u64;
+
+    /// Identity and geometry of a member as its log's header carries them, for the ring in `area` or, without one, where
+    /// a ring can be (L1); `None`: there is no room for a log.
+    fn log_header(&self, member: MemberId, area: Option<LogArea>) -> Option<LogHeader>;
+
+    /// Hash of the superblock that was last made for a member (L6).
+    fn superblock_hash(&self, member: MemberId) -> [u8; 16];
 
     /// Lays out a new member on a device. `identity` is its new random identity.
     ///

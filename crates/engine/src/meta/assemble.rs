@@ -17,6 +17,7 @@ mod tests;
 pub use problem::{AssembleCode, AssembleError};
 
 use plexum_format::md::{BitmapHeader, MdVersion, Superblock};
+use plexum_format::stripe_log::{LogHeader, NoLog};
 use plexum_format::units::EventCount;
 use plexum_format::uuid::md_uuid_text;
 
@@ -37,6 +38,8 @@ pub struct Examined {
     pub superblock: Superblock,
     /// The header of its copy of the bitmap; `None` when there is none or it cannot be read.
     pub bitmap: Option<BitmapHeader>,
+    /// The header of its ring of the stripe log, with what speaks against it (L1); `None` when there is none.
+    pub log: Option<(LogHeader, Option<NoLog>)>,
 }
 
 /// What the user insists on.
@@ -153,6 +156,44 @@ impl BitmapUse {
     }
 }
 
+/// What the stripe log is good for at this start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogUse {
+    /// The array has none.
+    None,
+    /// It has one that may not be used (L1): the policy is `bitmap`.
+    Refused {
+        /// Why.
+        reason: NoLog,
+    },
+    /// It has one, and what it holds does not count: somebody else has had the array (L6), or nothing was under way.
+    Void,
+    /// What it holds has to be replayed, and makes every row right below `doubt_from_bytes` (`None`: everywhere).
+    Replay {
+        /// Member bytes from here on may have wrong parity all the same.
+        doubt_from_bytes: Option<u64>,
+    },
+}
+
+impl LogUse {
+    /// Whether the array has a log that can be used from now on.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        matches!(self, LogUse::Void | LogUse::Replay { .. })
+    }
+
+    /// Whether a replay leaves no row in doubt.
+    #[must_use]
+    pub fn makes_all_right(&self) -> bool {
+        matches!(
+            self,
+            LogUse::Replay {
+                doubt_from_bytes: None
+            }
+        )
+    }
+}
+
 /// Rows of a forced start that may be wrong (W8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
@@ -214,6 +255,8 @@ pub struct Assembly {
     pub resync_start_bytes: Option<u64>,
     /// Whether the bitmap limits the resync.
     pub bitmap: BitmapUse,
+    /// What the stripe log is good for.
+    pub log: LogUse,
     /// Rows that may be wrong because the start was forced.
     pub doubt: Doubt,
     /// Reads in doubt are answered with what is there (`--force-data`).
@@ -285,14 +328,9 @@ pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, As
     let resync_start_sectors = newest.resync_offset_sectors.filter(|_| has_redundancy);
     let resync_start_bytes =
         resync_start_sectors.map(|sectors| sectors.saturating_mul(SECTOR_BYTES));
-    let doubt = start::check_dirty(
-        &name,
-        &geometry,
-        &missing,
-        resync_start_bytes,
-        &bitmap,
-        options,
-    )?;
+    let log = start::judge_log(examined, &members, resync_start_bytes, options);
+    let open_bytes = resync_start_bytes.filter(|_| !log.makes_all_right());
+    let doubt = start::check_dirty(&name, &geometry, &missing, open_bytes, &bitmap, options)?;
     start::check_expected(&name, newest, slot_count, &members, options)?;
 
     let after_bytes = reshape
@@ -311,6 +349,7 @@ pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, As
             .collect(),
         resync_start_bytes,
         bitmap,
+        log,
         doubt,
         serves_doubtful_data: options.force_data,
         is_read_only: options.read_only || needs_read_only,

@@ -72,6 +72,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.write_bitmap_header(staged).await?;
         let state = self.state.borrow().clone();
         let plans: Vec<Vec<MetadataWrite>> = self.stage(&state, &drives, staged);
+        if !self.bind_log(&state, &drives).await {
+            return Ok(()); // a member was lost on the way: the next attempt goes without it
+        }
         let results = join_all(
             drives
                 .iter()
@@ -81,9 +84,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         .await;
         let mut is_complete = true;
         for (drive, result) in drives.iter().zip(results) {
-            if let Err(error) = result {
-                is_complete = false;
-                self.fail_member(drive.id, cause_of(error));
+            match result {
+                Ok(()) => self.note_superblock(drive),
+                Err(error) => {
+                    is_complete = false;
+                    self.fail_member(drive.id, cause_of(error));
+                }
             }
         }
         if self.is_frozen() {
@@ -104,14 +110,37 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let event_count = self.event_count.get();
         self.write_bitmap_header(event_count).await?;
         let plans = self.stage(assembled, &drives, event_count);
+        self.bind_log(assembled, &drives).await;
         let writes = drives.iter().zip(plans);
         let results = join_all(writes.map(|(drive, plan)| self.write_metadata(drive, plan))).await;
         for (drive, result) in drives.iter().zip(results) {
-            if let Err(error) = result {
-                self.fail_member(drive.id, cause_of(error));
+            match result {
+                Ok(()) => self.note_superblock(drive),
+                Err(error) => self.fail_member(drive.id, cause_of(error)),
             }
         }
         Ok(())
+    }
+
+    /// L6: the log's headers name the superblocks that are about to be written, before any of them is. `false`: a member
+    /// could not be written and was failed.
+    async fn bind_log(&self, state: &ArrayState, drives: &[Rc<Drive<D>>]) -> bool {
+        let Some(log) = self.stripe_log() else {
+            return true;
+        };
+        for drive in drives {
+            let hash = self.metadata.borrow().superblock_hash(drive.id);
+            log.announce_superblock(drive.id, hash);
+        }
+        let mut slotted = drives.to_vec();
+        slotted.retain(|drive| state.record(drive.id).is_slotted());
+        !self.put_log_headers(&log, &slotted).await
+    }
+
+    fn note_superblock(&self, drive: &Drive<D>) {
+        if let Some(log) = self.stripe_log() {
+            log.bind(drive.id, self.metadata.borrow().superblock_hash(drive.id));
+        }
     }
 
     async fn check_drives(&self, drives: &[Rc<Drive<D>>]) {

@@ -9,6 +9,7 @@ use plexum_format::md::{
     BadBlocks, Bitmap, MdTime, MdVersion, NewBitmap, NewMember, Placement, PlacementRequest, Role,
     Superblock, bitmap, component_sectors, place_member,
 };
+use plexum_format::stripe_log::{LogArea, LogHeader, NoLog, plan_area};
 use plexum_format::{EventCount, FormatError, SECTOR_BYTES, Slot};
 
 use crate::buf::BufPool;
@@ -58,6 +59,8 @@ pub struct NewArray {
     pub has_bitmap: bool,
     /// Region size in bytes; `None`: chosen.
     pub region_bytes: Option<u64>,
+    /// Largest ring of the stripe log in bytes; `None`: no log. Without room for one (L1) the plan has none and says why.
+    pub log_bytes_max: Option<u64>,
     /// Whether the members agree.
     pub start: Start,
 }
@@ -113,8 +116,12 @@ pub struct Plan {
     pub superblocks: Vec<Option<Superblock>>,
     /// Region size in bytes where there is a bitmap.
     pub region_bytes: Option<u64>,
+    /// Why there is no stripe log although one was asked for (L1).
+    pub no_log: Option<NoLog>,
     start: Start,
     reserved_sectors: Vec<u32>,
+    /// By member, then spare.
+    log_areas: Vec<Option<LogArea>>,
 }
 
 /// Plans a new array.
@@ -171,20 +178,46 @@ pub fn plan(new: &NewArray) -> Result<Plan, CreateError> {
                 })?,
         );
     }
+    let reserved_sectors: Vec<u32> = placements
+        .iter()
+        .map(|placement| placement.map_or(0, |p| p.bitmap_reserved_sectors))
+        .collect();
+    let (log_areas, no_log) = plan_log(new, &superblocks, &reserved_sectors);
     Ok(Plan {
         geometry,
         superblocks,
+        no_log,
+        log_areas,
         region_bytes: wants_bitmap.then_some(region_bytes),
         start: if level.has_redundancy() {
             new.start
         } else {
             Start::Agreeing
         },
-        reserved_sectors: placements
-            .iter()
-            .map(|placement| placement.map_or(0, |p| p.bitmap_reserved_sectors))
-            .collect(),
+        reserved_sectors,
     })
+}
+
+/// Rings for all members in slots, or for none (L1).
+fn plan_log(
+    new: &NewArray,
+    superblocks: &[Option<Superblock>],
+    reserved_sectors: &[u32],
+) -> (Vec<Option<LogArea>>, Option<NoLog>) {
+    let mut areas = vec![None; superblocks.len()];
+    let Some(bytes_max) = new.log_bytes_max else {
+        return (areas, None);
+    };
+    for (index, superblock) in superblocks[..new.members.len()].iter().enumerate() {
+        let Some(superblock) = superblock else {
+            continue;
+        };
+        match plan_area(superblock, u64::from(reserved_sectors[index])) {
+            Ok(area) => areas[index] = Some(area.shrunk(bytes_max)),
+            Err(reason) => return (vec![None; superblocks.len()], Some(reason)),
+        }
+    }
+    (areas, None)
 }
 
 /// Upper bound of what the bitmap covers; what it really covers is known only after the placement.
@@ -376,6 +409,12 @@ impl Plan {
             writes.push(MetadataWrite {
                 at_bytes: sector * SECTOR_BYTES,
                 bytes: log.encode(),
+            });
+        }
+        if let Some(area) = self.log_areas[index] {
+            writes.push(MetadataWrite {
+                at_bytes: area.header_offset_bytes(),
+                bytes: LogHeader::blank(superblock, area).encode().to_vec(),
             });
         }
         if let (Some(sector), Some(region_bytes)) = (superblock.bitmap_sector(), self.region_bytes)

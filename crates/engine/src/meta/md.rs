@@ -11,6 +11,7 @@ use plexum_format::EventCount;
 use plexum_format::md::{
     BadBlocks, BitmapHeader, MdTime, MdVersion, NewMember, Role, Superblock, super_offset_sectors,
 };
+use plexum_format::stripe_log::{LogArea, LogHeader, plan_area, superblock_hash};
 use plexum_format::{SECTOR_BYTES, Slot};
 
 use crate::device::DeviceInfo;
@@ -21,6 +22,13 @@ use crate::state::{MemberId, Standing};
 
 /// Smallest sector count between a 1.0 or 0.90 member's data and its superblock that is kept free for bitmap and log.
 const TAIL_ROOM_SECTORS: u64 = 8;
+
+/// Sectors that a bitmap takes or keeps for itself.
+pub(crate) fn bitmap_sectors(header: &BitmapHeader) -> u64 {
+    header
+        .area_sectors()
+        .max(u64::from(header.reserved_sectors))
+}
 
 /// md's metadata of one array.
 pub struct MdMetadata {
@@ -99,9 +107,15 @@ impl MdMetadata {
                 .expect("dev numbers were checked when the member joined");
         }
         superblock.events = EventCount(view.event_count);
+        // L6: the kernel writes 0 here, so what it has written never looks like ours. 0.90 has no place for it.
+        let has_microseconds = superblock.version != MdVersion::V090;
         superblock.utime = MdTime {
             seconds: view.wall_seconds,
-            microseconds: 0,
+            microseconds: if has_microseconds {
+                1 + (view.event_count % 999_999) as u32 // below a million
+            } else {
+                0
+            },
         };
         superblock.resync_offset_sectors = if view.state.is_dirty {
             Some(0)
@@ -293,6 +307,20 @@ impl Metadata for MdMetadata {
         self.bitmap
             .as_ref()
             .map_or(u64::MAX, |header| header.events_cleared.0)
+    }
+
+    fn log_header(&self, member: MemberId, area: Option<LogArea>) -> Option<LogHeader> {
+        let superblock = &self.member(member)?.superblock;
+        let area = area.or_else(|| {
+            let bitmap = self.bitmap.as_ref().map_or(0, bitmap_sectors);
+            plan_area(superblock, bitmap).ok()
+        })?;
+        Some(LogHeader::blank(superblock, area))
+    }
+
+    fn superblock_hash(&self, member: MemberId) -> [u8; 16] {
+        let known = self.member(member);
+        known.map_or([0; 16], |member| superblock_hash(&member.superblock))
     }
 
     fn add_member(

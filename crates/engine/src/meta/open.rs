@@ -1,24 +1,29 @@
 //! From devices to a running volume: read what is on them, decide, load bitmap and bad blocks.
 //!
 //! Invariants:
-//! - nothing is written here;
+//! - nothing is written here but what the stripe log holds (L7);
 //! - every count that comes from a device was bounded by the format's parser before memory is taken for it;
 //! - a bitmap counts only from members that are fresh (W7); the bits of all of them count together.
 
 use std::ops::Range;
 
 use plexum_format::md::{BadBlocks, Bitmap, BitmapHeader, Superblock};
+use plexum_format::stripe_log::area::header_offset_bytes;
+use plexum_format::stripe_log::{
+    LogGeometry, LogHeader, NoLog, PAGE_BYTES, check_area, superblock_hash,
+};
 use plexum_format::{Detection, FormatError, Found, SECTOR_BYTES, detect, probe_places};
 
 use crate::buf::{BufPool, Rope};
 use crate::clock::Clock;
 use crate::device::{Device, IoError};
+use crate::intent::log::ReplayError;
 use crate::intent::regions::Regions;
 use crate::meta::assemble::{
-    AssembleError, AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, Options,
-    assemble,
+    AssembleError, AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, LogUse,
+    Options, assemble,
 };
-use crate::meta::md::MdMetadata;
+use crate::meta::md::{MdMetadata, bitmap_sectors};
 use crate::mutant::Mutant;
 use crate::plex::layout::{Geometry, Organisation};
 use crate::ranges::RangeSet;
@@ -56,6 +61,8 @@ pub enum OpenError {
     },
     /// The members do not fit together.
     Assemble(Box<AssembleError>),
+    /// The stripe log could not be replayed.
+    Log(String),
     /// The array was stopped in the middle of a reshape: `open_reshaped` reads it.
     Reshaping,
     /// The assembly can only be read, and this was not asked for, or cannot be read by this version.
@@ -74,7 +81,7 @@ impl std::fmt::Display for OpenError {
             OpenError::Reshaping => f.write_str(
                 "the array was stopped in the middle of a reshape; it can be read with --read-only",
             ),
-            OpenError::NotSupported(reason) => f.write_str(reason),
+            OpenError::NotSupported(reason) | OpenError::Log(reason) => f.write_str(reason),
         }
     }
 }
@@ -165,13 +172,39 @@ pub async fn examine<D: Device>(
         }
     };
     let bitmap = read_bitmap_header(device, pool, &superblock).await;
+    let log = read_log_header(device, pool, &superblock, bitmap.as_ref()).await;
     Ok(Examined {
         index,
         name: name.to_owned(),
         device_bytes: device.info().size_bytes,
         superblock,
         bitmap,
+        log,
     })
+}
+
+/// The header of the member's ring, and what speaks against its place (L1).
+async fn read_log_header<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    superblock: &Superblock,
+    bitmap: Option<&BitmapHeader>,
+) -> Option<(LogHeader, Option<NoLog>)> {
+    let at = header_offset_bytes(superblock).filter(|_| matches!(superblock.level, 4..=6))?;
+    let page = read_range(device, pool, at..at + PAGE_BYTES as u64)
+        .await
+        .ok()?;
+    let header = LogHeader::parse(&page, at).ok()?;
+    let is_ours = header.array_uuid == superblock.array_uuid
+        && header.device_uuid == superblock.device_uuid
+        && header.geometry == LogGeometry::of(superblock)
+        && header.area.header_offset_bytes() == at;
+    if !is_ours {
+        return None; // of an array that was here before, or of this one before it changed its shape
+    }
+    let bitmap = bitmap.map_or(0, bitmap_sectors);
+    let reason = check_area(&header.area, superblock, bitmap).err();
+    Some((header, reason))
 }
 
 async fn read_bitmap_header<D: Device>(
@@ -277,6 +310,9 @@ pub async fn open_volume<D: Device, C: Clock>(
     for (index, (name, device)) in devices.iter().enumerate() {
         examined.push(examine(device, &pool, index, name).await?);
     }
+    if request.volume.mutant == Some(Mutant::ReplayUnbound) {
+        believe_any_log(&mut examined);
+    }
     let mut assembly = assemble(&examined, &request.assemble)
         .map_err(|error| OpenError::Assemble(Box::new(error)))?;
     misjudge(&mut assembly, &examined, request.volume.mutant);
@@ -284,6 +320,7 @@ pub async fn open_volume<D: Device, C: Clock>(
         return Err(OpenError::Reshaping);
     }
     let geometry = assembly.geometry.clone();
+    let is_forced = request.assemble.force;
     let volume = build(
         devices,
         clock,
@@ -295,6 +332,8 @@ pub async fn open_volume<D: Device, C: Clock>(
         geometry,
     )
     .await?;
+    let headers = log_headers(&examined, &assembly).unwrap_or_default();
+    start_log(&volume, &assembly, &headers, is_forced).await?;
     Ok((volume, assembly))
 }
 
@@ -415,6 +454,18 @@ pub async fn open_reshaped<D: Device + Clone, C: Clock + Clone>(
     Ok((reshaped, assembly))
 }
 
+/// The deliberate bugs that take all rows as right.
+fn forget_doubt(regions: &mut Regions, mutant: Option<Mutant>, is_forced: bool) {
+    let forgets_doubt = match mutant {
+        Some(Mutant::ResyncSkipped) => true,
+        Some(Mutant::ForcedStartForgetsDoubt) => is_forced,
+        _ => false,
+    };
+    if forgets_doubt {
+        (0..regions.count()).for_each(|region| regions.settle_region(region));
+    }
+}
+
 #[allow(clippy::too_many_arguments)] // one call of two public functions, which have them all
 async fn build<D: Device, C: Clock>(
     devices: Vec<(String, D)>,
@@ -428,14 +479,7 @@ async fn build<D: Device, C: Clock>(
 ) -> Result<Volume<D, C>, OpenError> {
     let (bitmap, mut regions) = load_regions(&devices, &pool, examined, assembly, &geometry).await;
     let mut options = request.volume;
-    let forgets_doubt = match options.mutant {
-        Some(Mutant::ResyncSkipped) => true,
-        Some(Mutant::ForcedStartForgetsDoubt) => request.assemble.force,
-        _ => false,
-    };
-    if forgets_doubt {
-        (0..regions.count()).for_each(|region| regions.settle_region(region));
-    }
+    forget_doubt(&mut regions, options.mutant, request.assemble.force);
     options.is_read_only |= request.assemble.read_only || assembly.is_read_only;
     options.trust_unproven |= assembly.serves_doubtful_data;
     let mut superblocks = Vec::new();
@@ -485,12 +529,62 @@ async fn build<D: Device, C: Clock>(
         members,
         metadata: Box::new(MdMetadata::new(superblocks, bitmap)),
         regions,
+        log: log_headers(examined, assembly).filter(|_| !options.is_read_only),
         event_count: assembly.array.events.0,
         is_uneven: is_uneven(assembly),
         resync_start_bytes: assembly.resync_start_bytes,
         options,
     };
     Ok(Volume::new(parts))
+}
+
+/// The rings' headers in the order of `MemberId`: of the members in use, as `build` numbers them.
+fn log_headers(examined: &[Examined], assembly: &Assembly) -> Option<Vec<Option<LogHeader>>> {
+    let in_use = examined
+        .iter()
+        .filter_map(|member| Some((member, used(assembly, member.index)?.1)));
+    // A spare has no part in the log: should it take a slot, it joins with an empty ring.
+    let header = |(member, record): (&Examined, MemberRecord)| {
+        let (header, _) = member.log.as_ref().filter(|_| record.slot.is_some())?;
+        Some(header.clone())
+    };
+    assembly
+        .log
+        .is_usable()
+        .then(|| in_use.map(header).collect())
+}
+
+/// Replays the log where it counts (L7), or begins a new life of it. The only thing that opening a volume writes.
+async fn start_log<D: Device, C: Clock>(
+    volume: &Volume<D, C>,
+    assembly: &Assembly,
+    headers: &[Option<LogHeader>],
+    is_forced: bool,
+) -> Result<(), OpenError> {
+    let Some(log) = volume.stripe_log() else {
+        return Ok(());
+    };
+    if !matches!(assembly.log, LogUse::Replay { .. }) {
+        log.new_life();
+        return Ok(());
+    }
+    let failed =
+        |error: IoError| OpenError::Log(format!("the stripe log cannot be replayed: {error}"));
+    match volume.replay_log(&log, headers).await {
+        Ok(()) => volume.finish_replay(&log).await.map_err(failed),
+        Err(ReplayError::Io(error)) => Err(failed(error)),
+        Err(ReplayError::Damaged) if assembly.is_degraded && !is_forced => {
+            let text = "a record in the middle of the stripe log is damaged, and a member is missing: rows that were \
+                        being written may give wrong data; add the missing member, or --force";
+            Err(OpenError::Log(text.to_owned()))
+        }
+        Err(ReplayError::Damaged) => {
+            // As without a log: what the bitmap marks is in doubt.
+            volume.doubt_all_marked();
+            log.new_life();
+            Ok(())
+        }
+    }
 }
 
 /// Whether a used member is one event behind: the last commit was interrupted.
@@ -583,6 +677,15 @@ fn misjudge(assembly: &mut Assembly, examined: &[Examined], mutant: Option<Mutan
     }
 }
 
+/// The deliberate bug of `Mutant::ReplayUnbound`: a log counts whoever has had the array meanwhile.
+fn believe_any_log(examined: &mut [Examined]) {
+    for member in examined {
+        if let Some((header, _)) = &mut member.log {
+            header.superblock = superblock_hash(&member.superblock);
+        }
+    }
+}
+
 /// Regions as the superblocks and the bitmap have them, with the bitmap's header when there is one.
 async fn load_regions<D: Device>(
     devices: &[(String, D)],
@@ -600,9 +703,14 @@ async fn load_regions<D: Device>(
     let header = examined[assembly.freshest].bitmap.clone();
     let fits = |header: &BitmapHeader| header.sync_size_sectors == sync / SECTOR_BYTES && sync > 0;
     let header = header.filter(|header| fits(header) && assembly.bitmap != BitmapUse::None);
+    // What the log makes right is not in doubt (L7); what it leaves, it names.
+    let doubt_from = match (&assembly.log, assembly.resync_start_bytes) {
+        (LogUse::Replay { doubt_from_bytes }, Some(_)) => *doubt_from_bytes,
+        (_, start) => start,
+    };
     let Some(header) = header else {
         let mut regions = Regions::new(sync, plain_region_bytes(sync), block_bytes, false);
-        if let Some(start) = assembly.resync_start_bytes.filter(|_| sync > 0) {
+        if let Some(start) = doubt_from.filter(|_| sync > 0) {
             regions.doubt_from(start);
         }
         return (None, regions);
@@ -618,9 +726,7 @@ async fn load_regions<D: Device>(
                 let index =
                     usize::try_from(region).expect("the parser bounds the number of regions");
                 regions.load_bit(index);
-                let is_doubtful = assembly
-                    .resync_start_bytes
-                    .is_some_and(|start| regions.range(index).end > start);
+                let is_doubtful = doubt_from.is_some_and(|start| regions.range(index).end > start);
                 if is_doubtful {
                     regions.doubt(index);
                 }
@@ -628,7 +734,7 @@ async fn load_regions<D: Device>(
         }
         None => {
             regions.want_all();
-            if let Some(start) = assembly.resync_start_bytes {
+            if let Some(start) = doubt_from {
                 regions.doubt_from(start);
             }
         }

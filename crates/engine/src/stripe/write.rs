@@ -9,8 +9,11 @@ use super::plan::{DataView, ParityView, WritePlan, plan_write};
 use crate::buf::{Buf, BufMut};
 use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
+use crate::intent::log::{LogPart, StripeLog};
+use crate::member_io::MemberWrite;
 use crate::mutant::Mutant;
 use crate::stage::{Stage, Tag};
+use crate::state::MemberId;
 use crate::volume::{MemberSet, Volume};
 use crate::wait::join_all;
 
@@ -30,6 +33,17 @@ struct Prepared {
     makes_right: bool,
     /// Data are written without their parity: from then on they do not agree.
     makes_wrong: bool,
+}
+
+impl Prepared {
+    fn log_part(&self, row: &Row) -> LogPart {
+        let by_slot = |(block, data): &(Block, Buf)| (row.slot(*block), data.clone());
+        LogPart {
+            row: row.number,
+            part: self.part.clone(),
+            blocks: self.blocks.iter().map(by_slot).collect(),
+        }
+    }
 }
 
 impl<D: Device, C: Clock> Volume<D, C> {
@@ -62,8 +76,112 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 Err(error) => return Err(error),
             }
         }
-        tag.enter(Stage::Write);
-        self.write_prepared(&row, &prepared, fua).await
+        self.put_prepared(&row, &prepared, fua, tag).await
+    }
+
+    async fn put_prepared(
+        &self,
+        row: &Row,
+        prepared: &[Prepared],
+        fua: Fua,
+        tag: &Tag<'_>,
+    ) -> Result<(), IoError> {
+        for segment in prepared.iter().filter(|segment| segment.makes_wrong) {
+            // Nothing may be recovered from this part until it is written whole (W8).
+            self.unprove(&row.member_range(&segment.part));
+        }
+        let is_whole = |segment: &Prepared| segment.blocks.len() == row.blocks().count();
+        let skips_log = self.has(Mutant::FullRowNotLogged) && prepared.iter().all(is_whole);
+        match self.stripe_log().filter(|_| !skips_log) {
+            Some(log) => self.write_logged(&log, row, prepared, fua, tag).await?,
+            None => {
+                tag.enter(Stage::Write);
+                let parts = prepared.iter().map(|segment| segment.log_part(row));
+                let parts: Vec<LogPart> = parts.collect();
+                let writes = self.writes_of(row, &parts, &self.members_to_write());
+                self.write_in_place(row, prepared, writes, fua).await?;
+            }
+        }
+        // Blocks that were not written may differ between a member and its replacement: that is left to the resync.
+        let set = self.members();
+        let has_replacement = set.slots.iter().any(|view| view.replacement().is_some());
+        for segment in prepared {
+            self.check_kept(row, segment)?;
+            if segment.makes_right && !has_replacement {
+                let part = row.member_range(&segment.part);
+                self.regions.borrow_mut().prove(&part);
+            }
+        }
+        Ok(())
+    }
+
+    /// L4: the records are durable, then the blocks go in place. The row's lock is held.
+    async fn write_logged(
+        &self,
+        log: &StripeLog<D>,
+        row: &Row,
+        prepared: &[Prepared],
+        fua: Fua,
+        tag: &Tag<'_>,
+    ) -> Result<(), IoError> {
+        if prepared.iter().any(|segment| segment.makes_wrong) {
+            // Doubt that is new has to be durable before it is true: a replay would not end it.
+            self.write_log_headers(log, &self.slotted_drives()).await?;
+        }
+        let parts = prepared
+            .iter()
+            .map(|segment| segment.log_part(row))
+            .collect();
+        for submission in self.log_submissions(log, parts) {
+            let parts = submission.clone();
+            if self.has(Mutant::InPlaceBeforeRecord) {
+                let writes = self.writes_of(row, &parts, &self.members());
+                self.write_in_place(row, prepared, writes, fua).await?;
+            }
+            let submission = if self.has(Mutant::RecordWithoutParity) {
+                without_parity(row, submission)
+            } else {
+                submission
+            };
+            tag.enter(Stage::Log);
+            let logged = self.log_append(log, submission).await?;
+            tag.enter(Stage::Write);
+            let writes = self.writes_of(row, &parts, &logged.members);
+            let written: Vec<MemberId> = writes.iter().map(|(drive, _, _)| drive.id).collect();
+            let result = self.write_in_place(row, prepared, writes, fua).await;
+            // W3 before the record may be forgotten: a member that missed the block is durably out by then.
+            self.settle().await?;
+            self.log_complete(log, &logged, &written);
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Who gets what, by the members of one moment.
+    fn writes_of(
+        &self,
+        row: &Row,
+        parts: &[LogPart],
+        members: &MemberSet<D>,
+    ) -> Vec<MemberWrite<D>> {
+        let mut writes = Vec::new();
+        for part in parts {
+            for (slot, data) in &part.blocks {
+                for drive in self.write_targets(members, *slot) {
+                    writes.push((drive, row.member_range(&part.part), data.clone()));
+                }
+            }
+        }
+        writes
+    }
+
+    /// Parity of this range may not agree with the data from now on.
+    fn unprove(&self, member: &Range<u64>) {
+        self.regions.borrow_mut().unprove(member);
+        if let Some(log) = self.stripe_log() {
+            log.lower_doubt(member.start);
+        }
+        self.changed.notify();
     }
 
     /// Different members may have lost different sectors of a segment: each sector is planned by itself.
@@ -309,27 +427,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         )
     }
 
-    async fn write_prepared(
+    async fn write_in_place(
         &self,
         row: &Row,
         prepared: &[Prepared],
+        writes: Vec<MemberWrite<D>>,
         fua: Fua,
     ) -> Result<(), IoError> {
-        let set = self.members_to_write();
-        let mut writes = Vec::new();
-        for segment in prepared {
-            if segment.makes_wrong {
-                // Nothing may be recovered from this part until it is written whole (W8).
-                let part = row.member_range(&segment.part);
-                self.regions.borrow_mut().unprove(&part);
-                self.changed.notify();
-            }
-            for (block, data) in &segment.blocks {
-                for drive in self.write_targets(&set, row.slot(*block)) {
-                    writes.push((drive, row.member_range(&segment.part), data.clone()));
-                }
-            }
-        }
         let outcome = self.write_members(writes, fua).await;
         if self.is_frozen() {
             return Err(IoError::Failed);
@@ -340,22 +444,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 if self.has(Mutant::RefusedWriteForgotten) {
                     break;
                 }
-                self.regions
-                    .borrow_mut()
-                    .unprove(&row.member_range(&segment.part));
+                self.unprove(&row.member_range(&segment.part));
             }
-            self.changed.notify();
             return Err(error);
-        }
-        for segment in prepared {
-            self.check_kept(row, segment)?;
-            // Blocks that were not written may differ between a member and its replacement: that is left to the resync.
-            let has_replacement = set.slots.iter().any(|view| view.replacement().is_some());
-            if segment.makes_right && !has_replacement {
-                self.regions
-                    .borrow_mut()
-                    .prove(&row.member_range(&segment.part));
-            }
         }
         Ok(())
     }
@@ -383,6 +474,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
             Ok(())
         }
     }
+}
+
+/// The deliberate bug of `Mutant::RecordWithoutParity`.
+fn without_parity(row: &Row, mut parts: Vec<LogPart>) -> Vec<LogPart> {
+    for part in &mut parts {
+        let is_parity = |slot: usize| row.parities().iter().any(|block| row.slot(*block) == slot);
+        part.blocks.retain(|(slot, _)| !is_parity(*slot));
+    }
+    parts.retain(|part| !part.blocks.is_empty());
+    parts
 }
 
 fn untouched(segment: &Segment) -> Vec<Block> {

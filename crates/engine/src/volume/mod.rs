@@ -21,7 +21,9 @@ use std::rc::Rc;
 pub use bitmap::BitmapWish;
 pub use control::{AddOutcome, ControlError, FormerMember, NewMember};
 pub use members::{Filling, MemberSet, SlotView};
-pub use status::{JobKind, JobStatus, MemberStatus, VolumeStatus};
+pub use status::{JobKind, JobStatus, LogStatus, MemberStatus, VolumeStatus};
+
+use plexum_format::stripe_log::LogHeader;
 
 use crate::background::Pace;
 use crate::background::scrub::ScrubReport;
@@ -30,6 +32,7 @@ use crate::buf::BufPool;
 use crate::clock::{Clock, Moment};
 use crate::device::{Device, IoError};
 use crate::drive::Drive;
+use crate::intent::log::StripeLog;
 use crate::intent::regions::Regions;
 use crate::lock::RangeLocks;
 use crate::meta::adapter::Metadata;
@@ -161,6 +164,8 @@ pub struct VolumeParts<D, C> {
     pub event_count: u64,
     /// Whether some used member's superblock is one event behind.
     pub is_uneven: bool,
+    /// Headers of the stripe log by member, when the array has one; `None` for members without a ring yet.
+    pub log: Option<Vec<Option<LogHeader>>>,
     /// What the superblocks say: sync bytes below this are consistent; `Some(0)`: writes were under way (dirty); `None`: clean.
     pub resync_start_bytes: Option<u64>,
     /// Settings.
@@ -184,6 +189,8 @@ pub struct Volume<D: Device, C: Clock> {
     set_before: RefCell<Option<(Moment, Rc<MemberSet<D>>)>>,
     pub(crate) metadata: RefCell<Box<dyn Metadata>>,
     pub(crate) regions: RefCell<Regions>,
+    /// The stripe log, when the volume has one.
+    pub(crate) log: RefCell<Option<Rc<StripeLog<D>>>>,
     /// One writer of bitmap blocks at a time.
     pub(crate) bitmap_writer: Mutex,
     pub(crate) balancer: RefCell<Balancer>,
@@ -272,6 +279,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             set_before: RefCell::default(),
             metadata: RefCell::new(parts.metadata),
             regions: RefCell::new(parts.regions),
+            log: RefCell::default(),
             bitmap_writer: Mutex::new(),
             event_count: Cell::new(parts.event_count),
             uneven: RefCell::new(uneven),
@@ -296,6 +304,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             last_scrub: RefCell::default(),
         };
         volume.publish_members();
+        if let Some(headers) = parts.log {
+            volume.adopt_log(&headers, false);
+        }
         volume
     }
 
@@ -444,6 +455,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             match effect {
                 Effect::PublishMembers => self.publish_members(),
                 Effect::Freeze => {
+                    if let Some(log) = self.stripe_log() {
+                        log.progress.notify(); // whoever waits for older writes waits for nothing now
+                    }
                     if let Event::MemberFailed { member, .. } = event {
                         self.announce(Announcement::Frozen {
                             member: self.member_name(*member),
@@ -495,6 +509,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if self.is_frozen() {
             return Err(IoError::Failed);
         }
+        let begun = self.before_flush();
         let drives = self.live_drives();
         let marks: Vec<u64> = drives.iter().map(|drive| drive.healed_mark()).collect();
         let results = crate::wait::join_all(drives.iter().map(|drive| drive.flush())).await;
@@ -520,10 +535,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
         }
         if self.is_frozen() {
-            Err(IoError::Failed)
-        } else {
-            Ok(())
+            return Err(IoError::Failed);
         }
+        self.after_flush(begun);
+        Ok(())
     }
 
     /// Makes a new snapshot from the state.

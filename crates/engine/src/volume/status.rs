@@ -50,6 +50,17 @@ impl JobStatus {
     }
 }
 
+/// The stripe log as status shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogStatus {
+    /// Length of a member's ring.
+    pub ring_bytes: u64,
+    /// Records that are durable and not yet in place.
+    pub records_under_way: usize,
+    /// An unclean stop now would leave no row in doubt, with or without further members.
+    pub is_sure: bool,
+}
+
 /// One member as status shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
@@ -110,6 +121,8 @@ pub struct VolumeStatus {
     pub marked_regions: usize,
     /// Bytes of one region, where there is a bitmap.
     pub bitmap_region_bytes: Option<u64>,
+    /// The stripe log, where there is one.
+    pub log: Option<LogStatus>,
     /// Balance policy.
     pub balance: String,
     /// Requests under way that write.
@@ -199,6 +212,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             doubtful_regions: (regions.doubtful_count(), regions.count()),
             marked_regions: regions.wanted().count(),
             bitmap_region_bytes: regions.is_persistent.then(|| regions.region_bytes()),
+            log: self.stripe_log().map(|log| log.status()),
             balance: options.balance.to_string(),
             writes_in_flight: self.writes.count(),
         }

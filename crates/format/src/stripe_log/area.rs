@@ -51,6 +51,17 @@ impl LogArea {
             .checked_add(PAGE_SECTORS)
     }
 
+    /// The same place with a ring of at most `ring_bytes`, which still ends before the header.
+    #[must_use]
+    pub fn shrunk(&self, ring_bytes: u64) -> Self {
+        let ring_bytes = ring_bytes.clamp(RING_BYTES_MIN, self.ring_bytes) / PAGE_BYTES as u64;
+        let ring_bytes = ring_bytes * PAGE_BYTES as u64;
+        Self {
+            ring_sector: self.ring_sector + (self.ring_bytes - ring_bytes) / SECTOR_BYTES,
+            ring_bytes,
+        }
+    }
+
     /// Byte offset of the header on the member.
     #[must_use]
     pub fn header_offset_bytes(&self) -> u64 {

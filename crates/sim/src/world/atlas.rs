@@ -99,7 +99,10 @@ impl<S: Subject> Shared<S> {
     pub(super) fn has_hole(&self) -> bool {
         let everywhere = 0..u64::MAX;
         self.review_lacking();
+        // With a log, rows that were being written are wholly old or new. Only what a resync has not reached is in doubt.
+        let has_log = self.scenario.spec.log_bytes.is_some();
         self.scenario.spec.level.has_parity()
+            && (!has_log || self.subject().status().is_doubtful)
             && (self.was_lacking.get()
                 || !self.subject().status().bad_ranges.is_empty()
                 || self

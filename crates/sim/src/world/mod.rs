@@ -515,6 +515,7 @@ impl<S: Subject> World<S> {
         } else if shared.subject.borrow().is_some() && shared.has_hole() {
             shared.are_errors_allowed.set(true);
         }
+        let lost = self.lost_with_the_crash();
         self.executor = Executor::new(Seeded::new(self.order.next_u64()));
         *shared.spawner.borrow_mut() = None;
         *shared.subject.borrow_mut() = None;
@@ -524,6 +525,15 @@ impl<S: Subject> World<S> {
             if !disk.is_present() && self.order.chance(1, 2) {
                 disk.put_fault(&Fault::Return); // found again by the restart, with old contents
             }
+        }
+        if let Some(disk) = lost {
+            shared.disks[disk as usize].put_fault(&Fault::Vanish);
+            *shared
+                .counts
+                .borrow_mut()
+                .operations
+                .entry("lost-at-crash")
+                .or_default() += 1;
         }
         shared.is_unplugged.set(false);
         let seen_kind = if shared.has_vanished.get() {
@@ -538,6 +548,26 @@ impl<S: Subject> World<S> {
             [number as u64, u64::from(kind == CrashKind::Kill), 0],
         );
         shared.counts.borrow_mut().crashes += 1;
+    }
+
+    /// What the log is for: a member that does not survive the crash. Only where the promise covers it.
+    fn lost_with_the_crash(&mut self) -> Option<u32> {
+        let shared = Rc::clone(&self.shared);
+        let is_running = shared.subject.borrow().is_some() && !shared.is_unplugged.get();
+        shared.scenario.spec.log_bytes.filter(|_| is_running)?;
+        let slot = self
+            .order
+            .below(3 * shared.scenario.spec.member_count as u64) as usize;
+        let disk = shared
+            .subject()
+            .status()
+            .slots
+            .get(slot)
+            .copied()
+            .flatten()?;
+        shared.review_doomed();
+        let is_within = shared.admits(disk, &Fault::Vanish) && !shared.has_hole();
+        is_within.then_some(disk)
     }
 
     /// An orderly stop: afterwards everything answered is durable.

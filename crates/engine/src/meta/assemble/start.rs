@@ -1,11 +1,13 @@
 //! Whether the joined members may be started: features, geometry, enough members, clean or dirty.
 
 use plexum_format::md::{Raid0Layout as RecordedRaid0, Reshape, Superblock};
+use plexum_format::stripe_log::superblock_hash;
 use plexum_format::units::EventCount;
 
 use super::problem::{AssembleCode, AssembleError};
 use super::{
-    AssembledMember, AssembledReshape, AssembledStanding, BitmapUse, Doubt, Examined, Options,
+    AssembledMember, AssembledReshape, AssembledStanding, BitmapUse, Doubt, Examined, LogUse,
+    Options,
 };
 use crate::plex::layout::{
     Geometry, GeometryError, GeometrySpec, Organisation, Raid0Layout, RowRole,
@@ -111,6 +113,46 @@ pub(super) fn judge_bitmap(examined: &[Examined], newest: &Superblock) -> Bitmap
         }
     } else {
         BitmapUse::Stale
+    }
+}
+
+/// What the members' rings say together.
+///
+/// They count only when writes were under way, and when on every member in use the header names the superblock that is
+/// there (L6): else somebody else has had the array, and what lies in the rings is older than what lies in place.
+/// Read-only nothing can be replayed.
+pub(super) fn judge_log(
+    examined: &[Examined],
+    members: &[AssembledMember],
+    resync_start_bytes: Option<u64>,
+    options: &Options,
+) -> LogUse {
+    let of = |member: &AssembledMember| examined.iter().find(|one| one.index == member.index);
+    let is_slotted = |member: &&AssembledMember| member.standing.is_used() && member.slot.is_some();
+    let slotted: Vec<&Examined> = members.iter().filter(is_slotted).filter_map(of).collect();
+    let logs: Vec<_> = slotted
+        .iter()
+        .filter_map(|member| member.log.as_ref())
+        .collect();
+    if logs.is_empty() {
+        return LogUse::None;
+    }
+    if let Some(reason) = logs.iter().find_map(|(_, reason)| reason.clone()) {
+        return LogUse::Refused { reason };
+    }
+    let is_bound = |member: &&Examined| {
+        let hash = superblock_hash(&member.superblock);
+        let header = member.log.as_ref().map(|(header, _)| header);
+        header.is_some_and(|header| header.is_bound_to(&hash))
+    };
+    if resync_start_bytes != Some(0) || options.read_only || !slotted.iter().all(is_bound) {
+        return LogUse::Void;
+    }
+    let doubts = logs
+        .iter()
+        .filter_map(|(header, _)| header.doubt_from_bytes);
+    LogUse::Replay {
+        doubt_from_bytes: doubts.min(),
     }
 }
 

@@ -50,6 +50,7 @@ fn member(level: i32, layout: u32, member_count: u16, dev_number: u16) -> Examin
         device_bytes: DEVICE_SECTORS * 512,
         superblock: superblock.unwrap(),
         bitmap: None,
+        log: None,
     }
 }
 

@@ -1,0 +1,739 @@
+//! The stripe log: what a write will put on each member is durable in that member's ring before anything changes in place.
+//!
+//! Invariants:
+//! - a record is durable on every touched live member, and a member that could not take it is durably failed, before the
+//!   first write in place (L2, W1, W3);
+//! - records of one row are in the order of its writes: the row's lock is held from the record to the last write in place;
+//! - many writes share one group: whoever has the turn writes for all who wait, and there is no timer (L3);
+//! - the tail, and with it a place in a ring, moves only behind records that are in place on all members and flushed (W2);
+//! - a superblock is committed only after headers that name its hash are durable (L6).
+
+mod headers;
+mod replay;
+mod ring;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::rc::Rc;
+
+use plexum_format::stripe_log::{
+    BATCH_RECORDS_MAX, Batch, LogHeader, PAGE_BYTES, Record, Slots, batch_bytes, block_checksum,
+};
+
+use crate::buf::Buf;
+use crate::clock::Clock;
+use crate::device::{Device, Fua, IoError};
+use crate::drive::Drive;
+use crate::mutant::Mutant;
+use crate::state::{FailCause, MemberId};
+use crate::volume::{LogStatus, MemberSet, Volume};
+use crate::wait::{Mutex, Signal, join_all};
+
+pub(crate) use replay::ReplayError;
+use ring::{ChainStart, Ring};
+
+/// Batches up to this size are copied into one buffer and written at once; larger ones go from the row's own buffers.
+const COPIED_BYTES_MAX: u64 = 128 << 10;
+
+/// One part of a row, as it will be written: the blocks by slot.
+#[derive(Clone)]
+pub(crate) struct LogPart {
+    pub row: u64,
+    /// Bytes of the strip.
+    pub part: Range<u64>,
+    pub blocks: Vec<(usize, Buf)>,
+}
+
+impl LogPart {
+    fn length_bytes(&self) -> u32 {
+        u32::try_from(self.part.end - self.part.start).expect("parts were cut to fit a ring")
+    }
+}
+
+/// Records that are durable. `members`: who has to get the blocks in place.
+pub(crate) struct Logged<D> {
+    pub sequences: Range<u64>,
+    pub members: Rc<MemberSet<D>>,
+}
+
+struct Submission<D> {
+    parts: Vec<LogPart>,
+    outcome: RefCell<Option<Result<Logged<D>, IoError>>>,
+}
+
+/// The log of one volume.
+pub(crate) struct StripeLog<D> {
+    queue: RefCell<VecDeque<Rc<Submission<D>>>>,
+    /// The turn to write a group.
+    writer: Mutex,
+    /// One writer of headers: an older header never lands on a newer one.
+    header_writer: Mutex,
+    /// Records came into place, or the volume froze.
+    pub progress: Signal,
+    book: RefCell<Book>,
+    /// Writes that began without the log may be under way: what the log does not know may be wrong, until "clean".
+    has_unlogged: Cell<bool>,
+}
+
+struct Book {
+    log_id: u64,
+    epoch: u64,
+    /// Headers of this life are on all members.
+    is_ready: bool,
+    /// The headers say that the log makes every row right.
+    is_sure: bool,
+    /// A group was refused: nothing may follow it in the rings before the tail is behind it.
+    must_reset: bool,
+    next_sequence: u64,
+    /// Records that are durable but not all in place.
+    outstanding: BTreeSet<u64>,
+    /// Every record below is in place on all members, and flushed.
+    covered: u64,
+    /// Sync bytes below which parity is right and flushed but for the log; `u64::MAX`: everywhere.
+    flushed_doubt: u64,
+    /// Counts completions, for `Ring::written`.
+    moment: u64,
+    /// By `MemberId`.
+    rings: Vec<Option<Ring>>,
+    /// Hash of the superblock on each member, and of the one on its way (zero: none).
+    bindings: Vec<([u8; 16], [u8; 16])>,
+}
+
+/// What a flush of all members will have covered when it ends.
+pub(crate) struct FlushBegun<D> {
+    log: Rc<StripeLog<D>>,
+    floor: u64,
+    covers: Vec<u64>,
+    doubt: u64,
+}
+
+/// What a group writes to one member.
+struct MemberBatch<D> {
+    drive: Rc<Drive<D>>,
+    records: Vec<(Record, Buf)>,
+}
+
+impl Book {
+    fn ring(&self, member: MemberId) -> Option<&Ring> {
+        self.rings.get(usize::from(member.0))?.as_ref()
+    }
+
+    fn ring_mut(&mut self, member: MemberId) -> Option<&mut Ring> {
+        self.rings.get_mut(usize::from(member.0))?.as_mut()
+    }
+
+    /// What a flush that begins now will cover of each member.
+    fn written(&self) -> Vec<u64> {
+        let of = |ring: &Option<Ring>| ring.as_ref().map_or(0, |ring| ring.written);
+        self.rings.iter().map(of).collect()
+    }
+
+    /// A flush of this member that covered all up to `written` has ended.
+    fn note_flushed(&mut self, member: MemberId, written: &[u64]) {
+        let covers = written.get(usize::from(member.0)).copied().unwrap_or(0);
+        if let Some(ring) = self.ring_mut(member) {
+            ring.flushed = ring.flushed.max(covers);
+        }
+    }
+
+    /// Every record below is in place.
+    fn floor(&self) -> u64 {
+        self.outstanding
+            .first()
+            .copied()
+            .unwrap_or(self.next_sequence)
+    }
+}
+
+impl<D: Device> StripeLog<D> {
+    /// The log as the members' headers have it; `doubt_from` as the regions have it now.
+    pub(crate) fn new(headers: &[Option<LogHeader>], has_unlogged: bool) -> Self {
+        let known = || headers.iter().flatten();
+        let newest = known().max_by_key(|header| header.epoch);
+        let tail = known()
+            .filter(|header| Some(header.log_id) == newest.map(|newest| newest.log_id))
+            .map(|header| header.tail_sequence)
+            .max();
+        let ring = |header: &LogHeader| {
+            let start = ChainStart {
+                position: header.start_position,
+                number: header.start_batch,
+            };
+            Ring::new(header.area, header.joined_sequence, start)
+        };
+        let book = Book {
+            log_id: newest.map_or(0, |header| header.log_id),
+            epoch: newest.map_or(0, |header| header.epoch),
+            is_ready: false,
+            is_sure: true,
+            must_reset: false,
+            next_sequence: tail.unwrap_or(1),
+            outstanding: BTreeSet::new(),
+            covered: tail.unwrap_or(1),
+            flushed_doubt: 0,
+            moment: 0,
+            rings: headers
+                .iter()
+                .map(|header| header.as_ref().map(ring))
+                .collect(),
+            bindings: vec![Default::default(); headers.len()],
+        };
+        Self {
+            queue: RefCell::default(),
+            writer: Mutex::new(),
+            header_writer: Mutex::new(),
+            progress: Signal::new(),
+            book: RefCell::new(book),
+            has_unlogged: Cell::new(has_unlogged),
+        }
+    }
+
+    /// Longest part of a row that one submission may have, in bytes of each member.
+    fn submission_bytes_max(&self) -> u64 {
+        let book = self.book.borrow();
+        let least = book.rings.iter().flatten().map(Ring::group_bytes_max).min();
+        least.unwrap_or(u64::MAX) - PAGE_BYTES as u64
+    }
+
+    /// For status.
+    pub(crate) fn status(&self) -> LogStatus {
+        let book = self.book.borrow();
+        let rings = book.rings.iter().flatten().map(|ring| ring.area.ring_bytes);
+        LogStatus {
+            ring_bytes: rings.min().unwrap_or(0),
+            records_under_way: book.outstanding.len(),
+            is_sure: book.is_sure,
+        }
+    }
+
+    /// Rows written without their parity, or on some members only: from here on parity may be wrong.
+    pub(crate) fn lower_doubt(&self, from_bytes: u64) {
+        let mut book = self.book.borrow_mut();
+        book.flushed_doubt = book.flushed_doubt.min(from_bytes);
+    }
+}
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Takes over a log: the members' headers, by member. `has_unlogged`: writes that do not use it may be under way.
+    pub(crate) fn adopt_log(&self, headers: &[Option<LogHeader>], has_unlogged: bool) {
+        let log = StripeLog::new(headers, has_unlogged);
+        let doubt = self.regions.borrow().consistent_below_bytes();
+        log.book.borrow_mut().flushed_doubt = doubt.unwrap_or(u64::MAX);
+        *self.log.borrow_mut() = Some(Rc::new(log));
+        for drive in self.live_drives() {
+            let hash = self.metadata.borrow().superblock_hash(drive.id);
+            self.stripe_log()
+                .expect("it was just put there")
+                .bind(drive.id, hash);
+        }
+    }
+
+    /// The log, when the volume has one.
+    pub(crate) fn stripe_log(&self) -> Option<Rc<StripeLog<D>>> {
+        self.log.borrow().clone()
+    }
+
+    /// Cuts parts of a row so that each submission fits every ring: a row larger than that goes in parts, one after the
+    /// other, each of them logged, then in place. The sector is the atom (W10), so nobody may rely on more.
+    pub(crate) fn log_submissions(
+        &self,
+        log: &StripeLog<D>,
+        parts: Vec<LogPart>,
+    ) -> Vec<Vec<LogPart>> {
+        let limit = log.submission_bytes_max() / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        let mut submissions: Vec<Vec<LogPart>> = Vec::new();
+        let mut room = 0;
+        for part in parts.into_iter().flat_map(|part| split(part, limit)) {
+            let length = part.part.end - part.part.start;
+            let is_full = submissions
+                .last()
+                .is_none_or(|last| last.len() == BATCH_RECORDS_MAX);
+            if is_full || length > room {
+                submissions.push(Vec::new());
+                room = limit;
+            }
+            room -= length;
+            submissions.last_mut().expect("one was pushed").push(part);
+        }
+        submissions
+    }
+
+    /// L2, L3: returns when the parts are durable on all touched members.
+    ///
+    /// # Errors
+    /// `NoSpace` when a ring could not be written for want of space, `Failed` when the volume is frozen. Nothing was
+    /// written in place.
+    pub(crate) async fn log_append(
+        &self,
+        log: &StripeLog<D>,
+        parts: Vec<LogPart>,
+    ) -> Result<Logged<D>, IoError> {
+        let submission = Rc::new(Submission {
+            parts,
+            outcome: RefCell::new(None),
+        });
+        log.queue.borrow_mut().push_back(Rc::clone(&submission));
+        loop {
+            let turn = log.writer.lock().await;
+            if let Some(outcome) = submission.outcome.take() {
+                return outcome;
+            }
+            self.write_group(log).await;
+            drop(turn);
+            if let Some(outcome) = submission.outcome.take() {
+                return outcome;
+            }
+        }
+    }
+
+    /// Writes the records of whoever waits, as many as fit a group. The caller has the turn.
+    async fn write_group(&self, log: &StripeLog<D>) {
+        let (group, members) = loop {
+            match self.room_for_group(log).await {
+                Ok(Some(ready)) => break ready,
+                Ok(None) => {}
+                Err(error) => return answer_all(log, error),
+            }
+        };
+        // From the snapshot of the members to the numbers of the records nothing awaits: a member that joins later needs
+        // none of these records, one that had joined gets them all.
+        let sequences = number_records(log, &group);
+        let batches = self.batches(log, &group, &members, &sequences);
+        let result = self.write_batches(log, batches).await;
+        if result.is_err() {
+            let mut book = log.book.borrow_mut();
+            book.must_reset = true; // nothing in place: the records are void, and must be behind the tail first
+            for sequence in sequences.iter().cloned().flatten() {
+                book.outstanding.remove(&sequence);
+            }
+        }
+        for (submission, sequences) in group.iter().zip(sequences) {
+            let logged = result.map(|()| Logged {
+                sequences,
+                members: Rc::clone(&members),
+            });
+            submission.outcome.replace(Some(logged));
+        }
+    }
+
+    /// The next group, when the rings have room for it; else makes some room (`None`: look again).
+    #[allow(clippy::type_complexity)] // one caller
+    async fn room_for_group(
+        &self,
+        log: &StripeLog<D>,
+    ) -> Result<Option<(Vec<Rc<Submission<D>>>, Rc<MemberSet<D>>)>, IoError> {
+        if self.is_frozen() {
+            return Err(IoError::Failed);
+        }
+        if !log.book.borrow().is_ready {
+            self.begin_log_life(log).await?;
+        }
+        if self.has(Mutant::RingReusedBeforeFlush) {
+            let mut book = log.book.borrow_mut();
+            book.covered = book.floor();
+        }
+        if log.book.borrow().must_reset {
+            self.reset_rings(log).await?;
+        }
+        let members = self.members_to_write();
+        let (group, needed) = self.select(log, &members);
+        let short: Vec<MemberId> = {
+            let book = log.book.borrow();
+            let has_room = |member: &MemberId, bytes: u64| {
+                book.ring(*member).is_some_and(|ring| ring.has_room(bytes))
+            };
+            let lacking = needed
+                .iter()
+                .filter(|(member, bytes)| !has_room(member, **bytes));
+            lacking.map(|(member, _)| *member).collect()
+        };
+        if short.is_empty() {
+            let mut queue = log.queue.borrow_mut();
+            for _ in &group {
+                queue.pop_front();
+            }
+            return Ok(Some((group, members)));
+        }
+        self.make_room(log, &short).await?;
+        Ok(None)
+    }
+
+    /// Submissions from the front of the queue that go together, and what each member's batch will take.
+    fn select(
+        &self,
+        log: &StripeLog<D>,
+        members: &MemberSet<D>,
+    ) -> (Vec<Rc<Submission<D>>>, BTreeMap<MemberId, u64>) {
+        let mut group: Vec<Rc<Submission<D>>> = Vec::new();
+        let mut lengths: BTreeMap<MemberId, Vec<u32>> = BTreeMap::new();
+        for submission in log.queue.borrow().iter() {
+            let mut with = lengths.clone();
+            for part in &submission.parts {
+                for (slot, _) in &part.blocks {
+                    for drive in self.write_targets(members, *slot) {
+                        self.ensure_ring(log, drive.id);
+                        with.entry(drive.id).or_default().push(part.length_bytes());
+                    }
+                }
+            }
+            let fits = with.iter().all(|(member, lengths)| {
+                let limit = log
+                    .book
+                    .borrow()
+                    .ring(*member)
+                    .map_or(0, Ring::group_bytes_max);
+                lengths.len() <= BATCH_RECORDS_MAX && batch_bytes(lengths.iter().copied()) <= limit
+            });
+            if !fits && !group.is_empty() {
+                break;
+            }
+            lengths = with;
+            group.push(Rc::clone(submission));
+        }
+        let bytes = |lengths: Vec<u32>| batch_bytes(lengths.into_iter());
+        (
+            group,
+            lengths
+                .into_iter()
+                .map(|(member, l)| (member, bytes(l)))
+                .collect(),
+        )
+    }
+
+    fn batches(
+        &self,
+        log: &StripeLog<D>,
+        group: &[Rc<Submission<D>>],
+        members: &MemberSet<D>,
+        sequences: &[Range<u64>],
+    ) -> Vec<(MemberBatch<D>, Batch)> {
+        let mut batches: BTreeMap<MemberId, MemberBatch<D>> = BTreeMap::new();
+        for (submission, sequences) in group.iter().zip(sequences) {
+            for (part, sequence) in submission.parts.iter().zip(sequences.clone()) {
+                self.add_records(part, sequence, members, &mut batches);
+            }
+        }
+        let mut book = log.book.borrow_mut();
+        let log_id = book.log_id;
+        let mut placed = Vec::new();
+        for (member, batch) in batches {
+            let records: Vec<Record> = batch.records.iter().map(|(record, _)| *record).collect();
+            let length = batch_bytes(records.iter().map(|record| record.length_bytes));
+            let last = records.last().expect("a batch has a record").sequence;
+            let ring = book.ring_mut(member).expect("rings were made before");
+            let start = ring.take(length, last);
+            let page = Batch {
+                log_id,
+                number: start.number,
+                position: start.position,
+                records,
+            };
+            placed.push((batch, page));
+        }
+        placed
+    }
+
+    fn add_records(
+        &self,
+        part: &LogPart,
+        sequence: u64,
+        members: &MemberSet<D>,
+        batches: &mut BTreeMap<MemberId, MemberBatch<D>>,
+    ) {
+        let mut touched = Slots::default();
+        for (slot, _) in &part.blocks {
+            if !self.write_targets(members, *slot).is_empty() {
+                touched.insert(*slot);
+            }
+        }
+        for (slot, block) in &part.blocks {
+            let record = Record {
+                sequence,
+                row: part.row,
+                start_bytes: u32::try_from(part.part.start).expect("a strip is below 4 GiB"),
+                length_bytes: part.length_bytes(),
+                checksum: block_checksum(block),
+                slot: u16::try_from(*slot).expect("slots are few"),
+                touched,
+            };
+            for drive in self.write_targets(members, *slot) {
+                let batch = batches.entry(drive.id).or_insert_with(|| MemberBatch {
+                    drive: Rc::clone(&drive),
+                    records: Vec::new(),
+                });
+                batch.records.push((record, block.clone()));
+            }
+        }
+    }
+
+    /// Writes and flushes. Members with blocks in place since their last flush are flushed along: the tail can follow (W2).
+    async fn write_batches(
+        &self,
+        log: &StripeLog<D>,
+        batches: Vec<(MemberBatch<D>, Batch)>,
+    ) -> Result<(), IoError> {
+        let (floor, covers, idle) = {
+            let book = log.book.borrow();
+            let is_written =
+                |drive: &Rc<Drive<D>>| batches.iter().any(|(b, _)| b.drive.id == drive.id);
+            let is_unflushed = |ring: &Ring| ring.written > ring.flushed;
+            let mut idle = self.slotted_drives();
+            idle.retain(|drive| {
+                !is_written(drive) && book.ring(drive.id).is_some_and(is_unflushed)
+            });
+            (book.floor(), book.written(), idle)
+        };
+        let writes = batches
+            .iter()
+            .map(|(batch, page)| self.write_batch(log, batch, page));
+        let flushes = idle.iter().map(|drive| self.flush_for_log(drive));
+        let (written, flushed) = crate::wait::join(join_all(writes), join_all(flushes)).await;
+        let drives = batches.iter().map(|(batch, _)| &batch.drive).chain(&idle);
+        let mut refused = None;
+        let mut is_whole = true;
+        for (drive, result) in drives.zip(written.into_iter().chain(flushed)) {
+            match result {
+                Ok(()) => log.book.borrow_mut().note_flushed(drive.id, &covers),
+                Err((IoError::NoSpace, _)) => refused = Some(IoError::NoSpace),
+                Err((error, cause)) => {
+                    is_whole = false;
+                    let cause = if error == IoError::Gone {
+                        FailCause::Gone
+                    } else {
+                        cause
+                    };
+                    self.fail_member(drive.id, cause);
+                }
+            }
+        }
+        if self.is_frozen() {
+            return Err(IoError::Failed);
+        }
+        if !is_whole {
+            // W3, L2: whoever lacks the record must be durably out before anything changes in place; else a restart would
+            // take it for a record that nobody had begun to carry out.
+            self.settle().await?;
+        }
+        if let Some(error) = refused {
+            return Err(error);
+        }
+        let mut book = log.book.borrow_mut();
+        book.covered = book.covered.max(floor);
+        Ok(())
+    }
+
+    async fn write_batch(
+        &self,
+        log: &StripeLog<D>,
+        batch: &MemberBatch<D>,
+        page: &Batch,
+    ) -> Result<(), (IoError, FailCause)> {
+        let failed = |error| (error, FailCause::WriteError);
+        let at = {
+            let book = log.book.borrow();
+            let area = book
+                .ring(batch.drive.id)
+                .expect("rings were made before")
+                .area;
+            let shift = if self.has(Mutant::LogOverlapsData) {
+                2 * PAGE_BYTES as u64
+            } else {
+                0
+            };
+            area.offset_bytes(page.position) + shift
+        };
+        let length = page.length_bytes();
+        if length <= COPIED_BYTES_MAX {
+            let mut whole = self
+                .pool
+                .take(usize::try_from(length).expect("a small batch"));
+            whole[..PAGE_BYTES].copy_from_slice(&page.encode_page());
+            let mut next = PAGE_BYTES;
+            for (_, block) in &batch.records {
+                whole[next..next + block.len()].copy_from_slice(block);
+                next += block.len();
+            }
+            whole[next..].fill(0);
+            let written = batch.drive.write_device(at, whole.freeze(), Fua::No).await;
+            written.map_err(failed)?;
+        } else {
+            let mut writes = vec![(at, self.pool.copy_of(&page.encode_page()).freeze())];
+            for ((_, block), position) in batch.records.iter().zip(page.block_positions()) {
+                writes.push((at + (position - page.position), block.clone()));
+            }
+            let writes = writes.into_iter();
+            let writes = writes.map(|(at, data)| batch.drive.write_device(at, data, Fua::No));
+            let written: Result<Vec<()>, IoError> = join_all(writes).await.into_iter().collect();
+            written.map_err(failed)?;
+        }
+        if self.has(Mutant::RecordNotFlushed) {
+            return Ok(());
+        }
+        self.flush_for_log(&batch.drive).await
+    }
+
+    async fn flush_for_log(&self, drive: &Drive<D>) -> Result<(), (IoError, FailCause)> {
+        drive
+            .flush()
+            .await
+            .map_err(|error| (error, FailCause::FlushError))
+    }
+
+    /// The blocks of these records are in place, and whoever missed one is durably failed (W3).
+    pub(crate) fn log_complete(
+        &self,
+        log: &StripeLog<D>,
+        logged: &Logged<D>,
+        written: &[MemberId],
+    ) {
+        let mut book = log.book.borrow_mut();
+        for sequence in logged.sequences.clone() {
+            book.outstanding.remove(&sequence);
+        }
+        book.moment += 1;
+        let moment = book.moment;
+        for member in written {
+            if let Some(ring) = book.ring_mut(*member) {
+                ring.written = moment;
+            }
+        }
+        drop(book);
+        log.progress.notify();
+    }
+
+    /// Back-pressure: makes room in the rings of `short`, or waits for what is in the way.
+    async fn make_room(&self, log: &StripeLog<D>, short: &[MemberId]) -> Result<(), IoError> {
+        let (can_release, floor, covered) = {
+            let book = log.book.borrow();
+            let gains = |member: &&MemberId| {
+                book.ring(**member).is_some_and(|ring| {
+                    ring.start_for(book.covered).position > ring.start_for(0).position
+                })
+            };
+            (
+                short.iter().any(|member| gains(&member)),
+                book.floor(),
+                book.covered,
+            )
+        };
+        if can_release {
+            let mut drives = self.slotted_drives();
+            drives.retain(|drive| short.contains(&drive.id));
+            return self.write_log_headers(log, &drives).await;
+        }
+        if floor > covered {
+            return self.cover().await;
+        }
+        let progress = log.progress.changed();
+        if log.book.borrow().floor() == floor && !self.is_frozen() {
+            progress.await; // an older write is still on its way in place
+        }
+        Ok(())
+    }
+
+    /// W2: flushes whatever has blocks in place since its last flush; the tail may follow.
+    async fn cover(&self) -> Result<(), IoError> {
+        self.flush_members().await?;
+        self.settle().await
+    }
+
+    /// A flush of all members begins.
+    pub(crate) fn before_flush(&self) -> Option<FlushBegun<D>> {
+        let log = self.stripe_log()?;
+        let doubt = self.regions.borrow().consistent_below_bytes();
+        let (floor, covers) = {
+            let book = log.book.borrow();
+            (book.floor(), book.written())
+        };
+        Some(FlushBegun {
+            log,
+            floor,
+            covers,
+            doubt: doubt.unwrap_or(u64::MAX),
+        })
+    }
+
+    /// That flush has ended well on all live members.
+    pub(crate) fn after_flush(&self, begun: Option<FlushBegun<D>>) {
+        let Some(FlushBegun {
+            log,
+            floor,
+            covers,
+            doubt,
+        }) = begun
+        else {
+            return;
+        };
+        let now = self
+            .regions
+            .borrow()
+            .consistent_below_bytes()
+            .unwrap_or(u64::MAX);
+        let mut book = log.book.borrow_mut();
+        for drive in self.live_drives() {
+            book.note_flushed(drive.id, &covers);
+        }
+        book.covered = book.covered.max(floor);
+        book.flushed_doubt = doubt.min(now);
+    }
+
+    /// Waits until every record is in place, flushes, and puts the tail behind them all.
+    async fn reset_rings(&self, log: &StripeLog<D>) -> Result<(), IoError> {
+        loop {
+            if self.is_frozen() {
+                return Err(IoError::Failed);
+            }
+            let progress = log.progress.changed();
+            if log.book.borrow().outstanding.is_empty() {
+                break;
+            }
+            progress.await;
+        }
+        self.cover().await?;
+        self.write_log_headers(log, &self.slotted_drives()).await?;
+        log.book.borrow_mut().must_reset = false;
+        Ok(())
+    }
+}
+
+/// Gives every part of the group its number.
+fn number_records<D>(log: &StripeLog<D>, group: &[Rc<Submission<D>>]) -> Vec<Range<u64>> {
+    let mut book = log.book.borrow_mut();
+    let mut numbered = Vec::with_capacity(group.len());
+    for submission in group {
+        let first = book.next_sequence;
+        book.next_sequence += submission.parts.len() as u64;
+        let sequences = first..book.next_sequence;
+        book.outstanding.extend(sequences.clone());
+        numbered.push(sequences);
+    }
+    numbered
+}
+
+fn answer_all<D>(log: &StripeLog<D>, error: IoError) {
+    for submission in log.queue.borrow_mut().drain(..) {
+        submission.outcome.replace(Some(Err(error)));
+    }
+}
+
+/// Cuts a part into pieces of at most `limit` bytes of each member.
+fn split(part: LogPart, limit: u64) -> Vec<LogPart> {
+    if part.part.end - part.part.start <= limit {
+        return vec![part];
+    }
+    let mut pieces = Vec::new();
+    let mut at = part.part.start;
+    while at < part.part.end {
+        let end = part.part.end.min(at + limit);
+        let place = |at: u64| usize::try_from(at - part.part.start).expect("inside the part");
+        let cut = |(slot, block): &(usize, Buf)| (*slot, block.slice(place(at)..place(end)));
+        pieces.push(LogPart {
+            row: part.row,
+            part: at..end,
+            blocks: part.blocks.iter().map(cut).collect(),
+        });
+        at = end;
+    }
+    pieces
+}
