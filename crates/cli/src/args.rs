@@ -141,9 +141,11 @@ pub enum Command {
     /// Print the manual page, or write all pages to a folder
     #[command(after_help = "Example:\n  plexum man | man -l -\n  plexum man --out man/")]
     Man(Man),
-    /// The laboratory (not yet)
-    #[command(hide = true)]
-    Lab(Later),
+    /// The laboratory: which volume is best for these disks and this work, and why
+    #[command(
+        after_help = "Example:\n  plexum lab work rawio --level 1 --members 2\n  plexum lab reproduce vinum"
+    )]
+    Lab(crate::lab::Lab),
     /// Grow or reshape a volume (not yet)
     #[command(hide = true)]
     Grow(Later),

@@ -16,6 +16,7 @@ mod events;
 mod examine;
 mod explain;
 mod habits;
+mod lab;
 mod man;
 mod member_ops;
 mod output;
@@ -109,6 +110,7 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Examine(args) => examine::run(args, screen),
         Command::Sim(args) => sim::run(args, screen),
         Command::Bench(args) => bench::run(args, screen),
+        Command::Lab(args) => lab::run(args, screen),
         Command::Explain(args) => explain::run(args, screen),
         Command::Status(args) => status::run(args, screen),
         Command::Stop(args) => stop::run(args, common, screen),

@@ -7,7 +7,14 @@
 //! - each I/O is answered once, at a seeded moment, so overlapping I/Os in flight land in any order.
 
 mod cache;
+mod mechanical;
+mod mechanical_buffer;
+pub mod mechanical_geometry;
+pub mod mechanical_spec;
 mod sparse;
+mod ssd;
+pub mod timed;
+pub mod timed_stats;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -664,5 +671,7 @@ impl Device for SimDisk {
     }
 }
 
+#[cfg(test)]
+mod mechanical_tests;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,358 @@
+//! `plexum lab`: experiments in virtual time, published tables, balance policies, reports.
+
+use std::io::IsTerminal;
+
+use plexum_daemon::problem::{Code, Problem};
+use plexum_lab::error::LabError;
+use plexum_lab::iostat;
+use plexum_lab::preset::presets;
+use plexum_lab::report::table::Table;
+use plexum_lab::reproduce::{self, Reproduction, cells_table, effects_table};
+use plexum_lab::setup::Setup;
+use plexum_lab::work::{KINDS, Measurement, Work as LabWork, measure};
+use serde_json::json;
+
+use crate::errors::Outcome;
+use crate::output::{Color, Screen, object};
+use crate::units::parse_bytes;
+
+/// `plexum lab`.
+#[derive(clap::Args, Debug)]
+pub struct Lab {
+    /// What to do
+    #[command(subcommand)]
+    pub command: LabCommand,
+}
+
+/// The commands of the laboratory.
+#[derive(clap::Subcommand, Debug)]
+pub enum LabCommand {
+    /// Run one workload on one simulated arrangement, in virtual time
+    #[command(
+        after_help = "Example:\n  plexum lab work random-read --level 10 --members 4 --disk nas-12t\n  \
+        plexum lab work rawio --level 1 --members 2 --balance round-robin"
+    )]
+    Work(Box<Work>),
+    /// Run the published tables again and show published figures beside ours
+    #[command(
+        after_help = "Example:\n  plexum lab reproduce vinum\n  plexum lab reproduce --check"
+    )]
+    Reproduce(Reproduce),
+    /// List the simulated disks
+    Presets,
+}
+
+/// `plexum lab work`.
+#[derive(clap::Args, Debug)]
+pub struct Work {
+    /// Workload; `list` shows all
+    #[arg(value_name = "WORKLOAD")]
+    pub kind: String,
+    /// Preset or preset file of the disks; may be repeated, the last one stands for the rest
+    #[arg(long, value_name = "PRESET", default_value = "sata-7200-750")]
+    pub disk: Vec<String>,
+    /// Number of disks
+    #[arg(long, default_value_t = 4)]
+    pub members: usize,
+    /// single, linear, 0, 1, 4, 5, 6 or 10
+    #[arg(long, default_value = "10")]
+    pub level: String,
+    /// Layout in md's words
+    #[arg(long, default_value = "")]
+    pub layout: String,
+    /// Strip size
+    #[arg(long, default_value = "512K", value_parser = parse_bytes)]
+    pub strip: u64,
+    /// Balance policy
+    #[arg(long, default_value = "load")]
+    pub balance: String,
+    /// Leave the bitmap out
+    #[arg(long)]
+    pub no_bitmap: bool,
+    /// Commands each disk holds [default: as the preset says]
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub queue_depth: u32,
+    /// Length of a request
+    #[arg(long, default_value = "4K", value_parser = parse_bytes)]
+    pub block: u64,
+    /// Processes
+    #[arg(long, default_value_t = 4)]
+    pub processes: usize,
+    /// Requests under way of each process
+    #[arg(long, default_value_t = 1)]
+    pub depth: usize,
+    /// Requests of each process
+    #[arg(long, default_value_t = 500)]
+    pub requests: u64,
+    /// Reads in a hundred requests, for `mixed`
+    #[arg(long, default_value_t = 70)]
+    pub read_percent: u64,
+    /// Range of the volume that is used [default: all]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub range: Option<u64>,
+    /// Each write is durable before it counts
+    #[arg(long)]
+    pub sync: bool,
+    /// rawio: lengths of 1 to 120 sectors as in the Vinum measurements
+    #[arg(long)]
+    pub vinum_mix: bool,
+    /// Seed
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// text, csv, json (JSON Lines) or markdown
+    #[arg(long, default_value = "text")]
+    pub format: String,
+}
+
+/// `plexum lab reproduce`.
+#[derive(clap::Args, Debug)]
+pub struct Reproduce {
+    /// Tables [default: all]
+    #[arg(value_name = "TABLE")]
+    pub tables: Vec<String>,
+    /// Exit with 1 when a band is missed; runs 5 seeds
+    #[arg(long)]
+    pub check: bool,
+    /// First seed
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Number of seeds [default: 1, with --check 5]
+    #[arg(long)]
+    pub seeds: Option<u64>,
+    /// text, csv, json (JSON Lines) or markdown
+    #[arg(long, default_value = "text")]
+    pub format: String,
+}
+
+pub(crate) fn problem(error: &LabError) -> Problem {
+    match error {
+        LabError::Usage(text) => Problem::new(Code::Usage, text.clone()),
+        LabError::Io(text) => Problem::new(Code::IoError, text.clone()),
+        other => Problem::new(Code::Bug, other.to_string()),
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// `Usage` for an arrangement that cannot be.
+pub fn run(args: &Lab, screen: &Screen) -> Outcome {
+    match &args.command {
+        LabCommand::Work(args) => work(args, screen),
+        LabCommand::Reproduce(args) => reproduce(args, screen),
+        LabCommand::Presets => list_presets(screen),
+    }
+}
+
+/// Prints a table in the look that was asked for; JSON lines with `--json`.
+fn print(table: &Table, kind: &str, format: &str, screen: &Screen) -> Result<(), Problem> {
+    if screen.is_json {
+        for fields in table.objects() {
+            screen.object(&object(kind, None, fields));
+        }
+        return Ok(());
+    }
+    let text = match format {
+        "text" => table.text(),
+        "csv" => table.csv(),
+        "json" => table.json_lines(),
+        "markdown" => table.markdown(),
+        other => {
+            return Err(Problem::new(
+                Code::Usage,
+                format!("\"{other}\" is no format: text, csv, json or markdown"),
+            ));
+        }
+    };
+    screen.line(text.trim_end());
+    Ok(())
+}
+
+fn list_presets(screen: &Screen) -> Outcome {
+    let mut table = Table::new("", &["preset", "stands for", "chosen to fit"]);
+    for preset in presets() {
+        table.push(vec![
+            json!(preset.name),
+            json!(preset.about),
+            json!(preset.fitted),
+        ]);
+    }
+    print(&table, "lab_preset", "text", screen)?;
+    Ok(0)
+}
+
+fn work(args: &Work, screen: &Screen) -> Outcome {
+    if args.kind == "list" {
+        let mut table = Table::new("", &["workload", "what it does"]);
+        for (kind, about) in KINDS {
+            table.push(vec![json!(kind), json!(about)]);
+        }
+        print(&table, "lab_workload", &args.format, screen)?;
+        return Ok(0);
+    }
+    let setup = Setup {
+        disks: args.disk.clone(),
+        members: args.members,
+        level: args.level.clone(),
+        layout: args.layout.clone(),
+        strip_bytes: args.strip,
+        balance: args.balance.clone(),
+        has_bitmap: !args.no_bitmap,
+        queue_depth: args.queue_depth,
+        ..Setup::default()
+    };
+    let work = LabWork {
+        kind: args.kind.clone(),
+        block_bytes: args.block,
+        processes: args.processes,
+        depth: args.depth,
+        requests: args.requests,
+        read_percent: args.read_percent,
+        range_bytes: args.range.unwrap_or(0),
+        is_sync: args.sync,
+        has_vinum_mix: args.vinum_mix,
+    };
+    let seen = measure(&setup, &work, args.seed).map_err(|error| problem(&error))?;
+    show_measurement(&setup, &work, &seen, args, screen)?;
+    Ok(0)
+}
+
+fn show_measurement(
+    setup: &Setup,
+    work: &LabWork,
+    seen: &Measurement,
+    args: &Work,
+    screen: &Screen,
+) -> Result<(), Problem> {
+    screen.object(&object(
+        "lab_measurement",
+        None,
+        json!({"setup": setup, "work": work, "seed": args.seed, "result": seen}),
+    ));
+    if screen.is_json {
+        return Ok(());
+    }
+    let mut table = Table::new("", &["arrangement", "workload", "figure", "value", "unit"]);
+    for figure in &seen.figures {
+        table.push(vec![
+            json!(setup.label()),
+            json!(work.kind),
+            json!(figure.name),
+            json!((figure.value * 100.0).round() / 100.0),
+            json!(figure.unit),
+        ]);
+    }
+    print(&table, "lab_figure", &args.format, screen)?;
+    if args.format != "text" {
+        return Ok(());
+    }
+    if !seen.classic.is_empty() {
+        screen.line(format!("\n{}", seen.classic.trim_end()));
+    }
+    for (name, latency) in [("reads", &seen.reads), ("writes", &seen.writes)] {
+        if latency.count > 0 {
+            screen.line(format!(
+                "\n{name}: {} requests, mean {:.0} us, median {:.0}, 90 % {:.0}, 99 % {:.0}, 99.9 % {:.0}, worst {:.0}",
+                latency.count,
+                latency.mean_us,
+                latency.p50_us,
+                latency.p90_us,
+                latency.p99_us,
+                latency.p999_us,
+                latency.max_us
+            ));
+        }
+    }
+    screen.line(format!("\n{}", iostat::freebsd(&seen.members).trim_end()));
+    screen.line(format!("\n{}", iostat::linux(&seen.members).trim_end()));
+    screen.line(format!("\n{}", iostat::reasons(&seen.members).trim_end()));
+    Ok(())
+}
+
+fn reproduce(args: &Reproduce, screen: &Screen) -> Outcome {
+    let seeds = args.seeds.unwrap_or(if args.check { 5 } else { 1 });
+    let shows = !screen.is_quiet && !screen.is_json && std::io::stderr().is_terminal();
+    let mut all = Reproduction::default();
+    for seed in args.seed..args.seed.saturating_add(seeds.clamp(1, 100)) {
+        if shows {
+            eprint!("\rseed {seed}\x1b[K");
+        }
+        let one = reproduce::run_all(&args.tables, seed).map_err(|error| problem(&error))?;
+        all.cells.extend(one.cells);
+        all.effects.extend(one.effects);
+        if seed == args.seed {
+            all.notes = one.notes;
+        }
+    }
+    if shows {
+        eprint!("\r\x1b[K");
+    }
+    show_reproduction(&all, args, screen)?;
+    if !args.check {
+        return Ok(0);
+    }
+    let bands = reproduce::check(&all.cells, &all.effects);
+    let mut missed = 0;
+    for band in &bands {
+        let is_reached = band.is_reached();
+        missed += usize::from(!is_reached);
+        screen.object(&object(
+            "lab_band",
+            None,
+            json!({"name": band.name, "cells": band.cells, "within": band.within,
+                "wanted": band.wanted, "is_reached": is_reached}),
+        ));
+        let word = if is_reached {
+            screen.paint(Color::Green, "reached")
+        } else {
+            screen.paint(Color::Red, "MISSED ")
+        };
+        screen.line(format!(
+            "{word}  {}: {} of {}, wanted {}",
+            band.name, band.within, band.cells, band.wanted
+        ));
+    }
+    screen.line(format!(
+        "{} of {} bands reached over {seeds} seeds (the worst seed counts)",
+        bands.len() - missed,
+        bands.len()
+    ));
+    Ok(u8::from(missed > 0))
+}
+
+fn show_reproduction(all: &Reproduction, args: &Reproduce, screen: &Screen) -> Result<(), Problem> {
+    if screen.is_json {
+        for cell in &all.cells {
+            let mut fields = serde_json::to_value(cell).unwrap_or_default();
+            fields["error_percent"] = json!(cell.error_percent());
+            screen.object(&object("lab_cell", None, fields));
+        }
+        for effect in &all.effects {
+            let fields = serde_json::to_value(effect).unwrap_or_default();
+            screen.object(&object("lab_effect", None, fields));
+        }
+        return Ok(());
+    }
+    let of_seed: Vec<_> = all
+        .cells
+        .iter()
+        .filter(|cell| cell.seed == args.seed)
+        .cloned()
+        .collect();
+    print(&cells_table(&of_seed), "lab_cell", &args.format, screen)?;
+    let effects: Vec<_> = all
+        .effects
+        .iter()
+        .filter(|effect| effect.seed == args.seed)
+        .cloned()
+        .collect();
+    screen.line("");
+    print(&effects_table(&effects), "lab_effect", &args.format, screen)?;
+    if args.format == "text" && screen.verbosity > 0 {
+        for note in &all.notes {
+            screen.line(format!("\n{}", note.trim_end()));
+        }
+    }
+    screen.line("");
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! Why an experiment was refused or failed.
+
+use plexum_engine::device::IoError;
+
+use crate::world::Stalled;
+
+/// An experiment that cannot be, or that went wrong.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LabError {
+    /// It makes no sense as asked; nothing was touched.
+    Usage(String),
+    /// A request failed.
+    Io(String),
+    /// A bug of the laboratory.
+    Bug(String),
+}
+
+impl std::fmt::Display for LabError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LabError::Usage(text) | LabError::Io(text) | LabError::Bug(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for LabError {}
+
+impl From<IoError> for LabError {
+    fn from(error: IoError) -> Self {
+        LabError::Io(format!("a request failed: {error}"))
+    }
+}
+
+impl From<Stalled> for LabError {
+    fn from(error: Stalled) -> Self {
+        LabError::Bug(error.to_string())
+    }
+}

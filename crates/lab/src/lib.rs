@@ -1,0 +1,18 @@
+//! The laboratory: the real engine over timed disks in virtual time, the workloads people measured RAID with, and reports.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod array;
+pub mod error;
+pub mod host;
+pub mod iostat;
+pub mod member;
+pub mod preset;
+pub mod report;
+pub mod reproduce;
+pub mod setup;
+pub mod stats;
+pub mod target;
+pub mod work;
+pub mod workload;
+pub mod world;

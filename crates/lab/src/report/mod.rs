@@ -1,0 +1,3 @@
+//! What comes out: tables for people, for spreadsheets and for programs.
+
+pub mod table;

@@ -1,0 +1,248 @@
+//! One simulated arrangement of disks: what the volume is made of, in words that fit a command line and a file.
+//!
+//! Invariant: everything is checked before the first request: an impossible arrangement is refused with the reason.
+
+use std::rc::Rc;
+
+use plexum_engine::balance::Policy;
+use plexum_engine::plex::layout::{Level, Organisation};
+use plexum_sim::disk::mechanical_spec::{DiskSpec, QueueOrder};
+use plexum_sim::disk::timed::TimedDisk;
+use serde::{Deserialize, Serialize};
+
+use crate::array::{ArraySpec, DiskSet, Mode, Surroundings, build};
+use crate::error::LabError;
+use crate::iostat::Sampler;
+use crate::member::{Member, SimVolume};
+use crate::preset;
+use crate::target::Target;
+use crate::world::World;
+
+/// Disks and volume of an experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Setup {
+    /// Presets (or preset files) of the disks; the last one is repeated.
+    pub disks: Vec<String>,
+    /// Number of disks.
+    pub members: usize,
+    /// Level: `single`, `linear`, `0`, `1`, `4`, `5`, `6`, `10`.
+    pub level: String,
+    /// Layout in md's words; empty: the usual one.
+    pub layout: String,
+    /// Strip size.
+    pub strip_bytes: u64,
+    /// Balance policy.
+    pub balance: String,
+    /// Whether there is a bitmap.
+    pub has_bitmap: bool,
+    /// Bytes used of each member; 0 = all.
+    pub member_bytes: u64,
+    /// Commands each disk holds; 0 = as the preset says.
+    pub queue_depth: u32,
+    /// Members that are so many times slower.
+    pub slow: Vec<(usize, f64)>,
+    /// Volumes as members: this many volumes of `inner_level`, made of the disks in order; 0 = disks are members.
+    pub inner_volumes: usize,
+    /// Level of the volumes that are members.
+    pub inner_level: String,
+    /// Strip sizes of the volumes that are members; the last one is repeated.
+    pub inner_strip_bytes: Vec<u64>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            disks: vec!["sata-7200-750".to_owned()],
+            members: 4,
+            level: "10".to_owned(),
+            layout: String::new(),
+            strip_bytes: 512 << 10,
+            balance: "load".to_owned(),
+            has_bitmap: true,
+            member_bytes: 0,
+            queue_depth: 0,
+            slow: Vec::new(),
+            inner_volumes: 0,
+            inner_level: "0".to_owned(),
+            inner_strip_bytes: vec![64 << 10],
+        }
+    }
+}
+
+/// An arrangement that runs.
+pub struct Running {
+    /// Its world.
+    pub world: World,
+    /// What workloads see.
+    pub target: Target,
+    /// The volume, unless a single disk is measured.
+    pub volume: Option<Rc<SimVolume>>,
+    /// Disks with their names, members first.
+    pub disks: Vec<(String, TimedDisk)>,
+}
+
+impl Running {
+    /// Begins to sample the disks.
+    #[must_use]
+    pub fn sampler(&self) -> Sampler {
+        Sampler::start(&self.disks, self.world.clock().now_ns())
+    }
+}
+
+fn organisation(level: &str, layout: &str) -> Result<Organisation, LabError> {
+    let told = |error: &dyn std::fmt::Display| LabError::Usage(error.to_string());
+    let level: Level = level.parse().map_err(|error| told(&error))?;
+    let layout = (!layout.is_empty()).then_some(layout);
+    Organisation::from_words(level, layout).map_err(|error| told(&error))
+}
+
+impl Setup {
+    /// A short name for tables.
+    #[must_use]
+    pub fn label(&self) -> String {
+        if self.level == "single" {
+            return "single disk".to_owned();
+        }
+        let level = match self.level.as_str() {
+            "linear" => "linear".to_owned(),
+            level => format!("RAID-{}", level.trim_start_matches("raid")),
+        };
+        let mut label = format!("{level} of {}", self.members);
+        if !self.layout.is_empty() {
+            label += &format!(" {}", self.layout);
+        }
+        let has_strips = !matches!(self.level.as_str(), "1" | "raid1" | "mirror" | "linear");
+        if has_strips {
+            label += &format!(" strip {}K", self.strip_bytes >> 10);
+        }
+        if matches!(
+            self.level.as_str(),
+            "1" | "raid1" | "mirror" | "10" | "raid10"
+        ) {
+            label += &format!(" {}", self.balance);
+        }
+        if !self.has_bitmap {
+            label += " no bitmap";
+        }
+        if self.queue_depth > 0 {
+            label += &format!(" queue {}", self.queue_depth);
+        }
+        if self.inner_volumes > 0 {
+            label += &format!(" over {} of level {}", self.inner_volumes, self.inner_level);
+        }
+        label
+    }
+
+    fn specs(&self, count: usize) -> Result<Vec<DiskSpec>, LabError> {
+        if self.disks.is_empty() || self.members == 0 || self.members > 64 {
+            return Err(LabError::Usage(
+                "an arrangement has 1 to 64 disks and says of which make".to_owned(),
+            ));
+        }
+        let mut specs = Vec::new();
+        for index in 0..count {
+            let name = &self.disks[index.min(self.disks.len() - 1)];
+            let mut spec = preset::find(name)?;
+            if let (DiskSpec::Mechanical(spec), true) = (&mut spec, self.queue_depth > 0) {
+                spec.queue_depth = self.queue_depth;
+                if self.queue_depth > 1 {
+                    spec.order = QueueOrder::Fifo;
+                }
+            }
+            if let Some((_, factor)) = self.slow.iter().find(|(slow, _)| *slow == index) {
+                spec.set_slow_factor(*factor);
+            }
+            specs.push(spec);
+        }
+        Ok(specs)
+    }
+
+    fn array(&self, level: &str, layout: &str, strip_bytes: u64) -> Result<ArraySpec, LabError> {
+        let balance: Policy =
+            self.balance
+                .parse()
+                .map_err(|error: plexum_engine::balance::UnknownPolicy| {
+                    LabError::Usage(error.to_string())
+                })?;
+        Ok(ArraySpec {
+            balance,
+            has_bitmap: self.has_bitmap,
+            member_bytes: (self.member_bytes > 0).then_some(self.member_bytes),
+            ..ArraySpec::new(organisation(level, layout)?, strip_bytes)
+        })
+    }
+
+    /// Builds it, with `spare_count` further disks of the same make (named `spare0` ...).
+    ///
+    /// # Errors
+    /// `Usage` for an impossible arrangement.
+    pub fn start(&self, seed: u64, spare_count: usize, mode: Mode) -> Result<Running, LabError> {
+        let world = World::new();
+        let mode = if self.inner_volumes > 0 {
+            Mode::Data
+        } else {
+            mode
+        };
+        let set = DiskSet::mixed(self.specs(self.members + spare_count)?);
+        let disks = set.make(&world, seed, mode)?;
+        let named: Vec<(String, TimedDisk)> = disks
+            .iter()
+            .enumerate()
+            .map(|(index, disk)| match index.checked_sub(self.members) {
+                None => (format!("disk{index}"), disk.clone()),
+                Some(spare) => (format!("spare{spare}"), disk.clone()),
+            })
+            .collect();
+        let members: Vec<Member> = disks
+            .into_iter()
+            .take(self.members)
+            .map(Member::Disk)
+            .collect();
+        if self.level == "single" {
+            return Ok(Running {
+                target: Target::device(&world, &members[0]),
+                world,
+                volume: None,
+                disks: named,
+            });
+        }
+        let members = if self.inner_volumes > 0 {
+            self.nest(&world, members)?
+        } else {
+            members
+        };
+        let array = self.array(&self.level, &self.layout, self.strip_bytes)?;
+        let members = members.into_iter().map(Some).collect();
+        let volume = world.run(build(Surroundings::of(&world), members, array, mode))??;
+        Ok(Running {
+            target: Target::volume(&world, &volume),
+            volume: Some(volume),
+            world,
+            disks: named,
+        })
+    }
+
+    /// Volumes over the disks, to be members themselves.
+    fn nest(&self, world: &World, members: Vec<Member>) -> Result<Vec<Member>, LabError> {
+        let each = members.len() / self.inner_volumes;
+        if each == 0 || !members.len().is_multiple_of(self.inner_volumes) {
+            return Err(LabError::Usage(format!(
+                "{} disks cannot be shared out to {} volumes",
+                members.len(),
+                self.inner_volumes
+            )));
+        }
+        let mut volumes = Vec::new();
+        for (index, disks) in members.chunks(each).enumerate() {
+            let last = self.inner_strip_bytes.len().saturating_sub(1);
+            let strip = self.inner_strip_bytes.get(index.min(last)).copied();
+            let array = self.array(&self.inner_level, "", strip.unwrap_or(64 << 10))?;
+            let disks = disks.iter().cloned().map(Some).collect();
+            let around = Surroundings::of(world);
+            let volume = world.run(build(around, disks, array, Mode::Data))??;
+            volumes.push(Member::Volume(volume));
+        }
+        Ok(volumes)
+    }
+}

@@ -1,0 +1,247 @@
+//! What a workload runs against: a disk or a volume, in whole or in part. Requests carry no bytes that matter.
+//!
+//! Invariants:
+//! - a request outside of the target is refused, never wrapped or cut;
+//! - every request is counted with its latency, under its class.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use plexum_engine::buf::{Buf, BufPool};
+use plexum_engine::clock::Clock;
+use plexum_engine::device::{Device, Fua, IoError};
+
+use crate::member::{Member, SimVolume};
+use crate::stats::Latencies;
+use crate::world::World;
+
+/// Longest request in bytes.
+pub const REQUEST_BYTES_MAX: usize = 4 << 20;
+
+enum Place {
+    Device(Member),
+    Volume(Rc<SimVolume>),
+}
+
+struct Inner {
+    place: Place,
+    start_bytes: u64,
+    size_bytes: u64,
+    /// Longer requests go in pieces, one after another; 0 = never.
+    cut_bytes: u64,
+    clock: plexum_sim::clock::SimClock,
+    pool: BufPool,
+    payload: Buf,
+    reads: RefCell<Latencies>,
+    writes: RefCell<Latencies>,
+    flushes: RefCell<Latencies>,
+}
+
+/// A range of a disk or of a volume. Clones are the same target with the same counters.
+#[derive(Clone)]
+pub struct Target {
+    inner: Rc<Inner>,
+}
+
+/// What went through a target.
+#[derive(Clone, Debug, Default)]
+pub struct Traffic {
+    /// Reads.
+    pub reads: Latencies,
+    /// Writes.
+    pub writes: Latencies,
+    /// Flushes.
+    pub flushes: Latencies,
+}
+
+impl Target {
+    fn new(world: &World, place: Place, size_bytes: u64) -> Self {
+        let payload = world.pool().take_zeroed(REQUEST_BYTES_MAX).freeze();
+        Self {
+            inner: Rc::new(Inner {
+                place,
+                start_bytes: 0,
+                size_bytes,
+                cut_bytes: 0,
+                clock: world.clock().clone(),
+                pool: world.pool().clone(),
+                payload,
+                reads: RefCell::default(),
+                writes: RefCell::default(),
+                flushes: RefCell::default(),
+            }),
+        }
+    }
+
+    /// A disk without a volume above it.
+    #[must_use]
+    pub fn device(world: &World, member: &Member) -> Self {
+        let size_bytes = member.info().size_bytes;
+        Self::new(world, Place::Device(member.clone()), size_bytes)
+    }
+
+    /// A volume.
+    #[must_use]
+    pub fn volume(world: &World, volume: &Rc<SimVolume>) -> Self {
+        Self::new(world, Place::Volume(Rc::clone(volume)), volume.size_bytes())
+    }
+
+    /// A part of it, as a target with counters of its own.
+    ///
+    /// # Errors
+    /// `OutOfRange` when the part does not lie inside.
+    pub fn part(&self, start_bytes: u64, length_bytes: u64) -> Result<Self, IoError> {
+        let end = start_bytes
+            .checked_add(length_bytes)
+            .ok_or(IoError::OutOfRange)?;
+        if end > self.size_bytes() {
+            return Err(IoError::OutOfRange);
+        }
+        Ok(self.derive(start_bytes, length_bytes, self.inner.cut_bytes))
+    }
+
+    /// The same target for a host that cuts longer requests into pieces of `cut_bytes`, one after another.
+    #[must_use]
+    pub fn with_cut(&self, cut_bytes: u64) -> Self {
+        self.derive(0, self.size_bytes(), cut_bytes)
+    }
+
+    fn derive(&self, start_bytes: u64, length_bytes: u64, cut_bytes: u64) -> Self {
+        let inner = &self.inner;
+        let place = match &inner.place {
+            Place::Device(member) => Place::Device(member.clone()),
+            Place::Volume(volume) => Place::Volume(Rc::clone(volume)),
+        };
+        Self {
+            inner: Rc::new(Inner {
+                place,
+                start_bytes: inner.start_bytes + start_bytes,
+                size_bytes: length_bytes,
+                cut_bytes,
+                clock: inner.clock.clone(),
+                pool: inner.pool.clone(),
+                payload: inner.payload.clone(),
+                reads: RefCell::default(),
+                writes: RefCell::default(),
+                flushes: RefCell::default(),
+            }),
+        }
+    }
+
+    /// Size.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.inner.size_bytes
+    }
+
+    /// Virtual now, in nanoseconds.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.inner.clock.now_ns()
+    }
+
+    /// Its clock.
+    #[must_use]
+    pub fn clock(&self) -> &plexum_sim::clock::SimClock {
+        &self.inner.clock
+    }
+
+    fn check(&self, offset_bytes: u64, length_bytes: u64) -> Result<u64, IoError> {
+        let end = offset_bytes
+            .checked_add(length_bytes)
+            .ok_or(IoError::OutOfRange)?;
+        if end > self.size_bytes() || length_bytes > REQUEST_BYTES_MAX as u64 {
+            return Err(IoError::OutOfRange);
+        }
+        Ok(self.inner.start_bytes + offset_bytes)
+    }
+
+    /// The pieces of a request that was checked.
+    fn pieces(
+        &self,
+        at_bytes: u64,
+        length_bytes: u64,
+    ) -> impl Iterator<Item = (u64, usize)> + use<> {
+        let step = match self.inner.cut_bytes {
+            0 => length_bytes.max(1),
+            cut => cut,
+        };
+        (0..length_bytes.div_ceil(step)).map(move |piece| {
+            let start = piece * step;
+            let length = step.min(length_bytes - start);
+            (
+                at_bytes + start,
+                usize::try_from(length).expect("requests are bounded"),
+            )
+        })
+    }
+
+    /// Reads.
+    ///
+    /// # Errors
+    /// As the device or volume below; `OutOfRange` outside of the target.
+    pub async fn read(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), IoError> {
+        let at = self.check(offset_bytes, length_bytes)?;
+        let started = self.inner.clock.now();
+        for (at, length) in self.pieces(at, length_bytes) {
+            match &self.inner.place {
+                Place::Device(member) => {
+                    drop(member.read(at, self.inner.pool.take(length)).await?);
+                }
+                Place::Volume(volume) => drop(volume.read(at, length).await?),
+            }
+        }
+        let took = self.inner.clock.now().since(started);
+        self.inner.reads.borrow_mut().add(took, length_bytes);
+        Ok(())
+    }
+
+    /// Writes zeroes.
+    ///
+    /// # Errors
+    /// As the device or volume below; `OutOfRange` outside of the target.
+    pub async fn write(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        let at = self.check(offset_bytes, length_bytes)?;
+        let started = self.inner.clock.now();
+        for (at, length) in self.pieces(at, length_bytes) {
+            let data = self.inner.payload.slice(0..length);
+            match &self.inner.place {
+                Place::Device(member) => member.write(at, data, fua).await?,
+                Place::Volume(volume) => volume.write(at, data, fua).await?,
+            }
+        }
+        let took = self.inner.clock.now().since(started);
+        self.inner.writes.borrow_mut().add(took, length_bytes);
+        Ok(())
+    }
+
+    /// Makes everything written durable.
+    ///
+    /// # Errors
+    /// As the device or volume below.
+    pub async fn flush(&self) -> Result<(), IoError> {
+        let started = self.inner.clock.now();
+        match &self.inner.place {
+            Place::Device(member) => member.flush().await?,
+            Place::Volume(volume) => volume.flush().await?,
+        }
+        let took = self.inner.clock.now().since(started);
+        self.inner.flushes.borrow_mut().add(took, 0);
+        Ok(())
+    }
+
+    /// What went through since the target was made or this was called last.
+    #[must_use]
+    pub fn take_traffic(&self) -> Traffic {
+        Traffic {
+            reads: self.inner.reads.take(),
+            writes: self.inner.writes.take(),
+            flushes: self.inner.flushes.take(),
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! One measurement: a workload on an arrangement, with figures, latencies and what each member did.
+
+use serde::{Deserialize, Serialize};
+
+use crate::array::Mode;
+use crate::error::LabError;
+use crate::host::{HostFile, HostSpec};
+use crate::iostat::MemberRow;
+use crate::setup::{Running, Setup};
+use crate::stats::LatencySummary;
+use crate::workload::bonnie::{self, Bonnie};
+use crate::workload::rawio::{self, Mix, Rawio, Test};
+use crate::workload::{Operation, Outcome, Process, dd, mixed, run_processes};
+
+/// A workload with its options. What a kind does not use is ignored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Work {
+    /// `rawio`, `dd-read`, `dd-write`, `random-dd`, `random-read`, `random-write`, `mixed`, `sequential-read`,
+    /// `sequential-write`, `bonnie`.
+    pub kind: String,
+    /// Length of a request.
+    pub block_bytes: u64,
+    /// Processes.
+    pub processes: usize,
+    /// Requests under way of each.
+    pub depth: usize,
+    /// Requests of each process.
+    pub requests: u64,
+    /// Reads in a hundred, for `mixed`.
+    pub read_percent: u64,
+    /// Range of the volume that is used; 0 = all.
+    pub range_bytes: u64,
+    /// Whether each write is durable before it counts.
+    pub is_sync: bool,
+    /// rawio: the lengths of the Vinum measurements.
+    pub has_vinum_mix: bool,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self {
+            kind: "random-read".to_owned(),
+            block_bytes: 4096,
+            processes: 4,
+            depth: 1,
+            requests: 500,
+            read_percent: 70,
+            range_bytes: 0,
+            is_sync: false,
+            has_vinum_mix: false,
+        }
+    }
+}
+
+/// One number that a workload gives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Name.
+    pub name: String,
+    /// Value; higher is better.
+    pub value: f64,
+    /// Unit.
+    pub unit: String,
+}
+
+impl Figure {
+    fn new(name: &str, value: f64, unit: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            value,
+            unit: unit.to_owned(),
+        }
+    }
+}
+
+/// What a measurement gave.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Measurement {
+    /// Figures, the main one first.
+    pub figures: Vec<Figure>,
+    /// Latencies of reads and writes.
+    pub reads: LatencySummary,
+    /// The same of writes.
+    pub writes: LatencySummary,
+    /// Members.
+    pub members: Vec<MemberRow>,
+    /// Jain's fairness over the processes.
+    pub fairness: f64,
+    /// The look of the classic program, where there is one.
+    pub classic: String,
+    /// Virtual time it took.
+    pub elapsed_s: f64,
+}
+
+/// All kinds with a line about each.
+pub const KINDS: [(&str, &str); 10] = [
+    ("random-read", "reads of one length anywhere"),
+    ("random-write", "writes of one length anywhere"),
+    ("mixed", "reads and writes of one length anywhere"),
+    ("sequential-read", "each process forward in its own part"),
+    ("sequential-write", "each process forward in its own part"),
+    ("rawio", "the four tests of rawio"),
+    ("dd-read", "one request after another, forward"),
+    ("dd-write", "the same, writing"),
+    ("random-dd", "one read at a time, each by a new process"),
+    (
+        "bonnie",
+        "bonnie on a file of range_bytes (100 MiB) through UFS of 1999",
+    ),
+];
+
+/// Runs the workload once.
+///
+/// # Errors
+/// `Usage` for an arrangement or a workload that cannot be, before anything runs.
+pub fn measure(setup: &Setup, work: &Work, seed: u64) -> Result<Measurement, LabError> {
+    if !KINDS.iter().any(|(kind, _)| *kind == work.kind) {
+        let names: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
+        return Err(LabError::Usage(format!(
+            "\"{}\" is no workload; there are: {}",
+            work.kind,
+            names.join(", ")
+        )));
+    }
+    let mut running = setup.start(seed, 0, Mode::Timing)?;
+    let size = running.target.size_bytes();
+    if work.range_bytes > size {
+        return Err(LabError::Usage(format!(
+            "the workload wants {} bytes, the volume has {size}",
+            work.range_bytes
+        )));
+    }
+    if work.range_bytes > 0 {
+        running.target = running.target.part(0, work.range_bytes)?;
+    }
+    match work.kind.as_str() {
+        "rawio" => run_rawio(&running, work, seed),
+        "bonnie" => run_bonnie(&running, work, seed),
+        _ => run_requests(&running, work, seed),
+    }
+}
+
+fn processes(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Process>, LabError> {
+    let operation = match (work.kind.ends_with("write"), work.is_sync) {
+        (false, _) => Operation::Read,
+        (true, false) => Operation::Write,
+        (true, true) => Operation::WriteThrough,
+    };
+    match work.kind.as_str() {
+        "dd-read" | "dd-write" => Ok(vec![Process::single(dd::sequential(
+            operation,
+            work.block_bytes,
+            work.requests,
+            size_bytes,
+        )?)]),
+        "random-dd" => Ok(vec![Process::single(dd::random(
+            work.block_bytes,
+            work.requests,
+            size_bytes,
+            seed,
+        )?)]),
+        kind => mixed::processes(
+            &mixed::Shape {
+                operation,
+                read_percent: (kind == "mixed").then_some(work.read_percent),
+                is_random: !kind.starts_with("sequential"),
+                block_bytes: work.block_bytes,
+                process_count: work.processes,
+                depth: work.depth,
+                request_count: work.requests,
+            },
+            size_bytes,
+            seed,
+        ),
+    }
+}
+
+fn summarise(running: &Running, outcome: &Outcome, members: Vec<MemberRow>) -> Measurement {
+    let _ = running;
+    Measurement {
+        figures: vec![
+            Figure::new("requests", outcome.requests_per_s(), "1/s"),
+            Figure::new("rate", outcome.bytes_per_s() / 1024.0, "KiB/s"),
+        ],
+        reads: outcome.traffic.reads.summary(),
+        writes: outcome.traffic.writes.summary(),
+        members,
+        fairness: outcome.fairness(),
+        classic: String::new(),
+        elapsed_s: outcome.seconds(),
+    }
+}
+
+fn run_requests(running: &Running, work: &Work, seed: u64) -> Result<Measurement, LabError> {
+    let processes = processes(work, running.target.size_bytes(), seed)?;
+    let mut sampler = running.sampler();
+    let (target, spawner) = (running.target.clone(), running.world.spawner());
+    let outcome = running
+        .world
+        .run(async move { run_processes(&spawner, &target, processes, None).await })??;
+    let members = sampler.sample(running.world.clock().now_ns());
+    let mut measurement = summarise(running, &outcome, members);
+    if work.kind.starts_with("dd") {
+        measurement.classic = dd::classic(&outcome);
+    }
+    Ok(measurement)
+}
+
+fn run_rawio(running: &Running, work: &Work, seed: u64) -> Result<Measurement, LabError> {
+    let rawio = Rawio {
+        process_count: work.processes,
+        request_count: work.requests,
+        mix: if work.has_vinum_mix {
+            Mix::Vinum
+        } else {
+            Mix::Uniform
+        },
+        seed,
+    };
+    let mut sampler = running.sampler();
+    let mut all = Outcome::default();
+    let mut figures = Vec::new();
+    let mut pairs = [(0.0, 0.0); 4];
+    for (index, test) in Test::ALL.into_iter().enumerate() {
+        let processes = rawio.processes(test, running.target.size_bytes())?;
+        let (target, spawner) = (running.target.clone(), running.world.spawner());
+        let outcome = running
+            .world
+            .run(async move { run_processes(&spawner, &target, processes, None).await })??;
+        pairs[index] = (outcome.bytes_per_s() / 1024.0, outcome.requests_per_s());
+        figures.push(Figure::new(test.name(), pairs[index].0, "KiB/s"));
+        all.elapsed_ns += outcome.elapsed_ns;
+        all.traffic.reads.merge(&outcome.traffic.reads);
+        all.traffic.writes.merge(&outcome.traffic.writes);
+        all.process_bytes = outcome.process_bytes;
+    }
+    let members = sampler.sample(running.world.clock().now_ns());
+    let mut measurement = summarise(running, &all, members);
+    measurement.figures = figures;
+    measurement.classic = rawio::classic(&[("volume".to_owned(), pairs)]);
+    Ok(measurement)
+}
+
+fn run_bonnie(running: &Running, work: &Work, seed: u64) -> Result<Measurement, LabError> {
+    let file_bytes = if work.range_bytes > 0 {
+        work.range_bytes
+    } else {
+        100 << 20
+    };
+    let target = running.target.part(0, file_bytes)?;
+    let file = HostFile::new(HostSpec::ufs_1999(), target, running.world.spawner());
+    let workload = Bonnie {
+        seed,
+        ..Bonnie::default()
+    };
+    let mut sampler = running.sampler();
+    let started = running.world.clock().now_ns();
+    let spawner = running.world.spawner();
+    let figures = running
+        .world
+        .run(async move { workload.run(&spawner, &file).await })??;
+    let now = running.world.clock().now_ns();
+    Ok(Measurement {
+        figures: vec![
+            Figure::new("block write", figures.block_write_kib_per_s, "KiB/s"),
+            Figure::new("rewrite", figures.rewrite_kib_per_s, "KiB/s"),
+            Figure::new("block read", figures.block_read_kib_per_s, "KiB/s"),
+            Figure::new("seeks", figures.seeks_per_s, "1/s"),
+        ],
+        members: sampler.sample(now),
+        classic: bonnie::classic(&[("volume".to_owned(), figures)]),
+        elapsed_s: (now - started) as f64 / 1e9,
+        fairness: 1.0,
+        ..Measurement::default()
+    })
+}

@@ -1,0 +1,198 @@
+//! bonnie: putc write, rewrite, block write, getc read, block read, seeks, on one file.
+//!
+//! Invariants:
+//! - no phase syncs: the clock stops at close;
+//! - rewrite reads each piece and writes it back where it was;
+//! - seeks: so many tickets shared by three processes; each reads one piece anywhere, its 1st, 11th, 21st ... is written back.
+//!
+//! Source: lab.md section 5. K = 1024 bytes. Pieces are of 8192 bytes, in other copies of the program of 16384.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use plexum_exec::Spawner;
+use plexum_sim::rng::Rng;
+
+use crate::error::LabError;
+use crate::host::HostFile;
+
+/// Processes of the seek phase.
+const SEEKERS: u64 = 3;
+/// CPU time of one putc or getc, in microseconds: what the C library of the time took.
+const CHARACTER_US: f64 = 0.3;
+
+/// Options.
+#[derive(Clone, Copy, Debug)]
+pub struct Bonnie {
+    /// Bytes read or written at once.
+    pub piece_bytes: u64,
+    /// Seeks, all processes together.
+    pub seek_count: u64,
+    /// Whether the phases with one character at a time run too.
+    pub has_characters: bool,
+    /// Seed of the seeks.
+    pub seed: u64,
+}
+
+impl Default for Bonnie {
+    fn default() -> Self {
+        Self {
+            piece_bytes: 8192,
+            seek_count: 4000,
+            has_characters: true,
+            seed: 1,
+        }
+    }
+}
+
+/// The figures of one line. `None` where a phase was left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct BonnieFigures {
+    /// File size in units of 2^20 bytes.
+    pub file_mib: u64,
+    /// Writing characters.
+    pub putc_kib_per_s: Option<f64>,
+    /// Writing pieces.
+    pub block_write_kib_per_s: f64,
+    /// Reading and writing back.
+    pub rewrite_kib_per_s: f64,
+    /// Reading characters.
+    pub getc_kib_per_s: Option<f64>,
+    /// Reading pieces.
+    pub block_read_kib_per_s: f64,
+    /// Seeks a second.
+    pub seeks_per_s: f64,
+}
+
+impl Bonnie {
+    /// Runs all phases on the file.
+    ///
+    /// # Errors
+    /// `Usage` for a file that is not a whole number of pieces; a request that failed.
+    pub async fn run(&self, spawner: &Spawner, file: &HostFile) -> Result<BonnieFigures, LabError> {
+        let size = file.size_bytes();
+        if self.piece_bytes == 0
+            || size < self.piece_bytes
+            || !size.is_multiple_of(self.piece_bytes)
+        {
+            return Err(LabError::Usage(format!(
+                "bonnie: a file of {size} bytes is not a whole number of pieces of {}",
+                self.piece_bytes
+            )));
+        }
+        let mut figures = BonnieFigures {
+            file_mib: size >> 20,
+            ..BonnieFigures::default()
+        };
+        if self.has_characters {
+            figures.putc_kib_per_s = Some(self.pass(file, true, CHARACTER_US).await?);
+        } else {
+            self.pass(file, true, 0.0).await?;
+        }
+        figures.rewrite_kib_per_s = self.rewrite(file).await?;
+        figures.block_write_kib_per_s = self.pass(file, true, 0.0).await?;
+        if self.has_characters {
+            figures.getc_kib_per_s = Some(self.pass(file, false, CHARACTER_US).await?);
+        }
+        figures.block_read_kib_per_s = self.pass(file, false, 0.0).await?;
+        figures.seeks_per_s = self.seeks(spawner, file).await?;
+        Ok(figures)
+    }
+
+    /// One pass over the file; K/s.
+    async fn pass(&self, file: &HostFile, is_write: bool, us: f64) -> Result<f64, LabError> {
+        file.drop_cache();
+        let started = file.now_ns();
+        let mut at = 0;
+        while at < file.size_bytes() {
+            if is_write {
+                file.write(at, self.piece_bytes).await?;
+            } else {
+                file.read(at, self.piece_bytes).await?;
+            }
+            file.compute(us * self.piece_bytes as f64).await;
+            at += self.piece_bytes;
+        }
+        if is_write {
+            file.close().await?;
+        }
+        Ok(rate(file, started))
+    }
+
+    async fn rewrite(&self, file: &HostFile) -> Result<f64, LabError> {
+        file.drop_cache();
+        let started = file.now_ns();
+        let mut at = 0;
+        while at < file.size_bytes() {
+            file.read(at, self.piece_bytes).await?;
+            file.write(at, self.piece_bytes).await?;
+            at += self.piece_bytes;
+        }
+        file.close().await?;
+        Ok(rate(file, started))
+    }
+
+    async fn seeks(&self, spawner: &Spawner, file: &HostFile) -> Result<f64, LabError> {
+        file.drop_cache();
+        let started = file.now_ns();
+        let tickets = Rc::new(Cell::new(self.seek_count));
+        let base = Rng::new(self.seed);
+        let mut seekers = Vec::new();
+        for process in 0..SEEKERS {
+            let (file, tickets, mut rng) = (file.clone(), Rc::clone(&tickets), base.fork(process));
+            let piece = self.piece_bytes;
+            seekers.push(spawner.spawn(async move {
+                let pieces = file.size_bytes() / piece;
+                let mut count = 0u64;
+                while tickets.get() > 0 {
+                    tickets.set(tickets.get() - 1);
+                    let at = rng.below(pieces) * piece;
+                    file.read_random(at, piece).await?;
+                    if count.is_multiple_of(10) {
+                        file.write(at, piece).await?;
+                    }
+                    count += 1;
+                }
+                Ok::<(), LabError>(())
+            }));
+        }
+        for seeker in seekers {
+            seeker
+                .await
+                .map_err(|_| LabError::Bug("a seeker ended early".to_owned()))??;
+        }
+        let seconds = (file.now_ns() - started) as f64 / 1e9;
+        file.close().await?;
+        Ok(self.seek_count as f64 / seconds.max(1e-9))
+    }
+}
+
+fn rate(file: &HostFile, started_ns: u64) -> f64 {
+    let seconds = ((file.now_ns() - started_ns) as f64 / 1e9).max(1e-9);
+    file.size_bytes() as f64 / 1024.0 / seconds
+}
+
+/// The classic look.
+#[must_use]
+pub fn classic(rows: &[(String, BonnieFigures)]) -> String {
+    let mut text = String::from(
+        "              -------Sequential Output-------- ---Sequential Input-- --Random--\n\
+         \x20             -Per Char- --Block--- -Rewrite-- -Per Char- --Block--- --Seeks---\n\
+         Machine    MB K/sec      K/sec      K/sec      K/sec      K/sec      /sec\n",
+    );
+    for (name, figures) in rows {
+        let optional = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.0}"));
+        text += &format!(
+            "{:<8} {:>4} {:>5} {:>10.0} {:>10.0} {:>10} {:>10.0} {:>9.1}\n",
+            name,
+            figures.file_mib,
+            optional(figures.putc_kib_per_s),
+            figures.block_write_kib_per_s,
+            figures.rewrite_kib_per_s,
+            optional(figures.getc_kib_per_s),
+            figures.block_read_kib_per_s,
+            figures.seeks_per_s
+        );
+    }
+    text
+}
