@@ -6,7 +6,9 @@ use std::rc::Rc;
 
 use plexum_engine::device::{Device, DeviceInfo};
 use plexum_engine::intent::regions::Regions;
-use plexum_engine::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
+use plexum_engine::meta::adapter::{
+    BitmapPlan, CommitView, Metadata, MetadataWrite, NewMemberPlace,
+};
 use plexum_engine::plex::layout::{Geometry, GeometrySpec};
 use plexum_engine::ranges::RangeSet;
 use plexum_engine::state::{MemberId, MemberRecord, Standing};
@@ -52,6 +54,15 @@ impl Metadata for NoMetadata {
     fn events_cleared(&self) -> u64 {
         0
     }
+    fn plan_bitmap(
+        &self,
+        _sync_bytes: u64,
+        _region_bytes: Option<u64>,
+        _event_count: u64,
+    ) -> Result<BitmapPlan, String> {
+        Err("a volume without metadata has no bitmap".to_owned())
+    }
+    fn set_bitmap(&mut self, _plan: Option<&BitmapPlan>) {}
     fn add_member(
         &mut self,
         _member: MemberId,
