@@ -200,6 +200,7 @@ fn new_array(around: &Surroundings, members: &[Option<Member>], spec: &ArraySpec
         wall_seconds: around.clock.wall_seconds(),
         has_bitmap: spec.has_bitmap,
         region_bytes: spec.region_bytes,
+        log_bytes_max: None,
         start: Start::Agreeing,
     }
 }

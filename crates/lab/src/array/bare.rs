@@ -13,6 +13,7 @@ use plexum_engine::plex::layout::{Geometry, GeometrySpec};
 use plexum_engine::ranges::RangeSet;
 use plexum_engine::state::{MemberId, MemberRecord, Standing};
 use plexum_engine::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
+use plexum_format::stripe_log::{LogArea, LogHeader};
 
 use super::{ArraySpec, Surroundings};
 use crate::error::LabError;
@@ -63,6 +64,12 @@ impl Metadata for NoMetadata {
         Err("a volume without metadata has no bitmap".to_owned())
     }
     fn set_bitmap(&mut self, _plan: Option<&BitmapPlan>) {}
+    fn log_header(&self, _member: MemberId, _area: Option<LogArea>) -> Option<LogHeader> {
+        None
+    }
+    fn superblock_hash(&self, _member: MemberId) -> [u8; 16] {
+        [0; 16]
+    }
     fn add_member(
         &mut self,
         _member: MemberId,
@@ -122,6 +129,7 @@ pub(super) fn build(
         regions: Regions::new(0, REGION_BYTES, 512, false),
         event_count: 1,
         is_uneven: false,
+        log: None,
         resync_start_bytes: None,
         options: VolumeOptions {
             balance: spec.balance,
