@@ -28,6 +28,10 @@ sim *ARGS:
 kill *ARGS:
     cargo xtask kill {{ARGS}}
 
+# damaged input for every parser: `just fuzz md-superblock --seconds 600`
+fuzz *ARGS:
+    cargo xtask fuzz {{ARGS}}
+
 # IOPS, GB/s and CPU microseconds for each level
 bench *ARGS:
     cargo xtask bench {{ARGS}}

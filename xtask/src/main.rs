@@ -20,6 +20,7 @@ cargo xtask WORD
   ci          what CI runs, nothing else
   sim [...]   the simulator, optimised: `plexum sim`; --seed S --trace shows one run
   kill [...]  real servers killed, real members cut off: --kills N --cuts M --seed S [--only PART]
+  fuzz [...]  damaged input for every parser: [TARGET]... --seconds N --seed S
   bench [...] the benchmark, optimised: `plexum bench`
   gen         tables of on-disk layouts in docs/formats.md
   picture     a terminal's lines as an SVG: plexum demo | cargo xtask picture > docs/demo.svg
@@ -37,6 +38,8 @@ const KILL: [&str; 7] = [
     "--",
 ];
 
+const FUZZ: [&str; 5] = ["run", "--release", "--package", "plexum-fuzz", "--"];
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Some((&"ci", [])) => ci::run(&root),
         Some((&("sim" | "bench"), _)) => plexum(&root, &words),
         Some((&"kill", rest)) => ci::cargo(&root, &[&KILL, rest].concat()),
+        Some((&"fuzz", rest)) => ci::cargo(&root, &[&FUZZ, rest].concat()),
         Some((&"gen", [])) => generate(&root),
         Some((&"picture", [])) => picture::run(),
         Some((&"docs", [])) => ci::documentation(&root),

@@ -53,6 +53,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     // for tests and checks alone; nothing stands on them
     ("oracle", &[]),
+    ("fuzz", &["daemon", "engine", "format", "nbd", "testkit"]),
     (
         "testkit",
         &["engine", "exec", "format", "model", "parity", "sim"],

@@ -10,9 +10,10 @@ use crate::source::{Source, words};
 use crate::tree::Tree;
 
 /// Rooms that translate, or that speak to the kernel.
-const TRANSLATORS: [&str; 8] = [
+const TRANSLATORS: [&str; 9] = [
     "crates/format/",
     "crates/engine/src/meta/", // the model's words on one side, the format's on the other
+    "crates/fuzz/",            // speaks with each format in its own words
     "crates/oracle/",
     "crates/testkit/",          // manifests of recorded md images
     "crates/cli/src/args.rs",   // aliases
