@@ -1,11 +1,16 @@
 //! `plexum lab`: experiments in virtual time, published tables, balance policies, reports.
 
 use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use plexum_daemon::problem::{Code, Problem};
+use plexum_lab::balance as policies;
 use plexum_lab::error::LabError;
+use plexum_lab::experiment::{Experiment, read_results};
 use plexum_lab::iostat;
 use plexum_lab::preset::presets;
+use plexum_lab::report::experiment as reports;
 use plexum_lab::report::table::Table;
 use plexum_lab::reproduce::{self, Reproduction, cells_table, effects_table};
 use plexum_lab::setup::Setup;
@@ -14,7 +19,7 @@ use serde_json::json;
 
 use crate::errors::Outcome;
 use crate::output::{Color, Screen, object};
-use crate::units::parse_bytes;
+use crate::units::{parse_bytes, show_seconds};
 
 /// `plexum lab`.
 #[derive(clap::Args, Debug)]
@@ -38,8 +43,59 @@ pub enum LabCommand {
         after_help = "Example:\n  plexum lab reproduce vinum\n  plexum lab reproduce --check"
     )]
     Reproduce(Reproduce),
+    /// Compare read balance policies: disk sets times loads, and why one is faster
+    #[command(
+        after_help = "Example:\n  plexum lab balance\n  plexum lab balance --disks \"2 equal\" --load rebuild -v"
+    )]
+    Balance(Balance),
+    /// Run an experiment file: a matrix of arrangements and workloads, resumable
+    #[command(after_help = "Example:\n  plexum lab run strips.toml --out strips/")]
+    Run(RunFile),
+    /// Report of an experiment: which arrangement is best, by how much, and why
+    #[command(after_help = "Example:\n  plexum lab report strips/")]
+    Report(Report),
     /// List the simulated disks
     Presets,
+}
+
+/// `plexum lab balance`.
+#[derive(clap::Args, Debug)]
+pub struct Balance {
+    /// Only disk sets whose name contains this
+    #[arg(long, default_value = "")]
+    pub disks: String,
+    /// Only loads whose name contains this
+    #[arg(long, default_value = "")]
+    pub load: String,
+    /// Exit with 1 when the policy `adaptive` misses its bands
+    #[arg(long)]
+    pub check: bool,
+    /// Seed
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// text, csv, json (JSON Lines) or markdown
+    #[arg(long, default_value = "text")]
+    pub format: String,
+}
+
+/// `plexum lab run`.
+#[derive(clap::Args, Debug)]
+pub struct RunFile {
+    /// The experiment file
+    pub file: PathBuf,
+    /// Folder of the results [default: the file's name without its ending]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// `plexum lab report`.
+#[derive(clap::Args, Debug)]
+pub struct Report {
+    /// Folder of the results
+    pub folder: PathBuf,
+    /// Do not write the report (HTML, Markdown, charts) into the folder
+    #[arg(long)]
+    pub no_files: bool,
 }
 
 /// `plexum lab work`.
@@ -90,6 +146,12 @@ pub struct Work {
     /// Range of the volume that is used [default: all]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub range: Option<u64>,
+    /// Job file of `fio`, or trace of `trace`
+    #[arg(long, value_name = "FILE", default_value = "")]
+    pub file: String,
+    /// Bytes used of each member [default: all]
+    #[arg(long = "member-size", value_name = "SIZE", value_parser = parse_bytes)]
+    pub member_size_bytes: Option<u64>,
     /// Each write is durable before it counts
     #[arg(long)]
     pub sync: bool,
@@ -140,6 +202,9 @@ pub fn run(args: &Lab, screen: &Screen) -> Outcome {
     match &args.command {
         LabCommand::Work(args) => work(args, screen),
         LabCommand::Reproduce(args) => reproduce(args, screen),
+        LabCommand::Balance(args) => balance(args, screen),
+        LabCommand::Run(args) => run_file(args, screen),
+        LabCommand::Report(args) => report(args, screen),
         LabCommand::Presets => list_presets(screen),
     }
 }
@@ -199,6 +264,7 @@ fn work(args: &Work, screen: &Screen) -> Outcome {
         balance: args.balance.clone(),
         has_bitmap: !args.no_bitmap,
         queue_depth: args.queue_depth,
+        member_bytes: args.member_size_bytes.unwrap_or(0),
         ..Setup::default()
     };
     let work = LabWork {
@@ -211,6 +277,7 @@ fn work(args: &Work, screen: &Screen) -> Outcome {
         range_bytes: args.range.unwrap_or(0),
         is_sync: args.sync,
         has_vinum_mix: args.vinum_mix,
+        file: args.file.clone(),
     };
     let seen = measure(&setup, &work, args.seed).map_err(|error| problem(&error))?;
     show_measurement(&setup, &work, &seen, args, screen)?;
@@ -355,4 +422,145 @@ fn show_reproduction(all: &Reproduction, args: &Reproduce, screen: &Screen) -> R
     }
     screen.line("");
     Ok(())
+}
+
+fn balance(args: &Balance, screen: &Screen) -> Outcome {
+    let shows = !screen.is_quiet && !screen.is_json && std::io::stderr().is_terminal();
+    let cells = policies::run_matrix(&args.disks, &args.load, args.seed, |done| {
+        if shows {
+            eprint!("\rcell {done} of at most 136\x1b[K");
+        }
+    })
+    .map_err(|error| problem(&error))?;
+    if shows {
+        eprint!("\r\x1b[K");
+    }
+    print(
+        &policies::cells_table(&cells),
+        "lab_balance_cell",
+        &args.format,
+        screen,
+    )?;
+    screen.line("");
+    print(
+        &policies::summary(&cells),
+        "lab_balance",
+        &args.format,
+        screen,
+    )?;
+    if screen.verbosity > 0 && !screen.is_json {
+        for cell in &cells {
+            for ((name, _), score) in policies::policies().iter().zip(&cell.scores) {
+                screen.line(format!(
+                    "\n{}, {}, {name}: speed-up {:.2}, fairness {:.2}\n{}{}",
+                    cell.set,
+                    cell.load,
+                    score.speedup,
+                    score.fairness,
+                    iostat::freebsd(&score.members),
+                    iostat::reasons(&score.members).trim_end()
+                ));
+            }
+        }
+    }
+    let mut missed = 0;
+    for (sentence, is_reached) in policies::adaptive_bands(&cells) {
+        missed += usize::from(!is_reached);
+        screen.object(&object(
+            "lab_band",
+            None,
+            json!({"name": format!("adaptive: {sentence}"), "is_reached": is_reached}),
+        ));
+        let word = if is_reached { "reached" } else { "MISSED" };
+        screen.line(format!("adaptive, {sentence}: {word}"));
+    }
+    Ok(u8::from(args.check && missed > 0))
+}
+
+fn read_text(path: &Path) -> Result<String, Problem> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Problem::new(Code::Usage, format!("{}: {error}", path.display())))
+}
+
+fn run_file(args: &RunFile, screen: &Screen) -> Outcome {
+    let told = |error: LabError| problem(&error);
+    let experiment = Experiment::parse(&read_text(&args.file)?).map_err(told)?;
+    let folder = args
+        .out
+        .clone()
+        .unwrap_or_else(|| args.file.with_extension(""));
+    if folder == args.file {
+        return Err(Problem::new(
+            Code::Usage,
+            "a file without an ending needs --out DIR for its results",
+        ));
+    }
+    let began = Instant::now();
+    let now_s = || began.elapsed().as_secs_f64();
+    let estimate = experiment.estimate_s(&now_s).map_err(told)?;
+    screen.note(format!(
+        "{}: {} runs, about {}",
+        experiment.name,
+        experiment.runs.len(),
+        show_seconds(estimate.ceil() as u64)
+    ));
+    let shows = !screen.is_quiet && !screen.is_json && std::io::stderr().is_terminal();
+    let started = now_s();
+    experiment
+        .run_in(&folder, &now_s, |done, all| {
+            if shows {
+                let left = (now_s() - started) / done as f64 * (all - done) as f64;
+                let left = show_seconds(left.ceil() as u64);
+                eprint!("\r{done} of {all}, {left} left\x1b[K");
+            }
+            true
+        })
+        .map_err(told)?;
+    if shows {
+        eprint!("\r\x1b[K");
+    }
+    show_report(&folder, true, screen)
+}
+
+fn report(args: &Report, screen: &Screen) -> Outcome {
+    show_report(&args.folder, !args.no_files, screen)
+}
+
+fn show_report(folder: &Path, writes_files: bool, screen: &Screen) -> Outcome {
+    let text = read_text(&folder.join("experiment.toml"))?;
+    let results = read_results(folder).map_err(|error| problem(&error))?;
+    let name = folder.display().to_string();
+    let comparisons = reports::compare(&results);
+    for comparison in &comparisons {
+        screen.object(&object(
+            "lab_answer",
+            None,
+            json!({"figure": comparison.title, "unit": comparison.unit, "answer": comparison.answer(),
+                "rows": comparison.table().objects().collect::<Vec<_>>()}),
+        ));
+    }
+    screen.line(reports::text(&name, &comparisons).trim_end());
+    if !writes_files {
+        return Ok(0);
+    }
+    let mut files = vec![
+        (
+            "report.html".to_owned(),
+            reports::html(&name, &text, &comparisons),
+        ),
+        (
+            "report.md".to_owned(),
+            reports::markdown(&name, &comparisons),
+        ),
+    ];
+    for (index, chart) in reports::charts(&comparisons).into_iter().enumerate() {
+        files.push((format!("chart{index}.svg"), chart));
+    }
+    for (file, content) in files {
+        let path = folder.join(file);
+        std::fs::write(&path, content)
+            .map_err(|error| Problem::new(Code::IoError, format!("{}: {error}", path.display())))?;
+    }
+    screen.note(format!("report: {}", folder.join("report.html").display()));
+    Ok(0)
 }

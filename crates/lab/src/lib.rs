@@ -3,7 +3,9 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod array;
+pub mod balance;
 pub mod error;
+pub mod experiment;
 pub mod host;
 pub mod iostat;
 pub mod member;

@@ -1,5 +1,8 @@
 //! One measurement: a workload on an arrangement, with figures, latencies and what each member did.
 
+mod programs;
+mod rebuild;
+
 use serde::{Deserialize, Serialize};
 
 use crate::array::Mode;
@@ -17,7 +20,8 @@ use crate::workload::{Operation, Outcome, Process, dd, mixed, run_processes};
 #[serde(default, deny_unknown_fields)]
 pub struct Work {
     /// `rawio`, `dd-read`, `dd-write`, `random-dd`, `random-read`, `random-write`, `mixed`, `sequential-read`,
-    /// `sequential-write`, `bonnie`.
+    /// `sequential-write`, `rebuild`, `rebuild-load`, `bonnie`, `bonnie++`,
+    /// `iozone`, `fio`, `trace`.
     pub kind: String,
     /// Length of a request.
     pub block_bytes: u64,
@@ -35,6 +39,8 @@ pub struct Work {
     pub is_sync: bool,
     /// rawio: the lengths of the Vinum measurements.
     pub has_vinum_mix: bool,
+    /// `fio`: the job file; `trace`: the trace.
+    pub file: String,
 }
 
 impl Default for Work {
@@ -49,6 +55,7 @@ impl Default for Work {
             range_bytes: 0,
             is_sync: false,
             has_vinum_mix: false,
+            file: String::new(),
         }
     }
 }
@@ -94,7 +101,7 @@ pub struct Measurement {
 }
 
 /// All kinds with a line about each.
-pub const KINDS: [(&str, &str); 10] = [
+pub const KINDS: [(&str, &str); 16] = [
     ("random-read", "reads of one length anywhere"),
     ("random-write", "writes of one length anywhere"),
     ("mixed", "reads and writes of one length anywhere"),
@@ -105,25 +112,57 @@ pub const KINDS: [(&str, &str); 10] = [
     ("dd-write", "the same, writing"),
     ("random-dd", "one read at a time, each by a new process"),
     (
+        "rebuild",
+        "a member is lost and filled again; member_bytes of the arrangement bounds it",
+    ),
+    (
+        "rebuild-load",
+        "the same while `processes` read `block_bytes` anywhere",
+    ),
+    (
         "bonnie",
         "bonnie on a file of range_bytes (100 MiB) through UFS of 1999",
     ),
+    ("bonnie++", "the data phases of bonnie++, the same way"),
+    (
+        "iozone",
+        "thirteen tests with records of block_bytes on a file of range_bytes (100 MiB)",
+    ),
+    ("fio", "a fio job file (a subset; `file`)"),
+    ("trace", "a block trace, replayed (`file`)"),
 ];
+
+impl Work {
+    /// Checks what needs no volume.
+    ///
+    /// # Errors
+    /// `Usage` for a workload that does not exist, or that would do nothing.
+    pub fn check(&self) -> Result<(), LabError> {
+        if !KINDS.iter().any(|(kind, _)| *kind == self.kind) {
+            let names: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
+            return Err(LabError::Usage(format!(
+                "\"{}\" is no workload; there are: {}",
+                self.kind,
+                names.join(", ")
+            )));
+        }
+        if self.requests == 0 || self.processes == 0 || self.depth == 0 {
+            return Err(LabError::Usage(
+                "requests, processes and depth are at least 1".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
 
 /// Runs the workload once.
 ///
 /// # Errors
 /// `Usage` for an arrangement or a workload that cannot be, before anything runs.
 pub fn measure(setup: &Setup, work: &Work, seed: u64) -> Result<Measurement, LabError> {
-    if !KINDS.iter().any(|(kind, _)| *kind == work.kind) {
-        let names: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
-        return Err(LabError::Usage(format!(
-            "\"{}\" is no workload; there are: {}",
-            work.kind,
-            names.join(", ")
-        )));
-    }
-    let mut running = setup.start(seed, 0, Mode::Timing)?;
+    work.check()?;
+    let spares = usize::from(work.kind.starts_with("rebuild"));
+    let mut running = setup.start(seed, spares, Mode::Timing)?;
     let size = running.target.size_bytes();
     if work.range_bytes > size {
         return Err(LabError::Usage(format!(
@@ -136,7 +175,11 @@ pub fn measure(setup: &Setup, work: &Work, seed: u64) -> Result<Measurement, Lab
     }
     match work.kind.as_str() {
         "rawio" => run_rawio(&running, work, seed),
-        "bonnie" => run_bonnie(&running, work, seed),
+        "bonnie" | "bonnie++" => run_bonnie(&running, work, seed),
+        "iozone" => programs::iozone(&running, work, seed),
+        "fio" => programs::fio(&running, work, seed),
+        "trace" => programs::trace(&running, work),
+        "rebuild" | "rebuild-load" => rebuild::run(&running, work, seed),
         _ => run_requests(&running, work, seed),
     }
 }
@@ -176,8 +219,7 @@ fn processes(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Process>, La
     }
 }
 
-fn summarise(running: &Running, outcome: &Outcome, members: Vec<MemberRow>) -> Measurement {
-    let _ = running;
+fn summarise(outcome: &Outcome, members: Vec<MemberRow>) -> Measurement {
     Measurement {
         figures: vec![
             Figure::new("requests", outcome.requests_per_s(), "1/s"),
@@ -200,7 +242,7 @@ fn run_requests(running: &Running, work: &Work, seed: u64) -> Result<Measurement
         .world
         .run(async move { run_processes(&spawner, &target, processes, None).await })??;
     let members = sampler.sample(running.world.clock().now_ns());
-    let mut measurement = summarise(running, &outcome, members);
+    let mut measurement = summarise(&outcome, members);
     if work.kind.starts_with("dd") {
         measurement.classic = dd::classic(&outcome);
     }
@@ -236,7 +278,7 @@ fn run_rawio(running: &Running, work: &Work, seed: u64) -> Result<Measurement, L
         all.process_bytes = outcome.process_bytes;
     }
     let members = sampler.sample(running.world.clock().now_ns());
-    let mut measurement = summarise(running, &all, members);
+    let mut measurement = summarise(&all, members);
     measurement.figures = figures;
     measurement.classic = rawio::classic(&[("volume".to_owned(), pairs)]);
     Ok(measurement)
@@ -250,10 +292,12 @@ fn run_bonnie(running: &Running, work: &Work, seed: u64) -> Result<Measurement, 
     };
     let target = running.target.part(0, file_bytes)?;
     let file = HostFile::new(HostSpec::ufs_1999(), target, running.world.spawner());
-    let workload = Bonnie {
-        seed,
-        ..Bonnie::default()
+    let options = if work.kind == "bonnie++" {
+        Bonnie::plus()
+    } else {
+        Bonnie::default()
     };
+    let workload = Bonnie { seed, ..options };
     let mut sampler = running.sampler();
     let started = running.world.clock().now_ns();
     let spawner = running.world.spawner();

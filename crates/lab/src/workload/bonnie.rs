@@ -18,6 +18,9 @@ use crate::host::HostFile;
 
 /// Processes of the seek phase.
 const SEEKERS: u64 = 3;
+/// The same of bonnie++ 2.00a, and its number of seeks.
+const PLUS_SEEKERS: u64 = 5;
+const PLUS_SEEKS: u64 = 8192;
 /// CPU time of one putc or getc, in microseconds: what the C library of the time took.
 const CHARACTER_US: f64 = 0.3;
 
@@ -30,8 +33,22 @@ pub struct Bonnie {
     pub seek_count: u64,
     /// Whether the phases with one character at a time run too.
     pub has_characters: bool,
+    /// bonnie++ instead: block write before rewrite, five seekers, written back when the ticket is divisible by 10.
+    pub is_plus: bool,
     /// Seed of the seeks.
     pub seed: u64,
+}
+
+impl Bonnie {
+    /// The data phases of bonnie++ 2.00a; its phases with many files need a file system and are left out.
+    #[must_use]
+    pub fn plus() -> Self {
+        Self {
+            seek_count: PLUS_SEEKS,
+            is_plus: true,
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for Bonnie {
@@ -40,6 +57,7 @@ impl Default for Bonnie {
             piece_bytes: 8192,
             seek_count: 4000,
             has_characters: true,
+            is_plus: false,
             seed: 1,
         }
     }
@@ -89,8 +107,13 @@ impl Bonnie {
         } else {
             self.pass(file, true, 0.0).await?;
         }
-        figures.rewrite_kib_per_s = self.rewrite(file).await?;
-        figures.block_write_kib_per_s = self.pass(file, true, 0.0).await?;
+        if self.is_plus {
+            figures.block_write_kib_per_s = self.pass(file, true, 0.0).await?;
+            figures.rewrite_kib_per_s = self.rewrite(file).await?;
+        } else {
+            figures.rewrite_kib_per_s = self.rewrite(file).await?;
+            figures.block_write_kib_per_s = self.pass(file, true, 0.0).await?;
+        }
         if self.has_characters {
             figures.getc_kib_per_s = Some(self.pass(file, false, CHARACTER_US).await?);
         }
@@ -138,7 +161,8 @@ impl Bonnie {
         let tickets = Rc::new(Cell::new(self.seek_count));
         let base = Rng::new(self.seed);
         let mut seekers = Vec::new();
-        for process in 0..SEEKERS {
+        let is_plus = self.is_plus;
+        for process in 0..if is_plus { PLUS_SEEKERS } else { SEEKERS } {
             let (file, tickets, mut rng) = (file.clone(), Rc::clone(&tickets), base.fork(process));
             let piece = self.piece_bytes;
             seekers.push(spawner.spawn(async move {
@@ -146,9 +170,11 @@ impl Bonnie {
                 let mut count = 0u64;
                 while tickets.get() > 0 {
                     tickets.set(tickets.get() - 1);
-                    let at = rng.below(pieces) * piece;
+                    let ticket = rng.below(pieces);
+                    let at = ticket * piece;
                     file.read_random(at, piece).await?;
-                    if count.is_multiple_of(10) {
+                    let deciding = if is_plus { ticket } else { count };
+                    if deciding.is_multiple_of(10) {
                         file.write(at, piece).await?;
                     }
                     count += 1;

@@ -6,8 +6,11 @@
 
 pub mod bonnie;
 pub mod dd;
+pub mod fio;
+pub mod iozone;
 pub mod mixed;
 pub mod rawio;
+pub mod trace;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,0 +1,557 @@
+//! Read balance policies compared: 8 disk sets, 17 loads, each client's rate against its rate alone on the first disk.
+//!
+//! Invariants:
+//! - a cell compares with the best classic policy chosen *after the fact*: no single policy is that good;
+//! - the same seed gives the same table.
+//!
+//! Source: lab.md section 10 (the matrix) and section 6 (weighted speed-up and Jain's index).
+
+use std::cell::Cell as Counter;
+use std::rc::Rc;
+
+use plexum_engine::balance::Policy;
+use plexum_engine::device::{Device, Fua};
+use plexum_engine::plex::layout::Organisation;
+use plexum_sim::disk::mechanical_spec::{DiskSpec, QueueOrder};
+use plexum_sim::disk::timed::TimedDisk;
+use serde_json::json;
+
+use crate::array::{ArraySpec, DiskSet, Mode, Surroundings, build};
+use crate::error::LabError;
+use crate::iostat::{MemberRow, Sampler};
+use crate::member::Member;
+use crate::preset;
+use crate::report::table::Table;
+use crate::target::Target;
+use crate::workload::{Operation, Process, mixed};
+use crate::world::World;
+
+/// Virtual time of a cell.
+const CELL_NS: u64 = 1_500_000_000;
+/// gmirror's requests in flight, and their size.
+const REBUILD_DEPTH: usize = 2;
+const REBUILD_BYTES: u64 = 128 << 10;
+/// Size of a sequential reader's requests.
+const FORWARD_BYTES: u64 = 64 << 10;
+
+/// What one client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Client {
+    /// Reads forward.
+    Forward,
+    /// Reads blocks of this size anywhere.
+    Random(u64),
+    /// Copies the mirror to a new disk.
+    Rebuild,
+}
+
+/// A load: its group in the summary, its name, its clients.
+type Load = (&'static str, &'static str, &'static [(Client, usize)]);
+
+const K: u64 = 1 << 10;
+const M: u64 = 1 << 20;
+
+/// The 17 loads.
+const LOADS: [Load; 17] = [
+    ("1 sequential", "1 sequential", &[(Client::Forward, 1)]),
+    (
+        "1 random, 4/64 KiB",
+        "1 random 4 KiB",
+        &[(Client::Random(4 * K), 1)],
+    ),
+    (
+        "1 random, 4/64 KiB",
+        "1 random 64 KiB",
+        &[(Client::Random(64 * K), 1)],
+    ),
+    (
+        "1 random, 1 MiB",
+        "1 random 1 MiB",
+        &[(Client::Random(M), 1)],
+    ),
+    (
+        "4 and 16 sequential",
+        "4 sequential",
+        &[(Client::Forward, 4)],
+    ),
+    (
+        "4 and 16 sequential",
+        "16 sequential",
+        &[(Client::Forward, 16)],
+    ),
+    (
+        "4-64 random",
+        "4 random 4 KiB",
+        &[(Client::Random(4 * K), 4)],
+    ),
+    (
+        "4-64 random",
+        "16 random 4 KiB",
+        &[(Client::Random(4 * K), 16)],
+    ),
+    (
+        "4-64 random",
+        "64 random 4 KiB",
+        &[(Client::Random(4 * K), 64)],
+    ),
+    (
+        "4-64 random",
+        "4 random 64 KiB",
+        &[(Client::Random(64 * K), 4)],
+    ),
+    (
+        "4-64 random",
+        "16 random 64 KiB",
+        &[(Client::Random(64 * K), 16)],
+    ),
+    ("4-64 random", "4 random 1 MiB", &[(Client::Random(M), 4)]),
+    (
+        "mixed",
+        "1 sequential, 4 random",
+        &[(Client::Forward, 1), (Client::Random(4 * K), 4)],
+    ),
+    (
+        "mixed",
+        "4 sequential, 4 random",
+        &[(Client::Forward, 4), (Client::Random(4 * K), 4)],
+    ),
+    (
+        "mixed",
+        "2 sequential, 16 random",
+        &[(Client::Forward, 2), (Client::Random(16 * K), 16)],
+    ),
+    ("rebuild", "rebuild", &[(Client::Rebuild, 1)]),
+    (
+        "rebuild",
+        "rebuild, 4 random",
+        &[(Client::Rebuild, 1), (Client::Random(4 * K), 4)],
+    ),
+];
+
+/// Names of the loads.
+pub fn load_names() -> impl Iterator<Item = &'static str> {
+    LOADS.iter().map(|(_, name, _)| *name)
+}
+
+/// The policies in the order of the tables; the first five are the classics, `adaptive` is judged.
+#[must_use]
+pub fn policies() -> [(&'static str, Policy); 6] {
+    [
+        ("load", Policy::Load),
+        ("load-7", Policy::Load7),
+        ("prefer", Policy::Prefer),
+        ("round-robin", Policy::RoundRobin),
+        ("split", Policy::Split { slice_bytes: 4096 }),
+        ("adaptive", Policy::Adaptive),
+    ]
+}
+
+fn disk(depth: u32, slow_factor: f64) -> DiskSpec {
+    let mut spec = preset::sata_7200_750();
+    spec.queue_depth = depth;
+    spec.slow_factor = slow_factor;
+    if depth > 1 {
+        spec.order = QueueOrder::Fifo;
+    }
+    DiskSpec::Mechanical(spec)
+}
+
+/// The eight disk sets.
+fn sets() -> Vec<(&'static str, Vec<DiskSpec>)> {
+    let ssd = preset::find("ssd-sata").expect("the preset exists");
+    let fast = DiskSpec::Mechanical(preset::scsi_10k());
+    vec![
+        ("2 equal", vec![disk(1, 1.0); 2]),
+        ("2 equal, queue 32", vec![disk(32, 1.0); 2]),
+        ("4 equal", vec![disk(1, 1.0); 4]),
+        ("4 equal, queue 32", vec![disk(32, 1.0); 4]),
+        ("unequal pair", vec![disk(1, 1.0), fast]),
+        (
+            "3, first four times slower",
+            vec![disk(1, 4.0), disk(1, 1.0), disk(1, 1.0)],
+        ),
+        ("SSD first", vec![ssd.clone(), disk(32, 1.0)]),
+        ("SSD last", vec![disk(32, 1.0), ssd]),
+    ]
+}
+
+/// Names of the disk sets.
+#[must_use]
+pub fn set_names() -> Vec<&'static str> {
+    sets().into_iter().map(|(name, _)| name).collect()
+}
+
+/// One policy in one cell.
+#[derive(Clone, Debug)]
+pub struct Score {
+    /// Weighted speed-up.
+    pub speedup: f64,
+    /// Jain's index over the clients' shares.
+    pub fairness: f64,
+    /// What each disk did.
+    pub members: Vec<MemberRow>,
+}
+
+/// One cell of the matrix.
+#[derive(Clone, Debug)]
+pub struct MatrixCell {
+    /// Disk set.
+    pub set: &'static str,
+    /// Group of the load.
+    pub group: &'static str,
+    /// Load.
+    pub load: &'static str,
+    /// In the order of `policies`.
+    pub scores: Vec<Score>,
+}
+
+impl MatrixCell {
+    /// A policy's speed-up over the best classic one.
+    #[must_use]
+    pub fn relative(&self, policy: usize) -> f64 {
+        let best = self.scores[..5]
+            .iter()
+            .map(|score| score.speedup)
+            .fold(0.0f64, f64::max);
+        self.scores[policy].speedup / best.max(1e-12)
+    }
+}
+
+/// Bytes each client moved in a second, and what the disks did.
+fn rates(
+    disks: Vec<DiskSpec>,
+    balance: Option<Policy>,
+    clients: &[(Client, usize)],
+    seed: u64,
+) -> Result<(Vec<f64>, Vec<MemberRow>), LabError> {
+    let world = World::new();
+    let mut set = DiskSet::mixed(disks);
+    set.disks.push(disk(1, 1.0));
+    set.bus_of.push(None);
+    let mut made = set.make(&world, seed, Mode::Timing)?;
+    let copy = made.pop().expect("one more was made");
+    let target = match balance {
+        None => Target::device(&world, &Member::Disk(made[0].clone())),
+        Some(balance) => {
+            let smallest = made.iter().map(|disk| disk.info().size_bytes).min();
+            let members = made.iter().cloned().map(Member::Disk).map(Some).collect();
+            let array = ArraySpec {
+                balance,
+                has_bitmap: false,
+                member_bytes: smallest.map(|bytes| bytes / 2 / M * M),
+                ..ArraySpec::new(Organisation::Raid1, 0)
+            };
+            let around = Surroundings::of(&world);
+            Target::volume(
+                &world,
+                &world.run(build(around, members, array, Mode::Timing))??,
+            )
+        }
+    };
+    // The same range of all disks, whatever their size.
+    let target = target.part(0, 16 << 30)?;
+    let named: Vec<(String, TimedDisk)> = made
+        .iter()
+        .enumerate()
+        .map(|(index, disk)| (format!("disk{index}"), disk.clone()))
+        .collect();
+    let copy = Target::device(&world, &Member::Disk(copy));
+    let mut sampler = Sampler::start(&named, target.now_ns());
+    let moved = run_clients(&world, &target, &copy, clients, seed)?;
+    let rows = sampler.sample(target.now_ns());
+    Ok((moved, rows))
+}
+
+fn run_clients(
+    world: &World,
+    target: &Target,
+    copy: &Target,
+    clients: &[(Client, usize)],
+    seed: u64,
+) -> Result<Vec<f64>, LabError> {
+    let started = target.now_ns();
+    let until = started + CELL_NS;
+    let mut moved = Vec::new();
+    let mut handles = Vec::new();
+    let total: usize = clients.iter().map(|(_, count)| count).sum();
+    for (client, count) in clients {
+        for _ in 0..*count {
+            let number = moved.len() as u64;
+            let bytes = Rc::new(Counter::new(0u64));
+            moved.push(Rc::clone(&bytes));
+            for process in client_processes(*client, target, number, total, seed)? {
+                let (target, copy, bytes) = (target.clone(), copy.clone(), Rc::clone(&bytes));
+                let copies = *client == Client::Rebuild;
+                handles.push(world.spawn(async move {
+                    for request in process.requests {
+                        if target.now_ns() >= until {
+                            break;
+                        }
+                        target
+                            .read(request.offset_bytes, request.length_bytes)
+                            .await?;
+                        if copies {
+                            copy.write(request.offset_bytes, request.length_bytes, Fua::No)
+                                .await?;
+                        }
+                        bytes.set(bytes.get() + request.length_bytes);
+                    }
+                    Ok::<(), LabError>(())
+                }));
+            }
+        }
+    }
+    world.run(async move {
+        for handle in handles {
+            handle
+                .await
+                .map_err(|_| LabError::Bug("a client ended early".to_owned()))??;
+        }
+        Ok::<(), LabError>(())
+    })??;
+    let seconds = (target.now_ns() - started) as f64 / 1e9;
+    Ok(moved
+        .iter()
+        .map(|bytes| bytes.get() as f64 / seconds)
+        .collect())
+}
+
+/// A client as processes: one, for a rebuild as many as requests are in flight.
+fn client_processes(
+    client: Client,
+    target: &Target,
+    number: u64,
+    total: usize,
+    seed: u64,
+) -> Result<Vec<Process>, LabError> {
+    let shape = |block_bytes, is_random| mixed::Shape {
+        operation: Operation::Read,
+        read_percent: None,
+        is_random,
+        block_bytes,
+        process_count: 1,
+        depth: 1,
+        request_count: u64::MAX,
+    };
+    match client {
+        Client::Random(bytes) => mixed::processes(
+            &shape(bytes, true),
+            target.size_bytes(),
+            seed ^ (number << 8),
+        ),
+        Client::Forward => {
+            let share = target.size_bytes() / total.max(1) as u64 / M * M;
+            let start = share * number;
+            let list = mixed::processes(&shape(FORWARD_BYTES, false), share, seed)?;
+            Ok(list
+                .into_iter()
+                .map(|process| {
+                    Process::single(process.requests.map(move |mut request| {
+                        request.offset_bytes += start;
+                        request
+                    }))
+                })
+                .collect())
+        }
+        Client::Rebuild => {
+            let next = Rc::new(Counter::new(0u64));
+            Ok((0..REBUILD_DEPTH)
+                .map(|_| {
+                    let next = Rc::clone(&next);
+                    Process::single(std::iter::from_fn(move || {
+                        let at = next.replace(next.get() + REBUILD_BYTES);
+                        Some(crate::workload::Request::read(at, REBUILD_BYTES))
+                    }))
+                })
+                .collect())
+        }
+    }
+}
+
+/// Runs the cells whose load (and set) contain the given words; all for empty words. `progress` is told after each cell.
+///
+/// # Errors
+/// `Usage` when nothing matches.
+pub fn run_matrix(
+    set_word: &str,
+    load_word: &str,
+    seed: u64,
+    mut progress: impl FnMut(usize),
+) -> Result<Vec<MatrixCell>, LabError> {
+    let mut cells = Vec::new();
+    for (set, disks) in sets() {
+        if !set.contains(set_word) {
+            continue;
+        }
+        for (group, load, clients) in LOADS {
+            if !load.contains(load_word) {
+                continue;
+            }
+            // Each kind of client alone on the first disk.
+            let mut alone = Vec::new();
+            for (client, count) in clients {
+                let (rate, _) = rates(vec![disks[0].clone()], None, &[(*client, 1)], seed)?;
+                alone.extend(std::iter::repeat_n(rate[0], *count));
+            }
+            let mut scores = Vec::new();
+            for (_, policy) in policies() {
+                let (seen, members) = rates(disks.clone(), Some(policy), clients, seed)?;
+                scores.push(score(&seen, &alone, members));
+            }
+            cells.push(MatrixCell {
+                set,
+                group,
+                load,
+                scores,
+            });
+            progress(cells.len());
+        }
+    }
+    if cells.is_empty() {
+        return Err(LabError::Usage(format!(
+            "no cell matches; disk sets: {}; loads: {}",
+            set_names().join("; "),
+            load_names().collect::<Vec<_>>().join("; ")
+        )));
+    }
+    Ok(cells)
+}
+
+fn score(seen: &[f64], alone: &[f64], members: Vec<MemberRow>) -> Score {
+    let shares: Vec<f64> = seen
+        .iter()
+        .zip(alone)
+        .map(|(rate, alone)| rate / alone.max(1e-9))
+        .collect();
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    Score {
+        speedup: sum,
+        fairness: if squares > 0.0 {
+            sum * sum / (shares.len() as f64 * squares)
+        } else {
+            1.0
+        },
+        members,
+    }
+}
+
+/// Geometric means (and the worst cell) of each policy over the best classic one, by group of loads.
+#[must_use]
+pub fn summary(cells: &[MatrixCell]) -> Table {
+    let names = policies().map(|(name, _)| name);
+    let mut columns = vec!["workloads", "cells"];
+    columns.extend(names);
+    let mut table = Table::new(
+        "weighted speed-up over the best classic policy of each cell: geometric mean (worst)",
+        &columns,
+    );
+    let mut groups: Vec<&str> = Vec::new();
+    for cell in cells {
+        if !groups.contains(&cell.group) {
+            groups.push(cell.group);
+        }
+    }
+    groups.push("all");
+    for group in groups {
+        let of_group: Vec<&MatrixCell> = cells
+            .iter()
+            .filter(|cell| group == "all" || cell.group == group)
+            .collect();
+        let mut row = vec![json!(group), json!(of_group.len())];
+        for policy in 0..names.len() {
+            let values: Vec<f64> = of_group.iter().map(|cell| cell.relative(policy)).collect();
+            let logs: f64 = values.iter().map(|value| value.max(1e-9).ln()).sum();
+            let mean = (logs / values.len() as f64).exp();
+            let worst = values.iter().copied().fold(f64::INFINITY, f64::min);
+            row.push(json!(format!("{mean:.2} ({worst:.2})")));
+        }
+        table.push(row);
+    }
+    table
+}
+
+/// Every cell: speed-up of each policy and the fairness of the best.
+#[must_use]
+pub fn cells_table(cells: &[MatrixCell]) -> Table {
+    let names = policies().map(|(name, _)| name);
+    let mut columns = vec!["disks", "load"];
+    columns.extend(names);
+    columns.push("fairest");
+    let mut table = Table::new("weighted speed-up", &columns);
+    for cell in cells {
+        let mut row = vec![json!(cell.set), json!(cell.load)];
+        for score in &cell.scores {
+            row.push(json!((score.speedup * 100.0).round() / 100.0));
+        }
+        let fairest = (0..names.len()).max_by(|a, b| {
+            cell.scores[*a]
+                .fairness
+                .total_cmp(&cell.scores[*b].fairness)
+        });
+        row.push(json!(fairest.map_or("-", |index| names[index])));
+        table.push(row);
+    }
+    table
+}
+
+/// What `adaptive` has to reach, and what it reaches: (sentence, reached).
+#[must_use]
+pub fn adaptive_bands(cells: &[MatrixCell]) -> Vec<(String, bool)> {
+    const ADAPTIVE: usize = 5;
+    let relative: Vec<f64> = cells.iter().map(|cell| cell.relative(ADAPTIVE)).collect();
+    let count =
+        |wanted: &dyn Fn(f64) -> bool| relative.iter().filter(|value| wanted(**value)).count();
+    // In proportion, when only a part of the matrix was run.
+    let share = |of_136: usize| (of_136 * cells.len()).div_ceil(136);
+    let (near, bad, better) = (
+        count(&|value| value >= 0.98),
+        count(&|value| value < 0.70),
+        count(&|value| value > 1.05),
+    );
+    let all = cells.len();
+    vec![
+        (
+            format!(
+                "within 2 % of the best classic: {near} of {all}, wanted {}",
+                share(125)
+            ),
+            near >= share(125),
+        ),
+        (format!("below 0.70: {bad} of {all}, wanted 0"), bad == 0),
+        (
+            format!(
+                "more than 5 % better: {better} of {all}, wanted {}",
+                share(30)
+            ),
+            better >= share(30),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_matrix_has_136_cells() {
+        assert_eq!(sets().len() * LOADS.len(), 136);
+    }
+
+    #[test]
+    fn prefer_uses_one_disk_and_round_robin_both() {
+        let cells = run_matrix("2 equal", "4 random 4 KiB", 3, |_| {}).unwrap();
+        let reads = |policy: usize| -> Vec<f64> {
+            let members = &cells[0].scores[policy].members;
+            members.iter().map(|row| row.reads_per_s).collect()
+        };
+        assert_eq!(reads(2)[1], 0.0, "prefer");
+        let turn = reads(3);
+        assert!((turn[0] / turn[1] - 1.0).abs() < 0.05, "{turn:?}");
+        assert!(
+            cells[0].scores[0].speedup > cells[0].scores[2].speedup * 1.3,
+            "load beats prefer"
+        );
+        assert_eq!(cells[0].relative(0).max(cells[0].relative(3)).min(1.0), 1.0);
+    }
+}

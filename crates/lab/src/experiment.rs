@@ -1,0 +1,423 @@
+//! Experiment files: a matrix of arrangements and workloads, run in random order, repeated, resumable.
+//!
+//! Invariants:
+//! - everything is checked before the first run: unknown names, impossible arrangements, workloads that do not fit;
+//! - a result is one line of `results.jsonl`, written when the run has ended; a run whose line exists is not run again;
+//! - the order is random by the seed, so that a drift of the machine does not favour what comes first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::Path;
+
+use plexum_sim::rng::Rng;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use crate::array::Mode;
+use crate::error::LabError;
+use crate::setup::Setup;
+use crate::work::{Figure, Work, measure};
+
+/// Runs an experiment may have.
+const RUNS_MAX: usize = 100_000;
+/// Name of the results in a folder.
+const RESULTS: &str = "results.jsonl";
+/// Name of the copy of the experiment file.
+const FILE: &str = "experiment.toml";
+
+/// One run of the matrix.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// Arrangement.
+    pub setup: Setup,
+    /// Workload.
+    pub work: Work,
+    /// Seed.
+    pub seed: u64,
+}
+
+impl Run {
+    fn key(&self) -> String {
+        let value = serde_json::json!({"setup": self.setup, "work": self.work, "seed": self.seed});
+        value.to_string()
+    }
+}
+
+/// What a run gave; one line of the results.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunResult {
+    /// Arrangement.
+    pub setup: Setup,
+    /// Workload.
+    pub work: Work,
+    /// Seed.
+    pub seed: u64,
+    /// Figures, the main one first.
+    pub figures: Vec<Figure>,
+    /// Latencies.
+    pub reads: serde_json::Value,
+    /// The same of writes.
+    pub writes: serde_json::Value,
+    /// Members.
+    pub members: serde_json::Value,
+    /// Real time it took.
+    pub real_s: f64,
+}
+
+/// An experiment that makes sense.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// Its name.
+    pub name: String,
+    /// Its text, kept beside the results.
+    pub text: String,
+    /// All runs in the order in which they are run.
+    pub runs: Vec<Run>,
+}
+
+fn refused(text: impl Into<String>) -> LabError {
+    LabError::Usage(text.into())
+}
+
+/// `64K`, `1M` and plain numbers.
+fn bytes(text: &str) -> Option<i64> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match text[digits.len()..].trim().to_ascii_uppercase().as_str() {
+        "" => 1,
+        "K" | "KIB" => 1 << 10,
+        "M" | "MIB" => 1 << 20,
+        "G" | "GIB" => 1 << 30,
+        "T" | "TIB" => 1 << 40,
+        _ => return None,
+    };
+    digits.parse::<i64>().ok()?.checked_mul(unit)
+}
+
+fn plain(key: &str, value: &Value) -> Result<Value, LabError> {
+    match (key, value) {
+        ("disks", Value::String(names)) => {
+            let names = names
+                .split(',')
+                .map(|name| Value::String(name.trim().to_owned()));
+            Ok(Value::Array(names.collect()))
+        }
+        ("inner_strip_bytes", Value::Array(list)) => {
+            let sizes: Result<Vec<Value>, LabError> =
+                list.iter().map(|size| plain("strip_bytes", size)).collect();
+            Ok(Value::Array(sizes?))
+        }
+        ("inner_strip_bytes", size) => Ok(Value::Array(vec![plain("strip_bytes", size)?])),
+        (key, Value::String(text)) if key.ends_with("_bytes") => bytes(text)
+            .map(Value::Integer)
+            .ok_or_else(|| refused(format!("{key} = \"{text}\" is no size"))),
+        ("level", Value::Integer(level)) => Ok(Value::String(level.to_string())),
+        (_, value) => Ok(value.clone()),
+    }
+}
+
+/// Every combination of the values of a section.
+fn combinations(section: &Table) -> Result<Vec<Table>, LabError> {
+    let mut all = vec![Table::new()];
+    for (key, value) in section {
+        let choices: Vec<Value> = match value {
+            Value::Array(list) if key != "slow" => list.clone(),
+            other => vec![other.clone()],
+        };
+        if choices.is_empty() {
+            return Err(refused(format!("{key} is an empty list")));
+        }
+        let mut wider = Vec::new();
+        for table in &all {
+            for choice in &choices {
+                let mut table = table.clone();
+                table.insert(key.clone(), plain(key, choice)?);
+                wider.push(table);
+            }
+        }
+        if wider.len() > RUNS_MAX {
+            return Err(refused(format!("more than {RUNS_MAX} combinations")));
+        }
+        all = wider;
+    }
+    Ok(all)
+}
+
+impl Experiment {
+    /// Reads and checks an experiment file.
+    ///
+    /// # Errors
+    /// `Usage` with the name of what does not fit; nothing was run.
+    pub fn parse(text: &str) -> Result<Self, LabError> {
+        let file: Table = toml::from_str(text).map_err(|error| refused(error.to_string()))?;
+        for key in file.keys() {
+            if !["name", "seed", "repetitions", "setup", "work"].contains(&key.as_str()) {
+                return Err(refused(format!(
+                    "unknown key \"{key}\": name, seed, repetitions, [setup] and [work] are known"
+                )));
+            }
+        }
+        let number = |key: &str, default: i64| match file.get(key) {
+            None => Ok(default),
+            Some(Value::Integer(number)) if *number >= 0 => Ok(*number),
+            Some(_) => Err(refused(format!("{key} is not a number from 0"))),
+        };
+        let section = |key: &str| match file.get(key) {
+            None => Ok(Table::new()),
+            Some(Value::Table(table)) => Ok(table.clone()),
+            Some(_) => Err(refused(format!("[{key}] is not a section"))),
+        };
+        let repetitions = number("repetitions", 5)?.clamp(1, 1000) as u64;
+        let seed = number("seed", 1)? as u64;
+        let mut runs = Vec::new();
+        let mut seen = BTreeSet::new();
+        for setup in combinations(&section("setup")?)? {
+            let setup: Setup = setup
+                .try_into()
+                .map_err(|e: toml::de::Error| refused(format!("[setup]: {e}")))?;
+            for work in combinations(&section("work")?)? {
+                let work: Work = work
+                    .try_into()
+                    .map_err(|e: toml::de::Error| refused(format!("[work]: {e}")))?;
+                work.check()?;
+                if !seen.insert((setup.label(), format!("{:?}{work:?}", setup.disks))) {
+                    continue; // differs only in what this level ignores
+                }
+                for repetition in 0..repetitions {
+                    runs.push(Run {
+                        setup: setup.clone(),
+                        work: work.clone(),
+                        seed: seed + repetition,
+                    });
+                }
+            }
+        }
+        if runs.len() > RUNS_MAX {
+            return Err(refused(format!("more than {RUNS_MAX} runs")));
+        }
+        check_arrangements(&runs)?;
+        let mut rng = Rng::new(seed ^ 0x0de5);
+        for index in (1..runs.len()).rev() {
+            let other = rng.below(index as u64 + 1) as usize;
+            runs.swap(index, other);
+        }
+        Ok(Self {
+            name: match file.get("name") {
+                Some(Value::String(name)) => name.clone(),
+                _ => "experiment".to_owned(),
+            },
+            text: text.to_owned(),
+            runs,
+        })
+    }
+
+    /// Seconds that all runs will take, from a short one of each workload.
+    ///
+    /// # Errors
+    /// As a run.
+    pub fn estimate_s(&self, now_s: &dyn Fn() -> f64) -> Result<f64, LabError> {
+        let mut by_kind: BTreeMap<String, f64> = BTreeMap::new();
+        let mut sum = 0.0;
+        for run in &self.runs {
+            let each = match by_kind.get(&run.work.kind) {
+                Some(seconds) => *seconds,
+                None => {
+                    let part = (run.work.requests / 10).max(10).min(run.work.requests);
+                    let work = Work {
+                        requests: part,
+                        ..run.work.clone()
+                    };
+                    let started = now_s();
+                    measure(&run.setup, &work, run.seed)?;
+                    let seconds =
+                        (now_s() - started) * run.work.requests as f64 / part.max(1) as f64;
+                    by_kind.insert(run.work.kind.clone(), seconds);
+                    seconds
+                }
+            };
+            sum += each;
+        }
+        Ok(sum)
+    }
+
+    /// Runs what has no result in `folder` yet. `tell` hears (done, all) and says whether to go on.
+    ///
+    /// # Errors
+    /// `Io` when the folder cannot be written; a run that failed. Results so far are kept.
+    pub fn run_in(
+        &self,
+        folder: &Path,
+        now_s: &dyn Fn() -> f64,
+        mut tell: impl FnMut(usize, usize) -> bool,
+    ) -> Result<(), LabError> {
+        let told = |error: std::io::Error| LabError::Io(format!("{}: {error}", folder.display()));
+        std::fs::create_dir_all(folder).map_err(told)?;
+        let copy = folder.join(FILE);
+        match std::fs::read_to_string(&copy) {
+            Ok(text) if text != self.text => {
+                return Err(refused(format!(
+                    "{} holds another experiment; take another folder",
+                    folder.display()
+                )));
+            }
+            Ok(_) => {}
+            Err(_) => std::fs::write(&copy, &self.text).map_err(told)?,
+        }
+        let results = folder.join(RESULTS);
+        let before = read_results(folder)?;
+        let done: BTreeSet<String> = before
+            .iter()
+            .map(|result| {
+                let (setup, work) = (result.setup.clone(), result.work.clone());
+                let seed = result.seed;
+                Run { setup, work, seed }.key()
+            })
+            .collect();
+        let mut file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&results)
+            .map_err(told)?;
+        end_last_line(&results, &mut file).map_err(told)?;
+        let mut count = 0;
+        for run in &self.runs {
+            if !done.contains(&run.key()) {
+                let started = now_s();
+                let seen = measure(&run.setup, &run.work, run.seed)?;
+                let line = serde_json::json!({
+                    "setup": run.setup, "work": run.work, "seed": run.seed,
+                    "figures": seen.figures, "reads": seen.reads, "writes": seen.writes,
+                    "members": seen.members, "real_s": now_s() - started,
+                });
+                writeln!(file, "{line}").map_err(told)?;
+            }
+            count += 1;
+            if !tell(count, self.runs.len()) {
+                break;
+            }
+        }
+        file.flush().map_err(told)
+    }
+}
+
+/// A run that was killed may have left half a line: the next one begins on its own.
+fn end_last_line(path: &Path, file: &mut std::fs::File) -> std::io::Result<()> {
+    let text = std::fs::read(path)?;
+    if text.last().is_some_and(|byte| *byte != b'\n') {
+        file.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// Builds every arrangement once, and nothing more.
+fn check_arrangements(runs: &[Run]) -> Result<(), LabError> {
+    let mut seen = BTreeSet::new();
+    for run in runs {
+        if seen.insert(format!("{:?}", run.setup)) {
+            let running = run
+                .setup
+                .start(run.seed, 0, Mode::Timing)
+                .map_err(|error| refused(format!("{}: {error}", run.setup.label())))?;
+            drop(running);
+        }
+    }
+    Ok(())
+}
+
+/// The results of a folder; half a line at the end (a run that was killed) is left out.
+///
+/// # Errors
+/// `Io` when the folder cannot be read.
+pub fn read_results(folder: &Path) -> Result<Vec<RunResult>, LabError> {
+    let path = folder.join(RESULTS);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(LabError::Io(format!("{}: {error}", path.display()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE_TEXT: &str = r#"
+name = "strips"
+repetitions = 2
+[setup]
+disks = "ssd-sata"
+level = ["0", 1]
+members = 2
+strip_bytes = ["64K", "128K"]
+[work]
+kind = "random-read"
+block_bytes = ["4K", "64K"]
+requests = 20
+"#;
+
+    fn clock() -> f64 {
+        0.0
+    }
+
+    #[test]
+    fn a_matrix_is_every_combination_once() {
+        let experiment = Experiment::parse(FILE_TEXT).unwrap();
+        // RAID-0 with two strips, RAID-1 (whose strip is ignored) once; two blocks; two repetitions.
+        assert_eq!(experiment.runs.len(), 3 * 2 * 2);
+        let orders: Vec<u64> = experiment.runs.iter().map(|run| run.seed).collect();
+        assert_ne!(
+            orders,
+            [1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2],
+            "the order is random"
+        );
+    }
+
+    #[test]
+    fn what_is_unknown_or_impossible_is_refused_by_name() {
+        for (from, to, word) in [
+            ("strip_bytes", "stripe_bytes", "stripe_bytes"),
+            ("random-read", "random-reed", "random-reed"),
+            ("name =", "nome =", "nome"),
+            ("\"ssd-sata\"", "\"ssd-stat\"", "ssd-stat"),
+            ("members = 2", "members = 0", "64 disks"),
+            ("\"64K\", \"128K\"", "\"64Q\"", "64Q"),
+        ] {
+            let result = Experiment::parse(&FILE_TEXT.replace(from, to));
+            let error = result.expect_err(to).to_string();
+            assert!(error.contains(word), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_interrupted_experiment_goes_on_where_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let experiment = Experiment::parse(FILE_TEXT).unwrap();
+        experiment
+            .run_in(folder.path(), &clock, |done, _| done < 5)
+            .unwrap();
+        let path = folder.path().join(RESULTS);
+        assert_eq!(read_results(folder.path()).unwrap().len(), 5);
+        let half: String = std::fs::read_to_string(&path).unwrap() + "{\"setup\":";
+        std::fs::write(&path, half).unwrap();
+        experiment
+            .run_in(folder.path(), &clock, |_, _| true)
+            .unwrap();
+        let all = read_results(folder.path()).unwrap();
+        assert_eq!(all.len(), 12);
+        let whole = tempfile::tempdir().unwrap();
+        experiment
+            .run_in(whole.path(), &clock, |_, _| true)
+            .unwrap();
+        let figures = |results: Vec<RunResult>| -> Vec<String> {
+            results
+                .iter()
+                .map(|result| format!("{:?}", result.figures))
+                .collect()
+        };
+        assert_eq!(figures(all), figures(read_results(whole.path()).unwrap()));
+        let other = Experiment::parse(&FILE_TEXT.replace("20", "21")).unwrap();
+        assert!(other.run_in(whole.path(), &clock, |_, _| true).is_err());
+    }
+}
