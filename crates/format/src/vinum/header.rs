@@ -26,6 +26,9 @@ const NAME_BYTES: usize = 32;
 
 const MAGIC: [u8; 8] = *b"VINUM-1\0";
 const MAGIC_REMOVED: [u8; 8] = *b"VINUM--\0";
+/// What Plexum notes behind the fields that Vinum knows; Vinum writes zeroes there, so the note goes when it saves.
+const MARK_WRITING: [u8; 16] = *b"PLEXUM writing\0\0";
+const MARK_SETTLED: [u8; 16] = *b"PLEXUM settled\0\0";
 const LEGACY: [u8; 8] = *b"IN VINO\0";
 const LEGACY_REMOVED: [u8; 8] = *b"NO VINO\0";
 
@@ -42,9 +45,22 @@ struct RawHeader {
     updated_s: U64,         // 96
     updated_us: U64,        // 104
     drive_size: U64,        // 112
-    rest: [u8; 392],        // 120, zero
+    mark: [u8; 16],         // 120, zero unless Plexum wrote last
+    rest: [u8; 376],        // 136, zero
 }
-const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES && offset_of!(RawHeader, rest) == 120);
+const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES && offset_of!(RawHeader, rest) == 136);
+
+/// What the last writer left to say about copies and parity. The format itself has no place for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Mark {
+    /// FreeBSD wrote last: nothing is known.
+    #[default]
+    Unknown,
+    /// Plexum was writing: copies and parity may differ.
+    Writing,
+    /// Plexum stopped cleanly: copies and parity agree.
+    Settled,
+}
 
 /// In which of its forms a header was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -77,6 +93,8 @@ pub struct DriveHeader {
     pub updated: (u64, u64),
     /// Size as recorded, often 0: for display only.
     pub drive_bytes: u64,
+    /// What Plexum notes about the last writes.
+    pub mark: Mark,
     raw: Kept<HEADER_BYTES>,
 }
 
@@ -141,6 +159,12 @@ impl DriveHeader {
         raw.updated_s.set(self.updated.0);
         raw.updated_us.set(self.updated.1);
         raw.drive_size.set(self.drive_bytes);
+        match self.mark {
+            Mark::Writing => raw.mark = MARK_WRITING,
+            Mark::Settled => raw.mark = MARK_SETTLED,
+            Mark::Unknown if mark_of(&raw.mark) != Mark::Unknown => raw.mark = [0; 16],
+            Mark::Unknown => {}
+        }
         bytes
     }
 
@@ -172,6 +196,7 @@ impl DriveHeader {
             created,
             updated: created,
             drive_bytes: 0,
+            mark: Mark::Unknown,
             raw: Kept::new([0; HEADER_BYTES]),
         })
     }
@@ -180,6 +205,14 @@ impl DriveHeader {
 /// Whether a text can be the name of a drive: no blanks, and nothing that had to be escaped.
 fn is_name(text: &str) -> bool {
     !text.is_empty() && !text.contains([' ', '\t', '\\'])
+}
+
+fn mark_of(bytes: &[u8; 16]) -> Mark {
+    match *bytes {
+        MARK_WRITING => Mark::Writing,
+        MARK_SETTLED => Mark::Settled,
+        _ => Mark::Unknown,
+    }
 }
 
 fn decode_current(area: &[u8; HEADER_BYTES]) -> (DriveHeader, u64) {
@@ -192,6 +225,7 @@ fn decode_current(area: &[u8; HEADER_BYTES]) -> (DriveHeader, u64) {
         created: (raw.created_s.get(), raw.created_us.get()),
         updated: (raw.updated_s.get(), raw.updated_us.get()),
         drive_bytes: raw.drive_size.get(),
+        mark: mark_of(&raw.mark),
         raw: Kept::new(*area),
     };
     (header, raw.config_length.get())
@@ -248,6 +282,7 @@ fn decode_machine(
         created: (time(0), time(1)),
         updated: (time(2), time(3)),
         drive_bytes: word(size, 8),
+        mark: Mark::Unknown,
         raw: Kept::new([0; HEADER_BYTES]), // the current format has nothing in common with it
     };
     (header, length)
@@ -395,6 +430,18 @@ mod tests {
                 "drive name"
             );
         }
+    }
+
+    #[test]
+    fn the_note_about_the_last_writes_comes_and_goes() {
+        let mut header = DriveHeader::create("host", "drv7", (5, 6)).unwrap();
+        let plain = header.encode();
+        for mark in [Mark::Writing, Mark::Settled, Mark::Unknown] {
+            header.mark = mark;
+            header = DriveHeader::parse(&header.encode(), 4096).unwrap();
+            assert_eq!(header.mark, mark);
+        }
+        assert_eq!(header.encode(), plain);
     }
 
     #[test]

@@ -4,11 +4,13 @@
 
 pub mod config;
 pub mod header;
+pub mod script;
 
 pub use config::{
     Config, Organisation, Plex, PlexState, Subdisk, SubdiskState, Volume, VolumeState,
 };
-pub use header::{DriveHeader, HeaderFormat};
+pub use header::{DriveHeader, HeaderFormat, Mark};
+pub use script::{Script, ScriptError};
 
 /// Byte offset of the header on a drive.
 pub const HEADER_OFFSET_BYTES: u64 = 4096;
