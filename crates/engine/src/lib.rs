@@ -16,6 +16,7 @@ pub mod meta;
 pub mod mutant;
 pub mod plex;
 pub mod ranges;
+pub mod stacked;
 pub mod stage;
 pub mod state;
 pub mod stripe;

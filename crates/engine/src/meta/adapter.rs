@@ -6,7 +6,7 @@ use plexum_format::stripe_log::{LogArea, LogHeader};
 
 use crate::device::DeviceInfo;
 use crate::ranges::RangeSet;
-use crate::state::{ArrayState, MemberId};
+use crate::state::{ArrayState, FailCause, MemberId};
 
 /// One piece of metadata to be written to a member's device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,10 +83,15 @@ pub trait Metadata {
         sync_bytes: u64,
         region_bytes: Option<u64>,
         event_count: u64,
-    ) -> Result<BitmapPlan, String>;
+    ) -> Result<BitmapPlan, String> {
+        let _ = (sync_bytes, region_bytes, event_count);
+        Err(format!("{} has no bitmap", self.format_name()))
+    }
 
     /// From now on superblocks name the planned bitmap (its areas are durable), or none.
-    fn set_bitmap(&mut self, plan: Option<&BitmapPlan>);
+    fn set_bitmap(&mut self, plan: Option<&BitmapPlan>) {
+        let _ = plan;
+    }
 
     /// The bitmap's superblock, to be put at the start of the bitmap area.
     fn bitmap_header(&self, event_count: u64) -> Vec<u8>;
@@ -94,15 +99,26 @@ pub trait Metadata {
     /// Notes that the array was whole at `event_count` (md's events_cleared). Says whether the header changed.
     fn note_whole(&mut self, event_count: u64) -> bool;
 
+    /// A member has failed, and why; the commit that follows may say so.
+    fn note_failure(&mut self, member: MemberId, cause: FailCause) {
+        let _ = (member, cause);
+    }
+
     /// The event count up to which a returning member can be brought up to date by the bitmap.
     fn events_cleared(&self) -> u64;
 
     /// Identity and geometry of a member as its log's header carries them, for the ring in `area` or, without one, where
     /// a ring can be (L1); `None`: there is no room for a log.
-    fn log_header(&self, member: MemberId, area: Option<LogArea>) -> Option<LogHeader>;
+    fn log_header(&self, member: MemberId, area: Option<LogArea>) -> Option<LogHeader> {
+        let _ = (member, area);
+        None
+    }
 
     /// Hash of the superblock that was last made for a member (L6).
-    fn superblock_hash(&self, member: MemberId) -> [u8; 16];
+    fn superblock_hash(&self, member: MemberId) -> [u8; 16] {
+        let _ = member;
+        [0; 16]
+    }
 
     /// Lays out a new member on a device. `identity` is its new random identity.
     ///

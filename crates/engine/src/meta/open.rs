@@ -280,7 +280,7 @@ pub fn sync_bytes(geometry: &Geometry) -> u64 {
 }
 
 /// Region size of an array that has no bitmap, in bytes.
-fn plain_region_bytes(sync_bytes: u64) -> u64 {
+pub(crate) fn plain_region_bytes(sync_bytes: u64) -> u64 {
     (sync_bytes / PLAIN_REGIONS)
         .next_power_of_two()
         .max(PLAIN_REGION_BYTES_MIN)

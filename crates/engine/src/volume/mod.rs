@@ -341,6 +341,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.state.borrow().is_frozen
     }
 
+    /// By slot, whether it has no active member now.
+    pub fn lost_slots(&self) -> Vec<bool> {
+        self.state.borrow().lost_slots()
+    }
+
     /// Event count of the last durable superblock commit.
     pub fn event_count(&self) -> u64 {
         self.event_count.get()
@@ -483,6 +488,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if !is_live || self.is_frozen() {
             return;
         }
+        self.metadata.borrow_mut().note_failure(member, cause);
         self.apply(&Event::MemberFailed { member, cause });
         if !self.is_frozen() {
             if let Some(drive) = self.drive(member) {

@@ -10,8 +10,10 @@
 //!
 //! Source: freebsd-geom.md sections 1.4 to 1.7, 1.10, 1.11 and 1.13; the defects of 1.15 are not copied, each is a test.
 
+mod adapter;
 mod change;
 mod command;
+mod open;
 mod taste;
 #[cfg(test)]
 mod tests;
@@ -20,7 +22,9 @@ use std::fmt;
 
 use plexum_format::gmirror::{Balance, MirrorLabel, NEWEST_VERSION};
 
+pub use adapter::GmirrorMetadata;
 pub use command::{Command, NewComponent, Settings};
+pub use open::{MirrorRequest, open_mirror};
 pub use taste::{Assembled, assemble};
 
 /// Seconds without a write after which a mirror counts as idle.

@@ -148,7 +148,17 @@ impl Geometry {
     /// `GeometryError` says which number cannot be. Sizes that are no multiple of the strip are rounded down, as md does.
     pub fn new(spec: &GeometrySpec) -> Result<Geometry, GeometryError> {
         check_counts(spec)?;
-        check_strip(spec)?;
+        check_md_strip(spec)?;
+        Self::with_any_strip(spec)
+    }
+
+    /// As `new`, with strips that md does not have: any multiple of a sector (Vinum uses 15 sectors, and 279 KiB).
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn with_any_strip(spec: &GeometrySpec) -> Result<Geometry, GeometryError> {
+        check_counts(spec)?;
+        check_sector_strip(spec)?;
         check_sizes(spec)?;
         let member_count = usize::from(spec.member_count);
         let strip_bytes = if spec.organisation == Organisation::Raid1 {
@@ -493,20 +503,33 @@ fn check_counts(spec: &GeometrySpec) -> Result<(), GeometryError> {
     Ok(())
 }
 
-fn check_strip(spec: &GeometrySpec) -> Result<(), GeometryError> {
-    let strip_bytes = spec.strip_bytes;
+fn check_strip_size(strip_bytes: u64) -> Result<(), GeometryError> {
     if strip_bytes > OFFSET_BYTES_MAX / u64::from(MEMBERS_MAX) {
         return Err(GeometryError::TooLarge);
     }
+    Ok(())
+}
+
+/// What every map needs: whole sectors, and products that fit.
+fn check_sector_strip(spec: &GeometrySpec) -> Result<(), GeometryError> {
+    let strip_bytes = spec.strip_bytes;
+    check_strip_size(strip_bytes)?;
     match spec.organisation.level() {
         Level::Raid1 => Ok(()),
         Level::Linear if strip_bytes == 0 => Ok(()),
-        Level::Linear | Level::Raid0
-            if strip_bytes == 0 || !strip_bytes.is_multiple_of(SECTOR_BYTES) =>
-        {
+        _ if strip_bytes == 0 || !strip_bytes.is_multiple_of(SECTOR_BYTES) => {
             Err(GeometryError::StripUnaligned { strip_bytes })
         }
-        Level::Linear | Level::Raid0 => Ok(()),
+        _ => Ok(()),
+    }
+}
+
+/// What md has: powers of two where rows are kept.
+fn check_md_strip(spec: &GeometrySpec) -> Result<(), GeometryError> {
+    let strip_bytes = spec.strip_bytes;
+    check_strip_size(strip_bytes)?;
+    match spec.organisation.level() {
+        Level::Raid1 | Level::Linear | Level::Raid0 => Ok(()),
         _ if strip_bytes < STRIP_BYTES_MIN || !strip_bytes.is_power_of_two() => {
             Err(GeometryError::StripNotPowerOfTwo { strip_bytes })
         }

@@ -1,0 +1,299 @@
+//! A served mirror's labels: what happens to the engine's array becomes events of the mirror, whose labels are committed.
+//!
+//! Invariants:
+//! - a label is written when it changed, and only then;
+//! - a member that failed by an I/O error is broken for good (genid), one that vanished gets behind (syncid), both before the
+//!   write that it missed is answered (W3).
+
+use std::collections::BTreeMap;
+
+use plexum_format::gmirror::MirrorLabel;
+
+use crate::device::DeviceInfo;
+use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
+use crate::ranges::RangeSet;
+use crate::state::{FailCause, MemberId, Standing};
+
+use super::{Command, ComponentState, Effect, Event, Key, Mirror, NewComponent, Provider};
+
+/// gmirror's metadata of one served mirror.
+pub struct GmirrorMetadata {
+    mirror: Mirror,
+    /// By `MemberId`.
+    members: Vec<Member>,
+    /// Labels that are on the disks, and those that are due.
+    written: BTreeMap<Key, MirrorLabel>,
+    due: BTreeMap<Key, MirrorLabel>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    key: Key,
+    standing: Standing,
+    cause: Option<FailCause>,
+    size_bytes: u64,
+    sector_bytes: u32,
+    component_id: u32,
+    is_inserted: bool,
+}
+
+impl GmirrorMetadata {
+    /// The metadata of `mirror`; `due` are the labels that its start asks for. `members` are the keys by `MemberId` with the
+    /// standing in which they enter.
+    #[must_use]
+    pub fn new(mirror: Mirror, due: Vec<Effect>, members: &[(Key, Standing)]) -> Self {
+        let members = members.iter().map(|(key, standing)| {
+            let component = mirror.component(*key);
+            Member {
+                key: *key,
+                standing: *standing,
+                cause: None,
+                size_bytes: component.map_or(0, |component| component.size_bytes),
+                sector_bytes: component.map_or(512, |component| component.sector_bytes),
+                component_id: component.map_or(0, |component| component.label.component_id),
+                is_inserted: true,
+            }
+        });
+        let mut metadata = Self {
+            members: members.collect(),
+            mirror,
+            written: BTreeMap::new(),
+            due: BTreeMap::new(),
+        };
+        metadata.take(due);
+        metadata
+    }
+
+    fn take(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            if let Effect::WriteLabel { key, label } = effect {
+                self.due.insert(key, *label);
+            }
+        }
+    }
+
+    /// An event that the engine has already seen: what the mirror refuses (the last active component) needs no label.
+    fn apply(&mut self, event: Event) {
+        if let Ok(effects) = self.mirror.apply(event) {
+            self.take(effects);
+        }
+    }
+
+    /// Brings the mirror up to the engine's state: first who came up, then who was lost, so that a member which was replaced
+    /// goes when its heir is complete.
+    fn follow(&mut self, view: &CommitView<'_>) {
+        let count = self.members.len().min(view.state.members.len());
+        let mut lost = Vec::new();
+        for index in 0..count {
+            let before = self.members[index];
+            let now = view.state.members[index].standing;
+            self.members[index].standing = now;
+            let is_out = |standing| matches!(standing, Standing::Faulty | Standing::Removed);
+            if is_out(now) && !is_out(before.standing) {
+                lost.push(before);
+            } else {
+                self.came_up(index, before, now);
+            }
+        }
+        for member in lost {
+            self.lost(member);
+        }
+        if view.state.is_dirty && (self.mirror.is_idle || self.mirror.raises_sync_id) {
+            self.apply(Event::Write);
+        } else if !view.state.is_dirty {
+            self.apply(Event::Quiet);
+        }
+    }
+
+    fn came_up(&mut self, index: usize, before: Member, now: Standing) {
+        let is_filling = matches!(now, Standing::Rebuilding { .. });
+        if before.standing == Standing::Spare && (is_filling || now == Standing::Active) {
+            self.insert(index);
+        }
+        let known = self.mirror.component(before.key);
+        let Some(known) = known.filter(|known| known.state == ComponentState::Synchronizing) else {
+            return;
+        };
+        let key = before.key;
+        match now {
+            Standing::Active => self.apply(Event::RebuildDone(key)),
+            Standing::Rebuilding {
+                valid_below_bytes, ..
+            } => {
+                let offset_bytes = valid_below_bytes.min(self.mirror.volume_bytes);
+                if known.label.sync_offset_bytes < offset_bytes {
+                    self.apply(Event::RebuildAt { key, offset_bytes });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn lost(&mut self, member: Member) {
+        let key = member.key;
+        match member.cause {
+            Some(FailCause::Asked) => self.apply(Event::Command(Command::Deactivate(key))),
+            Some(FailCause::Gone | FailCause::TimedOut) => {
+                self.apply(Event::WriteFailed { key, is_gone: true });
+            }
+            Some(_) => self.apply(Event::WriteFailed {
+                key,
+                is_gone: false,
+            }),
+            // It was replaced: the mirror goes on without it.
+            None => {
+                self.apply(Event::Unplugged(key));
+                self.apply(Event::Command(Command::Forget));
+            }
+        }
+        self.due.remove(&key);
+    }
+
+    /// A new member takes a slot: whoever had it is forgotten, and the newcomer is inserted and tasted.
+    fn insert(&mut self, index: usize) {
+        let member = self.members[index];
+        if member.is_inserted {
+            return;
+        }
+        self.members[index].is_inserted = true;
+        self.apply(Event::Command(Command::Forget));
+        let new = NewComponent {
+            key: member.key,
+            provider: String::new(),
+            size_bytes: member.size_bytes,
+            sector_bytes: member.sector_bytes,
+            component_id: member.component_id,
+            priority: 0,
+            is_inactive: false,
+            is_bound: false,
+        };
+        self.apply(Event::Command(Command::Insert(new)));
+        if let Some(label) = self.due.get(&member.key).cloned() {
+            self.apply(Event::Taste(Box::new(Provider {
+                key: member.key,
+                name: String::new(),
+                size_bytes: member.size_bytes,
+                sector_bytes: member.sector_bytes,
+                label,
+            })));
+        }
+    }
+
+    /// The mirror as it is now.
+    #[must_use]
+    pub fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+}
+
+impl Metadata for GmirrorMetadata {
+    fn format_name(&self) -> String {
+        "gmirror".to_owned()
+    }
+
+    fn superblock(
+        &mut self,
+        member: MemberId,
+        view: &CommitView<'_>,
+        _bad: &RangeSet,
+        _info: &DeviceInfo,
+    ) -> Vec<MetadataWrite> {
+        self.follow(view);
+        let Some(member) = self.members.get(usize::from(member.0)).copied() else {
+            return Vec::new();
+        };
+        let Some(label) = self.due.remove(&member.key) else {
+            return Vec::new();
+        };
+        if self.written.get(&member.key) == Some(&label) {
+            return Vec::new();
+        }
+        let mut bytes = label.encode().to_vec();
+        bytes.resize(member.sector_bytes as usize, 0);
+        self.written.insert(member.key, label);
+        vec![MetadataWrite {
+            at_bytes: member.size_bytes - u64::from(member.sector_bytes),
+            bytes,
+        }]
+    }
+
+    fn has_commits(&self) -> bool {
+        true
+    }
+
+    fn has_room_for_bad(&self, _member: MemberId, _bad: &RangeSet) -> bool {
+        false // the format has no list of bad blocks
+    }
+
+    fn bitmap_offset_bytes(&self, _member: MemberId) -> Option<u64> {
+        None
+    }
+
+    fn bitmap_header(&self, _event_count: u64) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn note_whole(&mut self, _event_count: u64) -> bool {
+        false
+    }
+
+    fn note_failure(&mut self, member: MemberId, cause: FailCause) {
+        if let Some(member) = self.members.get_mut(usize::from(member.0)) {
+            member.cause = Some(cause);
+        }
+    }
+
+    fn events_cleared(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn add_member(
+        &mut self,
+        member: MemberId,
+        identity: [u8; 16],
+        info: &DeviceInfo,
+    ) -> Result<NewMemberPlace, String> {
+        assert_eq!(
+            usize::from(member.0),
+            self.members.len(),
+            "ids are given in order"
+        );
+        if !self.mirror.sector_bytes.is_multiple_of(info.sector_bytes) {
+            return Err(format!(
+                "its sectors of {} bytes do not fit the mirror's {}",
+                info.sector_bytes, self.mirror.sector_bytes
+            ));
+        }
+        let used: Vec<u32> = self
+            .members
+            .iter()
+            .map(|member| member.component_id)
+            .collect();
+        let wanted = u32::from_le_bytes([identity[0], identity[1], identity[2], identity[3]]);
+        let component_id = (0..=u32::MAX)
+            .map(|step| wanted.wrapping_add(step))
+            .find(|id| !used.contains(id));
+        let key = Key(usize::MAX - usize::from(member.0)); // apart from the numbers of devices at the start
+        self.members.push(Member {
+            key,
+            standing: Standing::Spare,
+            cause: None,
+            size_bytes: info.size_bytes,
+            sector_bytes: info.sector_bytes,
+            component_id: component_id.unwrap_or(wanted),
+            is_inserted: false,
+        });
+        let end = info.size_bytes.saturating_sub(u64::from(info.sector_bytes));
+        Ok(NewMemberPlace {
+            data: 0..end.min(self.mirror.volume_bytes),
+        })
+    }
+
+    fn forget_member(&mut self, member: MemberId) {
+        // An id that was never used is given again; a used one keeps its place.
+        let is_last = usize::from(member.0) + 1 == self.members.len();
+        if is_last && self.members.last().is_some_and(|last| !last.is_inserted) {
+            self.members.pop();
+        }
+    }
+}

@@ -1,0 +1,551 @@
+//! Changes of a system that nobody serves: rename, remove, attach, detach, move, set a state, grow a concat plex.
+//!
+//! Invariants:
+//! - a change is whole or refused; names stay unique and what is referred to stays there;
+//! - what could lose data needs to be forced.
+//!
+//! Source: freebsd-geom.md sections 2.9 (setstate) and 2.12.
+
+use plexum_format::vinum::{Config, Organisation, PlexState, Subdisk, SubdiskState};
+
+use super::{free_areas, plexes_of, settle, subdisks_of};
+
+/// Whether the user insists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// Yes.
+    Yes,
+    /// No.
+    No,
+}
+
+/// Gives an object another name. `is_deep` also renames what is below, by its place: `NEW.p0`, `NEW.p0.s1`.
+///
+/// # Errors
+/// A sentence: no such object, a name that is taken or does not fit.
+pub fn rename(config: &mut Config, object: &str, new: &str, is_deep: bool) -> Result<(), String> {
+    let fits = !new.is_empty() && new.len() < 64 && new.bytes().all(|byte| byte.is_ascii_graphic());
+    if !fits {
+        return Err(format!(
+            "{new:?} is no name: at most 63 letters without blanks"
+        ));
+    }
+    let taken = config.volumes.iter().any(|volume| volume.name == new)
+        || config.plexes.iter().any(|plex| plex.name == new)
+        || config.subdisks.iter().any(|subdisk| subdisk.name == new);
+    if taken {
+        return Err(format!("{new} exists"));
+    }
+    if let Some(volume) = config
+        .volumes
+        .iter_mut()
+        .find(|volume| volume.name == object)
+    {
+        volume.name = new.to_owned();
+        let mut below = Vec::new();
+        for plex in &mut config.plexes {
+            if plex.volume.as_deref() == Some(object) {
+                plex.volume = Some(new.to_owned());
+                below.push(plex.name.clone());
+            }
+        }
+        if is_deep {
+            below.sort();
+            for (number, plex) in below.iter().enumerate() {
+                rename(config, plex, &format!("{new}.p{number}"), true)?;
+            }
+        }
+        return Ok(());
+    }
+    let dots = new.matches('.').count();
+    if let Some(plex) = config.plexes.iter_mut().find(|plex| plex.name == object) {
+        if dots < 1 {
+            return Err("the name of a plex has a dot: VOLUME.pN".to_owned());
+        }
+        plex.name = new.to_owned();
+        let mut below: Vec<(u64, String)> = Vec::new();
+        for subdisk in &mut config.subdisks {
+            if let Some((plex, offset)) = &mut subdisk.plex
+                && plex == object
+            {
+                new.clone_into(plex);
+                below.push((*offset, subdisk.name.clone()));
+            }
+        }
+        if is_deep {
+            below.sort();
+            for (number, (_, subdisk)) in below.iter().enumerate() {
+                rename(config, subdisk, &format!("{new}.s{number}"), true)?;
+            }
+        }
+        return Ok(());
+    }
+    let found = config
+        .subdisks
+        .iter_mut()
+        .find(|subdisk| subdisk.name == object);
+    let subdisk = found.ok_or_else(|| format!("there is no {object}"))?;
+    if dots < 2 {
+        return Err("the name of a subdisk has two dots: VOLUME.pN.sM".to_owned());
+    }
+    new.clone_into(&mut subdisk.name);
+    Ok(())
+}
+
+/// Removes an object; `is_deep` what is below, too.
+///
+/// # Errors
+/// A sentence: something is below, or it is the only plex of a volume, or a subdisk of a plex.
+pub fn remove(config: &mut Config, object: &str, is_deep: bool) -> Result<(), String> {
+    if config.volumes.iter().any(|volume| volume.name == object) {
+        let plexes: Vec<String> = plexes_of(config, object)
+            .iter()
+            .map(|plex| plex.name.clone())
+            .collect();
+        if !plexes.is_empty() && !is_deep {
+            return Err(format!("{object} has plexes; -r removes them, too"));
+        }
+        for plex in &plexes {
+            drop_plex(config, plex);
+        }
+        config.volumes.retain(|volume| volume.name != object);
+        return Ok(());
+    }
+    if let Some(plex) = config.plexes.iter().find(|plex| plex.name == object) {
+        let volume = plex.volume.clone();
+        let is_only = volume.is_some_and(|volume| plexes_of(config, &volume).len() == 1);
+        if is_only {
+            return Err(format!("{object} is the only plex of its volume"));
+        }
+        if !subdisks_of(config, object).is_empty() && !is_deep {
+            return Err(format!("{object} has subdisks; -r removes them, too"));
+        }
+        drop_plex(config, object);
+        settle(config, |_| false);
+        return Ok(());
+    }
+    let found = config
+        .subdisks
+        .iter()
+        .find(|subdisk| subdisk.name == object);
+    let subdisk = found.ok_or_else(|| format!("there is no {object}"))?;
+    if let Some((plex, _)) = &subdisk.plex {
+        return Err(format!("{object} is part of {plex}; detach it first"));
+    }
+    config.subdisks.retain(|subdisk| subdisk.name != object);
+    Ok(())
+}
+
+fn drop_plex(config: &mut Config, plex: &str) {
+    config.subdisks.retain(|subdisk| {
+        let on = subdisk.plex.as_ref().map(|(name, _)| name.as_str());
+        on != Some(plex)
+    });
+    config.plexes.retain(|other| other.name != plex);
+}
+
+/// Sets the state of a subdisk; those of plexes and volumes follow.
+///
+/// # Errors
+/// A sentence: no such subdisk, or a state that takes more than a word (unless forced).
+pub fn set_state(
+    config: &mut Config,
+    object: &str,
+    state: SubdiskState,
+    force: Force,
+) -> Result<(), String> {
+    use SubdiskState::{Down, Stale, Up};
+    if !matches!(state, Down | Stale | Up) {
+        return Err(format!("{} is set by the system only", state.name()));
+    }
+    let found = config
+        .subdisks
+        .iter()
+        .find(|subdisk| subdisk.name == object);
+    let subdisk = found.ok_or_else(|| format!("there is no subdisk {object}"))?;
+    if force == Force::No && subdisk.state != state {
+        let plex = subdisk.plex.as_ref().map(|(plex, _)| plex.clone());
+        let plex = plex.and_then(|plex| config.plexes.iter().find(|other| other.name == plex));
+        if let Some(plex) = plex {
+            let only = plex
+                .volume
+                .as_deref()
+                .is_none_or(|volume| plexes_of(config, volume).len() == 1);
+            let has_parity = matches!(plex.organisation, Organisation::Raid5 { .. });
+            let is_fine = state == Up && only && !has_parity;
+            if !is_fine {
+                return Err(format!(
+                    "{object} is part of {}: what it holds would not be right; -f sets it all the same",
+                    plex.name
+                ));
+            }
+        }
+    }
+    if let Some(subdisk) = config
+        .subdisks
+        .iter_mut()
+        .find(|subdisk| subdisk.name == object)
+    {
+        subdisk.state = state;
+    }
+    settle(config, |_| false);
+    Ok(())
+}
+
+/// Takes a plex from its volume, or a subdisk from its plex.
+///
+/// # Errors
+/// A sentence: it is in use and that was not forced.
+pub fn detach(config: &mut Config, object: &str, force: Force) -> Result<(), String> {
+    if let Some(plex) = config.plexes.iter_mut().find(|plex| plex.name == object) {
+        if plex.volume.is_none() {
+            return Err(format!("{object} is detached already"));
+        }
+        if plex.state == PlexState::Up && force == Force::No {
+            return Err(format!("{object} is up; -f detaches it all the same"));
+        }
+        plex.volume = None;
+        settle(config, |_| false);
+        return Ok(());
+    }
+    let found = config
+        .subdisks
+        .iter_mut()
+        .find(|subdisk| subdisk.name == object);
+    let subdisk = found.ok_or_else(|| format!("there is no {object}"))?;
+    if subdisk.plex.is_none() {
+        return Err(format!("{object} is detached already"));
+    }
+    if subdisk.state == SubdiskState::Up && force == Force::No {
+        return Err(format!("{object} is up; -f detaches it all the same"));
+    }
+    subdisk.plex = None;
+    settle(config, |_| false);
+    Ok(())
+}
+
+/// Gives a plex to a volume, or a subdisk to a plex: what is on them is stale until it was filled.
+///
+/// # Errors
+/// A sentence: no such object, attached already, an offset that is taken or no multiple of the stripe.
+pub fn attach(
+    config: &mut Config,
+    object: &str,
+    to: &str,
+    offset_bytes: Option<u64>,
+) -> Result<(), String> {
+    if let Some(at) = config.plexes.iter().position(|plex| plex.name == object) {
+        if config.plexes[at].volume.is_some() {
+            return Err(format!("{object} is attached already"));
+        }
+        if !config.volumes.iter().any(|volume| volume.name == to) {
+            return Err(format!("there is no volume {to}"));
+        }
+        let is_first = plexes_of(config, to).is_empty();
+        config.plexes[at].volume = Some(to.to_owned());
+        for subdisk in &mut config.subdisks {
+            let is_on = subdisk
+                .plex
+                .as_ref()
+                .is_some_and(|(plex, _)| plex == object);
+            if is_on && !is_first {
+                subdisk.state = SubdiskState::Stale;
+            }
+        }
+        settle(config, |_| false);
+        return Ok(());
+    }
+    let at = config
+        .subdisks
+        .iter()
+        .position(|subdisk| subdisk.name == object);
+    let at = at.ok_or_else(|| format!("there is no {object}"))?;
+    if config.subdisks[at].plex.is_some() {
+        return Err(format!("{object} is attached already"));
+    }
+    let plex = config.plexes.iter().find(|plex| plex.name == to);
+    let strip = plex
+        .ok_or_else(|| format!("there is no plex {to}"))?
+        .organisation
+        .strip_bytes();
+    let others = subdisks_of(config, to);
+    let length = config.subdisks[at].length_bytes;
+    let end = others.iter().map(|other| end_of(other)).max().unwrap_or(0);
+    let offset = match (offset_bytes, strip) {
+        (Some(offset), Some(strip)) if !offset.is_multiple_of(strip) => {
+            return Err(format!(
+                "{offset} is no multiple of the stripe of {strip} bytes"
+            ));
+        }
+        (Some(offset), _) => offset,
+        (None, Some(strip)) => others.len() as u64 * strip,
+        (None, None) => end,
+    };
+    let start_of = |other: &Subdisk| other.plex.as_ref().map_or(0, |(_, offset)| *offset);
+    let is_taken = others.iter().any(|other| match strip {
+        Some(_) => start_of(other) == offset,
+        None => start_of(other) < offset.saturating_add(length) && offset < end_of(other),
+    });
+    if is_taken {
+        return Err(format!("the place at byte {offset} of {to} is taken"));
+    }
+    config.subdisks[at].plex = Some((to.to_owned(), offset));
+    config.subdisks[at].state = SubdiskState::Stale;
+    settle(config, |_| false);
+    Ok(())
+}
+
+fn end_of(subdisk: &Subdisk) -> u64 {
+    let offset = subdisk.plex.as_ref().map_or(0, |(_, offset)| *offset);
+    offset.saturating_add(subdisk.length_bytes)
+}
+
+/// Puts a subdisk on another drive of `drive_bytes`, under its name. Its data are not copied: it is stale.
+///
+/// # Errors
+/// A sentence: no space, or data would be lost and that was not forced.
+pub fn move_subdisk(
+    config: &mut Config,
+    subdisk: &str,
+    drive: &str,
+    drive_bytes: u64,
+    force: Force,
+) -> Result<(), String> {
+    let at = config
+        .subdisks
+        .iter()
+        .position(|other| other.name == subdisk);
+    let at = at.ok_or_else(|| format!("there is no subdisk {subdisk}"))?;
+    let length = config.subdisks[at].length_bytes;
+    let areas = free_areas(config, drive, drive_bytes);
+    let area = areas.iter().find(|(_, free)| *free >= length);
+    let (offset, _) = area.ok_or_else(|| format!("not enough space on {drive} for {subdisk}"))?;
+    let mut moved = config.clone();
+    moved.subdisks[at].drive = drive.to_owned();
+    moved.subdisks[at].drive_offset_bytes = *offset;
+    moved.subdisks[at].state = SubdiskState::Stale;
+    settle(&mut moved, |_| false);
+    let went_down = config
+        .volumes
+        .iter()
+        .zip(&moved.volumes)
+        .any(|(before, after)| before.state != after.state);
+    if went_down && force == Force::No {
+        return Err(format!(
+            "no other copy holds what is on {subdisk}; -f moves it without its data"
+        ));
+    }
+    *config = moved;
+    Ok(())
+}
+
+/// Adds a subdisk of `length_bytes` (`None`: the largest free area) at the end of a concat plex: its space can be used at once.
+///
+/// # Errors
+/// A sentence: another organisation, or no space.
+pub fn grow_concat(
+    config: &mut Config,
+    plex: &str,
+    drive: &str,
+    drive_bytes: u64,
+    length_bytes: Option<u64>,
+) -> Result<(), String> {
+    let found = config.plexes.iter().find(|other| other.name == plex);
+    let organisation = found
+        .ok_or_else(|| format!("there is no plex {plex}"))?
+        .organisation;
+    if organisation != Organisation::Concat {
+        return Err(format!(
+            "{plex} is {}: only concat grows while nobody serves it",
+            organisation.name()
+        ));
+    }
+    let others = subdisks_of(config, plex);
+    let end = others.iter().map(|other| end_of(other)).max().unwrap_or(0);
+    let name = (others.len()..).map(|number| format!("{plex}.s{number}"));
+    let taken: Vec<&String> = config
+        .subdisks
+        .iter()
+        .map(|subdisk| &subdisk.name)
+        .collect();
+    let name = name
+        .into_iter()
+        .find(|name| !taken.contains(&name))
+        .unwrap_or_default();
+    let areas = free_areas(config, drive, drive_bytes);
+    let area = match length_bytes {
+        Some(length) => areas
+            .iter()
+            .find(|(_, free)| *free >= length)
+            .map(|(at, _)| (*at, length)),
+        None => areas.iter().copied().max_by_key(|(at, free)| (*free, *at)),
+    };
+    let (offset, length) = area.ok_or_else(|| format!("not enough space on {drive}"))?;
+    config.subdisks.insert(
+        0,
+        Subdisk {
+            name,
+            drive: drive.to_owned(),
+            length_bytes: length,
+            drive_offset_bytes: offset,
+            plex: Some((plex.to_owned(), end)),
+            state: SubdiskState::Up,
+        },
+    );
+    settle(config, |_| false);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use plexum_format::vinum::VolumeState;
+
+    use super::*;
+
+    const TEXT: &str = "volume v state up\n\
+        plex name v.p0 org concat vol v state up\n\
+        plex name v.p1 org striped 8s vol v state up\n\
+        sd name v.p0.s0 drive a len 160s driveoffset 265s plex v.p0 plexoffset 0s state up\n\
+        sd name v.p1.s0 drive b len 80s driveoffset 265s plex v.p1 plexoffset 0s state up\n\
+        sd name v.p1.s1 drive c len 80s driveoffset 265s plex v.p1 plexoffset 8s state up\n";
+    const DRIVE_BYTES: u64 = 400_000 / 512 * 512;
+
+    fn config() -> Config {
+        Config::parse(TEXT.as_bytes(), 0).unwrap()
+    }
+
+    /// Every change leaves a configuration that reads back as it is.
+    fn reads_back(config: &Config) {
+        let mut read = Config::parse(config.to_string().as_bytes(), 0).unwrap();
+        settle(&mut read, |_| false);
+        assert_eq!(read, *config);
+    }
+
+    #[test]
+    fn renaming_goes_down_when_asked() {
+        let mut shallow = config();
+        rename(&mut shallow, "v", "w", false).unwrap();
+        reads_back(&shallow);
+        assert_eq!(plexes_of(&shallow, "w").len(), 2);
+        assert_eq!(shallow.plexes[0].name, "v.p0");
+        let mut deep = config();
+        rename(&mut deep, "v", "w", true).unwrap();
+        reads_back(&deep);
+        assert_eq!(subdisks_of(&deep, "w.p1")[1].name, "w.p1.s1");
+        for (object, new, expected) in [
+            ("v", "v.p0", "exists"),
+            ("v", "a b", "no name"),
+            ("x", "y.p0.s0", "no x"),
+            ("v.p0", "plain", "a dot"),
+            ("v.p0.s0", "v.p9", "two dots"),
+        ] {
+            let error = rename(&mut config(), object, new, false).unwrap_err();
+            assert!(error.contains(expected), "{object}: {error}");
+        }
+    }
+
+    #[test]
+    fn removing_keeps_what_is_needed() {
+        for (object, expected) in [
+            ("v", "has plexes"),
+            ("v.p0", "has subdisks"),
+            ("v.p0.s0", "detach it first"),
+            ("x", "no x"),
+        ] {
+            let error = remove(&mut config(), object, false).unwrap_err();
+            assert!(error.contains(expected), "{object}: {error}");
+        }
+        let mut changed = config();
+        remove(&mut changed, "v.p1", true).unwrap();
+        reads_back(&changed);
+        assert!(
+            remove(&mut changed, "v.p0", true)
+                .unwrap_err()
+                .contains("only plex")
+        );
+        remove(&mut changed, "v", true).unwrap();
+        assert_eq!(changed, Config::default());
+    }
+
+    #[test]
+    fn what_comes_back_to_a_volume_is_stale() {
+        let mut changed = config();
+        assert!(detach(&mut changed, "v.p1", Force::No).is_err());
+        detach(&mut changed, "v.p1", Force::Yes).unwrap();
+        assert_eq!(changed.volumes[0].state, VolumeState::Up);
+        reads_back(&changed);
+        attach(&mut changed, "v.p1", "v", None).unwrap();
+        let states: Vec<SubdiskState> = subdisks_of(&changed, "v.p1")
+            .iter()
+            .map(|subdisk| subdisk.state)
+            .collect();
+        assert_eq!(states, [SubdiskState::Stale; 2]);
+        reads_back(&changed);
+        let error = attach(&mut changed, "v.p1", "v", None).unwrap_err();
+        assert!(error.contains("attached already"), "{error}");
+    }
+
+    /// Defect 10: `attach SUBDISK PLEX OFFSET` on a concat plex divided by a stripe of 0.
+    #[test]
+    fn a_subdisk_is_attached_at_an_offset_of_a_concat_plex() {
+        let mut changed = config();
+        detach(&mut changed, "v.p0.s0", Force::Yes).unwrap();
+        assert_eq!(changed.plexes[0].state, PlexState::Down);
+        attach(&mut changed, "v.p0.s0", "v.p0", Some(4096)).unwrap();
+        assert_eq!(changed.subdisks[0].plex, Some(("v.p0".into(), 4096)));
+        detach(&mut changed, "v.p1.s1", Force::Yes).unwrap();
+        let taken = attach(&mut changed, "v.p1.s1", "v.p1", Some(0)).unwrap_err();
+        assert!(taken.contains("taken"), "{taken}");
+        let odd = attach(&mut changed, "v.p1.s1", "v.p1", Some(512)).unwrap_err();
+        assert!(odd.contains("no multiple"), "{odd}");
+        attach(&mut changed, "v.p1.s1", "v.p1", None).unwrap();
+        reads_back(&changed);
+    }
+
+    #[test]
+    fn moving_keeps_the_volume_or_needs_force() {
+        let mut changed = config();
+        move_subdisk(&mut changed, "v.p1.s1", "d", DRIVE_BYTES, Force::No).unwrap();
+        let moved = changed
+            .subdisks
+            .iter()
+            .find(|subdisk| subdisk.name == "v.p1.s1")
+            .unwrap();
+        assert_eq!(
+            (moved.drive.as_str(), moved.state),
+            ("d", SubdiskState::Stale)
+        );
+        reads_back(&changed);
+        let error = move_subdisk(&mut changed, "v.p0.s0", "d", DRIVE_BYTES, Force::No).unwrap_err();
+        assert!(error.contains("without its data"), "{error}");
+        move_subdisk(&mut changed, "v.p0.s0", "d", DRIVE_BYTES, Force::Yes).unwrap();
+        assert_eq!(changed.volumes[0].state, VolumeState::Down);
+        let full = move_subdisk(&mut config(), "v.p0.s0", "d", 300 * 512, Force::Yes).unwrap_err();
+        assert!(full.contains("not enough space"), "{full}");
+    }
+
+    #[test]
+    fn states_are_set_where_they_are_true_or_by_force() {
+        let up = SubdiskState::Up;
+        let mut changed = config();
+        set_state(&mut changed, "v.p1.s0", SubdiskState::Stale, Force::Yes).unwrap();
+        assert_eq!(changed.plexes[1].state, PlexState::Down);
+        assert!(set_state(&mut changed, "v.p1.s0", up, Force::No).is_err());
+        set_state(&mut changed, "v.p1.s0", up, Force::Yes).unwrap();
+        assert_eq!(changed, config());
+        assert!(set_state(&mut changed, "v.p0.s0", SubdiskState::Reviving, Force::Yes).is_err());
+    }
+
+    #[test]
+    fn a_concat_plex_grows_at_its_end() {
+        let mut changed = config();
+        grow_concat(&mut changed, "v.p0", "d", DRIVE_BYTES, Some(40 * 512)).unwrap();
+        let last = *subdisks_of(&changed, "v.p0").last().unwrap();
+        assert_eq!(
+            (last.name.as_str(), last.plex.as_ref().unwrap().1),
+            ("v.p0.s1", 160 * 512)
+        );
+        reads_back(&changed);
+        assert!(grow_concat(&mut changed, "v.p1", "d", DRIVE_BYTES, None).is_err());
+    }
+}

@@ -1,0 +1,629 @@
+//! From drives to served volumes: each volume is a plex over subdisks, or copies over several plexes.
+//!
+//! Invariants:
+//! - nothing is written here;
+//! - a plex that lacks a part is never written to; it is read, where its parts are current, only when no whole plex is there,
+//!   and then the volume is read-only.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+
+use plexum_format::vinum::{
+    CONFIG_BYTES, CONFIG_OFFSETS_BYTES, Config, DriveHeader, HEADER_OFFSET_BYTES, Mark, PlexState,
+    Subdisk, SubdiskState,
+};
+
+use crate::balance::Policy;
+use crate::buf::BufPool;
+use crate::clock::Clock;
+use crate::device::{Device, IoError};
+use crate::meta::adapter::Metadata;
+use crate::meta::foreign::{ForeignError, regions_of};
+use crate::meta::open::read_range;
+use crate::meta::plain::PlainMetadata;
+use crate::plex::layout::{Geometry, GeometrySpec, Organisation};
+use crate::ranges::RangeSet;
+use crate::stacked::{PlexMember, Stacked};
+use crate::state::{MemberRecord, Standing};
+use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
+
+use super::adapter::{GvinumMetadata, Held};
+use super::store::{SharedStore, Store};
+use super::{FoundDrive, PlexMap, System, assemble, plex_map, plexes_of, volume_bytes};
+
+/// What opening a system asks for besides the drives.
+#[derive(Clone, Debug, Default)]
+pub struct SystemRequest {
+    /// Start a volume whose parity cannot be trusted (W8).
+    pub force: bool,
+    /// Start although a drive is missing that was there at the last save.
+    pub run_degraded: bool,
+    /// Settings of the volumes.
+    pub volume: VolumeOptions,
+    /// How reads are spread over plexes; gvinum takes them in turn.
+    pub balance: Option<Policy>,
+}
+
+/// A volume of a system.
+pub struct OpenedVolume<D: Device, C: Clock> {
+    /// The volume.
+    pub volume: Volume<Stacked<D, C>, C>,
+    /// Its plexes, where it has several: each has background work of its own.
+    pub plexes: Vec<Rc<PlexMember<D, C>>>,
+    /// Whether it can only be read, and why.
+    pub read_only_reason: Option<String>,
+}
+
+/// A system with the volumes that can be served.
+pub struct OpenedSystem<D: Device, C: Clock> {
+    /// Drives, objects and states.
+    pub system: System,
+    /// What is served.
+    pub volumes: Vec<OpenedVolume<D, C>>,
+    /// Volumes that cannot be served, and why.
+    pub refused: Vec<(String, ForeignError)>,
+}
+
+/// Reads header and configuration of a drive.
+///
+/// # Errors
+/// `ForeignError` with `index`.
+pub async fn read_drive<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    index: usize,
+    name: &str,
+) -> Result<FoundDrive, ForeignError> {
+    let read = |at: u64, length: u64| read_range(device, pool, at..at + length);
+    let io = |error| match error {
+        IoError::OutOfRange => ForeignError::NothingFound(index),
+        error => ForeignError::Io(index, error),
+    };
+    let header = read(HEADER_OFFSET_BYTES, 512).await.map_err(io)?;
+    let header = DriveHeader::parse(&header, HEADER_OFFSET_BYTES);
+    let header = header.map_err(|error| match error.problem {
+        plexum_format::Problem::NoMagic => ForeignError::NothingFound(index),
+        _ => ForeignError::Format(index, Box::new(error)),
+    })?;
+    let mut copies = [Vec::new(), Vec::new()];
+    for (copy, at) in copies.iter_mut().zip(CONFIG_OFFSETS_BYTES) {
+        // A copy that cannot be read is one that makes no sense: the other one counts.
+        *copy = read(at, CONFIG_BYTES)
+            .await
+            .unwrap_or_else(|_| b"?".to_vec());
+    }
+    Ok(FoundDrive {
+        key: index,
+        device: name.to_owned(),
+        size_bytes: device.info().size_bytes,
+        header,
+        copies,
+    })
+}
+
+/// Opens all volumes of the system that these drives belong to.
+///
+/// # Errors
+/// `ForeignError` when the drives make no system; a volume that cannot be served is in `refused`.
+pub async fn open_system<D: Device, C: Clock + Clone>(
+    devices: Vec<(String, Rc<D>)>,
+    clock: C,
+    pool: BufPool,
+    request: SystemRequest,
+) -> Result<OpenedSystem<D, C>, ForeignError> {
+    let mut found = Vec::new();
+    for (index, (name, device)) in devices.iter().enumerate() {
+        found.push(read_drive(device, &pool, index, name).await?);
+    }
+    let system = assemble(&found).map_err(|error| ForeignError::Unfit(None, error.to_string()))?;
+    let store: SharedStore = Rc::new(RefCell::new(Store::new(&system)));
+    let builder = Builder {
+        system: &system,
+        devices: &devices,
+        store,
+        clock,
+        pool,
+        request,
+    };
+    let (mut volumes, mut refused) = (Vec::new(), Vec::new());
+    for volume in &system.config.volumes {
+        match builder.volume(&volume.name) {
+            Ok(opened) => volumes.push(opened),
+            Err(error) => refused.push((volume.name.clone(), error)),
+        }
+    }
+    drop(builder);
+    Ok(OpenedSystem {
+        system,
+        volumes,
+        refused,
+    })
+}
+
+struct Builder<'a, D: Device, C: Clock> {
+    system: &'a System,
+    devices: &'a [(String, Rc<D>)],
+    store: SharedStore,
+    clock: C,
+    pool: BufPool,
+    request: SystemRequest,
+}
+
+impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
+    fn config(&self) -> &Config {
+        &self.system.config
+    }
+
+    fn volume(&self, name: &str) -> Result<OpenedVolume<D, C>, ForeignError> {
+        let plexes: Vec<String> = plexes_of(self.config(), name)
+            .iter()
+            .map(|plex| plex.name.clone())
+            .collect();
+        match plexes.as_slice() {
+            [] => Err(ForeignError::Missing(format!("{name} has no plex"))),
+            [plex] => self.single(name, plex),
+            _ => self.several(name, &plexes),
+        }
+    }
+
+    fn map(&self, plex: &str) -> Result<PlexMap<'_>, ForeignError> {
+        plex_map(self.config(), plex).map_err(|error| ForeignError::Unfit(None, error.to_string()))
+    }
+
+    fn check_growth(&self, plex: &str) -> Result<(), ForeignError> {
+        let recorded = self
+            .system
+            .recorded
+            .plexes
+            .iter()
+            .find(|other| other.name == plex);
+        if recorded.is_some_and(|recorded| recorded.state == PlexState::Growable) {
+            return Err(ForeignError::Unfit(
+                None,
+                format!("{plex} was being grown: which part of it is where is not recorded"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn device(&self, subdisk: &Subdisk) -> Option<(usize, String, Stacked<D, C>)> {
+        let key = self.system.drive(&subdisk.drive)?.key?;
+        let (name, device) = self.devices.get(key)?;
+        Some((key, name.clone(), Stacked::Device(Rc::clone(device))))
+    }
+
+    /// A volume with one plex is that plex.
+    fn single(&self, name: &str, plex: &str) -> Result<OpenedVolume<D, C>, ForeignError> {
+        self.check_growth(plex)?;
+        let map = self.map(plex)?;
+        let missing: Vec<&str> = map
+            .subdisks
+            .iter()
+            .filter(|subdisk| subdisk.state == SubdiskState::Down)
+            .map(|subdisk| subdisk.name.as_str())
+            .collect();
+        let lost: Vec<bool> = map
+            .subdisks
+            .iter()
+            .map(|subdisk| subdisk.state != SubdiskState::Up)
+            .collect();
+        if !map.geometry.tolerates(&lost) {
+            let text = format!(
+                "{name}: too much of {plex} is missing or stale: {}",
+                missing.join(" ")
+            );
+            return Err(ForeignError::Missing(text));
+        }
+        self.check_absent(name)?;
+        let has_parity = map.geometry.parity_count() > 0;
+        let is_degraded = lost.contains(&true);
+        let doubt = self.doubt(has_parity, is_degraded);
+        if doubt && is_degraded && !self.request.force && !self.request.volume.is_read_only {
+            return Err(ForeignError::DirtyDegraded(format!(
+                "{name}: writes were under way when it was left, and {plex} lacks a subdisk"
+            )));
+        }
+        let metadata: Box<dyn Metadata> = if has_parity {
+            let held = map
+                .subdisks
+                .iter()
+                .filter(|subdisk| self.device(subdisk).is_some());
+            let held = held.map(|subdisk| Held {
+                subdisks: vec![subdisk.name.clone()],
+                drives: vec![subdisk.drive.clone()],
+                label_at_bytes: None,
+            });
+            let may_settle = self.system.mark == Mark::Settled || !is_degraded;
+            Box::new(GvinumMetadata::new(
+                Rc::clone(&self.store),
+                name,
+                held.collect(),
+                may_settle,
+            ))
+        } else {
+            Box::new(PlainMetadata::new("gvinum"))
+        };
+        let options = self.request.volume.clone();
+        let volume = self.plex_volume(name, &map, metadata, doubt, options);
+        Ok(OpenedVolume {
+            volume,
+            plexes: Vec::new(),
+            read_only_reason: None,
+        })
+    }
+
+    /// Whether copies or parity have to be made equal first. What Plexum marked was being written; of what FreeBSD wrote
+    /// nothing is known: gvinum never made the parity of a new plex (defect 3), so it is made before it is relied on.
+    fn doubt(&self, has_parity: bool, is_degraded: bool) -> bool {
+        match self.system.mark {
+            Mark::Writing => true,
+            Mark::Unknown => has_parity && !is_degraded && !self.request.volume.is_read_only,
+            Mark::Settled => false,
+        }
+    }
+
+    fn plex_volume(
+        &self,
+        name: &str,
+        map: &PlexMap<'_>,
+        metadata: Box<dyn Metadata>,
+        doubt: bool,
+        options: VolumeOptions,
+    ) -> Volume<Stacked<D, C>, C> {
+        let mut members = Vec::new();
+        let mut sector_bytes = 512;
+        for (slot, subdisk) in (0_u16..).zip(&map.subdisks) {
+            let Some((_, device_name, device)) = self.device(subdisk) else {
+                continue;
+            };
+            sector_bytes = sector_bytes.max(device.info().sector_bytes);
+            let standing = if subdisk.state == SubdiskState::Up {
+                Standing::Active
+            } else {
+                Standing::Rebuilding {
+                    valid_below_bytes: 0,
+                    by_bitmap: false,
+                }
+            };
+            members.push(part(
+                device_name,
+                device,
+                slot,
+                standing,
+                subdisk.drive_offset_bytes..subdisk.drive_end_bytes(),
+                RangeSet::new(),
+            ));
+        }
+        let has_parity = map.geometry.parity_count() > 0;
+        let resync = (doubt && has_parity).then_some(0);
+        Volume::new(VolumeParts {
+            name: name.to_owned(),
+            regions: regions_of(&map.geometry, sector_bytes, resync),
+            geometry: map.geometry.clone(),
+            clock: self.clock.clone(),
+            pool: self.pool.clone(),
+            members,
+            metadata,
+            event_count: 0,
+            is_uneven: false,
+            log: None,
+            resync_start_bytes: resync,
+            options,
+        })
+    }
+
+    /// Whether a drive of the volume is away that was there at the last save: it may come back newer than what is served.
+    fn check_absent(&self, volume: &str) -> Result<(), ForeignError> {
+        if self.request.run_degraded || self.request.volume.is_read_only {
+            return Ok(());
+        }
+        let plexes = plexes_of(self.config(), volume);
+        let is_in = |subdisk: &&Subdisk| {
+            let plex = subdisk.plex.as_ref().map(|(plex, _)| plex);
+            plexes.iter().any(|other| Some(&other.name) == plex)
+        };
+        for subdisk in self.config().subdisks.iter().filter(is_in) {
+            let mut recorded = self.system.recorded.subdisks.iter();
+            let was_up =
+                recorded.any(|other| other.name == subdisk.name && other.state == SubdiskState::Up);
+            if subdisk.state == SubdiskState::Down && was_up {
+                return Err(ForeignError::Degraded(format!(
+                    "{volume}: drive {} of {} is not here, and was up at the last save",
+                    subdisk.drive, subdisk.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Several plexes: copies over them, with the engine's own code.
+    fn several(&self, name: &str, plexes: &[String]) -> Result<OpenedVolume<D, C>, ForeignError> {
+        self.check_absent(name)?;
+        let sources = self.sources(plexes)?;
+        let is_whole = |source: &Source<D, C>| {
+            source.standing == Standing::Active && source.missing.is_empty()
+        };
+        let has_whole = sources.iter().flatten().any(is_whole);
+        let readable = sources.iter().flatten();
+        let bytes = volume_bytes(self.config(), name);
+        if !has_whole && !covers(readable.map(|source| &source.missing), bytes) {
+            let text = format!("{name}: no plex is whole, and together they lack a part");
+            return Err(ForeignError::Missing(text));
+        }
+        let geometry = Geometry::new(&GeometrySpec {
+            organisation: Organisation::Raid1,
+            member_count: u16::try_from(plexes.len()).unwrap_or(u16::MAX),
+            strip_bytes: 0,
+            component_bytes: bytes,
+            member_sizes_bytes: Vec::new(),
+        })
+        .map_err(|error| ForeignError::Unfit(None, format!("{name}: {error}")))?;
+        let (members, held, stacked) = stack(sources, has_whole, bytes);
+        let mut options = self.request.volume.clone();
+        options.balance = self.request.balance.unwrap_or(Policy::RoundRobin);
+        let read_only_reason = (!has_whole).then(|| {
+            format!(
+                "{name}: no plex is whole; what one lacks is read from another, nothing is written"
+            )
+        });
+        options.is_read_only |= !has_whole;
+        let doubt = self.doubt(false, false).then_some(0);
+        let metadata = GvinumMetadata::new(Rc::clone(&self.store), name, held, true);
+        let volume = Volume::new(VolumeParts {
+            name: name.to_owned(),
+            regions: regions_of(&geometry, 512, doubt),
+            geometry,
+            clock: self.clock.clone(),
+            pool: self.pool.clone(),
+            members,
+            metadata: Box::new(metadata),
+            event_count: 0,
+            is_uneven: false,
+            log: None,
+            resync_start_bytes: doubt,
+            options,
+        });
+        Ok(OpenedVolume {
+            volume,
+            plexes: stacked,
+            read_only_reason,
+        })
+    }
+
+    /// The plexes that can be used at all, in order.
+    fn sources(&self, plexes: &[String]) -> Result<Vec<Option<Source<D, C>>>, ForeignError> {
+        plexes.iter().map(|plex| self.source(plex)).collect()
+    }
+
+    fn source(&self, plex: &str) -> Result<Option<Source<D, C>>, ForeignError> {
+        if self.check_growth(plex).is_err() {
+            return Ok(None);
+        }
+        let map = self.map(plex)?;
+        let is_up = |subdisk: &&Subdisk| subdisk.state == SubdiskState::Up;
+        let lost: Vec<bool> = map.subdisks.iter().map(|subdisk| !is_up(subdisk)).collect();
+        let all_here = map
+            .subdisks
+            .iter()
+            .all(|subdisk| self.device(subdisk).is_some());
+        let is_whole = map.geometry.tolerates(&lost);
+        let has_none = lost.iter().all(|lost| *lost);
+        let (standing, missing) = if is_whole {
+            (Standing::Active, RangeSet::new())
+        } else if all_here {
+            // Everything is there, some of it stale: the plex is filled from another one.
+            let standing = Standing::Rebuilding {
+                valid_below_bytes: 0,
+                by_bitmap: false,
+            };
+            (standing, RangeSet::new())
+        } else if has_none {
+            return Ok(None);
+        } else {
+            (Standing::Active, missing_ranges(&map.geometry, &lost))
+        };
+        let is_filled = matches!(standing, Standing::Rebuilding { .. });
+        let mut options = self.request.volume.clone();
+        options.is_read_only |= !is_whole && !all_here;
+        let filled = is_filled.then(|| self.all_up(plex));
+        let volume = match &filled {
+            None => self.inner(plex, &map, options),
+            Some(config) => {
+                let map = plex_map(config, plex)
+                    .map_err(|error| ForeignError::Unfit(None, error.to_string()))?;
+                self.inner(plex, &map, options)
+            }
+        };
+        let (drives, names) = self.drives_of(&map);
+        let store = Rc::clone(&self.store);
+        let labels = move || {
+            let store = store.borrow();
+            let each = names.iter().map(|(key, drive)| (*key, store.writes(drive)));
+            each.collect()
+        };
+        Ok(Some(Source {
+            subdisks: map
+                .subdisks
+                .iter()
+                .map(|subdisk| subdisk.name.clone())
+                .collect(),
+            standing,
+            missing,
+            plex: Rc::new(PlexMember {
+                name: plex.to_owned(),
+                volume,
+                drives,
+                labels: Box::new(labels),
+            }),
+        }))
+    }
+
+    /// A plex that is filled as a whole takes every subdisk as good: it is read only where it was filled.
+    fn all_up(&self, plex: &str) -> Config {
+        let mut config = self.config().clone();
+        for subdisk in &mut config.subdisks {
+            let on = subdisk.plex.as_ref().map(|(name, _)| name.as_str());
+            if on == Some(plex) {
+                subdisk.state = SubdiskState::Up;
+            }
+        }
+        config
+    }
+
+    /// Each drive under a plex once, and its name.
+    #[allow(clippy::type_complexity)] // two lists of one walk
+    fn drives_of(&self, map: &PlexMap<'_>) -> (Vec<(usize, Stacked<D, C>)>, Vec<(usize, String)>) {
+        let mut drives: Vec<(usize, Stacked<D, C>)> = Vec::new();
+        let mut names: Vec<(usize, String)> = Vec::new();
+        for subdisk in &map.subdisks {
+            if let Some((key, _, device)) = self.device(subdisk)
+                && !drives.iter().any(|(known, _)| *known == key)
+            {
+                drives.push((key, device));
+                names.push((key, subdisk.drive.clone()));
+            }
+        }
+        (drives, names)
+    }
+
+    /// A plex under a volume of several. With parity it keeps its own redundancy and records it under its own name.
+    fn inner(
+        &self,
+        plex: &str,
+        map: &PlexMap<'_>,
+        options: VolumeOptions,
+    ) -> Volume<Stacked<D, C>, C> {
+        let has_parity = map.geometry.parity_count() > 0;
+        let metadata: Box<dyn Metadata> = if has_parity {
+            let held = map
+                .subdisks
+                .iter()
+                .filter(|subdisk| self.device(subdisk).is_some());
+            let held = held.map(|subdisk| Held {
+                subdisks: vec![subdisk.name.clone()],
+                drives: vec![subdisk.drive.clone()],
+                label_at_bytes: None,
+            });
+            let store = Rc::clone(&self.store);
+            Box::new(GvinumMetadata::new(store, plex, held.collect(), true))
+        } else {
+            Box::new(PlainMetadata::new("gvinum"))
+        };
+        let is_degraded = map
+            .subdisks
+            .iter()
+            .any(|subdisk| subdisk.state != SubdiskState::Up);
+        let doubt = has_parity && self.doubt(true, is_degraded);
+        self.plex_volume(plex, map, metadata, doubt, options)
+    }
+}
+
+/// A plex that can be used for copies.
+struct Source<D: Device, C: Clock> {
+    plex: Rc<PlexMember<D, C>>,
+    subdisks: Vec<String>,
+    standing: Standing,
+    /// Plex addresses that it lacks.
+    missing: RangeSet,
+}
+
+fn part<D: Device, C: Clock>(
+    name: String,
+    device: Stacked<D, C>,
+    slot: u16,
+    standing: Standing,
+    data: Range<u64>,
+    bad: RangeSet,
+) -> DrivePart<Stacked<D, C>> {
+    DrivePart {
+        name,
+        device: Some(device),
+        record: MemberRecord {
+            slot: Some(slot),
+            standing,
+            is_replacement: false,
+            is_write_mostly: false,
+            is_replacing: false,
+        },
+        data,
+        bad,
+    }
+}
+
+/// Plexes as members, with what each stands for. A plex that lacks a part is used only where no whole one is.
+#[allow(clippy::type_complexity)] // three lists of one walk
+fn stack<D: Device, C: Clock>(
+    sources: Vec<Option<Source<D, C>>>,
+    has_whole: bool,
+    bytes: u64,
+) -> (
+    Vec<DrivePart<Stacked<D, C>>>,
+    Vec<Held>,
+    Vec<Rc<PlexMember<D, C>>>,
+) {
+    let (mut members, mut held, mut stacked) = (Vec::new(), Vec::new(), Vec::new());
+    for (slot, source) in (0_u16..).zip(sources) {
+        let Some(source) = source.filter(|source| !has_whole || source.missing.is_empty()) else {
+            continue;
+        };
+        let label_at = PlexMember::<D, C>::label_at_bytes(
+            source.plex.volume.size_bytes(),
+            source.plex.volume.sector_bytes(),
+        );
+        held.push(Held {
+            subdisks: source.subdisks,
+            drives: Vec::new(),
+            label_at_bytes: Some(label_at),
+        });
+        let device = Stacked::Plex(Rc::clone(&source.plex));
+        let plex_name = source.plex.name.clone();
+        let (standing, bad) = (source.standing, source.missing);
+        members.push(part(plex_name, device, slot, standing, 0..bytes, bad));
+        stacked.push(source.plex);
+    }
+    (members, held, stacked)
+}
+
+/// Addresses of a plex whose only place is on a lost slot.
+fn missing_ranges(geometry: &Geometry, lost: &[bool]) -> RangeSet {
+    let mut missing = RangeSet::new();
+    if geometry.parity_count() > 0 {
+        missing.insert(0..geometry.volume_bytes()); // more is lost than parity gives back
+        return missing;
+    }
+    let mut at = 0;
+    while at < geometry.volume_bytes() {
+        let place = geometry.locate(at);
+        let end = (at + place.length_bytes).min(geometry.volume_bytes());
+        if lost[place.slot] {
+            missing.insert(at..end);
+        }
+        at = end;
+    }
+    missing
+}
+
+/// Whether every byte is missing from at most all but one of the plexes.
+fn covers<'a>(missing: impl Iterator<Item = &'a RangeSet>, bytes: u64) -> bool {
+    let mut uncovered: Option<RangeSet> = None;
+    for set in missing {
+        let next = match uncovered {
+            None => set.clone(),
+            Some(known) => {
+                let mut both = RangeSet::new();
+                for one in known.iter() {
+                    for other in set.iter() {
+                        let (start, end) = (one.start.max(other.start), one.end.min(other.end));
+                        if start < end {
+                            both.insert(start..end);
+                        }
+                    }
+                }
+                both
+            }
+        };
+        uncovered = Some(next);
+    }
+    uncovered.is_some_and(|set| !set.iter().any(|range| range.start < bytes))
+}

@@ -1,0 +1,107 @@
+//! How the states of plexes and volumes follow from those of subdisks.
+//!
+//! Source: freebsd-geom.md section 2.9.
+
+use plexum_format::vinum::{Config, Organisation, PlexState, SubdiskState, VolumeState};
+
+use super::{plexes_of, subdisks_of};
+
+/// Fewest subdisks with which an organisation can be used.
+fn subdisks_min(organisation: Organisation) -> usize {
+    match organisation {
+        Organisation::Concat => 1,
+        Organisation::Striped { .. } => 2,
+        Organisation::Raid5 { .. } | Organisation::Raid4 { .. } => 3,
+    }
+}
+
+/// State of a plex from its subdisks. `is_filling`: a sync or rebuild runs on it. A plex that was recorded growable is down
+/// until its growth has ended: its addresses are half old, half new (defect 6).
+#[must_use]
+pub fn derive_plex(
+    organisation: Organisation,
+    subdisks: &[SubdiskState],
+    was_growable: bool,
+    is_filling: bool,
+) -> PlexState {
+    use SubdiskState::{Down, Initializing, Reviving, Stale, Up};
+    if subdisks.len() < subdisks_min(organisation) || was_growable {
+        return PlexState::Down;
+    }
+    let has_parity = matches!(
+        organisation,
+        Organisation::Raid5 { .. } | Organisation::Raid4 { .. }
+    );
+    let count = |wanted: &[SubdiskState]| {
+        let matching = subdisks.iter().filter(|state| wanted.contains(state));
+        matching.count()
+    };
+    if count(&[Up]) == subdisks.len() {
+        PlexState::Up
+    } else if count(&[Down, Stale]) > 0 {
+        if has_parity && count(&[Down, Stale, Reviving]) == 1 && count(&[Initializing]) == 0 {
+            PlexState::Degraded
+        } else {
+            PlexState::Down
+        }
+    } else if is_filling {
+        PlexState::Degraded
+    } else {
+        PlexState::Down
+    }
+}
+
+/// State of a volume from its plexes.
+#[must_use]
+pub fn derive_volume(plexes: &[(Organisation, PlexState)]) -> VolumeState {
+    let is_usable = plexes.iter().any(|(organisation, state)| match state {
+        PlexState::Up | PlexState::Growable => true,
+        PlexState::Degraded => matches!(
+            organisation,
+            Organisation::Raid5 { .. } | Organisation::Raid4 { .. }
+        ),
+        PlexState::Down | PlexState::Initializing => false,
+    });
+    if is_usable {
+        VolumeState::Up
+    } else {
+        VolumeState::Down
+    }
+}
+
+/// Derives all states of plexes and volumes anew. `is_filling` says for a plex name whether a sync or rebuild runs on it.
+pub fn settle(config: &mut Config, is_filling: impl Fn(&str) -> bool) {
+    let states: Vec<PlexState> = config
+        .plexes
+        .iter()
+        .map(|plex| {
+            let subdisks = subdisks_of(config, &plex.name);
+            let states: Vec<SubdiskState> = subdisks.iter().map(|subdisk| subdisk.state).collect();
+            let was_growable = plex.state == PlexState::Growable;
+            derive_plex(
+                plex.organisation,
+                &states,
+                was_growable,
+                is_filling(&plex.name),
+            )
+        })
+        .collect();
+    for (plex, state) in config.plexes.iter_mut().zip(states) {
+        plex.state = state;
+    }
+    let states: Vec<VolumeState> = config
+        .volumes
+        .iter()
+        .map(|volume| {
+            let plexes = plexes_of(config, &volume.name);
+            let states: Vec<(Organisation, PlexState)> = plexes
+                .iter()
+                .map(|plex| (plex.organisation, plex.state))
+                .collect();
+            derive_volume(&states)
+        })
+        .collect();
+    for (volume, state) in config.volumes.iter_mut().zip(states) {
+        volume.state = state;
+    }
+}

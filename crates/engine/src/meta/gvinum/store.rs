@@ -1,0 +1,124 @@
+//! The configuration of a running system: states change, and every save carries the whole of it to a volume's drives.
+//!
+//! Invariants:
+//! - a save has a later time than every one before, and the same on all drives that it reaches;
+//! - the header goes last: a drive that shows a time has the text of that time;
+//! - what may be unequal is marked, until a flush has followed the last write and the resync has ended.
+//!
+//! Source: freebsd-geom.md sections 2.4 and 2.10.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use plexum_format::vinum::{
+    CONFIG_OFFSETS_BYTES, Config, DriveHeader, HEADER_OFFSET_BYTES, Mark, SubdiskState,
+};
+
+use crate::meta::adapter::MetadataWrite;
+
+use super::{System, settle};
+
+/// Shared by all volumes of a system.
+pub type SharedStore = Rc<RefCell<Store>>;
+
+/// What is true now, and will be on the drives with the next save.
+#[derive(Debug)]
+pub struct Store {
+    /// The configuration.
+    pub config: Config,
+    headers: BTreeMap<String, DriveHeader>,
+    updated: (u64, u64),
+    /// Volumes whose copies or parity may differ.
+    unsettled: BTreeSet<String>,
+}
+
+impl Store {
+    /// The store of a system as it was assembled.
+    #[must_use]
+    pub fn new(system: &System) -> Self {
+        let headers = system.drives.iter().filter_map(|drive| {
+            let header = drive.header.clone()?;
+            Some((drive.name.clone(), header))
+        });
+        let volumes = system
+            .config
+            .volumes
+            .iter()
+            .map(|volume| volume.name.clone());
+        Self {
+            config: system.config.clone(),
+            headers: headers.collect(),
+            updated: system.updated,
+            unsettled: if system.mark == Mark::Settled {
+                BTreeSet::new()
+            } else {
+                volumes.collect()
+            },
+        }
+    }
+
+    /// Sets the state of subdisks; plexes and volumes follow.
+    pub fn set_states(&mut self, states: &[(String, SubdiskState)]) {
+        for (name, state) in states {
+            let found = self
+                .config
+                .subdisks
+                .iter_mut()
+                .find(|subdisk| subdisk.name == *name);
+            if let Some(subdisk) = found {
+                subdisk.state = *state;
+            }
+        }
+        settle(&mut self.config, |_| false);
+    }
+
+    /// Whether copies or parity of a volume may differ.
+    pub fn set_settled(&mut self, volume: &str, is_settled: bool) {
+        if is_settled {
+            self.unsettled.remove(volume);
+        } else {
+            self.unsettled.insert(volume.to_owned());
+        }
+    }
+
+    /// A save begins: it gets a time of its own.
+    pub fn next_save(&mut self, wall_seconds: u64) {
+        let (seconds, micros) = self.updated;
+        self.updated = if wall_seconds > seconds {
+            (wall_seconds, 0)
+        } else if micros < 999_999 {
+            (seconds, micros + 1)
+        } else {
+            (seconds.saturating_add(1), 0)
+        };
+    }
+
+    /// What this save writes to a drive, in order. Nothing for a drive that is not there, or when the text has outgrown its
+    /// place (no more can be added then; what is there stays).
+    #[must_use]
+    pub fn writes(&self, drive: &str) -> Vec<MetadataWrite> {
+        let (Some(header), Ok(text)) = (self.headers.get(drive), self.config.encode()) else {
+            return Vec::new();
+        };
+        let mut header = header.clone();
+        header.updated = self.updated;
+        header.mark = if self.unsettled.is_empty() {
+            Mark::Settled
+        } else {
+            Mark::Writing
+        };
+        let mut writes: Vec<MetadataWrite> = CONFIG_OFFSETS_BYTES
+            .iter()
+            .map(|at| MetadataWrite {
+                at_bytes: *at,
+                bytes: text.clone(),
+            })
+            .collect();
+        writes.push(MetadataWrite {
+            at_bytes: HEADER_OFFSET_BYTES,
+            bytes: header.encode().to_vec(),
+        });
+        writes
+    }
+}

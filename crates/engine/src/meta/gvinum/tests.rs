@@ -1,0 +1,258 @@
+//! Rules of states and discovery over small systems; the recorded systems are in `tests/golden_freebsd.rs`.
+
+use plexum_format::vinum::{
+    Config, DriveHeader, Organisation, PlexState, SubdiskState, VolumeState,
+};
+
+use super::*;
+
+const DRIVE_BYTES: u64 = 400_000 / 512 * 512;
+
+fn drive(key: usize, name: &str, updated: (u64, u64), text: &str) -> FoundDrive {
+    let mut header = DriveHeader::create("host", name, (1, 0)).unwrap();
+    header.updated = updated;
+    let config = Config::parse(text.as_bytes(), 0).unwrap();
+    let copy = config.encode().unwrap();
+    FoundDrive {
+        key,
+        device: format!("da{key}"),
+        size_bytes: DRIVE_BYTES,
+        header,
+        copies: [copy.clone(), copy],
+    }
+}
+
+fn mirror_text(states: [&str; 3]) -> String {
+    let mut text = "volume m state up\n".to_owned();
+    for (index, state) in states.iter().enumerate() {
+        let plex = if *state == "up" { "up" } else { "down" };
+        text += &format!("plex name m.p{index} org concat vol m state {plex}\n");
+        text += &format!(
+            "sd name m.p{index}.s0 drive d{index} len 100s driveoffset 265s plex m.p{index} plexoffset 0s state {state}\n"
+        );
+    }
+    text
+}
+
+fn states(system: &System) -> Vec<(String, SubdiskState)> {
+    let mut states: Vec<(String, SubdiskState)> = system
+        .config
+        .subdisks
+        .iter()
+        .map(|subdisk| (subdisk.name.clone(), subdisk.state))
+        .collect();
+    states.sort_by(|a, b| a.0.cmp(&b.0));
+    states
+}
+
+fn orders(count: usize) -> Vec<Vec<usize>> {
+    if count == 0 {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for order in orders(count - 1) {
+        for at in 0..=order.len() {
+            let mut longer = order.clone();
+            longer.insert(at, count - 1);
+            all.push(longer);
+        }
+    }
+    all
+}
+
+/// Defects 1 and 2: with three ages, five of six orders of discovery gave a wrong result upstream.
+#[test]
+fn the_newest_of_three_ages_counts_in_every_order_of_discovery() {
+    let drives = [
+        drive(0, "d0", (30, 0), &mirror_text(["up", "down", "down"])),
+        drive(1, "d1", (20, 0), &mirror_text(["up", "up", "down"])),
+        drive(2, "d2", (10, 0), &mirror_text(["up", "up", "up"])),
+    ];
+    for order in orders(3) {
+        let found: Vec<FoundDrive> = order.iter().map(|index| drives[*index].clone()).collect();
+        let system = assemble(&found).unwrap();
+        let found: Vec<SubdiskState> = states(&system)
+            .into_iter()
+            .map(|(_, state)| state)
+            .collect();
+        use SubdiskState::{Stale, Up};
+        assert_eq!(found, [Up, Stale, Stale], "order {order:?}");
+    }
+}
+
+/// Defect 8: the second copy was never read.
+#[test]
+fn the_second_copy_counts_where_the_first_is_damaged() {
+    let mut newest = drive(0, "d0", (30, 0), &mirror_text(["up", "down", "up"]));
+    newest.copies[0][20] = 0xff;
+    let old = drive(1, "d1", (20, 0), &mirror_text(["up", "up", "up"]));
+    let third = drive(2, "d2", (30, 0), &mirror_text(["up", "down", "up"]));
+    for drives in [vec![newest.clone(), old.clone()], vec![old, newest, third]] {
+        let system = assemble(&drives).unwrap();
+        let second = states(&system)[1].1;
+        assert_eq!(second, SubdiskState::Stale);
+        assert!(
+            system
+                .notes
+                .iter()
+                .any(|note| note.contains("first copy is damaged"))
+        );
+    }
+}
+
+#[test]
+fn contradicting_copies_of_an_interrupted_save_leave_the_doubt() {
+    let doubtful = drive(0, "d0", (30, 0), &mirror_text(["up", "down", "up"]));
+    let certain = drive(0, "d0", (30, 0), &mirror_text(["up", "up", "up"]));
+    for copies in [
+        [doubtful.copies[0].clone(), certain.copies[0].clone()],
+        [certain.copies[0].clone(), doubtful.copies[0].clone()],
+    ] {
+        let mut first = doubtful.clone();
+        first.copies = copies;
+        let second = drive(1, "d1", (20, 0), &mirror_text(["up", "up", "up"]));
+        let system = assemble(&[first, second]).unwrap();
+        assert_eq!(states(&system)[1].1, SubdiskState::Stale);
+    }
+    // Also between drives of one age.
+    let other = drive(1, "d1", (30, 0), &mirror_text(["up", "up", "up"]));
+    for drives in [[doubtful.clone(), other.clone()], [other, doubtful]] {
+        assert_eq!(
+            states(&assemble(&drives).unwrap())[1].1,
+            SubdiskState::Stale
+        );
+    }
+}
+
+/// Defect 7: what was detached was dropped, and its space counted as free.
+#[test]
+fn detached_objects_stay_and_keep_their_space() {
+    let text = "plex name loose.p0 org concat  state down\n\
+        sd name lone drive d0 len 100s driveoffset 300s state stale\n";
+    let system = assemble(&[drive(0, "d0", (1, 0), text)]).unwrap();
+    assert_eq!(
+        (system.config.plexes.len(), system.config.subdisks.len()),
+        (1, 1)
+    );
+    assert_eq!(
+        system.free_areas("d0"),
+        [(265 * 512, 35 * 512), (400 * 512, DRIVE_BYTES - 400 * 512)]
+    );
+}
+
+#[test]
+fn a_drive_too_small_for_its_pieces_is_not_believed() {
+    let mut small = drive(0, "d0", (9, 0), &mirror_text(["up", "up", "up"]));
+    small.size_bytes = 300 * 512;
+    let error = assemble(&[small.clone()]).unwrap_err();
+    assert!(error.to_string().contains("m.p0.s0"), "{error}");
+    // Nor what others say about it.
+    let other = drive(1, "d1", (8, 0), &mirror_text(["up", "up", "up"]));
+    assert!(assemble(&[small, other]).is_err());
+}
+
+#[test]
+fn removed_drives_and_copies_of_drives_do_not_count() {
+    let mut removed = drive(0, "d0", (9, 0), &mirror_text(["up", "down", "up"]));
+    removed.header.is_removed = true;
+    let kept = drive(1, "d1", (8, 0), &mirror_text(["up", "up", "up"]));
+    let mut copy = kept.clone();
+    copy.key = 7;
+    copy.header.updated = (7, 0);
+    for drives in [
+        vec![removed.clone(), kept.clone(), copy.clone()],
+        vec![copy, kept, removed.clone()],
+    ] {
+        let system = assemble(&drives).unwrap();
+        assert_eq!(system.drive("d1").unwrap().key, Some(1));
+        assert_eq!(states(&system)[1].1, SubdiskState::Up);
+        assert_eq!(system.notes.len(), 2, "{:?}", system.notes);
+    }
+    assert_eq!(assemble(&[removed]), Err(SystemError::NoDrive));
+    assert_eq!(assemble(&[]), Err(SystemError::NoDrive));
+}
+
+#[test]
+fn a_plex_that_was_down_got_no_writes_whatever_its_subdisks_say() {
+    let text = "volume v state up\n\
+        plex name v.p0 org striped 8s vol v state down\n\
+        plex name v.p1 org concat vol v state up\n\
+        sd name v.p0.s0 drive d0 len 80s driveoffset 265s plex v.p0 plexoffset 0s state down\n\
+        sd name v.p0.s1 drive d1 len 80s driveoffset 265s plex v.p0 plexoffset 8s state up\n\
+        sd name v.p1.s0 drive d2 len 160s driveoffset 265s plex v.p1 plexoffset 0s state up\n";
+    let drives = [0, 1, 2].map(|key| drive(key, &format!("d{key}"), (1, 0), text));
+    let system = assemble(&drives).unwrap();
+    use SubdiskState::{Stale, Up};
+    let found: Vec<SubdiskState> = states(&system)
+        .into_iter()
+        .map(|(_, state)| state)
+        .collect();
+    assert_eq!(found, [Stale, Stale, Up]);
+}
+
+/// All plexes of three subdisks: every combination of states.
+#[test]
+fn plex_states_follow_from_their_subdisks() {
+    use SubdiskState::{Down, Initializing, Reviving, Stale, Up};
+    let all = [Down, Stale, Initializing, Reviving, Up];
+    let strip_bytes = 512;
+    let raid5 = Organisation::Raid5 { strip_bytes };
+    for a in all {
+        for b in all {
+            for c in all {
+                let subdisks = [a, b, c];
+                for organisation in [Organisation::Concat, Organisation::Striped { strip_bytes }] {
+                    let state = derive_plex(organisation, &subdisks, false, false);
+                    let is_up = subdisks == [Up, Up, Up];
+                    let expected = if is_up {
+                        PlexState::Up
+                    } else {
+                        PlexState::Down
+                    };
+                    assert_eq!(state, expected, "{subdisks:?}");
+                }
+                let state = derive_plex(raid5, &subdisks, false, false);
+                let not_up: Vec<SubdiskState> =
+                    subdisks.into_iter().filter(|state| *state != Up).collect();
+                let expected = match not_up.as_slice() {
+                    [] => PlexState::Up,
+                    [Down | Stale] => PlexState::Degraded,
+                    _ => PlexState::Down,
+                };
+                assert_eq!(state, expected, "{subdisks:?}");
+                assert_eq!(derive_plex(raid5, &subdisks, true, false), PlexState::Down);
+            }
+        }
+    }
+    assert_eq!(derive_plex(raid5, &[Up, Up], false, false), PlexState::Down);
+    assert_eq!(
+        derive_plex(raid5, &[Up, Up, Reviving], false, true),
+        PlexState::Degraded
+    );
+    let striped = Organisation::Striped { strip_bytes };
+    assert_eq!(derive_plex(striped, &[Up], false, false), PlexState::Down);
+    assert_eq!(
+        derive_plex(Organisation::Concat, &[], false, false),
+        PlexState::Down
+    );
+    let degraded = [(striped, PlexState::Degraded)];
+    assert_eq!(derive_volume(&degraded), VolumeState::Down);
+    assert_eq!(
+        derive_volume(&[(raid5, PlexState::Degraded)]),
+        VolumeState::Up
+    );
+}
+
+#[test]
+fn a_concat_plex_with_a_hole_has_no_map() {
+    let text = "volume v state up\nplex name v.p0 org concat vol v state up\n\
+        sd name a drive d0 len 10s driveoffset 265s plex v.p0 plexoffset 0s state up\n\
+        sd name b drive d0 len 10s driveoffset 275s plex v.p0 plexoffset 12s state up\n";
+    let config = Config::parse(text.as_bytes(), 0).unwrap();
+    let error = plex_map(&config, "v.p0").unwrap_err();
+    assert!(
+        error.to_string().contains("b begins at byte 6144"),
+        "{error}"
+    );
+    assert_eq!(volume_bytes(&config, "v"), 0);
+}

@@ -1,0 +1,170 @@
+//! What a volume stands on: a device, or a plex, which is a volume itself. So volumes of several plexes need no code of
+//! their own: copies between plexes are copies between members.
+//!
+//! Invariants:
+//! - a plex is reached through a box, so that the type of a volume over plexes is finite;
+//! - bytes behind the end of a plex are its label: what is written there is carried to every drive under it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use crate::buf::{Buf, BufMut};
+use crate::clock::Clock;
+use crate::device::{Device, DeviceInfo, Fua, IoError, ZeroMode};
+use crate::meta::adapter::MetadataWrite;
+use crate::volume::Volume;
+
+/// Bytes behind a plex that stand for the labels of its drives.
+pub const PLEX_LABEL_BYTES: u64 = 4096;
+
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, IoError>> + 'a>>;
+
+/// A member: a device, or a plex.
+pub enum Stacked<D: Device, C: Clock> {
+    /// A device, perhaps shared with other members.
+    Device(Rc<D>),
+    /// A plex.
+    Plex(Rc<PlexMember<D, C>>),
+}
+
+impl<D: Device, C: Clock> Clone for Stacked<D, C> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Device(device) => Self::Device(Rc::clone(device)),
+            Self::Plex(plex) => Self::Plex(Rc::clone(plex)),
+        }
+    }
+}
+
+/// What has to be written to each drive under a plex when its label is written: the drive's number, and the writes.
+pub type LabelWrites = Vec<(usize, Vec<MetadataWrite>)>;
+
+/// A plex as a member of a volume.
+pub struct PlexMember<D: Device, C: Clock> {
+    /// Its name.
+    pub name: String,
+    /// The plex.
+    pub volume: Volume<Stacked<D, C>, C>,
+    /// The drives under it, with the caller's numbers.
+    pub drives: Vec<(usize, Stacked<D, C>)>,
+    /// Says what their labels are now.
+    pub labels: Box<dyn Fn() -> LabelWrites>,
+}
+
+impl<D: Device, C: Clock> PlexMember<D, C> {
+    /// The address at which the label of a plex of `plex_bytes` stands.
+    #[must_use]
+    pub fn label_at_bytes(plex_bytes: u64, sector_bytes: u32) -> u64 {
+        plex_bytes.next_multiple_of(u64::from(sector_bytes))
+    }
+
+    async fn write_labels(&self) -> Result<(), IoError> {
+        for (number, writes) in (self.labels)() {
+            let Some((_, device)) = self.drives.iter().find(|(known, _)| *known == number) else {
+                continue;
+            };
+            for write in writes {
+                let bytes = self.volume.pool.copy_of(&write.bytes).freeze();
+                device.write(write.at_bytes, bytes, Fua::Yes).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A plex that has lost too much is gone as a member; a range that it cannot read may be had elsewhere.
+    fn as_member<T>(&self, result: Result<T, IoError>) -> Result<T, IoError> {
+        match result {
+            Err(IoError::Failed) if self.volume.is_frozen() => Err(IoError::Gone),
+            Err(IoError::Failed) => Err(IoError::Medium),
+            other => other,
+        }
+    }
+
+    async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
+        let rope = self.as_member(self.volume.read(offset_bytes, buf.len()).await)?;
+        let mut at = 0;
+        for piece in &rope.pieces {
+            buf[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        Ok(buf)
+    }
+
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        if offset_bytes >= self.volume.size_bytes() {
+            return self.write_labels().await;
+        }
+        self.as_member(self.volume.write(offset_bytes, data, fua).await)
+    }
+}
+
+impl<D: Device, C: Clock> Device for Stacked<D, C> {
+    fn info(&self) -> DeviceInfo {
+        match self {
+            Self::Device(device) => device.info(),
+            Self::Plex(plex) => {
+                let sector_bytes = plex.volume.sector_bytes();
+                let label =
+                    PlexMember::<D, C>::label_at_bytes(plex.volume.size_bytes(), sector_bytes);
+                let mut infos = plex.drives.iter().map(|(_, device)| device.info());
+                DeviceInfo {
+                    size_bytes: label + PLEX_LABEL_BYTES,
+                    sector_bytes,
+                    is_rotational: infos.any(|info| info.is_rotational),
+                    has_zeroing_trim: false,
+                }
+            }
+        }
+    }
+
+    async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
+        match self {
+            Self::Device(device) => device.read(offset_bytes, buf).await,
+            Self::Plex(plex) => {
+                let reading: Boxed<'_, BufMut> = Box::pin(plex.read(offset_bytes, buf));
+                reading.await
+            }
+        }
+    }
+
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        match self {
+            Self::Device(device) => device.write(offset_bytes, data, fua).await,
+            Self::Plex(plex) => {
+                let writing: Boxed<'_, ()> = Box::pin(plex.write(offset_bytes, data, fua));
+                writing.await
+            }
+        }
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        match self {
+            Self::Device(device) => device.flush().await,
+            Self::Plex(plex) => {
+                let flushing: Boxed<'_, ()> = Box::pin(plex.volume.flush());
+                plex.as_member(flushing.await)
+            }
+        }
+    }
+
+    async fn zero(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        mode: ZeroMode,
+    ) -> Result<(), IoError> {
+        match self {
+            Self::Device(device) => device.zero(offset_bytes, length_bytes, mode).await,
+            Self::Plex(_) => Err(IoError::Unsupported),
+        }
+    }
+
+    async fn check(&self) -> Result<(), IoError> {
+        match self {
+            Self::Device(device) => device.check().await,
+            Self::Plex(plex) if plex.volume.is_frozen() => Err(IoError::Gone),
+            Self::Plex(_) => Ok(()), // its own background looks after its members
+        }
+    }
+}
