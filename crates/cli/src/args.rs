@@ -158,18 +158,44 @@ pub enum Command {
     /// Terminal view (not yet)
     #[command(hide = true)]
     Top(Later),
-    /// FreeBSD vocabulary (not yet)
-    #[command(hide = true)]
-    Gmirror(Later),
-    /// FreeBSD vocabulary (not yet)
-    #[command(hide = true)]
-    Gvinum(Later),
+    /// The vocabulary of FreeBSD's gmirror
+    #[command(
+        disable_help_flag = true,
+        after_help = "Example:\n  plexum gmirror status --in images/\n  plexum gmirror label gm0 a.img b.img"
+    )]
+    Gmirror(Words),
+    /// The vocabulary of FreeBSD's gvinum
+    #[command(
+        disable_help_flag = true,
+        after_help = "Example:\n  plexum gvinum list --in images/\n  plexum gvinum printconfig --in images/"
+    )]
+    Gvinum(Words),
     /// Convert between formats (not yet)
     #[command(hide = true)]
     Convert(Later),
-    /// Vinum-style configuration (not yet)
-    #[command(hide = true)]
-    Config(Later),
+    /// Print the Vinum configuration of drives, or check a text
+    #[command(after_help = "Example:\n  plexum config d0.img d1.img\n  plexum config vinum.conf")]
+    Config(Config),
+}
+
+/// Words of another program's command line.
+#[derive(clap::Args, Debug)]
+pub struct Words {
+    /// Command and its words; --in DIR says where to look for members
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "WORD"
+    )]
+    pub words: Vec<String>,
+}
+
+/// `plexum config`.
+#[derive(clap::Args, Debug)]
+pub struct Config {
+    /// Drives, or one text
+    #[arg(value_name = "MEMBER|FILE", required = true)]
+    pub members: Vec<String>,
 }
 
 /// Words of a command that comes with a later version.
@@ -227,7 +253,7 @@ pub struct Create {
     /// Make members that do not exist as sparse files of this size
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub member_size: Option<u64>,
-    /// md-1.2, md-1.1, md-1.0 or md-0.90 (gmirror, gstripe, gconcat: not yet)
+    /// md-1.2, md-1.1, md-1.0, md-0.90, gmirror, gstripe, gconcat or gvinum
     #[arg(long, default_value = "md-1.2", alias = "metadata")]
     pub format: String,
     /// Write-intent bitmap: internal or none [default: internal where there is redundancy]

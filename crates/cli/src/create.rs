@@ -19,6 +19,9 @@ use crate::units::show_bytes;
 /// # Errors
 /// `Usage`, and everything that `Creation::prepare` and `carry_out` refuse.
 pub fn run(args: &Create, common: &Common, screen: &Screen) -> Outcome {
+    if let Some(request) = crate::foreign::create_request(args)? {
+        return crate::foreign::create(&request, args, common, screen);
+    }
     let request = request(args)?;
     let mut runtime = runtime()?;
     let handle = runtime.handle();
@@ -66,11 +69,6 @@ fn not_yet(text: impl Into<String>) -> Problem {
 }
 
 fn request(args: &Create) -> Result<CreateRequest, Problem> {
-    if args.config.is_some() {
-        return Err(not_yet(
-            "volumes from a configuration file come with a later version",
-        ));
-    }
     let name = args.name.clone().unwrap_or_default();
     let looks_like_path = name.contains('/') || name.ends_with(".img");
     if looks_like_path {
@@ -126,14 +124,10 @@ fn version(format: &str) -> Result<MdVersion, Problem> {
         "md-1.1" | "1.1" => MdVersion::V11,
         "md-1.0" | "1.0" => MdVersion::V10,
         "md-0.90" | "0.90" | "0" => MdVersion::V090,
-        "gmirror" | "gstripe" | "gconcat" | "gvinum" => {
-            return Err(not_yet(format!(
-                "the format {format} comes with a later version"
-            )));
-        }
         _ => {
-            return Err(usage(format!("{format} is no format"))
-                .hint("formats are:   md-1.2 md-1.1 md-1.0 md-0.90"));
+            return Err(usage(format!("{format} is no format")).hint(
+                "formats are:   md-1.2 md-1.1 md-1.0 md-0.90 gmirror gstripe gconcat gvinum",
+            ));
         }
     })
 }

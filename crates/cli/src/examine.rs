@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use plexum_daemon::examine::{Examination, examine_path, examine_remote, judge};
+use plexum_daemon::foreign::offline::Found as Foreign;
 use plexum_daemon::inspect::signatures;
 use plexum_daemon::open::MemberWord;
 use plexum_daemon::problem::{Code, Problem};
@@ -32,17 +33,22 @@ pub fn run(args: &Examine, screen: &Screen) -> Outcome {
     let mut exit = 0;
     for examination in &examinations {
         show_member(examination, args, screen);
-        if examination.superblock.is_none() {
+        if examination.superblock.is_none() && examination.foreign.is_none() {
             exit = Code::NoMetadata.exit();
         }
     }
     if examinations.iter().any(|one| one.superblock.is_some()) {
         exit = exit.max(show_together(&examinations, screen));
     }
+    exit = exit.max(crate::foreign::show_sets(&examinations, screen));
     Ok(exit)
 }
 
 fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
+    if let Some(foreign) = &examination.foreign {
+        show_foreign(examination, foreign, screen);
+        return;
+    }
     let found: Vec<Value> = signatures(Path::new(&examination.member))
         .into_iter()
         .map(|finding| json!({"what": finding.what, "offset_bytes": finding.offset_bytes}))
@@ -52,7 +58,7 @@ fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
         .found
         .iter()
         .filter_map(|found| match found {
-            Found::Damaged { error, .. } => Some(error.to_string()),
+            Found::Damaged { error, .. } | Found::DamagedLabel { error } => Some(error.to_string()),
             _ => None,
         })
         .collect();
@@ -99,6 +105,30 @@ fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
     show_fields("bad blocks", &examination.bad_block_fields(), screen);
     if let (Some(superblock), true) = (&examination.superblock, args.raw) {
         show_raw(superblock, screen);
+    }
+}
+
+/// A member of one of FreeBSD's formats.
+fn show_foreign(examination: &Examination, foreign: &Foreign, screen: &Screen) {
+    let fields = foreign.fields();
+    let details: Map<String, Value> = fields
+        .iter()
+        .map(|(title, fields)| ((*title).to_owned(), fields_json(fields)))
+        .collect();
+    screen.object(&object(
+        "member",
+        None,
+        json!({"member": examination.member, "size_bytes": examination.size_bytes,
+            "format": foreign.kind().name(), "metadata": details}),
+    ));
+    let size = show_bytes(examination.size_bytes);
+    screen.line(format!(
+        "{}: {size}, {}",
+        examination.member,
+        foreign.headline()
+    ));
+    for (title, fields) in &fields {
+        show_fields(title, fields, screen);
     }
 }
 

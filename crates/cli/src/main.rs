@@ -8,6 +8,7 @@ mod attachment;
 mod bench;
 mod client;
 mod completions;
+mod config;
 mod create;
 mod demo;
 mod detach;
@@ -15,6 +16,9 @@ mod errors;
 mod events;
 mod examine;
 mod explain;
+mod foreign;
+mod gmirror;
+mod gvinum;
 mod habits;
 mod lab;
 mod man;
@@ -32,6 +36,8 @@ mod status;
 mod stop;
 mod units;
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -42,7 +48,9 @@ use crate::errors::Outcome;
 use crate::output::Screen;
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args_os()
+    let typed = called_as(std::env::args_os().collect());
+    let words: Vec<String> = typed
+        .iter()
         .skip(1)
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
@@ -50,7 +58,7 @@ fn main() -> ExitCode {
         .iter()
         .take_while(|word| *word != "--")
         .any(|word| word == "--json");
-    let result = std::panic::catch_unwind(|| parse_and_run(&words));
+    let result = std::panic::catch_unwind(|| parse_and_run(&words, &typed));
     let exit = match result {
         Ok(Ok(exit)) => exit,
         Ok(Err(problem)) => errors::report(&problem, as_json),
@@ -64,11 +72,23 @@ fn main() -> ExitCode {
     ExitCode::from(exit)
 }
 
-fn parse_and_run(words: &[String]) -> Outcome {
+/// Called as `gmirror` or `gvinum`, that is the command.
+fn called_as(mut typed: Vec<OsString>) -> Vec<OsString> {
+    let program = typed.first().map(Path::new).and_then(Path::file_name);
+    let known = ["gmirror", "gvinum"]
+        .into_iter()
+        .find(|known| program == Some(known.as_ref()));
+    if let Some(command) = known {
+        typed.insert(1, command.into());
+    }
+    typed
+}
+
+fn parse_and_run(words: &[String], typed: &[OsString]) -> Outcome {
     if let Some(problem) = habits::advise(words) {
         return Err(problem);
     }
-    let cli = match Cli::try_parse_from(std::env::args_os()) {
+    let cli = match Cli::try_parse_from(typed) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -129,6 +149,9 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Debug(args) => stats::debug(args, screen),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args, screen),
+        Command::Config(args) => config::run(args, screen),
+        Command::Gmirror(args) => gmirror::run(&args.words, common, screen),
+        Command::Gvinum(args) => gvinum::run(&args.words, common, screen),
         other => not_yet(&command_name(other)),
     }
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use plexum_daemon::examine::{Examination, examine_path, judge};
+use plexum_daemon::foreign::offline::{self, Found};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::meta::assemble::Options;
 use serde_json::json;
@@ -24,7 +25,15 @@ pub struct FoundSet {
     /// Their paths, sorted.
     pub members: Vec<String>,
     /// What is on them, in the same order.
-    examined: Vec<Examination>,
+    pub examined: Vec<Examination>,
+}
+
+impl FoundSet {
+    /// Whether it is one of FreeBSD's.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.examined[0].foreign.is_some()
+    }
 }
 
 /// Runs the command. Exit code 1 when a set cannot be started as it is.
@@ -41,8 +50,10 @@ pub fn run(args: &Scan, screen: &Screen) -> Outcome {
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     let mut details = Vec::new();
     let mut exit = 0;
-    for set in &sets {
-        let told = tell(set);
+    for (set, told) in sets
+        .iter()
+        .flat_map(|set| tell_all(set).into_iter().map(move |told| (set, told)))
+    {
         exit = exit.max(u8::from(told.problem.is_some()));
         details.push(format!("  {}: {}", told.row[0], set.members.join(" ")));
         if let Some(problem) = &told.problem {
@@ -63,6 +74,41 @@ struct Told {
     row: Vec<String>,
     object: serde_json::Value,
     problem: Option<Problem>,
+}
+
+/// One entry a volume: drives of Vinum may hold several.
+fn tell_all(set: &FoundSet) -> Vec<Told> {
+    if !set.is_foreign() {
+        return vec![tell(set)];
+    }
+    let found: Vec<&Found> = set
+        .examined
+        .iter()
+        .filter_map(|one| one.foreign.as_ref())
+        .collect();
+    let judged = offline::judge(&found).into_iter();
+    judged
+        .map(|judged| Told {
+            row: vec![
+                judged.name.clone(),
+                judged.level.clone(),
+                judged.kind.name().to_owned(),
+                show_bytes(judged.size_bytes),
+                format!("{} found", set.members.len()),
+                judged.state.clone(),
+            ],
+            object: object(
+                "set",
+                Some(&judged.name),
+                json!({
+                    "level": judged.level, "format": judged.kind.name(),
+                    "size_bytes": judged.size_bytes, "members": set.members, "state": judged.state,
+                    "problem": judged.problem.as_ref().map(|problem| problem.to_json()["error"].clone()),
+                }),
+            ),
+            problem: judged.problem,
+        })
+        .collect()
 }
 
 fn tell(set: &FoundSet) -> Told {
@@ -153,12 +199,17 @@ pub fn find_sets(places: &[String]) -> Result<Vec<FoundSet>, Problem> {
     paths.sort();
     paths.dedup();
     let mut sets: BTreeMap<[u8; 16], FoundSet> = BTreeMap::new();
+    let mut foreign: Vec<FoundSet> = Vec::new();
     for path in paths {
         let word = path.display().to_string();
         // What cannot be read is nobody's member here; `examine` says why.
         let Ok(examined) = examine_path(&path, &word) else {
             continue;
         };
+        if examined.foreign.is_some() {
+            add_foreign(&mut foreign, word, examined);
+            continue;
+        }
         let Some(superblock) = &examined.superblock else {
             continue;
         };
@@ -171,9 +222,34 @@ pub fn find_sets(places: &[String]) -> Result<Vec<FoundSet>, Problem> {
         set.members.push(word);
         set.examined.push(examined);
     }
-    let mut sets: Vec<FoundSet> = sets.into_values().collect();
+    let mut sets: Vec<FoundSet> = sets.into_values().chain(foreign).collect();
     sets.sort_by(|a, b| a.members.cmp(&b.members));
     Ok(sets)
+}
+
+/// Puts a member of FreeBSD's formats to those it fits.
+fn add_foreign(sets: &mut Vec<FoundSet>, word: String, examined: Examination) {
+    let fits = |set: &&mut FoundSet| {
+        let others: Vec<&Found> = set
+            .examined
+            .iter()
+            .filter_map(|one| one.foreign.as_ref())
+            .collect();
+        examined
+            .foreign
+            .as_ref()
+            .is_some_and(|found| found.fits(&others))
+    };
+    match sets.iter_mut().find(fits) {
+        Some(set) => {
+            set.members.push(word);
+            set.examined.push(examined);
+        }
+        None => sets.push(FoundSet {
+            members: vec![word],
+            examined: vec![examined],
+        }),
+    }
 }
 
 /// Plain files and block devices of a folder and a few below it. Links are not followed: each file counts once.

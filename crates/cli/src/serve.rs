@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use plexum_daemon::assembly::AssembleRequest;
+use plexum_daemon::foreign::asked_balance;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::runtime_dir::{Kind, Surroundings};
 use plexum_daemon::serve::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, Ready, ServeRequest, serve};
@@ -32,7 +33,11 @@ pub fn run(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
         return plan(&request, screen);
     }
     if args.background {
-        return background(request.volumes.len(), screen);
+        let counts = request
+            .volumes
+            .iter()
+            .map(|volume| crate::foreign::volume_count(&volume.members));
+        return background(counts.sum(), screen);
     }
     let mut ready = |ready: &Ready| announce(ready, screen);
     serve(request, &mut ready)?;
@@ -70,6 +75,8 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
             read_only: args.read_only,
             force_data: args.force_data,
         },
+        balance: asked_balance(args.balance.as_deref()),
+        may_write: args.write,
         volume,
     };
     let mut volumes = Vec::new();

@@ -268,7 +268,7 @@ fn wrong_requests_say_what_is_wrong_and_touch_nothing() {
         ("nas --level 0 --bitmap internal a b", 2, "no redundancy"),
         ("nas --level 1 --size 1T a b", 4, "--size asks for"),
         ("nas --level 1 --format zfs a b", 2, "is no format"),
-        ("nas --level 1 --format gmirror a b", 2, "later version"),
+        ("nas --level 5 --format gmirror a b", 2, "gmirror is raid1"),
         ("nas --level 1 --consistency log a b", 2, "stripe log"),
         (
             "nas --level 5 --consistency ppl --bitmap internal a b c",

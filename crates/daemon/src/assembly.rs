@@ -7,23 +7,30 @@
 use std::ops::Deref;
 use std::rc::Rc;
 
+use plexum_engine::balance::Policy;
 use plexum_engine::buf::{BufPool, Rope};
 use plexum_engine::device::{Extent, IoError};
-use plexum_engine::meta::assemble::{AssembleCode, AssembleError, Assembly, Options};
+use plexum_engine::meta::assemble::{AssembleCode, AssembleError, Options};
 use plexum_engine::meta::open::{
     OpenError, OpenRequest, Reshaped, examine, open_reshaped, open_volume,
 };
+use plexum_engine::stacked::{PlexMember, Stacked};
 use plexum_engine::volume::{Volume, VolumeOptions};
+use plexum_engine::wait::{join, join_all};
 use plexum_format::Problem as FormatProblem;
 use plexum_runtime::Handle;
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::file::OpenOptions;
 
+use crate::foreign;
 use crate::open::{AnyDevice, MemberWord, problem_of_io};
 use crate::problem::{Code, Problem};
+use crate::served::Facts;
 
-/// A member of this process; an array in the middle of a reshape uses each twice.
-pub type RealDevice = Rc<AnyDevice>;
+/// A member of this process: a device, which others may use too, or a plex.
+pub type RealDevice = Stacked<AnyDevice, RealClock>;
+/// A plex of this process under a volume of several.
+pub type RealPlex = PlexMember<AnyDevice, RealClock>;
 /// The volume of this process.
 pub type RealVolume = Volume<RealDevice, RealClock>;
 
@@ -32,6 +39,8 @@ pub type RealVolume = Volume<RealDevice, RealClock>;
 pub enum Body {
     /// One geometry.
     Whole(Box<RealVolume>),
+    /// Copies over several plexes, each with background work of its own.
+    Plexes(Box<RealVolume>, Vec<Rc<RealPlex>>),
     /// Two; read-only.
     Reshaped(Box<Reshaped<RealDevice, RealClock>>),
 }
@@ -41,7 +50,7 @@ impl Body {
     #[must_use]
     pub fn volume_bytes(&self) -> u64 {
         match self {
-            Body::Whole(volume) => volume.size_bytes(),
+            Body::Whole(volume) | Body::Plexes(volume, _) => volume.size_bytes(),
             Body::Reshaped(halves) => halves.volume_bytes,
         }
     }
@@ -56,7 +65,9 @@ impl Body {
         length_bytes: usize,
     ) -> Result<Rope, IoError> {
         match self {
-            Body::Whole(volume) => volume.read(offset_bytes, length_bytes).await,
+            Body::Whole(volume) | Body::Plexes(volume, _) => {
+                volume.read(offset_bytes, length_bytes).await
+            }
             Body::Reshaped(halves) => halves.read(offset_bytes, length_bytes).await,
         }
     }
@@ -72,7 +83,7 @@ impl Body {
         extents_max: usize,
     ) -> Result<Vec<Extent>, IoError> {
         match self {
-            Body::Whole(volume) => {
+            Body::Whole(volume) | Body::Plexes(volume, _) => {
                 volume
                     .extents(offset_bytes, length_bytes, extents_max)
                     .await
@@ -84,13 +95,47 @@ impl Body {
             }]),
         }
     }
+
+    /// Plexes that are volumes themselves.
+    #[must_use]
+    pub fn plexes(&self) -> &[Rc<RealPlex>] {
+        match self {
+            Body::Plexes(_, plexes) => plexes,
+            _ => &[],
+        }
+    }
+
+    /// Runs the background work of the volume and of its plexes until `stop`.
+    pub async fn run_background(&self) {
+        let plexes = self
+            .plexes()
+            .iter()
+            .map(|plex| plex.volume.run_background());
+        join(self.deref().run_background(), join_all(plexes)).await;
+    }
+
+    /// Ends the volume cleanly, then its plexes.
+    ///
+    /// # Errors
+    /// As `Volume::stop`; the first one counts.
+    pub async fn stop(&self) -> Result<(), IoError> {
+        let mut result = self.deref().stop().await;
+        for plex in self.plexes() {
+            let ended = plex.volume.stop().await;
+            // A plex that has lost too much was failed as a member: the others hold everything.
+            if !plex.volume.is_frozen() {
+                result = result.and(ended);
+            }
+        }
+        result
+    }
 }
 
 impl Deref for Body {
     type Target = RealVolume;
     fn deref(&self) -> &RealVolume {
         match self {
-            Body::Whole(volume) => volume,
+            Body::Whole(volume) | Body::Plexes(volume, _) => volume,
             Body::Reshaped(halves) => halves.before(),
         }
     }
@@ -107,14 +152,18 @@ pub struct AssembleRequest {
     pub options: Options,
     /// Settings of the volume.
     pub volume: VolumeOptions,
+    /// How reads are spread, where the user says so: formats that record a policy use theirs otherwise.
+    pub balance: Option<Policy>,
+    /// Formats found on a foreign disk may be written to.
+    pub may_write: bool,
 }
 
 /// An open volume with what is known about it.
 pub struct Assembled {
     /// What is to be served; nothing was written yet.
     pub body: Body,
-    /// What assembly decided.
-    pub assembly: Assembly,
+    /// What does not change; `io` is filled in by whoever serves.
+    pub facts: Facts,
     /// One sentence for each member that was left out, and other things worth knowing.
     pub notes: Vec<String>,
 }
@@ -124,6 +173,19 @@ pub struct Assembled {
 /// # Errors
 /// Of opening; `DamagedMetadata`, `NoMetadata`; everything that assembly refuses.
 pub async fn open(
+    handle: &Handle,
+    pool: &BufPool,
+    request: AssembleRequest,
+) -> Result<Vec<Assembled>, Problem> {
+    match foreign::kind_of(handle, pool, &request.members).await? {
+        Some(kind) => foreign::open(handle, pool, request, kind).await,
+        None => open_md(handle, pool, request)
+            .await
+            .map(|assembled| vec![assembled]),
+    }
+}
+
+async fn open_md(
     handle: &Handle,
     pool: &BufPool,
     request: AssembleRequest,
@@ -171,7 +233,7 @@ pub async fn open(
     }
     Ok(Assembled {
         body,
-        assembly,
+        facts: Facts::of(&assembly, String::new()),
         notes,
     })
 }
@@ -193,7 +255,7 @@ async fn open_members(
         }
         let device = AnyDevice::open(handle, &parsed, access).await?;
         match examine(&device, pool, devices.len(), word).await {
-            Ok(_) => devices.push((shown(&parsed), Rc::new(device))),
+            Ok(_) => devices.push((shown(&parsed), Stacked::Device(Rc::new(device)))),
             Err(OpenError::Format { error, .. }) => {
                 let problem = of_format(&error, word);
                 notes.push(format!("{}; it is left out", problem.message));
@@ -209,7 +271,7 @@ async fn open_members(
 }
 
 /// A member's name in status and messages: absolute, but with its links, so that stable names of devices stay.
-fn shown(word: &MemberWord) -> String {
+pub(crate) fn shown(word: &MemberWord) -> String {
     match word {
         MemberWord::Path(path) => std::path::absolute(path)
             .unwrap_or_else(|_| path.clone())

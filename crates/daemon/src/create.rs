@@ -392,7 +392,7 @@ impl Undo {
 }
 
 /// Makes a sparse file and makes its name durable.
-fn make_file(path: &Path, size_bytes: u64) -> Result<(), Problem> {
+pub(crate) fn make_file(path: &Path, size_bytes: u64) -> Result<(), Problem> {
     let shown = path.display().to_string();
     let tell = |error: std::io::Error| Problem::from_io(&error, "making", &shown);
     let file = std::fs::OpenOptions::new()
@@ -426,7 +426,7 @@ fn check_plan(request: &CreateRequest, plan: &Plan, missing: &[bool]) -> Result<
     Ok(())
 }
 
-fn now_seconds() -> Result<u64, Problem> {
+pub(crate) fn now_seconds() -> Result<u64, Problem> {
     let since = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_err(|_| Problem::new(Code::Usage, "the clock says a time before 1970"))?;
@@ -465,6 +465,7 @@ fn new_array(
         wall_seconds: now_seconds()?,
         has_bitmap: request.has_bitmap,
         region_bytes: request.region_bytes,
+        log_bytes_max: None,
         start: plexum_engine::meta::create::Start::Agreeing,
     })
 }

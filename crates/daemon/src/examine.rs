@@ -21,6 +21,7 @@ use plexum_runtime::file::OpenOptions;
 use plexum_runtime::{IoChoice, Runtime};
 
 use crate::assembly::of_assemble;
+use crate::foreign::offline::{self, Found as Foreign};
 use crate::inspect::read_unaligned;
 use crate::open::{AnyDevice, MemberWord};
 use crate::problem::{Code, Problem};
@@ -42,6 +43,8 @@ pub struct Examination {
     pub bad_blocks: Option<Result<BadBlocks, FormatError>>,
     /// On the member that holds the write journal: the block where a replay would begin.
     pub journal: Option<Result<JournalMeta, FormatError>>,
+    /// What it carries of FreeBSD's formats, where that is what it is used as.
+    pub foreign: Option<Foreign>,
 }
 
 impl Examination {
@@ -191,6 +194,7 @@ fn examine_with(word: &str, size_bytes: u64, read: ReadAt<'_>) -> std::io::Resul
     let journal = superblock
         .as_ref()
         .and_then(|sb| read_journal(&mut *read, sb));
+    let foreign = offline::look(read, size_bytes, &detection, word);
     Ok(Examination {
         member: word.to_owned(),
         size_bytes,
@@ -199,6 +203,7 @@ fn examine_with(word: &str, size_bytes: u64, read: ReadAt<'_>) -> std::io::Resul
         bitmap,
         bad_blocks,
         journal,
+        foreign,
     })
 }
 

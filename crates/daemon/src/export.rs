@@ -8,6 +8,7 @@ use std::rc::Rc;
 use plexum_engine::buf::{Buf, Rope};
 use plexum_engine::clock::{Clock, Moment};
 use plexum_engine::device::{Fua, IoError, ZeroMode};
+use plexum_engine::meta::gvinum::counters::{Direction, PlexCounters, count};
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_runtime::clock::RealClock;
 
@@ -40,16 +41,22 @@ pub struct VolumeExport {
     info: ExportInfo,
     clock: RealClock,
     counters: Cell<Counters>,
+    plex: Cell<PlexCounters>,
+    /// Only systems of Vinum ask for their own counters: they cost a walk over the pieces of each request.
+    has_plex_counters: bool,
 }
 
 impl VolumeExport {
     /// The export of `volume`, which must not be dropped before its sessions have ended.
     pub fn new(volume: Rc<Body>, clock: RealClock, info: ExportInfo) -> Self {
+        let has_plex_counters = volume.status().format == "gvinum";
         Self {
+            has_plex_counters,
             volume,
             info,
             clock,
             counters: Cell::default(),
+            plex: Cell::default(),
         }
     }
 
@@ -58,9 +65,26 @@ impl VolumeExport {
         self.counters.get()
     }
 
+    /// What the requests meant for the plex, in the terms of classic Vinum.
+    pub fn plex_counters(&self) -> PlexCounters {
+        self.plex.get()
+    }
+
+    fn count_plex(&self, direction: Direction, offset_bytes: u64, length_bytes: u64) {
+        if !self.has_plex_counters {
+            return;
+        }
+        let lost = self.volume.lost_slots();
+        let geometry = self.volume.geometry();
+        let mut plex = self.plex.get();
+        plex += count(geometry, &lost, direction, offset_bytes, length_bytes);
+        self.plex.set(plex);
+    }
+
     /// Starts counting anew.
     pub fn reset_counters(&self) {
         self.counters.set(Counters::default());
+        self.plex.set(PlexCounters::default());
     }
 
     fn count(&self, change: impl FnOnce(&mut Counters)) {
@@ -99,6 +123,9 @@ impl Export for VolumeExport {
             .read_bytes(offset_bytes, length_bytes as usize)
             .await;
         let spent = self.spent_ns(since);
+        if result.is_ok() {
+            self.count_plex(Direction::Read, offset_bytes, u64::from(length_bytes));
+        }
         self.count(|counters| {
             counters.reads += 1;
             counters.read_ns += spent;
@@ -114,6 +141,9 @@ impl Export for VolumeExport {
         let length_bytes = data.len() as u64;
         let since = self.clock.now();
         let result = self.volume.write(offset_bytes, data, fua).await;
+        if result.is_ok() {
+            self.count_plex(Direction::Write, offset_bytes, length_bytes);
+        }
         self.count_write(result.is_ok(), length_bytes, since);
         result
     }

@@ -8,6 +8,7 @@ pub mod create;
 pub mod events;
 pub mod examine;
 pub mod export;
+pub mod foreign;
 pub mod inspect;
 pub mod open;
 pub mod ops;

@@ -16,6 +16,7 @@ use plexum_engine::buf::BufPool;
 use plexum_engine::clock::Clock;
 use plexum_engine::device::IoError;
 use plexum_engine::meta::open::detect_on;
+use plexum_engine::stacked::Stacked;
 use plexum_engine::state::Standing;
 use plexum_engine::volume::{
     AddOutcome, BitmapWish, ControlError, FormerMember, MemberStatus, NewMember,
@@ -125,7 +126,7 @@ async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answer {
     }
     let new = NewMember {
         name: shown(&path),
-        device: Rc::new(device),
+        device: Stacked::Device(Rc::new(device)),
         identity: superblock.device_uuid,
         is_write_mostly: superblock.is_write_mostly,
         former: former(&superblock),
@@ -428,7 +429,7 @@ async fn open_new(
     }
     Ok(NewMember {
         name: shown(word),
-        device: Rc::new(device),
+        device: Stacked::Device(Rc::new(device)),
         identity: random_uuid()?,
         is_write_mostly: own
             .as_ref()

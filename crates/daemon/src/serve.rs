@@ -24,7 +24,7 @@ use plexum_runtime::socket::Listener;
 use plexum_runtime::{Handle, IoChoice, IoKind, Runtime};
 use serde_json::json;
 
-use crate::assembly::{AssembleRequest, open};
+use crate::assembly::{AssembleRequest, Assembled, open};
 use crate::control::{Action, Answer, Ask, ControlServer, Request};
 use crate::events::EventHub;
 use crate::export::VolumeExport;
@@ -184,7 +184,16 @@ impl House {
         for volume in &request.volumes {
             let path = request.socket.as_deref();
             let runtime_dir = &request.runtime_dir;
-            notes.push(house.open_volume(&pool, volume, path, runtime_dir).await?);
+            for assembled in open(handle, &pool, volume.clone()).await? {
+                if path.is_some() && !house.volumes.borrow().is_empty() {
+                    return Err(Problem::new(
+                        Code::Usage,
+                        "--socket is for one volume, and these drives hold several",
+                    )
+                    .hint("leave it out: each volume gets a socket of its own"));
+                }
+                notes.push(house.add_volume(assembled, path, runtime_dir)?);
+            }
         }
         for control in house.control_sockets() {
             free_socket_path(&control)?;
@@ -211,14 +220,12 @@ impl House {
         }
     }
 
-    async fn open_volume(
+    fn add_volume(
         &mut self,
-        pool: &BufPool,
-        request: &AssembleRequest,
+        assembled: Assembled,
         socket: Option<&Path>,
         runtime_dir: &RuntimeDir,
     ) -> Result<Vec<String>, Problem> {
-        let assembled = open(&self.handle, pool, request.clone()).await?;
         let volume = Rc::new(assembled.body);
         let name = volume.name().to_owned();
         let is_taken = self
@@ -234,7 +241,10 @@ impl House {
             .hint("serve one of them by itself with --name NAME"));
         }
         let io = self.handle.status();
-        let facts = Facts::of(&assembled.assembly, io.kind.to_string());
+        let facts = Facts {
+            io: io.kind.to_string(),
+            ..assembled.facts
+        };
         let sector_bytes = volume.sector_bytes();
         let info = ExportInfo {
             name: name.clone(),

@@ -16,6 +16,7 @@ use plexum_engine::background::Pace;
 use plexum_engine::background::scrub::ScrubReport;
 use plexum_engine::clock::{Clock, Moment};
 use plexum_engine::meta::assemble::Assembly;
+use plexum_engine::meta::gvinum::counters::PlexCounters;
 use plexum_engine::state::Standing;
 use plexum_engine::volume::{Announcement, JobKind as EngineJob, MemberStatus as EngineMember};
 use plexum_engine::wait::Signal;
@@ -453,6 +454,7 @@ impl Served {
     pub fn stats(&self, reset: bool) -> Value {
         let status = self.volume.status();
         let total = self.export.counters();
+        let plex = self.export.plex_counters();
         let members: Vec<Value> = status
             .members
             .iter()
@@ -485,7 +487,7 @@ impl Served {
                 .collect();
         }
         json!({"version": JSON_VERSION, "kind": "stats", "volume": status.name,
-            "total": total_json(&total), "members": members})
+            "total": total_json(&total), "plex": plex_json(&plex), "members": members})
     }
 
     /// Requests in flight with their stage, oldest first.
@@ -510,6 +512,14 @@ fn total_json(total: &Counters) -> Value {
     json!({"reads": total.reads, "writes": total.writes, "read_bytes": total.read_bytes,
         "written_bytes": total.written_bytes, "flushes": total.flushes, "errors": total.errors,
         "read_ns": total.read_ns, "write_ns": total.write_ns})
+}
+
+/// The counters of classic Vinum.
+fn plex_json(plex: &PlexCounters) -> Value {
+    json!({"reads": plex.reads, "writes": plex.writes, "read_bytes": plex.read_bytes,
+        "written_bytes": plex.written_bytes, "multiblock": plex.multiblock,
+        "multistripe": plex.multistripe, "recovered_reads": plex.recovered_reads,
+        "degraded_writes": plex.degraded_writes, "parityless_writes": plex.parityless_writes})
 }
 
 fn member_status(member: &EngineMember) -> MemberStatus {

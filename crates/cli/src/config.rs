@@ -1,0 +1,102 @@
+//! `plexum config`: the configuration text of Vinum, from a file (checked) or from the drives that carry it.
+
+use std::path::Path;
+
+use plexum_daemon::examine::examine_path;
+use plexum_daemon::foreign::offline::{Found, system_of};
+use plexum_daemon::problem::{Code, Problem};
+use plexum_engine::meta::gvinum::{System, print_config};
+use plexum_format::vinum::{HeaderFormat, Script};
+use serde_json::json;
+
+use crate::args::Config;
+use crate::errors::Outcome;
+use crate::output::{Screen, object};
+
+/// Runs the command.
+///
+/// # Errors
+/// `Usage` with the place in a text, `NoMetadata`, `DamagedMetadata`.
+pub fn run(args: &Config, screen: &Screen) -> Outcome {
+    let mut found = Vec::new();
+    for word in &args.members {
+        let examined = examine_path(Path::new(word), word)?;
+        match examined.foreign {
+            Some(foreign @ Found::Drive(_)) => found.push(foreign),
+            _ if args.members.len() == 1 => return check_text(word, screen),
+            _ => {
+                let text = format!("{word} is no Vinum drive");
+                return Err(Problem::new(Code::NoMetadata, text).member(word.clone()));
+            }
+        }
+    }
+    let found: Vec<&Found> = found.iter().collect();
+    let system = system_of(&found)
+        .map_err(|error| Problem::new(Code::DamagedMetadata, error.to_string()))?;
+    for note in &system.notes {
+        screen.note(note);
+    }
+    for drive in &system.drives {
+        if drive
+            .header
+            .as_ref()
+            .is_some_and(|header| header.format != HeaderFormat::Current)
+        {
+            screen.note(format!("{} has a header from before 2009", drive.device));
+        }
+    }
+    let text = text_of(&system);
+    screen.object(&object("config", None, json!({"text": text})));
+    for line in text.lines() {
+        screen.line(line);
+    }
+    Ok(0)
+}
+
+/// The text of a system: what `create -f` would make it from, with every place written out.
+#[must_use]
+pub fn text_of(system: &System) -> String {
+    let drives = system.drives.iter().map(|drive| {
+        let device = if drive.device.is_empty() {
+            "/dev/???"
+        } else {
+            &drive.device
+        };
+        (drive.name.clone(), device.to_owned())
+    });
+    let mut config = system.config.clone();
+    // Objects before those that refer to them, the oldest first: the text can be read back.
+    config.volumes.sort_by(|a, b| a.name.cmp(&b.name));
+    config.plexes.sort_by(|a, b| a.name.cmp(&b.name));
+    config.subdisks.sort_by(|a, b| {
+        let place = |subdisk: &plexum_format::vinum::Subdisk| subdisk.plex.clone();
+        place(a).cmp(&place(b)).then(a.name.cmp(&b.name))
+    });
+    print_config(&config, &drives.collect::<Vec<_>>())
+}
+
+/// A file that is no drive is a text to be checked.
+fn check_text(word: &str, screen: &Screen) -> Outcome {
+    let text = std::fs::read(word).map_err(|error| Problem::from_io(&error, "reading", word))?;
+    match Script::parse(&text) {
+        Ok(script) => {
+            screen.done(format!(
+                "{word}: {} drives, {} volumes, {} plexes, {} subdisks",
+                script.drives.len(),
+                script.volumes.len(),
+                script.plexes.len(),
+                script.subdisks.len()
+            ));
+            Ok(0)
+        }
+        Err(errors) => {
+            let mut texts = errors.iter().map(ToString::to_string);
+            let first = texts.next().unwrap_or_default();
+            let mut problem = Problem::new(Code::Usage, format!("{word}: {first}"));
+            for text in texts {
+                problem = problem.why(text);
+            }
+            Err(problem)
+        }
+    }
+}

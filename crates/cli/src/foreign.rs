@@ -1,0 +1,315 @@
+//! FreeBSD's formats on the command line: making volumes, and telling how members fit together.
+
+use plexum_daemon::create::this_host;
+use plexum_daemon::examine::{Examination, examine_path};
+use plexum_daemon::foreign::Kind;
+use plexum_daemon::foreign::create::{ForeignCreation, LabelRequest};
+use plexum_daemon::foreign::offline::{Found, Judged, judge};
+use plexum_daemon::open::MemberWord;
+use plexum_daemon::problem::{Code, Problem};
+use plexum_engine::meta::gvinum::{SHORTCUT_STRIP_BYTES, Shortcut};
+use plexum_engine::plex::layout::Level;
+use plexum_format::gmirror::Balance;
+use plexum_runtime::file::Access;
+use serde_json::json;
+
+use crate::args::{Common, Create};
+use crate::create::runtime;
+use crate::errors::Outcome;
+use crate::output::{Screen, object, table};
+use crate::plan::{Found as Destroyed, Plan, Verdict};
+use crate::units::show_bytes;
+
+fn usage(text: impl Into<String>) -> Problem {
+    Problem::new(Code::Usage, text)
+}
+
+/// What is to be made.
+pub enum CreateRequest {
+    /// Labels of gmirror, gstripe or gconcat.
+    Labels(LabelRequest),
+    /// A system of Vinum drives: the text, and how messages call it.
+    System(Vec<u8>, String),
+}
+
+/// What `create` asks for, when it is one of FreeBSD's formats.
+///
+/// # Errors
+/// `Usage` for what does not go together, `NoSuchFile` for a text that is not there.
+pub fn create_request(args: &Create) -> Result<Option<CreateRequest>, Problem> {
+    if let Some(path) = &args.config {
+        let shown = path.display().to_string();
+        let text =
+            std::fs::read(path).map_err(|error| Problem::from_io(&error, "reading", &shown))?;
+        return Ok(Some(CreateRequest::System(text, shown)));
+    }
+    let kind = match args.format.as_str() {
+        "gmirror" => Kind::Gmirror,
+        "gstripe" => Kind::Gstripe,
+        "gconcat" => Kind::Gconcat,
+        "gvinum" | "vinum" => Kind::Gvinum,
+        _ => return Ok(None),
+    };
+    let level: Level =
+        args.level.as_deref().unwrap_or_default().parse().map_err(
+            |error: plexum_engine::plex::layout::GeometryError| usage(error.to_string()),
+        )?;
+    let name = args.name.clone().unwrap_or_default();
+    if kind == Kind::Gvinum {
+        let text = shortcut(args, level)?
+            .script(&name, &args.members, 0)
+            .map_err(usage)?;
+        return Ok(Some(CreateRequest::System(
+            text.into_bytes(),
+            "the shortcut".into(),
+        )));
+    }
+    let expected = match kind {
+        Kind::Gmirror => Level::Raid1,
+        Kind::Gstripe => Level::Raid0,
+        _ => Level::Linear,
+    };
+    if level != expected {
+        let format = kind.name();
+        return Err(
+            usage(format!("{format} is {expected}, not {level}")).hint(format!(
+                "plexum create {name} --level {expected} --format {format} ..."
+            )),
+        );
+    }
+    if !args.spare.is_empty() {
+        return Err(usage(format!("{} has no spares", kind.name())));
+    }
+    Ok(Some(CreateRequest::Labels(LabelRequest {
+        kind,
+        name,
+        members: args.members.clone(),
+        member_size_bytes: args.member_size,
+        strip_bytes: args.strip,
+        balance: label_balance(args.balance.as_deref().unwrap_or("load"))?,
+        is_assume_clean: args.assume_clean,
+    })))
+}
+
+/// gmirror's policies by their words.
+///
+/// # Errors
+/// `Usage` for another word.
+pub fn label_balance(word: &str) -> Result<Balance, Problem> {
+    Ok(match word {
+        "load" => Balance::Load,
+        "prefer" => Balance::Prefer,
+        "round-robin" => Balance::RoundRobin,
+        "split" => Balance::Split,
+        _ => {
+            let text = format!("{word} is no balance that gmirror records");
+            return Err(usage(text).hint("these are:   load prefer round-robin split"));
+        }
+    })
+}
+
+fn shortcut(args: &Create, level: Level) -> Result<Shortcut, Problem> {
+    let strip_bytes = args.strip.unwrap_or(SHORTCUT_STRIP_BYTES);
+    Ok(match level {
+        Level::Linear => Shortcut::Concat,
+        Level::Raid0 => Shortcut::Stripe { strip_bytes },
+        Level::Raid5 => Shortcut::Raid5 { strip_bytes },
+        Level::Raid1 => Shortcut::Mirror,
+        Level::Raid10 => Shortcut::StripedMirror { strip_bytes },
+        _ => {
+            return Err(usage(format!("gvinum has no {level}"))
+                .hint("it has:   linear 0 1 5 10, and more with a text:   plexum create -f FILE"));
+        }
+    })
+}
+
+/// Plans, asks, writes.
+///
+/// # Errors
+/// As `ForeignCreation`.
+pub fn create(request: &CreateRequest, args: &Create, common: &Common, screen: &Screen) -> Outcome {
+    let mut runtime = runtime()?;
+    let handle = runtime.handle();
+    let access = if common.dry_run {
+        Access::ReadOnly
+    } else {
+        Access::ReadWrite
+    };
+    let creation = match request {
+        CreateRequest::Labels(labels) => {
+            runtime.block_on(ForeignCreation::labels(&handle, labels, access))?
+        }
+        CreateRequest::System(text, path) => {
+            let host = args.homehost.clone().unwrap_or_else(this_host);
+            let making =
+                ForeignCreation::system(&handle, text, path, args.member_size, &host, access);
+            runtime.block_on(making)?
+        }
+    };
+    let plan = plan(&creation);
+    if !screen.is_json {
+        for note in &creation.notes {
+            screen.note(note);
+        }
+    }
+    if plan.confirm(common, args.force, screen)? == Verdict::OnlyShown {
+        return Ok(0);
+    }
+    let report = object("created", Some(&plan.volume), plan.details.clone());
+    let words: Vec<String> = creation
+        .members
+        .iter()
+        .map(|member| member.member.clone())
+        .collect();
+    let volumes = creation.volumes.clone();
+    let format = creation.kind.name();
+    runtime.block_on(creation.carry_out(&handle))?;
+    screen.object(&report);
+    for volume in volumes {
+        let size = show_bytes(volume.size_bytes);
+        screen.done(format!(
+            "{}: {} {format}, {size}",
+            volume.name, volume.level
+        ));
+    }
+    screen.done(format!(
+        "to serve it:   plexum serve --write {}",
+        words.join(" ")
+    ));
+    Ok(0)
+}
+
+fn plan(creation: &ForeignCreation) -> Plan {
+    let names: Vec<&str> = creation
+        .volumes
+        .iter()
+        .map(|volume| volume.name.as_str())
+        .collect();
+    let format = creation.kind.name();
+    let mut lines: Vec<String> = creation
+        .volumes
+        .iter()
+        .map(|volume| {
+            let size = show_bytes(volume.size_bytes);
+            format!("create {}: {}, {format}, {size}", volume.name, volume.level)
+        })
+        .collect();
+    let mut rows = vec![
+        ["MEMBER", "SIZE", "WHAT IS DONE"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for member in &creation.members {
+        let what = if member.is_new {
+            "made, labelled"
+        } else {
+            "labelled"
+        };
+        rows.push(vec![
+            member.member.clone(),
+            show_bytes(member.size_bytes),
+            what.to_owned(),
+        ]);
+    }
+    lines.extend(table(&rows).into_iter().map(|line| format!("  {line}")));
+    let destroys = creation.members.iter().flat_map(|member| {
+        member.found.iter().map(|found| Destroyed {
+            member: member.member.clone(),
+            what: found.what.clone(),
+        })
+    });
+    let volumes = creation.volumes.iter().map(|volume| {
+        json!({"volume": volume.name, "level": volume.level, "size_bytes": volume.size_bytes})
+    });
+    let members = creation.members.iter().map(|member| {
+        json!({"member": member.member, "size_bytes": member.size_bytes, "is_new": member.is_new})
+    });
+    Plan {
+        command: "create",
+        volume: names.join(" "),
+        lines,
+        details: json!({
+            "format": format,
+            "volumes": volumes.collect::<Vec<_>>(),
+            "members": members.collect::<Vec<_>>(),
+        }),
+        destroys: destroys.collect(),
+    }
+}
+
+/// How many volumes these members will be served as.
+#[must_use]
+pub fn volume_count(words: &[String]) -> usize {
+    let mut found = Vec::new();
+    for word in words {
+        if let MemberWord::Path(path) = MemberWord::parse(word)
+            && let Ok(examined) = examine_path(&path, word)
+            && let Some(foreign) = examined.foreign
+        {
+            found.push(foreign);
+        }
+    }
+    let found: Vec<&Found> = found.iter().collect();
+    let served = judge(&found)
+        .into_iter()
+        .filter(|judged| judged.size_bytes > 0);
+    let count = match found.first().map(|found| found.kind()) {
+        Some(Kind::Gvinum) => served.filter(|judged| judged.problem.is_none()).count(),
+        _ => 1,
+    };
+    count.max(1)
+}
+
+/// How the members of FreeBSD's formats fit together; the exit code.
+#[must_use]
+pub fn show_sets(examinations: &[Examination], screen: &Screen) -> u8 {
+    let mut sets: Vec<Vec<&Found>> = Vec::new();
+    for found in examinations.iter().filter_map(|one| one.foreign.as_ref()) {
+        match sets.iter_mut().find(|set| found.fits(set)) {
+            Some(set) => set.push(found),
+            None => sets.push(vec![found]),
+        }
+    }
+    let words: Vec<&str> = examinations.iter().map(|one| one.member.as_str()).collect();
+    for judged in sets.iter().flat_map(|set| judge(set)) {
+        show_judged(&judged, &words, screen);
+    }
+    if sets.len() > 1 {
+        Code::ForeignMember.exit()
+    } else {
+        0
+    }
+}
+
+fn show_judged(judged: &Judged, words: &[&str], screen: &Screen) {
+    let size = show_bytes(judged.size_bytes);
+    let (level, state) = (&judged.level, &judged.state);
+    screen.line("");
+    screen.line(format!(
+        "{}: {level}, {}, {size}, {state}",
+        judged.name,
+        judged.kind.name()
+    ));
+    let rows: Vec<Vec<String>> = judged.rows.iter().map(|row| row.to_vec()).collect();
+    for line in table(&rows) {
+        screen.line(format!("  {line}"));
+    }
+    screen.object(&object(
+        "set",
+        Some(&judged.name),
+        json!({
+            "can_start": judged.problem.is_none(), "format": judged.kind.name(),
+            "level": level, "state": state, "size_bytes": judged.size_bytes,
+            "problem": judged.problem.as_ref().map(|problem| problem.to_json()["error"].clone()),
+        }),
+    ));
+    match &judged.problem {
+        None => screen.line(format!("to serve it:   plexum serve {}", words.join(" "))),
+        Some(problem) => {
+            screen.line(format!("cannot start as it is: {}", problem.message));
+            for line in problem.why.iter().chain(&problem.hints) {
+                screen.line(format!("  {line}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! New volumes in FreeBSD's formats: labels of gmirror, gstripe and gconcat, and systems of Vinum drives from a text.
+//!
+//! Invariants:
+//! - everything is checked before the first write, and members stay open and locked until the end;
+//! - when a write fails, every range that was written gets its old bytes back and new files are removed;
+//! - what is on a member is shown; only a label's own place is written, and superblocks of md that would be found first.
+
+use std::path::{Path, PathBuf};
+
+use plexum_engine::buf::BufPool;
+use plexum_engine::device::{Device, Fua};
+use plexum_engine::meta::gvinum::{Room, build};
+use plexum_engine::meta::open::detect_on;
+use plexum_format::Found;
+use plexum_format::gconcat::ConcatLabel;
+use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
+use plexum_format::gstripe::StripeLabel;
+use plexum_format::vinum::{
+    CONFIG_OFFSETS_BYTES, Config, DriveHeader, HEADER_OFFSET_BYTES, Mark, Script,
+};
+use plexum_format::{FormatError, Slot};
+use plexum_runtime::Handle;
+use plexum_runtime::file::{Access, OpenOptions};
+
+use super::Kind;
+use crate::create::{make_file, now_seconds, random_uuid};
+use crate::inspect::{Finding, inspect, read_unaligned};
+use crate::open::{AnyDevice, MemberWord, problem_of_io};
+use crate::problem::{Code, Problem};
+
+/// Strip size of gstripe when none is asked for, in bytes.
+pub const STRIPE_BYTES_DEFAULT: u64 = 65_536;
+
+/// Labels to be made.
+#[derive(Clone, Debug)]
+pub struct LabelRequest {
+    /// gmirror, gstripe or gconcat.
+    pub kind: Kind,
+    /// Name of the volume.
+    pub name: String,
+    /// Members in order, as written.
+    pub members: Vec<String>,
+    /// Make members that do not exist as files of this size.
+    pub member_size_bytes: Option<u64>,
+    /// Strip size of a gstripe.
+    pub strip_bytes: Option<u64>,
+    /// How a gmirror reads.
+    pub balance: Balance,
+    /// The members are equal already.
+    pub is_assume_clean: bool,
+}
+
+/// A volume of the plan.
+#[derive(Clone, Debug)]
+pub struct PlannedVolume {
+    /// Its name.
+    pub name: String,
+    /// `mirror`, `striped`, ...
+    pub level: String,
+    /// Its size.
+    pub size_bytes: u64,
+}
+
+/// One member of the plan.
+pub struct PlannedMember {
+    /// As the user wrote it.
+    pub member: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Whether a file will be made.
+    pub is_new: bool,
+    /// What is on it.
+    pub found: Vec<Finding>,
+    device: Option<AnyDevice>,
+    /// Superblocks of md on it that would be found first.
+    leftovers: Vec<u64>,
+    writes: Vec<(u64, Vec<u8>)>,
+}
+
+/// A checked plan.
+pub struct ForeignCreation {
+    /// Format.
+    pub kind: Kind,
+    /// Volumes.
+    pub volumes: Vec<PlannedVolume>,
+    /// Members.
+    pub members: Vec<PlannedMember>,
+    /// Things worth knowing.
+    pub notes: Vec<String>,
+}
+
+/// A text, or every place in it that cannot be understood.
+fn parse(text: &[u8], path: &str) -> Result<Script, Problem> {
+    Script::parse(text).map_err(|errors| {
+        let mut texts = errors.iter().map(ToString::to_string);
+        let first = texts.next().unwrap_or_default();
+        let problem = usage(format!("{path}: {first}"));
+        texts.fold(problem, |problem, text| problem.why(text))
+    })
+}
+
+fn usage(text: impl Into<String>) -> Problem {
+    Problem::new(Code::Usage, text)
+}
+
+fn of_format(error: &FormatError) -> Problem {
+    usage(error.to_string())
+}
+
+impl ForeignCreation {
+    /// Plans labels.
+    ///
+    /// # Errors
+    /// `Usage` for what the format cannot say; of opening.
+    pub async fn labels(
+        handle: &Handle,
+        request: &LabelRequest,
+        access: Access,
+    ) -> Result<Self, Problem> {
+        let mut members = Vec::new();
+        for word in &request.members {
+            members.push(open_member(handle, word, request.member_size_bytes, access).await?);
+        }
+        check_doubles(&members)?;
+        let all_new = members.iter().all(|member| member.is_new);
+        let sizes: Vec<u64> = members.iter().map(|member| member.size_bytes).collect();
+        let id = random_number()?;
+        let (level, size_bytes, labels) = match request.kind {
+            Kind::Gmirror => mirror_labels(request, &sizes, id, all_new)?,
+            Kind::Gstripe => stripe_labels(request, &sizes, id)?,
+            _ => concat_labels(request, &sizes, id)?,
+        };
+        let mut notes = Vec::new();
+        if request.kind == Kind::Gmirror && !all_new && !request.is_assume_clean {
+            let first = &request.members[0];
+            notes.push(format!(
+                "the others are filled from {first} when it is served with --write"
+            ));
+        }
+        for (member, label) in members.iter_mut().zip(labels) {
+            member
+                .writes
+                .push((member.size_bytes - 512, label.to_vec()));
+        }
+        Ok(Self {
+            kind: request.kind,
+            volumes: vec![PlannedVolume {
+                name: request.name.clone(),
+                level: level.to_owned(),
+                size_bytes,
+            }],
+            members,
+            notes,
+        })
+    }
+
+    /// Plans a new system of Vinum drives from a text. `path` names it in messages.
+    ///
+    /// # Errors
+    /// `Usage` with line, place and expectation; of opening.
+    pub async fn system(
+        handle: &Handle,
+        text: &[u8],
+        path: &str,
+        member_size_bytes: Option<u64>,
+        host: &str,
+        access: Access,
+    ) -> Result<Self, Problem> {
+        let script = parse(text, path)?;
+        if script.drives.is_empty() {
+            return Err(usage(format!("{path} names no drive")).hint("drive NAME device DEVICE"));
+        }
+        let (mut members, mut rooms) = (Vec::new(), Vec::new());
+        for drive in &script.drives {
+            let member = open_member(handle, &drive.device, member_size_bytes, access).await?;
+            rooms.push(Room {
+                name: drive.name.clone(),
+                size_bytes: member.size_bytes,
+            });
+            members.push(member);
+        }
+        check_doubles(&members)?;
+        let names: Vec<&String> = script.drives.iter().map(|drive| &drive.name).collect();
+        if let Some(double) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
+            let line = script.drives[double].line;
+            return Err(usage(format!(
+                "{path}: line {line}: two drives are called {}",
+                names[double]
+            )));
+        }
+        let config = build(&script, &rooms, &Config::default())
+            .map_err(|error| usage(format!("{path}: {error}")))?;
+        let all_new = members.iter().all(|member| member.is_new);
+        let seconds = now_seconds()?;
+        let text = config.encode().map_err(|error| of_format(&error))?;
+        for (member, drive) in members.iter_mut().zip(&script.drives) {
+            let header = DriveHeader::create(host, &drive.name, (seconds, 0));
+            let mut header = header.map_err(|error| of_format(&error))?;
+            // Holes are zero, and so is their parity; anything else is made equal first.
+            header.mark = if all_new {
+                Mark::Settled
+            } else {
+                Mark::Writing
+            };
+            for at in CONFIG_OFFSETS_BYTES {
+                member.writes.push((at, text.clone()));
+            }
+            member
+                .writes
+                .push((HEADER_OFFSET_BYTES, header.encode().to_vec()));
+        }
+        let volumes = config.volumes.iter().rev().map(|volume| {
+            let plexes = plexum_engine::meta::gvinum::plexes_of(&config, &volume.name);
+            let level = plexes
+                .first()
+                .map_or("empty", |plex| plex.organisation.name());
+            PlannedVolume {
+                name: volume.name.clone(),
+                level: if plexes.len() > 1 { "mirror" } else { level }.to_owned(),
+                size_bytes: plexum_engine::meta::gvinum::volume_bytes(&config, &volume.name),
+            }
+        });
+        Ok(Self {
+            kind: Kind::Gvinum,
+            volumes: volumes.collect(),
+            members,
+            notes: Vec::new(),
+        })
+    }
+
+    /// Writes it. On an error all members are as they were before.
+    ///
+    /// # Errors
+    /// `NoSpace`, `IoError`.
+    pub async fn carry_out(mut self, handle: &Handle) -> Result<(), Problem> {
+        let mut undo = Undo::default();
+        match self.write_all(handle, &mut undo).await {
+            Ok(()) => Ok(()),
+            Err(problem) => Err(undo.run(&self.members, problem).await),
+        }
+    }
+
+    async fn write_all(&mut self, handle: &Handle, undo: &mut Undo) -> Result<(), Problem> {
+        for member in &mut self.members {
+            if member.is_new {
+                let path = PathBuf::from(&member.member);
+                make_file(&path, member.size_bytes)?;
+                undo.files.push(path.clone());
+                let word = MemberWord::Path(path);
+                let device = AnyDevice::open(handle, &word, &OpenOptions::read_write()).await?;
+                member.device = Some(device);
+            }
+        }
+        let pool = BufPool::new(1 << 20);
+        for (at, member) in self.members.iter().enumerate() {
+            let Some(device) = &member.device else {
+                return Err(Problem::new(Code::Bug, "a member to write is not open"));
+            };
+            let tell = |error| problem_of_io(error, "writing metadata", &member.member);
+            let wipes = member.leftovers.iter().map(|at| (*at, vec![0; 4096]));
+            for (offset, bytes) in wipes.chain(member.writes.iter().cloned()) {
+                let old = read_unaligned(device, &pool, offset, bytes.len() as u64)
+                    .await
+                    .map_err(tell)?;
+                undo.ranges.push((at, offset, old));
+                let data = pool.copy_of(&bytes).freeze();
+                device.write(offset, data, Fua::No).await.map_err(tell)?;
+            }
+            device.flush().await.map_err(tell)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Undo {
+    files: Vec<PathBuf>,
+    ranges: Vec<(usize, u64, Vec<u8>)>,
+}
+
+impl Undo {
+    async fn run(self, members: &[PlannedMember], mut problem: Problem) -> Problem {
+        let pool = BufPool::new(0);
+        for (at, offset, old) in self.ranges.into_iter().rev() {
+            let Some(device) = &members[at].device else {
+                continue;
+            };
+            let data = pool.copy_of(&old).freeze();
+            if device.write(offset, data, Fua::Yes).await.is_err() {
+                let name = &members[at].member;
+                problem = problem.why(format!("{name}: byte {offset} could not be put back"));
+            }
+        }
+        for path in self.files {
+            let _ = std::fs::remove_file(path);
+        }
+        problem.why("nothing else was changed")
+    }
+}
+
+async fn open_member(
+    handle: &Handle,
+    word: &str,
+    member_size_bytes: Option<u64>,
+    access: Access,
+) -> Result<PlannedMember, Problem> {
+    let parsed = MemberWord::parse(word);
+    let new = |size_bytes| PlannedMember {
+        member: word.to_owned(),
+        size_bytes,
+        is_new: true,
+        found: Vec::new(),
+        device: None,
+        leftovers: Vec::new(),
+        writes: Vec::new(),
+    };
+    match (&parsed, member_size_bytes) {
+        (MemberWord::Missing, _) => return Err(usage("these formats have no empty slots")),
+        (MemberWord::Path(path), Some(size)) if !Path::exists(path) => {
+            return Ok(new(size / 512 * 512));
+        }
+        _ => {}
+    }
+    let options = match access {
+        Access::ReadOnly => OpenOptions::read_only(),
+        Access::ReadWrite => OpenOptions::read_write(),
+    };
+    let device = AnyDevice::open(handle, &parsed, &options).await?;
+    let info = device.info();
+    if info.sector_bytes > 512 {
+        let sector = info.sector_bytes;
+        return Err(usage(format!(
+            "{word} has sectors of {sector} bytes; 512 are needed"
+        ))
+        .member(word));
+    }
+    let found = inspect(&device, word).await?;
+    let detection = detect_on(&device, &BufPool::new(0))
+        .await
+        .map_err(|error| problem_of_io(error, "reading its metadata", word))?;
+    let leftovers = detection.found.iter().filter_map(|found| match found {
+        Found::Md(superblock) => Some(superblock.super_offset_sectors * 512),
+        _ => None,
+    });
+    Ok(PlannedMember {
+        size_bytes: info.size_bytes,
+        is_new: false,
+        found,
+        leftovers: leftovers.collect(),
+        device: Some(device),
+        ..new(0)
+    })
+}
+
+fn check_doubles(members: &[PlannedMember]) -> Result<(), Problem> {
+    for (at, member) in members.iter().enumerate() {
+        if members[..at]
+            .iter()
+            .any(|other| other.member == member.member)
+        {
+            let text = format!("{} is given twice", member.member);
+            return Err(Problem::new(Code::DuplicateMember, text).member(member.member.clone()));
+        }
+        if member.size_bytes < 1 << 20 && member.is_new {
+            return Err(usage(format!(
+                "{}: at least 1 MiB is needed",
+                member.member
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Level, size of the volume, labels by member.
+type Labels = (&'static str, u64, Vec<[u8; 512]>);
+
+fn mirror_labels(
+    request: &LabelRequest,
+    sizes: &[u64],
+    mirror_id: u32,
+    all_new: bool,
+) -> Result<Labels, Problem> {
+    let count = u8::try_from(sizes.len()).ok().filter(|count| *count >= 1);
+    let count = count.ok_or_else(|| usage("a gmirror has 1 to 255 members"))?;
+    let volume_bytes = sizes.iter().copied().min().unwrap_or(0).saturating_sub(512);
+    let mut labels = Vec::new();
+    for (number, size) in (0_u8..).zip(sizes) {
+        let made = MirrorLabel::create(&NewMirrorLabel {
+            name: &request.name,
+            mirror_id,
+            component_id: random_number()?,
+            component_count: count,
+            priority: number,
+            slice_bytes: 4096,
+            balance: request.balance,
+            volume_bytes,
+            sector_bytes: 512,
+            provider_bytes: *size,
+        });
+        let mut label = made.map_err(|error| of_format(&error))?;
+        // Of clean and dirty components the dirty ones are filled: from the first member (defect 4 of upstream).
+        label.is_dirty = number > 0 && !all_new && !request.is_assume_clean;
+        labels.push(label.encode());
+    }
+    Ok(("mirror", volume_bytes, labels))
+}
+
+fn stripe_labels(request: &LabelRequest, sizes: &[u64], volume_id: u32) -> Result<Labels, Problem> {
+    let count = u16::try_from(sizes.len()).map_err(|_| usage("too many members"))?;
+    let strip = request.strip_bytes.unwrap_or(STRIPE_BYTES_DEFAULT);
+    let strip_bytes = u32::try_from(strip).map_err(|_| usage("--strip is too large"))?;
+    let mut labels = Vec::new();
+    for (number, size) in (0_u16..).zip(sizes) {
+        let place = (Slot(number), count);
+        let label = StripeLabel::create(&request.name, volume_id, place, strip_bytes, *size);
+        labels.push(label.map_err(|error| of_format(&error))?.encode());
+    }
+    let smallest = sizes.iter().copied().min().unwrap_or(0).saturating_sub(512);
+    Ok((
+        "striped",
+        smallest / strip.max(1) * strip * u64::from(count),
+        labels,
+    ))
+}
+
+fn concat_labels(request: &LabelRequest, sizes: &[u64], volume_id: u32) -> Result<Labels, Problem> {
+    let count = u16::try_from(sizes.len()).map_err(|_| usage("too many members"))?;
+    let mut labels = Vec::new();
+    for (number, size) in (0_u16..).zip(sizes) {
+        let place = (Slot(number), count);
+        let label = ConcatLabel::create(&request.name, volume_id, place, *size);
+        labels.push(label.map_err(|error| of_format(&error))?.encode());
+    }
+    let sum = sizes.iter().map(|size| size.saturating_sub(512)).sum();
+    Ok(("concat", sum, labels))
+}
+
+/// A random number that is not 0.
+fn random_number() -> Result<u32, Problem> {
+    let uuid = random_uuid()?;
+    Ok(u32::from_le_bytes([uuid[0], uuid[1], uuid[2], uuid[3]]).max(1))
+}
+
+/// What is to be written to a member: byte offsets and whole sectors, in order.
+#[derive(Clone, Debug)]
+pub struct Edit {
+    /// As the user wrote it.
+    pub member: String,
+    /// What goes where.
+    pub writes: Vec<(u64, Vec<u8>)>,
+}
+
+/// Carries out edits of members that nobody serves: all are open and locked before the first write. On an error everything
+/// that was written gets its old bytes back.
+///
+/// # Errors
+/// `Busy` for a member in use; `IoError`, `NoSpace`.
+pub async fn carry_out(handle: &Handle, edits: Vec<Edit>) -> Result<(), Problem> {
+    let mut members = Vec::new();
+    for edit in edits {
+        let word = MemberWord::parse(&edit.member);
+        let device = AnyDevice::open(handle, &word, &OpenOptions::read_write()).await?;
+        members.push(PlannedMember {
+            size_bytes: device.info().size_bytes,
+            member: edit.member,
+            is_new: false,
+            found: Vec::new(),
+            device: Some(device),
+            leftovers: Vec::new(),
+            writes: edit.writes,
+        });
+    }
+    let plan = ForeignCreation {
+        kind: Kind::Gvinum,
+        volumes: Vec::new(),
+        members,
+        notes: Vec::new(),
+    };
+    plan.carry_out(handle).await
+}

@@ -1,0 +1,380 @@
+//! The formats of FreeBSD: what is on members, how they fit together, and opening them to be served.
+//!
+//! Invariants:
+//! - they are found on disks that were somebody else's: nothing is written unless the user says so;
+//! - a system of Vinum drives is opened as a whole: each of its volumes is served.
+
+pub mod create;
+pub mod offline;
+
+use std::rc::Rc;
+
+use plexum_engine::balance::Policy;
+use plexum_engine::buf::BufPool;
+use plexum_engine::meta::foreign::ForeignError;
+use plexum_engine::meta::gmirror::{MirrorRequest, open_mirror};
+use plexum_engine::meta::gvinum::{OpenedSystem, OpenedVolume, SystemRequest, open_system};
+use plexum_engine::meta::open::detect_on;
+use plexum_engine::meta::stripe_concat::{JoinedFormat, open_joined};
+use plexum_engine::stacked::Stacked;
+use plexum_engine::volume::VolumeOptions;
+use plexum_format::{Detection, FormatError, Found};
+use plexum_runtime::Handle;
+use plexum_runtime::clock::RealClock;
+use plexum_runtime::file::OpenOptions;
+
+use crate::assembly::{AssembleRequest, Assembled, Body, RealVolume, of_format};
+use crate::open::{AnyDevice, MemberWord, problem_of_io};
+use crate::problem::{Code, Problem};
+use crate::served::Facts;
+
+/// Which of the formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// gmirror.
+    Gmirror,
+    /// gstripe.
+    Gstripe,
+    /// gconcat.
+    Gconcat,
+    /// Vinum and gvinum.
+    Gvinum,
+}
+
+impl Kind {
+    /// The format of a member, when it is one of these.
+    #[must_use]
+    pub fn of(detection: &Detection) -> Option<Self> {
+        match detection.best()? {
+            Found::Gmirror(_) => Some(Self::Gmirror),
+            Found::Gstripe(_) => Some(Self::Gstripe),
+            Found::Gconcat(_) => Some(Self::Gconcat),
+            Found::Vinum(header) if !header.is_removed => Some(Self::Gvinum),
+            _ => None,
+        }
+    }
+
+    /// The format that a damaged label was of.
+    fn of_damage(error: &FormatError) -> Option<Self> {
+        let all = [Self::Gmirror, Self::Gstripe, Self::Gconcat, Self::Gvinum];
+        let name = |kind: &Self| match kind {
+            Self::Gvinum => "vinum",
+            kind => kind.name(),
+        };
+        all.into_iter()
+            .find(|kind| error.structure.starts_with(name(kind)))
+    }
+
+    /// FreeBSD's name of it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gmirror => "gmirror",
+            Self::Gstripe => "gstripe",
+            Self::Gconcat => "gconcat",
+            Self::Gvinum => "gvinum",
+        }
+    }
+}
+
+/// The format of the first member that carries one of these; `None` sends the members on to Linux md.
+///
+/// # Errors
+/// Of opening and reading.
+pub async fn kind_of(
+    handle: &Handle,
+    pool: &BufPool,
+    words: &[String],
+) -> Result<Option<Kind>, Problem> {
+    let mut damaged = None;
+    for word in words {
+        let parsed = MemberWord::parse(word);
+        if !matches!(parsed, MemberWord::Path(_)) {
+            continue;
+        }
+        let device = AnyDevice::open(handle, &parsed, &OpenOptions::read_only()).await?;
+        let detection = detect_on(&device, pool)
+            .await
+            .map_err(|error| problem_of_io(error, "reading its metadata", word))?;
+        match detection.best() {
+            // Another member may be whole; if none is, this says what they were.
+            Some(Found::DamagedLabel { error }) => damaged = damaged.or(Kind::of_damage(error)),
+            Some(_) => return Ok(Kind::of(&detection)),
+            None => {}
+        }
+    }
+    Ok(damaged)
+}
+
+type Opened = Vec<(String, Rc<AnyDevice>)>;
+
+/// Opens members of one of these formats.
+///
+/// # Errors
+/// Of opening; what keeps them from making a volume.
+pub async fn open(
+    handle: &Handle,
+    pool: &BufPool,
+    request: AssembleRequest,
+    kind: Kind,
+) -> Result<Vec<Assembled>, Problem> {
+    let is_read_only = request.options.read_only || !request.may_write;
+    let access = if is_read_only {
+        OpenOptions::read_only()
+    } else {
+        OpenOptions::read_write()
+    };
+    let mut notes = Vec::new();
+    let devices = open_members(handle, pool, &request.members, &access, &mut notes).await?;
+    let names: Vec<String> = devices.iter().map(|(name, _)| name.clone()).collect();
+    let tell = |error| problem_of(error, kind, &names);
+    if is_read_only && !request.options.read_only {
+        notes.push(format!(
+            "a {} volume is served read-only until --write is given",
+            kind.name()
+        ));
+    }
+    let volume = VolumeOptions {
+        is_read_only,
+        ..request.volume.clone()
+    };
+    match kind {
+        Kind::Gmirror => mirror(handle, pool, &request, devices, volume, notes)
+            .await
+            .map_err(tell),
+        Kind::Gstripe => joined(
+            handle,
+            pool,
+            &request,
+            devices,
+            volume,
+            notes,
+            JoinedFormat::Stripe,
+        )
+        .await
+        .map_err(tell),
+        Kind::Gconcat => joined(
+            handle,
+            pool,
+            &request,
+            devices,
+            volume,
+            notes,
+            JoinedFormat::Concat,
+        )
+        .await
+        .map_err(tell),
+        Kind::Gvinum => {
+            let system = SystemRequest {
+                force: request.options.force,
+                run_degraded: request.options.run_degraded,
+                volume,
+                balance: request.balance,
+            };
+            let opened = open_system(devices, handle.clock(), pool.clone(), system).await;
+            system_bodies(opened.map_err(&tell)?, notes, &tell)
+        }
+    }
+}
+
+/// Opens all members. Damaged ones are left out with a note, as long as others are there.
+async fn open_members(
+    handle: &Handle,
+    pool: &BufPool,
+    words: &[String],
+    access: &OpenOptions,
+    notes: &mut Vec<String>,
+) -> Result<Opened, Problem> {
+    let mut devices: Opened = Vec::new();
+    let mut damage = None;
+    for word in words {
+        let parsed = MemberWord::parse(word);
+        if parsed == MemberWord::Missing {
+            continue;
+        }
+        let device = AnyDevice::open(handle, &parsed, access).await?;
+        let detection = detect_on(&device, pool)
+            .await
+            .map_err(|error| problem_of_io(error, "reading its metadata", word))?;
+        if let Some(Found::DamagedLabel { error }) = detection.best() {
+            let problem = of_format(error, word);
+            notes.push(format!("{}; it is left out", problem.message));
+            damage.get_or_insert(problem);
+            continue;
+        }
+        devices.push((crate::assembly::shown(&parsed), Rc::new(device)));
+    }
+    if let (true, Some(problem)) = (devices.is_empty(), damage) {
+        return Err(problem);
+    }
+    Ok(devices)
+}
+
+fn stacked(devices: Opened) -> Vec<(String, Stacked<AnyDevice, RealClock>)> {
+    let devices = devices.into_iter();
+    devices
+        .map(|(name, device)| (name, Stacked::Device(device)))
+        .collect()
+}
+
+async fn mirror(
+    handle: &Handle,
+    pool: &BufPool,
+    request: &AssembleRequest,
+    devices: Opened,
+    volume: VolumeOptions,
+    mut notes: Vec<String>,
+) -> Result<Vec<Assembled>, ForeignError> {
+    let names: Vec<String> = devices.iter().map(|(name, _)| name.clone()).collect();
+    let mirror = MirrorRequest {
+        run_degraded: request.options.run_degraded,
+        ignores_names: request.options.force,
+        volume,
+        balance: request.balance,
+        name: request.name.clone(),
+    };
+    let (volume, assembled) =
+        open_mirror(stacked(devices), handle.clock(), pool.clone(), mirror).await?;
+    for (key, reason) in &assembled.refused {
+        notes.push(format!("{} is not used: {reason}", names[key.0]));
+    }
+    let id = assembled
+        .mirror
+        .as_ref()
+        .map_or(0, |mirror| mirror.mirror_id);
+    let facts = facts_of(&volume, Kind::Gmirror, format!("{id:08x}"));
+    Ok(vec![Assembled {
+        body: Body::Whole(Box::new(volume)),
+        facts,
+        notes,
+    }])
+}
+
+async fn joined(
+    handle: &Handle,
+    pool: &BufPool,
+    request: &AssembleRequest,
+    devices: Opened,
+    volume: VolumeOptions,
+    notes: Vec<String>,
+    format: JoinedFormat,
+) -> Result<Vec<Assembled>, ForeignError> {
+    let (clock, name) = (handle.clock(), request.name.clone());
+    let devices = stacked(devices);
+    let (volume, joined) = open_joined(devices, format, clock, pool.clone(), volume, name).await?;
+    let kind = match format {
+        JoinedFormat::Stripe => Kind::Gstripe,
+        JoinedFormat::Concat => Kind::Gconcat,
+    };
+    let facts = facts_of(&volume, kind, format!("{:08x}", joined.id));
+    Ok(vec![Assembled {
+        body: Body::Whole(Box::new(volume)),
+        facts,
+        notes,
+    }])
+}
+
+/// All volumes of a system that can be served; those that cannot are a note, unless none can.
+fn system_bodies(
+    opened: OpenedSystem<AnyDevice, RealClock>,
+    mut notes: Vec<String>,
+    tell: &impl Fn(ForeignError) -> Problem,
+) -> Result<Vec<Assembled>, Problem> {
+    notes.extend(opened.system.notes);
+    let mut refused = opened.refused.into_iter();
+    if opened.volumes.is_empty() {
+        let first = refused.next();
+        let error = first.map_or_else(
+            || ForeignError::Missing("the drives hold no volume".to_owned()),
+            |(_, error)| error,
+        );
+        return Err(tell(error));
+    }
+    notes.extend(refused.map(|(name, error)| format!("{name} is not served: {error}")));
+    let mut assembled = Vec::new();
+    for OpenedVolume {
+        volume,
+        plexes,
+        read_only_reason,
+    } in opened.volumes
+    {
+        let facts = facts_of(&volume, Kind::Gvinum, String::new());
+        let mut own = std::mem::take(&mut notes); // once, with the first one
+        own.extend(read_only_reason);
+        let volume = Box::new(volume);
+        let body = if plexes.is_empty() {
+            Body::Whole(volume)
+        } else {
+            Body::Plexes(volume, plexes)
+        };
+        assembled.push(Assembled {
+            body,
+            facts,
+            notes: own,
+        });
+    }
+    Ok(assembled)
+}
+
+fn facts_of(volume: &RealVolume, kind: Kind, uuid: String) -> Facts {
+    let geometry = volume.geometry();
+    let organisation = geometry.organisation();
+    let has_redundancy = organisation.level().has_redundancy();
+    Facts {
+        level: organisation.level().to_string(),
+        layout: organisation.layout_name(),
+        strip_bytes: (geometry.strip_bytes() > 0).then(|| geometry.strip_bytes()),
+        format: kind.name().to_owned(),
+        uuid,
+        member_bytes: has_redundancy.then(|| geometry.component_bytes()),
+        slots: geometry.member_count() as u32, // at most MEMBERS_MAX
+        io: String::new(),
+    }
+}
+
+/// The problem that a refusal means.
+#[must_use]
+pub fn problem_of(error: ForeignError, kind: Kind, names: &[String]) -> Problem {
+    let name = |index: usize| names.get(index).cloned().unwrap_or_default();
+    match error {
+        ForeignError::Io(index, error) => {
+            problem_of_io(error, "reading its metadata", &name(index))
+        }
+        ForeignError::NothingFound(index) => {
+            let word = name(index);
+            Problem::new(
+                Code::ForeignMember,
+                format!(
+                    "{word} carries no {} metadata as the others do",
+                    kind.name()
+                ),
+            )
+            .member(word.clone())
+            .hint(format!("to see what is on it:   plexum examine {word}"))
+        }
+        ForeignError::Format(index, error) => of_format(&error, &name(index)),
+        ForeignError::Unfit(index, text) => {
+            let problem = Problem::new(Code::ForeignMember, text);
+            match index {
+                Some(index) => problem.member(name(index)),
+                None => problem,
+            }
+        }
+        ForeignError::Degraded(text) => Problem::new(Code::DegradedStart, text)
+            .why("what is missing may be newer: what is served then would be old data")
+            .hint("to start without it, add:   --run-degraded"),
+        ForeignError::DirtyDegraded(text) => Problem::new(Code::DirtyDegraded, text)
+            .why("parity that was being written cannot give back what is missing")
+            .hint("to read what is certain, add:   --read-only")
+            .hint("to start all the same, add:   --force"),
+        ForeignError::Missing(text) => Problem::new(Code::TooFewMembers, text)
+            .hint("name all members; those of a folder are found with:   plexum scan DIR"),
+        other => Problem::new(Code::Bug, other.to_string()),
+    }
+}
+
+/// What `--balance` says, for formats that record one of their own.
+#[must_use]
+pub fn asked_balance(word: Option<&str>) -> Option<Policy> {
+    word.and_then(|word| word.parse().ok())
+}
