@@ -336,6 +336,9 @@ pub struct Serve {
     /// Also listen on TCP
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<String>,
+    /// Fail a member that has not answered for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub member_timeout: u64,
     /// Allow a --listen address that others can reach, without TLS
     #[arg(long)]
     pub insecure_listen: bool,

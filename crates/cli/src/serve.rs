@@ -61,6 +61,7 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
     }
     let mut volume = VolumeOptions {
         is_read_only: args.read_only,
+        member_timeout: std::time::Duration::from_secs(args.member_timeout),
         ..VolumeOptions::default()
     };
     if let Some(word) = &args.balance {

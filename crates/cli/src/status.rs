@@ -213,9 +213,21 @@ fn eta_words(job: &plexum_daemon::status::JobStatus) -> String {
     }
 }
 
+/// Microseconds as milliseconds with two digits.
+fn millis(us: u64) -> String {
+    format!("{}.{:02}", us / 1000, us / 10 % 100)
+}
+
 fn member_table(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
     let has_serials = status.members.iter().any(|member| member.serial.is_some());
-    let mut head = vec!["SLOT", "MEMBER", "STATE", "ERR r/w/c"];
+    let mut head = vec![
+        "SLOT",
+        "MEMBER",
+        "STATE",
+        "ERR r/w/c",
+        "READ p50/p99 ms",
+        "vs PEERS",
+    ];
     if has_serials {
         head.insert(2, "SERIAL");
     }
@@ -232,6 +244,9 @@ fn member_table(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
         if member.is_write_mostly {
             state.push_str(" (write-mostly)");
         }
+        if member.is_draining {
+            state.push_str(" (hangs)");
+        }
         let mut row = vec![
             slot,
             member.path.clone().unwrap_or_else(|| "-".into()),
@@ -244,6 +259,16 @@ fn member_table(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
             "{}/{}/{}",
             member.read_errors, member.write_errors, member.corrected_errors
         ));
+        row.push(member.read_latency.map_or("-".to_owned(), |latency| {
+            format!("{} / {}", millis(latency.p50_us), millis(latency.p99_us))
+        }));
+        row.push(match member.latency_vs_peers_percent {
+            None => "-".to_owned(),
+            Some(percent) => {
+                let slow = if member.is_slow { "  SLOW" } else { "" };
+                format!("{}.{}x{slow}", percent / 100, percent / 10 % 10)
+            }
+        });
         if screen.verbosity > 0 {
             row.push(show_bytes(member.read_bytes));
             row.push(show_bytes(member.written_bytes));

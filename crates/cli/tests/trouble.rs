@@ -131,3 +131,144 @@ fn a_full_file_system_is_an_error_for_the_client_and_no_lost_member() {
     assert_eq!(stopped.exit, 0, "{}", stopped.err);
     assert_eq!(unmounted.exit, 0, "{}", unmounted.err);
 }
+
+/// A server in the foreground, killed at the end when it still runs.
+struct Server(std::process::Child);
+
+impl Server {
+    fn start(place: &Place, words: &str) -> Self {
+        let mut child = place
+            .command(env!("CARGO_BIN_EXE_plexum"))
+            .arg("serve")
+            .args(words.split_whitespace())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let out = child.stdout.as_mut().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).unwrap();
+        assert!(!line.is_empty(), "plexum serve {words} did not get ready");
+        Self(child)
+    }
+
+    fn signal(&self, place: &Place, name: &str) {
+        let run = place.tool("kill", &format!("{name} {}", self.0.id()));
+        assert_eq!(run.exit, 0, "{}", run.err);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_member_that_hangs_is_failed_and_comes_back_when_it_has_drained() {
+    let place = Place::new("trouble-hang");
+    let run = place.plexum("create inner --level linear --member-size 24M x");
+    assert_eq!(run.exit, 0, "{}", run.err);
+    let inner = Server::start(&place, "x");
+    let run = place.plexum("create nas --level 1 --member-size 16M a volume:inner --yes");
+    assert_eq!(run.exit, 0, "{}", run.err);
+    let _server = Server::start(&place, "a volume:inner --member-timeout 1");
+    let write = qemu_io(&place, "write -P 1 0 64k");
+    assert!(
+        write.exit == 0 && !write.out.contains("failed"),
+        "{}",
+        write.out
+    );
+    let member = |status: &serde_json::Value| {
+        let members = status["members"].as_array().unwrap();
+        let found = members
+            .iter()
+            .find(|member| member["path"] == "volume:inner");
+        found.expect("it is listed").clone()
+    };
+    // It stands still: its connection is there, but nothing is answered.
+    inner.signal(&place, "-STOP");
+    let write = qemu_io(&place, "write -P 2 0 64k");
+    let status = place.plexum("status nas --json").objects().remove(0);
+    let early = place.plexum("remove nas volume:inner");
+    inner.signal(&place, "-CONT");
+    assert!(
+        write.exit == 0 && !write.out.contains("failed"),
+        "{}",
+        write.out
+    );
+    assert_eq!(status["verdict"], "degraded", "{status}");
+    assert_eq!(member(&status)["state"], "faulty", "{status}");
+    assert_eq!(member(&status)["is_draining"], true, "{status}");
+    assert_eq!(early.exit, 6, "{}{}", early.out, early.err);
+    assert!(early.err.contains("could still write"), "{}", early.err);
+    for _ in 0..2000 {
+        let status = place.plexum("status nas --json").objects().remove(0);
+        if member(&status)["is_draining"] == false {
+            break;
+        }
+    }
+    let back = place.plexum("re-add nas volume:inner --wait");
+    assert_eq!(back.exit, 0, "{}{}", back.out, back.err);
+    assert_eq!(place.plexum("fail nas 0").exit, 0);
+    let read = qemu_io(&place, "read -P 2 0 64k");
+    assert!(
+        read.exit == 0 && !read.out.contains("failed"),
+        "{}",
+        read.out
+    );
+    assert_eq!(place.plexum("stop nas").exit, 0);
+    assert_eq!(place.plexum("stop inner").exit, 0);
+}
+
+#[test]
+fn an_ordinary_user_needs_nobody_and_a_failed_member_keeps_its_number() {
+    // A folder of its own outside of the build, which another user may not be able to reach.
+    let folder = std::env::temp_dir().join(format!("plexum-ordinary-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_plexum"), folder.join("plexum")).unwrap();
+    // As root (in CI) nobody does it; else whoever runs the tests is ordinary enough.
+    let is_root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&folder).unwrap()) == 0;
+    if is_root {
+        std::os::unix::fs::chown(&folder, Some(65_534), Some(65_534)).unwrap();
+    }
+    let script = "set -eu; unset XDG_RUNTIME_DIR; p=./plexum
+        $p create ordinary --level 5 --member-size 32M a b c
+        $p serve a b c --background
+        trap '$p stop ordinary' EXIT
+        $p status ordinary
+        $p fail ordinary 1
+        $p remove ordinary 1
+        $p add ordinary b --force --yes --wait
+        $p scrub ordinary --wait
+        $p set ordinary rebuild-max=100M
+        $p events ordinary";
+    let mut command = if is_root {
+        let mut command = std::process::Command::new("setpriv");
+        command.args([
+            "--reuid",
+            "65534",
+            "--regid",
+            "65534",
+            "--clear-groups",
+            "sh",
+        ]);
+        command
+    } else {
+        std::process::Command::new("sh")
+    };
+    let output = command
+        .args(["-c", script])
+        .current_dir(&folder)
+        .output()
+        .unwrap();
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let _ = std::fs::remove_dir_all(&folder);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("ordinary is stopped"), "{text}");
+}

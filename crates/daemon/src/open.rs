@@ -183,6 +183,12 @@ impl Device for AnyDevice {
             }
         }
     }
+    fn busy(&self) -> usize {
+        match self {
+            AnyDevice::File(file) => file.busy(),
+            AnyDevice::Remote(remote) => remote.busy(),
+        }
+    }
     async fn check(&self) -> Result<(), IoError> {
         match self {
             AnyDevice::File(file) => file.check().await,

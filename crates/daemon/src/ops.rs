@@ -356,7 +356,7 @@ fn quantity(name: &str, text: &str) -> Result<u64, Problem> {
 
 /// The member that `word` names: by path, slot number or serial.
 fn find(served: &Served, word: &str) -> Result<MemberStatus, Problem> {
-    let members = served.volume.status().members;
+    let members = served.known_members();
     let wanted = full_path(Path::new(word));
     let slot: Option<u16> = word.parse().ok();
     let is_it = |member: &&MemberStatus| {
@@ -369,10 +369,14 @@ fn find(served: &Served, word: &str) -> Result<MemberStatus, Problem> {
     };
     let in_slot =
         |member: &&MemberStatus| slot.is_some() && member.slot == slot && !member.is_replacement;
+    let was_in_slot = |member: &&MemberStatus| {
+        slot.is_some() && member.standing == Standing::Faulty && served.last_slot(member) == slot
+    };
     let found = members
         .iter()
         .find(is_it)
-        .or_else(|| members.iter().find(in_slot));
+        .or_else(|| members.iter().find(in_slot))
+        .or_else(|| members.iter().rfind(was_in_slot));
     found.cloned().ok_or_else(|| {
         let known: Vec<String> = members.iter().filter_map(|m| m.name.clone()).collect();
         Problem::new(
@@ -548,6 +552,9 @@ fn refused(served: &Served, error: ControlError, member: &str) -> Problem {
         )
         .member(member)
         .hint(format!("to see its state:   plexum status {volume}")),
+        ControlError::Busy(reason) => {
+            Problem::new(Code::Busy, format!("{member}: {reason}")).member(member)
+        }
         ControlError::Unfit(reason) => Problem::new(Code::MemberTooSmall, reason).member(member),
         ControlError::NoRedundancy => Problem::new(
             Code::WouldLoseData,

@@ -5,7 +5,7 @@
 //! - a rate comes from the last seconds, its range from the last minute, never from the whole life of a job.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::rc::Rc;
@@ -15,6 +15,7 @@ use futures_util::future::{Either, select};
 use plexum_engine::background::Pace;
 use plexum_engine::background::scrub::ScrubReport;
 use plexum_engine::clock::{Clock, Moment};
+use plexum_engine::latency::{Histogram, Latency};
 use plexum_engine::meta::assemble::Assembly;
 use plexum_engine::meta::gvinum::counters::PlexCounters;
 use plexum_engine::state::Standing;
@@ -28,8 +29,8 @@ use crate::assembly::Body;
 use crate::events::EventHub;
 use crate::export::{Counters, VolumeExport};
 use crate::status::{
-    BitmapStatus, ExportStatus, Finding, JSON_VERSION, JobKind, JobStatus, MemberState,
-    MemberStatus, Mismatch, ScrubStatus, Verdict, VolumeStatus, eta_s,
+    BitmapStatus, ExportStatus, Finding, JSON_VERSION, JobKind, JobStatus, LatencyStatus,
+    MemberState, MemberStatus, Mismatch, ScrubStatus, Verdict, VolumeStatus, eta_s,
 };
 
 /// The export of this process.
@@ -150,6 +151,8 @@ pub struct Served {
     scrub_is_repair: Cell<bool>,
     scrub_finished_s: Cell<Option<u64>>,
     baseline: RefCell<Vec<(u16, plexum_engine::drive::DriveCounters)>>,
+    /// The slot that each member had last, by its id: a failed one has none any more, and people still call it by that.
+    last_slots: RefCell<BTreeMap<u16, u16>>,
 }
 
 impl Served {
@@ -176,7 +179,26 @@ impl Served {
             scrub_is_repair: Cell::new(false),
             scrub_finished_s: Cell::new(None),
             baseline: RefCell::default(),
+            last_slots: RefCell::default(),
         }
+    }
+
+    /// The members; notes who has which slot.
+    pub fn known_members(&self) -> Vec<EngineMember> {
+        let members = self.volume.status().members;
+        let mut last_slots = self.last_slots.borrow_mut();
+        for member in &members {
+            if let (Some(slot), false) = (member.slot, member.is_replacement) {
+                last_slots.insert(member.id.0, slot);
+            }
+        }
+        members
+    }
+
+    /// The slot that a member has, or had before it failed.
+    pub fn last_slot(&self, member: &EngineMember) -> Option<u16> {
+        let last_slots = self.last_slots.borrow();
+        member.slot.or(last_slots.get(&member.id.0).copied())
     }
 
     /// Name of the volume.
@@ -207,6 +229,7 @@ impl Served {
     }
 
     fn take_sample(&self) {
+        let _ = self.known_members();
         let mut samples = self.samples.borrow_mut();
         let Some(job) = self.volume.status().job else {
             samples.clear();
@@ -475,6 +498,9 @@ impl Served {
                     "read_ns": now.read_ns - before.read_ns,
                     "write_ns": now.write_ns - before.write_ns,
                     "in_flight": member.in_flight,
+                    "hedged_reads": now.hedged_reads - before.hedged_reads,
+                    "read_histogram": histogram_json(&member.histograms.0),
+                    "write_histogram": histogram_json(&member.histograms.1),
                 })
             })
             .collect();
@@ -506,6 +532,14 @@ impl Served {
             .collect();
         json!({"version": JSON_VERSION, "kind": "requests", "volume": self.name(), "requests": requests})
     }
+}
+
+/// Answers of the last minutes by the time they took: `[at most so many microseconds, how many]`, empty ones left out.
+fn histogram_json(histogram: &Histogram) -> Value {
+    histogram
+        .buckets()
+        .map(|(end_ns, count)| json!([end_ns.div_ceil(1000), count]))
+        .collect()
 }
 
 fn total_json(total: &Counters) -> Value {
@@ -545,7 +579,23 @@ fn member_status(member: &EngineMember) -> MemberStatus {
         read_bytes: counters.read_bytes,
         written_bytes: counters.written_bytes,
         bad_bytes: member.bad_bytes,
+        hedged_reads: counters.hedged_reads,
+        read_latency: latency_status(member.latencies.0),
+        write_latency: latency_status(member.latencies.1),
+        latency_vs_peers_percent: member.comparison.map(|comparison| comparison.percent),
+        is_slow: member
+            .comparison
+            .is_some_and(|comparison| comparison.is_slow),
+        is_draining: member.is_draining,
     }
+}
+
+fn latency_status(latency: Latency) -> Option<LatencyStatus> {
+    (latency.samples > 0).then_some(LatencyStatus {
+        samples: latency.samples,
+        p50_us: latency.p50_ns / 1000,
+        p99_us: latency.p99_ns / 1000,
+    })
 }
 
 fn empty_slot(slot: u32) -> MemberStatus {
@@ -564,6 +614,12 @@ fn empty_slot(slot: u32) -> MemberStatus {
         read_bytes: 0,
         written_bytes: 0,
         bad_bytes: 0,
+        hedged_reads: 0,
+        read_latency: None,
+        write_latency: None,
+        latency_vs_peers_percent: None,
+        is_slow: false,
+        is_draining: false,
     }
 }
 
@@ -600,6 +656,19 @@ fn advise(status: &mut VolumeStatus) {
                 commands: vec![format!("plexum remove {name} {path}")],
             });
             next.get_or_insert(format!("plexum remove {name} {path}"));
+        }
+        if member.is_slow {
+            let percent = member.latency_vs_peers_percent.unwrap_or(0);
+            findings.push(Finding {
+                code: "slow_member".into(),
+                message: format!(
+                    "{path} takes {}.{} times as long as its peers; reads are routed around it where there is another copy",
+                    percent / 100,
+                    percent / 10 % 10
+                ),
+                commands: vec![format!("plexum replace {name} {path} NEW")],
+            });
+            next.get_or_insert(format!("plexum replace {name} {path} NEW"));
         }
         if member.bad_bytes > 0 {
             findings.push(Finding {

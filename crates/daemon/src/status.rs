@@ -103,6 +103,35 @@ pub struct MemberStatus {
     /// Bytes on its bad block list.
     #[serde(default)]
     pub bad_bytes: u64,
+    /// Reads that took so long that another copy answered first.
+    #[serde(default)]
+    pub hedged_reads: u64,
+    /// How long reads took in the last minutes: none while there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_latency: Option<LatencyStatus>,
+    /// How long writes took in the last minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_latency: Option<LatencyStatus>,
+    /// How long it takes, in percent of what its peers take; none while too little is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_vs_peers_percent: Option<u64>,
+    /// Whether it is slow beside its peers.
+    #[serde(default)]
+    pub is_slow: bool,
+    /// It did not answer in time, and requests on it have not ended: it cannot come back yet.
+    #[serde(default)]
+    pub is_draining: bool,
+}
+
+/// Latency of one member in the last minutes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyStatus {
+    /// Answers counted.
+    pub samples: u64,
+    /// Half of them took at most this long.
+    pub p50_us: u64,
+    /// 99 of 100 took at most this long.
+    pub p99_us: u64,
 }
 
 /// Kind of background work.

@@ -230,14 +230,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return self.read_any_copy(offset_bytes, length_bytes, None).await;
         };
         let started = self.clock.now();
-        let result = drive
-            .read(&self.pool, &self.clock, range.start, length_bytes)
+        let other = self.other_copy(set, &drive, offset_bytes, length_bytes);
+        let result = self
+            .read_hedged(&drive, range.start, other, length_bytes)
             .await;
         self.balancer
             .borrow_mut()
             .finished(place.slot, self.clock.now().since(started));
         match result {
-            Ok(buf) => Ok(buf.freeze()),
+            Ok(buf) => Ok(buf),
             Err(IoError::Gone) => {
                 self.fail_member(drive.id, FailCause::Gone);
                 self.read_any_copy(offset_bytes, length_bytes, None).await

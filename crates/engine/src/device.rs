@@ -148,6 +148,11 @@ pub trait Device {
         Err(IoError::Unsupported)
     }
 
+    /// I/Os in its slots, those included that nobody waits for any more. A member comes back only when there are none (W9).
+    fn busy(&self) -> usize {
+        0
+    }
+
     /// Asks whether the device is still what was opened (a file that was not unlinked, truncated or replaced).
     /// Called before a superblock commit and on a timer.
     ///
@@ -206,6 +211,9 @@ impl<T: Device + ?Sized> Device for std::rc::Rc<T> {
         (**self)
             .extents(offset_bytes, length_bytes, extents_max)
             .await
+    }
+    fn busy(&self) -> usize {
+        (**self).busy()
     }
     async fn check(&self) -> Result<(), IoError> {
         (**self).check().await

@@ -4,19 +4,29 @@
 //! - offsets given to `read` and `write` count from the data offset and stay inside the data area;
 //! - a bad range that was written again can be read at once, but is off the durable list only after a flush (W2);
 //! - a fenced drive answers `Gone` to everything new; what is in flight drains unseen (W9);
+//! - whoever waits for an abandoned drive gets `Gone` at once, though the I/O itself goes on in the device's slot (W9);
 //! - `Retryable` never leaves this file.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::buf::{Buf, BufMut, BufPool};
 use crate::clock::Clock;
 use crate::device::{Device, DeviceInfo, Extent, Fua, IoError, ZeroMode};
+use crate::latency::{Histogram, Latency, Recent};
 use crate::ranges::RangeSet;
+use crate::slots::Slots;
 use crate::state::MemberId;
 
 /// How often a retryable error is tried again before it counts as a medium error.
 const RETRIES_MAX: u32 = 3;
+
+/// Reads that have to be known before any is hedged.
+const HEDGE_SAMPLES_MIN: u64 = 100;
+
+/// A read younger than this is never hedged: asking twice would cost more than waiting.
+const HEDGE_DELAY_MIN: Duration = Duration::from_millis(10);
 
 /// What a drive has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +47,8 @@ pub struct DriveCounters {
     pub write_errors: u64,
     /// Read errors that were corrected from redundancy.
     pub corrected_errors: u64,
+    /// Reads that took so long that another copy was asked, and answered first.
+    pub hedged_reads: u64,
     /// Time spent in reads, summed, in nanoseconds.
     pub read_ns: u64,
     /// Time spent in writes, summed, in nanoseconds.
@@ -55,7 +67,9 @@ pub struct Drive<D> {
     /// Length of the data area in bytes.
     pub data_size_bytes: u64,
     is_fenced: Cell<bool>,
-    in_flight: Cell<u32>,
+    slots: Slots,
+    reads: RefCell<Recent>,
+    writes: RefCell<Recent>,
     counters: Cell<DriveCounters>,
     /// Ranges of the data area that hold wrong or unreadable data.
     bad: RefCell<RangeSet>,
@@ -78,7 +92,9 @@ impl<D: Device> Drive<D> {
             data_offset_bytes: data.start,
             data_size_bytes: data.end - data.start,
             is_fenced: Cell::new(false),
-            in_flight: Cell::new(0),
+            slots: Slots::default(),
+            reads: RefCell::default(),
+            writes: RefCell::default(),
             counters: Cell::default(),
             bad: RefCell::new(bad),
             healed: RefCell::default(),
@@ -103,7 +119,58 @@ impl<D: Device> Drive<D> {
 
     /// I/Os under way.
     pub fn in_flight(&self) -> u32 {
-        self.in_flight.get()
+        u32::try_from(self.slots.count()).unwrap_or(u32::MAX)
+    }
+
+    /// The watchman's tick; says for how many whole ticks somebody has been waiting for the oldest I/O.
+    pub(crate) fn tick(&self) -> u64 {
+        self.slots.tick(self.device.busy())
+    }
+
+    /// How long a read may take before another copy is asked as well: longer than 99 of 100 took lately. `None` while too
+    /// few are known.
+    pub(crate) fn hedge_delay(&self) -> Option<Duration> {
+        let reads = self.reads.borrow().latency();
+        let delay = Duration::from_nanos(reads.p99_ns).max(HEDGE_DELAY_MIN);
+        (reads.samples >= HEDGE_SAMPLES_MIN).then_some(delay)
+    }
+
+    /// Another copy answered first, after `took`: the read here drains unseen (W9).
+    pub(crate) fn note_hedged(&self, took: Duration) {
+        self.slots.orphan();
+        self.count(|counters| counters.hedged_reads += 1);
+        let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.reads.borrow_mut().add(took_ns); // at least so long
+    }
+
+    /// Nobody waits for it any more (W9).
+    pub(crate) fn abandon(&self) {
+        self.fence();
+        self.slots.abandon();
+    }
+
+    /// Whether I/Os that nobody waits for may still change it: it must not come back before they have ended (W9).
+    pub fn is_draining(&self) -> bool {
+        self.slots.is_abandoned() && self.device.busy() > 0
+    }
+
+    /// How long reads and writes took lately.
+    pub fn latencies(&self) -> (Latency, Latency) {
+        (
+            self.reads.borrow().latency(),
+            self.writes.borrow().latency(),
+        )
+    }
+
+    /// How often reads and writes took how long lately.
+    pub fn histograms(&self) -> (Histogram, Histogram) {
+        (self.reads.borrow().whole(), self.writes.borrow().whole())
+    }
+
+    /// Old answers are forgotten.
+    pub(crate) fn rotate_latencies(&self) {
+        self.reads.borrow_mut().rotate();
+        self.writes.borrow_mut().rotate();
     }
 
     /// From now on every new I/O is answered with `Gone`.
@@ -200,9 +267,10 @@ impl<D: Device> Drive<D> {
     ) -> Result<BufMut, IoError> {
         let at = self.device_offset(offset_bytes, length_bytes as u64);
         let started = clock.now();
-        self.in_flight.set(self.in_flight.get() + 1);
-        let result = self.read_retrying(pool, at, length_bytes).await;
-        self.in_flight.set(self.in_flight.get() - 1);
+        let result = self
+            .slots
+            .run(self.read_retrying(pool, at, length_bytes))
+            .await;
         let took_ns = u64::try_from(clock.now().since(started).as_nanos()).unwrap_or(u64::MAX);
         self.count(|counters| {
             counters.reads += 1;
@@ -210,6 +278,9 @@ impl<D: Device> Drive<D> {
             counters.read_ns = counters.read_ns.saturating_add(took_ns);
             counters.read_errors += u64::from(result.is_err());
         });
+        if result.is_ok() {
+            self.reads.borrow_mut().add(took_ns);
+        }
         result
     }
 
@@ -253,6 +324,9 @@ impl<D: Device> Drive<D> {
             counters.write_ns = counters.write_ns.saturating_add(took_ns);
             counters.write_errors += u64::from(result.is_err());
         });
+        if result.is_ok() {
+            self.writes.borrow_mut().add(took_ns);
+        }
         result
     }
 
@@ -261,23 +335,22 @@ impl<D: Device> Drive<D> {
     /// # Errors
     /// As `write`.
     pub async fn write_device(&self, at_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        self.in_flight.set(self.in_flight.get() + 1);
-        let mut result = Err(IoError::Medium);
+        self.slots
+            .run(self.write_retrying(at_bytes, data, fua))
+            .await
+    }
+
+    async fn write_retrying(&self, at_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         for _ in 0..=RETRIES_MAX {
             if self.is_fenced.get() {
-                result = Err(IoError::Gone);
-                break;
+                return Err(IoError::Gone);
             }
             match self.device.write(at_bytes, data.clone(), fua).await {
                 Err(IoError::Retryable) => {}
-                other => {
-                    result = other;
-                    break;
-                }
+                other => return other,
             }
         }
-        self.in_flight.set(self.in_flight.get() - 1);
-        result
+        Err(IoError::Medium)
     }
 
     /// Reads anywhere on the device, for metadata.
@@ -290,10 +363,8 @@ impl<D: Device> Drive<D> {
         at_bytes: u64,
         length_bytes: usize,
     ) -> Result<BufMut, IoError> {
-        self.in_flight.set(self.in_flight.get() + 1);
-        let result = self.read_retrying(pool, at_bytes, length_bytes).await;
-        self.in_flight.set(self.in_flight.get() - 1);
-        result
+        let read = self.read_retrying(pool, at_bytes, length_bytes);
+        self.slots.run(read).await
     }
 
     /// Makes a data range zero without a payload.
@@ -313,10 +384,8 @@ impl<D: Device> Drive<D> {
         if !self.device.info().has_zeroing_trim {
             return Err(IoError::Unsupported);
         }
-        self.in_flight.set(self.in_flight.get() + 1);
-        let result = self.device.zero(at, length_bytes, mode).await;
-        self.in_flight.set(self.in_flight.get() - 1);
-        result
+        let zero = self.device.zero(at, length_bytes, mode);
+        self.slots.run(zero).await
     }
 
     /// What is known of a data range without reading it; anything that is not known is data.
@@ -330,7 +399,8 @@ impl<D: Device> Drive<D> {
         let found = if self.is_fenced.get() {
             Err(IoError::Gone)
         } else {
-            self.device.extents(at, length_bytes, extents_max).await
+            let extents = self.device.extents(at, length_bytes, extents_max);
+            self.slots.run(extents).await
         };
         match found {
             Ok(extents) if !extents.is_empty() => extents,
@@ -350,9 +420,7 @@ impl<D: Device> Drive<D> {
         if self.is_fenced.get() {
             return Err(IoError::Gone);
         }
-        self.in_flight.set(self.in_flight.get() + 1);
-        let result = self.device.flush().await;
-        self.in_flight.set(self.in_flight.get() - 1);
+        let result = self.slots.run(self.device.flush()).await;
         self.count(|counters| counters.flushes += 1);
         result
     }
@@ -362,6 +430,6 @@ impl<D: Device> Drive<D> {
     /// # Errors
     /// `Gone` when it is not.
     pub async fn check(&self) -> Result<(), IoError> {
-        self.device.check().await
+        self.slots.run(self.device.check()).await
     }
 }

@@ -219,6 +219,19 @@ enum Part<F: Future> {
     Done(F::Output),
 }
 
+/// Waits for the first of two futures and drops the other: only for what does no I/O.
+pub async fn first(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let (mut one, mut other) = (std::pin::pin!(one), std::pin::pin!(other));
+    std::future::poll_fn(|cx| {
+        if one.as_mut().poll(cx).is_ready() || other.as_mut().poll(cx).is_ready() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
 /// Runs two futures in one task.
 pub async fn join<A: Future, B: Future>(first: A, second: B) -> (A::Output, B::Output) {
     let (mut first, mut second) = (std::pin::pin!(first), std::pin::pin!(second));

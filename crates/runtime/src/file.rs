@@ -358,6 +358,10 @@ impl Device for FileDevice {
         Ok(found.into_iter().map(member_extent).collect())
     }
 
+    fn busy(&self) -> usize {
+        Arc::strong_count(&self.fd) - 1 // every operation under way keeps the file open
+    }
+
     async fn check(&self) -> Result<(), IoError> {
         self.check_whole()?;
         if matches!(self.identity, Identity::Device { .. }) {

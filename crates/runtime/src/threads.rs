@@ -17,14 +17,60 @@ use crate::event::EventFd;
 use crate::op::{Key, Kind, Op, Outcome, Slots};
 
 /// Threads at most; they are started when work waits and none is idle.
-const WORKERS_MAX: usize = 16;
+const WORKERS_MAX: usize = 64;
+
+/// Threads that work on one file at most: a member that hangs leaves the others theirs (W9).
+const WORKERS_PER_FILE_MAX: usize = 8;
 
 #[derive(Default)]
 struct Jobs {
     queue: VecDeque<(Key, Op)>,
+    /// Threads at work on each file, by the address of its descriptor; a file without any is not listed.
+    at_work: Vec<(usize, usize)>,
     idle_count: usize,
     worker_count: usize,
     is_closed: bool,
+}
+
+/// Names an open file as long as an operation keeps it open.
+fn file_of(op: &Op) -> usize {
+    Arc::as_ptr(&op.fd) as usize
+}
+
+impl Jobs {
+    fn has_room(&self, op: &Op) -> bool {
+        let file = file_of(op);
+        let at_work = self.at_work.iter().find(|(other, _)| *other == file);
+        at_work.is_none_or(|(_, count)| *count < WORKERS_PER_FILE_MAX)
+    }
+
+    /// Jobs that could be begun now; more than needed is never counted.
+    fn ready_count(&self) -> usize {
+        let ready = self.queue.iter().filter(|(_, op)| self.has_room(op));
+        ready.take(self.idle_count + 1).count()
+    }
+
+    /// The first job whose file has room.
+    fn take(&mut self) -> Option<(Key, Op)> {
+        let at = self.queue.iter().position(|(_, op)| self.has_room(op))?;
+        let job = self.queue.remove(at)?;
+        let file = file_of(&job.1);
+        match self.at_work.iter_mut().find(|(other, _)| *other == file) {
+            Some((_, count)) => *count += 1,
+            None => self.at_work.push((file, 1)),
+        }
+        Some(job)
+    }
+
+    /// A thread has ended its work on a file.
+    fn ended(&mut self, file: usize) {
+        let at = self.at_work.iter().position(|(other, _)| *other == file);
+        let at = at.expect("a file at work is listed");
+        self.at_work[at].1 -= 1;
+        if self.at_work[at].1 == 0 {
+            self.at_work.swap_remove(at);
+        }
+    }
 }
 
 struct Shared {
@@ -72,7 +118,7 @@ impl Threads {
         let op = slots.lend(key).expect("a new slot has its operation");
         let mut jobs = lock(&self.shared.jobs);
         jobs.queue.push_back((key, op));
-        if jobs.queue.len() > jobs.idle_count && jobs.worker_count < WORKERS_MAX {
+        if jobs.worker_count < WORKERS_MAX && jobs.ready_count() > jobs.idle_count {
             let shared = Arc::clone(&self.shared);
             let builder = std::thread::Builder::new().name("plexum-io".to_owned());
             match builder.spawn(move || work(&shared)) {
@@ -157,10 +203,14 @@ impl Drop for Threads {
 
 /// A worker's life.
 fn work(shared: &Shared) {
+    let mut worked_on = None;
     loop {
         let mut jobs = lock(&shared.jobs);
+        if let Some(file) = worked_on {
+            jobs.ended(file);
+        }
         let (key, mut op) = loop {
-            if let Some(job) = jobs.queue.pop_front() {
+            if let Some(job) = jobs.take() {
                 break job;
             }
             if jobs.is_closed {
@@ -174,6 +224,7 @@ fn work(shared: &Shared) {
             jobs.idle_count -= 1;
         };
         drop(jobs);
+        worked_on = Some(file_of(&op));
         let outcome = op.perform();
         lock(&shared.ended).push((key, op, outcome));
         if shared.is_sleeping.swap(false, Ordering::SeqCst) {
@@ -212,5 +263,41 @@ mod tests {
             slots.borrow_mut().forget(key);
         }
         assert!(lock(&threads.shared.jobs).worker_count <= WORKERS_MAX);
+    }
+
+    #[test]
+    fn a_file_that_hangs_keeps_no_more_threads_than_its_quota() {
+        use std::io::Write;
+        let threads = Threads::new(Arc::new(EventFd::new().expect("a descriptor")));
+        let slots = RefCell::new(Slots::default());
+        // Reads of an empty pipe hang until something is written to it.
+        let (hung, mut pipe) = std::io::pipe().expect("a pipe");
+        let hung = Arc::new(OpenFile::from(std::os::fd::OwnedFd::from(hung)));
+        let zero = std::fs::File::open("/dev/zero").expect("there");
+        let zero = Arc::new(OpenFile::from(std::os::fd::OwnedFd::from(zero)));
+        let start = |fd: &Arc<OpenFile>| {
+            let offset_bytes = 0;
+            let buf = BufPool::new(0).take(1);
+            let kind = Kind::Read {
+                offset_bytes,
+                buf,
+                start: 0,
+            };
+            let fd = Arc::clone(fd);
+            let key = slots.borrow_mut().insert(Op { fd, kind });
+            threads.start(key, &slots);
+        };
+        drop(pipe.write_all(&[]));
+        for _ in 0..WORKERS_MAX {
+            start(&hung);
+        }
+        start(&zero);
+        while !lock(&threads.shared.ended)
+            .iter()
+            .any(|(_, op, _)| Arc::ptr_eq(&op.fd, &zero))
+        {
+            std::thread::yield_now();
+        }
+        assert!(lock(&threads.shared.jobs).worker_count <= WORKERS_PER_FILE_MAX + 2);
     }
 }

@@ -5,7 +5,9 @@
 pub mod rebuild;
 pub mod resync;
 pub mod scrub;
+mod watch;
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
@@ -53,9 +55,23 @@ impl Default for Pace {
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Runs the background work until `stop`. Give it one task of its own; without it nothing is cleaned or rebuilt.
     pub async fn run_background(&self) {
-        if self.options.borrow().is_read_only {
-            return;
-        }
+        let has_ended = Cell::new(false);
+        let work = async {
+            if !self.options.borrow().is_read_only {
+                self.work().await;
+            }
+            has_ended.set(true);
+            self.changed.notify();
+        };
+        // After a freeze and when nothing may be written members can still be read, and hang.
+        join(
+            work,
+            self.watch_members(|| has_ended.get() && self.is_stopping.get()),
+        )
+        .await;
+    }
+
+    async fn work(&self) {
         self.is_background_running.set(true);
         if self.has_redundancy() {
             let _ = self.commit_all().await;
@@ -174,6 +190,17 @@ impl<D: Device, C: Clock> Volume<D, C> {
     pub async fn stop(&self) -> Result<(), crate::device::IoError> {
         self.is_stopping.set(true);
         self.changed.notify();
+        let has_ended = Cell::new(false);
+        let end = async {
+            let result = self.end().await;
+            has_ended.set(true);
+            self.changed.notify();
+            result
+        };
+        join(end, self.watch_members(|| has_ended.get())).await.0
+    }
+
+    async fn end(&self) -> Result<(), crate::device::IoError> {
         self.writes.empty().await;
         if self.options.borrow().is_read_only {
             return Ok(());

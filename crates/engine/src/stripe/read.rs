@@ -31,17 +31,33 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let block = Block::Data(index);
         let set = self.members();
         let member = row.member_range(&part);
-        if self
-            .readable_drive(&set, row.slot(block), &member, &member)
-            .is_some()
-        {
-            match self.read_block(&set, &row, block, &part).await {
-                Ok(buf) => return Ok(buf.freeze()),
+        let drive = self.readable_drive(&set, row.slot(block), &member, &member);
+        if let Some(drive) = drive {
+            let first = async { Ok(self.read_block(&set, &row, block, &part).await?.freeze()) };
+            match self
+                .race(drive, first, self.read_instead(&row, block, &part))
+                .await
+            {
+                Ok(buf) => return Ok(buf),
                 Err(_) if self.is_frozen() => return Err(IoError::Failed),
                 Err(_) => {}
             }
         }
         self.read_around(&row, block, &part, tag).await
+    }
+
+    /// The block from the rest of its row, as it is read when its member takes too long (W9).
+    async fn read_instead(
+        &self,
+        row: &Row,
+        block: Block,
+        part: &Range<u64>,
+    ) -> Result<Buf, IoError> {
+        let _lock = self.locks.row(row.number).await;
+        let recovered = self
+            .recover_blocks(row, &[block], part, vec![block])
+            .await?;
+        recovered.into_iter().next().ok_or(IoError::Medium)
     }
 
     /// The block cannot be read: recover it under the row's lock, and mend the member that could not read it.

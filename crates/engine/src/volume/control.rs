@@ -146,6 +146,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             Standing::Removed => return Err(ControlError::NoSuchMember),
             Standing::Spare | Standing::Faulty => {}
         }
+        if self.drive(member).is_some_and(|drive| drive.is_draining()) {
+            let reason = "a request on it has not ended: it could still write";
+            return Err(ControlError::Busy(reason.to_owned())); // W9
+        }
         self.apply(&Event::MemberRemoved { member });
         self.metadata.borrow_mut().forget_member(member);
         if let Some(place) = self.drives.borrow_mut().get_mut(usize::from(member.0))

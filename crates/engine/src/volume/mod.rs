@@ -17,6 +17,7 @@ mod write;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::Duration;
 
 pub use bitmap::BitmapWish;
 pub use control::{AddOutcome, ControlError, FormerMember, NewMember};
@@ -42,6 +43,9 @@ use crate::ranges::RangeSet;
 use crate::stage::{RequestInfo, Requests};
 use crate::state::{ArrayState, Effect, Event, FailCause, MemberId, MemberRecord, Standing};
 use crate::wait::{Gauge, Mutex, Signal};
+
+/// How long a member may take to answer when nothing else is said (reliability.md, row 15).
+pub const MEMBER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Most announcements kept until somebody fetches them; older ones are dropped and counted.
 const ANNOUNCEMENTS_MAX: usize = 1024;
@@ -114,6 +118,8 @@ pub struct VolumeOptions {
     pub is_read_only: bool,
     /// Ranges whose redundancy is not proven are read all the same (`--force-data`, W8).
     pub trust_unproven: bool,
+    /// A member that has not answered for so long is failed (W9).
+    pub member_timeout: Duration,
     /// A deliberate bug; tests only.
     pub mutant: Option<Mutant>,
 }
@@ -125,6 +131,7 @@ impl Default for VolumeOptions {
             pace: Pace::default(),
             is_read_only: false,
             trust_unproven: false,
+            member_timeout: MEMBER_TIMEOUT,
             mutant: None,
         }
     }

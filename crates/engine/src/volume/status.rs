@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::clock::{Clock, Moment};
 use crate::device::Device;
 use crate::drive::DriveCounters;
+use crate::latency::{Comparison, Histogram, Latency, compare};
 use crate::state::{MemberId, Standing};
 use crate::volume::Volume;
 
@@ -88,6 +89,14 @@ pub struct MemberStatus {
     pub counters: DriveCounters,
     /// I/Os under way.
     pub in_flight: u32,
+    /// How long reads and writes took lately.
+    pub latencies: (Latency, Latency),
+    /// How often reads and writes took how long lately.
+    pub histograms: (Histogram, Histogram),
+    /// How it compares with the other active members; `None` while too little is known.
+    pub comparison: Option<Comparison>,
+    /// It timed out, and requests on it have not ended: it cannot come back yet (W9).
+    pub is_draining: bool,
 }
 
 /// A volume as status shows it.
@@ -192,8 +201,20 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     .map(|drive| drive.counters())
                     .unwrap_or_default(),
                 in_flight: drive.as_ref().map_or(0, |drive| drive.in_flight()),
+                latencies: drive
+                    .as_ref()
+                    .map(|drive| drive.latencies())
+                    .unwrap_or_default(),
+                histograms: drive
+                    .as_ref()
+                    .map(|drive| drive.histograms())
+                    .unwrap_or_default(),
+                comparison: None,
+                is_draining: drive.as_ref().is_some_and(|drive| drive.is_draining()),
             }
         });
+        let mut members: Vec<MemberStatus> = members.collect();
+        compare_peers(&mut members);
         let options = self.options.borrow();
         VolumeStatus {
             name: self.name.clone(),
@@ -207,7 +228,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             is_dirty: state.is_dirty,
             is_read_only: options.is_read_only,
             event_count: self.event_count.get(),
-            members: members.collect(),
+            members,
             job: *self.job.borrow(),
             doubtful_regions: (regions.doubtful_count(), regions.count()),
             marked_regions: regions.wanted().count(),
@@ -216,5 +237,29 @@ impl<D: Device, C: Clock> Volume<D, C> {
             balance: options.balance.to_string(),
             writes_in_flight: self.writes.count(),
         }
+    }
+}
+
+/// Compares each active member with the other ones: reads with reads, writes with writes; the worse one counts.
+fn compare_peers(members: &mut [MemberStatus]) {
+    let is_active = |member: &MemberStatus| member.standing == Standing::Active;
+    let known: Vec<(MemberId, (Latency, Latency))> = members
+        .iter()
+        .filter(|member| is_active(member))
+        .map(|member| (member.id, member.latencies))
+        .collect();
+    for member in members.iter_mut().filter(|member| is_active(member)) {
+        let peers = known.iter().filter(|(id, _)| *id != member.id);
+        let (reads, writes): (Vec<Latency>, Vec<Latency>) =
+            peers.map(|(_, latencies)| *latencies).unzip();
+        let reads = compare(member.latencies.0, &reads);
+        let writes = compare(member.latencies.1, &writes);
+        member.comparison = match (reads, writes) {
+            (Some(reads), Some(writes)) => Some(Comparison {
+                percent: reads.percent.max(writes.percent),
+                is_slow: reads.is_slow || writes.is_slow,
+            }),
+            (reads, writes) => reads.or(writes),
+        };
     }
 }

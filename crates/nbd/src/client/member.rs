@@ -156,6 +156,10 @@ impl<T: Transport> Device for ClientDevice<T> {
         Ok(extents)
     }
 
+    fn busy(&self) -> usize {
+        self.client.in_flight()
+    }
+
     async fn check(&self) -> Result<(), IoError> {
         if self.client.is_gone() {
             return Err(ClientError::Gone.into());

@@ -1,0 +1,75 @@
+//! The watchman: members that do not answer in time are failed, so that nobody waits for them for ever (W9).
+//!
+//! Invariants:
+//! - it waits for no member itself: whoever waited for the hung one makes the failure durable (W3);
+//! - it goes on while anything is under way, also during a stop and after a freeze.
+
+use std::time::Duration;
+
+use crate::background::nanos;
+use crate::clock::Clock;
+use crate::device::Device;
+use crate::state::FailCause;
+use crate::volume::Volume;
+use crate::wait::first;
+
+/// Ticks in one time-out at least: how exactly it is kept.
+const TICKS_PER_TIMEOUT: u32 = 16;
+
+/// Longest time between two looks.
+const PERIOD_MAX: Duration = Duration::from_secs(1);
+
+/// Shortest time between two looks.
+const PERIOD_MIN: Duration = Duration::from_millis(1);
+
+/// How long answers are remembered: this, and once more.
+const LATENCY_PERIOD: Duration = Duration::from_secs(60);
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Looks after the members until `is_over`, and then until nothing is under way.
+    pub(crate) async fn watch_members(&self, is_over: impl Fn() -> bool) {
+        let mut rotated = self.clock.now();
+        loop {
+            let timeout = self.options.borrow().member_timeout;
+            let period = (timeout / TICKS_PER_TIMEOUT).clamp(PERIOD_MIN, PERIOD_MAX);
+            let ticks = nanos(timeout).div_ceil(nanos(period));
+            let due = self.clock.now().0 + nanos(period);
+            while self.clock.now().0 < due {
+                if is_over() && self.is_idle() {
+                    return;
+                }
+                let rest = Duration::from_nanos(due.saturating_sub(self.clock.now().0));
+                // A change may be the end; a member may also have got idle without any: the period bounds the wait.
+                first(self.clock.sleep(rest), self.changed.changed()).await;
+            }
+            if self.clock.now().since(rotated) >= LATENCY_PERIOD {
+                rotated = self.clock.now();
+                self.for_each_drive(|drive| drive.rotate_latencies());
+            }
+            let mut overdue = Vec::new();
+            self.for_each_drive(|drive| {
+                if drive.tick() >= ticks {
+                    overdue.push(drive.id);
+                }
+            });
+            for member in overdue {
+                self.fail_member(member, FailCause::TimedOut);
+                if let Some(drive) = self.drive(member) {
+                    drive.abandon();
+                }
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let mut is_idle = true;
+        self.for_each_drive(|drive| is_idle &= drive.in_flight() == 0);
+        is_idle
+    }
+
+    fn for_each_drive(&self, mut act: impl FnMut(&crate::drive::Drive<D>)) {
+        for drive in self.drives.borrow().iter().flatten() {
+            act(drive);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The I/Os that one drive has under way: how many, how old, and the end of waiting for a drive that hangs (W9).
+//!
+//! Invariants:
+//! - nothing is cancelled: when waiting ends early, the I/O goes on in the device's own slot with its own buffer and drains
+//!   unseen; the device says with `busy` whether it has;
+//! - age is counted in ticks of the watchman, not by a clock: time in which the whole program stood still is nobody's fault;
+//! - a drive that hangs keeps no more than its quota of slots, so the others go on.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Poll, Waker};
+
+use crate::device::IoError;
+use crate::wait::Signal;
+
+/// I/Os that one drive has under way at most; more wait their turn.
+const SLOTS_MAX: usize = 256;
+
+struct Flight {
+    since_tick: u64,
+    waker: Option<Waker>,
+}
+
+/// The slots of one drive.
+#[derive(Default)]
+pub(crate) struct Slots {
+    flights: RefCell<Vec<Option<Flight>>>,
+    count: Cell<usize>,
+    tick: Cell<u64>,
+    is_abandoned: Cell<bool>,
+    /// When the oldest I/O began that nobody waits for and that the device may still have.
+    orphaned_tick: Cell<Option<u64>>,
+    freed: Signal,
+}
+
+/// One slot in use.
+struct Place<'a> {
+    slots: &'a Slots,
+    index: usize,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.slots.flights.borrow_mut()[self.index] = None;
+        let count = self.slots.count.get();
+        self.slots.count.set(count - 1);
+        if count == SLOTS_MAX {
+            self.slots.freed.notify();
+        }
+    }
+}
+
+impl Slots {
+    /// Waits for `io`, which begins when a slot is free.
+    ///
+    /// # Errors
+    /// `Gone` once the drive was abandoned; those of `io`.
+    pub(crate) async fn run<T>(
+        &self,
+        io: impl Future<Output = Result<T, IoError>>,
+    ) -> Result<T, IoError> {
+        if self.count.get() >= SLOTS_MAX {
+            let is_free = || self.count.get() < SLOTS_MAX || self.is_abandoned.get();
+            self.freed.until(is_free).await;
+        }
+        if self.is_abandoned.get() {
+            return Err(IoError::Gone);
+        }
+        let place = self.enter();
+        let mut io = pin!(io);
+        poll_fn(|cx| {
+            if self.is_abandoned.get() {
+                return Poll::Ready(Err(IoError::Gone));
+            }
+            let result = io.as_mut().poll(cx);
+            if result.is_pending()
+                && let Some(flight) = &mut self.flights.borrow_mut()[place.index]
+                && !flight
+                    .waker
+                    .as_ref()
+                    .is_some_and(|waker| waker.will_wake(cx.waker()))
+            {
+                flight.waker = Some(cx.waker().clone());
+            }
+            result
+        })
+        .await
+    }
+
+    fn enter(&self) -> Place<'_> {
+        let flight = Flight {
+            since_tick: self.tick.get(),
+            waker: None,
+        };
+        let mut flights = self.flights.borrow_mut();
+        let free = flights.iter().position(Option::is_none);
+        let index = free.unwrap_or(flights.len());
+        if index == flights.len() {
+            flights.push(None);
+        }
+        flights[index] = Some(flight);
+        self.count.set(self.count.get() + 1);
+        Place { slots: self, index }
+    }
+
+    /// I/Os that somebody waits for.
+    pub(crate) fn count(&self) -> usize {
+        self.count.get()
+    }
+
+    /// Time passes; says how many whole ticks the oldest I/O has taken. `busy`: I/Os that the device has.
+    pub(crate) fn tick(&self, busy: usize) -> u64 {
+        let now = self.tick.get() + 1;
+        self.tick.set(now);
+        if busy <= self.count.get() {
+            self.orphaned_tick.set(None);
+        }
+        let flights = self.flights.borrow();
+        let waited_for = flights.iter().flatten().map(|flight| flight.since_tick);
+        let oldest = waited_for.chain(self.orphaned_tick.get()).min();
+        // The first tick after its start may have come at once.
+        oldest.map_or(0, |since| now - since - 1)
+    }
+
+    /// Somebody has stopped to wait for an I/O because another drive answered first; it still counts when it hangs.
+    pub(crate) fn orphan(&self) {
+        if self.orphaned_tick.get().is_none() {
+            self.orphaned_tick.set(Some(self.tick.get()));
+        }
+    }
+
+    /// Nobody waits any more: all I/Os are answered with `Gone`, and so is every later one.
+    pub(crate) fn abandon(&self) {
+        self.is_abandoned.set(true);
+        let mut wakers = Vec::new();
+        for flight in self.flights.borrow_mut().iter_mut().flatten() {
+            wakers.extend(flight.waker.take());
+        }
+        for waker in wakers {
+            waker.wake();
+        }
+        self.freed.notify();
+    }
+
+    /// Whether `abandon` was called.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.is_abandoned.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wait::join_all;
+    use crate::wait::tests::poll_once;
+
+    async fn never() -> Result<(), IoError> {
+        std::future::pending().await
+    }
+
+    #[test]
+    fn an_abandoned_io_ends_at_once_and_no_later_one_begins() {
+        let slots = Slots::default();
+        let mut waiting = pin!(slots.run(never()));
+        assert!(poll_once(waiting.as_mut()).is_pending());
+        assert!(poll_once(waiting.as_mut()).is_pending());
+        assert_eq!((slots.count(), slots.tick(1), slots.tick(1)), (1, 0, 1));
+        slots.abandon();
+        assert_eq!(poll_once(waiting.as_mut()), Poll::Ready(Err(IoError::Gone)));
+        let mut later = pin!(slots.run(async { Ok(()) }));
+        assert_eq!(poll_once(later.as_mut()), Poll::Ready(Err(IoError::Gone)));
+        assert_eq!((slots.count(), slots.tick(0)), (0, 0));
+    }
+
+    #[test]
+    fn an_io_that_lost_a_race_ages_until_the_device_has_none_left() {
+        let slots = Slots::default();
+        slots.orphan();
+        assert_eq!((slots.tick(1), slots.tick(1), slots.tick(1)), (0, 1, 2));
+        assert_eq!((slots.tick(0), slots.tick(1)), (0, 0));
+    }
+
+    #[test]
+    fn the_io_beyond_the_quota_waits_until_a_slot_is_free() {
+        let slots = Slots::default();
+        let gate = Signal::new();
+        let is_open = Cell::new(false);
+        let begun = Cell::new(0);
+        let io = || async {
+            begun.set(begun.get() + 1);
+            gate.until(|| is_open.get()).await;
+            Ok(())
+        };
+        let mut all = pin!(join_all((0..SLOTS_MAX + 3).map(|_| slots.run(io()))));
+        assert!(poll_once(all.as_mut()).is_pending());
+        assert_eq!((begun.get(), slots.count()), (SLOTS_MAX, SLOTS_MAX));
+        is_open.set(true);
+        gate.notify();
+        while poll_once(all.as_mut()).is_pending() {}
+        assert_eq!((begun.get(), slots.count()), (SLOTS_MAX + 3, 0));
+    }
+}
