@@ -48,8 +48,43 @@ fn list_codes(screen: &Screen) -> Outcome {
     Ok(0)
 }
 
+/// What `status` finds wrong and no command ends with: slug, meaning, more.
+const FINDINGS: [(&str, &str, &str); 4] = [
+    (
+        "member_faulty",
+        "A member failed and is not used any more.",
+        "Its slot is filled from the others as soon as a spare is there. `plexum re-add` takes it back when it is well again.",
+    ),
+    (
+        "bad_blocks",
+        "Some ranges of a member hold wrong or unreadable data.",
+        "They are on its bad block list and are read from the other members. Replace it while they are whole.",
+    ),
+    (
+        "slow_member",
+        "A member takes much longer than its peers, without any error.",
+        "Disks often do that before they fail. Reads that take too long are asked of another copy as well; writes wait for it.",
+    ),
+    (
+        "mismatch",
+        "The last scrub found copies or parity that do not agree.",
+        "`plexum scrub --repair` makes them agree; where nothing tells which one is right, the data are kept and parity or the later copies are written anew.",
+    ),
+];
+
 fn explain_code(word: &str, screen: &Screen) -> Outcome {
     let wanted = word.replace('-', "_").to_ascii_lowercase();
+    if let Some((slug, meaning, more)) = FINDINGS.iter().find(|(slug, ..)| *slug == wanted) {
+        screen.object(&object(
+            "code",
+            None,
+            json!({"code": slug, "exit": null, "meaning": meaning, "text": more}),
+        ));
+        screen.line(format!("{slug} (told by plexum status)"));
+        screen.line(format!("  {meaning}"));
+        screen.line(format!("  {more}"));
+        return Ok(0);
+    }
     let Some(code) = Code::ALL.iter().find(|code| code.slug() == wanted) else {
         return Err(
             Problem::new(Code::Usage, format!("{word} is no problem code"))

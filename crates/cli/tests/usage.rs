@@ -180,6 +180,10 @@ fn every_code_is_explained_in_words_and_in_json() {
         );
     }
     assert_eq!(plexum("explain stale-member").exit, 0);
+    for finding in ["member_faulty", "bad_blocks", "slow_member", "mismatch"] {
+        let run = plexum(&format!("explain {finding}"));
+        assert_eq!(run.exit, 0, "{}", run.err);
+    }
 }
 
 #[test]
