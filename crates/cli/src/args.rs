@@ -369,17 +369,17 @@ pub struct Serve {
     /// Return when the volume is ready; the server goes on in the background
     #[arg(long)]
     pub background: bool,
-    /// Certificate for TLS (not yet)
-    #[arg(long, value_name = "FILE", hide = true)]
+    /// Certificate chain that TLS clients are shown, PEM
+    #[arg(long, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
-    /// Key for TLS (not yet)
-    #[arg(long, value_name = "FILE", hide = true)]
+    /// Key of the certificate, PEM
+    #[arg(long, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
-    /// Authority of the clients' certificates (not yet)
-    #[arg(long, value_name = "CA", hide = true)]
+    /// Let only TLS clients in whose certificate this authority signed, PEM
+    #[arg(long, value_name = "CA")]
     pub tls_clients: Option<PathBuf>,
-    /// selective or forced (not yet)
-    #[arg(long, value_name = "MODE", hide = true)]
+    /// TLS on --listen: forced, or selective (clients may) [default: forced, with a certificate]
+    #[arg(long, value_name = "MODE")]
     pub tls: Option<String>,
 }
 

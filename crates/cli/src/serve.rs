@@ -13,6 +13,7 @@ use plexum_daemon::serve::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, Ready, ServeR
 use plexum_daemon::status::Verdict;
 use plexum_engine::meta::assemble::Options;
 use plexum_engine::volume::VolumeOptions;
+use plexum_nbd::tls::{TlsMode, TlsServer};
 use plexum_runtime::IoChoice;
 use serde_json::json;
 
@@ -49,13 +50,6 @@ fn usage(text: impl Into<String>) -> Problem {
 }
 
 fn request(args: &Serve) -> Result<ServeRequest, Problem> {
-    if args.tls_cert.is_some()
-        || args.tls_key.is_some()
-        || args.tls.is_some()
-        || args.tls_clients.is_some()
-    {
-        return Err(Problem::new(Code::NotYet, "TLS comes with a later version"));
-    }
     if args.force_data && !args.force {
         return Err(usage("--force-data goes with --force"));
     }
@@ -103,6 +97,7 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
             .as_deref()
             .map(|text| listen_address(text, args))
             .transpose()?,
+        tls: tls(args)?,
         io: io_choice(&args.io)?,
         memory_bytes,
         runtime_dir: runtime_dir(),
@@ -159,15 +154,43 @@ fn listen_address(text: &str, args: &Serve) -> Result<SocketAddr, Problem> {
             ))
             .hint("for example:   --listen 127.0.0.1:10809")
         })?;
-    if !address.ip().is_loopback() && !args.insecure_listen {
+    let is_forced = args.tls_cert.is_some() && tls_mode(args)? == TlsMode::Forced;
+    if !address.ip().is_loopback() && !args.insecure_listen && !is_forced {
         return Err(Problem::new(
             Code::InsecureListen,
-            format!("{address} can be reached from other machines, and there is no TLS"),
+            format!("{address} can be reached from other machines, and TLS is not demanded"),
         )
         .why("everybody who reaches it could read and write the volume")
+        .hint("to demand TLS:   --tls-cert FILE --tls-key FILE --tls-clients CA")
         .hint("to listen all the same, add:   --insecure-listen"));
     }
     Ok(address)
+}
+
+/// What the server shows and whom it lets in; with certificates TLS is demanded unless something else is said.
+fn tls(args: &Serve) -> Result<Option<(TlsServer, TlsMode)>, Problem> {
+    let (Some(chain), Some(key)) = (&args.tls_cert, &args.tls_key) else {
+        if args.tls_cert.is_some()
+            || args.tls_key.is_some()
+            || args.tls.is_some()
+            || args.tls_clients.is_some()
+        {
+            return Err(usage("TLS needs both --tls-cert FILE and --tls-key FILE"));
+        }
+        return Ok(None);
+    };
+    let server = TlsServer::new(chain, key, args.tls_clients.as_deref()).map_err(|error| {
+        usage(error.to_string()).hint("certificates and keys are files in PEM format")
+    })?;
+    Ok(Some((server, tls_mode(args)?)))
+}
+
+fn tls_mode(args: &Serve) -> Result<TlsMode, Problem> {
+    match args.tls.as_deref() {
+        None | Some("forced") => Ok(TlsMode::Forced),
+        Some("selective") => Ok(TlsMode::Selective),
+        Some(other) => Err(usage(format!("--tls {other}: it is selective or forced"))),
+    }
 }
 
 /// The one line that says that clients may come.

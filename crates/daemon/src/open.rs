@@ -14,6 +14,7 @@ use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::clock::Clock;
 use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, IoError, ZeroMode};
 use plexum_nbd::client::{ClientDevice, ConnectOptions, connect};
+use plexum_nbd::tls::{Stream, TlsClient};
 use plexum_nbd::uri::{Address, NbdUri, TlsOptions};
 use plexum_runtime::Handle;
 use plexum_runtime::file::{FileDevice, OpenError, OpenOptions};
@@ -75,7 +76,7 @@ pub enum AnyDevice {
     /// A file or a block device.
     File(FileDevice),
     /// An export of an NBD server, another volume among them.
-    Remote(ClientDevice<Socket>),
+    Remote(ClientDevice<Stream<Socket>>),
 }
 
 impl AnyDevice {
@@ -205,12 +206,6 @@ async fn connect_remote(
     uri: &NbdUri,
     word: &MemberWord,
 ) -> Result<AnyDevice, Problem> {
-    if uri.has_tls {
-        return Err(Problem::new(
-            Code::NotYet,
-            format!("{word}: TLS comes with a later version"),
-        ));
-    }
     let clock = handle.clock();
     let connecting = pin!(shake_hands(handle, uri, word));
     let limit = pin!(clock.sleep(CONNECT_TIME_MAX));
@@ -222,6 +217,34 @@ async fn connect_remote(
         )
         .member(word.to_string())),
     }
+}
+
+/// What a client needs for `nbds://`: a folder of certificates, as libnbd and nbdkit lay it out.
+fn tls_of(uri: &NbdUri, word: &MemberWord) -> Result<TlsClient, Problem> {
+    let usage = |text: &str| {
+        Problem::new(Code::Usage, format!("{word}: {text}"))
+            .member(word.to_string())
+            .hint("for example:   nbds://HOST/EXPORT?tls-certificates=DIR")
+            .hint("DIR has ca-cert.pem, and client-cert.pem with client-key.pem where the server asks for them")
+    };
+    let kind = uri.tls.kind.as_deref().unwrap_or("x509");
+    if kind != "x509" || uri.tls.psk_file.is_some() || uri.tls.user.is_some() {
+        return Err(usage(
+            "TLS with X.509 certificates only, no pre-shared keys",
+        ));
+    }
+    if uri.tls.verifies_peer == Some(false) {
+        return Err(usage("a server that is not verified could be anybody"));
+    }
+    let Some(folder) = &uri.tls.certificates else {
+        return Err(usage("TLS needs certificates"));
+    };
+    let host = match &uri.address {
+        Address::Tcp { host, .. } => host.as_str(),
+        Address::Unix(_) => "localhost",
+    };
+    let name = uri.tls.hostname.as_deref().unwrap_or(host);
+    TlsClient::new(Path::new(folder), name).map_err(|error| usage(&error.to_string()))
 }
 
 async fn shake_hands(
@@ -248,8 +271,9 @@ async fn shake_hands(
         }
     };
     let pool = BufPool::new(REMOTE_KEEP_BYTES);
-    let options = ConnectOptions::new(&uri.export);
-    let (client, driver) = connect(socket, pool.clone(), &options)
+    let mut options = ConnectOptions::new(&uri.export);
+    options.tls = uri.has_tls.then(|| tls_of(uri, word)).transpose()?;
+    let (client, driver) = connect(Stream::new(socket), pool.clone(), &options)
         .await
         .map_err(|error| refused(error.to_string()))?;
     let _driver = handle.spawn(async move { driver.run().await });

@@ -18,6 +18,7 @@ use plexum_engine::buf::BufPool;
 use plexum_engine::clock::Clock;
 use plexum_nbd::export::ExportInfo;
 use plexum_nbd::server::{Server, ServerLimits};
+use plexum_nbd::tls::{TlsMode, TlsServer};
 use plexum_runtime::mailbox::{Mailbox, SendError, Sender, mailbox};
 use plexum_runtime::signals::StopSignals;
 use plexum_runtime::socket::Listener;
@@ -56,6 +57,8 @@ pub struct ServeRequest {
     pub socket: Option<PathBuf>,
     /// TCP address to listen on as well.
     pub listen: Option<SocketAddr>,
+    /// TLS: what is shown and who is let in, and whether TCP clients must use it (others may).
+    pub tls: Option<(TlsServer, TlsMode)>,
     /// How member I/O is done.
     pub io: IoChoice,
     /// Memory for requests.
@@ -285,6 +288,10 @@ impl House {
             let listener = bind_unix(&self.handle, path)?;
             served.sockets.is_bound.set(true);
             let server = new_server();
+            if let Some((tls, _)) = &request.tls {
+                // Only this user reaches the socket: TLS is offered, not demanded.
+                server.set_tls(tls.clone(), TlsMode::Selective);
+            }
             add_export(&server, served)?;
             let uri = format!(
                 "nbd+unix:///{}?socket={}",
@@ -309,9 +316,16 @@ impl House {
             })?;
             let address = listener.local_address().unwrap_or(address);
             let server = new_server();
+            let mut scheme = "nbd";
+            if let Some((tls, mode)) = &request.tls {
+                server.set_tls(tls.clone(), *mode);
+                if *mode == TlsMode::Forced {
+                    scheme = "nbds";
+                }
+            }
             for served in self.volumes.borrow().iter() {
                 add_export(&server, served)?;
-                let uri = format!("nbd://{address}/{}", encode(served.name()));
+                let uri = format!("{scheme}://{address}/{}", encode(served.name()));
                 served
                     .addresses
                     .borrow_mut()
@@ -517,7 +531,13 @@ fn accept(handle: &Handle, listener: Listener, server: &Rc<RealServer>) {
             match listener.accept().await {
                 Ok(socket) => {
                     let server = Rc::clone(&server);
-                    let _session = spawner.spawn(async move { server.serve(socket).await });
+                    let address = socket.remote_address();
+                    let _session = spawner.spawn(async move {
+                        match address {
+                            Some(address) => server.serve_from(socket, address.ip()).await,
+                            None => server.serve(socket).await,
+                        }
+                    });
                 }
                 Err(_) => clock.sleep(ACCEPT_PAUSE).await,
             }

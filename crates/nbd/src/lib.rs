@@ -12,6 +12,7 @@ pub mod session;
 mod signal;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod tls;
 pub mod transport;
 pub mod uri;
 pub mod wire;

@@ -8,6 +8,7 @@
 //! Source: nbd.md sections 2, 3, 7, 8 and 11 (mode "none").
 
 use crate::export::ExportInfo;
+use crate::tls::TlsMode;
 use crate::wire::option::{
     ContextRequest, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, InfoFact, InfoRequest, OPTION_HEAD_BYTES,
     OptionHead, code, encode_context, encode_reply, encode_server, info, reply, tflag,
@@ -67,6 +68,8 @@ pub enum Outcome {
     Went,
     /// The transmission phase starts after the bytes written.
     Agreed(Box<Agreed>),
+    /// Send the bytes written, start TLS and call `tls_started`. Bytes behind the ones used must not be there.
+    StartTls,
     /// The client ended the handshake; send the bytes written and close.
     Ended,
 }
@@ -87,6 +90,8 @@ pub struct Handshake {
     /// The export name and the choice of the last SET_META_CONTEXT.
     contexts: Option<String>,
     options: usize,
+    tls: TlsMode,
+    has_tls: bool,
 }
 
 impl Default for Handshake {
@@ -106,7 +111,22 @@ impl Handshake {
             framing: Framing::Simple,
             contexts: None,
             options: 0,
+            tls: TlsMode::Off,
+            has_tls: false,
         }
+    }
+
+    /// A handshake in which clients may or must use TLS.
+    #[must_use]
+    pub fn with_tls(tls: TlsMode) -> Self {
+        Self { tls, ..Self::new() }
+    }
+
+    /// TLS has begun: what was agreed in the clear is forgotten.
+    pub fn tls_started(&mut self) {
+        self.has_tls = true;
+        self.framing = Framing::Simple;
+        self.contexts = None;
     }
 
     /// Handles the front of `input`, appends answers to `out`, and says how many bytes were used.
@@ -208,7 +228,26 @@ impl Handshake {
             refuse(out, option, reply::ERR_INVALID, "the option takes no data");
             return Ok(Outcome::Went);
         }
+        let is_clear = self.tls == TlsMode::Forced && !self.has_tls;
         match option {
+            code::EXPORT_NAME if is_clear => {
+                return Err(WireError::Broken("the client must use TLS"));
+            }
+            code::STARTTLS if self.tls != TlsMode::Off && !self.has_tls => {
+                encode_reply(out, option, reply::ACK, &[]);
+                return Ok(Outcome::StartTls);
+            }
+            code::STARTTLS if self.has_tls => {
+                refuse(out, option, reply::ERR_INVALID, "TLS has begun already");
+            }
+            option if is_clear && option != code::ABORT => {
+                refuse(
+                    out,
+                    option,
+                    reply::ERR_TLS_REQD,
+                    "this server serves by TLS only",
+                );
+            }
             code::EXPORT_NAME => return self.export_name(data, list, out),
             code::ABORT => {
                 encode_reply(out, option, reply::ACK, &[]);

@@ -8,7 +8,9 @@
 //! A `Server` belongs to one thread, like the volumes it serves.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
+use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -23,6 +25,7 @@ use crate::export::{Export, ExportInfo};
 use crate::negotiate::{Agreed, ExportList, Handshake, OPTION_DATA_BYTES_MAX, Outcome};
 use crate::session::{Ended, Session, SessionCounts, SessionLimits};
 use crate::signal::Signal;
+use crate::tls::{Stream, TlsMode, TlsServer, TlsStart};
 use crate::transport::{Transport, TransportError};
 use crate::wire::option::{OPTION_HEAD_BYTES, greeting};
 use crate::wire::{NAME_BYTES_MAX, escaped};
@@ -32,6 +35,8 @@ use crate::wire::{NAME_BYTES_MAX, escaped};
 pub struct ServerLimits {
     /// Sessions at the same time, waiting ones included.
     pub sessions_max: usize,
+    /// Of these, sessions of one address.
+    pub sessions_per_address_max: usize,
     /// Time for the whole handshake.
     pub handshake: Duration,
     /// Memory in bytes for the requests in flight of all sessions.
@@ -44,6 +49,7 @@ impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             sessions_max: 128,
+            sessions_per_address_max: 64,
             handshake: Duration::from_secs(10),
             bytes_max: 256 << 20,
             session: SessionLimits::default(),
@@ -110,7 +116,32 @@ pub struct Server<E, C> {
     exports: RefCell<Vec<Rc<Entry<E>>>>,
     default_name: RefCell<Option<String>>,
     sessions: Cell<usize>,
+    /// Addresses with sessions, and how many.
+    addresses: RefCell<BTreeMap<IpAddr, usize>>,
+    tls: RefCell<Option<(TlsServer, TlsMode)>>,
     stopped: Signal,
+}
+
+/// Counts the sessions of an address.
+struct FromAddress<'a>(&'a RefCell<BTreeMap<IpAddr, usize>>, IpAddr);
+
+impl<'a> FromAddress<'a> {
+    fn new(addresses: &'a RefCell<BTreeMap<IpAddr, usize>>, address: IpAddr) -> Self {
+        *addresses.borrow_mut().entry(address).or_default() += 1;
+        Self(addresses, address)
+    }
+}
+
+impl Drop for FromAddress<'_> {
+    fn drop(&mut self) {
+        let mut addresses = self.0.borrow_mut();
+        if let Some(count) = addresses.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                addresses.remove(&self.1);
+            }
+        }
+    }
 }
 
 /// Counts a session for as long as it lives.
@@ -161,8 +192,15 @@ impl<E: Export, C: Clock> Server<E, C> {
             exports: RefCell::default(),
             default_name: RefCell::default(),
             sessions: Cell::new(0),
+            addresses: RefCell::default(),
+            tls: RefCell::default(),
             stopped: Signal::default(),
         }
+    }
+
+    /// Offers TLS, or demands it, from the next connection on.
+    pub fn set_tls(&self, tls: TlsServer, mode: TlsMode) {
+        *self.tls.borrow_mut() = Some((tls, mode));
     }
 
     /// Offers an export under the name in its `info`, from now on. Block sizes are powers of two, the preferred one
@@ -274,6 +312,28 @@ impl<E: Export, C: Clock> Server<E, C> {
         }
     }
 
+    /// As `serve`, for a connection from an address: too many of one address are refused.
+    ///
+    /// # Errors
+    /// As `serve`.
+    pub async fn serve_from<T: Transport>(
+        &self,
+        transport: T,
+        address: IpAddr,
+    ) -> (Result<Ended, NbdError>, SessionCounts) {
+        let count = self.addresses.borrow().get(&address).copied().unwrap_or(0);
+        let limit = self.limits.sessions_per_address_max;
+        if count >= limit {
+            transport.close();
+            return (
+                Err(NbdError::TooManySessions(limit)),
+                SessionCounts::default(),
+            );
+        }
+        let _from = FromAddress::new(&self.addresses, address);
+        self.serve(transport).await
+    }
+
     /// Serves one connection until its end, and closes it. Returns only when no request of it is running any more.
     ///
     /// # Errors
@@ -282,6 +342,7 @@ impl<E: Export, C: Clock> Server<E, C> {
         &self,
         transport: T,
     ) -> (Result<Ended, NbdError>, SessionCounts) {
+        let transport = Stream::new(transport);
         let result = self.serve_counted(&transport).await;
         transport.close();
         result.unwrap_or_else(|how| (how, SessionCounts::default()))
@@ -356,7 +417,9 @@ impl<E: Export, C: Clock> Server<E, C> {
         transport: &T,
     ) -> Result<Option<(Agreed, Vec<u8>)>, NbdError> {
         let mut out = greeting().to_vec();
-        let mut handshake = Handshake::new();
+        let tls = self.tls.borrow().clone();
+        let mode = tls.as_ref().map_or(TlsMode::Off, |(_, mode)| *mode);
+        let mut handshake = Handshake::with_tls(mode);
         let mut inbox = vec![0; OPTION_HEAD_BYTES + OPTION_DATA_BYTES_MAX as usize];
         let (mut start, mut end) = (0, 0);
         loop {
@@ -373,6 +436,18 @@ impl<E: Export, C: Clock> Server<E, C> {
                     let answer = self.pool.copy_of(&out).freeze();
                     transport.write_all(&[answer]).await?;
                     return Ok(Some((*agreed, inbox[start..end].to_vec())));
+                }
+                Outcome::StartTls => {
+                    let answer = self.pool.copy_of(&out).freeze();
+                    out.clear();
+                    let tls = tls.as_ref().map(|(tls, _)| TlsStart::Server(tls.clone()));
+                    let (Some(tls), true) = (tls, start == end) else {
+                        // What came in the clear would count as said by TLS.
+                        return Err(TransportError::Tls.into());
+                    };
+                    transport.write_all(&[answer]).await?;
+                    transport.start_tls(&tls).await?;
+                    handshake.tls_started();
                 }
                 Outcome::Ended => {
                     let answer = self.pool.copy_of(&out).freeze();

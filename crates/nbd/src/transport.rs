@@ -2,6 +2,8 @@
 
 use plexum_engine::buf::Buf;
 
+use crate::tls::TlsStart;
+
 /// Why a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -39,9 +41,32 @@ pub trait Transport {
     /// Any error ends the stream; a part may have been sent.
     async fn write_all(&self, pieces: &[Buf]) -> Result<(), TransportError>;
 
+    /// From now on everything goes through TLS; nobody else reads or writes meanwhile. Streams that cannot say `Tls`.
+    /// # Errors
+    /// Any error ends the stream.
+    async fn start_tls(&self, start: &TlsStart) -> Result<(), TransportError> {
+        let _ = start;
+        Err(TransportError::Tls)
+    }
+
     /// Sends what is buffered and ends the stream in both directions. Idempotent.
     ///
     /// Calls of `read` and `write_all` that are pending end: `read` with 0 or an error, `write_all` with an error.
     /// Sessions rely on this for their time limits; they drop no call that is pending.
     fn close(&self);
+}
+
+impl<T: Transport + ?Sized> Transport for &T {
+    async fn read(&self, buf: &mut [u8]) -> Result<usize, TransportError> {
+        (**self).read(buf).await
+    }
+    async fn write_all(&self, pieces: &[Buf]) -> Result<(), TransportError> {
+        (**self).write_all(pieces).await
+    }
+    async fn start_tls(&self, start: &TlsStart) -> Result<(), TransportError> {
+        (**self).start_tls(start).await
+    }
+    fn close(&self) {
+        (**self).close();
+    }
 }

@@ -117,6 +117,12 @@ impl Socket {
         Peer::of(&self.fd)
     }
 
+    /// The address at the other end of a TCP connection; `None` for Unix.
+    #[must_use]
+    pub fn remote_address(&self) -> Option<SocketAddr> {
+        SocketAddr::try_from(rustix::net::getpeername(&self.fd).ok()??).ok()
+    }
+
     /// Sends a part of `slices`; the number of bytes taken.
     async fn send(&self, slices: &[IoSlice<'_>]) -> Result<usize, TransportError> {
         let length_bytes = slices.iter().map(|slice| slice.len()).sum();

@@ -9,6 +9,7 @@ use plexum_engine::buf::BufPool;
 
 use super::CONTEXT_ALLOCATION;
 use crate::error::NbdError;
+use crate::tls::{TlsClient, TlsStart};
 use crate::transport::{Transport, TransportError};
 use crate::wire::option::{
     ContextRequest, FLAG_NO_ZEROES, GREETING_BYTES, InfoFact, InfoRequest, OptionReplyHead,
@@ -31,6 +32,8 @@ pub struct ConnectOptions {
     pub framing_max: Framing,
     /// Whether to ask for allocation status.
     pub wants_allocation: bool,
+    /// TLS, or no connection at all. The stream must be able to.
+    pub tls: Option<TlsClient>,
 }
 
 impl ConnectOptions {
@@ -41,6 +44,7 @@ impl ConnectOptions {
             export: export.to_owned(),
             framing_max: Framing::Extended,
             wants_allocation: true,
+            tls: None,
         }
     }
 }
@@ -116,6 +120,9 @@ pub async fn connect<T: Transport>(
     options: &ConnectOptions,
 ) -> Result<Remote, NbdError> {
     let mut talk = Talk::start(transport, pool).await?;
+    if let Some(tls) = &options.tls {
+        talk.start_tls(tls).await?;
+    }
     let mut framing = Framing::Simple;
     if options.framing_max == Framing::Extended && talk.agrees(code::EXTENDED_HEADERS).await? {
         framing = Framing::Extended;
@@ -180,6 +187,16 @@ impl<'a, T: Transport> Talk<'a, T> {
         let answer = pool.copy_of(&u32::from(answer).to_be_bytes()).freeze();
         transport.write_all(&[answer]).await?;
         Ok(talk)
+    }
+
+    /// TLS, or nothing: what a server says against it ends the connection.
+    async fn start_tls(&mut self, tls: &TlsClient) -> Result<(), NbdError> {
+        if !self.agrees(code::STARTTLS).await? {
+            let words = "the server does not offer TLS".to_owned();
+            return Err(NbdError::Refused(words));
+        }
+        let start = TlsStart::Client(tls.clone());
+        Ok(self.transport.start_tls(&start).await?)
     }
 
     async fn receive(&mut self, into: &mut [u8]) -> Result<(), NbdError> {
