@@ -641,12 +641,9 @@ pub fn serial_of(path: &str) -> Option<String> {
     None
 }
 
-/// What is wrong, and the next thing to do.
-fn advise(status: &mut VolumeStatus) {
-    let name = status.volume.clone();
-    let mut findings = Vec::new();
-    let mut next = None;
-    let is_busy = !status.jobs.is_empty();
+/// What is wrong with members.
+fn advise_members(status: &VolumeStatus, findings: &mut Vec<Finding>, next: &mut Option<String>) {
+    let name = &status.volume;
     for member in &status.members {
         let path = member.path.clone().unwrap_or_default();
         if member.state == MemberState::Faulty {
@@ -681,6 +678,15 @@ fn advise(status: &mut VolumeStatus) {
             });
         }
     }
+}
+
+/// What is wrong, and the next thing to do.
+fn advise(status: &mut VolumeStatus) {
+    let name = status.volume.clone();
+    let mut findings = Vec::new();
+    let mut next = None;
+    let is_busy = !status.jobs.is_empty();
+    advise_members(status, &mut findings, &mut next);
     let has_spare = status.members.iter().any(|m| m.state == MemberState::Spare);
     let is_filling = status
         .members

@@ -228,26 +228,10 @@ impl Handshake {
             refuse(out, option, reply::ERR_INVALID, "the option takes no data");
             return Ok(Outcome::Went);
         }
-        let is_clear = self.tls == TlsMode::Forced && !self.has_tls;
+        if let Some(outcome) = self.tls_option(option, out)? {
+            return Ok(outcome);
+        }
         match option {
-            code::EXPORT_NAME if is_clear => {
-                return Err(WireError::Broken("the client must use TLS"));
-            }
-            code::STARTTLS if self.tls != TlsMode::Off && !self.has_tls => {
-                encode_reply(out, option, reply::ACK, &[]);
-                return Ok(Outcome::StartTls);
-            }
-            code::STARTTLS if self.has_tls => {
-                refuse(out, option, reply::ERR_INVALID, "TLS has begun already");
-            }
-            option if is_clear && option != code::ABORT => {
-                refuse(
-                    out,
-                    option,
-                    reply::ERR_TLS_REQD,
-                    "this server serves by TLS only",
-                );
-            }
             code::EXPORT_NAME => return self.export_name(data, list, out),
             code::ABORT => {
                 encode_reply(out, option, reply::ACK, &[]);
@@ -284,6 +268,34 @@ impl Handshake {
             _ => refuse(out, option, reply::ERR_UNSUP, "the option is not known"),
         }
         Ok(Outcome::Went)
+    }
+
+    /// Whatever TLS decides about an option; `None`: it is an option like any other.
+    fn tls_option(&mut self, option: u32, out: &mut Vec<u8>) -> Result<Option<Outcome>, WireError> {
+        let is_clear = self.tls == TlsMode::Forced && !self.has_tls;
+        match option {
+            code::EXPORT_NAME if is_clear => {
+                return Err(WireError::Broken("the client must use TLS"));
+            }
+            code::STARTTLS if self.has_tls => {
+                refuse(out, option, reply::ERR_INVALID, "TLS has begun already");
+            }
+            code::STARTTLS if self.tls != TlsMode::Off => {
+                encode_reply(out, option, reply::ACK, &[]);
+                return Ok(Some(Outcome::StartTls));
+            }
+            code::ABORT => return Ok(None),
+            _ if is_clear => {
+                refuse(
+                    out,
+                    option,
+                    reply::ERR_TLS_REQD,
+                    "this server serves by TLS only",
+                );
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(Outcome::Went))
     }
 
     /// Cannot report errors: whatever is wrong closes the connection.

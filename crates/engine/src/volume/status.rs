@@ -6,7 +6,7 @@ use crate::clock::{Clock, Moment};
 use crate::device::Device;
 use crate::drive::DriveCounters;
 use crate::latency::{Comparison, Histogram, Latency, compare};
-use crate::state::{MemberId, Standing};
+use crate::state::{ArrayState, MemberId, Standing};
 use crate::volume::Volume;
 
 /// A long piece of work.
@@ -160,11 +160,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         *self.job.borrow_mut() = None;
     }
 
-    /// A snapshot for status, events and tests.
-    pub fn status(&self) -> VolumeStatus {
-        let state = self.state.borrow();
-        let lost = state.lost_slots();
-        let regions = self.regions.borrow();
+    fn member_statuses(&self, state: &ArrayState) -> Vec<MemberStatus> {
         let fillings = self.fillings.borrow();
         let members = state
             .members
@@ -215,6 +211,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         });
         let mut members: Vec<MemberStatus> = members.collect();
         compare_peers(&mut members);
+        members
+    }
+
+    /// A snapshot for status, events and tests.
+    pub fn status(&self) -> VolumeStatus {
+        let state = self.state.borrow();
+        let lost = state.lost_slots();
+        let regions = self.regions.borrow();
+        let members = self.member_statuses(&state);
         let options = self.options.borrow();
         VolumeStatus {
             name: self.name.clone(),
