@@ -107,6 +107,7 @@ fn rig(organisation: Organisation, read_only: bool) -> Rig {
         wall_seconds: 1,
         has_bitmap: true,
         region_bytes: None,
+        log_bytes_max: None,
         start: Start::Agreeing,
     };
     let plan = plan(&new).unwrap();
