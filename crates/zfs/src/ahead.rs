@@ -31,7 +31,7 @@ enum Slot {
 /// A piece of what is being read.
 pub enum Piece {
     /// Bytes.
-    Data(Rc<[u8]>, usize),
+    Data(Rc<Vec<u8>>, usize),
     /// So many zeroes.
     Zeroes(u64),
 }

@@ -137,12 +137,12 @@ impl<D: Device> Blocks<D> {
         &self,
         pointer: &BlockPointer,
         what: &str,
-    ) -> Result<Rc<[u8]>, ZfsError> {
-        let key = key(pointer);
+    ) -> Result<Rc<Vec<u8>>, ZfsError> {
+        let key = key(pointer).filter(|_| !pointer.is_encrypted);
         if let Some(block) = key.and_then(|key| self.cache.borrow_mut().get(&key)) {
             return Ok(block);
         }
-        let block: Rc<[u8]> = self.read(pointer, what, Extent::Needed).await?.into();
+        let block = Rc::new(self.read(pointer, what, Extent::Needed).await?);
         if let Some(key) = key {
             self.cache.borrow_mut().put(key, &block);
         }
@@ -233,6 +233,33 @@ impl<D: Device> Blocks<D> {
                 what: what.to_owned(),
                 copies,
             })
+    }
+
+    /// The physical bytes of a stored block that `verify` accepts; what is wrong with others counts as no damage.
+    pub(crate) async fn read_verified(
+        &self,
+        pointer: &BlockPointer,
+        verify: &dyn Fn(&[u8]) -> bool,
+    ) -> Option<Vec<u8>> {
+        let Payload::Stored {
+            copies,
+            physical_bytes,
+            ..
+        } = &pointer.payload
+        else {
+            return None;
+        };
+        let stored = Stored {
+            copies,
+            physical_bytes: usize::try_from(*physical_bytes).expect("at most 16 MiB"),
+            birth_txg: pointer.physical_birth_txg,
+            verify,
+            extent: Extent::Needed,
+        };
+        let before = self.damage.borrow().clone();
+        let result = self.read_copies(&stored).await.ok();
+        *self.damage.borrow_mut() = before;
+        result
     }
 
     /// The first copy that is right, all others looked at as well when asked for; or what is wrong with each.

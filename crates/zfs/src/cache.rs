@@ -11,7 +11,7 @@ pub(crate) type Key = (u32, u64, u64);
 /// Least recently used blocks go first.
 #[derive(Default)]
 pub(crate) struct Cache {
-    blocks: BTreeMap<Key, (Rc<[u8]>, u64)>,
+    blocks: BTreeMap<Key, (Rc<Vec<u8>>, u64)>,
     order: BTreeMap<u64, Key>,
     tick: u64,
     kept_bytes: usize,
@@ -26,7 +26,7 @@ impl Cache {
         }
     }
 
-    pub(crate) fn get(&mut self, key: &Key) -> Option<Rc<[u8]>> {
+    pub(crate) fn get(&mut self, key: &Key) -> Option<Rc<Vec<u8>>> {
         let (block, tick) = self.blocks.get_mut(key)?;
         self.order.remove(tick);
         self.tick += 1;
@@ -35,7 +35,7 @@ impl Cache {
         Some(Rc::clone(block))
     }
 
-    pub(crate) fn put(&mut self, key: Key, block: &Rc<[u8]>) {
+    pub(crate) fn put(&mut self, key: Key, block: &Rc<Vec<u8>>) {
         if block.len() > self.limit_bytes || self.blocks.contains_key(&key) {
             return;
         }
@@ -61,14 +61,14 @@ mod tests {
     #[test]
     fn the_least_recently_used_block_goes_first() {
         let mut cache = Cache::new(2048);
-        let block: Rc<[u8]> = Rc::from(vec![0; 1024]);
+        let block: Rc<Vec<u8>> = Rc::new(vec![0; 1024]);
         cache.put((0, 1, 0), &block);
         cache.put((0, 2, 0), &block);
         assert!(cache.get(&(0, 1, 0)).is_some());
         cache.put((0, 3, 0), &block);
         assert!(cache.get(&(0, 2, 0)).is_none());
         assert!(cache.get(&(0, 1, 0)).is_some() && cache.get(&(0, 3, 0)).is_some());
-        cache.put((0, 4, 0), &Rc::from(vec![0; 4096]));
+        cache.put((0, 4, 0), &Rc::new(vec![0; 4096]));
         assert!(cache.get(&(0, 4, 0)).is_none(), "longer than the limit");
     }
 }

@@ -99,8 +99,8 @@ pub struct Dataset {
     pub origin_object: Option<u64>,
     /// Number of its object in the pool's own set.
     pub object: u64,
-    /// Records of its intent log are pending.
-    pub has_intent_log: bool,
+    /// Records of its intent log that are not in it yet.
+    pub pending_records: u64,
     /// Why it cannot be read.
     pub problem: Option<ZfsError>,
 }
@@ -221,7 +221,7 @@ impl<D: Device + 'static> Pool<D> {
             guid: dataset.guid,
             origin_object: None,
             object: number,
-            has_intent_log: false,
+            pending_records: 0,
             problem: None,
             name,
         };
@@ -238,7 +238,12 @@ impl<D: Device + 'static> Pool<D> {
     ) -> Result<(), ZfsError> {
         let name = described.name.to_string();
         let set = self.blocks.object_set(&dataset.root, &name).await?;
-        described.has_intent_log = set.header.has_intent_log;
+        if described.name.snapshot.is_none() {
+            described.pending_records = self
+                .blocks
+                .pending_records(&set, self.report.root.txg)
+                .await;
+        }
         match set.header.kind {
             ObjectSetKind::FileSystem => described.kind = DatasetKind::FileSystem,
             ObjectSetKind::Volume => {
@@ -346,7 +351,7 @@ fn unreadable(name: DatasetName, error: ZfsError) -> Dataset {
         guid: 0,
         origin_object: None,
         object: 0,
-        has_intent_log: false,
+        pending_records: 0,
         problem: Some(error),
     }
 }

@@ -253,12 +253,6 @@ impl<D: Device + 'static> FileSystem<D> {
         }
         self.read(node, 0, length as usize).await
     }
-
-    /// Records of the intent log are pending: what was written last is not in the file system yet.
-    #[must_use]
-    pub fn has_intent_log(&self) -> bool {
-        self.set.header.has_intent_log
-    }
 }
 
 async fn read_attributes<D: Device>(

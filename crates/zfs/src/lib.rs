@@ -21,6 +21,7 @@ mod dataset;
 mod decompress;
 mod error;
 mod file;
+mod intent;
 mod member;
 mod object;
 mod plex;

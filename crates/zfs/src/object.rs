@@ -33,7 +33,7 @@ pub struct Object {
 
 /// What is at a block of an object.
 pub(crate) enum Found {
-    Data(Rc<[u8]>),
+    Data(Rc<Vec<u8>>),
     /// Zeroes up to that block.
     Hole {
         end_block: u64,
@@ -132,7 +132,7 @@ impl<D: Device> Blocks<D> {
         let what = format!("{name}, block {block_id}");
         let block = match keep {
             Keep::Yes => self.cached(&pointer, &what).await?,
-            Keep::No => self.read(&pointer, &what, Extent::Needed).await?.into(),
+            Keep::No => Rc::new(self.read(&pointer, &what, Extent::Needed).await?),
         };
         if block.len() as u64 != dnode.block_bytes {
             let problem = format!("it has {} bytes, not {}", block.len(), dnode.block_bytes);

@@ -6,7 +6,6 @@
 //! - damage that costs no data is reported by member and offset, damage that does by data set, object and block as well.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 use plexum_engine::device::Device;
 use plexum_engine::wait::join_all;
@@ -19,7 +18,7 @@ use crate::block::{Blocks, Damage, key};
 use crate::cache::Key;
 use crate::dataset::DatasetName;
 use crate::error::ZfsError;
-use crate::object::{Found, Keep, ObjectSet};
+use crate::object::ObjectSet;
 use crate::plex::Extent;
 use crate::pool::Pool;
 
@@ -194,46 +193,35 @@ impl<D: Device + 'static> Pool<D> {
 }
 
 impl<D: Device> Walk<'_, D> {
-    /// All objects of a set.
+    /// All objects of a set. Blocks of dnodes that it shares with a set that was walked before are passed over: their
+    /// objects are the same.
     async fn set(&mut self, set: &ObjectSet) {
-        let meta = Rc::new(set.header.meta.clone());
-        self.tree(&meta, &set.name, 0).await;
+        let meta = &set.header.meta;
         let per_block = (meta.block_bytes / DNODE_BYTES as u64).max(1);
-        let mut block_id = 0;
-        while block_id <= meta.block_id_max {
+        let mut dnode_blocks = Vec::new();
+        self.tree(meta, &set.name, 0, Some(&mut dnode_blocks)).await;
+        for (block_id, pointer) in dnode_blocks {
+            let what = format!("dnodes of {}", set.name);
             // What cannot be read was reported by the walk over the tree above.
-            let found = self
-                .blocks
-                .data_block(&meta, block_id, &set.name, Keep::No)
-                .await;
-            let block = match found {
-                Ok(Found::Data(block)) => block,
-                Ok(Found::Hole { end_block }) => {
-                    block_id = end_block;
-                    continue;
-                }
-                Err(_) => {
-                    block_id += 1;
-                    continue;
-                }
+            let Ok(block) = self.blocks.cached(&pointer, &what).await else {
+                continue;
             };
             let mut slot = 0;
             while let Some(bytes) = block
                 .get(slot * DNODE_BYTES..)
                 .filter(|bytes| !bytes.is_empty())
             {
-                let number = block_id * per_block + slot as u64;
+                let number = block_id.wrapping_mul(per_block).wrapping_add(slot as u64);
                 slot += 1;
                 match Dnode::parse(bytes) {
                     Ok(dnode) if dnode.is_free() => {}
                     Ok(dnode) => {
                         slot += usize::from(dnode.extra_slots);
-                        self.tree(&dnode, &set.name, number).await;
+                        self.tree(&dnode, &set.name, number, None).await;
                     }
                     Err(error) => self.spoilt(&set.name, number, 0, error.to_string()),
                 }
             }
-            block_id += 1;
         }
     }
 
@@ -250,8 +238,14 @@ impl<D: Device> Walk<'_, D> {
         }
     }
 
-    /// All blocks of an object.
-    async fn tree(&mut self, dnode: &Dnode, dataset: &str, object: u64) {
+    /// All blocks of an object. Those with data that are good are put into `data`.
+    async fn tree(
+        &mut self,
+        dnode: &Dnode,
+        dataset: &str,
+        object: u64,
+        mut data: Option<&mut Vec<(u64, BlockPointer)>>,
+    ) {
         let shift = dnode.fanout_shift();
         let level = usize::from(dnode.levels) - 1;
         let width = |level: usize| 1_u64.checked_shl(shift * level as u32).unwrap_or(0);
@@ -277,8 +271,10 @@ impl<D: Device> Walk<'_, D> {
                 batch.extend(work.pop());
             }
             let results = self.batch(batch, dataset, object).await;
-            for (level, first_block, block) in results {
+            for (pointer, level, first_block, block) in results {
                 if level == 0 {
+                    data.iter_mut()
+                        .for_each(|data| data.push((first_block, pointer.clone())));
                     continue;
                 }
                 let pointers = block.chunks_exact(POINTER_BYTES).enumerate();
@@ -303,7 +299,7 @@ impl<D: Device> Walk<'_, D> {
         batch: Vec<(BlockPointer, usize, u64)>,
         dataset: &str,
         object: u64,
-    ) -> Vec<(usize, u64, Vec<u8>)> {
+    ) -> Vec<(BlockPointer, usize, u64, Vec<u8>)> {
         let seen = &mut self.seen;
         let new: Vec<_> = batch
             .into_iter()
@@ -326,9 +322,13 @@ impl<D: Device> Walk<'_, D> {
         let mut good = Vec::new();
         for ((pointer, level, block_id), result) in new.into_iter().zip(results) {
             self.report.progress.blocks += 1;
-            self.report.progress.checked_bytes += stored_bytes(&pointer);
+            self.report.progress.checked_bytes = self
+                .report
+                .progress
+                .checked_bytes
+                .saturating_add(stored_bytes(&pointer));
             match result {
-                Ok(block) => good.push((level, block_id, block)),
+                Ok(block) => good.push((pointer, level, block_id, block)),
                 Err(error) if error.is_refusal() => {
                     let text = error.to_string();
                     if !self.report.refused.contains(&text) && self.report.refused.len() < 1000 {

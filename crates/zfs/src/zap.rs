@@ -9,8 +9,10 @@ use crate::block::Blocks;
 use crate::error::ZfsError;
 use crate::object::{Found, Keep, Object, invalid};
 
-/// Most blocks of a table of leaves: 2^29 leaves in blocks of 16 KiB.
-const TABLE_BLOCKS_MAX: u64 = 1 << 18;
+/// Most entries of a directory or another map.
+const ENTRIES_MAX: u64 = 1 << 24;
+/// Most blocks of a table of leaves: 2^25 leaves in blocks of 16 KiB.
+const TABLE_BLOCKS_MAX: u64 = 1 << 14;
 
 impl<D: Device> Blocks<D> {
     /// All entries. Their number is checked against the header of a hash table.
@@ -29,6 +31,9 @@ impl<D: Device> Blocks<D> {
         for leaf in leaves {
             let block = self.zap_block(object, leaf).await?;
             entries.extend(parse_leaf(&block).map_err(|error| invalid(name, error))?);
+            if entries.len() as u64 > fat.entry_count.min(ENTRIES_MAX) {
+                break;
+            }
         }
         if entries.len() as u64 != fat.entry_count {
             let (found, expected) = (entries.len(), fat.entry_count);
@@ -69,7 +74,7 @@ impl<D: Device> Blocks<D> {
         &self,
         object: &Object,
         block_id: u64,
-    ) -> Result<std::rc::Rc<[u8]>, ZfsError> {
+    ) -> Result<std::rc::Rc<Vec<u8>>, ZfsError> {
         match self
             .data_block(&object.dnode, block_id, &object.name, Keep::Yes)
             .await?

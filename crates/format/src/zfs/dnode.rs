@@ -200,8 +200,8 @@ pub struct ObjectSetHeader {
     pub meta: Dnode,
     /// What it is.
     pub kind: ObjectSetKind,
-    /// Records of the intent log may be pending; they are in no block of the set yet.
-    pub has_intent_log: bool,
+    /// First block of the intent log, which may never have been written.
+    pub intent_log: Option<BlockPointer>,
 }
 
 impl ObjectSetHeader {
@@ -226,7 +226,7 @@ impl ObjectSetHeader {
                 3 => ObjectSetKind::Volume,
                 other => ObjectSetKind::Other(other),
             },
-            has_intent_log: log.is_ok_and(|pointer| !pointer.is_hole()),
+            intent_log: log.ok().filter(|pointer| !pointer.is_hole()),
         })
     }
 }

@@ -17,6 +17,7 @@ mod bytes;
 pub mod checksum;
 pub mod dnode;
 pub mod dsl;
+pub mod intent;
 pub mod label;
 pub mod lzjb;
 pub mod nvlist;

@@ -2,6 +2,8 @@
 #![allow(dead_code)] // each test file uses its part
 #![allow(clippy::unwrap_used)]
 
+pub mod tiny;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

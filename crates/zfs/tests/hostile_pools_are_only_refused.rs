@@ -1,0 +1,335 @@
+//! Tiny pools made by the tests: loops, gangs, things to refuse, and damage behind good checksums.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::block_on;
+use common::tiny::{
+    Memory, Pointer, Tiny, dataset_bonus, dir_bonus, dnode, open, pointer_of, zap, znode,
+};
+use plexum_format::zfs::checksum::seal_embedded;
+use plexum_format::zfs::{LABEL_BYTES, LabelArea};
+use plexum_zfs::{DatasetName, Pool, ZfsError};
+
+const DIRECTORY: u64 = 0o040_755;
+const FILE: u64 = 0o100_644;
+const DIRECTORY_ENTRY: u64 = 4 << 60;
+const FILE_ENTRY: u64 = 8 << 60;
+
+/// A file system with `/a` (the given block), `/self` (the root directory again) and `/sub`.
+fn file_system(tiny: &mut Tiny, file: Pointer, file_bytes: u64) -> Pointer {
+    let master = tiny.block(&zap(&[("ROOT", 3), ("VERSION", 4)]), 0);
+    let root = tiny.block(
+        &zap(&[
+            ("a", FILE_ENTRY | 4),
+            ("self", DIRECTORY_ENTRY | 3),
+            ("sub", DIRECTORY_ENTRY | 5),
+        ]),
+        0,
+    );
+    let sub = tiny.block(
+        &zap(&[("up", DIRECTORY_ENTRY | 3), ("b", FILE_ENTRY | 4)]),
+        0,
+    );
+    tiny.set(
+        2,
+        &[
+            vec![0; 512],
+            dnode(21, 512, &[master], 0, &[]),
+            vec![0; 512],
+            dnode(20, 512, &[root], 17, &znode(DIRECTORY, 3)),
+            dnode(19, 512, &[file], 17, &znode(FILE, file_bytes)),
+            dnode(20, 512, &[sub], 17, &znode(DIRECTORY, 2)),
+        ],
+    )
+}
+
+/// The pool's own set: the data set `tiny`, and `tiny/loop`, whose directory is the root's again. `other` adds a data
+/// set `tiny/other`.
+fn finish(tiny: &mut Tiny, system: Pointer, other: Option<Pointer>) {
+    let directory = tiny.block(&zap(&[("root_dataset", 2)]), 0);
+    let mut children = vec![("loop", 2)];
+    if other.is_some() {
+        children.push(("other", 5));
+    }
+    let children = tiny.block(&zap(&children), 0);
+    let empty = tiny.block(&zap(&[]), 0);
+    let mut dnodes = vec![
+        vec![0; 512],
+        dnode(1, 512, &[directory], 0, &[]),
+        dnode(12, 512, &[empty], 12, &dir_bonus(3, 4)),
+        dnode(16, 512, &[empty], 16, &dataset_bonus(&system)),
+        dnode(15, 512, &[children], 0, &[]),
+    ];
+    // The bonus of a data set needs a dnode with one pointer: 512 - 64 - 128 = 320.
+    if let Some(other) = other {
+        dnodes.push(dnode(12, 512, &[empty], 12, &dir_bonus(6, 0)));
+        dnodes.push(dnode(16, 512, &[empty], 16, &dataset_bonus(&other)));
+    }
+    let root = tiny.set(1, &dnodes);
+    tiny.finish(root);
+}
+
+fn simple(checksum: u64) -> Tiny {
+    let mut tiny = Tiny::new(checksum);
+    let file = tiny.block(&[7; 512], 0);
+    let system = file_system(&mut tiny, file, 300);
+    finish(&mut tiny, system, None);
+    tiny
+}
+
+fn read(pool: &Pool<Memory>, path: &str) -> Result<Vec<u8>, ZfsError> {
+    let system = block_on(pool.file_system(&DatasetName::parse("tiny")))?;
+    let node = block_on(system.lookup(path.as_bytes()))?;
+    block_on(system.read(&node, 0, 1 << 20))
+}
+
+#[test]
+fn loops_of_data_sets_and_directories_end() {
+    let pool = simple(7).open().unwrap();
+    let names: Vec<String> = block_on(pool.datasets())
+        .unwrap()
+        .iter()
+        .map(|one| one.name.to_string())
+        .collect();
+    assert_eq!(names, ["tiny"]);
+    assert_eq!(read(&pool, "/sub/up/self/sub/b").unwrap(), [7; 300]);
+    let report = block_on(pool.scrub(&mut |_| {})).unwrap();
+    assert!(report.is_clean(), "{:?}", report.spoilt);
+}
+
+#[test]
+fn a_gang_block_is_put_together_from_its_parts() {
+    for damage in [None, Some(0), Some(2 * 512)] {
+        let mut tiny = Tiny::new(7);
+        let bytes: Vec<u8> = (0..1024).map(|n| (n / 3) as u8).collect();
+        let parts = [tiny.block(&bytes[..512], 0), tiny.block(&bytes[512..], 0)];
+        let mut header = [parts[0].as_slice(), &parts[1], &[0; 128], &[0; 128]].concat();
+        let at = tiny.used;
+        seal_embedded(&mut header, [0, at as u64, 10, 0]);
+        tiny.put(&header);
+        let file = tiny.pointer(at, &bytes, 0, true);
+        let master = file_system_with_block_bytes(&mut tiny, file, 1024);
+        finish(&mut tiny, master, None);
+        if let Some(offset) = damage {
+            tiny.member[(4 << 20) + offset] ^= 1;
+        }
+        let pool = tiny.open().unwrap();
+        match (read(&pool, "/a"), damage) {
+            (Ok(read), None) => assert_eq!(read, bytes),
+            (Err(ZfsError::Damaged { .. }), Some(_)) => {}
+            (other, damage) => panic!("{damage:?}: {other:?}"),
+        }
+    }
+}
+
+fn file_system_with_block_bytes(tiny: &mut Tiny, file: Pointer, file_bytes: usize) -> Pointer {
+    let master = tiny.block(&zap(&[("ROOT", 3), ("VERSION", 4)]), 0);
+    let root = tiny.block(&zap(&[("a", FILE_ENTRY | 4)]), 0);
+    tiny.set(
+        2,
+        &[
+            vec![0; 512],
+            dnode(21, 512, &[master], 0, &[]),
+            vec![0; 512],
+            dnode(20, 512, &[root], 17, &znode(DIRECTORY, 1)),
+            dnode(19, file_bytes, &[file], 17, &znode(FILE, file_bytes as u64)),
+        ],
+    )
+}
+
+#[test]
+fn what_is_refused_is_named_and_the_rest_stays_readable() {
+    let mut tiny = Tiny::new(7);
+    let file = tiny.block(&[7; 512], 0);
+    let system = file_system(&mut tiny, file, 300);
+    let mut encrypted = system;
+    encrypted[55] |= 0x20; // bit 61 of word 6
+    finish(&mut tiny, system, Some(encrypted));
+    let pool = tiny.open().unwrap();
+    let datasets = block_on(pool.datasets()).unwrap();
+    let problem = datasets[1].problem.as_ref().unwrap();
+    assert!(
+        problem.is_refusal() && problem.to_string().contains("tiny/other"),
+        "{problem}"
+    );
+    assert!(problem.to_string().contains("encrypted"), "{problem}");
+    assert_eq!(read(&pool, "/a").unwrap(), [7; 300]);
+
+    let mut tiny = Tiny::new(7);
+    let mut skein = tiny.block(&[7; 512], 0);
+    skein[53] = 12; // bits 40 to 47 of word 6
+    let system = file_system(&mut tiny, skein, 300);
+    finish(&mut tiny, system, None);
+    let error = read(&tiny.open().unwrap(), "/a").unwrap_err();
+    assert!(
+        error.is_refusal() && error.to_string().contains("skein"),
+        "{error}"
+    );
+}
+
+#[test]
+fn unknown_features_and_kinds_of_plexes_refuse_the_pool_by_name() {
+    let mut tiny = Tiny::new(7);
+    tiny.features = vec!["org.open-zfs:large_blocks", "com.example:from_the_future"];
+    let file = tiny.block(&[7; 512], 0);
+    let system = file_system(&mut tiny, file, 300);
+    finish(&mut tiny, system, None);
+    let error = tiny.open().err().unwrap().to_string();
+    assert!(
+        error.contains("com.example:from_the_future") && !error.contains("large_blocks"),
+        "{error}"
+    );
+    for (kind, words) in [
+        ("draid", "dRAID"),
+        ("indirect", "removed"),
+        ("strange", "strange"),
+    ] {
+        tiny.features.clear();
+        tiny.plex_kind = kind;
+        let root = tiny.block(&[0; 1024], 0);
+        tiny.finish(root);
+        let error = tiny.open().err().unwrap().to_string();
+        assert!(error.contains(words), "{kind}: {error}");
+    }
+}
+
+/// Everything that a reader does, with limits: no answer is expected, only an end.
+fn exercise(pool: &Pool<Memory>) {
+    let _listed = block_on(pool.datasets());
+    let _report = block_on(pool.scrub(&mut |_| {}));
+    let Ok(system) = block_on(pool.file_system(&DatasetName::parse("tiny"))) else {
+        return;
+    };
+    let mut work = vec![system.root()];
+    let mut seen = BTreeSet::new();
+    while let Some(number) = work.pop() {
+        if seen.len() > 100 || !seen.insert(number) {
+            continue;
+        }
+        let Ok(node) = block_on(system.node(number)) else {
+            continue;
+        };
+        let _bytes = block_on(system.read(&node, 0, 4096));
+        let _target = block_on(system.link_target(&node));
+        work.extend(
+            block_on(system.entries(&node))
+                .unwrap_or_default()
+                .iter()
+                .map(|entry| entry.object),
+        );
+    }
+}
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit
+    }
+}
+
+#[test]
+fn damage_behind_good_checksums_never_panics_or_hangs() {
+    let tiny = simple(2); // no checksums: everything gets through
+    let mut dice = Dice(1);
+    let mut opened = 0;
+    for _ in 0..500 {
+        let mut member = tiny.member.clone();
+        for _ in 0..1 + dice.below(6) {
+            let at = (4 << 20) + dice.below(tiny.used);
+            member[at] = match dice.below(3) {
+                0 => 0xff,
+                1 => member[at] ^ 1 << dice.below(8),
+                _ => dice.below(256) as u8,
+            };
+        }
+        if let Ok(pool) = open(member) {
+            opened += 1;
+            exercise(&pool);
+        }
+    }
+    assert!(opened > 150, "{opened} pools could be opened");
+}
+
+#[test]
+fn a_file_of_exabytes_and_pointers_to_themselves_end() {
+    let mut tiny = Tiny::new(2);
+    // An indirect block whose pointers all lead to itself.
+    let at = tiny.used as u64 / 512;
+    let prop = 1 | 1 << 16 | 2 << 32 | 2 << 40 | 19 << 48 | 1 << 56 | 1 << 63;
+    let mut words = [0; 16];
+    (words[0], words[1], words[6], words[10]) = (2, at, prop, 10);
+    let own = pointer_of(&words);
+    tiny.put(&own.repeat(8));
+    let master = tiny.block(&zap(&[("ROOT", 3), ("VERSION", 4)]), 0);
+    let root = tiny.block(&zap(&[("a", FILE_ENTRY | 4)]), 0);
+    let mut file = dnode(19, 512, &[own], 17, &znode(FILE, 1 << 62));
+    (file[1], file[2]) = (10, 12);
+    file[16..24].fill(0x7f);
+    let system = tiny.set(
+        2,
+        &[
+            vec![0; 512],
+            dnode(21, 512, &[master], 0, &[]),
+            vec![0; 512],
+            dnode(20, 512, &[root], 17, &znode(DIRECTORY, 1)),
+            file,
+        ],
+    );
+    finish(&mut tiny, system, None);
+    let pool = tiny.open().unwrap();
+    exercise(&pool);
+    let system = block_on(pool.file_system(&DatasetName::parse("tiny"))).unwrap();
+    let node = block_on(system.lookup(b"/a")).unwrap();
+    assert!(block_on(system.reader(&node, "a").next()).is_err());
+}
+
+#[test]
+fn damaged_labels_are_refused_without_harm() {
+    let tiny = simple(7);
+    let mut dice = Dice(2);
+    let mut refused = 0;
+    for round in 0..4000 {
+        let mut label = tiny.member[..LABEL_BYTES].to_vec();
+        for _ in 0..1 + dice.below(8) {
+            let at = (16 << 10) + dice.below(700);
+            label[at] = if round % 2 == 0 {
+                dice.below(256) as u8
+            } else {
+                label[at] ^ 1 << dice.below(8)
+            };
+        }
+        seal_embedded(&mut label[16 << 10..128 << 10], [16 << 10, 0, 0, 0]);
+        refused += usize::from(LabelArea::parse(&label, 0).label.is_err());
+    }
+    assert!(refused > 100, "{refused}");
+}
+
+#[test]
+fn a_member_in_a_partition_is_found() {
+    let tiny = simple(7);
+    let start = 1 << 20;
+    let mut disk = vec![0; start + tiny.member.len() + (1 << 20)];
+    disk[start..start + tiny.member.len()].copy_from_slice(&tiny.member);
+    disk[512..520].copy_from_slice(b"EFI PART");
+    disk[512 + 72] = 2;
+    disk[512 + 80] = 128;
+    disk[512 + 84] = 128;
+    disk[1024] = 1;
+    disk[1024 + 32..1024 + 40].copy_from_slice(&2048_u64.to_le_bytes());
+    let last = (start + tiny.member.len()) as u64 / 512 - 1;
+    disk[1024 + 40..1024 + 48].copy_from_slice(&last.to_le_bytes());
+    let pool = open(disk).unwrap();
+    assert_eq!(
+        pool.report.members[0].name.as_deref(),
+        Some("member+1048576")
+    );
+    assert_eq!(read(&pool, "/a").unwrap(), [7; 300]);
+}
