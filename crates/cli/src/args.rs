@@ -91,6 +91,9 @@ pub enum Command {
     /// The process below an attachment
     #[command(hide = true)]
     AttachProcess(AttachProcess),
+    /// The process below an attached file system
+    #[command(hide = true)]
+    TreeProcess(TreeProcess),
     /// Treat a member as failed
     #[command(after_help = "Example:\n  plexum fail nas c.img")]
     Fail(VolumeMember),
@@ -149,9 +152,11 @@ pub enum Command {
     /// Grow or reshape a volume (not yet)
     #[command(hide = true)]
     Grow(Later),
-    /// Copy-on-write pool (not yet)
-    #[command(hide = true)]
-    Pool(Later),
+    /// Read a ZFS pool without ZFS: list, show and copy what is in it
+    #[command(
+        after_help = "Example:\n  plexum pool list disks/*\n  plexum pool cp -r tank/home:/ copy/ disks/*"
+    )]
+    Pool(PoolArgs),
     /// Many volumes under systemd (not yet)
     #[command(hide = true)]
     Daemon(Later),
@@ -197,6 +202,8 @@ pub struct Config {
     #[arg(value_name = "MEMBER|FILE", required = true)]
     pub members: Vec<String>,
 }
+
+pub use crate::pool::args::PoolArgs;
 
 /// Words of a command that comes with a later version.
 #[derive(clap::Args, Debug)]
@@ -327,6 +334,12 @@ pub struct Serve {
     /// Serve all sets found in folders or on devices
     #[arg(long, value_name = "DIR", num_args = 1..)]
     pub scan: Vec<String>,
+    /// Serve this volume of the ZFS pool on the members, read-only
+    #[arg(long, value_name = "NAME[@SNAP]", conflicts_with = "scan")]
+    pub dataset: Option<String>,
+    /// With --dataset: the newest root up to this transaction group
+    #[arg(long, value_name = "N", requires = "dataset")]
+    pub txg: Option<u64>,
     /// Name of the volume [default: the name in the metadata]
     #[arg(long)]
     pub name: Option<String>,
@@ -407,6 +420,15 @@ pub struct Attach {
     pub volume: Option<String>,
     /// Folder to mount it at
     pub mountpoint: Option<String>,
+    /// Show this file system of a ZFS pool as a read-only tree; FOLDER and MEMBER... follow
+    #[arg(long, value_name = "NAME[@SNAP]")]
+    pub dataset: Option<String>,
+    /// With --dataset: members of the pool
+    #[arg(value_name = "MEMBER", requires = "dataset")]
+    pub members: Vec<String>,
+    /// With --dataset: the newest root up to this transaction group
+    #[arg(long, value_name = "N", requires = "dataset")]
+    pub txg: Option<u64>,
 }
 
 /// `plexum detach`.
@@ -425,6 +447,23 @@ pub struct AttachProcess {
     /// Path of the file to be; its folder exists.
     #[arg(long)]
     pub file: PathBuf,
+}
+
+/// The process that `plexum attach --dataset` starts.
+#[derive(clap::Args, Debug)]
+pub struct TreeProcess {
+    /// The file system.
+    #[arg(long)]
+    pub dataset: String,
+    /// Where it goes.
+    #[arg(long)]
+    pub folder: PathBuf,
+    /// An older root.
+    #[arg(long)]
+    pub txg: Option<u64>,
+    /// Members.
+    #[arg(required = true)]
+    pub members: Vec<String>,
 }
 
 /// A command on one member of a volume.

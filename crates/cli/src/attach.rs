@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::args::{Attach, AttachProcess, Common};
+use crate::attach_tree;
 use crate::attachment::{Attachment, Process, tool};
 use crate::client::Client;
 use crate::errors::Outcome;
@@ -47,6 +48,9 @@ struct Ready {
 /// # Errors
 /// No such volume, attached already, no FUSE, or what a tool of the system says.
 pub fn run(args: &Attach, common: &Common, screen: &Screen) -> Outcome {
+    if args.dataset.is_some() {
+        return attach_tree::run(args, common, screen);
+    }
     let (volume, mountpoint) = words(args)?;
     let client = Client::find(volume)?;
     let name = client.volume.clone();
@@ -340,7 +344,7 @@ fn file_name(path: &Path) -> Result<String, Problem> {
         .ok_or_else(|| Problem::new(Code::Usage, "--file needs a name"))
 }
 
-fn no_fuse(error: &std::io::Error, folder: &Path) -> Problem {
+pub(crate) fn no_fuse(error: &std::io::Error, folder: &Path) -> Problem {
     let mut problem = Problem::from_io(error, "mounting FUSE at", &folder.display().to_string());
     problem.message.truncate(problem.message.trim_end().len()); // fusermount3's words end a line
     problem.hints = vec!["FUSE as an ordinary user needs fusermount3 (package fuse3)".to_owned()];

@@ -68,6 +68,9 @@ pub struct Attachment {
     pub mountpoint: Option<PathBuf>,
     /// Whether it can only be read.
     pub is_read_only: bool,
+    /// A tree of files instead of a FUSE file: where it is mounted.
+    #[serde(default)]
+    pub tree: Option<PathBuf>,
 }
 
 /// `RUNTIME/attach`, made when it is missing.
@@ -124,6 +127,7 @@ impl Attachment {
             device: None,
             mountpoint: None,
             is_read_only: false,
+            tree: None,
         };
         // A link appears whole or not at all: a half-written file would be neither attached nor free.
         let (path, new) = (attachment.path(), attachment.draft());
@@ -249,7 +253,8 @@ impl Attachment {
     }
 
     fn unmount_file(&self) -> Result<(), Problem> {
-        let is_mounted = || mounts().iter().any(|mount| mount.folder == self.folder);
+        let folder = self.tree.as_ref().unwrap_or(&self.folder);
+        let is_mounted = || mounts().iter().any(|mount| mount.folder == *folder);
         let mut words = String::new();
         let is_done = wait_until(|| {
             if !is_mounted() {
@@ -262,7 +267,7 @@ impl Attachment {
                 command.arg("-u");
                 command
             };
-            match tool(command.arg(&self.folder)) {
+            match tool(command.arg(folder)) {
                 Ok(_) => true,
                 Err(error) => {
                     words = error;
@@ -273,7 +278,7 @@ impl Attachment {
         if is_done {
             Ok(())
         } else {
-            Err(in_use(&self.file(), &words))
+            Err(in_use(self.tree.as_ref().unwrap_or(&self.file()), &words))
         }
     }
 }

@@ -50,6 +50,7 @@ fn find(all: Vec<Attachment>, word: Option<&str>) -> Result<Attachment, Problem>
             || one.device.as_ref() == Some(&path)
             || one.mountpoint.as_ref() == Some(&path)
             || one.file() == path
+            || one.tree.as_ref() == Some(&path)
     };
     all.into_iter().find(is_meant).ok_or_else(|| {
         let problem = Problem::new(Code::NoSuchVolume, format!("no volume {word} is attached"));
@@ -74,6 +75,7 @@ mod tests {
             device: Some(PathBuf::from(device)),
             mountpoint: None,
             is_read_only: false,
+            tree: None,
         }
     }
 

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::args::Examine;
 use crate::errors::Outcome;
+use crate::examine_zfs;
 use crate::output::{Color, Screen, object, table};
 use crate::units::{show_bytes, show_time};
 
@@ -33,7 +34,10 @@ pub fn run(args: &Examine, screen: &Screen) -> Outcome {
     let mut exit = 0;
     for examination in &examinations {
         show_member(examination, args, screen);
-        if examination.superblock.is_none() && examination.foreign.is_none() {
+        let is_known = examination.superblock.is_some()
+            || examination.foreign.is_some()
+            || !examination.zfs.is_empty();
+        if !is_known {
             exit = Code::NoMetadata.exit();
         }
     }
@@ -41,6 +45,7 @@ pub fn run(args: &Examine, screen: &Screen) -> Outcome {
         exit = exit.max(show_together(&examinations, screen));
     }
     exit = exit.max(crate::foreign::show_sets(&examinations, screen));
+    examine_zfs::show_pools(&examinations, screen);
     Ok(exit)
 }
 
@@ -74,6 +79,7 @@ fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
             "bad_blocks": fields_json(&examination.bad_block_fields()),
             "journal": fields_json(&examination.journal_fields()),
             "damaged": damaged, "signatures": found, "superblock_hex": raw,
+            "zfs": examination.zfs.iter().map(|member| fields_json(&member.fields())).collect::<Vec<_>>(),
         }),
     ));
     screen.line(headline(examination, screen));
@@ -89,6 +95,16 @@ fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
     ];
     for error in broken.into_iter().flatten() {
         screen.line(format!("  damaged: {error}"));
+    }
+    for member in &examination.zfs {
+        show_fields(
+            &format!("zfs member {}", member.name),
+            &member.fields(),
+            screen,
+        );
+    }
+    if !examination.zfs.is_empty() {
+        return;
     }
     if examination.superblock.is_none() {
         for signature in &found {
@@ -135,6 +151,9 @@ fn show_foreign(examination: &Examination, foreign: &Foreign, screen: &Screen) {
 fn headline(examination: &Examination, screen: &Screen) -> String {
     let size = show_bytes(examination.size_bytes);
     let Some(superblock) = &examination.superblock else {
+        if let Some(text) = examine_zfs::headline(examination) {
+            return format!("{}: {size}, {text}", examination.member);
+        }
         let what = match examination.detection.best() {
             Some(_) => screen.paint(Color::Red, "damaged metadata"),
             None => "nothing that plexum knows".to_owned(),

@@ -156,11 +156,16 @@ fn other_tool(first: &str, words: &[String]) -> Option<Problem> {
             "to take a member back:",
             format!("plexum re-add {}", arguments("VOLUME MEMBER")),
         ),
-        "attach" if rest.iter().filter(|word| !word.starts_with('-')).count() >= 3 => (
-            "a form of zpool",
-            "to add a member:",
-            format!("plexum add {} {}", rest[0], rest[rest.len() - 1]),
-        ),
+        "attach"
+            if rest.iter().filter(|word| !word.starts_with('-')).count() >= 3
+                && !rest.iter().any(|word| word.starts_with("--dataset")) =>
+        {
+            (
+                "a form of zpool",
+                "to add a member:",
+                format!("plexum add {} {}", rest[0], rest[rest.len() - 1]),
+            )
+        }
         "resilver" | "rebuild" => (
             "a command of zpool and gmirror",
             "a rebuild starts by itself when a member is added:",

@@ -4,6 +4,7 @@
 
 mod args;
 mod attach;
+mod attach_tree;
 mod attachment;
 mod bench;
 mod client;
@@ -15,6 +16,7 @@ mod detach;
 mod errors;
 mod events;
 mod examine;
+mod examine_zfs;
 mod explain;
 mod foreign;
 mod gmirror;
@@ -25,6 +27,7 @@ mod man;
 mod member_ops;
 mod output;
 mod plan;
+mod pool;
 mod progress;
 mod scan;
 mod scrub;
@@ -137,6 +140,7 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Attach(args) => attach::run(args, common, screen),
         Command::Detach(args) => detach::run(args, common, screen),
         Command::AttachProcess(args) => attach::serve_file(args),
+        Command::TreeProcess(args) => attach_tree::serve_tree(args),
         Command::Fail(args) => member_ops::fail(args, common, screen),
         Command::Add(args) => member_ops::add(args, common, screen),
         Command::Remove(args) => member_ops::remove(args, common, screen),
@@ -152,6 +156,7 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Config(args) => config::run(args, screen),
         Command::Gmirror(args) => gmirror::run(&args.words, common, screen),
         Command::Gvinum(args) => gvinum::run(&args.words, common, screen),
+        Command::Pool(args) => pool::run(args, screen),
         other => not_yet(&command_name(other)),
     }
 }

@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use plexum_daemon::examine::{Examination, examine_path, judge};
 use plexum_daemon::foreign::offline::{self, Found};
 use plexum_daemon::problem::{Code, Problem};
+use plexum_daemon::zfs::{PoolView, ZfsMember};
 use plexum_engine::meta::assemble::Options;
 use serde_json::json;
 
 use crate::args::Scan;
 use crate::errors::Outcome;
+use crate::examine_zfs;
 use crate::output::{Screen, object, table};
 use crate::units::show_bytes;
 
@@ -41,8 +43,8 @@ impl FoundSet {
 /// # Errors
 /// `NoSuchFile` for a place that does not exist.
 pub fn run(args: &Scan, screen: &Screen) -> Outcome {
-    let sets = find_sets(&args.places)?;
-    if sets.is_empty() {
+    let AllFound { sets, pools } = find_all(&args.places)?;
+    if sets.is_empty() && pools.is_empty() {
         screen.line("no sets found");
         return Ok(0);
     }
@@ -62,6 +64,13 @@ pub fn run(args: &Scan, screen: &Screen) -> Outcome {
         }
         screen.object(&told.object);
         rows.push(told.row);
+    }
+    for pool in &pools {
+        let (row, more, value, is_whole) = examine_zfs::tell_pool(pool);
+        exit = exit.max(u8::from(!is_whole));
+        rows.push(row);
+        details.extend(more);
+        screen.object(&value);
     }
     for line in table(&rows).into_iter().chain(details) {
         screen.line(line);
@@ -172,6 +181,16 @@ fn state_word(is_degraded: bool, is_dirty: bool) -> &'static str {
 /// # Errors
 /// `NoSuchFile` for a place that does not exist.
 pub fn find_sets(places: &[String]) -> Result<Vec<FoundSet>, Problem> {
+    Ok(find_all(places)?.sets)
+}
+
+/// Everything on the members of some places.
+struct AllFound {
+    sets: Vec<FoundSet>,
+    pools: Vec<PoolView>,
+}
+
+fn find_all(places: &[String]) -> Result<AllFound, Problem> {
     let mut paths = Vec::new();
     if places.is_empty() {
         paths = all_devices();
@@ -198,14 +217,16 @@ pub fn find_sets(places: &[String]) -> Result<Vec<FoundSet>, Problem> {
     }
     paths.sort();
     paths.dedup();
+    let mut zfs = Vec::new();
     let mut sets: BTreeMap<[u8; 16], FoundSet> = BTreeMap::new();
     let mut foreign: Vec<FoundSet> = Vec::new();
     for path in paths {
         let word = path.display().to_string();
         // What cannot be read is nobody's member here; `examine` says why.
-        let Ok(examined) = examine_path(&path, &word) else {
+        let Ok(mut examined) = examine_path(&path, &word) else {
             continue;
         };
+        zfs.extend(std::mem::take(&mut examined.zfs));
         if examined.foreign.is_some() {
             add_foreign(&mut foreign, word, examined);
             continue;
@@ -224,7 +245,11 @@ pub fn find_sets(places: &[String]) -> Result<Vec<FoundSet>, Problem> {
     }
     let mut sets: Vec<FoundSet> = sets.into_values().chain(foreign).collect();
     sets.sort_by(|a, b| a.members.cmp(&b.members));
-    Ok(sets)
+    let zfs: Vec<&ZfsMember> = zfs.iter().collect();
+    Ok(AllFound {
+        sets,
+        pools: plexum_daemon::zfs::pools(&zfs),
+    })
 }
 
 /// Puts a member of FreeBSD's formats to those it fits.

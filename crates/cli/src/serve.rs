@@ -10,6 +10,7 @@ use plexum_daemon::foreign::asked_balance;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::runtime_dir::{Kind, Surroundings};
 use plexum_daemon::serve::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, Ready, ServeRequest, serve};
+use plexum_daemon::serve_dataset::{DatasetRequest, serve_dataset};
 use plexum_daemon::status::Verdict;
 use plexum_engine::meta::assemble::Options;
 use plexum_engine::volume::VolumeOptions;
@@ -29,6 +30,9 @@ use crate::units::show_bytes;
 /// # Errors
 /// Everything that keeps a volume from being served.
 pub fn run(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
+    if let Some(dataset) = &args.dataset {
+        return run_dataset(args, dataset, common, screen);
+    }
     let request = request(args)?;
     if common.dry_run {
         return plan(&request, screen);
@@ -42,6 +46,42 @@ pub fn run(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
     }
     let mut ready = |ready: &Ready| announce(ready, screen);
     serve(request, &mut ready)?;
+    Ok(0)
+}
+
+/// A volume of a ZFS pool.
+fn run_dataset(args: &Serve, dataset: &str, common: &Common, screen: &Screen) -> Outcome {
+    if args.write || args.listen.is_some() || !args.scan.is_empty() {
+        return Err(usage(
+            "--dataset goes with members, --name, --socket and --txg only",
+        ));
+    }
+    let request = DatasetRequest {
+        dataset: dataset.to_owned(),
+        members: args.members.clone(),
+        txg: args.txg,
+        name: args.name.clone(),
+        socket: args.socket.clone(),
+        io: io_choice(&args.io)?,
+        memory_bytes: args
+            .memory
+            .unwrap_or(MEMORY_BYTES_DEFAULT)
+            .max(MEMORY_BYTES_MIN),
+        runtime_dir: runtime_dir(),
+    };
+    if common.dry_run {
+        screen.line(format!(
+            "would serve {dataset} of {}",
+            args.members.join(" ")
+        ));
+        let fields = json!({"command": "serve", "dataset": dataset, "members": args.members});
+        screen.object(&object("plan", args.name.as_deref(), fields));
+        return Ok(0);
+    }
+    if args.background {
+        return background(1, screen);
+    }
+    serve_dataset(&request, &mut |ready: &Ready| announce(ready, screen))?;
     Ok(0)
 }
 

@@ -25,6 +25,7 @@ use crate::foreign::offline::{self, Found as Foreign};
 use crate::inspect::read_unaligned;
 use crate::open::{AnyDevice, MemberWord};
 use crate::problem::{Code, Problem};
+use crate::zfs::{ZfsMember, members_on};
 
 /// Everything found on one member.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub struct Examination {
     pub journal: Option<Result<JournalMeta, FormatError>>,
     /// What it carries of FreeBSD's formats, where that is what it is used as.
     pub foreign: Option<Foreign>,
+    /// Members of ZFS pools: in its partitions, or the whole of it.
+    pub zfs: Vec<ZfsMember>,
 }
 
 impl Examination {
@@ -204,6 +207,7 @@ fn examine_with(word: &str, size_bytes: u64, read: ReadAt<'_>) -> std::io::Resul
         bad_blocks,
         journal,
         foreign,
+        zfs: members_on(&mut *read, size_bytes, word),
     })
 }
 

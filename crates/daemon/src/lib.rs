@@ -15,5 +15,7 @@ pub mod ops;
 pub mod problem;
 pub mod runtime_dir;
 pub mod serve;
+pub mod serve_dataset;
 pub mod served;
 pub mod status;
+pub mod zfs;

@@ -16,9 +16,10 @@ use std::time::Duration;
 
 use plexum_engine::buf::BufPool;
 use plexum_engine::clock::Clock;
-use plexum_nbd::export::ExportInfo;
+use plexum_nbd::export::{Export, ExportInfo};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_nbd::tls::{TlsMode, TlsServer};
+use plexum_runtime::clock::RealClock;
 use plexum_runtime::mailbox::{Mailbox, SendError, Sender, mailbox};
 use plexum_runtime::signals::StopSignals;
 use plexum_runtime::socket::Listener;
@@ -513,7 +514,7 @@ fn add_export(server: &Rc<RealServer>, served: &Rc<Served>) -> Result<(), Proble
 }
 
 /// Binds a Unix socket that only this user can open.
-fn bind_unix(handle: &Handle, path: &Path) -> Result<Listener, Problem> {
+pub(crate) fn bind_unix(handle: &Handle, path: &Path) -> Result<Listener, Problem> {
     free_socket_path(path)?;
     let shown = path.display().to_string();
     let tell = |error: std::io::Error| Problem::from_io(&error, "binding socket", &shown);
@@ -523,7 +524,11 @@ fn bind_unix(handle: &Handle, path: &Path) -> Result<Listener, Problem> {
 }
 
 /// Accepts connections for ever; each session is a task of its own.
-fn accept(handle: &Handle, listener: Listener, server: &Rc<RealServer>) {
+pub(crate) fn accept<E: Export + 'static>(
+    handle: &Handle,
+    listener: Listener,
+    server: &Rc<Server<E, RealClock>>,
+) {
     let (spawner, server) = (handle.clone(), Rc::clone(server));
     let clock = handle.clock();
     let _acceptor = handle.spawn(async move {
@@ -546,11 +551,11 @@ fn accept(handle: &Handle, listener: Listener, server: &Rc<RealServer>) {
 }
 
 /// Percent-encodes a name for a URI.
-fn encode(name: &str) -> String {
+pub(crate) fn encode(name: &str) -> String {
     encode_keeping(name, b"-._~")
 }
 
-fn encode_path(path: &Path) -> String {
+pub(crate) fn encode_path(path: &Path) -> String {
     encode_keeping(&path.display().to_string(), b"-._~/")
 }
 

@@ -13,3 +13,4 @@ pub mod fuse;
 pub mod process;
 pub mod remote;
 pub mod request;
+pub mod tree;

@@ -23,6 +23,22 @@ const STRUCTURE: &str = "zfs label";
 const LEGACY_VERSION_MAX: u64 = 28;
 const FEATURES_VERSION: u64 = 5000;
 
+/// Where a label has the bytes that [`may_be_label`] looks at, and how many.
+pub const LABEL_HEAD_OFFSET_BYTES: u64 = LIST_OFFSET as u64;
+/// See [`LABEL_HEAD_OFFSET_BYTES`].
+pub const LABEL_HEAD_BYTES: usize = 16;
+
+/// Whether these bytes can be the start of a label's list: XDR, either byte order of the host, two zeroes, and flags.
+/// Where nothing was ever written they are not.
+#[must_use]
+pub fn may_be_label(head: &[u8]) -> bool {
+    head.len() >= LABEL_HEAD_BYTES
+        && head[0] <= 1
+        && head[1] <= 1
+        && head[2..4] == [0, 0]
+        && head[8..12] != [0; 4]
+}
+
 /// Where the labels of a member of that size are, in bytes; none when it is too small.
 #[must_use]
 pub fn label_offsets(member_bytes: u64) -> Vec<u64> {
@@ -156,8 +172,7 @@ impl Label {
             return Err(place.error(Problem::TooShort, 0, "label", found, "256 KiB"));
         };
         let at = LIST_OFFSET as u64;
-        // XDR, either byte order of the host, two zeroes: where nothing was ever written this is not there.
-        if area[0] > 1 || area[1] > 1 || area[2..4] != [0, 0] || area[8..12] == [0; 4] {
+        if !may_be_label(area) {
             let found = format!("{:02x?}", &area[..4]);
             return Err(place.error(Problem::NoMagic, at, "list header", found, "01 01 00 00"));
         }

@@ -1,0 +1,372 @@
+//! `plexum pool cp`: files, folders and links out of a pool, with modes, owners, times and hard links.
+//!
+//! Invariants:
+//! - nothing that exists is overwritten, and no link at the destination is followed;
+//! - a file appears under its name when all of it was read and verified; one that cannot be read is named, and the rest
+//!   goes on;
+//! - a folder is entered once, however the pool links it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, lchown};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use plexum_daemon::open::AnyDevice;
+use plexum_daemon::problem::{Code, Problem};
+use plexum_daemon::zfs::RealPool;
+use plexum_format::zfs::znode::{FileKind, Znode};
+use plexum_zfs::{FileSystem, Node, Piece};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::args::Cp;
+use super::{Place, problem};
+use crate::errors::Outcome;
+use crate::output::{Screen, object};
+use crate::units::show_bytes;
+
+/// Time between two lines of progress.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Runs the command. Exit code 1 when something could not be copied.
+///
+/// # Errors
+/// No such place; the destination cannot be used; a single file that cannot be read.
+pub async fn run(pool: &RealPool, args: &Cp, screen: &Screen) -> Outcome {
+    let place = Place::parse(&args.place);
+    let tell = |error| problem(error, &args.place);
+    let Some(path) = &place.path else {
+        return Err(
+            Problem::new(Code::Usage, format!("{} has no path", args.place)).hint(format!(
+                "everything in it:   plexum pool cp -r {}:/ DESTINATION MEMBER...",
+                args.place
+            )),
+        );
+    };
+    let system = pool.file_system(&place.dataset).await.map_err(tell)?;
+    let node = system.lookup(path.as_bytes()).await.map_err(tell)?;
+    let is_folder = node.znode.kind() == FileKind::Directory;
+    if is_folder && !args.recursive {
+        return Err(
+            Problem::new(Code::Usage, format!("{} is a folder", args.place))
+                .hint("to copy it with everything below, add:   -r"),
+        );
+    }
+    let name = path.rsplit('/').find(|part| !part.is_empty());
+    let target = match name {
+        Some(name) if args.destination.is_dir() => args.destination.join(name),
+        _ => args.destination.clone(),
+    };
+    let mut copy = Copy {
+        system: &system,
+        screen,
+        dataset: place.dataset.to_string(),
+        has_checksums: args.checksums,
+        names: BTreeMap::new(),
+        visited: BTreeSet::new(),
+        folders: Vec::new(),
+        counts: Counts::default(),
+        last_line: Instant::now(),
+    };
+    let path = format!("/{}", path.trim_matches('/'));
+    if is_folder {
+        copy.folder(node, path, target).await?;
+    } else {
+        copy.entry(&node, &path, &target).await?;
+    }
+    copy.end()
+}
+
+#[derive(Default)]
+struct Counts {
+    files: u64,
+    folders: u64,
+    links: u64,
+    copied_bytes: u64,
+    failed: Vec<String>,
+}
+
+struct Copy<'a> {
+    system: &'a FileSystem<AnyDevice>,
+    screen: &'a Screen,
+    dataset: String,
+    has_checksums: bool,
+    /// Where a file with several names was put first.
+    names: BTreeMap<u64, PathBuf>,
+    visited: BTreeSet<u64>,
+    /// Folders whose attributes are set at the end, when nothing is made in them any more.
+    folders: Vec<(PathBuf, Znode)>,
+    counts: Counts,
+    last_line: Instant,
+}
+
+impl Copy<'_> {
+    /// A folder with everything below.
+    async fn folder(&mut self, node: Node, path: String, target: PathBuf) -> Result<(), Problem> {
+        self.make_folder(&node, &target)?;
+        let mut work = vec![(node, path, target)];
+        while let Some((folder, path, target)) = work.pop() {
+            let entries = match self.system.entries(&folder).await {
+                Ok(entries) => entries,
+                Err(error) => {
+                    self.fail(&path, error.to_string());
+                    continue;
+                }
+            };
+            for entry in entries.into_iter().rev() {
+                let shown = String::from_utf8_lossy(&entry.name);
+                let path = format!("{}/{shown}", path.trim_end_matches('/'));
+                let target = target.join(OsStr::from_bytes(&entry.name));
+                let node = match self.system.node(entry.object).await {
+                    Ok(node) => node,
+                    Err(error) => {
+                        self.fail(&path, error.to_string());
+                        continue;
+                    }
+                };
+                if node.znode.kind() != FileKind::Directory {
+                    if let Err(problem) = self.entry(&node, &path, &target).await {
+                        self.fail(&path, problem.message);
+                    }
+                    continue;
+                }
+                match self.make_folder(&node, &target) {
+                    Ok(true) => work.push((node, path, target)),
+                    Ok(false) => self.fail(&path, "it is linked into the tree twice".into()),
+                    Err(problem) => self.fail(&path, problem.message),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a folder that is not there yet. `false`: the pool's folder was entered before.
+    fn make_folder(&mut self, node: &Node, target: &Path) -> Result<bool, Problem> {
+        if !self.visited.insert(node.number()) {
+            return Ok(false);
+        }
+        match std::fs::symlink_metadata(target) {
+            Ok(found) if found.is_dir() => {}
+            Ok(_) => return Err(exists(target)),
+            Err(_) => std::fs::DirBuilder::new()
+                .mode(0o700)
+                .create(target)
+                .map_err(|error| told(&error, "making", target))?,
+        }
+        self.folders.push((target.to_owned(), node.znode.clone()));
+        self.counts.folders += 1;
+        Ok(true)
+    }
+
+    /// A file or link.
+    async fn entry(&mut self, node: &Node, path: &str, target: &Path) -> Result<(), Problem> {
+        if std::fs::symlink_metadata(target).is_ok() {
+            return Err(exists(target));
+        }
+        if node.znode.link_count > 1
+            && let Some(first) = self.names.get(&node.number())
+        {
+            std::fs::hard_link(first, target).map_err(|error| told(&error, "linking", target))?;
+            self.counts.links += 1;
+            return Ok(());
+        }
+        match node.znode.kind() {
+            FileKind::File => self.file(node, path, target).await?,
+            FileKind::Link => {
+                let link = self.system.link_target(node).await;
+                let link =
+                    link.map_err(|error| problem(error, &format!("{}:{path}", self.dataset)))?;
+                std::os::unix::fs::symlink(OsStr::from_bytes(&link), target)
+                    .map_err(|error| told(&error, "making", target))?;
+                self.counts.links += 1;
+            }
+            FileKind::Directory | FileKind::Special(_) => {
+                let text = format!("{}:{path} is a device, socket or pipe", self.dataset);
+                return Err(Problem::new(Code::NotYet, text));
+            }
+        }
+        set_attributes(target, &node.znode);
+        self.names.insert(node.number(), target.to_owned());
+        Ok(())
+    }
+
+    async fn file(&mut self, node: &Node, path: &str, target: &Path) -> Result<(), Problem> {
+        let draft = draft_of(target);
+        let result = self.contents(node, path, &draft).await;
+        let result = result.and_then(|hash| {
+            std::fs::rename(&draft, target).map_err(|error| told(&error, "naming", target))?;
+            Ok(hash)
+        });
+        match result {
+            Ok(hash) => {
+                self.counts.files += 1;
+                if let Some(hash) = hash {
+                    self.screen.line(format!("{hash}  {path}"));
+                    self.screen.object(&object(
+                        "copied",
+                        None,
+                        json!({"dataset": self.dataset, "path": path, "size_bytes": node.znode.size_bytes, "sha256": hash}),
+                    ));
+                }
+                Ok(())
+            }
+            Err(problem) => {
+                let _ = std::fs::remove_file(&draft);
+                Err(problem)
+            }
+        }
+    }
+
+    /// Writes the contents to a new file; gives their hash when wanted.
+    async fn contents(
+        &mut self,
+        node: &Node,
+        path: &str,
+        draft: &Path,
+    ) -> Result<Option<String>, Problem> {
+        let write = |error: std::io::Error| told(&error, "writing", draft);
+        let mut out = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(draft)
+            .map_err(|error| told(&error, "making", draft))?;
+        let shown = format!("{}:{path}", self.dataset);
+        let mut hash = self.has_checksums.then(Sha256::new);
+        let mut reader = self.system.reader(node, &shown);
+        let mut length = 0;
+        while let Some(piece) = reader
+            .next()
+            .await
+            .map_err(|error| problem(error, &shown))?
+        {
+            match &piece {
+                Piece::Zeroes(count) => {
+                    length += count;
+                    out.seek(SeekFrom::Start(length)).map_err(write)?;
+                    hash_zeroes(hash.as_mut(), *count);
+                }
+                Piece::Data(..) => {
+                    out.write_all(piece.bytes()).map_err(write)?;
+                    length += piece.bytes().len() as u64;
+                    self.counts.copied_bytes += piece.bytes().len() as u64;
+                    if let Some(hash) = &mut hash {
+                        hash.update(piece.bytes());
+                    }
+                }
+            }
+            self.progress();
+        }
+        out.set_len(length).map_err(write)?;
+        Ok(hash.map(|hash| {
+            hash.finalize()
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect()
+        }))
+    }
+
+    fn progress(&mut self) {
+        if !self.screen.is_json && !self.screen.is_quiet && self.last_line.elapsed() >= LINE_EVERY {
+            eprintln!(
+                "copied {} files, {}",
+                self.counts.files,
+                show_bytes(self.counts.copied_bytes)
+            );
+            self.last_line = Instant::now();
+        }
+    }
+
+    fn fail(&mut self, path: &str, reason: String) {
+        let prefix = format!("{}:{path}", self.dataset);
+        let text = if reason.starts_with(&prefix) {
+            reason
+        } else {
+            format!("{prefix}: {reason}")
+        };
+        eprintln!("not copied: {text}");
+        self.counts.failed.push(text);
+    }
+
+    /// Attributes of folders, innermost first, and the last words.
+    fn end(self) -> Outcome {
+        for (folder, znode) in self.folders.iter().rev() {
+            set_attributes(folder, znode);
+        }
+        let Counts {
+            files,
+            folders,
+            links,
+            copied_bytes,
+            failed,
+        } = self.counts;
+        self.screen.object(&object(
+            "pool_copy",
+            None,
+            json!({"dataset": self.dataset, "files": files, "folders": folders, "links": links,
+                "copied_bytes": copied_bytes, "failed": failed}),
+        ));
+        if !self.has_checksums {
+            self.screen.done(format!(
+                "copied {files} files, {folders} folders, {links} links, {}",
+                show_bytes(copied_bytes)
+            ));
+        }
+        if !failed.is_empty() {
+            self.screen
+                .note(format!("{} could not be copied", failed.len()));
+        }
+        Ok(u8::from(!failed.is_empty()))
+    }
+}
+
+fn hash_zeroes(hash: Option<&mut Sha256>, mut count: u64) {
+    const ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+    let Some(hash) = hash else { return };
+    while count > 0 {
+        let step = count.min(ZEROES.len() as u64);
+        hash.update(&ZEROES[..step as usize]);
+        count -= step;
+    }
+}
+
+/// A name beside the target that nobody else uses.
+fn draft_of(target: &Path) -> PathBuf {
+    let number = std::process::id();
+    target.with_file_name(format!(".plexum-{number}.part"))
+}
+
+/// Owner, mode and times. Only root may give files away; for others they stay the user's own.
+fn set_attributes(target: &Path, znode: &Znode) {
+    let _ = lchown(target, Some(znode.user_id), Some(znode.group_id));
+    if znode.kind() != FileKind::Link {
+        let _ =
+            std::fs::set_permissions(target, std::fs::Permissions::from_mode(znode.mode & 0o7777));
+    }
+    let time = |time: plexum_format::zfs::znode::FileTime| Timespec {
+        tv_sec: time.seconds,
+        tv_nsec: time.nanoseconds.into(),
+    };
+    let times = Timestamps {
+        last_access: time(znode.accessed),
+        last_modification: time(znode.modified),
+    };
+    let _ = utimensat(CWD, target, &times, AtFlags::SYMLINK_NOFOLLOW);
+}
+
+fn exists(target: &Path) -> Problem {
+    Problem::new(
+        Code::WouldDestroy,
+        format!("{} exists already", target.display()),
+    )
+    .hint("nothing is overwritten: give another destination, or move it away")
+}
+
+fn told(error: &std::io::Error, doing: &str, path: &Path) -> Problem {
+    Problem::from_io(error, doing, &path.display().to_string())
+}

@@ -1,0 +1,121 @@
+//! `plexum pool`: a ZFS pool is listed, shown, copied out and checked; nothing is ever written to it.
+
+pub mod args;
+mod copy;
+mod list;
+mod scrub;
+mod show;
+
+use plexum_daemon::problem::{Code, Problem};
+use plexum_daemon::zfs::{RealPool, of_zfs, open_pool};
+use plexum_runtime::{IoChoice, Runtime};
+use plexum_zfs::{DatasetName, OpenOptions, ZfsError};
+
+use crate::errors::Outcome;
+use crate::output::Screen;
+use args::{PoolArgs, PoolCommand, Source};
+
+/// Runs the command.
+///
+/// # Errors
+/// Of opening the pool; what cannot be read.
+pub fn run(args: &PoolArgs, screen: &Screen) -> Outcome {
+    match &args.command {
+        PoolCommand::List(list) => with_pool(&list.source, screen, async |pool| {
+            list::run(&pool, screen).await
+        }),
+        PoolCommand::Ls(ls) => with_pool(&ls.source, screen, async |pool| {
+            show::ls(&pool, ls, screen).await
+        }),
+        PoolCommand::Cat(cat) => with_pool(&cat.source, screen, async |pool| {
+            show::cat(&pool, cat).await
+        }),
+        PoolCommand::Cp(cp) => with_pool(&cp.source, screen, async |pool| {
+            copy::run(&pool, cp, screen).await
+        }),
+        PoolCommand::Scrub(scrub) => {
+            if !scrub.read_only {
+                return Err(Problem::new(
+                    Code::NotYet,
+                    "only a scrub that changes nothing is there so far",
+                )
+                .hint("to check the pool:   plexum pool scrub --read-only MEMBER..."));
+            }
+            with_pool(&scrub.source, screen, async |pool| {
+                scrub::run(&pool, screen).await
+            })
+        }
+    }
+}
+
+/// Opens the pool, tells what is worth knowing about it on standard error, and runs `work`.
+fn with_pool(
+    source: &Source,
+    screen: &Screen,
+    work: impl AsyncFnOnce(RealPool) -> Outcome,
+) -> Outcome {
+    let mut runtime = Runtime::new(IoChoice::Auto)
+        .map_err(|error| Problem::new(Code::IoError, error.to_string()))?;
+    let handle = runtime.handle();
+    runtime.block_on(async {
+        let options = OpenOptions { txg: source.txg };
+        let pool = open_pool(&handle, &source.members, &options).await?;
+        for note in &pool.report.notes {
+            screen.note(note);
+        }
+        work(pool).await
+    })
+}
+
+/// `DATASET[@SNAP][:/PATH]` taken apart.
+pub(crate) struct Place {
+    pub(crate) dataset: DatasetName,
+    pub(crate) path: Option<String>,
+}
+
+impl Place {
+    pub(crate) fn parse(text: &str) -> Self {
+        // Names of data sets may hold colons, but no slash follows one: that would end the name.
+        let (dataset, path) = match text.split_once(":/") {
+            Some((dataset, path)) => (dataset, Some(format!("/{path}"))),
+            None => (text, None),
+        };
+        Self {
+            dataset: DatasetName::parse(dataset),
+            path,
+        }
+    }
+}
+
+/// A problem with what was being read.
+pub(crate) fn problem(error: ZfsError, what: &str) -> Problem {
+    // Errors about blocks say an object's number; people want the path.
+    match error {
+        ZfsError::NotFound(_) | ZfsError::Members(_) => of_zfs(&error),
+        error => {
+            let mut problem = of_zfs(&error);
+            if !problem.message.starts_with(what) {
+                problem.message = format!("{what}: {}", problem.message);
+            }
+            problem
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_data_set_snapshot_and_path() {
+        let place = Place::parse("tank/a@monday:/b:c/d");
+        assert_eq!(place.dataset.to_string(), "tank/a@monday");
+        assert_eq!(place.dataset.snapshot.as_deref(), Some("monday"));
+        assert_eq!(place.path.as_deref(), Some("/b:c/d"));
+        let place = Place::parse("tank/vol");
+        assert_eq!(
+            (place.dataset.path.as_str(), place.path),
+            ("tank/vol", None)
+        );
+    }
+}

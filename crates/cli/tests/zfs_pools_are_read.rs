@@ -1,0 +1,314 @@
+//! `plexum pool`, `examine`, `scan`, `serve --dataset` and `attach --dataset` on pools that OpenZFS wrote.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use common::Place;
+use plexum_testkit::{Unpacked, unpack_zfs_case, zfs_cases};
+use serde_json::Value;
+
+fn case(id: &str) -> Value {
+    zfs_cases()
+        .into_iter()
+        .find(|case| case["id"] == id)
+        .unwrap()
+}
+
+fn members(unpacked: &Unpacked, files: &[&str]) -> String {
+    let paths: Vec<String> = files
+        .iter()
+        .map(|file| unpacked.path(file).display().to_string())
+        .collect();
+    paths.join(" ")
+}
+
+fn sha256(place: &Place, file: PathBuf) -> String {
+    let run = place.tool("sha256sum", &file.display().to_string());
+    run.out.split(' ').next().unwrap().to_owned()
+}
+
+#[test]
+fn a_pool_is_recognised_with_what_is_missing() {
+    let place = Place::new("zfs-examine");
+    let unpacked = unpack_zfs_case("z07_twomirrors_snap_zstd");
+    let words = members(&unpacked, &["d0", "d2"]);
+    let run = place.plexum(&format!("examine --json {words}"));
+    assert_eq!(run.exit, 0, "{}", run.err);
+    let objects = run.objects();
+    let pool = objects
+        .iter()
+        .find(|object| object["kind"] == "pool")
+        .unwrap();
+    assert_eq!(pool["volume"], "z07_twomirrors_snap_zstd");
+    let slots = pool["slots"].as_array().unwrap();
+    let found = slots
+        .iter()
+        .filter(|slot| slot["member"].is_string())
+        .count();
+    assert_eq!((slots.len(), found), (4, 2));
+    let features = objects[0]["zfs"][0]["features_for_read"].as_array();
+    assert!(features.is_some_and(|features| !features.is_empty()));
+    assert!(objects[0]["zfs"][0]["newest_written_s"].as_u64().unwrap() > 1_700_000_000);
+    let text = place.plexum(&format!("examine {words}"));
+    assert!(
+        text.out.contains("plex 0 (mirror) slot 0 of ZFS pool"),
+        "{}",
+        text.out
+    );
+    assert!(text.out.contains("missing"), "{}", text.out);
+    let scan = place.plexum(&format!("scan --json {}", unpacked.folder().display()));
+    assert_eq!(scan.objects()[0]["slots"].as_array().unwrap().len(), 4);
+    assert_eq!(scan.exit, 1, "d3 is missing");
+}
+
+#[test]
+fn everything_is_copied_out_and_no_byte_of_a_member_changes() {
+    let place = Place::new("zfs-cp");
+    let case = case("z01_single_a12");
+    let unpacked = unpack_zfs_case("z01_single_a12");
+    let before = unpacked.read("d0");
+    let words = members(&unpacked, &["d0"]);
+    let list = place.plexum(&format!("pool list --json {words}"));
+    let volume = list
+        .objects()
+        .into_iter()
+        .find(|one| one["name"] == "z01_single_a12/vol")
+        .unwrap();
+    assert_eq!(
+        (&volume["dataset_kind"], &volume["volume_bytes"]),
+        (&"volume".into(), &(8 << 20).into())
+    );
+    let run = place.plexum(&format!(
+        "pool cp -r --checksums z01_single_a12:/ copy {words}"
+    ));
+    assert_eq!((run.exit, run.err.as_str()), (0, ""));
+    for (path, object) in case["contents"]["z01_single_a12"].as_object().unwrap() {
+        let file = place.file("copy").join(path.trim_start_matches('/'));
+        if object["kind"] == "link" {
+            let target = std::fs::read_link(&file).unwrap();
+            assert_eq!(target.to_str(), object["target"].as_str(), "{path}");
+            continue;
+        }
+        assert_eq!(
+            sha256(&place, file),
+            object["sha256"].as_str().unwrap(),
+            "{path}"
+        );
+        let is_listed = run
+            .out
+            .contains(&format!("{}  ", object["sha256"].as_str().unwrap()));
+        assert!(
+            is_listed || path.contains("hard") || path == "/small.bin",
+            "{path}: {}",
+            run.out
+        );
+    }
+    use std::os::unix::fs::MetadataExt;
+    let small = std::fs::metadata(place.file("copy/small.bin")).unwrap();
+    let hard = std::fs::metadata(place.file("copy/dir/hard.bin")).unwrap();
+    assert_eq!(small.ino(), hard.ino(), "a hard link stays one");
+    assert!(small.mtime() > 1_700_000_000 && small.mtime() < 1_800_000_000);
+    let again = place.plexum(&format!(
+        "pool cp z01_single_a12:/small.bin copy/small.bin {words}"
+    ));
+    assert_eq!(again.exit, 3, "{}", again.err);
+    let cat = place.plexum(&format!("pool cat z01_single_a12:/tiny.txt {words}"));
+    assert_eq!(cat.out.len(), 90);
+    let ls = place.plexum(&format!("pool ls z01_single_a12:/dir {words}"));
+    assert!(ls.out.contains("link -> ../text.txt"), "{}", ls.out);
+    let scrub = place.plexum(&format!("pool scrub --read-only {words}"));
+    assert_eq!(scrub.exit, 0, "{}", scrub.out);
+    assert!(unpacked.read("d0") == before, "a member was changed");
+}
+
+#[test]
+fn what_cannot_be_done_is_said_with_its_exit_code() {
+    let place = Place::new("zfs-errors");
+    let unpacked = unpack_zfs_case("z02_mirror2_a9_lz4");
+    let good = members(&unpacked, &["d0", "d1"]);
+    for (words, exit, text) in [
+        (
+            format!("pool ls z02_mirror2_a9_lz4:/nowhere {good}"),
+            4,
+            "does not exist",
+        ),
+        (
+            format!("pool ls other:/ {good}"),
+            4,
+            "no data set of that name",
+        ),
+        (
+            format!("pool cat z02_mirror2_a9_lz4 {good}"),
+            4,
+            "is not a volume",
+        ),
+        (
+            format!("pool cp z02_mirror2_a9_lz4:/ out {good}"),
+            2,
+            "add:   -r",
+        ),
+        (format!("pool scrub {good}"), 2, "--read-only"),
+        (
+            format!("pool list --txg 1 {good}"),
+            4,
+            "no root of transaction group 1",
+        ),
+        ("pool list /dev/null".into(), 2, "/dev/null"),
+    ] {
+        let run = place.plexum(&words);
+        assert_eq!(run.exit, exit, "{words}: {}", run.err);
+        assert!(run.err.contains(text), "{words}: {}", run.err);
+    }
+    place.sparse("blank", 8 << 20);
+    assert_eq!(place.plexum("pool list blank").exit, 4);
+    let alone = place.plexum(&format!("pool list {}", members(&unpacked, &["d0"])));
+    assert_ne!(alone.exit, 0, "its data area was overwritten");
+    let damaged = place.plexum(&format!("pool scrub --read-only --json {good}"));
+    assert_eq!(damaged.exit, 1);
+    let report = damaged.objects().pop().unwrap();
+    assert!(report["lost"].as_array().unwrap().is_empty());
+    assert!(
+        report["damage"][0]["member"]
+            .as_str()
+            .unwrap()
+            .ends_with("d0")
+    );
+}
+
+#[test]
+fn the_copy_of_everything_else_goes_on_when_a_file_is_lost() {
+    use std::os::unix::fs::FileExt;
+    let place = Place::new("zfs-lost");
+    let unpacked = unpack_zfs_case("z07_twomirrors_snap_zstd");
+    // Data of a file lie once, on one of two mirrors; the second one has lost its other half already.
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(unpacked.path("d2"))
+        .unwrap();
+    file.write_all_at(&vec![0xee; 2 << 20], (4 << 20) + (512 << 10))
+        .unwrap();
+    let words = members(&unpacked, &["d0", "d1", "d2"]);
+    let run = place.plexum(&format!(
+        "pool cp -r z07_twomirrors_snap_zstd@before:/ out {words}"
+    ));
+    let case = case("z07_twomirrors_snap_zstd");
+    let mut whole = 0;
+    for (path, object) in case["contents"]["z07_twomirrors_snap_zstd@before"]
+        .as_object()
+        .unwrap()
+    {
+        let file = place.file("out").join(path.trim_start_matches('/'));
+        if file.exists() {
+            assert_eq!(
+                sha256(&place, file),
+                object["sha256"].as_str().unwrap(),
+                "{path}"
+            );
+            whole += 1;
+        } else {
+            assert!(
+                run.err.contains(&format!("@before:{path}")),
+                "{path}: {}",
+                run.err
+            );
+        }
+    }
+    assert!(whole < 3 || run.exit == 0, "{}", run.err);
+    assert_eq!(run.exit, i32::from(whole < 3), "{}", run.err);
+}
+
+#[test]
+fn a_volume_of_a_degraded_pool_is_served_to_nbd_clients() {
+    let place = Place::new("zfs-serve");
+    let unpacked = unpack_zfs_case("z05_raidz2_5_a12_lz4");
+    let words = members(&unpacked, &["d0", "d2", "d4"]);
+    let args = format!("serve --dataset z05_raidz2_5_a12_lz4/v64k {words}");
+    let wrong = place.plexum(&format!("serve --dataset z05_raidz2_5_a12_lz4 {words}"));
+    assert_eq!(wrong.exit, 4);
+    assert!(
+        wrong.err.contains("plexum attach --dataset"),
+        "{}",
+        wrong.err
+    );
+    let mut server = place
+        .command(env!("CARGO_BIN_EXE_plexum"))
+        .args(args.split_whitespace())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let uri = line.split_whitespace().last().unwrap().to_owned();
+    let info = place.tool("nbdinfo", &uri);
+    assert!(
+        info.out.contains("is_read_only: true"),
+        "{line} {} {}",
+        info.out,
+        info.err
+    );
+    let copy = place.tool("nbdcopy", &format!("{uri} copy"));
+    assert_eq!(copy.exit, 0, "{}", copy.err);
+    let expected = case("z05_raidz2_5_a12_lz4");
+    let expected = &expected["contents"]["z05_raidz2_5_a12_lz4/v64k"][""]["sha256"];
+    assert_eq!(
+        sha256(&place, place.file("copy")),
+        expected.as_str().unwrap()
+    );
+    let status = place.plexum("status --json");
+    assert_eq!(status.objects()[0]["format"], "zfs");
+    assert_eq!(place.plexum("stop v64k").exit, 0);
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_file_system_is_shown_as_a_tree_that_cannot_be_changed() {
+    let place = Place::new("zfs-attach");
+    let case = case("z08_legacy28_raidz2_4");
+    let unpacked = unpack_zfs_case("z08_legacy28_raidz2_4");
+    let words = members(&unpacked, &["d1", "d2"]);
+    std::fs::create_dir(place.file("tree")).unwrap();
+    let run = place.plexum(&format!(
+        "attach --dataset z08_legacy28_raidz2_4 tree {words}"
+    ));
+    assert_eq!(run.exit, 0, "{}", run.err);
+    let mut right = 0;
+    for (path, object) in case["contents"]["z08_legacy28_raidz2_4"]
+        .as_object()
+        .unwrap()
+    {
+        let file = place.file("tree").join(path.trim_start_matches('/'));
+        if object["kind"] == "link" {
+            assert_eq!(
+                std::fs::read_link(&file).unwrap().to_str(),
+                object["target"].as_str()
+            );
+        } else {
+            assert_eq!(
+                std::fs::metadata(&file).unwrap().len(),
+                object["size"].as_u64().unwrap()
+            );
+            assert_eq!(
+                sha256(&place, file),
+                object["sha256"].as_str().unwrap(),
+                "{path}"
+            );
+        }
+        right += 1;
+    }
+    assert!(right > 5);
+    assert!(std::fs::write(place.file("tree/new"), "x").is_err());
+    assert!(std::fs::remove_file(place.file("tree/tiny.txt")).is_err());
+    let many = std::fs::read_dir(place.file("tree")).unwrap().count();
+    let listed = place.plexum(&format!("pool ls z08_legacy28_raidz2_4:/ {words}"));
+    assert_eq!(many, listed.out.lines().count());
+    let detached = place.plexum("detach tree");
+    assert_eq!(detached.exit, 0, "{}", detached.err);
+    assert_eq!(std::fs::read_dir(place.file("tree")).unwrap().count(), 0);
+}

@@ -1,0 +1,341 @@
+//! `plexum serve --dataset`: a volume of a ZFS pool, or a snapshot of one, as a read-only NBD export.
+//!
+//! Invariants: members are opened read-only; a block that cannot be read is an I/O error to the client, never wrong data.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use plexum_engine::buf::{Buf, BufPool, Rope};
+use plexum_engine::device::{Fua, IoError};
+use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
+use plexum_nbd::server::{Server, ServerLimits};
+use plexum_runtime::clock::RealClock;
+use plexum_runtime::mailbox::{SendError, mailbox};
+use plexum_runtime::signals::StopSignals;
+use plexum_runtime::{Handle, IoChoice, Runtime};
+use plexum_zfs::{DatasetName, OpenOptions, Volume};
+use serde_json::json;
+
+use crate::control::{Action, Answer, Ask, ControlServer, Request};
+use crate::events::EventHub;
+use crate::open::AnyDevice;
+use crate::problem::{Code, Problem};
+use crate::runtime_dir::{Kind, RuntimeDir, Surroundings, free_socket_path};
+use crate::serve::{Ready, accept, bind_unix, encode, encode_path};
+use crate::status::{ExportStatus, JSON_VERSION, MemberState, MemberStatus, Verdict, VolumeStatus};
+use crate::zfs::{RealPool, of_zfs, open_pool};
+
+/// Requests of the control socket that may wait.
+const ASKS_MAX: usize = 64;
+
+/// What to serve and where.
+#[derive(Clone, Debug)]
+pub struct DatasetRequest {
+    /// `POOL/VOLUME[@SNAPSHOT]`.
+    pub dataset: String,
+    /// Members as the user wrote them.
+    pub members: Vec<String>,
+    /// An older root.
+    pub txg: Option<u64>,
+    /// Name of the export instead of the last part of the data set's.
+    pub name: Option<String>,
+    /// Unix socket instead of `RUNTIME/NAME.nbd`.
+    pub socket: Option<PathBuf>,
+    /// How member I/O is done.
+    pub io: IoChoice,
+    /// Memory for requests.
+    pub memory_bytes: u64,
+    /// Where sockets go.
+    pub runtime_dir: RuntimeDir,
+}
+
+/// A volume of a pool as NBD clients see it.
+struct DatasetExport {
+    volume: Volume<AnyDevice>,
+    info: ExportInfo,
+    buffers: BufPool,
+}
+
+impl Export for DatasetExport {
+    fn info(&self) -> ExportInfo {
+        self.info.clone()
+    }
+    async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {
+        let read = self.volume.read(offset_bytes, length_bytes as usize).await;
+        let bytes = read.map_err(|_| IoError::Medium)?;
+        Ok(self.buffers.copy_of(&bytes).freeze().into())
+    }
+    async fn write(&self, _: u64, _: Buf, _: Fua) -> Result<(), IoError> {
+        Err(IoError::ReadOnly)
+    }
+    async fn flush(&self) -> Result<(), IoError> {
+        Ok(())
+    }
+    async fn trim(&self, _: u64, _: u64, _: Fua) -> Result<(), IoError> {
+        Err(IoError::ReadOnly)
+    }
+    async fn zero(&self, _: u64, _: u64, _: ZeroRequest) -> Result<(), IoError> {
+        Err(IoError::ReadOnly)
+    }
+    async fn cache(&self, _: u64, _: u64) -> Result<(), IoError> {
+        Ok(())
+    }
+    async fn status(&self, _: u64, length_bytes: u64, _: usize) -> Result<Vec<Extent>, IoError> {
+        Ok(vec![Extent {
+            length_bytes,
+            is_hole: false,
+            is_zero: false,
+        }])
+    }
+}
+
+enum Message {
+    Ask(Ask),
+    Stop,
+}
+
+/// Serves until told to stop. `ready` is called once.
+///
+/// # Errors
+/// Of opening the pool and the volume; of binding sockets.
+pub fn serve_dataset(
+    request: &DatasetRequest,
+    ready: &mut dyn FnMut(&Ready),
+) -> Result<(), Problem> {
+    request
+        .runtime_dir
+        .ensure(&Surroundings::of_this_process())?;
+    let mut runtime =
+        Runtime::new(request.io).map_err(|error| Problem::new(Code::IoError, error.to_string()))?;
+    let handle = runtime.handle();
+    let (sender, mut inbox) = mailbox(ASKS_MAX);
+    let served = runtime.block_on(Served::open(&handle, request))?;
+    let control_path = request
+        .runtime_dir
+        .file(&served.status.volume, Kind::Control);
+    free_socket_path(&control_path)?;
+    let asks = sender.clone();
+    let post = Arc::new(move |ask| {
+        if let Err(SendError::Full(Message::Ask(ask))) = asks.send(Message::Ask(ask)) {
+            ask.answer(Err(Problem::new(
+                Code::Busy,
+                "the server has too many requests waiting",
+            )));
+        }
+    });
+    let control = ControlServer::start(vec![control_path.clone()], post, EventHub::default())
+        .inspect_err(|_| served.remove_socket())?;
+    let signals = StopSignals::new(&handle)
+        .map_err(|error| Problem::from_io(&error, "catching", "signals"))?;
+    let _watcher = handle.spawn(async move {
+        signals.next().await;
+        let _ = sender.send(Message::Stop);
+    });
+    ready(&Ready {
+        status: served.status(),
+        control: control_path,
+        notes: served.notes.clone(),
+    });
+    runtime.block_on(async {
+        while let Some(message) = inbox.receive().await {
+            let Message::Ask(ask) = message else { break };
+            if served.answer(ask) {
+                break;
+            }
+        }
+        served.server.remove(&served.status.volume).await;
+        served.server.stop();
+    });
+    served.remove_socket();
+    drop(served);
+    drop(handle);
+    drop(runtime);
+    drop(control);
+    Ok(())
+}
+
+struct Served {
+    server: Rc<Server<DatasetExport, RealClock>>,
+    socket: PathBuf,
+    status: VolumeStatus,
+    notes: Vec<String>,
+}
+
+impl Served {
+    async fn open(handle: &Handle, request: &DatasetRequest) -> Result<Self, Problem> {
+        let pool = open_pool(handle, &request.members, &OpenOptions { txg: request.txg }).await?;
+        let dataset = DatasetName::parse(&request.dataset);
+        let volume = pool.volume(&dataset).await.map_err(|error| {
+            of_zfs(&error).hint(format!(
+                "a file system is shown by:   plexum attach --dataset {dataset} FOLDER MEMBER..."
+            ))
+        })?;
+        let name = request.name.clone().unwrap_or_else(|| {
+            let last = request.dataset.rsplit('/').next();
+            last.unwrap_or(&request.dataset).to_owned()
+        });
+        let socket = match &request.socket {
+            Some(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
+            None => request.runtime_dir.file(&name, Kind::Nbd),
+        };
+        let info = ExportInfo {
+            name: name.clone(),
+            description: format!("ZFS volume {dataset}"),
+            size_bytes: volume.size_bytes(),
+            block_bytes_min: 512,
+            block_bytes_preferred: u32::try_from(volume.block_bytes())
+                .unwrap_or(4096)
+                .max(4096),
+            is_read_only: true,
+            is_rotational: false,
+        };
+        let buffers = BufPool::new(usize::try_from(request.memory_bytes / 4).unwrap_or(usize::MAX));
+        let limits = ServerLimits {
+            bytes_max: request.memory_bytes,
+            ..ServerLimits::default()
+        };
+        let listener = bind_unix(handle, &socket)?;
+        let server = Rc::new(Server::new(handle.clock(), buffers.clone(), limits));
+        let status = status(&pool, &name, &socket, info.size_bytes, handle);
+        let export = DatasetExport {
+            volume,
+            info,
+            buffers,
+        };
+        server
+            .add(Rc::new(export))
+            .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
+        accept(handle, listener, &server);
+        Ok(Self {
+            server,
+            socket,
+            status,
+            notes: pool.report.notes.clone(),
+        })
+    }
+
+    fn remove_socket(&self) {
+        let _ = std::fs::remove_file(&self.socket);
+    }
+
+    fn status(&self) -> VolumeStatus {
+        let mut status = self.status.clone();
+        for export in &mut status.exports {
+            export.clients = self.server.session_count() as u64;
+        }
+        status
+    }
+
+    /// Answers; `true` ends the server.
+    fn answer(&self, ask: Ask) -> bool {
+        let is_stop = matches!(
+            &ask.request,
+            Request::Act {
+                action: Action::Stop,
+                ..
+            }
+        );
+        let name = &self.status.volume;
+        let answer: Answer = match &ask.request {
+            Request::List => {
+                Ok(json!({"version": JSON_VERSION, "kind": "volumes", "volumes": [self.status()]}))
+            }
+            Request::Show { .. } => Ok(serde_json::to_value(self.status()).unwrap_or_default()),
+            Request::Act {
+                action: Action::Stop,
+                ..
+            } => Ok(json!({"message": format!("{name} is stopped")})),
+            Request::Stats { .. } | Request::Requests { .. } | Request::Act { .. } => {
+                Err(Problem::new(
+                    Code::ReadOnly,
+                    format!(
+                        "{name} is a volume of a ZFS pool, which is only read: it can be shown and stopped"
+                    ),
+                ))
+            }
+        };
+        ask.answer(answer);
+        is_stop
+    }
+}
+
+fn status(
+    pool: &RealPool,
+    name: &str,
+    socket: &std::path::Path,
+    size_bytes: u64,
+    handle: &Handle,
+) -> VolumeStatus {
+    let report = &pool.report;
+    let members = report.members.iter().map(|member| MemberStatus {
+        slot: u32::try_from(member.slot).ok(),
+        path: Some(member.name.clone().unwrap_or_else(|| member.path.clone())),
+        serial: None,
+        state: match (&member.name, member.is_stale) {
+            (None, _) => MemberState::Missing,
+            (Some(_), true) => MemberState::Stale,
+            (Some(_), false) => MemberState::Active,
+        },
+        is_write_mostly: false,
+        is_replacement: false,
+        read_errors: 0,
+        write_errors: 0,
+        corrected_errors: 0,
+        reads: 0,
+        writes: 0,
+        read_bytes: 0,
+        written_bytes: 0,
+        bad_bytes: 0,
+    });
+    let members: Vec<MemberStatus> = members.collect();
+    let is_whole = members
+        .iter()
+        .all(|member| member.state == MemberState::Active);
+    let mut kinds: Vec<String> = report
+        .plexes
+        .iter()
+        .filter_map(|(_, plex)| Some(plex.as_ref()?.kind.to_string()))
+        .collect();
+    kinds.dedup();
+    VolumeStatus {
+        version: JSON_VERSION,
+        kind: "volume".into(),
+        volume: name.to_owned(),
+        verdict: if is_whole {
+            Verdict::Ok
+        } else {
+            Verdict::Degraded
+        },
+        level: kinds.join("+"),
+        layout: None,
+        strip_bytes: None,
+        format: "zfs".into(),
+        uuid: report.guid.to_string(),
+        size_bytes,
+        member_bytes: None,
+        slots: u32::try_from(members.len()).unwrap_or(u32::MAX),
+        spare_failures: 0,
+        event_count: report.root.txg,
+        is_dirty: false,
+        is_read_only: true,
+        balance: "round-robin".into(),
+        consistency: "checksums".into(),
+        bitmap: None,
+        io: handle.status().kind.to_string(),
+        exports: vec![ExportStatus {
+            uri: format!(
+                "nbd+unix:///{}?socket={}",
+                encode(name),
+                encode_path(socket)
+            ),
+            clients: 0,
+        }],
+        members,
+        jobs: Vec::new(),
+        last_scrub: None,
+        findings: Vec::new(),
+        next: None,
+        server_pid: std::process::id(),
+    }
+}
