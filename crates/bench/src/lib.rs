@@ -9,6 +9,7 @@
 mod device;
 mod load;
 mod parity;
+mod pool;
 mod row;
 mod setup;
 
@@ -22,7 +23,7 @@ use setup::Case;
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
-    /// Groups by name: `engine`, `nbd`, `parity`; empty: all.
+    /// Groups by name: `engine`, `nbd`, `parity`, `pool`; empty: all.
     pub groups: Vec<String>,
     /// Rounds of each row.
     pub rounds: usize,
@@ -35,7 +36,7 @@ pub struct BenchOptions {
 }
 
 /// The groups that can be asked for.
-pub const GROUPS: &[&str] = &["engine", "nbd", "parity"];
+pub const GROUPS: &[&str] = &["engine", "nbd", "parity", "pool"];
 
 /// Measures and returns the rows. `progress` hears (done, all) after each measurement.
 ///
@@ -58,6 +59,9 @@ pub fn run(
     let mut rows = Vec::new();
     if wants("parity") {
         rows.extend(parity::measure(options.rounds, options.millis));
+    }
+    if wants("pool") {
+        rows.extend(pool::measure(options)?);
     }
     let mut cases: Vec<Case> = Vec::new();
     for path in [Path::Direct, Path::Nbd] {
