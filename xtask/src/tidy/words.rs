@@ -10,7 +10,7 @@ use crate::source::{Source, words};
 use crate::tree::Tree;
 
 /// Rooms that translate, or that speak to the kernel.
-const TRANSLATORS: [&str; 9] = [
+const TRANSLATORS: [&str; 10] = [
     "crates/format/",
     "crates/engine/src/meta/", // the model's words on one side, the format's on the other
     "crates/fuzz/",            // speaks with each format in its own words

@@ -12,8 +12,6 @@ use crate::error::{FormatError, Place, Problem};
 
 /// Bytes of a label.
 pub const LABEL_BYTES: usize = 256 << 10;
-/// Smallest member that can hold four labels and anything else.
-pub const MEMBER_BYTES_MIN: u64 = 64 << 20;
 
 const LIST_OFFSET: usize = 16 << 10;
 const LIST_BYTES: usize = 112 << 10;
