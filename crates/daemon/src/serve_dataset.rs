@@ -268,27 +268,7 @@ fn status(
     handle: &Handle,
 ) -> VolumeStatus {
     let report = &pool.report;
-    let members = report.members.iter().map(|member| MemberStatus {
-        slot: u32::try_from(member.slot).ok(),
-        path: Some(member.name.clone().unwrap_or_else(|| member.path.clone())),
-        serial: None,
-        state: match (&member.name, member.is_stale) {
-            (None, _) => MemberState::Missing,
-            (Some(_), true) => MemberState::Stale,
-            (Some(_), false) => MemberState::Active,
-        },
-        is_write_mostly: false,
-        is_replacement: false,
-        read_errors: 0,
-        write_errors: 0,
-        corrected_errors: 0,
-        reads: 0,
-        writes: 0,
-        read_bytes: 0,
-        written_bytes: 0,
-        bad_bytes: 0,
-    });
-    let members: Vec<MemberStatus> = members.collect();
+    let members: Vec<MemberStatus> = report.members.iter().map(member_status).collect();
     let is_whole = members
         .iter()
         .all(|member| member.state == MemberState::Active);
@@ -337,5 +317,28 @@ fn status(
         findings: Vec::new(),
         next: None,
         server_pid: std::process::id(),
+    }
+}
+
+fn member_status(member: &plexum_zfs::MemberReport) -> MemberStatus {
+    MemberStatus {
+        slot: u32::try_from(member.slot).ok(),
+        path: Some(member.name.clone().unwrap_or_else(|| member.path.clone())),
+        serial: None,
+        state: match (&member.name, member.is_stale) {
+            (None, _) => MemberState::Missing,
+            (Some(_), true) => MemberState::Stale,
+            (Some(_), false) => MemberState::Active,
+        },
+        is_write_mostly: false,
+        is_replacement: false,
+        read_errors: 0,
+        write_errors: 0,
+        corrected_errors: 0,
+        reads: 0,
+        writes: 0,
+        read_bytes: 0,
+        written_bytes: 0,
+        bad_bytes: 0,
     }
 }

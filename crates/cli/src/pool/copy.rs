@@ -326,7 +326,7 @@ impl Copy<'_> {
 }
 
 fn hash_zeroes(hash: Option<&mut Sha256>, mut count: u64) {
-    const ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
     let Some(hash) = hash else { return };
     while count > 0 {
         let step = count.min(ZEROES.len() as u64);

@@ -15,7 +15,7 @@ use crate::output::{Screen, object, table};
 use crate::units::{show_bytes, show_time};
 
 /// Zeroes that are written at once.
-const ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Names in a directory, or one file. Exit code 1 when an entry cannot be read; the others are listed.
 ///
