@@ -79,7 +79,7 @@ fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
             "bad_blocks": fields_json(&examination.bad_block_fields()),
             "journal": fields_json(&examination.journal_fields()),
             "damaged": damaged, "signatures": found, "superblock_hex": raw,
-            "zfs": examination.zfs.iter().map(|member| fields_json(&member.fields())).collect::<Vec<_>>(),
+            "zfs": examine_zfs::members_json(examination),
         }),
     ));
     screen.line(headline(examination, screen));
@@ -96,14 +96,7 @@ fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
     for error in broken.into_iter().flatten() {
         screen.line(format!("  damaged: {error}"));
     }
-    for member in &examination.zfs {
-        show_fields(
-            &format!("zfs member {}", member.name),
-            &member.fields(),
-            screen,
-        );
-    }
-    if !examination.zfs.is_empty() {
+    if examine_zfs::show_members(examination, screen) {
         return;
     }
     if examination.superblock.is_none() {
@@ -183,7 +176,7 @@ fn headline(examination: &Examination, screen: &Screen) -> String {
     )
 }
 
-fn show_fields(title: &str, fields: &[Field], screen: &Screen) {
+pub(crate) fn show_fields(title: &str, fields: &[Field], screen: &Screen) {
     if fields.is_empty() {
         return;
     }
@@ -213,7 +206,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn fields_json(fields: &[Field]) -> Value {
+pub(crate) fn fields_json(fields: &[Field]) -> Value {
     if fields.is_empty() {
         return Value::Null;
     }

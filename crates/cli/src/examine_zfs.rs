@@ -5,6 +5,7 @@ use plexum_daemon::zfs::{PoolView, ZfsMember, pools};
 use plexum_format::zfs::label::roots;
 use serde_json::{Value, json};
 
+use crate::examine::{fields_json, show_fields};
 use crate::output::{Screen, object, table};
 use crate::units::show_time;
 
@@ -29,6 +30,26 @@ pub fn headline(examination: &Examination) -> Option<String> {
         label.state,
         updated.unwrap_or_default()
     ))
+}
+
+/// All fields of a member's labels; `false` when it is none of a pool.
+pub fn show_members(examination: &Examination, screen: &Screen) -> bool {
+    for member in &examination.zfs {
+        show_fields(
+            &format!("zfs member {}", member.name),
+            &member.fields(),
+            screen,
+        );
+    }
+    !examination.zfs.is_empty()
+}
+
+/// The same for programs.
+pub fn members_json(examination: &Examination) -> Value {
+    let members = examination.zfs.iter();
+    members
+        .map(|member| fields_json(&member.fields()))
+        .collect()
 }
 
 /// How the members of each pool fit together.
