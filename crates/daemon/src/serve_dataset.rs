@@ -23,6 +23,7 @@ use crate::open::AnyDevice;
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{Kind, RuntimeDir, Surroundings, free_socket_path};
 use crate::serve::{Ready, accept, bind_unix, encode, encode_path};
+use crate::served::empty_slot;
 use crate::status::{ExportStatus, JSON_VERSION, MemberState, MemberStatus, Verdict, VolumeStatus};
 use crate::zfs::{RealPool, of_zfs, open_pool};
 
@@ -330,15 +331,6 @@ fn member_status(member: &plexum_zfs::MemberReport) -> MemberStatus {
             (Some(_), true) => MemberState::Stale,
             (Some(_), false) => MemberState::Active,
         },
-        is_write_mostly: false,
-        is_replacement: false,
-        read_errors: 0,
-        write_errors: 0,
-        corrected_errors: 0,
-        reads: 0,
-        writes: 0,
-        read_bytes: 0,
-        written_bytes: 0,
-        bad_bytes: 0,
+        ..empty_slot(0)
     }
 }

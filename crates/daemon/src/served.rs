@@ -598,7 +598,7 @@ fn latency_status(latency: Latency) -> Option<LatencyStatus> {
     })
 }
 
-fn empty_slot(slot: u32) -> MemberStatus {
+pub(crate) fn empty_slot(slot: u32) -> MemberStatus {
     MemberStatus {
         slot: Some(slot),
         path: None,
