@@ -6,6 +6,7 @@ use plexum_daemon::control::Action;
 use plexum_format::md::ppl::{HEADER_BYTES, find_newest, signature};
 use plexum_format::md::superblock::SUPERBLOCK_BYTES;
 use plexum_format::md::{JournalMeta, Role, Superblock};
+use plexum_format::stripe_log::{Batch, Record, Slots};
 use plexum_format::vinum::{CONFIG_BYTES, CONFIG_OFFSETS_BYTES, Config, DriveHeader, HeaderFormat};
 use plexum_format::{SECTOR_BYTES, detect};
 use plexum_nbd::wire::option::{ContextRequest, InfoRequest, encode_option};
@@ -15,6 +16,7 @@ use plexum_nbd::wire::{Framing, option};
 use plexum_testkit::{Case, freebsd_cases, md_cases, unpack_case, unpack_freebsd_case};
 
 use crate::input::{Input, folder};
+use crate::targets::log::header;
 
 /// Configurations longer than this only make the corpus large.
 const CONFIG_BYTES_MAX: usize = 4096;
@@ -32,6 +34,7 @@ pub fn gather() -> Result<(), String> {
         labels(kind, &mut seen)?;
     }
     vinum(&mut seen)?;
+    stripe_log()?;
     nbd()?;
     control()
 }
@@ -206,6 +209,42 @@ fn vinum(seen: &mut BTreeSet<String>) -> Result<(), String> {
                 save("vinum-config", id, [from, 0, 0, 0], text.as_bytes())?;
             }
         }
+    }
+    Ok(())
+}
+
+fn stripe_log() -> Result<(), String> {
+    let header = header(77);
+    save("log-header", "fresh", [4096, 0, 0, 0], &header.encode())?;
+    for count in [1, 3, 63_u16] {
+        let record = |number: u16| {
+            let mut touched = Slots::default();
+            for slot in 0..=number % 4 {
+                touched.insert(usize::from(slot));
+            }
+            Record {
+                sequence: u64::from(number) + 10,
+                row: u64::from(number) * 7,
+                start_bytes: 512 * u32::from(number % 3),
+                length_bytes: 512,
+                checksum: 0x1234_5678,
+                slot: number % 4,
+                touched,
+            }
+        };
+        let batch = Batch {
+            log_id: 77,
+            number: 1,
+            position: 4096,
+            records: (0..count).map(record).collect(),
+        };
+        let numbers = [batch.number, batch.position, batch.log_id, 0];
+        save(
+            "log-batch",
+            &count.to_string(),
+            numbers,
+            &batch.encode_page(),
+        )?;
     }
     Ok(())
 }

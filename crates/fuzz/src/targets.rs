@@ -2,6 +2,7 @@
 
 mod control;
 mod geom;
+pub mod log;
 mod md;
 mod nbd;
 mod vinum;
@@ -26,12 +27,14 @@ pub struct Target {
 }
 
 /// All of them.
-pub const ALL: [&Target; 14] = [
+pub const ALL: [&Target; 16] = [
     &md::SUPERBLOCK,
     &md::BITMAP,
     &md::BAD_BLOCKS,
     &md::PPL,
     &md::JOURNAL,
+    &log::HEADER,
+    &log::BATCH,
     &geom::MIRROR,
     &geom::STRIPE,
     &geom::CONCAT,
