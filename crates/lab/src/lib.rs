@@ -4,6 +4,7 @@
 
 pub mod array;
 pub mod balance;
+pub mod calibrate;
 pub mod error;
 pub mod experiment;
 pub mod host;
