@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use crate::buf::{Buf, BufMut};
 use crate::clock::Clock;
-use crate::device::{Device, DeviceInfo, Fua, IoError, ZeroMode};
+use crate::device::{Device, DeviceInfo, Extent, Fua, IoError, ZeroMode};
 use crate::meta::adapter::MetadataWrite;
 use crate::volume::Volume;
 
@@ -135,6 +135,29 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
                 let writing: Boxed<'_, ()> = Box::pin(plex.write(offset_bytes, data, fua));
                 writing.await
             }
+        }
+    }
+
+    async fn extents(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, IoError> {
+        match self {
+            Self::Device(device) => {
+                device
+                    .extents(offset_bytes, length_bytes, extents_max)
+                    .await
+            }
+            Self::Plex(_) => Err(IoError::Unsupported),
+        }
+    }
+
+    fn busy(&self) -> usize {
+        match self {
+            Self::Device(device) => device.busy(),
+            Self::Plex(plex) => plex.drives.iter().map(|(_, device)| device.busy()).sum(),
         }
     }
 
