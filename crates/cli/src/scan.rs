@@ -197,8 +197,11 @@ fn find_all(places: &[String]) -> Result<AllFound, Problem> {
     }
     for place in places {
         let path = Path::new(place);
-        let meta = std::fs::metadata(path)
-            .map_err(|error| Problem::from_io(&error, "looking at", place))?;
+        let meta = std::fs::metadata(path).map_err(|error| {
+            let mut problem = Problem::from_io(&error, "looking at", place);
+            problem.hints.clear(); // they are about members
+            problem.hint("folders, files and devices are looked at:   plexum scan DIR")
+        })?;
         if meta.is_dir() {
             collect(path, 0, &mut paths);
         } else {

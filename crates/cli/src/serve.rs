@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use plexum_daemon::assembly::AssembleRequest;
+use plexum_daemon::create::check_name;
 use plexum_daemon::foreign::asked_balance;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::runtime_dir::{Kind, Surroundings};
@@ -90,6 +91,9 @@ fn usage(text: impl Into<String>) -> Problem {
 }
 
 fn request(args: &Serve) -> Result<ServeRequest, Problem> {
+    if let Some(name) = &args.name {
+        check_name(name)?;
+    }
     if args.force_data && !args.force {
         return Err(usage("--force-data goes with --force"));
     }

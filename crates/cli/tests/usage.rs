@@ -228,3 +228,23 @@ fn a_bug_ends_with_exit_code_70_and_asks_for_a_report() {
     let value: serde_json::Value = serde_json::from_str(last).unwrap();
     assert_eq!(value["error"]["code"], "bug", "{value}");
 }
+
+#[test]
+fn a_name_that_no_volume_can_have_is_refused_before_anything_is_opened() {
+    for words in [
+        "serve a --name x/y",
+        "serve a --name .x",
+        "create x:y --level 1 a b",
+    ] {
+        let run = plexum(words);
+        assert_eq!(run.exit, 2, "{words}: {}", run.err);
+        assert!(
+            run.err.contains("is no name for a volume"),
+            "{words}: {}",
+            run.err
+        );
+    }
+    let run = plexum("scan nowhere");
+    assert_eq!(run.exit, 4, "{}", run.err);
+    assert!(!run.err.contains("missing"), "{}", run.err);
+}

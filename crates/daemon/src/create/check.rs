@@ -17,13 +17,22 @@ use crate::problem::{Code, Problem};
 /// Largest bitmap region: md keeps the size in 32 bits.
 const REGION_BYTES_MAX: u64 = 1 << 31;
 
-pub(super) fn check_request(request: &CreateRequest) -> Result<(), Problem> {
-    let name = &request.name;
+/// Whether clients, sockets and commands can use a name for a volume.
+///
+/// # Errors
+/// `Usage` otherwise.
+pub fn check_name(name: &str) -> Result<(), Problem> {
     let is_fine = |c: char| !(c.is_control() || c.is_whitespace() || "/:=".contains(c));
     if name.is_empty() || name.starts_with(['.', '-']) || !name.chars().all(is_fine) {
         return Err(usage(format!("{name:?} is no name for a volume"))
             .hint("letters, digits, - _ . and no blank, slash, colon or equals sign"));
     }
+    Ok(())
+}
+
+pub(super) fn check_request(request: &CreateRequest) -> Result<(), Problem> {
+    let name = &request.name;
+    check_name(name)?;
     if name.len() > NAME_BYTES_MAX {
         return Err(usage(format!(
             "the name has {} bytes, a superblock holds {NAME_BYTES_MAX}",
