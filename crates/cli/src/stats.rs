@@ -87,6 +87,27 @@ fn show(now: &Value, before: Option<&Value>, seconds: u64, screen: &Screen) {
     for line in table(&rows) {
         screen.line(line);
     }
+    if let Some(line) = plex_line(&now["plex"]) {
+        screen.line(line);
+    }
+}
+
+/// The counters of classic Vinum, once there are any: they are kept for its volumes only.
+fn plex_line(plex: &Value) -> Option<String> {
+    let value = |field: &str| plex[field].as_u64().unwrap_or(0);
+    if value("reads") + value("writes") == 0 {
+        return None;
+    }
+    Some(format!(
+        "plex: {} reads, {} writes, {} multiblock, {} multistripe, {} recovered, {} degraded, {} parityless",
+        value("reads"),
+        value("writes"),
+        value("multiblock"),
+        value("multistripe"),
+        value("recovered_reads"),
+        value("degraded_writes"),
+        value("parityless_writes"),
+    ))
 }
 
 fn row(name: &str, now: &Value, before: &Value, seconds: u64) -> Vec<String> {

@@ -50,7 +50,7 @@ fn the_vinum_tour_works() {
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}\n{errors}");
-    for words in ["4 volumes:", "no differences", "5 drives:"] {
+    for words in ["4 volumes:", "no differences", "5 drives:", " multistripe,"] {
         assert!(text.contains(words), "{words}: {text}\n{errors}");
     }
     let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
