@@ -84,6 +84,10 @@ fn request(args: &Create) -> Result<CreateRequest, Problem> {
         .map_err(|error| usage(error.to_string()))?;
     check_balance(args, level)?;
     let has_bitmap = has_bitmap(args, level)?;
+    let has_log = level.has_parity() && matches!(args.consistency.as_deref(), None | Some("log"));
+    if args.log.is_some() && !has_log {
+        return Err(usage("--log goes with --consistency log"));
+    }
     Ok(CreateRequest {
         name,
         homehost: args.homehost.clone().unwrap_or_else(this_host),
@@ -96,6 +100,7 @@ fn request(args: &Create) -> Result<CreateRequest, Problem> {
         version: version(&args.format)?,
         has_bitmap,
         region_bytes: args.bitmap_region,
+        has_log,
         write_mostly: args.write_mostly.clone(),
         is_assume_clean: args.assume_clean,
         is_forced: args.force,
@@ -154,10 +159,11 @@ fn check_balance(args: &Create, level: Level) -> Result<(), Problem> {
 /// The stripe log is understood, but not there yet.
 fn check_log(args: &Create) -> Result<(), Problem> {
     match args.log.as_deref() {
-        None => Ok(()),
-        Some("write-through" | "write-back") => {
-            Err(not_yet("the stripe log comes with a later version"))
-        }
+        None | Some("write-through") => Ok(()),
+        Some("write-back") => Err(not_yet(
+            "answers before the data are in place come with a later version",
+        )
+        .hint("until then:   --log write-through")),
         Some(other) => Err(usage(format!(
             "--log {other}: it is write-through or write-back"
         ))),
@@ -215,10 +221,7 @@ fn has_bitmap(args: &Create, level: Level) -> Result<bool, Problem> {
                 "the stripe log is for parity, not for {level}"
             )));
         }
-        (Some("log"), _) => {
-            return Err(not_yet("the stripe log comes with a later version")
-                .hint("until then:   --consistency bitmap"));
-        }
+        (Some("log"), wanted) => wanted.unwrap_or(true),
         (Some(other), _) => {
             return Err(usage(format!(
                 "--consistency {other}: it is log, ppl, bitmap or resync"

@@ -233,6 +233,7 @@ impl Script<'_> {
             version: MdVersion::V12,
             has_bitmap: true,
             region_bytes: None,
+            has_log: true,
             write_mostly: Vec::new(),
             is_assume_clean: false,
             is_forced: false,

@@ -77,6 +77,7 @@ fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
             "superblock": fields_json(&examination.superblock_fields()),
             "bitmap": fields_json(&examination.bitmap_fields()),
             "bad_blocks": fields_json(&examination.bad_block_fields()),
+            "stripe_log": fields_json(&examination.log_fields()),
             "journal": fields_json(&examination.journal_fields()),
             "damaged": damaged, "signatures": found, "superblock_hex": raw,
             "zfs": examine_zfs::members_json(examination),
@@ -110,6 +111,7 @@ fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
     }
     show_fields("superblock", &examination.superblock_fields(), screen);
     show_fields("bitmap", &examination.bitmap_fields(), screen);
+    show_log(examination, screen);
     show_fields("write journal", &examination.journal_fields(), screen);
     show_fields("bad blocks", &examination.bad_block_fields(), screen);
     if let (Some(superblock), true) = (&examination.superblock, args.raw) {
@@ -138,6 +140,13 @@ fn show_foreign(examination: &Examination, foreign: &Foreign, screen: &Screen) {
     ));
     for (title, fields) in &fields {
         show_fields(title, fields, screen);
+    }
+}
+
+fn show_log(examination: &Examination, screen: &Screen) {
+    show_fields("stripe log", &examination.log_fields(), screen);
+    if let Some((_, Some(reason))) = &examination.log {
+        screen.line(format!("  the stripe log is not used: {reason}"));
     }
 }
 

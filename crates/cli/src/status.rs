@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plexum_daemon::status::{MemberState, Verdict, VolumeStatus};
+use plexum_daemon::status::{MemberState, StripeLogStatus, Verdict, VolumeStatus};
 use serde_json::json;
 
 use crate::args::Status;
@@ -125,6 +125,7 @@ pub fn render(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
             status.io,
             status.server_pid
         ));
+        lines.extend(status.log.as_ref().map(log_line));
         if let Some(bitmap) = &status.bitmap {
             lines.push(format!(
                 "  bitmap {} of {} regions of {} dirty",
@@ -276,4 +277,11 @@ fn member_table(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
         rows.push(row);
     }
     table(&rows)
+}
+fn log_line(log: &StripeLogStatus) -> String {
+    format!(
+        "  stripe log of {} on each member, {} records under way",
+        show_bytes(log.ring_bytes),
+        log.records_under_way
+    )
 }

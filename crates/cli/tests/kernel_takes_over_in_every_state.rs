@@ -117,7 +117,9 @@ fn plexum_leaves(kind: Kind, state: State) -> (Array, usize) {
     let (level, options, ..) = kind;
     done(
         place,
-        &format!("create nas --level {level} {options} --bitmap-region 64K {members}"),
+        &format!(
+            "create nas --level {level} {options} --consistency bitmap --bitmap-region 64K {members}"
+        ),
     );
     let server = Server::start(place, members);
     fill(place, SEED);

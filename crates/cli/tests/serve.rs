@@ -150,7 +150,7 @@ fn a_volume_keeps_its_content_over_loss_rebuild_stop_and_start() {
 #[test]
 fn a_killed_server_leaves_members_that_start_again_and_a_socket_that_is_replaced() {
     let place = Place::new("serve-kill");
-    create(&place, "--level 5 a b c");
+    create(&place, "--level 5 --consistency bitmap a b c");
     let mut server = Server::start(&place, "a b c");
     let written = qemu_io(&place, &["write -P 0x5a 1M 3M"]);
     assert_eq!(written.exit, 0, "{}{}", written.out, written.err);

@@ -24,7 +24,11 @@ fn mdadm_sees_a_bitmap(place: &Place, member: &str) -> bool {
 #[test]
 fn the_bitmap_is_turned_off_and_on_while_the_volume_is_served() {
     let place = Place::new("settings-bitmap");
-    let server = create_and_serve(&place, "--level 5 --strip 64K", "a b c");
+    let server = create_and_serve(
+        &place,
+        "--level 5 --strip 64K --consistency bitmap",
+        "a b c",
+    );
     fill_part(&place, 1, 0, 1 << 20);
     assert!(status(&place)["bitmap"]["dirty_regions"].as_u64().unwrap() > 0);
     done(&place, "set nas bitmap=none");
@@ -47,6 +51,46 @@ fn the_bitmap_is_turned_off_and_on_while_the_volume_is_served() {
     let status = status(&place);
     assert_eq!(status["bitmap"]["doubtful_regions"], 0, "{status}");
     server.stop(&place);
+}
+
+#[test]
+fn the_stripe_log_is_turned_on_and_off_while_the_volume_is_served() {
+    let place = Place::new("settings-log");
+    let words = "--level 6 --strip 64K --consistency bitmap";
+    let server = create_and_serve(&place, words, "a b c d");
+    assert_eq!(status(&place)["consistency"], "bitmap");
+    fill_part(&place, 1, 0, 1 << 20);
+    done(&place, "set nas consistency=log");
+    assert_eq!(status(&place)["consistency"], "log");
+    fill_part(&place, 2, 1 << 20, 1 << 20);
+    for member in ["a", "b", "c", "d"] {
+        let bound = examined(&place, member, "stripe_log", "is_bound");
+        assert_eq!(bound, true, "{member}");
+    }
+    server.stop(&place);
+    let server = Server::start(&place, "a b c d");
+    assert_eq!(status(&place)["consistency"], "log", "it is on the members");
+    done(&place, "set nas consistency=bitmap");
+    assert_eq!(status(&place)["consistency"], "bitmap");
+    server.stop(&place);
+    let server = Server::start(&place, "a b c d");
+    assert_eq!(status(&place)["consistency"], "bitmap");
+    server.stop(&place);
+}
+
+#[test]
+fn mirrors_and_members_without_room_get_no_stripe_log_and_the_reason() {
+    let place = Place::new("settings-no-log");
+    let server = create_and_serve(&place, "--level 1", "a b");
+    let run = place.plexum("set nas consistency=log");
+    assert_eq!(run.exit, 2, "{}", run.err);
+    assert!(run.err.contains("only RAID-4"), "{}", run.err);
+    server.stop(&place);
+    let words = "create tail --level 5 --format md-1.0 --member-size 24M e f g";
+    let run = place.plexum(words);
+    assert_eq!(run.exit, 0, "{}", run.err);
+    let said = format!("{}{}", run.out, run.err);
+    assert!(said.contains("no stripe log: md 1.0"), "{said}");
 }
 
 #[test]

@@ -28,7 +28,9 @@ use crate::open::{AnyDevice, MemberWord, problem_of_io};
 use crate::problem::{Code, Problem};
 pub use check::check_name;
 use check::{check_duplicates, check_request, open_member, strip_bytes};
-use place::{check_missing, decide_start, engine_start, note_unused, plan_array, stored_name};
+use place::{
+    check_missing, decide_start, engine_start, note_no_log, note_unused, plan_array, stored_name,
+};
 
 /// Strip size when none is asked for, in bytes.
 pub const STRIP_BYTES_DEFAULT: u64 = 512 << 10;
@@ -60,6 +62,8 @@ pub struct CreateRequest {
     pub has_bitmap: bool,
     /// Bytes of a region.
     pub region_bytes: Option<u64>,
+    /// Whether parity shall have a stripe log, where the format leaves room (L1).
+    pub has_log: bool,
     /// Members that are read only when nothing else can be, as written.
     pub write_mostly: Vec<String>,
     /// Take copies or parity for equal.
@@ -201,6 +205,7 @@ impl Creation {
         let array = new_array(request, strip_bytes, &members, &mut notes)?;
         let mut plan = plan_array(&array, request, &members)?;
         check_plan(request, &plan, &missing)?;
+        note_no_log(&plan, &mut notes);
         for (member, superblock) in members.iter_mut().zip(&plan.superblocks) {
             let start = superblock.as_ref().map(|sb| sb.data_offset_sectors);
             member.data_offset_bytes = start.unwrap_or(0) * SECTOR_BYTES;
@@ -466,7 +471,7 @@ fn new_array(
         wall_seconds: now_seconds()?,
         has_bitmap: request.has_bitmap,
         region_bytes: request.region_bytes,
-        log_bytes_max: None,
+        log_bytes_max: request.has_log.then_some(u64::MAX),
         start: plexum_engine::meta::create::Start::Agreeing,
     })
 }

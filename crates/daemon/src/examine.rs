@@ -10,11 +10,13 @@ use std::path::Path;
 use plexum_engine::buf::BufPool;
 use plexum_engine::device::Device;
 use plexum_engine::meta::assemble::{Assembly, Examined, Options, assemble};
+use plexum_engine::meta::open::{judge_log_page, log_header_place};
 use plexum_format::md::journal::META_BYTES;
 use plexum_format::md::{
     BadBlocks, Bitmap, BitmapHeader, Field, JournalMeta, Superblock, describe_bad_blocks,
     describe_bitmap, describe_journal, describe_superblock, level_name,
 };
+use plexum_format::stripe_log::{LogHeader, NoLog, PAGE_BYTES, describe_log, superblock_hash};
 use plexum_format::{Detection, FormatError, Found, SECTOR_BYTES, detect};
 
 use plexum_runtime::file::OpenOptions;
@@ -42,6 +44,8 @@ pub struct Examination {
     pub bitmap: Option<Result<Bitmap, FormatError>>,
     /// Its bad block log.
     pub bad_blocks: Option<Result<BadBlocks, FormatError>>,
+    /// The header of its ring of the stripe log, and what speaks against its place.
+    pub log: Option<(LogHeader, Option<NoLog>)>,
     /// On the member that holds the write journal: the block where a replay would begin.
     pub journal: Option<Result<JournalMeta, FormatError>>,
     /// What it carries of FreeBSD's formats, where that is what it is used as.
@@ -76,6 +80,15 @@ impl Examination {
             Some(Ok(blocks)) => describe_bad_blocks(blocks),
             _ => Vec::new(),
         }
+    }
+
+    /// Decoded fields of the stripe log's header.
+    #[must_use]
+    pub fn log_fields(&self) -> Vec<Field> {
+        let (Some((header, _)), Some(superblock)) = (&self.log, &self.superblock) else {
+            return Vec::new();
+        };
+        describe_log(header, header.is_bound_to(&superblock_hash(superblock)))
     }
 
     /// Decoded fields of the write journal's first live block.
@@ -198,6 +211,13 @@ fn examine_with(word: &str, size_bytes: u64, read: ReadAt<'_>) -> std::io::Resul
         .as_ref()
         .and_then(|sb| read_journal(&mut *read, sb));
     let foreign = offline::look(read, size_bytes, &detection, word);
+    let header = match &bitmap {
+        Some(Ok(bitmap)) => Some(&bitmap.header),
+        _ => None,
+    };
+    let log = superblock
+        .as_ref()
+        .and_then(|sb| read_log(&mut *read, sb, header));
     Ok(Examination {
         member: word.to_owned(),
         size_bytes,
@@ -205,6 +225,7 @@ fn examine_with(word: &str, size_bytes: u64, read: ReadAt<'_>) -> std::io::Resul
         superblock,
         bitmap,
         bad_blocks,
+        log,
         journal,
         foreign,
         zfs: members_on(&mut *read, size_bytes, word),
@@ -228,6 +249,17 @@ fn read_bitmap(
     let mut area = vec![0; usize::try_from(header.area_sectors() * SECTOR_BYTES).ok()?];
     read(start, &mut area).ok()?;
     Some(Bitmap::parse(&area, start, room))
+}
+
+fn read_log(
+    read: ReadAt<'_>,
+    superblock: &Superblock,
+    bitmap: Option<&BitmapHeader>,
+) -> Option<(LogHeader, Option<NoLog>)> {
+    let place = log_header_place(superblock)?;
+    let mut page = vec![0; PAGE_BYTES];
+    read(place.start, &mut page).ok()?;
+    judge_log_page(&page, superblock, bitmap)
 }
 
 fn read_journal(
@@ -273,7 +305,7 @@ pub fn judge(examinations: &[Examination], options: &Options) -> Result<Assembly
                     Some(Ok(bitmap)) => Some(bitmap.header.clone()),
                     _ => None,
                 },
-                log: None,
+                log: examination.log.clone(),
             })
         })
         .collect();

@@ -203,7 +203,7 @@ async fn set(served: &Served, settings: &BTreeMap<String, String>) -> Answer {
     let usage = |text: String| Problem::new(Code::Usage, text);
     let mut pace = served.pace.get();
     let mut policy = None;
-    let bitmap = bitmap_wish(settings)?;
+    let (log, bitmap) = consistency_wish(settings, bitmap_wish(settings)?)?;
     // Everything is checked before anything is changed.
     for (name, value) in settings {
         match name.as_str() {
@@ -227,15 +227,17 @@ async fn set(served: &Served, settings: &BTreeMap<String, String>) -> Answer {
                 }
             }
             "bitmap" | "bitmap-region" => {} // together, below
-            "consistency" | "log" => {
+            "consistency" => {}              // with the bitmap, below
+            "log" if value == "write-through" => {}
+            "log" => {
                 return Err(Problem::new(
                     Code::NotYet,
-                    format!("changing {name} while running comes with a later version"),
+                    format!("{name}={value} comes with a later version"),
                 ));
             }
             _ => {
                 return Err(usage(format!("{name} is no setting")).hint(
-                    "settings are:   balance=POLICY rebuild-min=RATE rebuild-max=RATE rebuild=pause bitmap=internal bitmap-region=SIZE",
+                    "settings are:   balance=POLICY rebuild-min=RATE rebuild-max=RATE rebuild=pause bitmap=internal bitmap-region=SIZE consistency=log",
                 ));
             }
         }
@@ -248,6 +250,10 @@ async fn set(served: &Served, settings: &BTreeMap<String, String>) -> Answer {
         return Err(usage("rebuild-min is above rebuild-max".into()));
     }
     // The only one that can be refused for the state of the volume comes first.
+    if let Some(is_wanted) = log {
+        let result = served.volume.set_log(is_wanted).await;
+        result.map_err(|error| log_refused(served, error))?;
+    }
     if let Some(wish) = bitmap {
         let result = served.volume.set_bitmap(wish).await;
         result.map_err(|error| bitmap_refused(served, error))?;
@@ -288,6 +294,48 @@ fn bitmap_wish(settings: &BTreeMap<String, String>) -> Result<Option<BitmapWish>
             Err(usage("bitmap-region= goes with bitmap=internal".to_owned()))
         }
         (Some(other), _) => Err(usage(format!("bitmap={other}: it is internal or none"))),
+    }
+}
+
+/// What `consistency=` asks for: the stripe log on or off, and what it says about the bitmap.
+fn consistency_wish(
+    settings: &BTreeMap<String, String>,
+    bitmap: Option<BitmapWish>,
+) -> Result<(Option<bool>, Option<BitmapWish>), Problem> {
+    let usage = |text: &str| Problem::new(Code::Usage, text);
+    let with_bitmap = || bitmap.or(Some(BitmapWish::Internal { region_bytes: None }));
+    match (settings.get("consistency").map(String::as_str), bitmap) {
+        (None, bitmap) => Ok((None, bitmap)),
+        (Some("log"), bitmap) => Ok((Some(true), bitmap)),
+        (Some("bitmap"), Some(BitmapWish::None)) => Err(usage(
+            "consistency=bitmap and bitmap=none contradict each other",
+        )),
+        (Some("bitmap"), _) => Ok((Some(false), with_bitmap())),
+        (Some("resync"), Some(BitmapWish::Internal { .. })) => Err(usage(
+            "consistency=resync and bitmap=internal contradict each other",
+        )),
+        (Some("resync"), _) => Ok((Some(false), Some(BitmapWish::None))),
+        (Some("ppl"), _) => Err(Problem::new(
+            Code::NotYet,
+            "writing a partial parity log comes with a later version",
+        )),
+        (Some(other), _) => Err(usage(&format!(
+            "consistency={other}: it is log, bitmap or resync"
+        ))),
+    }
+}
+
+/// Why the stripe log stays as it is.
+fn log_refused(served: &Served, error: ControlError) -> Problem {
+    let volume = served.name();
+    match error {
+        ControlError::Busy(reason) => Problem::new(
+            Code::JobRunning,
+            format!("the stripe log of {volume} cannot be changed now: {reason}"),
+        )
+        .hint(format!("to see what runs:   plexum status {volume}")),
+        ControlError::Unfit(reason) => Problem::new(Code::Usage, format!("{volume}: {reason}")),
+        error => refused(served, error, volume),
     }
 }
 

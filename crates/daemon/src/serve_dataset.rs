@@ -303,6 +303,7 @@ fn status(
         balance: "round-robin".into(),
         consistency: "checksums".into(),
         bitmap: None,
+        log: None,
         io: handle.status().kind.to_string(),
         exports: vec![ExportStatus {
             uri: format!(

@@ -30,7 +30,8 @@ use crate::events::EventHub;
 use crate::export::{Counters, VolumeExport};
 use crate::status::{
     BitmapStatus, ExportStatus, Finding, JSON_VERSION, JobKind, JobStatus, LatencyStatus,
-    MemberState, MemberStatus, Mismatch, ScrubStatus, Verdict, VolumeStatus, eta_s,
+    MemberState, MemberStatus, Mismatch, ScrubStatus, StripeLogStatus, Verdict, VolumeStatus,
+    eta_s,
 };
 
 /// The export of this process.
@@ -295,12 +296,14 @@ impl Served {
             is_dirty: status.is_dirty,
             is_read_only: status.is_read_only,
             balance: status.balance,
-            consistency: match (self.volume.has_redundancy(), status.bitmap_region_bytes) {
-                (false, _) => "none",
-                (true, Some(_)) => "bitmap",
-                (true, None) => "resync",
+            consistency: match (status.log, status.bitmap_region_bytes) {
+                _ if !self.volume.has_redundancy() => "none",
+                (Some(_), _) => "log",
+                (None, Some(_)) => "bitmap",
+                (None, None) => "resync",
             }
             .into(),
+            log: status.log.map(StripeLogStatus::from),
             bitmap: status.bitmap_region_bytes.map(|region_bytes| BitmapStatus {
                 region_bytes,
                 regions: status.doubtful_regions.1 as u64,

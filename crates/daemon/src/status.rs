@@ -253,6 +253,27 @@ pub struct Finding {
     pub commands: Vec<String>,
 }
 
+/// The stripe log of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StripeLogStatus {
+    /// Length of each member's ring.
+    pub ring_bytes: u64,
+    /// Records that are durable and whose blocks are on their way in place.
+    pub records_under_way: u64,
+    /// Whether an unclean stop now leaves no row in doubt, even if a member is lost with it.
+    pub is_sure: bool,
+}
+
+impl From<plexum_engine::volume::LogStatus> for StripeLogStatus {
+    fn from(log: plexum_engine::volume::LogStatus) -> Self {
+        Self {
+            ring_bytes: log.ring_bytes,
+            records_under_way: log.records_under_way as u64,
+            is_sure: log.is_sure,
+        }
+    }
+}
+
 /// Everything about one running volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeStatus {
@@ -294,6 +315,9 @@ pub struct VolumeStatus {
     pub consistency: String,
     /// The bitmap, when there is one.
     pub bitmap: Option<BitmapStatus>,
+    /// The stripe log, when there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<StripeLogStatus>,
     /// How member I/O is done: `uring` or `threads`.
     pub io: String,
     /// Ways in.

@@ -21,6 +21,7 @@ use std::mem::{offset_of, size_of};
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::describe::{Field, List};
 use crate::error::{FormatError, Place, Problem};
 use crate::md::Superblock;
 use crate::md::ppl::crc32c;
@@ -381,6 +382,23 @@ impl LogHeader {
     pub fn is_bound_to(&self, hash: &[u8; 16]) -> bool {
         *hash != [0; 16] && (self.superblock == *hash || self.next_superblock == *hash)
     }
+}
+
+/// Decoded fields of a header; `is_bound`: it names the superblock that is on the member (L6).
+#[must_use]
+pub fn describe_log(header: &LogHeader, is_bound: bool) -> Vec<Field> {
+    let mut list = List::new("plexum stripe log");
+    list.add("ring_sector", header.area.ring_sector);
+    list.add("ring_bytes", header.area.ring_bytes);
+    list.add("epoch", header.epoch);
+    list.add("tail_sequence", header.tail_sequence);
+    list.add("joined_sequence", header.joined_sequence);
+    list.add("start_position_bytes", header.start_position);
+    list.add("start_batch", header.start_batch);
+    list.add("doubt_from_bytes", header.doubt_from_bytes);
+    list.add("is_write_back", header.is_write_back);
+    list.add("is_bound", is_bound);
+    list.0
 }
 
 fn header_checksum(raw: &RawLogHeader) -> u32 {

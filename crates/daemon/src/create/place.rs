@@ -73,6 +73,15 @@ pub(super) fn check_missing(
     .hint("name more members, or choose a level with more redundancy"))
 }
 
+/// L1: no log is no error, but said.
+pub(super) fn note_no_log(plan: &Plan, notes: &mut Vec<String>) {
+    if let Some(reason) = &plan.no_log {
+        notes.push(format!(
+            "no stripe log: {reason}; after an unclean stop parity is made right by a resync"
+        ));
+    }
+}
+
 pub(super) fn note_unused(members: &[PlannedMember], plan: &Plan, notes: &mut Vec<String>) {
     let geometry = &plan.geometry;
     if !geometry.organisation().level().has_redundancy() {

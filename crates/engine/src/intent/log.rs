@@ -18,7 +18,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_format::stripe_log::{
-    BATCH_RECORDS_MAX, Batch, LogHeader, PAGE_BYTES, Record, Slots, batch_bytes, block_checksum,
+    BATCH_RECORDS_MAX, Batch, LogArea, LogHeader, PAGE_BYTES, Record, Slots, batch_bytes,
+    block_checksum,
 };
 
 use crate::buf::Buf;
@@ -194,6 +195,11 @@ impl<D: Device> StripeLog<D> {
         let book = self.book.borrow();
         let least = book.rings.iter().flatten().map(Ring::group_bytes_max).min();
         least.unwrap_or(u64::MAX) - PAGE_BYTES as u64
+    }
+
+    /// Place of a member's ring.
+    pub(crate) fn area(&self, member: MemberId) -> Option<LogArea> {
+        self.book.borrow().ring(member).map(|ring| ring.area)
     }
 
     /// For status.

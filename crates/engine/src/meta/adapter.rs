@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use plexum_format::stripe_log::{LogArea, LogHeader};
+use plexum_format::stripe_log::{LogArea, LogHeader, NoLog};
 
 use crate::device::DeviceInfo;
 use crate::ranges::RangeSet;
@@ -108,10 +108,13 @@ pub trait Metadata {
     fn events_cleared(&self) -> u64;
 
     /// Identity and geometry of a member as its log's header carries them, for the ring in `area` or, without one, where
-    /// a ring can be (L1); `None`: there is no room for a log.
-    fn log_header(&self, member: MemberId, area: Option<LogArea>) -> Option<LogHeader> {
+    /// a ring can be.
+    ///
+    /// # Errors
+    /// Why there can be no log (L1).
+    fn log_header(&self, member: MemberId, area: Option<LogArea>) -> Result<LogHeader, NoLog> {
         let _ = (member, area);
-        None
+        Err(NoLog::NoParity)
     }
 
     /// Hash of the superblock that was last made for a member (L6).

@@ -11,7 +11,7 @@ use plexum_format::EventCount;
 use plexum_format::md::{
     BadBlocks, BitmapHeader, MdTime, MdVersion, NewMember, Role, Superblock, super_offset_sectors,
 };
-use plexum_format::stripe_log::{LogArea, LogHeader, plan_area, superblock_hash};
+use plexum_format::stripe_log::{LogArea, LogHeader, NoLog, plan_area, superblock_hash};
 use plexum_format::{SECTOR_BYTES, Slot};
 
 use crate::device::DeviceInfo;
@@ -309,13 +309,14 @@ impl Metadata for MdMetadata {
             .map_or(u64::MAX, |header| header.events_cleared.0)
     }
 
-    fn log_header(&self, member: MemberId, area: Option<LogArea>) -> Option<LogHeader> {
-        let superblock = &self.member(member)?.superblock;
-        let area = area.or_else(|| {
-            let bitmap = self.bitmap.as_ref().map_or(0, bitmap_sectors);
-            plan_area(superblock, bitmap).ok()
-        })?;
-        Some(LogHeader::blank(superblock, area))
+    fn log_header(&self, member: MemberId, area: Option<LogArea>) -> Result<LogHeader, NoLog> {
+        let known = self.member(member).ok_or(NoLog::NoParity)?;
+        let bitmap = self.bitmap.as_ref().map_or(0, bitmap_sectors);
+        let area = match area {
+            Some(area) => area,
+            None => plan_area(&known.superblock, bitmap)?,
+        };
+        Ok(LogHeader::blank(&known.superblock, area))
     }
 
     fn superblock_hash(&self, member: MemberId) -> [u8; 16] {

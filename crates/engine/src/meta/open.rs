@@ -183,18 +183,33 @@ pub async fn examine<D: Device>(
     })
 }
 
-/// The header of the member's ring, and what speaks against its place (L1).
 async fn read_log_header<D: Device>(
     device: &D,
     pool: &BufPool,
     superblock: &Superblock,
     bitmap: Option<&BitmapHeader>,
 ) -> Option<(LogHeader, Option<NoLog>)> {
+    let place = log_header_place(superblock)?;
+    let page = read_range(device, pool, place).await.ok()?;
+    judge_log_page(&page, superblock, bitmap)
+}
+
+/// Bytes of a member where the header of its ring has to lie when it has one.
+#[must_use]
+pub fn log_header_place(superblock: &Superblock) -> Option<Range<u64>> {
     let at = header_offset_bytes(superblock).filter(|_| matches!(superblock.level, 4..=6))?;
-    let page = read_range(device, pool, at..at + PAGE_BYTES as u64)
-        .await
-        .ok()?;
-    let header = LogHeader::parse(&page, at).ok()?;
+    Some(at..at + PAGE_BYTES as u64)
+}
+
+/// The header of the member's ring in what was read at `log_header_place`, and what speaks against its place (L1).
+#[must_use]
+pub fn judge_log_page(
+    page: &[u8],
+    superblock: &Superblock,
+    bitmap: Option<&BitmapHeader>,
+) -> Option<(LogHeader, Option<NoLog>)> {
+    let at = log_header_place(superblock)?.start;
+    let header = LogHeader::parse(page, at).ok()?;
     let is_ours = header.array_uuid == superblock.array_uuid
         && header.device_uuid == superblock.device_uuid
         && header.geometry == LogGeometry::of(superblock)

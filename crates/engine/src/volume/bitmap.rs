@@ -8,8 +8,13 @@
 //! - a bitmap that begins covers nothing that a member missed earlier: its `events_cleared` is the present event count, so
 //!   whoever is away is filled as a whole.
 
+use std::rc::Rc;
+
+use plexum_format::SECTOR_BYTES;
+
 use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
+use crate::drive::Drive;
 use crate::intent::regions::Regions;
 use crate::meta::adapter::BitmapPlan;
 use crate::state::{Event, FailCause};
@@ -29,7 +34,15 @@ pub enum BitmapWish {
 }
 
 /// Lets writes go on, however the switch ends.
-struct Gate<'a, D: Device, C: Clock>(&'a Volume<D, C>);
+pub(super) struct Gate<'a, D: Device, C: Clock>(&'a Volume<D, C>);
+
+impl<'a, D: Device, C: Clock> Gate<'a, D, C> {
+    /// From now on new writes wait.
+    pub(super) fn close(volume: &'a Volume<D, C>) -> Self {
+        volume.is_switching.set(true);
+        Self(volume)
+    }
+}
 
 impl<D: Device, C: Clock> Drop for Gate<'_, D, C> {
     fn drop(&mut self) {
@@ -46,14 +59,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// missing (the bits are what brings them back quickly) and for another region size than the present one; `Unfit` when
     /// there is no room; what `check_exchange` refuses. Nothing was changed then.
     pub async fn set_bitmap(&self, wish: BitmapWish) -> Result<bool, ControlError> {
-        self.check_switch(wish)?;
+        self.check_wish(wish)?;
         let _entry = self.entry_lock.lock().await;
         if self.is_done(wish)? {
             return Ok(false);
         }
-        self.check_switch(wish)?;
-        self.is_switching.set(true);
-        let _gate = Gate(self);
+        self.check_wish(wish)?;
+        let _gate = Gate::close(self);
         self.writes.empty().await;
         self.flush_members().await?;
         self.check_exchange()?;
@@ -90,11 +102,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
-    fn check_switch(&self, wish: BitmapWish) -> Result<(), ControlError> {
+    /// Whether bitmap or log can be switched now.
+    pub(super) fn check_switch(&self) -> Result<(), ControlError> {
         self.check_exchange()?;
         let busy = |what: &str| Err(ControlError::Busy(what.to_owned()));
         if self.is_switching.get() {
-            return busy("the bitmap is being changed");
+            return busy("bitmap or log are being changed");
         }
         if !self.fillings.borrow().is_empty() {
             return busy("a member is being filled");
@@ -102,6 +115,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if self.is_scrubbing() {
             return busy("a scrub runs"); // a repair holds a row while it waits to write
         }
+        Ok(())
+    }
+
+    fn check_wish(&self, wish: BitmapWish) -> Result<(), ControlError> {
+        self.check_switch()?;
         if wish == BitmapWish::None && self.state.borrow().is_degraded() && !self.is_done(wish)? {
             return Err(ControlError::NotRedundant);
         }
@@ -119,6 +137,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let _turn = self.bitmap_writer.lock().await;
         loop {
             let written = self.regions.borrow().regrained(plan.region_bytes);
+            self.check_clear_of_log(&plan, written.area_bytes())?;
             self.write_areas(&plan, &area_of(&written, &plan)).await?;
             // No await from here on. A resync has made doubt less meanwhile; should it have grown, the areas are written again.
             let regions = self.regions.borrow().regrained(plan.region_bytes);
@@ -128,6 +147,29 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 return Ok(());
             }
         }
+    }
+
+    /// L1: a bitmap never grows over a ring of the stripe log.
+    fn check_clear_of_log(&self, plan: &BitmapPlan, area_bytes: u64) -> Result<(), ControlError> {
+        let Some(log) = self.stripe_log() else {
+            return Ok(());
+        };
+        let is_over = |drive: &Rc<Drive<D>>| {
+            let start = plan
+                .starts_bytes
+                .get(usize::from(drive.id.0))
+                .copied()
+                .flatten();
+            let ring = log
+                .area(drive.id)
+                .map(|area| area.ring_sector * SECTOR_BYTES);
+            matches!((start, ring), (Some(start), Some(ring)) if start + area_bytes > ring)
+        };
+        if self.live_drives().iter().any(is_over) {
+            let reason = "the bitmap would lie over the stripe log; larger regions would fit";
+            return Err(ControlError::Unfit(reason.to_owned()));
+        }
+        Ok(())
     }
 
     /// Writes the whole area to every live member, durably. A member that cannot take it is failed.

@@ -238,13 +238,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .borrow_mut()
             .add_member(member, new.identity, &info)
             .map_err(ControlError::Unfit)?;
-        if self.stripe_log().is_some() && self.metadata.borrow().log_header(member, None).is_none()
-        {
+        let log = self.metadata.borrow().log_header(member, None);
+        if let (true, Err(reason)) = (self.stripe_log().is_some(), log) {
             self.metadata.borrow_mut().forget_member(member);
-            return Err(ControlError::Unfit(format!(
-                "{}: it has no room for the stripe log",
-                new.name
-            )));
+            return Err(ControlError::Unfit(format!("{}: {reason}", new.name)));
         }
         let needed = (0..self.geometry.member_count())
             .map(|slot| self.geometry.used_bytes(slot))

@@ -9,6 +9,7 @@
 mod bitmap;
 mod control;
 mod extents;
+mod log;
 mod members;
 mod read;
 mod status;

@@ -13,7 +13,6 @@ use plexum_engine::plex::layout::{Geometry, GeometrySpec};
 use plexum_engine::ranges::RangeSet;
 use plexum_engine::state::{MemberId, MemberRecord, Standing};
 use plexum_engine::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
-use plexum_format::stripe_log::{LogArea, LogHeader};
 
 use super::{ArraySpec, Surroundings};
 use crate::error::LabError;
@@ -64,9 +63,6 @@ impl Metadata for NoMetadata {
         Err("a volume without metadata has no bitmap".to_owned())
     }
     fn set_bitmap(&mut self, _plan: Option<&BitmapPlan>) {}
-    fn log_header(&self, _member: MemberId, _area: Option<LogArea>) -> Option<LogHeader> {
-        None
-    }
     fn superblock_hash(&self, _member: MemberId) -> [u8; 16] {
         [0; 16]
     }

@@ -78,7 +78,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if log.book.borrow().ring(member).is_some() {
             return;
         }
-        let Some(header) = self.metadata.borrow().log_header(member, None) else {
+        let header = self.metadata.borrow().log_header(member, None);
+        let Ok(header) = header else {
             return self.fail_member(member, FailCause::SuperblockError);
         };
         let mut book = log.book.borrow_mut();
@@ -229,7 +230,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
             next_superblock,
             doubt_from_bytes: (doubt != u64::MAX).then_some(doubt),
             is_write_back: false,
-            ..self.metadata.borrow().log_header(member, Some(ring.area))?
+            ..self
+                .metadata
+                .borrow()
+                .log_header(member, Some(ring.area))
+                .ok()?
         };
         Some((header, start))
     }

@@ -1,0 +1,90 @@
+//! The stripe log is turned on or off while the volume is served.
+//!
+//! Invariants:
+//! - new writes wait while it happens, and those under way have ended and were flushed: a header never promises to make
+//!   rows right that were written without the log;
+//! - on: headers are durable on all members before the first write that uses the log; never over anything of md's (L1);
+//! - off: no header is left on a live member before the first write that does not use it.
+
+use std::rc::Rc;
+
+use plexum_format::stripe_log::{LogHeader, PAGE_BYTES};
+
+use crate::clock::Clock;
+use crate::device::{Device, Fua, IoError};
+use crate::drive::Drive;
+use crate::state::FailCause;
+use crate::volume::bitmap::Gate;
+use crate::volume::{ControlError, Volume};
+use crate::wait::join_all;
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Turns the stripe log on or off. `Ok(false)`: it was like that already.
+    ///
+    /// # Errors
+    /// `Busy` while a member is being filled, a scrub runs or another switch does; `Unfit` with the reason when there can
+    /// be no log (L1); what member operations are refused for. Nothing was changed then.
+    pub async fn set_log(&self, is_wanted: bool) -> Result<bool, ControlError> {
+        self.check_switch()?;
+        let _entry = self.entry_lock.lock().await;
+        if self.stripe_log().is_some() == is_wanted {
+            return Ok(false);
+        }
+        self.check_switch()?;
+        let _gate = Gate::close(self);
+        self.writes.empty().await;
+        self.flush_members().await?;
+        self.check_exchange()?;
+        if is_wanted {
+            self.begin_log().await?;
+        } else {
+            self.end_log().await?;
+        }
+        Ok(true)
+    }
+
+    async fn begin_log(&self) -> Result<(), ControlError> {
+        let mut headers: Vec<Option<LogHeader>> = vec![None; self.state.borrow().members.len()];
+        for drive in self.slotted_drives() {
+            let header = self.metadata.borrow().log_header(drive.id, None);
+            let header = header.map_err(|reason| ControlError::Unfit(reason.to_string()))?;
+            headers[usize::from(drive.id.0)] = Some(header);
+        }
+        self.adopt_log(&headers, false);
+        let log = self.stripe_log().expect("it was just adopted");
+        log.new_life();
+        self.write_log_headers(&log, &self.slotted_drives()).await?;
+        Ok(())
+    }
+
+    async fn end_log(&self) -> Result<(), ControlError> {
+        // No commit may write another header behind our back.
+        let turn = self.commit_lock.lock().await;
+        let drives = self.live_drives();
+        let places: Vec<(Rc<Drive<D>>, u64)> = {
+            let metadata = self.metadata.borrow();
+            let log = self.log.borrow_mut().take();
+            let area = |drive: &Rc<Drive<D>>| log.as_ref().and_then(|log| log.area(drive.id));
+            let place = |drive: Rc<Drive<D>>| {
+                let header = metadata.log_header(drive.id, area(&drive)).ok()?;
+                Some((drive, header.area.header_offset_bytes()))
+            };
+            drives.into_iter().filter_map(place).collect()
+        };
+        let wipes = places.iter().map(|(drive, at)| {
+            let page = self.pool.take_zeroed(PAGE_BYTES).freeze();
+            drive.write_device(*at, page, Fua::Yes)
+        });
+        let results = join_all(wipes).await;
+        for ((drive, _), result) in places.iter().zip(results) {
+            match result {
+                Ok(()) => {}
+                Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
+                Err(_) => self.fail_member(drive.id, FailCause::WriteError),
+            }
+        }
+        drop(turn);
+        self.settle().await?;
+        Ok(())
+    }
+}
