@@ -69,7 +69,7 @@ pub const OPTIONS: Target = Target {
                 Outcome::Went if idle > 1 => return Err("it goes on without a byte".to_owned()),
                 Outcome::Went => {}
                 Outcome::Needs => return Ok(at == input.bytes.len()),
-                Outcome::Agreed(_) | Outcome::Ended => return Ok(true),
+                Outcome::Agreed(_) | Outcome::Ended | Outcome::StartTls => return Ok(true),
             }
         }
     },
