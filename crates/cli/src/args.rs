@@ -165,13 +165,11 @@ pub enum Command {
     Top(Later),
     /// The vocabulary of FreeBSD's gmirror
     #[command(
-        disable_help_flag = true,
         after_help = "Example:\n  plexum gmirror status --in images/\n  plexum gmirror label gm0 a.img b.img"
     )]
     Gmirror(Words),
     /// The vocabulary of FreeBSD's gvinum
     #[command(
-        disable_help_flag = true,
         after_help = "Example:\n  plexum gvinum list --in images/\n  plexum gvinum printconfig --in images/"
     )]
     Gvinum(Words),
