@@ -27,20 +27,8 @@ type Kind = (&'static str, &'static str, &'static str, usize, bool);
 const KINDS: [Kind; 4] = [
     ("1", "", "", 2, false),
     ("10", "--strip 16K --layout n2", "--chunk=16", 4, false),
-    (
-        "5",
-        "--strip 16K --consistency bitmap",
-        "--chunk=16",
-        3,
-        true,
-    ),
-    (
-        "6",
-        "--strip 16K --consistency bitmap",
-        "--chunk=16",
-        4,
-        true,
-    ),
+    ("5", "--strip 16K", "--chunk=16", 3, true),
+    ("6", "--strip 16K", "--chunk=16", 4, true),
 ];
 
 /// In which state the array is left.

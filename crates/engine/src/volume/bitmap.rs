@@ -134,6 +134,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .borrow()
             .plan_bitmap(sync_bytes, region_bytes, event_count)
             .map_err(ControlError::Unfit)?;
+        self.check_ring_is_free_of(&plan)?;
         let _turn = self.bitmap_writer.lock().await;
         loop {
             let written = self.regions.borrow().regrained(plan.region_bytes);
@@ -168,6 +169,32 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if self.live_drives().iter().any(is_over) {
             let reason = "the bitmap would lie over the stripe log; larger regions would fit";
             return Err(ControlError::Unfit(reason.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// L1: where nothing but the ring lies between superblock and data, a bitmap of small regions could reach into it.
+    fn check_ring_is_free_of(&self, plan: &BitmapPlan) -> Result<(), ControlError> {
+        let Some(log) = self.stripe_log() else {
+            return Ok(());
+        };
+        let area_bytes = self
+            .regions
+            .borrow()
+            .regrained(plan.region_bytes)
+            .area_bytes();
+        for drive in self.live_drives() {
+            let start = plan.starts_bytes.get(usize::from(drive.id.0));
+            let Some(start) = start.copied().flatten() else {
+                continue;
+            };
+            let ring = log.ring_start_bytes(drive.id).unwrap_or(u64::MAX);
+            if start < ring && start.saturating_add(area_bytes) > ring {
+                return Err(ControlError::Unfit(format!(
+                    "a bitmap with regions of {} bytes would lie over the stripe log; take larger regions",
+                    plan.region_bytes
+                )));
+            }
         }
         Ok(())
     }
