@@ -172,14 +172,7 @@ pub(super) async fn flush<S: Subject>(shared: &Rc<Shared<S>>, client: u32) {
     }
 }
 
-fn begin<S: Subject>(
-    shared: &Shared<S>,
-    client: u32,
-    verb: Verb,
-    offset: u64,
-    length: u64,
-) -> Rc<S> {
-    shared.note_hits();
+fn begin<S>(shared: &Shared<S>, client: u32, verb: Verb, offset: u64, length: u64) -> Rc<S> {
     shared
         .trace
         .note(Actor::Client(client), verb, [offset, length, 0]);
@@ -187,7 +180,7 @@ fn begin<S: Subject>(
     shared.subject()
 }
 
-fn end<S: Subject>(
+fn end<S>(
     shared: &Shared<S>,
     client: u32,
     verb: Verb,
@@ -195,7 +188,6 @@ fn end<S: Subject>(
     length: u64,
     result: Result<(), IoError>,
 ) {
-    shared.note_hits();
     let outcome = outcome_number(result);
     shared
         .trace
