@@ -67,11 +67,17 @@ pub trait Metadata {
     /// Whether this format writes superblocks at all while the array runs (linear and RAID-0 never change).
     fn has_commits(&self) -> bool;
 
-    /// Whether another bad range can be recorded on this member.
-    fn has_room_for_bad(&self, member: MemberId, bad: &RangeSet) -> bool;
+    /// Whether another bad range can be recorded on this member; never in a format without a list of them.
+    fn has_room_for_bad(&self, member: MemberId, bad: &RangeSet) -> bool {
+        let _ = (member, bad);
+        false
+    }
 
     /// Byte offset of the bitmap area on a member's device; `None` without a bitmap.
-    fn bitmap_offset_bytes(&self, member: MemberId) -> Option<u64>;
+    fn bitmap_offset_bytes(&self, member: MemberId) -> Option<u64> {
+        let _ = member;
+        None
+    }
 
     /// Plans a bitmap over `sync_bytes` for an array that has none; nothing changes yet. `region_bytes`: as asked for, or
     /// chosen so that it fits.
@@ -94,18 +100,26 @@ pub trait Metadata {
     }
 
     /// The bitmap's superblock, to be put at the start of the bitmap area.
-    fn bitmap_header(&self, event_count: u64) -> Vec<u8>;
+    fn bitmap_header(&self, event_count: u64) -> Vec<u8> {
+        let _ = event_count;
+        Vec::new()
+    }
 
     /// Notes that the array was whole at `event_count` (md's events_cleared). Says whether the header changed.
-    fn note_whole(&mut self, event_count: u64) -> bool;
+    fn note_whole(&mut self, event_count: u64) -> bool {
+        let _ = event_count;
+        false
+    }
 
     /// A member has failed, and why; the commit that follows may say so.
     fn note_failure(&mut self, member: MemberId, cause: FailCause) {
         let _ = (member, cause);
     }
 
-    /// The event count up to which a returning member can be brought up to date by the bitmap.
-    fn events_cleared(&self) -> u64;
+    /// The event count up to which a returning member can be brought up to date by the bitmap: nobody can without one.
+    fn events_cleared(&self) -> u64 {
+        u64::MAX
+    }
 
     /// Identity and geometry of a member as its log's header carries them, for the ring in `area` or, without one, where
     /// a ring can be.
@@ -134,6 +148,8 @@ pub trait Metadata {
         info: &DeviceInfo,
     ) -> Result<NewMemberPlace, String>;
 
-    /// Takes a removed member's metadata out of the tables.
-    fn forget_member(&mut self, member: MemberId);
+    /// Takes a removed member's metadata out of the tables; a format whose members never change has nothing to do.
+    fn forget_member(&mut self, member: MemberId) {
+        let _ = member;
+    }
 }

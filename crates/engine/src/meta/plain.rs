@@ -39,26 +39,6 @@ impl Metadata for PlainMetadata {
         false
     }
 
-    fn has_room_for_bad(&self, _member: MemberId, _bad: &RangeSet) -> bool {
-        false
-    }
-
-    fn bitmap_offset_bytes(&self, _member: MemberId) -> Option<u64> {
-        None
-    }
-
-    fn bitmap_header(&self, _event_count: u64) -> Vec<u8> {
-        Vec::new()
-    }
-
-    fn note_whole(&mut self, _event_count: u64) -> bool {
-        false
-    }
-
-    fn events_cleared(&self) -> u64 {
-        u64::MAX
-    }
-
     fn add_member(
         &mut self,
         _member: MemberId,
@@ -70,6 +50,4 @@ impl Metadata for PlainMetadata {
             self.format_name
         ))
     }
-
-    fn forget_member(&mut self, _member: MemberId) {}
 }

@@ -4,14 +4,12 @@
 
 use std::rc::Rc;
 
-use plexum_engine::device::{Device, DeviceInfo};
+use plexum_engine::device::Device;
 use plexum_engine::intent::regions::Regions;
-use plexum_engine::meta::adapter::{
-    BitmapPlan, CommitView, Metadata, MetadataWrite, NewMemberPlace,
-};
+use plexum_engine::meta::plain::PlainMetadata;
 use plexum_engine::plex::layout::{Geometry, GeometrySpec};
 use plexum_engine::ranges::RangeSet;
-use plexum_engine::state::{MemberId, MemberRecord, Standing};
+use plexum_engine::state::{MemberRecord, Standing};
 use plexum_engine::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
 
 use super::{ArraySpec, Surroundings};
@@ -20,62 +18,6 @@ use crate::member::{Member, SimVolume};
 
 /// Region size of a volume that has no regions.
 const REGION_BYTES: u64 = 64 << 10;
-
-struct NoMetadata;
-
-impl Metadata for NoMetadata {
-    fn format_name(&self) -> String {
-        "none".to_owned()
-    }
-    fn superblock(
-        &mut self,
-        _member: MemberId,
-        _view: &CommitView<'_>,
-        _bad: &RangeSet,
-        _info: &DeviceInfo,
-    ) -> Vec<MetadataWrite> {
-        Vec::new()
-    }
-    fn has_commits(&self) -> bool {
-        false
-    }
-    fn has_room_for_bad(&self, _member: MemberId, _bad: &RangeSet) -> bool {
-        false
-    }
-    fn bitmap_offset_bytes(&self, _member: MemberId) -> Option<u64> {
-        None
-    }
-    fn bitmap_header(&self, _event_count: u64) -> Vec<u8> {
-        Vec::new()
-    }
-    fn note_whole(&mut self, _event_count: u64) -> bool {
-        false
-    }
-    fn events_cleared(&self) -> u64 {
-        0
-    }
-    fn plan_bitmap(
-        &self,
-        _sync_bytes: u64,
-        _region_bytes: Option<u64>,
-        _event_count: u64,
-    ) -> Result<BitmapPlan, String> {
-        Err("a volume without metadata has no bitmap".to_owned())
-    }
-    fn set_bitmap(&mut self, _plan: Option<&BitmapPlan>) {}
-    fn superblock_hash(&self, _member: MemberId) -> [u8; 16] {
-        [0; 16]
-    }
-    fn add_member(
-        &mut self,
-        _member: MemberId,
-        _identity: [u8; 16],
-        _info: &DeviceInfo,
-    ) -> Result<NewMemberPlace, String> {
-        Err("a volume without metadata takes no members".to_owned())
-    }
-    fn forget_member(&mut self, _member: MemberId) {}
-}
 
 /// Puts the volume together.
 ///
@@ -121,7 +63,7 @@ pub(super) fn build(
         clock: around.clock,
         pool: around.pool,
         members: parts,
-        metadata: Box::new(NoMetadata),
+        metadata: Box::new(PlainMetadata::new("none")),
         regions: Regions::new(0, REGION_BYTES, 512, false),
         event_count: 1,
         is_uneven: false,

@@ -221,30 +221,10 @@ impl Metadata for GmirrorMetadata {
         true
     }
 
-    fn has_room_for_bad(&self, _member: MemberId, _bad: &RangeSet) -> bool {
-        false // the format has no list of bad blocks
-    }
-
-    fn bitmap_offset_bytes(&self, _member: MemberId) -> Option<u64> {
-        None
-    }
-
-    fn bitmap_header(&self, _event_count: u64) -> Vec<u8> {
-        Vec::new()
-    }
-
-    fn note_whole(&mut self, _event_count: u64) -> bool {
-        false
-    }
-
     fn note_failure(&mut self, member: MemberId, cause: FailCause) {
         if let Some(member) = self.members.get_mut(usize::from(member.0)) {
             member.cause = Some(cause);
         }
-    }
-
-    fn events_cleared(&self) -> u64 {
-        u64::MAX
     }
 
     fn add_member(

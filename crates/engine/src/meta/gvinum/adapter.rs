@@ -121,27 +121,6 @@ impl Metadata for GvinumMetadata {
         true
     }
 
-    fn has_room_for_bad(&self, _member: MemberId, _bad: &RangeSet) -> bool {
-        false // the format has no list of bad blocks
-    }
-
-    fn bitmap_offset_bytes(&self, _member: MemberId) -> Option<u64> {
-        None
-    }
-
-    fn bitmap_header(&self, _event_count: u64) -> Vec<u8> {
-        Vec::new()
-    }
-
-    fn note_whole(&mut self, _event_count: u64) -> bool {
-        // Every member is active: what could not be checked before has been filled or resynced.
-        false
-    }
-
-    fn events_cleared(&self) -> u64 {
-        u64::MAX
-    }
-
     fn add_member(
         &mut self,
         _member: MemberId,
@@ -150,6 +129,4 @@ impl Metadata for GvinumMetadata {
     ) -> Result<NewMemberPlace, String> {
         Err("a subdisk of gvinum is moved to another drive with: plexum gvinum move".to_owned())
     }
-
-    fn forget_member(&mut self, _member: MemberId) {}
 }
