@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test file uses a part
 
 pub mod served;
+pub mod tour;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
