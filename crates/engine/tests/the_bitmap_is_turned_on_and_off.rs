@@ -309,3 +309,58 @@ fn writes_that_come_meanwhile_wait_and_are_marked() {
     drop(volume);
     assert_eq!(open(&devices).status().doubtful_regions.0, 1);
 }
+
+#[test]
+fn a_bitmap_that_would_reach_into_the_stripe_log_is_refused() {
+    let device_bytes = 512 << 20; // zeroes that nobody touches take no memory
+    let new = NewArray {
+        version: MdVersion::V12,
+        organisation: Organisation::Raid5(Raid5Layout::LeftSymmetric),
+        strip_bytes: 65_536,
+        size_bytes: None,
+        members: vec![Some(device_bytes); 3],
+        spares: Vec::new(),
+        write_mostly: Vec::new(),
+        stored_name: "test".to_owned(),
+        uuid: [7; 16],
+        identities: vec![[1; 16], [2; 16], [3; 16]],
+        wall_seconds: 1,
+        has_bitmap: false,
+        region_bytes: None,
+        log_bytes_max: None,
+        start: Start::Agreeing,
+    };
+    let plan = plan(&new).unwrap();
+    let memory = || Memory::new(vec![0; usize::try_from(device_bytes).unwrap()]);
+    let devices: Vec<Option<Memory>> = (0..3).map(|_| Some(memory())).collect();
+    run(write_new(&plan, &devices, &BufPool::new(0))).unwrap();
+    for device in devices.iter().flatten() {
+        // As mdadm makes members without a bad-block log: nothing but the ring ends the room of a bitmap.
+        let mut superblock = run(examine(device, &BufPool::new(0), 0, "m"))
+            .unwrap()
+            .superblock;
+        superblock.bad_block_log = None;
+        let bytes = superblock.encode();
+        let at = usize::try_from(superblock.super_offset_sectors * 512).unwrap();
+        device.bytes.borrow_mut()[at..at + bytes.len()].copy_from_slice(&bytes);
+    }
+    let named = devices.into_iter().flatten().enumerate();
+    let named = named.map(|(index, device)| (format!("m{index}"), device));
+    let request = OpenRequest {
+        assemble: Options::default(),
+        volume: VolumeOptions::default(),
+        name: None,
+    };
+    let pool = BufPool::new(1 << 20);
+    let opened = open_volume(named.collect(), Still::default(), pool, request);
+    let volume = run(opened).unwrap().0;
+    run(async {
+        let fine = BitmapWish::Internal {
+            region_bytes: Some(512),
+        };
+        assert!(volume.set_log(true).await.unwrap());
+        let refused = volume.set_bitmap(fine).await.unwrap_err();
+        assert!(refused.to_string().contains("stripe log"), "{refused}");
+        assert!(volume.set_bitmap(ON).await.unwrap(), "larger regions fit");
+    });
+}

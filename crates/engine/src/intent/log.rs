@@ -202,12 +202,6 @@ impl<D: Device> StripeLog<D> {
         self.book.borrow().ring(member).map(|ring| ring.area)
     }
 
-    /// First byte on the member's device that belongs to its ring; `None`: it has no ring.
-    pub(crate) fn ring_start_bytes(&self, member: MemberId) -> Option<u64> {
-        let book = self.book.borrow();
-        book.ring(member).map(|ring| ring.area.offset_bytes(0))
-    }
-
     /// For status.
     pub(crate) fn status(&self) -> LogStatus {
         let book = self.book.borrow();

@@ -134,10 +134,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .borrow()
             .plan_bitmap(sync_bytes, region_bytes, event_count)
             .map_err(ControlError::Unfit)?;
-        self.check_ring_is_free_of(&plan)?;
         let _turn = self.bitmap_writer.lock().await;
         loop {
             let written = self.regions.borrow().regrained(plan.region_bytes);
+            self.check_rings_are_free_of(&plan, written.area_bytes())?;
             self.check_clear_of_log(&plan, written.area_bytes())?;
             self.write_areas(&plan, &area_of(&written, &plan)).await?;
             // No await from here on. A resync has made doubt less meanwhile; should it have grown, the areas are written again.
@@ -174,21 +174,20 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// L1: where nothing but the ring lies between superblock and data, a bitmap of small regions could reach into it.
-    fn check_ring_is_free_of(&self, plan: &BitmapPlan) -> Result<(), ControlError> {
+    fn check_rings_are_free_of(
+        &self,
+        plan: &BitmapPlan,
+        area_bytes: u64,
+    ) -> Result<(), ControlError> {
         let Some(log) = self.stripe_log() else {
             return Ok(());
         };
-        let area_bytes = self
-            .regions
-            .borrow()
-            .regrained(plan.region_bytes)
-            .area_bytes();
         for drive in self.live_drives() {
             let start = plan.starts_bytes.get(usize::from(drive.id.0));
-            let Some(start) = start.copied().flatten() else {
+            let (Some(start), Some(ring)) = (start.copied().flatten(), log.area(drive.id)) else {
                 continue;
             };
-            let ring = log.ring_start_bytes(drive.id).unwrap_or(u64::MAX);
+            let ring = ring.offset_bytes(0);
             if start < ring && start.saturating_add(area_bytes) > ring {
                 return Err(ControlError::Unfit(format!(
                     "a bitmap with regions of {} bytes would lie over the stripe log; take larger regions",
