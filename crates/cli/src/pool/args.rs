@@ -50,7 +50,7 @@ pub struct List {
 /// `plexum pool ls`.
 #[derive(clap::Args, Debug)]
 pub struct Ls {
-    /// DATASET[@SNAP][:/PATH], the pool's name included
+    /// What to read; the data set is named in full, the pool's name included
     #[arg(value_name = "DATASET[@SNAP][:/PATH]")]
     pub place: String,
     /// Members.
@@ -61,7 +61,7 @@ pub struct Ls {
 /// `plexum pool cat`.
 #[derive(clap::Args, Debug)]
 pub struct Cat {
-    /// DATASET[@SNAP][:/PATH], the pool's name included
+    /// What to read; the data set is named in full, the pool's name included
     #[arg(value_name = "DATASET[@SNAP][:/PATH]")]
     pub place: String,
     /// Members.
@@ -72,7 +72,7 @@ pub struct Cat {
 /// `plexum pool cp`.
 #[derive(clap::Args, Debug)]
 pub struct Cp {
-    /// DATASET[@SNAP]:/PATH, the pool's name included
+    /// What to copy; the data set is named in full, the pool's name included
     #[arg(value_name = "DATASET[@SNAP]:/PATH")]
     pub place: String,
     /// File or folder to copy to

@@ -1,6 +1,6 @@
 //! Block pointers: where a block is, how it is checked and how it is stored.
 //!
-//! Invariants: lengths are at least one sector and at most [`BLOCK_BYTES_MAX`](super::BLOCK_BYTES_MAX); an address is a byte
+//! Invariants: lengths are at least one sector and at most [`BLOCK_BYTES_MAX`]; an address is a byte
 //! offset in a plex that a signed 64-bit number can hold.
 //! Source: zfs-raidz.md 2.3.
 
