@@ -3,19 +3,11 @@
 
 mod common;
 
-use std::ops::Range;
-use std::process::Stdio;
-
 use common::Place;
 use common::served::{
-    Server, content, done, examined, fill, size_bytes, stats, uri, wait_until, wait_until_clean,
+    Server, check_sectors, content, done, examined, fill, kill_under_load, stats, wait_until_clean,
 };
-use plexum_oracle::{Batch, Expected, Job, Judge, pattern_bytes, sha256};
-
-/// What the random load writes; the pattern has no such sector.
-const LOAD: u8 = 0xa5;
-
-const SECTOR_BYTES: usize = 512;
+use plexum_oracle::{Batch, Expected, Job, Judge, sha256};
 
 /// Seed of the pattern below the load.
 const SEED: u64 = 0x5eed_0001;
@@ -64,29 +56,7 @@ impl Arrays {
 /// Random writes, SIGKILL in the middle of them, a second life until all is clean, stop. The answer is the content's hash.
 fn killed_and_served_again(place: &Place, members: &str, is_redundant: bool) -> String {
     let server = Server::start(place, members);
-    let size = size_bytes(place);
-    let area = size / 4 / 4096 * 4096..size / 2 / 4096 * 4096;
-    let mut load = place
-        .command("fio")
-        .args(["--name=load", "--ioengine=nbd", "--rw=randwrite"])
-        .args(["--bsrange=4k-64k", "--iodepth=8", "--time_based"])
-        .arg("--runtime=600")
-        .arg(format!("--buffer_pattern={LOAD:#x}"))
-        .arg(format!("--offset={}", area.start))
-        .arg(format!("--size={}", area.end - area.start))
-        .arg(format!("--uri={}", uri(place)))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("fio must be installed");
-    wait_until(place, "the load has written something", || {
-        stats(place)["total"]["writes"].as_u64().unwrap() > size / (256 << 10) + 50
-    });
-    server.kill();
-    assert!(
-        !load.wait().unwrap().success(),
-        "the load outlived its server"
-    );
+    let area = kill_under_load(place, server);
 
     let limit = is_redundant.then(|| limit_bytes(place, members));
     let server = Server::start(place, members);
@@ -96,7 +66,7 @@ fn killed_and_served_again(place: &Place, members: &str, is_redundant: bool) -> 
     }
     let found = content(place);
     server.stop(place);
-    check_sectors(place, &found, &area);
+    check_sectors(place, &found, &area, SEED);
     sha256(&found)
 }
 
@@ -120,19 +90,6 @@ fn check_resynced(place: &Place, limit: u64) {
         assert!(
             moved <= limit && (moved > 0 || has_log),
             "{}: {direction} {moved} in the resync, the bitmap allows {limit}",
-            place.folder.display()
-        );
-    }
-}
-
-/// Each sector is of the pattern or, in the area of the load, of the load.
-fn check_sectors(place: &Place, found: &[u8], area: &Range<u64>) {
-    for (number, sector) in found.chunks_exact(SECTOR_BYTES).enumerate() {
-        let offset = (number * SECTOR_BYTES) as u64;
-        let is_load = area.contains(&offset) && sector.iter().all(|&byte| byte == LOAD);
-        assert!(
-            is_load || sector == pattern_bytes(SEED, offset, SECTOR_BYTES),
-            "{}: sector at {offset} is neither old nor new",
             place.folder.display()
         );
     }

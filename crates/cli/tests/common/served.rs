@@ -1,12 +1,18 @@
 //! A volume that is served, filled with a pattern and read back; what the tests with the kernel's driver have in common.
 
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::process::{Child, Stdio};
 
 use plexum_oracle::pattern_bytes;
 use serde_json::Value;
 
 use super::Place;
+
+/// What the random load writes; the pattern has no such sector.
+const LOAD: u8 = 0xa5;
+
+const SECTOR_BYTES: usize = 512;
 
 /// Looks before a test gives up; each starts a program, so that they take minutes.
 const POLLS_MAX: usize = 20_000;
@@ -115,6 +121,47 @@ pub fn wait_until_clean(place: &Place) {
 /// Size of the served volume.
 pub fn size_bytes(place: &Place) -> u64 {
     status(place)["size_bytes"].as_u64().unwrap()
+}
+
+/// Random writes of one byte in the second quarter of the volume, and SIGKILL in the middle of them. The answer is where.
+pub fn kill_under_load(place: &Place, server: Server) -> Range<u64> {
+    let size = size_bytes(place);
+    let area = size / 4 / 4096 * 4096..size / 2 / 4096 * 4096;
+    let mut load = place
+        .command("fio")
+        .args(["--name=load", "--ioengine=nbd", "--rw=randwrite"])
+        .args(["--bsrange=4k-64k", "--iodepth=8", "--time_based"])
+        .arg("--runtime=600")
+        .arg(format!("--buffer_pattern={LOAD:#x}"))
+        .arg(format!("--offset={}", area.start))
+        .arg(format!("--size={}", area.end - area.start))
+        .arg(format!("--uri={}", uri(place)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("fio must be installed");
+    wait_until(place, "the load has written something", || {
+        stats(place)["total"]["writes"].as_u64().unwrap() > size / (256 << 10) + 50
+    });
+    server.kill();
+    assert!(
+        !load.wait().unwrap().success(),
+        "the load outlived its server"
+    );
+    area
+}
+
+/// Each sector is of the pattern of `seed` or, in the area of the load, of the load.
+pub fn check_sectors(place: &Place, found: &[u8], area: &Range<u64>, seed: u64) {
+    for (number, sector) in found.chunks_exact(SECTOR_BYTES).enumerate() {
+        let offset = (number * SECTOR_BYTES) as u64;
+        let is_load = area.contains(&offset) && sector.iter().all(|&byte| byte == LOAD);
+        assert!(
+            is_load || sector == pattern_bytes(seed, offset, SECTOR_BYTES),
+            "{}: sector at {offset} is neither old nor new",
+            place.folder.display()
+        );
+    }
 }
 
 /// Fills the volume with the pattern of `seed`.
