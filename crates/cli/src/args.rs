@@ -590,6 +590,9 @@ pub struct Sim {
     /// Number of seeds to run
     #[arg(long, value_name = "N", conflicts_with = "seed")]
     pub seeds: Option<u64>,
+    /// The first seed [default: 0]
+    #[arg(long, value_name = "S", conflicts_with = "seed")]
+    pub from: Option<u64>,
     /// Stop after so many minutes
     #[arg(long, value_name = "M")]
     pub minutes: Option<u64>,

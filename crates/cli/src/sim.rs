@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::mutant;
 use plexum_sim::engine::Engine;
+use plexum_sim::minimise::minimise;
 use plexum_sim::mutants::hunt;
 use plexum_sim::run::{Report, run as run_seeds};
 use plexum_sim::scenario::{Options, Scenario};
@@ -21,6 +22,10 @@ use crate::output::{Color, Screen, object, table};
 const SEEDS_DEFAULT: u64 = 100;
 /// Most seeds that a deliberate bug may take to be found.
 const MUTANT_SEEDS_DEFAULT: u64 = 1000;
+/// Most runs to make a failing plan small.
+const MINIMISE_RUNS: usize = 120;
+/// Lines of its trace that are printed; the JSON has all.
+const TRACE_LINES: usize = 40;
 /// Time between two lines of progress.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
@@ -129,18 +134,59 @@ fn many(args: &Sim, screen: &Screen) -> Outcome {
             ControlFlow::Continue(())
         }
     };
-    let report = run_seeds::<Engine>(0..seeds, &Options::default(), None, &mut progress);
+    let first = args.from.unwrap_or(0);
+    let seeds = first..first.saturating_add(seeds);
+    let report = run_seeds::<Engine>(seeds, &Options::default(), None, &mut progress);
     limit.finish();
-    let fields = serde_json::to_value(&report).unwrap_or_default();
-    screen.object(&object("sim", None, fields));
+    let mut fields = serde_json::to_value(&report).unwrap_or_default();
     screen.line(report.to_string().trim_end());
-    if let Some(first) = report.failures.first() {
+    if let Some(failure) = report.failures.first() {
+        let small = minimised(failure.seed, screen);
+        fields["minimised"] = small;
         screen.line(format!(
             "to see it:   plexum sim --seed {} --trace",
-            first.seed
+            failure.seed
         ));
     }
-    Ok(u8::from(report.violations > 0 || report.seeds == 0))
+    screen.object(&object("sim", None, fields));
+    // A time limit alone asks for no number of seeds.
+    let is_short = args.seeds.is_some() && report.seeds < report.seeds_asked;
+    if is_short {
+        screen.line(format!(
+            "only {} of {} seeds were run",
+            report.seeds, report.seeds_asked
+        ));
+    }
+    Ok(u8::from(
+        report.violations > 0 || report.seeds == 0 || is_short,
+    ))
+}
+
+/// Shrinks a failing seed, prints the smallest plan that fails the same way and the end of its trace.
+fn minimised(seed: u64, screen: &Screen) -> serde_json::Value {
+    let options = Options {
+        is_traced: true,
+        ..Options::default()
+    };
+    let scenario = Scenario::new(seed, &options);
+    let Some((small, outcome)) = minimise::<Engine>(&scenario, &options, None, MINIMISE_RUNS)
+    else {
+        return serde_json::Value::Null;
+    };
+    let start = outcome.lines.len().saturating_sub(TRACE_LINES);
+    screen.line(format!("\nseed {seed}, made as small as it still fails:"));
+    screen.line(small.to_string().trim_end());
+    for line in &outcome.lines[start..] {
+        screen.line(line);
+    }
+    let findings: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
+    for finding in &findings {
+        screen.line(format!(
+            "{} {finding}",
+            screen.paint(Color::Red, "VIOLATION")
+        ));
+    }
+    json!({"seed": seed, "plan": small.to_string(), "findings": findings, "trace": outcome.lines})
 }
 
 fn mutants(args: &Sim, screen: &Screen) -> Outcome {

@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use plexum_engine::background::Pace;
 use plexum_engine::background::scrub::ScrubMode;
 use plexum_engine::balance::Policy;
 use plexum_engine::buf::Buf;
@@ -23,7 +24,9 @@ use plexum_format::md::{MdVersion, Superblock};
 use crate::clock::SimClock;
 use crate::disk::SimDisk;
 use crate::rng::mix;
-use crate::subject::{Context, Force, Level, Operation, Refusal, Spec, Status, Subject};
+use crate::subject::{
+    Context, Force, Level, Operation, Refusal, ScrubFound, ScrubPlace, Spec, Status, Subject,
+};
 
 /// The real engine.
 pub struct Engine {
@@ -77,6 +80,10 @@ fn volume_options(context: &Context) -> VolumeOptions {
     let balance = policies[(mix(context.seed) % policies.len() as u64) as usize];
     VolumeOptions {
         balance,
+        pace: Pace {
+            floor_bytes_per_s: context.pace_bytes_per_s,
+            ..Pace::default()
+        },
         mutant: context.mutant,
         ..VolumeOptions::default()
     }
@@ -144,6 +151,8 @@ impl Engine {
 }
 
 impl Subject for Engine {
+    const HAS_METADATA: bool = true;
+
     async fn create(context: &Context, spec: &Spec, disks: &[SimDisk]) -> Result<Self, String> {
         let organisation = Organisation::from_md(spec.level.number(), spec.layout)
             .map_err(|error| error.to_string())?;
@@ -380,6 +389,49 @@ impl Subject for Engine {
             has_scrub_mismatch: self.scrub_mismatch.get(),
             slots,
         }
+    }
+
+    async fn scrub(&self, repairs: bool) -> Option<ScrubFound> {
+        let mode = if repairs {
+            ScrubMode::Repair
+        } else {
+            ScrubMode::Check
+        };
+        if !self.volume.start_scrub(mode) {
+            return None;
+        }
+        self.volume.scrub_ended().await;
+        let report = self.volume.scrub_report()?;
+        let place = |mismatch: plexum_engine::background::scrub::Mismatch| ScrubPlace {
+            slot: mismatch.slot.map(usize::from),
+            member: mismatch.member_range,
+            volume: mismatch.volume_ranges,
+        };
+        Some(ScrubFound {
+            places: report.mismatches.into_iter().map(place).collect(),
+            is_complete: report.is_complete && report.skipped_bytes == 0,
+        })
+    }
+
+    fn stages(&self) -> Vec<&'static str> {
+        let requests = self.volume.requests();
+        requests
+            .iter()
+            .map(|request| request.stage.name())
+            .collect()
+    }
+
+    fn leaks(&self) -> Option<String> {
+        let (requests, locks) = (self.volume.requests().len(), self.volume.lock_count());
+        let in_flight: usize = self
+            .volume
+            .status()
+            .members
+            .iter()
+            .map(|member| member.in_flight as usize)
+            .sum();
+        (requests + locks + in_flight > 0)
+            .then(|| format!("{requests} requests, {locks} locks, {in_flight} member I/Os"))
     }
 
     fn data_offset_bytes(&self, disk: u32) -> u64 {

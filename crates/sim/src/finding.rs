@@ -44,6 +44,19 @@ pub enum Finding {
         /// Now.
         now: u64,
     },
+    /// A member that the array has dropped looks as fresh as those that went on.
+    StaleLooksFresh {
+        /// Its disk.
+        disk: u32,
+        /// Its event count.
+        events: u64,
+        /// The least of those that went on.
+        newest: u64,
+    },
+    /// Something is still held after everything has ended.
+    Leak(String),
+    /// A silent fault was not treated as the guarantees say.
+    Silent(String),
     /// A region's copies or parity differ and its bit is clear.
     BitClear {
         /// The difference.
@@ -67,6 +80,9 @@ impl Finding {
             Finding::NotStarted(_) => "not-started",
             Finding::EventCountBack { .. } => "event-count-back",
             Finding::BitClear { .. } => "bit-clear",
+            Finding::StaleLooksFresh { .. } => "stale-looks-fresh",
+            Finding::Leak(_) => "leak",
+            Finding::Silent(_) => "silent-fault",
             Finding::Panic(_) => "panic",
         }
     }
@@ -104,9 +120,19 @@ impl fmt::Display for Finding {
             }
             Finding::BitClear { mismatch } => write!(
                 f,
-                "the bit is clear where slot {} differs at byte {}",
+                "clean, or the bit is clear, where slot {} differs at byte {}",
                 mismatch.member, mismatch.offset_bytes
             ),
+            Finding::StaleLooksFresh {
+                disk,
+                events,
+                newest,
+            } => write!(
+                f,
+                "disk {disk} was dropped, and its event count {events} looks fresh beside {newest}"
+            ),
+            Finding::Leak(what) => write!(f, "still held at the end: {what}"),
+            Finding::Silent(what) => write!(f, "against the guarantees for silent faults: {what}"),
             Finding::Panic(message) => write!(f, "the engine panicked: {message}"),
         }
     }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod checker;
 pub mod clock;
 pub mod disk;
 pub mod engine;

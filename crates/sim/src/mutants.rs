@@ -31,10 +31,17 @@ pub fn options_for(mutant: Mutant) -> Options {
     let parity = vec![Level::Raid4, Level::Raid5, Level::Raid6];
     let redundant = [copies.clone(), parity.clone()].concat();
     let levels = match mutant {
-        Mutant::ReadUnequalCopies | Mutant::TrimOneCopy | Mutant::NoRangeLock => copies,
-        Mutant::ModifyUnprovenParity | Mutant::NoRowLock | Mutant::DegradedWriteSkipsParity => {
-            parity
-        }
+        Mutant::ReadUnequalCopies
+        | Mutant::TrimOneCopy
+        | Mutant::NoRangeLock
+        | Mutant::WidenedWrites
+        | Mutant::EqualWithoutFlush => copies,
+        Mutant::ModifyUnprovenParity
+        | Mutant::NoRowLock
+        | Mutant::DegradedWriteSkipsParity
+        | Mutant::ForcedStartForgetsDoubt
+        | Mutant::TrustDoubtfulParity
+        | Mutant::ResyncForgetsReplacement => parity,
         Mutant::LogOverlapsData
         | Mutant::RecordWithoutParity
         | Mutant::ReplayTornRecords
@@ -45,7 +52,7 @@ pub fn options_for(mutant: Mutant) -> Options {
         | Mutant::LogNotReplayed
         | Mutant::ReplayForgottenBeforeFlush
         | Mutant::RingReusedBeforeFlush => return logs(parity),
-        Mutant::WrongQCoefficient => vec![Level::Raid6],
+        Mutant::WrongQCoefficient | Mutant::WrongQOrder => vec![Level::Raid6],
         Mutant::SkipFlush | Mutant::IgnoreFua => Level::ALL.to_vec(),
         _ => redundant,
     };

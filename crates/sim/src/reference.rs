@@ -167,6 +167,8 @@ pub struct Reference {
     sizes: Vec<u64>,
     /// Ranges of members that count as missing.
     bad: Vec<(usize, std::ops::Range<u64>)>,
+    /// Most bytes that one comparison covers.
+    unit_bytes: u64,
 }
 
 /// A place where redundancy is not what it must be.
@@ -176,7 +178,12 @@ pub struct Mismatch {
     pub member: usize,
     /// Byte offset in its data area of the first difference in the strip.
     pub offset_bytes: u64,
+    /// The same place in the space that the bitmap counts in: bytes of the volume for copies, of the member for parity.
+    pub sync_bytes: u64,
 }
+
+/// A unit of the volume: its first byte, its length, and its places as (member, byte of the data area).
+pub type Unit = (u64, u64, Vec<(usize, u64)>);
 
 /// Data areas by slot; `None` for a missing member.
 pub type Members = Vec<Option<Vec<u8>>>;
@@ -189,6 +196,7 @@ impl Reference {
             spec: spec.clone(),
             sizes: vec![spec.component_bytes; spec.member_count],
             bad: Vec::new(),
+            unit_bytes: u64::MAX,
         }
     }
 
@@ -199,6 +207,7 @@ impl Reference {
             spec: spec.clone(),
             sizes: sizes.to_vec(),
             bad: Vec::new(),
+            unit_bytes: u64::MAX,
         }
     }
 
@@ -206,6 +215,13 @@ impl Reference {
     #[must_use]
     pub fn without_ranges(mut self, bad: &[(usize, std::ops::Range<u64>)]) -> Self {
         self.bad = bad.to_vec();
+        self
+    }
+
+    /// Names differences in units of at most so many bytes (a divisor of the strip) instead of one for each strip.
+    #[must_use]
+    pub fn in_units_of(mut self, unit_bytes: u64) -> Self {
+        self.unit_bytes = unit_bytes;
         self
     }
 
@@ -273,7 +289,7 @@ impl Reference {
     /// Most bytes that are looked at together: sectors as soon as sectors can be missing.
     fn step(&self, whole: u64) -> u64 {
         if self.bad.is_empty() {
-            whole
+            whole.min(self.unit_bytes)
         } else {
             (512).min(whole)
         }
@@ -390,6 +406,60 @@ impl Reference {
         )
     }
 
+    /// Lays `content` out over the members that are there: data, copies and parity. What belongs to no byte of the volume
+    /// stays as it is.
+    pub fn encode_into(&self, content: &[u8], members: &mut Members) {
+        let mut put = |member: usize, offset: u64, bytes: &[u8]| {
+            if let Some(Some(area)) = members.get_mut(member) {
+                area[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+            }
+        };
+        let mut at = 0;
+        while at < self.volume_bytes() {
+            let length = self.unit_at(at);
+            let bytes = &content[at as usize..(at + length) as usize];
+            for (member, offset) in self.places(at) {
+                put(member, offset, bytes);
+            }
+            at += length;
+        }
+        if !self.spec.level.has_parity() {
+            return;
+        }
+        let Spec {
+            level,
+            layout,
+            member_count,
+            strip_bytes: strip,
+            ..
+        } = self.spec;
+        for stripe in 0..self.spec.component_bytes / strip {
+            let roles = stripe_roles(level, layout, member_count, stripe);
+            let k = roles.data.len() as u64;
+            let start = |index: u64| ((stripe * k + index) * strip) as usize;
+            let data: Vec<Vec<u8>> = (0..k)
+                .map(|index| content[start(index)..start(index + 1)].to_vec())
+                .collect();
+            put(roles.p, stripe * strip, &xor_all(&data, strip));
+            if let Some(q) = roles.q {
+                put(q, stripe * strip, &q_of(&roles, &data, strip));
+            }
+        }
+    }
+
+    /// Units of the volume in order, each with its places: (volume byte, length, places).
+    #[must_use]
+    pub fn units(&self) -> Vec<Unit> {
+        let mut units = Vec::new();
+        let mut at = 0;
+        while at < self.volume_bytes() {
+            let length = self.unit_at(at);
+            units.push((at, length, self.places(at)));
+            at += length;
+        }
+        units
+    }
+
     /// Every place where redundancy does not agree with the data, of members that are there.
     #[must_use]
     pub fn mismatches(&self, members: &Members) -> Vec<Mismatch> {
@@ -408,7 +478,7 @@ impl Reference {
                 })
                 .collect();
             for (member, offset, bytes) in there.iter().skip(1) {
-                found.extend(difference(*member, *offset, &there[0].2, bytes));
+                found.extend(difference(*member, *offset, at, &there[0].2, bytes));
             }
             at += length;
         }
@@ -435,13 +505,13 @@ impl Reference {
                 continue;
             };
             if let Some(p) = self.piece(members, roles.p, at, step) {
-                found.extend(difference(roles.p, at, &xor_all(&data, step), &p));
+                found.extend(difference(roles.p, at, at, &xor_all(&data, step), &p));
             }
             let q = roles
                 .q
                 .and_then(|q| Some((q, self.piece(members, q, at, step)?)));
             if let Some((member, q)) = q {
-                found.extend(difference(member, at, &q_of(&roles, &data, step), &q));
+                found.extend(difference(member, at, at, &q_of(&roles, &data, step), &q));
             }
         }
         found
@@ -464,11 +534,18 @@ fn piece(members: &Members, member: usize, offset: u64, length: u64) -> Option<V
     Some(part)
 }
 
-fn difference(member: usize, offset: u64, expected: &[u8], found: &[u8]) -> Option<Mismatch> {
+fn difference(
+    member: usize,
+    offset: u64,
+    sync: u64,
+    expected: &[u8],
+    found: &[u8],
+) -> Option<Mismatch> {
     let first = expected.iter().zip(found).position(|(a, b)| a != b)?;
     Some(Mismatch {
         member,
         offset_bytes: offset + first as u64,
+        sync_bytes: sync + first as u64,
     })
 }
 

@@ -4,7 +4,7 @@
 //! - it reads no clock: how long to go on is decided by the caller, after each seed;
 //! - a failure carries all that is needed to see it again: seed, plan, hash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::{ControlFlow, Range};
 
@@ -13,11 +13,49 @@ use serde::Serialize;
 
 use crate::fault::{FAULT_KINDS, kind_name};
 use crate::scenario::{Options, Scenario};
-use crate::subject::Subject;
+use crate::subject::{Level, Subject};
 use crate::world::{Counts, Outcome, run_scenario};
 
 /// Most failures kept with their plans; more are only counted.
 const FAILURES_MAX: usize = 50;
+
+/// Most empty cells printed for people; the JSON has all.
+const EMPTY_CELLS_SHOWN: usize = 20;
+
+/// Kinds of crashes, as in the matrix.
+const CRASHES: &[&str] = &["kill", "power-cut"];
+
+/// Stages of requests and faults that can occur on a level.
+fn possible(level: Level) -> (&'static [&'static str], &'static [&'static str]) {
+    match level {
+        Level::Linear | Level::Raid0 => (
+            &["idle", "read", "write", "flush"],
+            &["slow", "retryable", "no-space"],
+        ),
+        _ => (
+            &[
+                "idle",
+                "dirty-mark",
+                "bit-mark",
+                "lock",
+                "read",
+                "write",
+                "flush",
+                "settle",
+            ],
+            &[
+                "read-error",
+                "write-error",
+                "torn-write",
+                "flush-error",
+                "no-space",
+                "retryable",
+                "slow",
+                "vanish",
+            ],
+        ),
+    }
+}
 
 /// One seed that went wrong.
 #[derive(Clone, Debug, Serialize)]
@@ -71,6 +109,10 @@ pub struct Report {
     pub virtual_seconds: u64,
     /// Coverage: `organisation / what / during`, with how often.
     pub coverage: BTreeMap<String, u64>,
+    /// How often a request stage, a fault and a crash have met: `organisation / stage / fault / crash`.
+    pub matrix: BTreeMap<String, u64>,
+    /// Pairs of `matrix` (and silent faults) that can meet and never did.
+    pub empty_cells: Vec<String>,
     /// Seeds with findings.
     pub violations: u64,
     /// The first of them.
@@ -84,6 +126,50 @@ impl Report {
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.violations == 0 && self.seeds == self.seeds_asked
+    }
+
+    /// What can meet and never did: each stage of a request with each fault and with each crash, each fault with each crash,
+    /// on each of `levels`; and each silent fault on each of them.
+    #[must_use]
+    pub fn missing_pairs(&self, levels: &[Level]) -> Vec<String> {
+        let mut met: BTreeSet<(&str, &str, &str)> = BTreeSet::new();
+        for cell in self.matrix.keys() {
+            let parts: Vec<&str> = cell.split(" / ").collect();
+            let [level, stage, fault, crash] = parts[..] else {
+                continue;
+            };
+            met.extend([
+                (level, stage, fault),
+                (level, stage, crash),
+                (level, fault, crash),
+            ]);
+        }
+        let mut missing = Vec::new();
+        for level in levels {
+            let name = level.to_string();
+            let (stages, faults) = possible(*level);
+            let stage_pairs = stages.iter().flat_map(|stage| {
+                faults
+                    .iter()
+                    .chain(CRASHES)
+                    .map(move |other| (stage, other))
+            });
+            let fault_pairs = faults
+                .iter()
+                .flat_map(|fault| CRASHES.iter().map(move |crash| (fault, crash)));
+            for (one, other) in stage_pairs.chain(fault_pairs) {
+                if !met.contains(&(name.as_str(), *one, *other)) {
+                    missing.push(format!("{name} / {one} / {other}"));
+                }
+            }
+            for fault in ["bit-flip", "lost-write", "misdirected-write"] {
+                let start = format!("{name} / silent / {fault} / ");
+                if !self.coverage.keys().any(|cell| cell.starts_with(&start)) {
+                    missing.push(format!("{name} / silent / {fault}"));
+                }
+            }
+        }
+        missing
     }
 
     fn add(&mut self, scenario: &Scenario, outcome: &Outcome, hash_sum: &mut u64) {
@@ -135,6 +221,10 @@ impl Report {
                 .entry(format!("{} / {what}", scenario.spec.level))
                 .or_default() += count;
         }
+        for ((stage, fault, crash), count) in &outcome.counts.matrix {
+            let cell = format!("{} / {stage} / {fault} / {crash}", scenario.spec.level);
+            *self.matrix.entry(cell).or_default() += count;
+        }
         *hash_sum = hash_sum.wrapping_add(outcome.hash);
         self.hash = format!("{hash_sum:016x}");
         let Some(first) = outcome.findings.first() else {
@@ -173,6 +263,7 @@ pub fn run<S: Subject>(
             break;
         }
     }
+    report.empty_cells = report.missing_pairs(&options.levels);
     report
 }
 
@@ -209,6 +300,15 @@ impl fmt::Display for Report {
         writeln!(f, "held back      {}", self.held_back)?;
         writeln!(f, "member I/Os    {}", self.member_ios)?;
         writeln!(f, "virtual time   {} s", self.virtual_seconds)?;
+        writeln!(
+            f,
+            "coverage       {} cells of stage, fault, crash and organisation; {} pairs never met",
+            self.matrix.len(),
+            self.empty_cells.len()
+        )?;
+        for cell in self.empty_cells.iter().take(EMPTY_CELLS_SHOWN) {
+            writeln!(f, "never met      {cell}")?;
+        }
         writeln!(f, "hash           {}", self.hash)?;
         writeln!(f, "violations     {}", self.violations)?;
         for failure in &self.failures {

@@ -18,6 +18,8 @@ pub enum Promise {
     Within,
     /// More is lost than promised: errors are right, wrong data never.
     Beyond,
+    /// Nothing but one silent fault at the end: scrub and repair must do what the guarantees say.
+    Silent,
 }
 
 /// What a run may contain.
@@ -37,6 +39,10 @@ pub struct Options {
     pub logs_of_256: u64,
     /// Share of seeds, in 256ths, that go beyond the promise.
     pub beyond_of_256: u64,
+    /// Share of seeds, in 256ths, that end in a silent fault.
+    pub silent_of_256: u64,
+    /// The kernel has the array between some lives.
+    pub has_foreign: bool,
     /// Keep the trace.
     pub is_traced: bool,
 }
@@ -51,6 +57,8 @@ impl Default for Options {
             has_operations: true,
             logs_of_256: 160,
             beyond_of_256: 24,
+            silent_of_256: 16,
+            has_foreign: true,
             is_traced: false,
         }
     }
@@ -87,15 +95,30 @@ pub enum Wish {
     },
     /// Scrub.
     Scrub,
+    /// All clients rest, so long that the array may go clean and clear bits.
+    Rest {
+        /// How long, in nanoseconds.
+        length_ns: u64,
+    },
+    /// The disk in `slot` finds no space for new data, until `Return`.
+    Full {
+        /// Slot.
+        slot: usize,
+        /// Range of its data area.
+        range: std::ops::Range<u64>,
+    },
 }
 
 /// How a life of the volume ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifeEnd {
-    /// It crashes: once this many requests have begun in this life and then this many polls were made.
+    /// It crashes: once this many requests have begun in this life, the clients have rested, and then this many polls
+    /// were made.
     Crash {
         /// Requests begun in this life.
         requests: u64,
+        /// How long the clients rest before it, in nanoseconds; 0: they do not.
+        rest_ns: u64,
         /// Polls after that.
         polls: u64,
         /// What happens to the disks.
@@ -105,6 +128,11 @@ pub enum LifeEnd {
     Stop {
         /// Requests begun in this life.
         requests: u64,
+    },
+    /// No life of its own: the kernel has the array in between.
+    Foreign {
+        /// Decides what it does.
+        salt: u64,
     },
     /// It goes on to the end of the run.
     Finale,
@@ -129,6 +157,8 @@ pub struct Scenario {
     pub has_zeroing_trim: bool,
     /// Unit of atomicity of the disks in bytes.
     pub atom_bytes: u32,
+    /// Speed of background work while clients are at work, in bytes a second.
+    pub pace_bytes_per_s: u64,
     /// Most time a client thinks between two requests, in nanoseconds.
     pub think_ns_max: u64,
     /// Flushes among 100 requests.
@@ -148,6 +178,16 @@ pub struct Scenario {
 const RAID6_LAYOUTS: [u32; 14] = [0, 1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20];
 const RAID10_LAYOUTS: [u32; 7] = [0x102, 0x103, 0x201, 0x301, 0x10201, 0x10301, 0x202];
 
+/// Rests after which the array is being marked clean, or bits are being cleared (after 0.2 and 5 to 10 seconds).
+const RESTS_NS: [u64; 6] = [
+    50_000_000,
+    150_000_000,
+    250_000_000,
+    600_000_000,
+    5_000_000_000,
+    11_000_000_000,
+];
+
 /// Room for metadata in front of and behind the data, at most, in bytes.
 const METADATA_BYTES: u64 = 4 << 20;
 
@@ -158,6 +198,7 @@ impl Scenario {
         let mut rng = Rng::new(seed).fork(1);
         let mut spec = draw_spec(&mut rng, options);
         let is_beyond = options.has_faults && rng.below(256) < options.beyond_of_256;
+        let is_silent = options.has_faults && rng.below(256) < options.silent_of_256;
         // 0.90 has no field for the data size of a member without redundancy: it would take the whole disk.
         let oldest = if spec.tolerates() > 0 { 90 } else { 120 };
         let metadata = *rng.pick(&[120, 120, 120, 120, 100, 110, oldest]);
@@ -173,29 +214,39 @@ impl Scenario {
         if spec.level.has_parity() && metadata >= 110 && log_rng.below(256) < options.logs_of_256 {
             spec.log_bytes = Some(*log_rng.pick(&[128 << 10, 128 << 10, 192 << 10, 8 << 20]));
         }
+        // Long steady work without any flush: what was written seconds ago is still in the caches.
+        let is_steady = rng.chance(1, 6);
+        let think_ns_max = *rng.pick(&[0, 0, 0, 2_000_000, 200_000_000]);
+        let flushes_of_100 = *rng.pick(&[7, 7, 1, 0]);
         let mut scenario = Self {
             seed,
             metadata,
             atom_bytes,
-            think_ns_max: *rng.pick(&[0, 0, 0, 2_000_000, 200_000_000]),
-            flushes_of_100: *rng.pick(&[7, 7, 1, 0]),
+            pace_bytes_per_s: *rng.pick(&[32 << 20, 32 << 20, 4 << 20, 512 << 10, 64 << 10]),
+            think_ns_max: if is_steady { 200_000_000 } else { think_ns_max },
+            flushes_of_100: if is_steady { 0 } else { flushes_of_100 },
             disk_bytes: spec.component_bytes + METADATA_BYTES,
             disk_count: spec.member_count + 3,
             latency_ns: *rng.pick(&[5_000, 50_000, 50_000, 500_000]),
             has_zeroing_trim: rng.chance(1, 2),
             clients: rng.between(1, 8) as usize,
             requests: options.requests,
-            promise: if is_beyond {
-                Promise::Beyond
-            } else {
-                Promise::Within
+            promise: match (is_silent, is_beyond) {
+                (true, _) => Promise::Silent,
+                (false, true) => Promise::Beyond,
+                (false, false) => Promise::Within,
             },
             wishes: Vec::new(),
             lives: Vec::new(),
             spec,
         };
-        scenario.draw_wishes(&mut rng, options);
-        scenario.draw_lives(&mut rng, options);
+        if is_silent {
+            scenario.requests = scenario.requests.min(200);
+            scenario.lives.push(LifeEnd::Finale);
+        } else {
+            scenario.draw_wishes(&mut rng, options);
+            scenario.draw_lives(&mut rng, options);
+        }
         scenario
     }
 
@@ -214,6 +265,12 @@ impl Scenario {
                 self.wishes
                     .push((rng.below(self.requests), Wish::Cable { slot }));
             }
+            if rng.chance(1, 5) {
+                let wish = self.draw_full(rng);
+                let at = rng.below(self.requests);
+                self.wishes.push((at, wish));
+                self.wishes.push((at + rng.between(5, 200), Wish::Return));
+            }
         }
         if options.has_operations && redundant {
             for _ in 0..rng.between(1, 10) {
@@ -227,7 +284,44 @@ impl Scenario {
                 self.wishes.push((rng.below(self.requests), wish));
             }
         }
+        if options.has_operations && redundant && rng.chance(1, 4) {
+            self.draw_round_trip(rng);
+        }
+        for _ in 0..rng.below(3) {
+            let length_ns = *rng.pick(&RESTS_NS);
+            self.wishes
+                .push((rng.below(self.requests), Wish::Rest { length_ns }));
+        }
         self.wishes.sort_by_key(|(request, _)| *request);
+    }
+
+    /// A member leaves, another takes its slot, bits are cleared, that one leaves as well, and perhaps the first comes back:
+    /// the bitmap no longer knows what it has missed.
+    fn draw_round_trip(&mut self, rng: &mut Rng) {
+        let slot = rng.below(self.spec.member_count as u64) as usize;
+        let mut at = rng.below(self.requests / 2 + 1);
+        let long = RESTS_NS[RESTS_NS.len() - 1];
+        for wish in [
+            Wish::Fail { slot },
+            Wish::Add,
+            Wish::Rest { length_ns: long },
+            Wish::Fail { slot },
+            Wish::Add,
+            Wish::Add,
+        ] {
+            self.wishes.push((at, wish));
+            at += rng.between(5, self.requests / 10 + 6);
+        }
+    }
+
+    fn draw_full(&self, rng: &mut Rng) -> Wish {
+        let sectors = self.spec.component_bytes / 512;
+        let start = rng.below(sectors);
+        let end = (start + rng.between(1, 1000)).min(sectors);
+        Wish::Full {
+            slot: rng.below(self.spec.member_count as u64) as usize,
+            range: start * 512..end * 512,
+        }
     }
 
     fn draw_fault(&self, rng: &mut Rng) -> Wish {
@@ -276,13 +370,23 @@ impl Scenario {
                 self.lives.push(if rng.chance(1, 6) {
                     LifeEnd::Stop { requests }
                 } else {
+                    let rest_ns = if rng.chance(1, 3) {
+                        *rng.pick(&RESTS_NS) + rng.below(200_000_000)
+                    } else {
+                        0
+                    };
                     LifeEnd::Crash {
                         requests,
+                        rest_ns,
                         polls,
                         kind,
                     }
                 });
                 left -= requests.min(left);
+                if options.has_foreign && rng.chance(1, 5) {
+                    let salt = rng.below(1 << 32);
+                    self.lives.push(LifeEnd::Foreign { salt });
+                }
                 if rng.chance(1, 5) {
                     // Crashes while the last one is being got over, up to three deep.
                     for _ in 0..rng.between(1, 3) {
@@ -290,6 +394,7 @@ impl Scenario {
                         let polls = rng.below(most);
                         self.lives.push(LifeEnd::Crash {
                             requests: 0,
+                            rest_ns: 0,
                             polls,
                             kind,
                         });

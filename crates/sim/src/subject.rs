@@ -137,6 +137,8 @@ pub struct Context {
     pub mutant: Option<Mutant>,
     /// md metadata version: 0.90 is 90, 1.0 is 100, and so on.
     pub metadata: u32,
+    /// Speed of background work while clients are at work, in bytes a second.
+    pub pace_bytes_per_s: u64,
 }
 
 /// Why a volume did not come up.
@@ -204,9 +206,32 @@ pub struct Status {
     pub has_scrub_mismatch: bool,
 }
 
+/// A place that a scrub reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScrubPlace {
+    /// The member that is wrong, by slot, where the scrub says so.
+    pub slot: Option<usize>,
+    /// Range of the member's data area.
+    pub member: std::ops::Range<u64>,
+    /// Ranges of the volume.
+    pub volume: Vec<std::ops::Range<u64>>,
+}
+
+/// What a scrub has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubFound {
+    /// Where members do not agree.
+    pub places: Vec<ScrubPlace>,
+    /// Whether it went to the end.
+    pub is_complete: bool,
+}
+
 /// An engine under test. Offsets and lengths are bytes, multiples of 512.
 #[allow(async_fn_in_trait)] // the world has one thread
 pub trait Subject: Sized + 'static {
+    /// Whether the members carry md metadata that a checker can read.
+    const HAS_METADATA: bool = false;
+
     /// Changes a drawn spec into one that this subject can be. Only toys need it.
     fn fit(spec: &mut Spec) {
         let _ = spec;
@@ -279,6 +304,22 @@ pub trait Subject: Sized + 'static {
 
     /// What it says of itself.
     fn status(&self) -> Status;
+
+    /// Scrubs to the end, with or without repair. `None`: refused, there is nothing to compare.
+    async fn scrub(&self, repairs: bool) -> Option<ScrubFound> {
+        let _ = repairs;
+        None
+    }
+
+    /// Stages of the requests that are being carried out, by name; nothing where the subject does not know.
+    fn stages(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// What is still held although nothing runs any more: a sentence, or nothing.
+    fn leaks(&self) -> Option<String> {
+        None
+    }
 
     /// First byte of the data area on a disk, for the reference model.
     fn data_offset_bytes(&self, disk: u32) -> u64;

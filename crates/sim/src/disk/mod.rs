@@ -157,6 +157,12 @@ impl SimDisk {
         self.shared.number
     }
 
+    /// Size in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.shared.shape.size_bytes
+    }
+
     /// Whether the disk can be reached by a fresh handle.
     #[must_use]
     pub fn is_present(&self) -> bool {
@@ -210,6 +216,18 @@ impl SimDisk {
             .read_errors
             .iter()
             .any(|bad| overlaps(bad, range))
+    }
+
+    /// Whether writes to some range fail for good.
+    #[must_use]
+    pub fn has_write_errors(&self) -> bool {
+        !self.shared.state.borrow().faults.write_errors.is_empty()
+    }
+
+    /// Whether some writes find no space now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        !self.shared.state.borrow().faults.no_space.is_empty()
     }
 
     /// Whether an interrupted I/O is still to come.

@@ -7,7 +7,10 @@
 
 use std::ops::Range;
 
+use plexum_engine::device::IoError;
+
 use super::{Shared, World};
+use crate::disk::SimDisk;
 use crate::fault::Fault;
 use crate::scenario::Promise;
 use crate::subject::{Level, Subject};
@@ -63,6 +66,13 @@ impl<S: Subject> Shared<S> {
             .count()
     }
 
+    fn has_read_errors(&self) -> bool {
+        let everywhere = 0..u64::MAX;
+        self.disks
+            .iter()
+            .any(|disk| disk.has_read_errors(&everywhere))
+    }
+
     /// Whether `fault` (ranges in data offsets) may strike `disk` now.
     pub(super) fn admits(&self, disk: u32, fault: &Fault) -> bool {
         let tolerates = self.scenario.spec.tolerates();
@@ -77,6 +87,20 @@ impl<S: Subject> Shared<S> {
             self.scenario.spec.level.has_parity() && self.subject().status().is_doubtful;
         match fault {
             Fault::Slow { .. } | Fault::Return => true,
+            // A write that is refused half-way leaves its row in doubt: parity has nothing to spare then.
+            Fault::NoSpace(_) => {
+                !self.scenario.spec.level.has_parity()
+                    || !is_doubtful
+                        && self.lost_slots() == 0
+                        && self.doomed.borrow().is_empty()
+                        && self.reserved.borrow().is_empty()
+                        && !self.has_read_errors()
+            }
+            _ if self.scenario.spec.level.has_parity()
+                && self.disks.iter().any(SimDisk::is_full) =>
+            {
+                false
+            }
             Fault::Retryable { .. } => !self.disks[disk as usize].has_retryable(),
             Fault::ReadError(range) => {
                 !is_doubtful && self.lost_slots() + self.crowded(disk, range) < tolerates
@@ -88,16 +112,12 @@ impl<S: Subject> Shared<S> {
             | Fault::Hang => {
                 !is_doubtful && self.lost_slots() + self.crowded(disk, &whole) < tolerates
             }
-            Fault::BitFlip { .. }
-            | Fault::LostWrite(_)
-            | Fault::MisdirectedWrite { .. }
-            | Fault::NoSpace(_) => false,
+            Fault::BitFlip { .. } | Fault::LostWrite(_) | Fault::MisdirectedWrite { .. } => false,
         }
     }
 
     /// Whether a crash now would meet the write hole: parity without a log, and a part of some row that only parity has.
     pub(super) fn has_hole(&self) -> bool {
-        let everywhere = 0..u64::MAX;
         self.review_lacking();
         // With a log, rows that were being written are wholly old or new. Only what a resync has not reached is in doubt.
         let has_log = self.scenario.spec.log_bytes.is_some();
@@ -105,15 +125,15 @@ impl<S: Subject> Shared<S> {
             && (!has_log || self.subject().status().is_doubtful)
             && (self.was_lacking.get()
                 || !self.subject().status().bad_ranges.is_empty()
-                || self
-                    .disks
-                    .iter()
-                    .any(|disk| disk.has_read_errors(&everywhere)))
+                || self.has_read_errors())
     }
 
-    /// Whether an error answer is right now.
-    pub(super) fn may_answer_errors(&self) -> bool {
-        self.are_errors_allowed.get() || self.is_unplugged.get()
+    /// Whether an error answer is right now: anything beyond the promise, "no space" while a disk is full.
+    pub(super) fn may_answer(&self, error: IoError) -> bool {
+        let is_full = || self.disks.iter().any(SimDisk::is_full) || self.was_full.get();
+        self.are_errors_allowed.get()
+            || self.is_unplugged.get()
+            || error == IoError::NoSpace && is_full()
     }
 }
 

@@ -30,6 +30,7 @@ pub(super) async fn work<S: Subject>(shared: Rc<Shared<S>>, life: u64, client: u
         let number = shared.counts.borrow().requests;
         shared.counts.borrow_mut().requests += 1;
         operator::grant_wishes(&shared, number);
+        rest(&shared).await;
         if shared.scenario.think_ns_max > 0 {
             let think_ns = rng.below(shared.scenario.think_ns_max);
             shared.clock.sleep(Duration::from_nanos(think_ns)).await;
@@ -46,6 +47,17 @@ pub(super) async fn work<S: Subject>(shared: Rc<Shared<S>>, life: u64, client: u
             88..=90 => write(&shared, client, sectors, WriteKind::Zeroes, Fua::No).await,
             _ => write(&shared, client, sectors, WriteKind::Trim, Fua::No).await,
         }
+    }
+}
+
+/// Waits while all clients are to rest.
+async fn rest<S: Subject>(shared: &Shared<S>) {
+    loop {
+        let (now, until) = (shared.clock.now_ns(), shared.rest_until_ns.get());
+        if now >= until {
+            return;
+        }
+        shared.clock.sleep(Duration::from_nanos(until - now)).await;
     }
 }
 
@@ -187,7 +199,7 @@ fn end<S>(
 }
 
 fn refuse<S: Subject>(shared: &Shared<S>, request: &str, error: IoError) {
-    if !shared.may_answer_errors() {
+    if !shared.may_answer(error) {
         shared.find(Finding::ErrorWithinPromise {
             request: request.to_owned(),
             error,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use plexum_engine::clock::Clock;
 
-use super::{Shared, Stop, World, client, operator};
+use super::{Shared, Stop, World, client, operator, silent};
 use crate::disk::CrashKind;
 use crate::finding::Finding;
 use crate::reference::{Members, Reference};
@@ -37,6 +37,9 @@ impl<S: Subject> World<S> {
                 make_whole(&inside).await;
             }
             read_all(&inside).await;
+            if inside.scenario.promise == Promise::Silent && !inside.has_findings() {
+                silent::experiment(&inside).await;
+            }
             done.set(true);
         });
         if !matches!(self.drive(None, || is_done.get()), Stop::Done) {
@@ -53,7 +56,11 @@ impl<S: Subject> World<S> {
             .collect();
         let bad = shared.subject().status().bad_ranges;
         self.stop();
-        if !shared.has_findings() && !shared.are_errors_allowed.get() {
+        if let Some(what) = shared.subject().leaks() {
+            shared.find(Finding::Leak(what));
+        }
+        let is_silent = shared.scenario.promise == Promise::Silent;
+        if !shared.has_findings() && !shared.are_errors_allowed.get() && !is_silent {
             compare(&shared, &offsets, &bad);
         }
     }

@@ -9,7 +9,9 @@
 mod atlas;
 mod client;
 mod finale;
+mod foreign;
 mod operator;
+mod silent;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +21,10 @@ use plexum_engine::buf::BufPool;
 use plexum_engine::mutant::Mutant;
 use plexum_exec::{Executor, Seeded, Spawner};
 
+use crate::checker;
 use crate::clock::SimClock;
 use crate::disk::{CrashKind, DiskShape, SimDisk};
-use crate::fault::{FAULT_KINDS, Fault};
+use crate::fault::{FAULT_KINDS, Fault, kind_name};
 use crate::finding::Finding;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
@@ -68,7 +71,12 @@ pub struct Counts {
     pub member_ios: u64,
     /// `what / during`, with how often: crashes by what was under way.
     pub coverage: BTreeMap<String, u64>,
+    /// Request stage, fault that had struck in this life, crash: with how often they met.
+    pub matrix: BTreeMap<Cell3, u64>,
 }
+
+/// Names of a request stage, a fault and a crash (`none` where there is none).
+pub type Cell3 = (&'static str, &'static str, &'static str);
 
 /// How a run ended.
 #[derive(Clone, Debug)]
@@ -116,6 +124,14 @@ pub(crate) struct Shared<S> {
     /// Errors are right answers from now on.
     pub are_errors_allowed: Cell<bool>,
     pub event_count: Cell<u64>,
+    /// Clients rest until this moment.
+    pub rest_until_ns: Cell<u64>,
+    /// A disk that was full in this life has space again.
+    pub was_full: Cell<bool>,
+    /// I/Os struck by a fault when this life began, by kind.
+    pub hits_before: Cell<[u64; FAULT_KINDS]>,
+    /// Highest event count that was ever seen on a disk.
+    pub highest_count: Cell<u64>,
 }
 
 struct World<S: Subject> {
@@ -126,6 +142,17 @@ struct World<S: Subject> {
     size_known: bool,
     /// The array cannot start any more, rightly.
     is_over: bool,
+}
+
+/// When a life is to crash.
+#[derive(Clone, Copy, Default)]
+struct CrashDue {
+    /// Requests begun.
+    requests: u64,
+    /// How long everything has rested after them; 0: it need not.
+    rest_ns: u64,
+    /// Polls after that.
+    polls: u64,
 }
 
 enum Stop {
@@ -172,6 +199,17 @@ impl<S> Shared<S> {
         self.findings.borrow_mut().push(finding);
     }
 
+    /// The disks in use, when the last commit of that is durable.
+    fn committed_live(&self) -> Option<Vec<u32>>
+    where
+        S: Subject,
+    {
+        let subject = self.subject.borrow();
+        let status = subject.as_ref()?.status();
+        let is_settled = !status.is_uncommitted && !status.is_frozen && !self.is_unplugged.get();
+        is_settled.then_some(status.live)
+    }
+
     pub fn has_findings(&self) -> bool {
         !self.findings.borrow().is_empty()
     }
@@ -201,6 +239,54 @@ impl<S> Shared<S> {
         };
         let what = format!("{kind:?} / {during}");
         *self.counts.borrow_mut().coverage.entry(what).or_default() += 1;
+        let crash = match kind {
+            CrashKind::Kill => "kill",
+            CrashKind::PowerCut => "power-cut",
+        };
+        let (before, now) = (self.hits_before.get(), self.hits());
+        let mut faults: Vec<&'static str> = (0..FAULT_KINDS)
+            .filter(|fault| now[*fault] > before[*fault])
+            .map(kind_name)
+            .collect();
+        faults.push("none");
+        for fault in faults {
+            self.note_matrix(fault, crash);
+        }
+    }
+
+    /// Notes which stages of requests a fault and a crash have met.
+    pub fn note_matrix(&self, fault: &'static str, crash: &'static str)
+    where
+        S: Subject,
+    {
+        let mut stages = match self.subject.borrow().as_ref() {
+            Some(subject) => subject.stages(),
+            None => vec!["assembly"],
+        };
+        stages.sort_unstable();
+        stages.dedup();
+        if stages.is_empty() {
+            stages.push("idle");
+        }
+        let mut counts = self.counts.borrow_mut();
+        for stage in stages {
+            *counts.matrix.entry((stage, fault, crash)).or_default() += 1;
+        }
+    }
+
+    /// I/Os struck by a fault so far, by kind. Faults that strike no single I/O count when they are put in.
+    fn hits(&self) -> [u64; FAULT_KINDS] {
+        let mut all = [0; FAULT_KINDS];
+        for disk in &self.disks {
+            let done = disk.counters();
+            for (kind, sum) in all.iter_mut().enumerate() {
+                *sum += done.faults_hit[kind];
+                if matches!(kind_name(kind), "vanish" | "slow" | "bit-flip") {
+                    *sum += done.faults_put[kind];
+                }
+            }
+        }
+        all
     }
 
     fn outcome(&self) -> Outcome {
@@ -245,6 +331,7 @@ impl<S: Subject> World<S> {
             seed: scenario.seed,
             mutant,
             metadata: scenario.metadata,
+            pace_bytes_per_s: scenario.pace_bytes_per_s,
         };
         let shared = Shared {
             scenario: scenario.clone(),
@@ -269,6 +356,10 @@ impl<S: Subject> World<S> {
             is_unplugged: Cell::new(false),
             are_errors_allowed: Cell::new(scenario.promise == Promise::Beyond),
             event_count: Cell::new(0),
+            rest_until_ns: Cell::new(0),
+            was_full: Cell::new(false),
+            hits_before: Cell::default(),
+            highest_count: Cell::new(0),
         };
         let mut order = rng.fork(2);
         let executor = Executor::new(Seeded::new(order.next_u64()));
@@ -292,12 +383,23 @@ impl<S: Subject> World<S> {
             match *end {
                 LifeEnd::Crash {
                     requests,
+                    rest_ns,
                     polls,
                     kind,
                 } => {
                     // The first life must at least exist; creation under crashes is the create command's business.
-                    self.shared.life_quota.set(left);
-                    let survived = self.live(number, has_created, Some((requests, polls)));
+                    let quota = if rest_ns > 0 {
+                        requests.min(left)
+                    } else {
+                        left
+                    };
+                    self.shared.life_quota.set(quota);
+                    let due = CrashDue {
+                        requests,
+                        rest_ns,
+                        polls,
+                    };
+                    let survived = self.live(number, has_created, Some(due));
                     has_created |= self.size_known;
                     if self.shared.has_findings() || !has_created || self.is_over {
                         return;
@@ -318,6 +420,7 @@ impl<S: Subject> World<S> {
                     }
                     self.crash(number, CrashKind::PowerCut);
                 }
+                LifeEnd::Foreign { salt } => self.lend(has_created, salt),
                 LifeEnd::Finale => {
                     self.shared.life_quota.set(left);
                     self.live(number, has_created, None);
@@ -337,23 +440,41 @@ impl<S: Subject> World<S> {
         }
     }
 
+    /// The kernel has the array between two lives.
+    fn lend(&self, has_created: bool, salt: u64) {
+        let shared = &self.shared;
+        let is_promised =
+            shared.scenario.promise == Promise::Within && !shared.are_errors_allowed.get();
+        if S::HAS_METADATA && has_created && is_promised {
+            let done = foreign::visit(shared, salt);
+            shared
+                .trace
+                .note(Actor::World, Verb::Operate, [done.len() as u64, salt, 9]);
+            let mut counts = shared.counts.borrow_mut();
+            *counts.operations.entry(done).or_default() += 1;
+        }
+    }
+
     fn note_nested(&self, is_nested: bool) {
         self.shared.counts.borrow_mut().nested_crashes += u64::from(is_nested);
     }
 
     /// One life up to its end. False when it crashed on the way (as it should, where `crash` says so).
-    fn live(&mut self, number: usize, is_created: bool, crash: Option<(u64, u64)>) -> bool {
+    fn live(&mut self, number: usize, is_created: bool, crash: Option<CrashDue>) -> bool {
         let shared = Rc::clone(&self.shared);
         shared.life_requests.set(0);
         shared.busy.set(0);
         shared.outstanding.set(0);
         shared.has_vanished.set(false);
+        shared.rest_until_ns.set(0);
+        shared.was_full.set(false);
+        shared.hits_before.set(shared.hits());
         shared.reserved.borrow_mut().clear();
         *shared.spawner.borrow_mut() = Some(self.executor.spawner());
         // The very first life is created undisturbed; from then on any poll may be the last.
         let crash_while_starting = crash
-            .filter(|(requests, _)| is_created && *requests == 0)
-            .map(|(_, polls)| polls);
+            .filter(|due| is_created && due.requests == 0 && due.rest_ns == 0)
+            .map(|due| due.polls);
         if !self.start(is_created, crash_while_starting) {
             return false;
         }
@@ -369,9 +490,12 @@ impl<S: Subject> World<S> {
                 client as u32,
             ));
         }
-        match self.drive(crash, || shared.busy.get() == 0) {
+        let has_rest = crash.is_some_and(|due| due.rest_ns > 0);
+        match self.drive(crash, || shared.busy.get() == 0 && !has_rest) {
             Stop::Done => true,
             Stop::Crashed => false,
+            // Everything was answered, and an engine without a clock of its own lets no time pass.
+            Stop::Stalled if has_rest && shared.outstanding.get() == 0 => false,
             Stop::Stalled => {
                 shared.find(Finding::NoAnswer {
                     requests: shared.outstanding.get(),
@@ -415,9 +539,11 @@ impl<S: Subject> World<S> {
                 *cell.borrow_mut() = Some(outcome);
             });
             let waiting = Rc::clone(&result);
-            match self.drive(crash_after_polls.map(|polls| (0, polls)), || {
-                waiting.borrow().is_some()
-            }) {
+            let due = crash_after_polls.map(|polls| CrashDue {
+                polls,
+                ..CrashDue::default()
+            });
+            match self.drive(due, || waiting.borrow().is_some()) {
                 Stop::Done => {}
                 Stop::Crashed => return false,
                 Stop::Stalled => {
@@ -472,18 +598,27 @@ impl<S: Subject> World<S> {
     }
 
     /// Polls and lets time pass until `is_done`, a crash is due, or nothing will ever happen again.
-    fn drive(&mut self, crash: Option<(u64, u64)>, is_done: impl Fn() -> bool) -> Stop {
+    fn drive(&mut self, crash: Option<CrashDue>, is_done: impl Fn() -> bool) -> Stop {
         let shared = Rc::clone(&self.shared);
         let deadline_ns = shared.clock.now_ns() + PATIENCE_NS;
         let mut polls_left: Option<u64> = None;
+        let mut quiet_since_ns: Option<u64> = None;
         for _ in 0..STEPS_MAX {
             if is_done() {
                 return Stop::Done;
             }
-            if let Some((requests, polls)) = crash {
-                let is_due = shared.life_requests.get() >= requests;
+            if let Some(due) = crash {
+                let has_begun = shared.life_requests.get() >= shared.life_quota.get();
+                let is_due = if due.rest_ns == 0 {
+                    shared.life_requests.get() >= due.requests
+                } else if has_begun && shared.busy.get() == 0 {
+                    let now = shared.clock.now_ns();
+                    now - *quiet_since_ns.get_or_insert(now) >= due.rest_ns
+                } else {
+                    false
+                };
                 if is_due && self.may_crash() {
-                    let left = polls_left.get_or_insert(polls);
+                    let left = polls_left.get_or_insert(due.polls);
                     if *left == 0 {
                         return Stop::Crashed;
                     }
@@ -505,6 +640,7 @@ impl<S: Subject> World<S> {
     fn crash(&mut self, number: usize, kind: CrashKind) {
         let shared = Rc::clone(&self.shared);
         shared.note_crash_coverage(kind);
+        let committed = shared.committed_live();
         if shared.is_unplugged.get() {
             // The cables are put back in before the machine starts again.
             shared
@@ -536,6 +672,7 @@ impl<S: Subject> World<S> {
                 .or_default() += 1;
         }
         shared.is_unplugged.set(false);
+        self.check_members(committed.as_deref());
         let seen_kind = if shared.has_vanished.get() {
             CrashKind::PowerCut
         } else {
@@ -568,6 +705,30 @@ impl<S: Subject> World<S> {
         shared.review_doomed();
         let is_within = shared.admits(disk, &Fault::Vanish) && !shared.has_hole();
         is_within.then_some(disk)
+    }
+
+    /// What the members say after a crash, whoever starts the array next.
+    fn check_members(&self, committed: Option<&[u32]>) {
+        let shared = &self.shared;
+        if !S::HAS_METADATA || shared.scenario.spec.tolerates() == 0 || shared.has_findings() {
+            return;
+        }
+        let now = checker::highest_count(&shared.disks);
+        let before = shared.highest_count.replace(now);
+        if now < before {
+            shared.find(Finding::EventCountBack { before, now });
+        }
+        if shared.are_errors_allowed.get() {
+            return;
+        }
+        if let Some(live) = committed
+            && let Some(finding) = checker::check_counts(&shared.disks, live)
+        {
+            shared.find(finding);
+        }
+        if let Some(finding) = checker::check_bits(&shared.disks, &shared.scenario.spec) {
+            shared.find(finding);
+        }
     }
 
     /// An orderly stop: afterwards everything answered is durable.

@@ -36,13 +36,27 @@ fn grant<S: Subject>(shared: &Rc<Shared<S>>, wish: &Wish) -> bool {
         }
         Wish::Return => {
             for disk in &shared.disks {
-                if !disk.is_present() {
+                if disk.is_full() {
+                    // Answers of requests under way may still say so.
+                    shared.was_full.set(true);
+                }
+                if !disk.is_present() || disk.is_full() {
                     disk.put_fault(&Fault::Return);
                 }
             }
             true
         }
         Wish::Cable { slot } => unplug(shared, *slot),
+        Wish::Rest { length_ns } => {
+            shared.rest_until_ns.set(shared.clock.now_ns() + length_ns);
+            true
+        }
+        Wish::Full { slot, range } => {
+            let Some(Some(disk)) = status.slots.get(*slot).copied() else {
+                return false;
+            };
+            strike(shared, disk, &Fault::NoSpace(range.clone()))
+        }
         Wish::Fail { slot } => {
             let Some(Some(disk)) = status.slots.get(*slot).copied() else {
                 return false;
@@ -144,9 +158,11 @@ fn strike<S: Subject>(shared: &Shared<S>, disk: u32, fault: &Fault) -> bool {
         Fault::ReadError(range) => Fault::ReadError(moved(range)),
         Fault::WriteError(range) => Fault::WriteError(moved(range)),
         Fault::TornWrite(range) => Fault::TornWrite(moved(range)),
+        Fault::NoSpace(range) => Fault::NoSpace(moved(range)),
         other => other.clone(),
     };
     shared.disks[disk as usize].put_fault(&fault);
+    shared.note_matrix(crate::fault::kind_name(fault.kind()), "none");
     true
 }
 
@@ -181,6 +197,10 @@ pub(super) async fn operate<S: Subject>(
         Operation::Add { disk } | Operation::Replace { disk, .. } => Some(disk),
         Operation::Fail { .. } | Operation::Scrub => None,
     };
+    if let Some(number) = disk.filter(|disk| shared.disks[*disk as usize].has_write_errors()) {
+        // It comes back as sick as it went: its bad blocks count as lost wherever it is used.
+        shared.doomed.borrow_mut().insert(number);
+    }
     let result = shared.subject().operate(operation, &shared.disks).await;
     if let Some(disk) = disk {
         shared.reserved.borrow_mut().remove(&disk);

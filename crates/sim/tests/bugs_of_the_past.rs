@@ -1,0 +1,274 @@
+//! Bugs that the simulator has found, each as a script of its own: seeds change their meaning with the generator, these do
+//! not. Where the bug can be switched on again, the script must see it.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Bench, spec};
+use plexum_engine::mutant::Mutant;
+use plexum_sim::disk::CrashKind;
+use plexum_sim::fault::Fault;
+use plexum_sim::subject::{Force, Level, Operation, Subject};
+
+/// Whether a script goes wrong with some of these seeds.
+fn goes_wrong(script: impl Fn(u64, Option<Mutant>) -> bool, mutant: Option<Mutant>) -> bool {
+    (0..24).any(|seed| script(seed, mutant))
+}
+
+/// A RAID-5 that was forced to start dirty and degraded, with its rows in doubt on the bad-block list of the disk that took
+/// the empty slot; one of them is written again, power is cut, and the old content must not come back as if it were good.
+fn a_bad_block_written_again(seed: u64, mutant: Option<Mutant>) -> bool {
+    let mut bench = Bench::new(seed, spec(Level::Raid5, 2, 4, 4096), 120, mutant);
+    bench.write(0, 12_288, 1).unwrap();
+    bench.flush();
+    let slot = bench
+        .status()
+        .slots
+        .iter()
+        .position(|disk| *disk == Some(0))
+        .unwrap();
+    bench.operate(Operation::Fail { slot }).unwrap();
+    bench.write(4096, 4096, 2).unwrap();
+    bench.crash(CrashKind::PowerCut);
+    assert!(bench.start(Force::No).is_err(), "dirty and degraded");
+    bench.start(Force::Yes).unwrap();
+    // A disk that was never a member: its content has nothing to do with the array.
+    bench.operate(Operation::Add { disk: 6 }).unwrap();
+    bench.settle_rebuild();
+    if bench.read(0, 4096).is_ok() {
+        return true; // in doubt: only an error is right
+    }
+    bench.write(0, 4096, 3).unwrap();
+    bench.rest(150);
+    bench.crash(CrashKind::PowerCut);
+    if bench.start(Force::No).is_err() {
+        return false;
+    }
+    // Each sector: the new content, or an error.
+    (0..8).any(|sector| {
+        bench
+            .read(sector * 512, 512)
+            .is_ok_and(|bytes| bytes != [3; 512])
+    })
+}
+
+#[test]
+fn a_bad_block_written_again_stays_listed_until_a_flush() {
+    assert!(!goes_wrong(a_bad_block_written_again, None));
+    let bug = Mutant::BadEntryClearedWithoutFlush;
+    assert!(goes_wrong(a_bad_block_written_again, Some(bug)));
+    assert!(goes_wrong(
+        a_bad_block_written_again,
+        Some(Mutant::LostRangeNotRecorded)
+    ));
+    assert!(goes_wrong(
+        a_bad_block_written_again,
+        Some(Mutant::ForcedStartForgetsDoubt)
+    ));
+}
+
+/// A row is written while a member is being replaced, power is cut: the resync must make the replacement equal as well.
+fn a_replacement_in_a_crash(seed: u64, mutant: Option<Mutant>) -> bool {
+    let mut bench = Bench::new(seed, spec(Level::Raid5, 2, 5, 4096), 120, mutant);
+    bench.write(0, 65_536, 1).unwrap();
+    bench.flush();
+    bench
+        .operate(Operation::Replace { slot: 1, disk: 6 })
+        .unwrap();
+    bench.rest(2 + seed % 8);
+    bench.stop(); // how far it got is durable now
+    bench.start(Force::No).unwrap();
+    for round in 0..8 {
+        bench.write(round * 8192, 8192, 2).unwrap();
+    }
+    bench.crash(CrashKind::PowerCut);
+    bench.start(Force::No).unwrap();
+    bench.settle();
+    bench.rest(500);
+    bench.settle();
+    !bench.mismatches().is_empty()
+}
+
+#[test]
+fn a_resync_makes_a_member_and_its_replacement_equal() {
+    assert!(!goes_wrong(a_replacement_in_a_crash, None));
+    assert!(goes_wrong(
+        a_replacement_in_a_crash,
+        Some(Mutant::ResyncForgetsReplacement)
+    ));
+}
+
+/// Two commits in a row are cut: nobody may be left two events behind.
+fn two_interrupted_commits(seed: u64, mutant: Option<Mutant>) -> bool {
+    let mut bench = Bench::new(seed, spec(Level::Raid1, 0, 3, 0), 120, mutant);
+    for cut in 0..30 {
+        for _ in 0..2 {
+            let writing = bench.writing(0, 4096, 1);
+            let _ = bench.run_for(cut, writing);
+            bench.crash(CrashKind::PowerCut);
+            bench.start(Force::No).unwrap();
+            if bench.status().slots.contains(&None) {
+                return true;
+            }
+        }
+        bench.stop();
+        bench.start(Force::No).unwrap();
+    }
+    false
+}
+
+#[test]
+fn interrupted_commits_in_a_row_leave_nobody_two_events_behind() {
+    assert!(!goes_wrong(two_interrupted_commits, None));
+    assert!(goes_wrong(
+        two_interrupted_commits,
+        Some(Mutant::CountsNotLevelled)
+    ));
+    assert!(goes_wrong(
+        two_interrupted_commits,
+        Some(Mutant::OneBehindRefused)
+    ));
+}
+
+#[test]
+fn a_rebuild_on_old_metadata_keeps_no_progress_and_ends_well() {
+    let mut bench = Bench::new(1, spec(Level::Raid1, 0, 2, 0), 90, None);
+    bench.write(0, 65_536, 7).unwrap();
+    bench.operate(Operation::Fail { slot: 1 }).unwrap();
+    bench.operate(Operation::Add { disk: 4 }).unwrap();
+    bench.crash(CrashKind::PowerCut);
+    bench.start(Force::No).unwrap();
+    bench.settle_rebuild();
+    assert!(bench.mismatches().is_empty());
+    bench.stop();
+    bench.start(Force::No).unwrap();
+    assert!(!bench.status().slots.contains(&None));
+}
+
+/// Slot and byte of the disk of a volume offset, for parity organisations with strips of 4 KiB.
+fn place(bench: &Bench, at: u64) -> (u32, u64) {
+    let reference = plexum_sim::reference::Reference::new(&bench.spec);
+    let (slot, offset) = reference.places(at)[0];
+    let disk = bench.status().slots[slot].unwrap();
+    (disk, bench.data_start(disk) + offset)
+}
+
+#[test]
+fn a_degraded_small_write_that_meets_a_latent_error_is_within_the_promise_of_raid6() {
+    let mut bench = Bench::new(2, spec(Level::Raid6, 2, 7, 4096), 120, None);
+    bench.write(0, 20_480, 5).unwrap();
+    let slot_of = |bench: &Bench, at| {
+        let (disk, _) = place(bench, at);
+        let slots = bench.status().slots;
+        slots.iter().position(|other| *other == Some(disk)).unwrap()
+    };
+    let slot = slot_of(&bench, 0);
+    let (sick, at) = place(&bench, 4096);
+    bench.operate(Operation::Fail { slot }).unwrap();
+    bench.disks[sick as usize].put_fault(&Fault::ReadError(at..at + 4096));
+    bench.write(8192, 512, 6).unwrap();
+    assert_eq!(bench.read(0, 4096).unwrap(), [5; 4096]);
+    assert_eq!(bench.read(4096, 4096).unwrap(), [5; 4096]);
+    assert_eq!(bench.read(8192, 512).unwrap(), [6; 512]);
+}
+
+/// More of a row is lost than parity can replace; another block of it is written, then the lost ones could be had again.
+fn a_row_written_without_its_parity(seed: u64, mutant: Option<Mutant>) -> bool {
+    let mut bench = Bench::new(seed, spec(Level::Raid5, 2, 5, 4096), 120, mutant);
+    bench.write(0, 16_384, 5).unwrap();
+    let (_, first) = place(&bench, 0);
+    let slots = bench.status().slots;
+    let (gone, _) = place(&bench, 0);
+    let slot = slots.iter().position(|disk| *disk == Some(gone)).unwrap();
+    let (sick, at) = place(&bench, 4096);
+    bench.operate(Operation::Fail { slot }).unwrap();
+    bench.disks[sick as usize].put_fault(&Fault::ReadError(at..at + 4096));
+    let _ = first;
+    if bench.write(8192, 4096, 6).is_err() || bench.write(4096, 4096, 7).is_err() {
+        return false;
+    }
+    bench.read(0, 4096).is_ok_and(|bytes| bytes != [5; 4096])
+}
+
+#[test]
+fn a_row_written_without_its_parity_answers_errors_and_no_guesses() {
+    assert!(!goes_wrong(a_row_written_without_its_parity, None));
+    assert!(goes_wrong(
+        a_row_written_without_its_parity,
+        Some(Mutant::TrustDoubtfulParity)
+    ));
+}
+
+/// What a read of unequal copies has returned stays, whichever copy is lost next.
+fn a_read_of_unequal_copies(seed: u64, mutant: Option<Mutant>) -> bool {
+    let mut bench = Bench::new(seed, spec(Level::Raid1, 0, 2, 0), 120, mutant);
+    bench.write(0, 4096, 1).unwrap();
+    bench.flush();
+    bench.write(0, 4096, 2).unwrap();
+    bench.crash(CrashKind::PowerCut);
+    bench.start(Force::No).unwrap();
+    let Ok(seen) = bench.read(0, 4096) else {
+        return true;
+    };
+    bench.crash(CrashKind::PowerCut);
+    bench.disks[0].put_fault(&Fault::Vanish);
+    bench.start(Force::No).unwrap();
+    bench.read(0, 4096).is_ok_and(|bytes| bytes != seen)
+}
+
+#[test]
+fn what_a_read_of_unequal_copies_returned_stays_after_the_loss_of_its_source() {
+    assert!(!goes_wrong(a_read_of_unequal_copies, None));
+    for bug in [Mutant::EqualWithoutFlush, Mutant::ReadUnequalCopies] {
+        assert!(goes_wrong(a_read_of_unequal_copies, Some(bug)), "{bug:?}");
+    }
+}
+
+#[test]
+fn two_members_added_at_once_both_stay() {
+    for seed in 0..12 {
+        let mut bench = Bench::new(seed, spec(Level::Raid1, 0, 3, 0), 120, None);
+        bench.write(0, 65_536, 3).unwrap();
+        bench.operate(Operation::Fail { slot: 1 }).unwrap();
+        bench.operate(Operation::Fail { slot: 2 }).unwrap();
+        let (one, other) = (bench.subject(), bench.subject());
+        let disks = bench.disks.clone();
+        let more = bench.disks.clone();
+        let adding = async move {
+            plexum_engine::wait::join(
+                one.operate(Operation::Add { disk: 4 }, &disks),
+                other.operate(Operation::Add { disk: 5 }, &more),
+            )
+            .await
+        };
+        let (first, second) = bench.run(adding);
+        assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
+        bench.settle_rebuild();
+        bench.stop();
+        bench.start(Force::No).unwrap();
+        let mut slots = bench.status().slots;
+        slots.sort_unstable();
+        assert_eq!(slots, [Some(0), Some(4), Some(5)], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_parity_member_that_comes_back_by_bitmap_gets_its_stale_regions_only() {
+    let mut bench = Bench::new(3, spec(Level::Raid5, 2, 3, 65_536), 120, None);
+    bench.write(0, 262_144, 1).unwrap();
+    bench.flush();
+    bench.rest(12_000);
+    bench.operate(Operation::Fail { slot: 0 }).unwrap();
+    bench.write(8192, 4096, 2).unwrap();
+    bench.rest(500);
+    let before = bench.disks[0].counters().written_bytes;
+    bench.operate(Operation::Add { disk: 0 }).unwrap();
+    bench.settle_rebuild();
+    let written = bench.disks[0].counters().written_bytes - before;
+    assert!(bench.mismatches().is_empty());
+    // One region of data; the rest are superblocks and the bitmap.
+    assert!(
+        written < 32_768,
+        "{written} bytes were written for one stale region of 4096"
+    );
+}
