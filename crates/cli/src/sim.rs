@@ -6,12 +6,9 @@ use std::time::{Duration, Instant};
 
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::mutant;
-use plexum_sim::engine::Engine;
-use plexum_sim::minimise::minimise;
-use plexum_sim::mutants::hunt;
-use plexum_sim::run::{Report, run as run_seeds};
+use plexum_sim::engine::{hunt, minimise, run_one, run_seeds};
+use plexum_sim::run::Report;
 use plexum_sim::scenario::{Options, Scenario};
-use plexum_sim::world::run_scenario;
 use serde_json::json;
 
 use crate::args::Sim;
@@ -51,7 +48,7 @@ fn one(seed: u64, is_traced: bool, screen: &Screen) -> Outcome {
         ..Options::default()
     };
     let scenario = Scenario::new(seed, &options);
-    let outcome = run_scenario::<Engine>(&scenario, &options, None);
+    let outcome = run_one(&scenario, &options, None);
     let findings: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
     let hash = format!("{:016x}", outcome.hash);
     screen.object(&object(
@@ -136,7 +133,7 @@ fn many(args: &Sim, screen: &Screen) -> Outcome {
     };
     let first = args.from.unwrap_or(0);
     let seeds = first..first.saturating_add(seeds);
-    let report = run_seeds::<Engine>(seeds, &Options::default(), None, &mut progress);
+    let report = run_seeds(seeds, &Options::default(), None, &mut progress);
     limit.finish();
     let mut fields = serde_json::to_value(&report).unwrap_or_default();
     screen.line(report.to_string().trim_end());
@@ -169,8 +166,7 @@ fn minimised(seed: u64, screen: &Screen) -> serde_json::Value {
         ..Options::default()
     };
     let scenario = Scenario::new(seed, &options);
-    let Some((small, outcome)) = minimise::<Engine>(&scenario, &options, None, MINIMISE_RUNS)
-    else {
+    let Some((small, outcome)) = minimise(&scenario, &options, MINIMISE_RUNS) else {
         return serde_json::Value::Null;
     };
     let start = outcome.lines.len().saturating_sub(TRACE_LINES);
@@ -199,7 +195,7 @@ fn mutants(args: &Sim, screen: &Screen) -> Outcome {
         if limit.is_over() {
             break;
         }
-        let result = hunt::<Engine>(*bug, 0, seeds);
+        let result = hunt(*bug, 0, seeds);
         missed -= usize::from(result.seed.is_some());
         screen.object(&object(
             "mutant",

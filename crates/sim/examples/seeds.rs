@@ -2,12 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use plexum_sim::engine::Engine;
+use plexum_sim::engine::{Engine, run_one, run_seeds};
 use plexum_sim::mutants::{MutantResult, hunt};
-use plexum_sim::run::run;
 use plexum_sim::scenario::{Options, Scenario};
 use plexum_sim::subject::Level;
-use plexum_sim::world::run_scenario;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -49,7 +47,7 @@ fn main() {
     if options.is_traced {
         let scenario = Scenario::new(first, &options);
         println!("{scenario}");
-        let outcome = run_scenario::<Engine>(&scenario, &options, None);
+        let outcome = run_one(&scenario, &options, None);
         for line in &outcome.lines {
             println!("{line}");
         }
@@ -58,7 +56,7 @@ fn main() {
         }
         return;
     }
-    let report = run::<Engine>(first..first + count, &options, None, &mut |_| {
+    let report = run_seeds(first..first + count, &options, None, &mut |_| {
         ControlFlow::Continue(())
     });
     println!("{report}");

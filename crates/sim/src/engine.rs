@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use plexum_engine::background::Pace;
@@ -16,21 +17,31 @@ use plexum_engine::device::{Device, Fua, IoError, ZeroMode};
 use plexum_engine::meta::assemble::{AssembleCode, Options};
 use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenError, OpenRequest, examine, open_volume};
+use plexum_engine::mutant::Mutant;
 use plexum_engine::plex::layout::Organisation;
 use plexum_engine::state::{MemberId, Standing};
 use plexum_engine::volume::{FormerMember, NewMember, Volume, VolumeOptions};
+use plexum_engine::wait::join;
 use plexum_format::md::{MdVersion, Superblock};
+use plexum_nbd::export::ZeroRequest;
 
 use crate::clock::SimClock;
 use crate::disk::SimDisk;
+use crate::front::Front;
+use crate::mutants::MutantResult;
 use crate::rng::mix;
+use crate::run::Report;
+use crate::scenario::{Options as Settings, Scenario};
 use crate::subject::{
     Context, Force, Level, Operation, Refusal, ScrubFound, ScrubPlace, Spec, Status, Subject,
 };
+use crate::world::Outcome;
 
 /// The real engine.
 pub struct Engine {
-    volume: Volume<SimDisk, SimClock>,
+    volume: Rc<Volume<SimDisk, SimClock>>,
+    /// NBD sessions in front of it, in some scenarios.
+    front: Option<Front>,
     context: Context,
     uuid: [u8; 16],
     /// Data offset of the members known at the start, by disk; a new member gets the common one.
@@ -87,6 +98,38 @@ fn volume_options(context: &Context) -> VolumeOptions {
         mutant: context.mutant,
         ..VolumeOptions::default()
     }
+}
+
+/// Runs seeds of the real engine. As `run::run`, compiled once for everybody who calls it.
+pub fn run_seeds(
+    seeds: std::ops::Range<u64>,
+    options: &Settings,
+    mutant: Option<Mutant>,
+    progress: &mut dyn FnMut(&Report) -> ControlFlow<()>,
+) -> Report {
+    crate::run::run::<Engine>(seeds, options, mutant, progress)
+}
+
+/// Runs one scenario of the real engine.
+#[must_use]
+pub fn run_one(scenario: &Scenario, options: &Settings, mutant: Option<Mutant>) -> Outcome {
+    crate::world::run_scenario::<Engine>(scenario, options, mutant)
+}
+
+/// Hunts a deliberate bug of the real engine.
+#[must_use]
+pub fn hunt(mutant: Mutant, first_seed: u64, seeds_max: u64) -> MutantResult {
+    crate::mutants::hunt::<Engine>(mutant, first_seed, seeds_max)
+}
+
+/// Makes a failing scenario of the real engine small.
+#[must_use]
+pub fn minimise(
+    scenario: &Scenario,
+    options: &Settings,
+    runs_max: usize,
+) -> Option<(Scenario, Outcome)> {
+    crate::minimise::minimise::<Engine>(scenario, options, None, runs_max)
 }
 
 impl Engine {
@@ -238,8 +281,19 @@ impl Subject for Engine {
             Some((number(&member.name)?, member.data_offset_bytes))
         };
         let offsets: BTreeMap<u32, u64> = assembly.members.iter().filter_map(place).collect();
+        let volume = Rc::new(volume);
+        let front = (context.connections > 0).then(|| {
+            Front::new(
+                &volume,
+                context.connections,
+                &context.clock,
+                &context.pool,
+                context.seed,
+            )
+        });
         Ok(Self {
             volume,
+            front,
             context: context.clone(),
             uuid: array,
             common_offset: offsets.values().next().copied().unwrap_or(0),
@@ -255,31 +309,61 @@ impl Subject for Engine {
 
     async fn read(&self, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, IoError> {
         let length = usize::try_from(length_bytes).map_err(|_| IoError::OutOfRange)?;
+        if let Some(front) = &self.front {
+            let client = front.client_in_turn().await;
+            let buf = self.context.pool.take(length);
+            return Ok(client.read(offset_bytes, buf).await?.to_vec());
+        }
         Ok(self.volume.read(offset_bytes, length).await?.to_vec())
     }
 
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        if let Some(front) = &self.front {
+            let client = front.client_in_turn().await;
+            return Ok(client.write(offset_bytes, data, fua).await?);
+        }
         self.volume.write(offset_bytes, data, fua).await
     }
 
     async fn flush(&self) -> Result<(), IoError> {
+        if let Some(front) = &self.front {
+            return Ok(front.client_in_turn().await.flush().await?);
+        }
         self.volume.flush().await
     }
 
     async fn zero(&self, offset_bytes: u64, length_bytes: u64, fua: Fua) -> Result<(), IoError> {
+        if let Some(front) = &self.front {
+            let client = front.client_in_turn().await;
+            let how = ZeroRequest {
+                fua,
+                may_unmap: false,
+                only_if_fast: false,
+            };
+            return Ok(client.zero(offset_bytes, length_bytes, how).await?);
+        }
         self.volume
             .zero(offset_bytes, length_bytes, ZeroMode::Allocate, fua)
             .await
     }
 
     async fn trim(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), IoError> {
+        if let Some(front) = &self.front {
+            let client = front.client_in_turn().await;
+            return Ok(client.trim(offset_bytes, length_bytes, Fua::No).await?);
+        }
         self.volume
             .zero(offset_bytes, length_bytes, ZeroMode::Unmap, Fua::No)
             .await
     }
 
     async fn background(self: Rc<Self>) {
-        self.volume.run_background().await;
+        match &self.front {
+            Some(front) => {
+                join(self.volume.run_background(), front.run()).await;
+            }
+            None => self.volume.run_background().await,
+        }
     }
 
     async fn operate(&self, operation: Operation, disks: &[SimDisk]) -> Result<(), String> {
@@ -330,6 +414,9 @@ impl Subject for Engine {
     }
 
     async fn stop(&self) -> Result<(), IoError> {
+        if let Some(front) = &self.front {
+            front.stop();
+        }
         self.volume.stop().await
     }
 
@@ -430,8 +517,12 @@ impl Subject for Engine {
             .iter()
             .map(|member| member.in_flight as usize)
             .sum();
-        (requests + locks + in_flight > 0)
-            .then(|| format!("{requests} requests, {locks} locks, {in_flight} member I/Os"))
+        let bytes = self.front.as_ref().map_or(0, Front::used_bytes);
+        (requests + locks + in_flight > 0 || bytes > 0).then(|| {
+            format!(
+                "{requests} requests, {locks} locks, {in_flight} member I/Os, {bytes} bytes of sessions"
+            )
+        })
     }
 
     fn data_offset_bytes(&self, disk: u32) -> u64 {

@@ -8,6 +8,7 @@ pub mod disk;
 pub mod engine;
 pub mod fault;
 pub mod finding;
+pub mod front;
 pub mod minimise;
 pub mod mutants;
 pub mod oracle;

@@ -2,9 +2,7 @@
 //!
 //! Invariant: a mutant counts as found only by a finding of the oracle or a checker; nothing looks at the switch.
 
-use std::ops::ControlFlow;
-
-use plexum_engine::mutant::{ALL, Mutant};
+use plexum_engine::mutant::Mutant;
 use serde::Serialize;
 
 use crate::scenario::Options;
@@ -93,22 +91,4 @@ pub fn hunt<S: Subject>(mutant: Mutant, first_seed: u64, seeds_max: u64) -> Muta
         seed: None,
         finding: None,
     }
-}
-
-/// Hunts all mutants; `progress` sees each result and may end the hunt.
-pub fn hunt_all<S: Subject>(
-    first_seed: u64,
-    seeds_max: u64,
-    progress: &mut dyn FnMut(&MutantResult) -> ControlFlow<()>,
-) -> Vec<MutantResult> {
-    let mut results = Vec::new();
-    for mutant in ALL {
-        let result = hunt::<S>(*mutant, first_seed, seeds_max);
-        let is_ended = progress(&result).is_break();
-        results.push(result);
-        if is_ended {
-            break;
-        }
-    }
-    results
 }

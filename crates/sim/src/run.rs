@@ -12,7 +12,7 @@ use plexum_engine::mutant::Mutant;
 use serde::Serialize;
 
 use crate::fault::{FAULT_KINDS, kind_name};
-use crate::scenario::{Options, Scenario};
+use crate::scenario::{Options, Scenario, possible};
 use crate::subject::{Level, Subject};
 use crate::world::{Counts, Outcome, run_scenario};
 
@@ -24,38 +24,6 @@ const EMPTY_CELLS_SHOWN: usize = 20;
 
 /// Kinds of crashes, as in the matrix.
 const CRASHES: &[&str] = &["kill", "power-cut"];
-
-/// Stages of requests and faults that can occur on a level.
-fn possible(level: Level) -> (&'static [&'static str], &'static [&'static str]) {
-    match level {
-        Level::Linear | Level::Raid0 => (
-            &["idle", "read", "write", "flush"],
-            &["slow", "retryable", "no-space"],
-        ),
-        _ => (
-            &[
-                "idle",
-                "dirty-mark",
-                "bit-mark",
-                "lock",
-                "read",
-                "write",
-                "flush",
-                "settle",
-            ],
-            &[
-                "read-error",
-                "write-error",
-                "torn-write",
-                "flush-error",
-                "no-space",
-                "retryable",
-                "slow",
-                "vanish",
-            ],
-        ),
-    }
-}
 
 /// One seed that went wrong.
 #[derive(Clone, Debug, Serialize)]

@@ -57,7 +57,7 @@ impl Default for Options {
             has_operations: true,
             logs_of_256: 160,
             beyond_of_256: 24,
-            silent_of_256: 16,
+            silent_of_256: 32,
             has_foreign: true,
             is_traced: false,
         }
@@ -119,6 +119,8 @@ pub enum LifeEnd {
         requests: u64,
         /// How long the clients rest before it, in nanoseconds; 0: they do not.
         rest_ns: u64,
+        /// It waits until some request is in the stage of this name, if any ever is.
+        stage: Option<&'static str>,
         /// Polls after that.
         polls: u64,
         /// What happens to the disks.
@@ -157,6 +159,8 @@ pub struct Scenario {
     pub has_zeroing_trim: bool,
     /// Unit of atomicity of the disks in bytes.
     pub atom_bytes: u32,
+    /// NBD connections between the clients and the volume; 0: they call it directly.
+    pub connections: usize,
     /// Speed of background work while clients are at work, in bytes a second.
     pub pace_bytes_per_s: u64,
     /// Most time a client thinks between two requests, in nanoseconds.
@@ -173,6 +177,39 @@ pub struct Scenario {
     pub wishes: Vec<(u64, Wish)>,
     /// Lives, one after another; the last one is the finale.
     pub lives: Vec<LifeEnd>,
+}
+
+/// Stages of requests and faults that can occur on a level.
+#[must_use]
+pub fn possible(level: Level) -> (&'static [&'static str], &'static [&'static str]) {
+    match level {
+        Level::Linear | Level::Raid0 => (
+            &["idle", "read", "write", "flush"],
+            &["slow", "retryable", "no-space"],
+        ),
+        _ => (
+            &[
+                "idle",
+                "dirty-mark",
+                "bit-mark",
+                "lock",
+                "read",
+                "write",
+                "flush",
+                "settle",
+            ],
+            &[
+                "read-error",
+                "write-error",
+                "torn-write",
+                "flush-error",
+                "no-space",
+                "retryable",
+                "slow",
+                "vanish",
+            ],
+        ),
+    }
 }
 
 const RAID6_LAYOUTS: [u32; 14] = [0, 1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20];
@@ -214,8 +251,14 @@ impl Scenario {
         if spec.level.has_parity() && metadata >= 110 && log_rng.below(256) < options.logs_of_256 {
             spec.log_bytes = Some(*log_rng.pick(&[128 << 10, 128 << 10, 192 << 10, 8 << 20]));
         }
-        // Long steady work without any flush: what was written seconds ago is still in the caches.
-        let is_steady = rng.chance(1, 6);
+        // Long steady work, no pause long enough for a clean mark, no flush: what was written seconds ago is still in the
+        // caches when its bits go.
+        let is_steady = !is_silent && !is_beyond && rng.chance(1, 8);
+        let connections = if rng.chance(1, 4) {
+            rng.between(1, 3) as usize
+        } else {
+            0
+        };
         let think_ns_max = *rng.pick(&[0, 0, 0, 2_000_000, 200_000_000]);
         let flushes_of_100 = *rng.pick(&[7, 7, 1, 0]);
         let mut scenario = Self {
@@ -223,13 +266,18 @@ impl Scenario {
             metadata,
             atom_bytes,
             pace_bytes_per_s: *rng.pick(&[32 << 20, 32 << 20, 4 << 20, 512 << 10, 64 << 10]),
-            think_ns_max: if is_steady { 200_000_000 } else { think_ns_max },
+            think_ns_max: if is_steady { 150_000_000 } else { think_ns_max },
+            connections,
             flushes_of_100: if is_steady { 0 } else { flushes_of_100 },
             disk_bytes: spec.component_bytes + METADATA_BYTES,
             disk_count: spec.member_count + 3,
             latency_ns: *rng.pick(&[5_000, 50_000, 50_000, 500_000]),
             has_zeroing_trim: rng.chance(1, 2),
-            clients: rng.between(1, 8) as usize,
+            clients: if is_steady {
+                rng.between(3, 5) as usize
+            } else {
+                rng.between(1, 8) as usize
+            },
             requests: options.requests,
             promise: match (is_silent, is_beyond) {
                 (true, _) => Promise::Silent,
@@ -246,6 +294,17 @@ impl Scenario {
         } else {
             scenario.draw_wishes(&mut rng, options);
             scenario.draw_lives(&mut rng, options);
+        }
+        if is_steady && options.has_crashes {
+            let whole = scenario.requests;
+            let crash = LifeEnd::Crash {
+                requests: rng.between(whole * 6 / 10, whole * 95 / 100),
+                rest_ns: 0,
+                stage: None,
+                polls: rng.below(3000),
+                kind: CrashKind::PowerCut,
+            };
+            scenario.lives = vec![crash, LifeEnd::Finale];
         }
         scenario
     }
@@ -375,10 +434,14 @@ impl Scenario {
                     } else {
                         0
                     };
+                    let stage = (rest_ns == 0 && rng.chance(3, 5))
+                        .then(|| *rng.pick(possible(self.spec.level).0));
+                    let stage = stage.filter(|stage| *stage != "idle");
                     LifeEnd::Crash {
                         requests,
                         rest_ns,
-                        polls,
+                        stage,
+                        polls: if stage.is_some() { polls % 3 } else { polls },
                         kind,
                     }
                 });
@@ -395,6 +458,7 @@ impl Scenario {
                         self.lives.push(LifeEnd::Crash {
                             requests: 0,
                             rest_ns: 0,
+                            stage: None,
                             polls,
                             kind,
                         });
@@ -450,8 +514,8 @@ impl fmt::Display for Scenario {
         writeln!(f, "seed {}: {}", self.seed, self.spec)?;
         writeln!(
             f,
-            "metadata {}, {} clients, {} requests, {:?} the promise",
-            self.metadata, self.clients, self.requests, self.promise
+            "metadata {}, {} clients over {} connections, {} requests, {:?} the promise",
+            self.metadata, self.clients, self.connections, self.requests, self.promise
         )?;
         for (request, wish) in &self.wishes {
             match wish {

@@ -139,6 +139,8 @@ pub struct Context {
     pub metadata: u32,
     /// Speed of background work while clients are at work, in bytes a second.
     pub pace_bytes_per_s: u64,
+    /// NBD connections in front of the volume; 0: none.
+    pub connections: usize,
 }
 
 /// Why a volume did not come up.

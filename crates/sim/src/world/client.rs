@@ -172,7 +172,14 @@ pub(super) async fn flush<S: Subject>(shared: &Rc<Shared<S>>, client: u32) {
     }
 }
 
-fn begin<S>(shared: &Shared<S>, client: u32, verb: Verb, offset: u64, length: u64) -> Rc<S> {
+fn begin<S: Subject>(
+    shared: &Shared<S>,
+    client: u32,
+    verb: Verb,
+    offset: u64,
+    length: u64,
+) -> Rc<S> {
+    shared.note_hits();
     shared
         .trace
         .note(Actor::Client(client), verb, [offset, length, 0]);
@@ -180,7 +187,7 @@ fn begin<S>(shared: &Shared<S>, client: u32, verb: Verb, offset: u64, length: u6
     shared.subject()
 }
 
-fn end<S>(
+fn end<S: Subject>(
     shared: &Shared<S>,
     client: u32,
     verb: Verb,
@@ -188,6 +195,7 @@ fn end<S>(
     length: u64,
     result: Result<(), IoError>,
 ) {
+    shared.note_hits();
     let outcome = outcome_number(result);
     shared
         .trace

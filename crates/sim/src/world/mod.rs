@@ -130,6 +130,8 @@ pub(crate) struct Shared<S> {
     pub was_full: Cell<bool>,
     /// I/Os struck by a fault when this life began, by kind.
     pub hits_before: Cell<[u64; FAULT_KINDS]>,
+    /// The same when a request began or ended last.
+    pub hits_seen: Cell<[u64; FAULT_KINDS]>,
     /// Highest event count that was ever seen on a disk.
     pub highest_count: Cell<u64>,
 }
@@ -151,6 +153,8 @@ struct CrashDue {
     requests: u64,
     /// How long everything has rested after them; 0: it need not.
     rest_ns: u64,
+    /// Some request is in this stage.
+    stage: Option<&'static str>,
     /// Polls after that.
     polls: u64,
 }
@@ -197,6 +201,18 @@ impl<S> Shared<S> {
     pub fn find(&self, finding: Finding) {
         self.trace.note(Actor::World, Verb::Violation, [0, 0, 0]);
         self.findings.borrow_mut().push(finding);
+    }
+
+    /// Whether some request is in the stage of this name.
+    fn is_at(&self, stage: Option<&'static str>) -> bool
+    where
+        S: Subject,
+    {
+        let Some(stage) = stage else { return true };
+        let subject = self.subject.borrow();
+        subject
+            .as_ref()
+            .is_some_and(|subject| subject.stages().contains(&stage))
     }
 
     /// The disks in use, when the last commit of that is durable.
@@ -274,6 +290,18 @@ impl<S> Shared<S> {
         }
     }
 
+    /// Notes the faults that have struck since it was asked last, with the requests that they may have met.
+    pub fn note_hits(&self)
+    where
+        S: Subject,
+    {
+        let now = self.hits();
+        let before = self.hits_seen.replace(now);
+        for kind in (0..FAULT_KINDS).filter(|kind| now[*kind] > before[*kind]) {
+            self.note_matrix(kind_name(kind), "none");
+        }
+    }
+
     /// I/Os struck by a fault so far, by kind. Faults that strike no single I/O count when they are put in.
     fn hits(&self) -> [u64; FAULT_KINDS] {
         let mut all = [0; FAULT_KINDS];
@@ -332,6 +360,7 @@ impl<S: Subject> World<S> {
             mutant,
             metadata: scenario.metadata,
             pace_bytes_per_s: scenario.pace_bytes_per_s,
+            connections: scenario.connections,
         };
         let shared = Shared {
             scenario: scenario.clone(),
@@ -359,6 +388,7 @@ impl<S: Subject> World<S> {
             rest_until_ns: Cell::new(0),
             was_full: Cell::new(false),
             hits_before: Cell::default(),
+            hits_seen: Cell::default(),
             highest_count: Cell::new(0),
         };
         let mut order = rng.fork(2);
@@ -384,6 +414,7 @@ impl<S: Subject> World<S> {
                 LifeEnd::Crash {
                     requests,
                     rest_ns,
+                    stage,
                     polls,
                     kind,
                 } => {
@@ -397,6 +428,7 @@ impl<S: Subject> World<S> {
                     let due = CrashDue {
                         requests,
                         rest_ns,
+                        stage,
                         polls,
                     };
                     let survived = self.live(number, has_created, Some(due));
@@ -473,7 +505,9 @@ impl<S: Subject> World<S> {
         *shared.spawner.borrow_mut() = Some(self.executor.spawner());
         // The very first life is created undisturbed; from then on any poll may be the last.
         let crash_while_starting = crash
-            .filter(|due| is_created && due.requests == 0 && due.rest_ns == 0)
+            .filter(|due| {
+                is_created && due.requests == 0 && due.rest_ns == 0 && due.stage.is_none()
+            })
             .map(|due| due.polls);
         if !self.start(is_created, crash_while_starting) {
             return false;
@@ -611,6 +645,7 @@ impl<S: Subject> World<S> {
                 let has_begun = shared.life_requests.get() >= shared.life_quota.get();
                 let is_due = if due.rest_ns == 0 {
                     shared.life_requests.get() >= due.requests
+                        && (polls_left.is_some() || shared.is_at(due.stage))
                 } else if has_begun && shared.busy.get() == 0 {
                     let now = shared.clock.now_ns();
                     now - *quiet_since_ns.get_or_insert(now) >= due.rest_ns

@@ -41,6 +41,7 @@ pub fn spec(level: Level, layout: u32, member_count: usize, strip_bytes: u64) ->
         strip_bytes,
         component_bytes: 262_144,
         region_bytes: Some(4096),
+        log_bytes: None,
     }
 }
 
@@ -81,6 +82,7 @@ impl Bench {
             mutant,
             metadata,
             pace_bytes_per_s: 32 << 20,
+            connections: 0,
         };
         let executor = Executor::new(Seeded::new(order.next_u64()));
         Self {
