@@ -56,7 +56,12 @@ fn main() {
         }
         return;
     }
-    let report = run_seeds(first..first + count, &options, None, &mut |_| {
+    let mut told = 0;
+    let report = run_seeds(first..first + count, &options, None, &mut |report| {
+        for failure in report.failures.iter().skip(told) {
+            eprintln!("seed {}: {}", failure.seed, failure.findings.join("; "));
+        }
+        told = report.failures.len();
         ControlFlow::Continue(())
     });
     println!("{report}");

@@ -156,6 +156,9 @@ async fn write<S: Subject>(
         (Err(_), _) => WriteEnd::Failed,
     };
     shared.oracle.borrow_mut().end_write(&token, how);
+    if result.is_ok() {
+        shared.has_written.set(true);
+    }
     if let Err(error) = result {
         refuse(shared, &format!("write to sectors {sectors:?}"), error);
     }

@@ -62,7 +62,7 @@ pub(super) fn visit<S: Subject>(shared: &Shared<S>, salt: u64) -> &'static str {
             && newest.role_of(member.superblock.dev_number) == Role::Spare
     });
     let reference = Reference::new(spec);
-    // Not modelled: a recovery that is under way or would begin at once, bad blocks, arrays without superblock changes.
+    // Not modelled: a rebuild that is under way or would begin at once, bad blocks, arrays without superblock changes.
     if has_filling || has_spare && is_degraded || !bad.is_empty() || spec.tolerates() == 0 {
         return "foreign-nothing";
     }

@@ -134,6 +134,8 @@ pub(crate) struct Shared<S> {
     pub hits_seen: Cell<[u64; FAULT_KINDS]>,
     /// Highest event count that was ever seen on a disk.
     pub highest_count: Cell<u64>,
+    /// A write was answered in this life.
+    pub has_written: Cell<bool>,
 }
 
 struct World<S: Subject> {
@@ -215,7 +217,8 @@ impl<S> Shared<S> {
             .is_some_and(|subject| subject.stages().contains(&stage))
     }
 
-    /// The disks in use, when the last commit of that is durable.
+    /// The disks in use, when the last commit of that is durable. Nobody when nothing was committed or written in this life:
+    /// a clean array that was started without a member and only read has nothing to tell, and the member has missed nothing.
     fn committed_live(&self) -> Option<Vec<u32>>
     where
         S: Subject,
@@ -223,7 +226,8 @@ impl<S> Shared<S> {
         let subject = self.subject.borrow();
         let status = subject.as_ref()?.status();
         let is_settled = !status.is_uncommitted && !status.is_frozen && !self.is_unplugged.get();
-        is_settled.then_some(status.live)
+        let has_told = status.event_count > self.event_count.get() || self.has_written.get();
+        (is_settled && has_told).then_some(status.live)
     }
 
     pub fn has_findings(&self) -> bool {
@@ -390,6 +394,7 @@ impl<S: Subject> World<S> {
             hits_before: Cell::default(),
             hits_seen: Cell::default(),
             highest_count: Cell::new(0),
+            has_written: Cell::new(false),
         };
         let mut order = rng.fork(2);
         let executor = Executor::new(Seeded::new(order.next_u64()));
@@ -500,6 +505,7 @@ impl<S: Subject> World<S> {
         shared.has_vanished.set(false);
         shared.rest_until_ns.set(0);
         shared.was_full.set(false);
+        shared.has_written.set(false);
         shared.hits_before.set(shared.hits());
         shared.reserved.borrow_mut().clear();
         *shared.spawner.borrow_mut() = Some(self.executor.spawner());
