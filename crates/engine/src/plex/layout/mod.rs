@@ -52,7 +52,7 @@ pub enum GeometryError {
     Raid0LayoutUnknown,
     #[error("\"{0}\" is no level: linear, 0, 1, 4, 5, 6 or 10")]
     UnknownLevelWord(String),
-    #[error("{level} has no layout \"{word}\"")]
+    #[error("{level} has no layout \"{word}\"{}", level.told_layouts())]
     UnknownLayoutWord { level: Level, word: String },
     #[error("{level} needs {min} to {max} members, not {found}")]
     MemberCount {

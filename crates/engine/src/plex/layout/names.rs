@@ -39,6 +39,18 @@ impl Level {
         Level::Raid10,
     ];
 
+    /// How a refusal of a layout's name ends: the names that the level knows.
+    pub(super) fn told_layouts(self) -> String {
+        let names: Vec<&str> = match self {
+            Level::Linear | Level::Raid1 | Level::Raid4 => return "; leave the layout out".into(),
+            Level::Raid0 => Raid0Layout::ALL.iter().map(|(_, name)| *name).collect(),
+            Level::Raid5 => Raid5Layout::ALL.iter().map(|(_, name, _)| *name).collect(),
+            Level::Raid6 => Raid6Layout::ALL.iter().map(|(_, name, _)| *name).collect(),
+            Level::Raid10 => return ": n2, f2 or o2, with more copies n3, f3, o3 ...".into(),
+        };
+        format!(": it has {}", names.join(", "))
+    }
+
     /// The level field of an md superblock.
     #[must_use]
     pub fn md_number(self) -> i32 {

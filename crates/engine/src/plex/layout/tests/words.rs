@@ -57,6 +57,25 @@ fn short_words_and_defaults_are_those_of_mdadm() {
 }
 
 #[test]
+fn a_refusal_of_a_layout_tells_those_that_there_are() {
+    let told = |level: Level| {
+        let refused = Organisation::from_words(level, Some("xx"));
+        refused.unwrap_err().to_string()
+    };
+    for level in Level::ALL {
+        let text = told(level);
+        let rest = text.split_once("\"xx\"").unwrap().1;
+        let names = rest.strip_prefix(": it has ").unwrap_or_default();
+        for name in names.split(", ").filter(|name| !name.is_empty()) {
+            Organisation::from_words(level, Some(name)).unwrap();
+        }
+    }
+    assert!(told(Level::Raid6).ends_with("parity-first-6"));
+    assert!(told(Level::Raid1).ends_with("leave the layout out"));
+    assert!(told(Level::Raid10).contains("n2, f2 or o2"));
+}
+
+#[test]
 fn words_and_numbers_that_mean_nothing_are_refused() {
     for (level, layout) in [
         (5, 6),
