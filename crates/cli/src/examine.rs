@@ -8,7 +8,6 @@ use plexum_daemon::inspect::signatures;
 use plexum_daemon::open::MemberWord;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::meta::assemble::{AssembledStanding, Assembly, Doubt, Options};
-use plexum_format::Found;
 use plexum_format::md::{Field, Role, Superblock, Value as FieldValue};
 use serde_json::{Map, Value, json};
 
@@ -58,15 +57,7 @@ fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
         .into_iter()
         .map(|finding| json!({"what": finding.what, "offset_bytes": finding.offset_bytes}))
         .collect();
-    let damaged: Vec<String> = examination
-        .detection
-        .found
-        .iter()
-        .filter_map(|found| match found {
-            Found::Damaged { error, .. } | Found::DamagedLabel { error } => Some(error.to_string()),
-            _ => None,
-        })
-        .collect();
+    let damaged = examination.damaged();
     let raw = examination.superblock.as_ref().filter(|_| args.raw);
     let raw = raw.map(|superblock| hex(&superblock.encode()));
     screen.object(&object(

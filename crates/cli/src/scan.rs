@@ -43,8 +43,12 @@ impl FoundSet {
 /// # Errors
 /// `NoSuchFile` for a place that does not exist.
 pub fn run(args: &Scan, screen: &Screen) -> Outcome {
-    let AllFound { sets, pools } = find_all(&args.places)?;
-    if sets.is_empty() && pools.is_empty() {
+    let AllFound {
+        sets,
+        pools,
+        damaged,
+    } = find_all(&args.places)?;
+    if sets.is_empty() && pools.is_empty() && damaged.is_empty() {
         screen.line("no sets found");
         return Ok(0);
     }
@@ -71,6 +75,16 @@ pub fn run(args: &Scan, screen: &Screen) -> Outcome {
         rows.push(row);
         details.extend(more);
         screen.object(&value);
+    }
+    for (member, texts) in &damaged {
+        exit = 1;
+        details.extend(
+            texts
+                .iter()
+                .map(|text| format!("damaged: {member}: {text}")),
+        );
+        let value = json!({"member": member, "damaged": texts});
+        screen.object(&object("damaged_member", None, value));
     }
     for line in table(&rows).into_iter().chain(details) {
         screen.line(line);
@@ -188,9 +202,12 @@ pub fn find_sets(places: &[String]) -> Result<Vec<FoundSet>, Problem> {
 struct AllFound {
     sets: Vec<FoundSet>,
     pools: Vec<PoolView>,
+    /// Members whose metadata is damaged, so that nobody knows to whom they belong, and what is wrong with each.
+    damaged: Vec<(String, Vec<String>)>,
 }
 
-fn find_all(places: &[String]) -> Result<AllFound, Problem> {
+/// The files to look at.
+fn files_of(places: &[String]) -> Result<Vec<PathBuf>, Problem> {
     let mut paths = Vec::new();
     if places.is_empty() {
         paths = all_devices();
@@ -220,7 +237,13 @@ fn find_all(places: &[String]) -> Result<AllFound, Problem> {
     }
     paths.sort();
     paths.dedup();
+    Ok(paths)
+}
+
+fn find_all(places: &[String]) -> Result<AllFound, Problem> {
+    let paths = files_of(places)?;
     let mut zfs = Vec::new();
+    let mut damaged = Vec::new();
     let mut sets: BTreeMap<[u8; 16], FoundSet> = BTreeMap::new();
     let mut foreign: Vec<FoundSet> = Vec::new();
     for path in paths {
@@ -229,12 +252,17 @@ fn find_all(places: &[String]) -> Result<AllFound, Problem> {
         let Ok(mut examined) = examine_path(&path, &word) else {
             continue;
         };
+        let is_of_zfs = !examined.zfs.is_empty();
         zfs.extend(std::mem::take(&mut examined.zfs));
         if examined.foreign.is_some() {
             add_foreign(&mut foreign, word, examined);
             continue;
         }
         let Some(superblock) = &examined.superblock else {
+            let texts = examined.damaged();
+            if !is_of_zfs && !texts.is_empty() {
+                damaged.push((word, texts));
+            }
             continue;
         };
         let set = sets
@@ -252,6 +280,7 @@ fn find_all(places: &[String]) -> Result<AllFound, Problem> {
     Ok(AllFound {
         sets,
         pools: plexum_daemon::zfs::pools(&zfs),
+        damaged,
     })
 }
 

@@ -379,6 +379,11 @@ fn what_does_not_make_a_volume_is_refused_with_its_exit_code() {
     assert_eq!(other.exit, 0, "{}", other.err);
     place.sparse("blank", 24 << 20);
     std::fs::copy(place.file("a"), place.file("copy")).unwrap();
+    std::fs::copy(place.file("c"), place.file("short")).unwrap();
+    let short = std::fs::File::options()
+        .write(true)
+        .open(place.file("short"));
+    short.unwrap().set_len(16 << 20).unwrap();
     for (words, exit, message) in [
         ("a b c x", 4, "array"),
         ("a b c blank", 4, "blank: nothing was found"),
@@ -386,6 +391,7 @@ fn what_does_not_make_a_volume_is_refused_with_its_exit_code() {
         ("a b c a", 4, "given twice"),
         ("a", 4, "a"),
         ("a b", 3, "--run-degraded"),
+        ("a b short", 3, "short: md superblock 1.2 at byte"),
         ("a b c nowhere", 4, "nowhere"),
         ("a b c --socket plexum", 2, "not a socket"),
         ("a b c --listen 0.0.0.0:0", 3, "--insecure-listen"),
@@ -436,6 +442,10 @@ fn a_damaged_member_is_left_out_and_named() {
     file.write_all_at(&[1], 4096 + 80).unwrap();
     let run = place.plexum("serve a b c d");
     assert_eq!(run.exit, 3, "{}", run.err);
+    assert!(run.err.contains("d: md superblock 1.2 at"), "{}", run.err);
+    let found = place.plexum("scan .");
+    assert_eq!(found.exit, 1, "{}", found.out);
+    assert!(found.out.contains("damaged: ./d: md"), "{}", found.out);
     let server = Server::start(&place, "a b c d --run-degraded --json");
     let ready: serde_json::Value = serde_json::from_str(&server.line).unwrap();
     assert!(

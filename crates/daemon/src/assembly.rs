@@ -217,11 +217,11 @@ async fn open_md(
             Err(OpenError::Reshaping) if is_read_only => {
                 let (halves, assembly) = open_reshaped(shared, clock, pool.clone(), copy)
                     .await
-                    .map_err(tell)?;
+                    .map_err(|error| with_notes(tell(error), &notes))?;
                 notes.push("a reshape was interrupted: both halves are read".into());
                 (Body::Reshaped(Box::new(halves)), assembly)
             }
-            Err(error) => return Err(tell(error)),
+            Err(error) => return Err(with_notes(tell(error), &notes)),
         };
     for member in &assembly.members {
         if let Some(reason) = &member.reason {
@@ -236,6 +236,13 @@ async fn open_md(
         facts: Facts::of(&assembly, String::new()),
         notes,
     })
+}
+
+/// A refusal, and what is known of members that could not be used: often that is why.
+fn with_notes(problem: Problem, notes: &[String]) -> Problem {
+    notes
+        .iter()
+        .fold(problem, |problem, note| problem.why(note))
 }
 
 /// Opens all members. Damaged ones are left out with a note, as long as others are there.

@@ -55,6 +55,20 @@ pub struct Examination {
 }
 
 impl Examination {
+    /// One sentence for each superblock or label that was found and is damaged: place, field and what is wrong with it.
+    #[must_use]
+    pub fn damaged(&self) -> Vec<String> {
+        let found = self.detection.found.iter();
+        found
+            .filter_map(|found| match found {
+                Found::Damaged { error, .. } | Found::DamagedLabel { error } => {
+                    Some(error.to_string())
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
     /// Decoded fields of the superblock.
     #[must_use]
     pub fn superblock_fields(&self) -> Vec<Field> {
