@@ -67,6 +67,8 @@ pub struct Drive<D> {
     /// Length of the data area in bytes.
     pub data_size_bytes: u64,
     is_fenced: Cell<bool>,
+    /// A flush has failed: none can succeed any more (W13).
+    flush_error: Cell<Option<IoError>>,
     slots: Slots,
     reads: RefCell<Recent>,
     writes: RefCell<Recent>,
@@ -92,6 +94,7 @@ impl<D: Device> Drive<D> {
             data_offset_bytes: data.start,
             data_size_bytes: data.end - data.start,
             is_fenced: Cell::new(false),
+            flush_error: Cell::new(None),
             slots: Slots::default(),
             reads: RefCell::default(),
             writes: RefCell::default(),
@@ -412,7 +415,9 @@ impl<D: Device> Drive<D> {
         }
     }
 
-    /// Flushes; never retried (W13).
+    /// Flushes; never retried (W13). After an error every further flush fails too, those under way included: the device may
+    /// have dropped what it could not write, and a later success would say that this is durable, before whoever began the
+    /// failed one has come round to failing the member.
     ///
     /// # Errors
     /// Any error means that the drive must be failed.
@@ -422,7 +427,9 @@ impl<D: Device> Drive<D> {
         }
         let result = self.slots.run(self.device.flush()).await;
         self.count(|counters| counters.flushes += 1);
-        result
+        let known = self.flush_error.get();
+        self.flush_error.set(known.or(result.err()));
+        self.flush_error.get().map_or(Ok(()), Err)
     }
 
     /// Whether the device is still what was opened.

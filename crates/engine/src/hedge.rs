@@ -14,6 +14,7 @@ use crate::buf::Buf;
 use crate::clock::Clock;
 use crate::device::{Device, IoError};
 use crate::drive::Drive;
+use crate::mutant::Mutant;
 use crate::volume::{MemberSet, Volume};
 
 /// Where else the same bytes are: a drive and the offset in its data area.
@@ -88,9 +89,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if let Some(result) = early.await {
             return result;
         }
-        let (result, is_second) = first_good(first, pin!(second)).await;
+        let mut second = pin!(second);
+        let (result, is_second) = first_good(first.as_mut(), second.as_mut()).await;
         if is_second {
             drive.note_hedged(self.clock.now().since(started));
+            if self.has(Mutant::HedgedReadAnswersTwice) {
+                return Ok(self.both(&result?, &first.await?));
+            }
         }
         result
     }

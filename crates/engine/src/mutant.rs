@@ -126,6 +126,12 @@ pub enum Mutant {
     ReplayForgottenBeforeFlush,
     /// A place in the ring is used again before the members' flush (W2).
     RingReusedBeforeFlush,
+    /// The log is replayed before it is durable who is missing (W3, L7).
+    ReplayBeforeCommit,
+    /// A member that hung comes back while writes of before are still under way on it (W9).
+    ComesBackUndrained,
+    /// A hedged read answers with what both copies gave (W9).
+    HedgedReadAnswersTwice,
 }
 
 /// All mutants, for `--mutants`.
@@ -181,6 +187,9 @@ pub const ALL: &[Mutant] = &[
     Mutant::LogNotReplayed,
     Mutant::ReplayForgottenBeforeFlush,
     Mutant::RingReusedBeforeFlush,
+    Mutant::ReplayBeforeCommit,
+    Mutant::ComesBackUndrained,
+    Mutant::HedgedReadAnswersTwice,
 ];
 
 /// Runs I/Os until the first has ended; the others go on unseen and count as done.
@@ -255,6 +264,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let from = (offset_bytes - start) as usize;
         wide[from..from + data.len()].copy_from_slice(&data);
         (start, wide.freeze())
+    }
+
+    /// `HedgedReadAnswersTwice`: one answer of two.
+    pub(crate) fn both(&self, one: &[u8], other: &[u8]) -> Buf {
+        self.pool.copy_of(&[one, other].concat()).freeze()
     }
 
     /// `FlushJoinsRunning`: waits for the flush that is under way instead of beginning one.

@@ -182,11 +182,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Ok(());
         }
         // events_cleared has to be on disk before the bit that it allows to clear (linux-md.md 3, rule 5).
-        if self
-            .metadata
-            .borrow_mut()
-            .note_whole(self.event_count.get())
-        {
+        // While a member is away they are cleared by a deliberate bug alone, which notes nothing either.
+        let is_whole = !self.state.borrow().is_degraded();
+        let event_count = self.event_count.get();
+        if is_whole && self.metadata.borrow_mut().note_whole(event_count) {
             self.write_blocks(&[0]).await?;
         }
         if self.keeps_bits() {

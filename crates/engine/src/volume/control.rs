@@ -146,7 +146,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
             Standing::Removed => return Err(ControlError::NoSuchMember),
             Standing::Spare | Standing::Faulty => {}
         }
-        if self.drive(member).is_some_and(|drive| drive.is_draining()) {
+        let is_draining = self.drive(member).is_some_and(|drive| drive.is_draining());
+        if is_draining && !self.has(Mutant::ComesBackUndrained) {
             let reason = "a request on it has not ended: it could still write";
             return Err(ControlError::Busy(reason.to_owned())); // W9
         }

@@ -5,6 +5,7 @@
 //! - one that does not count was never begun in place, so no later record of its row can exist: if one does, a ring is
 //!   damaged and nothing is replayed;
 //! - each place gets its last content only, so that at no moment older data lie where newer ones were (L7);
+//! - who is missing is durable before the first write: a member that lacks a record cannot come back as fresh (W3);
 //! - a new life of the log begins only after the flush of what was replayed (W2): a crash before repeats the replay.
 
 use std::collections::BTreeMap;
@@ -221,8 +222,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// L7: newest first, and of each place only what no newer record covers.
     async fn put_in_place(&self, whole: &BTreeMap<u64, Candidate>) -> Result<(), IoError> {
-        if self.has(Mutant::LogNotReplayed) {
+        if self.has(Mutant::LogNotReplayed) || whole.is_empty() {
             return Ok(());
+        }
+        // Who is missing must be durable first (W3): a member that lacks a record would otherwise come back after a crash in
+        // here as fresh as the others, the record would count as torn, and the row would stay half replayed.
+        if !self.has(Mutant::ReplayBeforeCommit) {
+            self.settle().await?;
         }
         let mut done: BTreeMap<MemberId, RangeSet> = BTreeMap::new();
         for candidate in whole.values().rev() {
