@@ -12,6 +12,20 @@ use crate::reference::Mismatch;
 pub enum Finding {
     /// A client read what it may not have.
     WrongData(Violation),
+    /// A client got more or less than it asked for.
+    WrongLength {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes answered.
+        got: u64,
+    },
+    /// A request took longer than any may.
+    Late {
+        /// What was asked.
+        request: String,
+        /// How long it took, in nanoseconds of virtual time.
+        took_ns: u64,
+    },
     /// A client got an error although everything that failed is within the promise.
     ErrorWithinPromise {
         /// What was asked.
@@ -72,6 +86,8 @@ impl Finding {
     pub fn kind(&self) -> &'static str {
         match self {
             Finding::WrongData(_) => "wrong-data",
+            Finding::WrongLength { .. } => "wrong-length",
+            Finding::Late { .. } => "late",
             Finding::ErrorWithinPromise { .. } => "error-within-promise",
             Finding::NoAnswer { .. } => "no-answer",
             Finding::NotWhole(_) => "not-whole",
@@ -92,6 +108,12 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Finding::WrongData(violation) => write!(f, "wrong data: {violation}"),
+            Finding::WrongLength { asked, got } => {
+                write!(f, "a read of {asked} bytes was answered with {got}")
+            }
+            Finding::Late { request, took_ns } => {
+                write!(f, "{request} took {} s", took_ns / 1_000_000_000)
+            }
             Finding::ErrorWithinPromise { request, error } => {
                 write!(f, "an error within the promise: {request}: {error}")
             }

@@ -5,6 +5,7 @@
 pub mod checker;
 pub mod clock;
 pub mod disk;
+pub mod drill;
 pub mod engine;
 pub mod fault;
 pub mod finding;

@@ -47,6 +47,7 @@ pub fn options_for(mutant: Mutant) -> Options {
         | Mutant::RecordNotFlushed
         | Mutant::InPlaceBeforeRecord
         | Mutant::ReplayUnbound
+        | Mutant::ReplayBeforeCommit
         | Mutant::LogNotReplayed
         | Mutant::ReplayForgottenBeforeFlush
         | Mutant::RingReusedBeforeFlush => return logs(parity),

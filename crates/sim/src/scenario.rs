@@ -7,6 +7,7 @@
 use std::fmt;
 
 use crate::disk::CrashKind;
+use crate::drill::Drill;
 use crate::fault::Fault;
 use crate::rng::Rng;
 use crate::subject::{Level, Spec};
@@ -20,6 +21,16 @@ pub enum Promise {
     Beyond,
     /// Nothing but one silent fault at the end: scrub and repair must do what the guarantees say.
     Silent,
+}
+
+impl Promise {
+    fn of(is_silent: bool, is_beyond: bool) -> Self {
+        match (is_silent, is_beyond) {
+            (true, _) => Promise::Silent,
+            (false, true) => Promise::Beyond,
+            (false, false) => Promise::Within,
+        }
+    }
 }
 
 /// What a run may contain.
@@ -43,6 +54,8 @@ pub struct Options {
     pub silent_of_256: u64,
     /// The kernel has the array between some lives.
     pub has_foreign: bool,
+    /// Share of seeds, in 256ths, that are a drill: short, and bent towards one rule (see `drill.rs`).
+    pub drills_of_256: u64,
     /// Keep the trace.
     pub is_traced: bool,
 }
@@ -59,8 +72,44 @@ impl Default for Options {
             beyond_of_256: 24,
             silent_of_256: 32,
             has_foreign: true,
+            drills_of_256: 128,
             is_traced: false,
         }
+    }
+}
+
+/// What has to come up everywhere goes by the number of the seed, not by chance.
+struct Turn {
+    is_silent: bool,
+    is_meet: bool,
+    level: Level,
+    round: u64,
+}
+
+impl Turn {
+    fn of(seed: u64, options: &Options, rng: &mut Rng) -> Self {
+        let is_silent = options.has_faults && seed % 8 * 32 + options.silent_of_256 >= 256;
+        let is_meet = options.is_whole() && !is_silent && seed % 4 == 1;
+        let count = options.levels.len() as u64;
+        let turn = if is_silent { seed / 8 } else { seed / 4 };
+        let level = if is_silent || is_meet {
+            options.levels[(turn % count) as usize]
+        } else {
+            *rng.pick(&options.levels)
+        };
+        Self {
+            is_silent,
+            is_meet,
+            level,
+            round: turn / count,
+        }
+    }
+}
+
+impl Options {
+    /// Whether everything that can happen may happen, so that drills make sense.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.has_faults && self.has_crashes && self.has_operations && self.drills_of_256 > 0
     }
 }
 
@@ -99,6 +148,20 @@ pub enum Wish {
     Rest {
         /// How long, in nanoseconds.
         length_ns: u64,
+    },
+    /// Give the array this disk, when it is not part of it.
+    Give {
+        /// Number of the disk.
+        disk: u32,
+    },
+    /// A fault that waits until some request is in a stage, and strikes there.
+    At {
+        /// Name of the stage.
+        stage: &'static str,
+        /// Slot whose disk is struck, or the next one where that may be.
+        slot: usize,
+        /// What happens; ranges count from the start of the data area.
+        fault: Fault,
     },
     /// The disk in `slot` finds no space for new data, until `Return`.
     Full {
@@ -140,6 +203,24 @@ pub enum LifeEnd {
     Finale,
 }
 
+/// What clients ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Reads among 93 requests that are no flushes.
+    pub reads_of_93: u64,
+    /// Only a few sectors at a time, at any sector, in few places: requests meet inside of blocks of 4 KiB.
+    pub is_narrow: bool,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            reads_of_93: 44,
+            is_narrow: false,
+        }
+    }
+}
+
 /// Everything a seed decides beforehand.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -171,6 +252,16 @@ pub struct Scenario {
     pub clients: usize,
     /// Requests of the whole run.
     pub requests: u64,
+    /// What clients ask for.
+    pub load: Load,
+    /// The rule that this seed is bent towards.
+    pub drill: Option<Drill>,
+    /// How often the level had its turn before, where seeds go through all combinations.
+    pub round: u64,
+    /// Crashes that meet the write hole are not put off: refusals and errors are expected, wrong data never.
+    pub takes_holes: bool,
+    /// A member is lost with each crash where the stripe log promises to survive that; else with some.
+    pub is_losing: bool,
     /// Inside or beyond the promise.
     pub promise: Promise,
     /// Wishes by request, ascending.
@@ -183,40 +274,51 @@ pub struct Scenario {
 #[must_use]
 pub fn possible(level: Level) -> (&'static [&'static str], &'static [&'static str]) {
     match level {
-        Level::Linear | Level::Raid0 => (
-            &["idle", "read", "write", "flush"],
-            &["slow", "retryable", "no-space"],
-        ),
-        _ => (
-            &[
-                "idle",
-                "dirty-mark",
-                "bit-mark",
-                "lock",
-                "read",
-                "write",
-                "flush",
-                "settle",
-            ],
-            &[
-                "read-error",
-                "write-error",
-                "torn-write",
-                "flush-error",
-                "no-space",
-                "retryable",
-                "slow",
-                "vanish",
-            ],
-        ),
+        Level::Linear | Level::Raid0 => (&["idle", "read", "write", "flush"], &FAULTS),
+        Level::Raid1 | Level::Raid10 => (&COPY_STAGES, &FAULTS),
+        Level::Raid4 | Level::Raid5 | Level::Raid6 => (&PARITY_STAGES, &FAULTS),
     }
 }
+
+const FAULTS: [&str; 9] = [
+    "read-error",
+    "write-error",
+    "torn-write",
+    "flush-error",
+    "no-space",
+    "retryable",
+    "slow",
+    "hang",
+    "vanish",
+];
+
+const COPY_STAGES: [&str; 8] = [
+    "idle",
+    "dirty-mark",
+    "bit-mark",
+    "lock",
+    "read",
+    "write",
+    "flush",
+    "settle",
+];
+const PARITY_STAGES: [&str; 9] = [
+    "idle",
+    "dirty-mark",
+    "bit-mark",
+    "lock",
+    "read",
+    "log",
+    "write",
+    "flush",
+    "settle",
+];
 
 const RAID6_LAYOUTS: [u32; 14] = [0, 1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20];
 const RAID10_LAYOUTS: [u32; 7] = [0x102, 0x103, 0x201, 0x301, 0x10201, 0x10301, 0x202];
 
 /// Rests after which the array is being marked clean, or bits are being cleared (after 0.2 and 5 to 10 seconds).
-const RESTS_NS: [u64; 6] = [
+pub(crate) const RESTS_NS: [u64; 6] = [
     50_000_000,
     150_000_000,
     250_000_000,
@@ -226,16 +328,21 @@ const RESTS_NS: [u64; 6] = [
 ];
 
 /// Room for metadata in front of and behind the data, at most, in bytes.
-const METADATA_BYTES: u64 = 4 << 20;
+pub(crate) const METADATA_BYTES: u64 = 4 << 20;
 
 impl Scenario {
     /// The scenario of `seed`.
     #[must_use]
     pub fn new(seed: u64, options: &Options) -> Self {
         let mut rng = Rng::new(seed).fork(1);
-        let mut spec = draw_spec(&mut rng, options);
+        let Turn {
+            is_silent,
+            is_meet,
+            level,
+            round,
+        } = Turn::of(seed, options, &mut rng);
+        let mut spec = draw_spec(&mut rng, level);
         let is_beyond = options.has_faults && rng.below(256) < options.beyond_of_256;
-        let is_silent = options.has_faults && rng.below(256) < options.silent_of_256;
         // 0.90 has no field for the data size of a member without redundancy: it would take the whole disk.
         let oldest = if spec.tolerates() > 0 { 90 } else { 120 };
         let metadata = *rng.pick(&[120, 120, 120, 120, 100, 110, oldest]);
@@ -263,6 +370,11 @@ impl Scenario {
         let flushes_of_100 = *rng.pick(&[7, 7, 1, 0]);
         let mut scenario = Self {
             seed,
+            load: Load::default(),
+            drill: is_meet.then_some(Drill::Meet),
+            round,
+            takes_holes: seed.is_multiple_of(4),
+            is_losing: false,
             metadata,
             atom_bytes,
             pace_bytes_per_s: *rng.pick(&[32 << 20, 32 << 20, 4 << 20, 512 << 10, 64 << 10]),
@@ -279,16 +391,15 @@ impl Scenario {
                 rng.between(1, 8) as usize
             },
             requests: options.requests,
-            promise: match (is_silent, is_beyond) {
-                (true, _) => Promise::Silent,
-                (false, true) => Promise::Beyond,
-                (false, false) => Promise::Within,
-            },
+            promise: Promise::of(is_silent, is_beyond),
             wishes: Vec::new(),
             lives: Vec::new(),
             spec,
         };
         scenario.draw_course(&mut rng, options, is_steady);
+        if is_meet || scenario.promise == Promise::Within {
+            scenario.draw_drill(options);
+        }
         scenario
     }
 
@@ -388,13 +499,14 @@ impl Scenario {
         }
     }
 
-    fn draw_fault(&self, rng: &mut Rng) -> Wish {
+    pub(crate) fn draw_fault(&self, rng: &mut Rng) -> Wish {
         let sectors = self.spec.component_bytes / 512;
         let start = rng.below(sectors);
         let length = *rng.pick(&[1, 1, 8, 8, 64, 300]);
         let range = start * 512..(start + length).min(sectors) * 512;
         let fault = match rng.below(20) {
-            0..=7 => Fault::ReadError(range),
+            0..=6 => Fault::ReadError(range),
+            7 => Fault::Hang,
             8 => Fault::WriteError(range),
             9 => Fault::TornWrite(range),
             10 => Fault::FlushError { count: 1 },
@@ -451,9 +563,7 @@ impl Scenario {
                     }
                 });
                 left -= requests.min(left);
-                // Not with a log yet: the kernel's writes bring back the doubt that a log had taken away, and the atlas does
-                // not know it, so it would put faults that the array may answer with errors.
-                if options.has_foreign && rng.chance(1, 5) && self.spec.log_bytes.is_none() {
+                if options.has_foreign && rng.chance(1, 5) {
                     let salt = rng.below(1 << 32);
                     self.lives.push(LifeEnd::Foreign { salt });
                 }
@@ -477,8 +587,7 @@ impl Scenario {
     }
 }
 
-fn draw_spec(rng: &mut Rng, options: &Options) -> Spec {
-    let level = *rng.pick(&options.levels);
+fn draw_spec(rng: &mut Rng, level: Level) -> Spec {
     let (least, most) = match level {
         Level::Linear | Level::Raid0 | Level::Raid1 => (2, 4),
         Level::Raid4 | Level::Raid5 => (3, 6),
@@ -524,6 +633,9 @@ impl fmt::Display for Scenario {
             "metadata {}, {} clients over {} connections, {} requests, {:?} the promise",
             self.metadata, self.clients, self.connections, self.requests, self.promise
         )?;
+        if let Some(drill) = self.drill {
+            writeln!(f, "a drill: {drill:?}, {:?}", self.load)?;
+        }
         for (request, wish) in &self.wishes {
             match wish {
                 Wish::Fault { slot, fault } => {

@@ -272,3 +272,33 @@ fn a_parity_member_that_comes_back_by_bitmap_gets_its_stale_regions_only() {
         "{written} bytes were written for one stale region of 4096"
     );
 }
+
+/// A flush fails on one copy while another copy takes long over it; a second flush begins after that and ends first.
+fn a_flush_after_a_failed_one(seed: u64, mutant: Option<Mutant>) -> bool {
+    let mut bench = Bench::new(seed, spec(Level::Raid1, 0, 3, 0), 120, mutant);
+    bench.write(0, 65_536, 1).unwrap();
+    bench.flush();
+    bench.write(0, 65_536, 2).unwrap();
+    bench.disks[0].put_fault(&Fault::FlushError { count: 1 });
+    bench.disks[2].put_fault(&Fault::Slow { factor: 4000 });
+    let first = bench.subject();
+    let _ = bench.run_for(1, async move { first.flush().await });
+    bench.rest(100 + seed % 5);
+    bench.disks[2].put_fault(&Fault::Slow { factor: 1 });
+    let second = bench.subject();
+    if bench.run(async move { second.flush().await }).is_err() {
+        return false;
+    }
+    bench.crash(CrashKind::PowerCut);
+    bench.start(Force::No).unwrap();
+    bench.read(0, 65_536).unwrap() != [2; 65_536]
+}
+
+#[test]
+fn a_flush_that_follows_a_failed_one_does_not_hide_it() {
+    assert!(!goes_wrong(a_flush_after_a_failed_one, None));
+    assert!(goes_wrong(
+        a_flush_after_a_failed_one,
+        Some(Mutant::IgnoreFlushError)
+    ));
+}

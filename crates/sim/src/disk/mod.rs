@@ -230,6 +230,12 @@ impl SimDisk {
         !self.shared.state.borrow().faults.no_space.is_empty()
     }
 
+    /// Whether it takes I/Os and answers none.
+    #[must_use]
+    pub fn is_hung(&self) -> bool {
+        self.shared.state.borrow().faults.is_hung
+    }
+
     /// Whether an interrupted I/O is still to come.
     #[must_use]
     pub fn has_retryable(&self) -> bool {
@@ -686,6 +692,10 @@ impl Device for SimDisk {
 
     async fn check(&self) -> Result<(), IoError> {
         self.begin(0, 0)
+    }
+
+    fn busy(&self) -> usize {
+        self.in_flight_count()
     }
 }
 

@@ -40,9 +40,10 @@ pub(super) async fn work<S: Subject>(shared: Rc<Shared<S>>, life: u64, client: u
             flush(&shared, client).await;
             continue;
         }
+        let reads = shared.scenario.load.reads_of_93;
         match rng.below(93) {
-            0..=43 => read(&shared, client, sectors).await,
-            44..=81 => write(&shared, client, sectors, WriteKind::Data, Fua::No).await,
+            drawn if drawn < reads => read(&shared, client, sectors).await,
+            0..=81 => write(&shared, client, sectors, WriteKind::Data, Fua::No).await,
             82..=87 => write(&shared, client, sectors, WriteKind::Data, Fua::Yes).await,
             88..=90 => write(&shared, client, sectors, WriteKind::Zeroes, Fua::No).await,
             _ => write(&shared, client, sectors, WriteKind::Trim, Fua::No).await,
@@ -79,6 +80,12 @@ pub(super) async fn verify<S: Subject>(shared: Rc<Shared<S>>, life: u64) {
 /// Requests cluster, so that they meet: half of them fall into a few hot places.
 fn draw_range<S>(shared: &Shared<S>, rng: &mut Rng) -> Range<u64> {
     let end = shared.oracle.borrow().sector_count();
+    if shared.scenario.load.is_narrow {
+        let hot = Rng::new(shared.scenario.seed).fork(rng.below(4)).below(end);
+        let length = rng.between(1, 7).min(end);
+        let start = (hot / 8 * 8 + rng.below(16)).min(end - length);
+        return start..start + length;
+    }
     let length = match rng.below(16) {
         0..=2 => rng.between(1, 7),
         3..=9 => 8,
@@ -106,6 +113,11 @@ pub(super) async fn read<S: Subject>(shared: &Rc<Shared<S>>, client: u32, sector
     let result = answer.as_ref().map(|_| ()).map_err(|error| *error);
     end(shared, client, Verb::ReadDone, offset, length, result);
     match answer {
+        Ok(data) if data.len() as u64 != length => {
+            shared.oracle.borrow_mut().fail_read(&token);
+            let got = data.len() as u64;
+            shared.find(Finding::WrongLength { asked: length, got });
+        }
         Ok(data) => {
             let verdict = shared.oracle.borrow_mut().end_read(&token, &data);
             if let Err(violation) = verdict {

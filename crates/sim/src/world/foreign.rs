@@ -109,7 +109,11 @@ impl<S: Subject> Kernel<'_, S> {
         for _ in 0..self.rng.below(4) {
             self.write(true);
         }
-        let may_crash = !self.is_degraded || !self.shared.scenario.spec.level.has_parity();
+        // A crash of the kernel brings doubt back where a log had taken it away: nothing of a row may be lost then.
+        let everywhere = 0..u64::MAX;
+        let mut disks = self.shared.disks.iter();
+        let is_lacking = self.is_degraded || disks.any(|disk| disk.has_read_errors(&everywhere));
+        let may_crash = !is_lacking || !self.shared.scenario.spec.level.has_parity();
         let done = if may_crash && self.rng.chance(1, 4) {
             self.write(false);
             self.shared.oracle.borrow_mut().crash(CrashKind::PowerCut);
@@ -262,7 +266,7 @@ impl<S: Subject> Kernel<'_, S> {
         self.set_role(number, Role::Faulty);
         self.finish_change();
         self.is_degraded = true;
-        self.shared.was_lacking.set(true);
+        self.shared.lacking.set(1);
     }
 
     fn set_role(&mut self, number: u32, role: Role) {

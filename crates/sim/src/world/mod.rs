@@ -8,6 +8,7 @@
 
 mod atlas;
 mod client;
+mod coverage;
 mod finale;
 mod foreign;
 mod operator;
@@ -24,7 +25,8 @@ use plexum_exec::{Executor, Seeded, Spawner};
 use crate::checker;
 use crate::clock::SimClock;
 use crate::disk::{CrashKind, DiskShape, SimDisk};
-use crate::fault::{FAULT_KINDS, Fault, kind_name};
+use crate::drill::Drill;
+use crate::fault::{FAULT_KINDS, Fault};
 use crate::finding::Finding;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
@@ -115,8 +117,8 @@ pub(crate) struct Shared<S> {
     pub doomed: RefCell<BTreeSet<u32>>,
     /// Disks that an operation is about to give to the array.
     pub reserved: RefCell<BTreeSet<u32>>,
-    /// A slot was empty, and that it is filled again may not be durable yet.
-    pub was_lacking: Cell<bool>,
+    /// Slots that are empty on the members: that they are filled again may not be durable yet.
+    pub lacking: Cell<usize>,
     /// A disk vanished in this life: its answered writes are lost like in a power cut.
     pub has_vanished: Cell<bool>,
     /// Too many cables are out: errors are right until the next start, which must need no force (W4).
@@ -136,6 +138,8 @@ pub(crate) struct Shared<S> {
     pub highest_count: Cell<u64>,
     /// A write was answered in this life.
     pub has_written: Cell<bool>,
+    /// Faults that wait for a request in a stage: the stage, the slot, the fault.
+    pub pending: RefCell<Vec<(&'static str, usize, Fault)>>,
 }
 
 struct World<S: Subject> {
@@ -206,15 +210,16 @@ impl<S> Shared<S> {
     }
 
     /// Whether some request is in the stage of this name.
-    fn is_at(&self, stage: Option<&'static str>) -> bool
+    pub fn is_at(&self, stage: Option<&'static str>) -> bool
     where
         S: Subject,
     {
         let Some(stage) = stage else { return true };
         let subject = self.subject.borrow();
-        subject
-            .as_ref()
-            .is_some_and(|subject| subject.stages().contains(&stage))
+        subject.as_ref().is_some_and(|subject| {
+            let stages = subject.stages();
+            stages.contains(&stage) || stage == "idle" && stages.is_empty()
+        })
     }
 
     /// The disks in use, when the last commit of that is durable. Nobody when nothing was committed or written in this life:
@@ -230,95 +235,21 @@ impl<S> Shared<S> {
         (is_settled && has_told).then_some(status.live)
     }
 
+    /// Where a log is to be replayed and there is no space: space is made, and then it must start. False: there was enough.
+    fn make_space(&self) -> bool {
+        let disks = self.disks.iter();
+        let full: Vec<&SimDisk> = disks.filter(|disk| disk.is_full()).collect();
+        full.iter().for_each(|disk| disk.put_fault(&Fault::Return));
+        self.was_full.set(self.was_full.get() || !full.is_empty());
+        !full.is_empty()
+    }
+
     pub fn has_findings(&self) -> bool {
         !self.findings.borrow().is_empty()
     }
 
     pub fn subject(&self) -> Rc<S> {
         Rc::clone(self.subject.borrow().as_ref().expect("the volume runs"))
-    }
-
-    /// What the crash interrupts.
-    fn note_crash_coverage(&self, kind: CrashKind)
-    where
-        S: Subject,
-    {
-        let during = match self.subject.borrow().as_ref() {
-            None => "assembly",
-            Some(subject) => {
-                let status = subject.status();
-                let is_degraded = status.slots.iter().any(Option::is_none);
-                match (is_degraded, status.is_syncing, self.outstanding.get() > 0) {
-                    (true, true, _) => "rebuild",
-                    (true, false, _) => "degraded",
-                    (false, true, _) => "resync",
-                    (false, false, true) => "requests",
-                    (false, false, false) => "idle",
-                }
-            }
-        };
-        let what = format!("{kind:?} / {during}");
-        *self.counts.borrow_mut().coverage.entry(what).or_default() += 1;
-        let crash = match kind {
-            CrashKind::Kill => "kill",
-            CrashKind::PowerCut => "power-cut",
-        };
-        let (before, now) = (self.hits_before.get(), self.hits());
-        let mut faults: Vec<&'static str> = (0..FAULT_KINDS)
-            .filter(|fault| now[*fault] > before[*fault])
-            .map(kind_name)
-            .collect();
-        faults.push("none");
-        for fault in faults {
-            self.note_matrix(fault, crash);
-        }
-    }
-
-    /// Notes which stages of requests a fault and a crash have met.
-    pub fn note_matrix(&self, fault: &'static str, crash: &'static str)
-    where
-        S: Subject,
-    {
-        let mut stages = match self.subject.borrow().as_ref() {
-            Some(subject) => subject.stages(),
-            None => vec!["assembly"],
-        };
-        stages.sort_unstable();
-        stages.dedup();
-        if stages.is_empty() {
-            stages.push("idle");
-        }
-        let mut counts = self.counts.borrow_mut();
-        for stage in stages {
-            *counts.matrix.entry((stage, fault, crash)).or_default() += 1;
-        }
-    }
-
-    /// Notes the faults that have struck since it was asked last, with the requests that they may have met.
-    pub fn note_hits(&self)
-    where
-        S: Subject,
-    {
-        let now = self.hits();
-        let before = self.hits_seen.replace(now);
-        for kind in (0..FAULT_KINDS).filter(|kind| now[*kind] > before[*kind]) {
-            self.note_matrix(kind_name(kind), "none");
-        }
-    }
-
-    /// I/Os struck by a fault so far, by kind. Faults that strike no single I/O count when they are put in.
-    fn hits(&self) -> [u64; FAULT_KINDS] {
-        let mut all = [0; FAULT_KINDS];
-        for disk in &self.disks {
-            let done = disk.counters();
-            for (kind, sum) in all.iter_mut().enumerate() {
-                *sum += done.faults_hit[kind];
-                if matches!(kind_name(kind), "vanish" | "slow" | "bit-flip") {
-                    *sum += done.faults_put[kind];
-                }
-            }
-        }
-        all
     }
 
     fn outcome(&self) -> Outcome {
@@ -384,7 +315,7 @@ impl<S: Subject> World<S> {
             outstanding: Cell::new(0),
             doomed: RefCell::default(),
             reserved: RefCell::default(),
-            was_lacking: Cell::new(false),
+            lacking: Cell::new(0),
             has_vanished: Cell::new(false),
             is_unplugged: Cell::new(false),
             are_errors_allowed: Cell::new(scenario.promise == Promise::Beyond),
@@ -395,6 +326,7 @@ impl<S: Subject> World<S> {
             hits_seen: Cell::default(),
             highest_count: Cell::new(0),
             has_written: Cell::new(false),
+            pending: RefCell::default(),
         };
         let mut order = rng.fork(2);
         let executor = Executor::new(Seeded::new(order.next_u64()));
@@ -609,6 +541,7 @@ impl<S: Subject> World<S> {
                     self.shared.are_errors_allowed.set(true);
                     self.shared.counts.borrow_mut().forced += 1;
                 }
+                Err(_) if self.shared.make_space() => {}
                 Err(_) if self.shared.scenario.promise == Promise::Beyond => {
                     self.is_over = true;
                     return false;
@@ -669,6 +602,7 @@ impl<S: Subject> World<S> {
             if shared.has_findings() {
                 return Stop::Crashed;
             }
+            operator::strike_pending(&shared);
             if self.executor.poll_one() {
                 shared.counts.borrow_mut().polls += 1;
             } else if !shared.clock.advance() || shared.clock.now_ns() > deadline_ns {
@@ -703,6 +637,9 @@ impl<S: Subject> World<S> {
                 disk.put_fault(&Fault::Return); // found again by the restart, with old contents
             }
         }
+        if shared.scenario.drill == Some(Drill::Meet) {
+            shared.disks.iter().for_each(SimDisk::end_faults); // the next life is about another one
+        }
         if let Some(disk) = lost {
             shared.disks[disk as usize].put_fault(&Fault::Vanish);
             *shared
@@ -733,9 +670,9 @@ impl<S: Subject> World<S> {
         let shared = Rc::clone(&self.shared);
         let is_running = shared.subject.borrow().is_some() && !shared.is_unplugged.get();
         shared.scenario.spec.log_bytes.filter(|_| is_running)?;
-        let slot = self
-            .order
-            .below(3 * shared.scenario.spec.member_count as u64) as usize;
+        let members = shared.scenario.spec.member_count as u64;
+        let of = if shared.scenario.is_losing { 1 } else { 3 };
+        let slot = self.order.below(of * members) as usize;
         let disk = shared
             .subject()
             .status()

@@ -35,15 +35,7 @@ fn grant<S: Subject>(shared: &Rc<Shared<S>>, wish: &Wish) -> bool {
             strike(shared, disk, fault)
         }
         Wish::Return => {
-            for disk in &shared.disks {
-                if disk.is_full() {
-                    // Answers of requests under way may still say so.
-                    shared.was_full.set(true);
-                }
-                if !disk.is_present() || disk.is_full() {
-                    disk.put_fault(&Fault::Return);
-                }
-            }
+            end_shortages(shared);
             true
         }
         Wish::Cable { slot } => unplug(shared, *slot),
@@ -77,6 +69,12 @@ fn grant<S: Subject>(shared: &Rc<Shared<S>>, wish: &Wish) -> bool {
             spawn(shared, "add", Operation::Add { disk });
             true
         }
+        Wish::Give { disk } => give(shared, *disk),
+        Wish::At { stage, slot, fault } => {
+            let waiting = (*stage, *slot, fault.clone());
+            shared.pending.borrow_mut().push(waiting);
+            true
+        }
         Wish::Replace { slot } => {
             let is_whole = status.slots.iter().all(Option::is_some);
             let Some(disk) = idle_disk(shared).filter(|_| is_whole) else {
@@ -90,6 +88,53 @@ fn grant<S: Subject>(shared: &Rc<Shared<S>>, wish: &Wish) -> bool {
             true
         }
     }
+}
+
+/// Gives the array this disk, unless it has it or has more than it needs.
+fn give<S: Subject>(shared: &Rc<Shared<S>>, disk: u32) -> bool {
+    let live = shared.subject().status().live;
+    let is_idle = shared.disks[disk as usize].is_present()
+        && !live.contains(&disk)
+        && !shared.reserved.borrow().contains(&disk);
+    if !is_idle || live.len() > shared.scenario.spec.member_count {
+        return false;
+    }
+    spawn(shared, "give", Operation::Add { disk });
+    true
+}
+
+/// All that is wrong with disks until then ends.
+fn end_shortages<S: Subject>(shared: &Shared<S>) {
+    for disk in &shared.disks {
+        if disk.is_full() {
+            // Answers of requests under way may still say so.
+            shared.was_full.set(true);
+        }
+        if !disk.is_present() || disk.is_full() || disk.is_hung() {
+            disk.put_fault(&Fault::Return);
+        }
+    }
+}
+
+/// Strikes with the faults that wait for a stage which some request is in now.
+pub(super) fn strike_pending<S: Subject>(shared: &Rc<Shared<S>>) {
+    if shared.pending.borrow().is_empty() || shared.subject.borrow().is_none() {
+        return;
+    }
+    let waiting = shared.pending.take();
+    for (stage, slot, fault) in waiting {
+        if !(shared.is_at(Some(stage)) && strike_near(shared, slot, &fault)) {
+            shared.pending.borrow_mut().push((stage, slot, fault));
+        }
+    }
+}
+
+/// Strikes the disk of this slot, or of the next one that it may strike.
+fn strike_near<S: Subject>(shared: &Rc<Shared<S>>, slot: usize, fault: &Fault) -> bool {
+    shared.review_doomed();
+    let slots = shared.subject().status().slots;
+    let mut near = (0..slots.len()).filter_map(|step| slots[(slot + step) % slots.len()]);
+    near.any(|disk| strike(shared, disk, fault))
 }
 
 /// A disk that is there and not part of the array: a former member rather than a fresh one in half of the cases.

@@ -125,7 +125,7 @@ impl<'a, S: Subject> Trial<'a, S> {
         let (disk, start) = self.places[slot];
         let disk = self.shared.disks[disk as usize].clone();
         let struck = start + offset..start + offset + 512;
-        match self.rng.below(3) {
+        match self.shared.scenario.round % 3 {
             0 => {
                 disk.put_fault(&Fault::BitFlip {
                     offset_bytes: struck.start + self.rng.below(512),

@@ -1,0 +1,426 @@
+//! Drills: short scenarios that are bent towards one rule, so that a bug against it shows within few seeds.
+//!
+//! Invariants:
+//! - a drill changes only what happens how often: faults still pass the budget of `world/atlas.rs`, and the same oracle and
+//!   checkers judge;
+//! - `Meet` counts through all stages, faults and crashes of a level in turn, the rest is drawn.
+
+use crate::disk::CrashKind;
+use crate::fault::Fault;
+use crate::rng::Rng;
+use crate::scenario::{LifeEnd, Load, Options, Promise, RESTS_NS, Scenario, Wish, possible};
+use crate::subject::Level;
+
+/// What a short scenario is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Drill {
+    /// A member leaves, another takes its slot until the bits are cleared, then the first one comes back (W7).
+    RoundTrip,
+    /// Members leave and come back while clients write, sometimes after a time in which bits would be cleared (W7, W12).
+    ComeBack,
+    /// Small writes meet inside of blocks (W10, locks).
+    Narrow,
+    /// Many flushes and power cuts (W1, W2).
+    Flushes,
+    /// Two members are away and one spare comes (W7).
+    TwoAway,
+    /// The rings go round and round without a flush of the clients (W2, L3).
+    Ring,
+    /// Parity without a log, a crash while a member is away: refused, forced, rows in doubt are rebuilt around (W8).
+    Forced,
+    /// A member hangs, is failed, answers late and comes back (W9).
+    Hang,
+    /// A slow member: reads are hedged (W9).
+    Slow,
+    /// With a log: a member is lost with each crash, and the start is cut too (L2, L7).
+    Replay,
+    /// The kernel has the array again and again (L6, W7).
+    Kernel,
+    /// Long work without a pause and without a flush: what was written seconds ago is still in the caches when its bits go (W2).
+    Steady,
+    /// A fault at a stage of a request, then a crash at a stage, by the book of the coverage matrix.
+    Meet,
+}
+
+const LONG_NS: u64 = RESTS_NS[RESTS_NS.len() - 1];
+
+/// Sizes that make something happen often, in bytes.
+const SMALL_COMPONENT_BYTES: u64 = 262_144;
+const SMALL_RING_BYTES: u64 = 128 << 10;
+
+fn drills_of(level: Level, has_log_room: bool) -> Vec<Drill> {
+    let mut drills = vec![Drill::Narrow, Drill::Flushes];
+    if matches!(level, Level::Linear | Level::Raid0) {
+        return drills;
+    }
+    drills.extend([
+        Drill::RoundTrip,
+        Drill::ComeBack,
+        Drill::ComeBack,
+        Drill::TwoAway,
+        Drill::Hang,
+        Drill::Slow,
+        Drill::Kernel,
+        Drill::Steady,
+    ]);
+    if level.has_parity() {
+        drills.extend([Drill::Forced, Drill::Forced]);
+        if has_log_room {
+            drills.extend([Drill::Ring, Drill::Replay, Drill::Replay]);
+        }
+    }
+    drills
+}
+
+fn cut(requests: u64, polls: u64) -> LifeEnd {
+    LifeEnd::Crash {
+        requests,
+        rest_ns: 0,
+        stage: None,
+        polls,
+        kind: CrashKind::PowerCut,
+    }
+}
+
+impl Scenario {
+    /// Turns this scenario into a drill, or leaves it as it is.
+    pub(crate) fn draw_drill(&mut self, options: &Options) {
+        let mut rng = Rng::new(self.seed).fork(21);
+        let drill = match self.drill {
+            Some(drill) => drill,
+            None if !options.is_whole() || rng.below(256) >= options.drills_of_256 => return,
+            None => *rng.pick(&drills_of(self.spec.level, self.metadata >= 110)),
+        };
+        self.drill = Some(drill);
+        self.wishes.clear();
+        self.lives.clear();
+        self.requests = self.requests.min(rng.between(60, 240));
+        self.clients = rng.between(2, 6) as usize;
+        self.latency_ns = *rng.pick(&[5_000, 50_000]);
+        self.pace_bytes_per_s = *rng.pick(&[32 << 20, 4 << 20]);
+        self.think_ns_max = 0;
+        match drill {
+            Drill::RoundTrip => self.draw_round_trips(&mut rng),
+            Drill::ComeBack => self.draw_come_backs(&mut rng),
+            Drill::Narrow => self.draw_narrow(&mut rng),
+            Drill::Flushes => self.draw_flushes(&mut rng),
+            Drill::TwoAway => self.draw_two_away(&mut rng),
+            Drill::Ring => self.draw_ring(&mut rng),
+            Drill::Forced => self.draw_forced(&mut rng),
+            Drill::Hang => self.draw_hang(&mut rng),
+            Drill::Slow => self.draw_slow(&mut rng),
+            Drill::Replay => self.draw_replay(&mut rng),
+            Drill::Kernel => self.draw_kernel(&mut rng),
+            Drill::Steady => self.draw_steady(&mut rng),
+            Drill::Meet => self.draw_meet(&mut rng),
+        }
+        self.wishes.sort_by_key(|(request, _)| *request);
+        self.lives.push(LifeEnd::Finale);
+    }
+
+    fn any_slot(&self, rng: &mut Rng) -> usize {
+        rng.below(self.spec.member_count as u64) as usize
+    }
+
+    fn fresh_disk(&self, number: usize) -> u32 {
+        (self.spec.member_count + number) as u32
+    }
+
+    fn shrink(&mut self) {
+        self.spec.component_bytes = SMALL_COMPONENT_BYTES;
+        self.disk_bytes = SMALL_COMPONENT_BYTES + crate::scenario::METADATA_BYTES;
+    }
+
+    fn with_bitmap(&mut self, rng: &mut Rng) {
+        self.spec.region_bytes = Some(*rng.pick(&[4096, 16384]));
+    }
+
+    fn at(&mut self, request: u64, wish: Wish) {
+        let last = self.requests.saturating_sub(1);
+        self.wishes.push((request.min(last), wish));
+    }
+
+    fn rest(&mut self, request: u64, length_ns: u64) {
+        self.at(request, Wish::Rest { length_ns });
+    }
+
+    fn draw_round_trips(&mut self, rng: &mut Rng) {
+        self.shrink();
+        self.with_bitmap(rng);
+        let slot = self.any_slot(rng);
+        let step = self.requests / 8;
+        let fresh = self.fresh_disk(0);
+        self.at(step, Wish::Fail { slot });
+        self.at(2 * step, Wish::Give { disk: fresh });
+        self.rest(3 * step, LONG_NS);
+        self.rest(5 * step, 2 * LONG_NS);
+        self.at(6 * step, Wish::Fail { slot });
+        self.at(6 * step + 2, Wish::Give { disk: slot as u32 });
+    }
+
+    fn draw_come_backs(&mut self, rng: &mut Rng) {
+        self.shrink();
+        self.with_bitmap(rng);
+        let slot = self.any_slot(rng);
+        // Without a log a member comes back after so short a time that nothing of its row is settled otherwise.
+        let rounds = rng.between(1, 4);
+        let step = self.requests / (rounds + 1);
+        for round in 0..rounds {
+            let at = round * step + step / 4;
+            self.at(at, Wish::Fail { slot });
+            if rng.chance(1, 2) {
+                self.rest(at + step / 3, LONG_NS + LONG_NS / 2);
+            }
+            self.at(at + step / 2, Wish::Give { disk: slot as u32 });
+        }
+        self.flushes_of_100 = *rng.pick(&[7, 0]);
+    }
+
+    fn draw_narrow(&mut self, rng: &mut Rng) {
+        self.load = Load {
+            reads_of_93: 30,
+            is_narrow: true,
+        };
+        self.clients = rng.between(4, 8) as usize;
+        if rng.chance(1, 2) {
+            let requests = rng.below(self.requests);
+            self.lives.push(cut(requests, rng.below(60)));
+        }
+    }
+
+    fn draw_flushes(&mut self, rng: &mut Rng) {
+        self.flushes_of_100 = rng.between(25, 45);
+        self.clients = rng.between(4, 8) as usize;
+        self.load.reads_of_93 = 10;
+        let lives = rng.between(3, 6);
+        for _ in 0..lives {
+            self.lives
+                .push(cut(rng.between(8, self.requests / lives), rng.below(12)));
+        }
+    }
+
+    fn draw_two_away(&mut self, rng: &mut Rng) {
+        self.pace_bytes_per_s = 4 << 20;
+        let slot = self.any_slot(rng);
+        let other = (slot + 1 + rng.below(self.spec.member_count as u64 - 1) as usize)
+            % self.spec.member_count;
+        let step = self.requests / 6;
+        self.at(step, Wish::Fail { slot });
+        self.at(step + 3, Wish::Fail { slot: other });
+        let fresh = self.fresh_disk(0);
+        self.at(2 * step, Wish::Give { disk: fresh });
+        self.load.reads_of_93 = 20;
+        if rng.chance(1, 2) {
+            let fresh = self.fresh_disk(1);
+            self.at(4 * step, Wish::Give { disk: fresh });
+        }
+    }
+
+    fn draw_ring(&mut self, rng: &mut Rng) {
+        self.spec.log_bytes = Some(SMALL_RING_BYTES);
+        self.load.reads_of_93 = 0;
+        self.flushes_of_100 = 0;
+        self.requests = rng.between(200, 400);
+        self.is_losing = rng.chance(1, 2);
+        let lives = rng.between(2, 3);
+        for _ in 0..lives {
+            let requests = rng.between(self.requests / lives / 2, self.requests / lives);
+            self.lives.push(cut(requests, rng.below(40)));
+        }
+    }
+
+    fn draw_forced(&mut self, rng: &mut Rng) {
+        self.shrink();
+        self.spec.log_bytes = None;
+        self.takes_holes = true;
+        self.load.reads_of_93 = 25;
+        let slot = self.any_slot(rng);
+        self.at(10, Wish::Fail { slot });
+        let requests = rng.between(20, self.requests / 3);
+        self.lives.push(cut(requests, rng.below(60)));
+        // Disks that were never members: what they held has nothing to do with the array.
+        let fresh = self.fresh_disk(1);
+        self.at(requests + 2, Wish::Give { disk: fresh });
+        self.rest(requests + 4, 2_000_000_000);
+        for _ in 0..2 {
+            let requests = rng.between(self.requests / 5, self.requests / 3);
+            self.lives.push(cut(requests, rng.below(60)));
+        }
+    }
+
+    fn draw_hang(&mut self, rng: &mut Rng) {
+        self.with_bitmap(rng);
+        let rounds = rng.between(1, 2);
+        let step = self.requests / (2 * rounds + 1);
+        for round in 0..rounds {
+            let slot = self.any_slot(rng);
+            let at = (2 * round + 1) * step;
+            self.at(
+                at,
+                Wish::Fault {
+                    slot,
+                    fault: Fault::Hang,
+                },
+            );
+            // Given back while it still owes answers, and again when it has given them.
+            self.at(at + step / 2, Wish::Give { disk: slot as u32 });
+            self.at(at + step / 2 + 1, Wish::Return);
+            self.at(at + step / 2 + 1, Wish::Give { disk: slot as u32 });
+            self.rest(at + step / 2 + 2, RESTS_NS[0]);
+            self.at(at + step / 2 + 3, Wish::Give { disk: slot as u32 });
+        }
+        if rng.chance(1, 3) {
+            let requests = rng.between(step, self.requests - 1);
+            self.lives.push(cut(requests, rng.below(400)));
+        }
+    }
+
+    fn draw_slow(&mut self, rng: &mut Rng) {
+        // Percentiles need some answers first.
+        self.requests = rng.between(500, 900);
+        self.load.reads_of_93 = 70;
+        self.flushes_of_100 = 1;
+        self.latency_ns = 5_000;
+        for _ in 0..3 {
+            let slot = self.any_slot(rng);
+            let factor = rng.between(20, 300) as u32;
+            let at = self.requests / 3 + rng.below(self.requests / 2);
+            let fault = Fault::Slow { factor };
+            self.at(at, Wish::Fault { slot, fault });
+        }
+    }
+
+    fn draw_replay(&mut self, rng: &mut Rng) {
+        self.spec.log_bytes = Some(*rng.pick(&[SMALL_RING_BYTES, 8 << 20]));
+        self.is_losing = rng.chance(2, 3);
+        self.load.reads_of_93 = 10;
+        self.flushes_of_100 = *rng.pick(&[7, 0]);
+        let lives = rng.between(2, 4);
+        for _ in 0..lives {
+            let stage = *rng.pick(&["log", "write", "log", "settle"]);
+            self.lives.push(LifeEnd::Crash {
+                requests: rng.between(3, self.requests / lives),
+                rest_ns: 0,
+                stage: Some(stage),
+                polls: rng.below(12),
+                kind: CrashKind::PowerCut,
+            });
+            for _ in 0..rng.below(3) {
+                self.lives.push(cut(0, rng.below(400)));
+            }
+        }
+        let fresh = self.fresh_disk(0);
+        self.at(self.requests / 3, Wish::Give { disk: fresh });
+        self.at(self.requests * 2 / 3, Wish::Add);
+    }
+
+    fn draw_steady(&mut self, rng: &mut Rng) {
+        self.with_bitmap(rng);
+        self.requests = rng.between(350, 500);
+        self.think_ns_max = 170_000_000;
+        self.flushes_of_100 = 0;
+        self.clients = 3;
+        self.load.reads_of_93 = 20;
+        let requests = rng.between(self.requests * 6 / 10, self.requests * 95 / 100);
+        self.lives.push(cut(requests, rng.below(3000)));
+    }
+
+    fn draw_kernel(&mut self, rng: &mut Rng) {
+        let lives = rng.between(2, 4);
+        for _ in 0..lives {
+            let requests = rng.between(3, self.requests / lives);
+            self.lives.push(if rng.chance(1, 4) {
+                LifeEnd::Stop { requests }
+            } else {
+                cut(requests, rng.below(60))
+            });
+            let salt = rng.below(1 << 32);
+            self.lives.push(LifeEnd::Foreign { salt });
+            if rng.chance(1, 4) {
+                self.lives.push(cut(0, rng.below(400)));
+            }
+        }
+        let slot = self.any_slot(rng);
+        self.at(self.requests / 3, Wish::Fail { slot });
+        self.at(self.requests / 2, Wish::Add);
+    }
+
+    fn draw_meet(&mut self, rng: &mut Rng) {
+        let (stages, faults) = possible(self.spec.level);
+        self.metadata = 120;
+        self.requests = 120;
+        self.flushes_of_100 = 20;
+        self.takes_holes = true;
+        // Some stages come only where something is lost already: more is lost then than some organisations promise.
+        self.promise = Promise::Beyond;
+        if self.spec.level.has_parity() {
+            self.spec.log_bytes = Some(SMALL_RING_BYTES);
+        }
+        if self.spec.tolerates() > 0 {
+            self.with_bitmap(rng);
+        }
+        let (lives, count) = (6, stages.len() as u64);
+        let share = self.requests / lives;
+        for life in 0..lives {
+            let number = self.round * lives + life;
+            let stage = stages[(number % count) as usize];
+            let fault = faults[(number / count % faults.len() as u64) as usize];
+            let kind = if (number + number / count).is_multiple_of(2) {
+                CrashKind::PowerCut
+            } else {
+                CrashKind::Kill
+            };
+            let at = life * share + 2;
+            self.draw_stage(rng, at, stage);
+            let slot = self.any_slot(rng);
+            let fault = self.fault_of_kind(rng, fault);
+            self.at(at + 1, Wish::At { stage, slot, fault });
+            self.at(at + share / 2, Wish::Add);
+            self.lives.push(LifeEnd::Crash {
+                requests: share - 4,
+                rest_ns: 0,
+                stage: Some(stage).filter(|stage| *stage != "idle"),
+                polls: rng.below(3),
+                kind,
+            });
+        }
+    }
+
+    /// Makes requests come into this stage after request `at`.
+    fn draw_stage(&mut self, rng: &mut Rng, at: u64, stage: &str) {
+        match stage {
+            "idle" | "dirty-mark" => self.rest(at, RESTS_NS[3]),
+            "bit-mark" => self.rest(at, LONG_NS),
+            "lock" => self.load.is_narrow = true,
+            "settle" => {
+                let slot = self.any_slot(rng);
+                let disk = self.fresh_disk(rng.below(3) as usize);
+                let wish = if rng.chance(1, 2) {
+                    Wish::Replace { slot }
+                } else {
+                    Wish::Fail { slot }
+                };
+                self.at(at, wish);
+                self.at(at + 6, Wish::Give { disk });
+            }
+            _ => {}
+        }
+    }
+
+    fn fault_of_kind(&self, rng: &mut Rng, kind: &str) -> Fault {
+        let sectors = self.spec.component_bytes / 512;
+        let start = rng.below(sectors);
+        let range = start * 512..(start + *rng.pick(&[8, 64, 600])).min(sectors) * 512;
+        match kind {
+            "read-error" => Fault::ReadError(range),
+            "write-error" => Fault::WriteError(range),
+            "torn-write" => Fault::TornWrite(0..self.spec.component_bytes),
+            "flush-error" => Fault::FlushError { count: 1 },
+            "no-space" => Fault::NoSpace(range),
+            "retryable" => Fault::Retryable { count: 1 },
+            "slow" => Fault::Slow { factor: 20 },
+            "hang" => Fault::Hang,
+            _ => Fault::Vanish,
+        }
+    }
+}

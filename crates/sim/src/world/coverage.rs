@@ -1,0 +1,82 @@
+//! What has met what: stages of requests, faults and crashes, counted as they happen.
+
+use super::Shared;
+use crate::disk::CrashKind;
+use crate::fault::{FAULT_KINDS, kind_name};
+use crate::subject::Subject;
+
+impl<S: Subject> Shared<S> {
+    /// What the crash interrupts.
+    pub(super) fn note_crash_coverage(&self, kind: CrashKind) {
+        let during = match self.subject.borrow().as_ref() {
+            None => "assembly",
+            Some(subject) => {
+                let status = subject.status();
+                let is_degraded = status.slots.iter().any(Option::is_none);
+                match (is_degraded, status.is_syncing, self.outstanding.get() > 0) {
+                    (true, true, _) => "rebuild",
+                    (true, false, _) => "degraded",
+                    (false, true, _) => "resync",
+                    (false, false, true) => "requests",
+                    (false, false, false) => "idle",
+                }
+            }
+        };
+        let what = format!("{kind:?} / {during}");
+        *self.counts.borrow_mut().coverage.entry(what).or_default() += 1;
+        let crash = match kind {
+            CrashKind::Kill => "kill",
+            CrashKind::PowerCut => "power-cut",
+        };
+        let (before, now) = (self.hits_before.get(), self.hits());
+        let mut faults: Vec<&'static str> = (0..FAULT_KINDS)
+            .filter(|fault| now[*fault] > before[*fault])
+            .map(kind_name)
+            .collect();
+        faults.push("none");
+        for fault in faults {
+            self.note_matrix(fault, crash);
+        }
+    }
+
+    /// Notes which stages of requests a fault and a crash have met.
+    pub fn note_matrix(&self, fault: &'static str, crash: &'static str) {
+        let mut stages = match self.subject.borrow().as_ref() {
+            Some(subject) => subject.stages(),
+            None => vec!["assembly"],
+        };
+        stages.sort_unstable();
+        stages.dedup();
+        if stages.is_empty() {
+            stages.push("idle");
+        }
+        let mut counts = self.counts.borrow_mut();
+        for stage in stages {
+            *counts.matrix.entry((stage, fault, crash)).or_default() += 1;
+        }
+    }
+
+    /// Notes the faults that have struck since it was asked last, with the requests that they may have met.
+    pub fn note_hits(&self) {
+        let now = self.hits();
+        let before = self.hits_seen.replace(now);
+        for kind in (0..FAULT_KINDS).filter(|kind| now[*kind] > before[*kind]) {
+            self.note_matrix(kind_name(kind), "none");
+        }
+    }
+
+    /// I/Os struck by a fault so far, by kind. Faults that strike no single I/O count when they are put in.
+    pub(super) fn hits(&self) -> [u64; FAULT_KINDS] {
+        let mut all = [0; FAULT_KINDS];
+        for disk in &self.disks {
+            let done = disk.counters();
+            for (kind, sum) in all.iter_mut().enumerate() {
+                *sum += done.faults_hit[kind];
+                if matches!(kind_name(kind), "vanish" | "slow" | "bit-flip") {
+                    *sum += done.faults_put[kind];
+                }
+            }
+        }
+        all
+    }
+}
