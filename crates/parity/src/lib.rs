@@ -8,6 +8,7 @@
 //! - [`update_p`], [`update_pq`], [`update_pqr`] bring it up to date by difference; [`add_p`], [`add_pq`], [`add_pqr`] do so
 //!   for several blocks at once.
 //! - [`RecoverPlan`] restores up to three missing blocks; [`locate`] names a single wrong one.
+//! - [`Fletcher4`] sums the words of blocks, which ZFS verifies them by.
 //! - [`describe`] shows the [`Kernel`] that runs, [`set_kernel`] forces one, [`kernels`] lists what the machine can run.
 //!
 //! The GFNI and AVX-512 kernels run on few machines: their tests run where the instructions are, and [`self_test()`] at any
@@ -24,6 +25,7 @@ pub mod reference;
 mod row;
 mod scalar;
 mod self_test;
+mod sums;
 mod tail;
 mod terms;
 
@@ -45,6 +47,7 @@ pub use locate::{Located, locate};
 pub use recover::{Block, RecoverError, RecoverPlan};
 pub use row::BLOCKS_MAX;
 pub use self_test::{SelfTestError, self_test};
+pub use sums::{Fletcher4, Sums};
 
 /// Adds (XOR) `source` to `target`, by the chosen kernel.
 /// # Panics
