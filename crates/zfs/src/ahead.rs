@@ -3,47 +3,100 @@
 //! Invariants:
 //! - the pieces come in order and without gaps, up to the length asked for;
 //! - at most [`AHEAD_BYTES`] (and at least two blocks) are being read at any time;
+//! - what devices give at once (files in memory) is not read ahead: it would only leave the processor's cache again;
 //! - a stretch of holes is one piece, however long: an empty file of exabytes is read at once.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 
 use plexum_engine::device::Device;
 
 use crate::block::Blocks;
 use crate::error::ZfsError;
-use crate::object::{Found, Keep, Object};
+use crate::object::{Object, Place};
+use crate::parts::Parts;
+use crate::plex::Extent;
 
 /// Bytes that are being read at once.
 const AHEAD_BYTES: u64 = 4 << 20;
 /// Most blocks that are being read at once.
 const AHEAD_BLOCKS_MAX: u64 = 64;
 
-type Outcome = Result<Found, ZfsError>;
+/// What was read of a block.
+enum Read {
+    Data(Parts),
+    Hole { end_block: u64 },
+}
+
+type Outcome = Result<Read, ZfsError>;
 
 enum Slot {
-    Running(Pin<Box<dyn Future<Output = Outcome>>>),
+    Running(Pin<Box<dyn Future<Output = Outcome>>>, Arc<Bell>),
     Done(Outcome),
+}
+
+impl Slot {
+    /// Looks at the block if there is a reason to.
+    fn go_on(&mut self, reader: &Waker) {
+        let Slot::Running(read, bell) = self else {
+            return;
+        };
+        bell.answer_to(reader);
+        if !bell.has_rung.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let waker = Waker::from(Arc::clone(bell));
+        if let Poll::Ready(outcome) = read.as_mut().poll(&mut Context::from_waker(&waker)) {
+            *self = Slot::Done(outcome);
+        }
+    }
+}
+
+/// Wakes the reader, and remembers for which block: the others need not be looked at.
+struct Bell {
+    has_rung: AtomicBool,
+    reader: Mutex<Waker>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.has_rung.store(true, Ordering::Release);
+        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        reader.wake_by_ref();
+    }
+}
+
+impl Bell {
+    /// From now on it wakes this one.
+    fn answer_to(&self, waker: &Waker) {
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        reader.clone_from(waker);
+    }
 }
 
 /// A piece of what is being read.
 pub enum Piece {
     /// Bytes.
-    Data(Rc<Vec<u8>>, usize),
+    Data(Parts),
     /// So many zeroes.
     Zeroes(u64),
 }
 
 impl Piece {
-    /// The bytes of a piece with data; none for zeroes.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Piece::Data(block, used) => &block[..*used],
-            Piece::Zeroes(_) => &[],
-        }
+    /// The bytes of a piece with data, in their order; none for zeroes.
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        let parts = match self {
+            Piece::Data(parts) => Some(parts),
+            Piece::Zeroes(_) => None,
+        };
+        parts.into_iter().flat_map(Parts::slices)
     }
 }
 
@@ -56,6 +109,8 @@ pub struct ReadAhead<D> {
     queue: VecDeque<Slot>,
     at_block: u64,
     next_block: u64,
+    /// Blocks that may be on their way now: more when they have to be waited for, fewer when they are there at once.
+    window: usize,
 }
 
 impl<D: Device + 'static> ReadAhead<D> {
@@ -67,6 +122,7 @@ impl<D: Device + 'static> ReadAhead<D> {
             queue: VecDeque::new(),
             at_block: 0,
             next_block: 0,
+            window: 1,
         }
     }
 
@@ -80,15 +136,14 @@ impl<D: Device + 'static> ReadAhead<D> {
         if start >= self.length_bytes {
             return Ok(None);
         }
-        self.fill(block_bytes);
-        let outcome = self.first().await;
+        let outcome = self.first(block_bytes).await;
         match outcome {
-            Ok(Found::Data(block)) => {
+            Ok(Read::Data(mut block)) => {
                 self.at_block += 1;
-                let used = (self.length_bytes - start).min(block_bytes) as usize;
-                Ok(Some(Piece::Data(block, used)))
+                block.truncate((self.length_bytes - start).min(block_bytes) as usize);
+                Ok(Some(Piece::Data(block)))
             }
-            Ok(Found::Hole { end_block }) => {
+            Ok(Read::Hole { end_block }) => {
                 self.skip_to(end_block);
                 let end = end_block.saturating_mul(block_bytes).min(self.length_bytes);
                 Ok(Some(Piece::Zeroes(end - start)))
@@ -100,36 +155,54 @@ impl<D: Device + 'static> ReadAhead<D> {
         }
     }
 
+    /// Begins with the blocks that may be on their way.
     fn fill(&mut self, block_bytes: u64) {
-        let wanted = (AHEAD_BYTES / block_bytes).clamp(2, AHEAD_BLOCKS_MAX) as usize;
+        let most = (AHEAD_BYTES / block_bytes).clamp(2, AHEAD_BLOCKS_MAX) as usize;
+        self.window = self.window.clamp(1, most);
         let end = self.length_bytes.div_ceil(block_bytes);
-        while self.queue.len() < wanted && self.next_block < end {
+        while self.queue.len() < self.window && self.next_block < end {
             let (blocks, object) = (Rc::clone(&self.blocks), Rc::clone(&self.object));
             let id = self.next_block;
             let read = async move {
-                blocks
-                    .data_block(&object.dnode, id, &object.name, Keep::No)
-                    .await
+                match blocks.place(&object.dnode, id, &object.name).await? {
+                    Place::Hole { end_block } => Ok(Read::Hole { end_block }),
+                    Place::Stored(pointer, what) => {
+                        let block = blocks.read(&pointer, &what, Extent::Needed).await?;
+                        Ok(Read::Data(block))
+                    }
+                }
             };
-            self.queue.push_back(Slot::Running(Box::pin(read)));
+            let bell = Arc::new(Bell {
+                has_rung: AtomicBool::new(true),
+                reader: Mutex::new(Waker::noop().clone()),
+            });
+            self.queue.push_back(Slot::Running(Box::pin(read), bell));
             self.next_block += 1;
         }
     }
 
     /// Waits for the first block; the others go on meanwhile.
-    async fn first(&mut self) -> Outcome {
-        let queue = &mut self.queue;
+    async fn first(&mut self, block_bytes: u64) -> Outcome {
+        let begun = self.queue.len();
+        self.fill(block_bytes);
+        let is_new = self.queue.len() > begun;
+        let mut is_first_look = true;
         std::future::poll_fn(|cx| {
-            for slot in queue.iter_mut() {
-                if let Slot::Running(read) = slot
-                    && let Poll::Ready(outcome) = read.as_mut().poll(cx)
-                {
-                    *slot = Slot::Done(outcome);
+            let reader = cx.waker();
+            self.queue.iter_mut().for_each(|slot| slot.go_on(reader));
+            let is_done = |slot: Option<&Slot>| matches!(slot, Some(Slot::Done(_)));
+            let is_ready = is_done(self.queue.front());
+            if std::mem::take(&mut is_first_look) {
+                match (is_ready, is_new && is_done(self.queue.back())) {
+                    (false, _) => self.window *= 2,
+                    (true, true) => self.window /= 2,
+                    (true, false) => {}
                 }
             }
-            match queue.front() {
-                Some(Slot::Done(_)) => Poll::Ready(()),
-                _ => Poll::Pending,
+            if is_ready {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
             }
         })
         .await;

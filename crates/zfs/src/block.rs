@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use plexum_engine::buf::BufPool;
 use plexum_engine::device::{Device, IoError};
 use plexum_format::zfs::blockptr::Compression;
 use plexum_format::zfs::checksum::verify_embedded;
@@ -18,7 +19,8 @@ use crate::cache::{Cache, Key};
 use crate::decompress::decompress;
 use crate::error::ZfsError;
 use crate::member::MemberState;
-use crate::plex::{Extent, Plex, Wanted};
+use crate::parts::{Parts, has_checksum};
+use crate::plex::{Extent, Plex, Verify, Wanted};
 
 /// Bytes of blocks that are kept.
 const CACHE_BYTES: usize = 48 << 20;
@@ -103,6 +105,7 @@ pub(crate) struct Blocks<D> {
     pub(crate) is_expanding: bool,
     cache: RefCell<Cache>,
     damage: RefCell<Vec<Damage>>,
+    buffers: BufPool,
 }
 
 /// What a pointer leads to.
@@ -110,13 +113,16 @@ struct Stored<'a> {
     copies: &'a [Option<Dva>; 3],
     physical_bytes: usize,
     birth_txg: u64,
-    verify: &'a dyn Fn(&[u8]) -> bool,
+    verify: Verify<'a>,
     extent: Extent,
 }
 
 impl<D: Device> Blocks<D> {
     pub(crate) fn new(plexes: BTreeMap<u32, Plex<D>>) -> Self {
+        let mut members = plexes.values().flat_map(|plex| plex.slots.iter().flatten());
+        let buffers = members.next().map(|member| member.buffers().clone());
         Self {
+            buffers: buffers.unwrap_or_else(|| BufPool::new(0)),
             plexes,
             is_expanding: false,
             cache: RefCell::new(Cache::new(CACHE_BYTES)),
@@ -142,7 +148,8 @@ impl<D: Device> Blocks<D> {
         if let Some(block) = key.and_then(|key| self.cache.borrow_mut().get(&key)) {
             return Ok(block);
         }
-        let block = Rc::new(self.read(pointer, what, Extent::Needed).await?);
+        let block = self.read(pointer, what, Extent::Needed).await?;
+        let block = Rc::new(block.into_vec());
         if let Some(key) = key {
             self.cache.borrow_mut().put(key, &block);
         }
@@ -155,7 +162,7 @@ impl<D: Device> Blocks<D> {
         pointer: &BlockPointer,
         what: &str,
         extent: Extent,
-    ) -> Result<Vec<u8>, ZfsError> {
+    ) -> Result<Parts, ZfsError> {
         let unsupported = |reason: String| ZfsError::Unsupported {
             what: what.to_owned(),
             reason,
@@ -165,12 +172,12 @@ impl<D: Device> Blocks<D> {
         }
         let logical_bytes = usize::try_from(pointer.logical_bytes).expect("at most 16 MiB");
         let stored = match &pointer.payload {
-            Payload::Hole => return Ok(vec![0; logical_bytes]),
+            Payload::Hole => return Ok(Parts::pooled(self.buffers.take_zeroed(logical_bytes))),
             Payload::Embedded {
                 bytes,
                 used,
                 kind: 0,
-            } => bytes[..*used].to_vec(),
+            } => Parts::own(bytes[..*used].to_vec()),
             Payload::Embedded { kind, .. } => {
                 let kind = if *kind == 2 {
                     "redacted"
@@ -186,7 +193,8 @@ impl<D: Device> Blocks<D> {
                 "its compression (number {number}) is not known"
             )));
         }
-        decompress(pointer.compression, stored, logical_bytes).ok_or_else(|| ZfsError::Invalid {
+        let block = decompress(pointer.compression, stored, logical_bytes, &self.buffers);
+        block.ok_or_else(|| ZfsError::Invalid {
             what: what.to_owned(),
             problem: format!(
                 "its checksum is right, but it is no {:?} block",
@@ -201,7 +209,7 @@ impl<D: Device> Blocks<D> {
         pointer: &BlockPointer,
         what: &str,
         extent: Extent,
-    ) -> Result<Vec<u8>, ZfsError> {
+    ) -> Result<Parts, ZfsError> {
         let Payload::Stored {
             copies,
             physical_bytes,
@@ -217,9 +225,7 @@ impl<D: Device> Blocks<D> {
                 reason: format!("its checksum {} is not known", checksum.name()),
             });
         }
-        let verify = |bytes: &[u8]| {
-            *checksum == ChecksumKind::Off || checksum.compute(bytes) == Some(*digest)
-        };
+        let verify = |parts: &[&[u8]]| has_checksum(*checksum, *digest, parts);
         let stored = Stored {
             copies,
             physical_bytes: usize::try_from(*physical_bytes).expect("at most 16 MiB"),
@@ -241,6 +247,7 @@ impl<D: Device> Blocks<D> {
         pointer: &BlockPointer,
         verify: &dyn Fn(&[u8]) -> bool,
     ) -> Option<Vec<u8>> {
+        let verify = |parts: &[&[u8]]| verify(&parts.concat());
         let Payload::Stored {
             copies,
             physical_bytes,
@@ -253,17 +260,17 @@ impl<D: Device> Blocks<D> {
             copies,
             physical_bytes: usize::try_from(*physical_bytes).expect("at most 16 MiB"),
             birth_txg: pointer.physical_birth_txg,
-            verify,
+            verify: &verify,
             extent: Extent::Needed,
         };
         let before = self.damage.borrow().clone();
         let result = self.read_copies(&stored).await.ok();
         *self.damage.borrow_mut() = before;
-        result
+        result.map(Parts::into_vec)
     }
 
     /// The first copy that is right, all others looked at as well when asked for; or what is wrong with each.
-    async fn read_copies(&self, stored: &Stored<'_>) -> Result<Vec<u8>, String> {
+    async fn read_copies(&self, stored: &Stored<'_>) -> Result<Parts, String> {
         let mut good = None;
         let mut reasons = Vec::new();
         for copy in stored.copies.iter().flatten() {
@@ -286,7 +293,7 @@ impl<D: Device> Blocks<D> {
     }
 
     /// One copy that is not a gang.
-    async fn read_plain(&self, copy: &Dva, stored: &Stored<'_>) -> Result<Vec<u8>, String> {
+    async fn read_plain(&self, copy: &Dva, stored: &Stored<'_>) -> Result<Parts, String> {
         let plex = self.plexes.get(&copy.plex_id);
         let plex = plex.ok_or_else(|| format!("no member of plex {} is there", copy.plex_id))?;
         if let Some(reason) = plex.config.refusal() {
@@ -313,7 +320,7 @@ impl<D: Device> Blocks<D> {
     }
 
     /// A block in parts: a header with pointers to them, which may be headers again.
-    async fn read_gang(&self, copy: &Dva, stored: &Stored<'_>) -> Result<Vec<u8>, String> {
+    async fn read_gang(&self, copy: &Dva, stored: &Stored<'_>) -> Result<Parts, String> {
         let mut bytes = Vec::new();
         let mut headers = 0;
         let mut work = vec![([Some(*copy), None, None], stored.birth_txg, None)];
@@ -345,9 +352,7 @@ impl<D: Device> Blocks<D> {
             else {
                 return Err("a gang block has no address".into());
             };
-            let verify = |bytes: &[u8]| {
-                checksum == ChecksumKind::Off || checksum.compute(bytes) == Some(digest)
-            };
+            let verify = |parts: &[&[u8]]| has_checksum(checksum, digest, parts);
             let child = Stored {
                 copies: &copies,
                 physical_bytes: usize::try_from(physical_bytes).expect("at most 16 MiB"),
@@ -366,14 +371,14 @@ impl<D: Device> Blocks<D> {
                     break;
                 }
             }
-            bytes.extend(found.ok_or(reasons)?);
+            bytes.extend(found.ok_or(reasons)?.into_vec());
             if bytes.len() > stored.physical_bytes {
                 return Err("the parts of a gang block are longer than the block".into());
             }
         }
-        let is_right = bytes.len() == stored.physical_bytes && (stored.verify)(&bytes);
+        let is_right = bytes.len() == stored.physical_bytes && (stored.verify)(&[&bytes]);
         is_right
-            .then_some(bytes)
+            .then_some(Parts::own(bytes))
             .ok_or_else(|| "the parts of a gang block do not make it".into())
     }
 
@@ -385,7 +390,7 @@ impl<D: Device> Blocks<D> {
         let mut reason = String::from("a gang block has no address");
         for copy in copies.iter().flatten() {
             let verifier = [u64::from(copy.plex_id), copy.offset_bytes, birth_txg, 0];
-            let verify = |bytes: &[u8]| verify_embedded(bytes, verifier);
+            let verify = |parts: &[&[u8]]| verify_embedded(&parts.concat(), verifier);
             let header = Stored {
                 copies,
                 physical_bytes: GANG_BYTES,
@@ -395,6 +400,7 @@ impl<D: Device> Blocks<D> {
             };
             match self.read_plain(copy, &header).await {
                 Ok(bytes) => {
+                    let bytes = bytes.whole();
                     let pointers = bytes.chunks_exact(128).take(GANG_POINTERS);
                     let pointers = pointers.map(BlockPointer::parse).collect::<Result<_, _>>();
                     return pointers.map_err(|error| error.to_string());

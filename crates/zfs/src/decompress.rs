@@ -4,8 +4,11 @@
 //! what a block says.
 //! Source: zfs-raidz.md 2.3.
 
+use plexum_engine::buf::BufPool;
 use plexum_format::zfs::blockptr::Compression;
 use plexum_format::zfs::{lzjb, zle};
+
+use crate::parts::Parts;
 
 /// First bytes of a Zstandard frame, which ZFS leaves out.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -13,25 +16,34 @@ const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The `logical_bytes` that `stored` stands for; `None` when it is not what such a block may be.
 pub(crate) fn decompress(
     compression: Compression,
-    stored: Vec<u8>,
+    mut stored: Parts,
     logical_bytes: usize,
-) -> Option<Vec<u8>> {
+    buffers: &BufPool,
+) -> Option<Parts> {
     if compression == Compression::Off {
-        let mut stored = stored;
         stored.truncate(logical_bytes);
-        return (stored.len() == logical_bytes).then_some(stored);
+        return (stored.length_bytes() == logical_bytes).then_some(stored);
     }
-    let mut out = vec![0; logical_bytes];
-    let is_good = match compression {
+    let mut out = buffers.take(logical_bytes);
+    decompress_into(compression, &stored.whole(), &mut out).then(|| Parts::pooled(out))
+}
+
+/// Fills `out` with what `stored` stands for; `false` when it is not what such a block may be, and then `out` may hold
+/// anything. Blocks that are not compressed are not for this function.
+#[must_use]
+pub fn decompress_into(compression: Compression, stored: &[u8], out: &mut [u8]) -> bool {
+    match compression {
         Compression::Off | Compression::Unsupported(_) => false,
-        Compression::Empty => true,
-        Compression::Lzjb => lzjb::decompress(&stored, &mut out),
-        Compression::Zle => zle::decompress(&stored, &mut out),
-        Compression::Gzip => gzip(&stored, &mut out),
-        Compression::Lz4 => lz4(&stored, &mut out),
-        Compression::Zstd => zstd(&stored, &mut out),
-    };
-    is_good.then_some(out)
+        Compression::Empty => {
+            out.fill(0);
+            true
+        }
+        Compression::Lzjb => lzjb::decompress(stored, out),
+        Compression::Zle => zle::decompress(stored, out),
+        Compression::Gzip => gzip(stored, out),
+        Compression::Lz4 => lz4(stored, out),
+        Compression::Zstd => zstd(stored, out),
+    }
 }
 
 /// The payload behind a big-endian length.
@@ -85,6 +97,10 @@ mod tests {
         Compression::Empty,
     ];
 
+    fn decompressed(compression: Compression, stored: Vec<u8>, length: usize) -> Option<Parts> {
+        decompress(compression, Parts::own(stored), length, &BufPool::new(0))
+    }
+
     #[test]
     fn no_bytes_make_a_decompressor_panic_or_give_another_length() {
         let mut seed = 7_u64;
@@ -100,8 +116,8 @@ mod tests {
                 stored[8..10].copy_from_slice(&[0x78, 0x9c]);
             }
             for compression in ALL {
-                if let Some(out) = decompress(compression, stored.clone(), 4096) {
-                    assert_eq!(out.len(), 4096);
+                if let Some(out) = decompressed(compression, stored.clone(), 4096) {
+                    assert_eq!(out.length_bytes(), 4096);
                 }
             }
         }
@@ -110,12 +126,9 @@ mod tests {
     #[test]
     fn framing_that_says_more_than_there_is_is_refused() {
         for compression in [Compression::Lz4, Compression::Zstd] {
-            assert_eq!(decompress(compression, vec![0xff; 512], 512), None);
-            assert_eq!(decompress(compression, vec![0; 3], 512), None);
+            assert!(decompressed(compression, vec![0xff; 512], 512).is_none());
+            assert!(decompressed(compression, vec![0; 3], 512).is_none());
         }
-        assert_eq!(
-            decompress(Compression::Unsupported(99), vec![0; 512], 512),
-            None
-        );
+        assert!(decompressed(Compression::Unsupported(99), vec![0; 512], 512).is_none());
     }
 }

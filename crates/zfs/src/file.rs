@@ -7,12 +7,12 @@ use std::rc::Rc;
 use plexum_engine::device::Device;
 use plexum_format::zfs::dnode::object_type;
 use plexum_format::zfs::sa::{Attribute, Attributes};
-use plexum_format::zfs::znode::{FileKind, Znode, directory_entry};
+use plexum_format::zfs::znode::{FileKind, Znode, directory_entry, xattrs};
 
 use crate::ahead::ReadAhead;
 use crate::block::Blocks;
 use crate::error::ZfsError;
-use crate::object::{Keep, Object, ObjectSet, invalid};
+use crate::object::{Object, ObjectSet, invalid};
 use crate::plex::Extent;
 
 /// Newest version of file systems that is known.
@@ -21,6 +21,10 @@ const VERSION_MAX: u64 = 5;
 const MASTER_OBJECT: u64 = 1;
 /// Longest target of a symbolic link.
 const LINK_BYTES_MAX: u64 = 64 << 10;
+
+/// Most extended attributes of a file, and the longest value.
+const XATTRS_MAX: usize = 1024;
+const XATTR_BYTES_MAX: u64 = 64 << 10;
 
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,7 +138,7 @@ impl<D: Device + 'static> FileSystem<D> {
                     let what = format!("attributes of {name}");
                     let area = self.blocks.read(pointer, &what, Extent::Needed).await?;
                     znode
-                        .take_attributes(&self.attributes, &area)
+                        .take_attributes(&self.attributes, &area.whole())
                         .map_err(|error| invalid(name, error))?;
                 }
             }
@@ -232,8 +236,41 @@ impl<D: Device + 'static> FileSystem<D> {
         let left = node.znode.size_bytes.saturating_sub(offset_bytes);
         let length = usize::try_from(left).map_or(length_bytes, |left| left.min(length_bytes));
         self.blocks
-            .read_range(&node.object, offset_bytes, length, Keep::Yes)
+            .read_range(&node.object, offset_bytes, length)
             .await
+    }
+
+    /// The extended attributes of a file or directory, wherever they are stored: names and values.
+    ///
+    /// # Errors
+    /// `Invalid` for more or longer ones than there may be; why one cannot be read.
+    pub async fn xattrs(&self, node: &Node) -> Result<Vec<(Vec<u8>, Vec<u8>)>, ZfsError> {
+        let wrong = |problem: String| ZfsError::Invalid {
+            what: format!("extended attributes of {}", node.object.name),
+            problem,
+        };
+        let inside = node.znode.xattr_list.as_deref().map(xattrs).transpose();
+        let inside = inside.map_err(|error| invalid(&node.object.name, error))?;
+        let inside = inside.unwrap_or_default().into_iter();
+        let mut found: Vec<_> = inside
+            .map(|(name, value)| (name.into_bytes(), value))
+            .collect();
+        if node.znode.xattr_object != 0 {
+            let folder = self.node(node.znode.xattr_object).await?;
+            let entries = self.entries(&folder).await?;
+            if entries.len() > XATTRS_MAX {
+                return Err(wrong(format!("there are {}", entries.len())));
+            }
+            for entry in entries {
+                let file = self.node(entry.object).await?;
+                let length = file.znode.size_bytes;
+                if length > XATTR_BYTES_MAX {
+                    return Err(wrong(format!("one has {length} bytes")));
+                }
+                found.push((entry.name, self.read(&file, 0, length as usize).await?));
+            }
+        }
+        Ok(found)
     }
 
     /// The target of a symbolic link.

@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use plexum_engine::buf::{BufMut, BufPool};
+use plexum_engine::buf::BufPool;
 use plexum_engine::device::{Device, IoError};
 use plexum_engine::wait::join_all;
 use plexum_format::zfs::label::{best_label, roots};
@@ -13,6 +13,8 @@ use plexum_format::zfs::partition::{TABLE_BYTES, partitions};
 use plexum_format::zfs::{
     DATA_OFFSET_BYTES, LABEL_BYTES, Label, LabelArea, Uberblock, label_offsets,
 };
+
+use crate::parts::Bytes;
 
 /// A device and what messages call it.
 pub struct NamedDevice<D> {
@@ -132,23 +134,7 @@ async fn read_unaligned<D: Device>(
     let length = usize::try_from(end - start).map_err(|_| IoError::OutOfRange)?;
     let buf = device.read(start, pool.take(length)).await?;
     let skip = (offset_bytes - start) as usize;
-    Ok(Bytes {
-        buf,
-        range: skip..skip + length_bytes,
-    })
-}
-
-/// What was read: the wanted part of a buffer.
-pub(crate) struct Bytes {
-    buf: BufMut,
-    range: Range<usize>,
-}
-
-impl std::ops::Deref for Bytes {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.buf[self.range.clone()]
-    }
+    Ok(Bytes::part_of(buf, skip..skip + length_bytes))
 }
 
 impl<D: Device> MemberState<D> {
@@ -174,6 +160,11 @@ impl<D: Device> MemberState<D> {
     /// Byte offset on the device of an offset in the data area; for messages.
     pub(crate) fn device_offset_bytes(&self, offset_bytes: u64) -> u64 {
         offset_bytes.saturating_add(DATA_OFFSET_BYTES + self.place.start)
+    }
+
+    /// Where its buffers come from.
+    pub(crate) fn buffers(&self) -> &BufPool {
+        &self.pool
     }
 
     /// Where on its device the member begins.

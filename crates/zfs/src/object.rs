@@ -9,7 +9,6 @@ use plexum_format::zfs::{BlockPointer, Dnode, ObjectSetHeader, Payload};
 
 use crate::block::Blocks;
 use crate::error::ZfsError;
-use crate::plex::Extent;
 
 /// An object set: a data set's, or the pool's own.
 #[derive(Clone, Debug)]
@@ -31,20 +30,12 @@ pub struct Object {
     pub dnode: Rc<Dnode>,
 }
 
-/// What is at a block of an object.
-pub(crate) enum Found {
-    Data(Rc<Vec<u8>>),
+/// Where a block of an object is.
+pub(crate) enum Place {
+    /// The pointer to it, and what messages call it.
+    Stored(Box<BlockPointer>, String),
     /// Zeroes up to that block.
-    Hole {
-        end_block: u64,
-    },
-}
-
-/// Whether a block is worth keeping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keep {
-    Yes,
-    No,
+    Hole { end_block: u64 },
 }
 
 impl Object {
@@ -76,10 +67,8 @@ impl<D: Device> Blocks<D> {
         let meta = &set.header.meta;
         let per_block = (meta.block_bytes / DNODE_BYTES as u64).max(1);
         let missing = || ZfsError::NotFound(format!("{name} does not exist"));
-        let block = self
-            .data_block(meta, number / per_block, &name, Keep::Yes)
-            .await?;
-        let Found::Data(block) = block else {
+        let block = self.data_block(meta, number / per_block, &name).await?;
+        let Some(block) = block else {
             return Err(missing());
         };
         let at = (number % per_block) as usize * DNODE_BYTES;
@@ -95,15 +84,27 @@ impl<D: Device> Blocks<D> {
         })
     }
 
-    /// A data block of an object.
+    /// A data block of an object, which is kept for a while; `None` where it has a hole.
     pub(crate) async fn data_block(
         &self,
         dnode: &Dnode,
         block_id: u64,
         name: &str,
-        keep: Keep,
-    ) -> Result<Found, ZfsError> {
-        let beyond = Found::Hole {
+    ) -> Result<Option<Rc<Vec<u8>>>, ZfsError> {
+        match self.place(dnode, block_id, name).await? {
+            Place::Hole { .. } => Ok(None),
+            Place::Stored(pointer, what) => self.cached(&pointer, &what).await.map(Some),
+        }
+    }
+
+    /// Where a data block of an object is: all pointers above it are followed.
+    pub(crate) async fn place(
+        &self,
+        dnode: &Dnode,
+        block_id: u64,
+        name: &str,
+    ) -> Result<Place, ZfsError> {
+        let beyond = Place::Hole {
             end_block: u64::MAX,
         };
         if block_id > dnode.block_id_max {
@@ -130,15 +131,13 @@ impl<D: Device> Blocks<D> {
         }
         check_level(&pointer, 0, name)?;
         let what = format!("{name}, block {block_id}");
-        let block = match keep {
-            Keep::Yes => self.cached(&pointer, &what).await?,
-            Keep::No => Rc::new(self.read(&pointer, &what, Extent::Needed).await?),
-        };
-        if block.len() as u64 != dnode.block_bytes {
-            let problem = format!("it has {} bytes, not {}", block.len(), dnode.block_bytes);
+        // Before it is read: nothing is allocated for a block that could not be used.
+        if pointer.logical_bytes != dnode.block_bytes {
+            let (found, expected) = (pointer.logical_bytes, dnode.block_bytes);
+            let problem = format!("it has {found} bytes, not {expected}");
             return Err(ZfsError::Invalid { what, problem });
         }
-        Ok(Found::Data(block))
+        Ok(Place::Stored(Box::new(pointer), what))
     }
 
     /// The bytes of a range; what is beyond the object's blocks is zero. For small ranges of metadata.
@@ -147,7 +146,6 @@ impl<D: Device> Blocks<D> {
         object: &Object,
         offset_bytes: u64,
         length_bytes: usize,
-        keep: Keep,
     ) -> Result<Vec<u8>, ZfsError> {
         let block_bytes = object.block_bytes();
         let mut out = vec![0; length_bytes];
@@ -157,9 +155,9 @@ impl<D: Device> Blocks<D> {
             let (block_id, inside) = (at / block_bytes, (at % block_bytes) as usize);
             let step = (block_bytes as usize - inside).min(length_bytes - done);
             let found = self
-                .data_block(&object.dnode, block_id, &object.name, keep)
+                .data_block(&object.dnode, block_id, &object.name)
                 .await?;
-            if let Found::Data(block) = found {
+            if let Some(block) = found {
                 out[done..done + step].copy_from_slice(&block[inside..inside + step]);
             }
             done += step;
@@ -169,11 +167,11 @@ impl<D: Device> Blocks<D> {
 }
 
 /// The hole at a pointer of `level` above (or at) `block_id`.
-fn hole(block_id: u64, shift: u32, level: usize) -> Found {
+fn hole(block_id: u64, shift: u32, level: usize) -> Place {
     // Cannot overflow: below 2^64 + 2^63.
     let bits = shift.saturating_mul(level as u32).min(63);
     let end = ((u128::from(block_id) >> bits) + 1) << bits;
-    Found::Hole {
+    Place::Hole {
         end_block: u64::try_from(end).unwrap_or(u64::MAX),
     }
 }

@@ -11,6 +11,7 @@ use plexum_format::zfs::{PlexConfig, PlexKind};
 
 use crate::block::{Damage, DamageKind};
 use crate::member::{MemberState, read_all};
+use crate::parts::Parts;
 use crate::raidz;
 
 /// Copies of a mirror are read in turns of this many bytes, so that a long read uses all members.
@@ -35,11 +36,14 @@ pub(crate) enum Extent {
     All,
 }
 
+/// Whether a block, in pieces, is the one that was written.
+pub(crate) type Verify<'a> = &'a dyn Fn(&[&[u8]]) -> bool;
+
 /// What a read is asked for.
 pub(crate) struct Wanted<'a> {
     pub(crate) offset_bytes: u64,
     pub(crate) length_bytes: usize,
-    pub(crate) verify: &'a dyn Fn(&[u8]) -> bool,
+    pub(crate) verify: Verify<'a>,
     pub(crate) extent: Extent,
 }
 
@@ -80,7 +84,7 @@ impl<D: Device> Plex<D> {
         &self,
         wanted: &Wanted<'_>,
         damage: &mut Vec<Damage>,
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Parts, String> {
         let sector = 1_u64 << self.config.ashift;
         let rounded = (wanted.length_bytes as u64).next_multiple_of(sector);
         let end = wanted.offset_bytes.checked_add(rounded);
@@ -100,7 +104,7 @@ impl<D: Device> Plex<D> {
         &self,
         wanted: &Wanted<'_>,
         damage: &mut Vec<Damage>,
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Parts, String> {
         let members: Vec<&Rc<MemberState<D>>> = self.slots.iter().flatten().collect();
         let turn = (wanted.offset_bytes / TURN_BYTES) as usize;
         let order = (0..members.len()).map(|n| members[(n + turn) % members.len()]);
@@ -110,8 +114,8 @@ impl<D: Device> Plex<D> {
             let asked = std::iter::once((Some(Rc::clone(member)), offset, length));
             let read = read_all(asked).await.pop().flatten();
             let kind = match read {
-                Some(Ok(bytes)) if (wanted.verify)(&bytes) => {
-                    good.get_or_insert_with(|| bytes.to_vec());
+                Some(Ok(bytes)) if (wanted.verify)(&[&bytes]) => {
+                    good.get_or_insert_with(|| Parts::of(vec![bytes]));
                     if wanted.extent == Extent::Needed {
                         break;
                     }

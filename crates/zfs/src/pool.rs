@@ -15,7 +15,7 @@ use plexum_format::zfs::{Label, NvList, PlexConfig, PoolState, Uberblock, unread
 use crate::block::{Blocks, Damage};
 use crate::error::ZfsError;
 use crate::member::MemberState;
-use crate::object::{Keep, Object, ObjectSet};
+use crate::object::{Object, ObjectSet};
 use crate::plex::Plex;
 
 /// Most roots that are tried.
@@ -310,9 +310,7 @@ async fn read_config<D: Device>(
     let length = length
         .filter(|length| *length <= CONFIG_BYTES_MAX)
         .unwrap_or(0);
-    let bytes = blocks
-        .read_range(&object, 0, length as usize, Keep::No)
-        .await?;
+    let bytes = blocks.read_range(&object, 0, length as usize).await?;
     // What it adds is names of plexes that are gone: worth no refusal of the whole pool.
     Ok(NvList::parse(&bytes).ok())
 }

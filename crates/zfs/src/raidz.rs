@@ -12,7 +12,8 @@ use plexum_engine::plex::layout::{RaidzColumn, RaidzGeometry, RaidzMap, RaidzPar
 use plexum_parity::{Block, RecoverPlan, gen_p, gen_pq, gen_pqr};
 
 use crate::block::{Damage, DamageKind};
-use crate::member::{Bytes, read_all};
+use crate::member::read_all;
+use crate::parts::{Bytes, Parts, first_of};
 use crate::plex::{Extent, Plex, Wanted};
 
 /// Most reconstructions of one block: all sets for three parities and 39 members.
@@ -37,7 +38,7 @@ pub(crate) async fn read<D: Device>(
     geometry: &RaidzGeometry,
     wanted: &Wanted<'_>,
     damage: &mut Vec<Damage>,
-) -> Result<Vec<u8>, String> {
+) -> Result<Parts, String> {
     let map = geometry
         .map(wanted.offset_bytes, wanted.length_bytes as u64)
         .map_err(|error| error.to_string())?;
@@ -54,10 +55,12 @@ pub(crate) async fn read<D: Device>(
         let kind = DamageKind::io(*error);
         damage.extend(stripe.damage(*column, kind));
     }
-    if let Ok(block) = &result
-        && (wanted.extent == Extent::All || stripe.has_parity())
-    {
-        let wrong = stripe.wrong_columns(block);
+    let found = result?;
+    if wanted.extent == Extent::All || stripe.has_parity() {
+        let wrong = match &found {
+            Found::AsRead => stripe.wrong_columns(&stripe.assemble(&[])),
+            Found::Made(block) => stripe.wrong_columns(block),
+        };
         damage.extend(
             wrong
                 .iter()
@@ -67,13 +70,25 @@ pub(crate) async fn read<D: Device>(
             *plex.culprits.borrow_mut() = wrong.iter().map(|n| stripe.columns[*n].slot).collect();
         }
     }
-    let block = result?;
-    Ok(stripe.cut(block, wanted.length_bytes))
+    let mut block = match found {
+        Found::AsRead => Parts::of(stripe.read.drain(stripe.parity_count..).flatten().collect()),
+        Found::Made(block) => Parts::own(block),
+    };
+    block.truncate(wanted.length_bytes);
+    Ok(block)
+}
+
+/// Where a verified block is.
+enum Found {
+    /// In the data columns, as they were read.
+    AsRead,
+    /// Computed with the help of parity.
+    Made(Vec<u8>),
 }
 
 impl<D: Device> Stripe<'_, D> {
     /// The whole block (rounded up to sectors), verified.
-    async fn read_block(&mut self, wanted: &Wanted<'_>) -> Result<Vec<u8>, String> {
+    async fn read_block(&mut self, wanted: &Wanted<'_>) -> Result<Found, String> {
         let all = 0..self.columns.len();
         let data = self.parity_count..self.columns.len();
         let first = if wanted.extent == Extent::All {
@@ -82,16 +97,17 @@ impl<D: Device> Stripe<'_, D> {
             data
         };
         self.fetch(first).await;
-        let verify = |block: &[u8]| (wanted.verify)(&block[..wanted.length_bytes.min(block.len())]);
+        let length = wanted.length_bytes;
         let lost = self.lost_data();
         if lost.is_empty() {
-            let block = self.assemble(&[]);
-            if verify(&block) {
-                return Ok(block);
+            let columns = self.read[self.parity_count..].iter().flatten();
+            if (wanted.verify)(&first_of(columns.map(|column| &**column), length)) {
+                return Ok(Found::AsRead);
             }
         }
         self.fetch(0..self.parity_count).await;
-        self.reconstruct(&lost, &verify)
+        let verify = |block: &[u8]| (wanted.verify)(&[&block[..length.min(block.len())]]);
+        self.reconstruct(&lost, &verify).map(Found::Made)
     }
 
     /// Reads those of the columns that are not there yet.
@@ -291,11 +307,6 @@ impl<D: Device> Stripe<'_, D> {
         } = self.columns[column];
         let member = self.plex.slots[slot].first()?;
         Some(Damage::new(member, member_offset_bytes, length_bytes, kind))
-    }
-
-    fn cut(&self, mut block: Vec<u8>, length: usize) -> Vec<u8> {
-        block.truncate(length);
-        block
     }
 }
 

@@ -19,6 +19,7 @@ use crate::cache::Key;
 use crate::dataset::DatasetName;
 use crate::error::ZfsError;
 use crate::object::ObjectSet;
+use crate::parts::Parts;
 use crate::plex::Extent;
 use crate::pool::Pool;
 
@@ -277,6 +278,7 @@ impl<D: Device> Walk<'_, D> {
                         .for_each(|data| data.push((first_block, pointer.clone())));
                     continue;
                 }
+                let block = block.whole();
                 let pointers = block.chunks_exact(POINTER_BYTES).enumerate();
                 let mut below = Vec::new();
                 for (n, bytes) in pointers {
@@ -299,7 +301,7 @@ impl<D: Device> Walk<'_, D> {
         batch: Vec<(BlockPointer, usize, u64)>,
         dataset: &str,
         object: u64,
-    ) -> Vec<(BlockPointer, usize, u64, Vec<u8>)> {
+    ) -> Vec<(BlockPointer, usize, u64, Parts)> {
         let seen = &mut self.seen;
         let new: Vec<_> = batch
             .into_iter()

@@ -7,7 +7,7 @@ use plexum_engine::device::Device;
 use crate::ahead::ReadAhead;
 use crate::block::Blocks;
 use crate::error::ZfsError;
-use crate::object::{Keep, Object, ObjectSet};
+use crate::object::{Object, ObjectSet};
 
 /// Objects of a volume's set: its data, and its properties.
 const DATA_OBJECT: u64 = 1;
@@ -74,7 +74,7 @@ impl<D: Device + 'static> Volume<D> {
         }
         // Blocks may be larger than a request, so the last few are worth keeping.
         self.blocks
-            .read_range(&self.object, offset_bytes, length_bytes, Keep::Yes)
+            .read_range(&self.object, offset_bytes, length_bytes)
             .await
     }
 }

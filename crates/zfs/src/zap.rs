@@ -7,7 +7,7 @@ use plexum_format::zfs::zap::{Table, ZapEntry, ZapHead, leaf_ids, parse_head, pa
 
 use crate::block::Blocks;
 use crate::error::ZfsError;
-use crate::object::{Found, Keep, Object, invalid};
+use crate::object::{Object, invalid};
 
 /// Most entries of a directory or another map.
 const ENTRIES_MAX: u64 = 1 << 24;
@@ -75,15 +75,10 @@ impl<D: Device> Blocks<D> {
         object: &Object,
         block_id: u64,
     ) -> Result<std::rc::Rc<Vec<u8>>, ZfsError> {
-        match self
-            .data_block(&object.dnode, block_id, &object.name, Keep::Yes)
-            .await?
-        {
-            Found::Data(block) => Ok(block),
-            Found::Hole { .. } => Err(ZfsError::Invalid {
-                what: object.name.clone(),
-                problem: format!("its block {block_id} is not there"),
-            }),
-        }
+        let block = self.data_block(&object.dnode, block_id, &object.name);
+        block.await?.ok_or_else(|| ZfsError::Invalid {
+            what: object.name.clone(),
+            problem: format!("its block {block_id} is not there"),
+        })
     }
 }

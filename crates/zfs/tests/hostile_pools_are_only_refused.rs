@@ -333,3 +333,156 @@ fn a_member_in_a_partition_is_found() {
     );
     assert_eq!(read(&pool, "/a").unwrap(), [7; 300]);
 }
+
+/// No recorded pool has sectors of 1, 2 or 8 KiB: this one is constructed.
+#[test]
+fn sectors_from_512_bytes_to_8_kib_are_read() {
+    for ashift in 9..=13 {
+        let mut tiny = Tiny::new(7);
+        tiny.ashift = ashift;
+        let file = tiny.block(&[ashift as u8; 512], 0);
+        let system = file_system(&mut tiny, file, 300);
+        finish(&mut tiny, system, None);
+        let pool = tiny.open().unwrap();
+        assert_eq!(read(&pool, "/a").unwrap(), [ashift as u8; 300]);
+        assert!(block_on(pool.scrub(&mut |_| {})).unwrap().is_clean());
+    }
+}
+
+/// Constructed: OpenZFS 2.1 cannot expand RAID-Z. The word of the uberblock says that an expansion is under way.
+#[test]
+fn raid_z_that_was_or_is_being_expanded_is_refused_by_name() {
+    for (is_under_way, words) in [(false, "was expanded"), (true, "being expanded")] {
+        let mut tiny = Tiny::new(7);
+        let file = tiny.block(&[7; 512], 0);
+        let system = file_system(&mut tiny, file, 300);
+        tiny.plex_kind = "raidz";
+        tiny.is_expanding = is_under_way;
+        tiny.is_expanded = !is_under_way;
+        finish(&mut tiny, system, None);
+        let error = tiny.open().err().unwrap().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+/// Constructed: a data set that lies on a plex that cannot be read, in a pool whose other plex is fine.
+#[test]
+fn what_lies_on_an_unreadable_plex_is_refused_and_the_rest_is_read() {
+    let mut tiny = Tiny::new(7);
+    let file = tiny.block(&[7; 512], 0);
+    let system = file_system(&mut tiny, file, 300);
+    let mut elsewhere = system;
+    elsewhere[4] = 1; // the plex of the first copy
+    tiny.plex_count = 2;
+    finish(&mut tiny, system, Some(elsewhere));
+    let pool = tiny.open().unwrap();
+    let datasets = block_on(pool.datasets()).unwrap();
+    let problem = datasets[1].problem.as_ref().unwrap().to_string();
+    assert!(
+        problem.contains("tiny/other") && problem.contains("plex 1"),
+        "{problem}"
+    );
+    assert!(pool.report.notes.iter().any(|note| note.contains("plex 1")));
+    assert_eq!(read(&pool, "/a").unwrap(), [7; 300]);
+}
+
+/// Constructed: every recorded pool was exported.
+#[test]
+fn a_pool_that_was_not_exported_is_read_and_said_to_be_so() {
+    let mut tiny = Tiny::new(7);
+    tiny.state = 0;
+    let file = tiny.block(&[7; 512], 0);
+    let system = file_system(&mut tiny, file, 300);
+    finish(&mut tiny, system, None);
+    let pool = tiny.open().unwrap();
+    assert!(
+        pool.report
+            .notes
+            .iter()
+            .any(|note| note.contains("was not exported"))
+    );
+    assert_eq!(read(&pool, "/a").unwrap(), [7; 300]);
+}
+
+/// Constructed: no recorded pool has them.
+#[test]
+fn every_checksum_that_is_not_computed_is_refused_by_its_name() {
+    for (number, name) in [
+        (12, "skein"),
+        (13, "edonr"),
+        (14, "blake3"),
+        (99, "unknown"),
+    ] {
+        let mut tiny = Tiny::new(7);
+        let mut file = tiny.block(&[7; 512], 0);
+        file[53] = number; // bits 40 to 47 of word 6
+        let system = file_system(&mut tiny, file, 300);
+        finish(&mut tiny, system, None);
+        let error = read(&tiny.open().unwrap(), "/a").unwrap_err();
+        assert!(
+            error.is_refusal() && error.to_string().contains(name),
+            "{error}"
+        );
+    }
+}
+
+/// Constructed: fletcher2, SHA-256 and SHA-512/256 beside the default, right and with a flipped bit.
+#[test]
+fn blocks_are_verified_by_each_checksum_that_is_known() {
+    use plexum_format::zfs::ChecksumKind;
+    for number in [6, 7, 8, 11] {
+        let bytes: Vec<u8> = (0..512_u32).map(|n| (n * 3) as u8).collect();
+        let digest = ChecksumKind::of(number).compute(&bytes).unwrap();
+        for is_flipped in [false, true] {
+            let mut tiny = Tiny::new(7);
+            let mut file = tiny.block(&bytes, 0);
+            file[53] = number;
+            for (word, at) in digest.iter().zip((96..).step_by(8)) {
+                file[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            }
+            if is_flipped {
+                tiny.member[(4 << 20) + 77] ^= 4; // the file is the first block
+            }
+            let system = file_system(&mut tiny, file, 300);
+            finish(&mut tiny, system, None);
+            match (read(&tiny.open().unwrap(), "/a"), is_flipped) {
+                (Ok(read), false) => assert_eq!(read, bytes[..300]),
+                (Err(ZfsError::Damaged { .. }), true) => {}
+                (other, _) => panic!("{number} {is_flipped}: {other:?}"),
+            }
+        }
+    }
+}
+
+/// Constructed: no recorded pool has extended attributes. These are files of a hidden directory.
+#[test]
+fn extended_attributes_of_a_hidden_directory_are_given() {
+    let mut tiny = Tiny::new(7);
+    let file = tiny.block(&[7; 512], 0);
+    let value = tiny.block(&[b'v'; 512], 0);
+    let master = tiny.block(&zap(&[("ROOT", 3), ("VERSION", 4)]), 0);
+    let root = tiny.block(&zap(&[("a", FILE_ENTRY | 4)]), 0);
+    let hidden = tiny.block(&zap(&[("user.why", FILE_ENTRY | 6)]), 0);
+    let mut with = znode(FILE, 300);
+    with[104] = 5;
+    let system = tiny.set(
+        2,
+        &[
+            vec![0; 512],
+            dnode(21, 512, &[master], 0, &[]),
+            vec![0; 512],
+            dnode(20, 512, &[root], 17, &znode(DIRECTORY, 1)),
+            dnode(19, 512, &[file], 17, &with),
+            dnode(20, 512, &[hidden], 17, &znode(DIRECTORY, 1)),
+            dnode(19, 512, &[value], 17, &znode(FILE, 5)),
+        ],
+    );
+    finish(&mut tiny, system, None);
+    let pool = tiny.open().unwrap();
+    let system = block_on(pool.file_system(&DatasetName::parse("tiny"))).unwrap();
+    let node = block_on(system.lookup(b"/a")).unwrap();
+    let found = block_on(system.xattrs(&node)).unwrap();
+    assert_eq!(found, [(b"user.why".to_vec(), b"vvvvv".to_vec())]);
+    let root = block_on(system.lookup(b"/")).unwrap();
+    assert_eq!(block_on(system.xattrs(&root)).unwrap(), []);
+}

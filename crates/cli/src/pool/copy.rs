@@ -1,4 +1,5 @@
-//! `plexum pool cp`: files, folders and links out of a pool, with modes, owners, times and hard links.
+//! `plexum pool cp`: files, folders and links out of a pool, with modes, owners, times, hard links and extended
+//! attributes.
 //!
 //! Invariants:
 //! - nothing that exists is overwritten, and no link at the destination is followed;
@@ -13,25 +14,25 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use plexum_daemon::open::AnyDevice;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::zfs::RealPool;
 use plexum_format::zfs::znode::{FileKind, Znode};
 use plexum_zfs::{FileSystem, Node, Piece};
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, lsetxattr, utimensat};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::args::Cp;
+use super::copied::Copied;
 use super::{Place, problem};
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
 use crate::units::show_bytes;
 
-/// Time between two lines of progress.
-const LINE_EVERY: Duration = Duration::from_secs(10);
+/// Most objects that are counted beforehand, for the time left.
+const COUNTED_MAX: usize = 1_000_000;
 
 /// Runs the command. Exit code 1 when something could not be copied.
 ///
@@ -71,15 +72,18 @@ pub async fn run(pool: &RealPool, args: &Cp, screen: &Screen) -> Outcome {
         visited: BTreeSet::new(),
         folders: Vec::new(),
         counts: Counts::default(),
-        last_line: Instant::now(),
+        copied: Copied::new(screen),
     };
+    if copy.copied.is_wanted() {
+        copy.copied.total_bytes = size_of(&system, &node).await;
+    }
     let path = format!("/{}", path.trim_matches('/'));
     if is_folder {
         copy.folder(node, path, target).await?;
     } else {
         copy.entry(&node, &path, &target).await?;
     }
-    copy.end()
+    copy.end().await
 }
 
 #[derive(Default)]
@@ -88,6 +92,8 @@ struct Counts {
     folders: u64,
     links: u64,
     copied_bytes: u64,
+    /// Extended attributes that the destination did not take.
+    xattrs_lost: u64,
     failed: Vec<String>,
 }
 
@@ -100,9 +106,30 @@ struct Copy<'a> {
     names: BTreeMap<u64, PathBuf>,
     visited: BTreeSet<u64>,
     /// Folders whose attributes are set at the end, when nothing is made in them any more.
-    folders: Vec<(PathBuf, Znode)>,
+    folders: Vec<(PathBuf, Node)>,
     counts: Counts,
-    last_line: Instant,
+    copied: Copied,
+}
+
+/// Bytes of a file, or of all files below a folder; what cannot be read counts nothing.
+async fn size_of(system: &FileSystem<AnyDevice>, node: &Node) -> u64 {
+    let mut total: u64 = 0;
+    let mut visited = BTreeSet::from([node.number()]);
+    let mut work = vec![node.clone()];
+    while let Some(node) = work.pop() {
+        if node.znode.kind() != FileKind::Directory {
+            total = total.saturating_add(node.znode.size_bytes);
+            continue;
+        }
+        for entry in system.entries(&node).await.unwrap_or_default() {
+            let is_new = visited.len() < COUNTED_MAX && visited.insert(entry.object);
+            let is_worth_it = matches!(entry.kind, FileKind::Directory | FileKind::File);
+            if is_new && is_worth_it {
+                work.extend(system.node(entry.object).await);
+            }
+        }
+    }
+    total
 }
 
 impl Copy<'_> {
@@ -158,7 +185,7 @@ impl Copy<'_> {
                 .create(target)
                 .map_err(|error| told(&error, "making", target))?,
         }
-        self.folders.push((target.to_owned(), node.znode.clone()));
+        self.folders.push((target.to_owned(), node.clone()));
         self.counts.folders += 1;
         Ok(true)
     }
@@ -191,6 +218,7 @@ impl Copy<'_> {
             }
         }
         set_attributes(target, &node.znode);
+        self.set_xattrs(node, path, target).await;
         self.names.insert(node.number(), target.to_owned());
         Ok(())
     }
@@ -205,6 +233,7 @@ impl Copy<'_> {
         match result {
             Ok(hash) => {
                 self.counts.files += 1;
+                self.copied.files += 1;
                 if let Some(hash) = hash {
                     self.screen.line(format!("{hash}  {path}"));
                     self.screen.object(&object(
@@ -248,19 +277,23 @@ impl Copy<'_> {
             match &piece {
                 Piece::Zeroes(count) => {
                     length += count;
+                    self.copied.done_bytes = self.copied.done_bytes.saturating_add(*count);
                     out.seek(SeekFrom::Start(length)).map_err(write)?;
                     hash_zeroes(hash.as_mut(), *count);
                 }
                 Piece::Data(..) => {
-                    out.write_all(piece.bytes()).map_err(write)?;
-                    length += piece.bytes().len() as u64;
-                    self.counts.copied_bytes += piece.bytes().len() as u64;
-                    if let Some(hash) = &mut hash {
-                        hash.update(piece.bytes());
+                    for bytes in piece.slices() {
+                        out.write_all(bytes).map_err(write)?;
+                        length += bytes.len() as u64;
+                        self.counts.copied_bytes += bytes.len() as u64;
+                        self.copied.done_bytes += bytes.len() as u64;
+                        if let Some(hash) = &mut hash {
+                            hash.update(bytes);
+                        }
                     }
                 }
             }
-            self.progress();
+            self.copied.tell();
         }
         out.set_len(length).map_err(write)?;
         Ok(hash.map(|hash| {
@@ -271,14 +304,17 @@ impl Copy<'_> {
         }))
     }
 
-    fn progress(&mut self) {
-        if !self.screen.is_json && !self.screen.is_quiet && self.last_line.elapsed() >= LINE_EVERY {
-            eprintln!(
-                "copied {} files, {}",
-                self.counts.files,
-                show_bytes(self.counts.copied_bytes)
-            );
-            self.last_line = Instant::now();
+    /// Extended attributes, as far as the destination takes them. A file is worth keeping without them.
+    async fn set_xattrs(&mut self, node: &Node, path: &str, target: &Path) {
+        match self.system.xattrs(node).await {
+            Ok(xattrs) => {
+                for (name, value) in xattrs {
+                    let name = OsStr::from_bytes(&name);
+                    let is_set = lsetxattr(target, name, &value, XattrFlags::empty()).is_ok();
+                    self.counts.xattrs_lost += u64::from(!is_set);
+                }
+            }
+            Err(error) => self.fail(path, format!("its extended attributes: {error}")),
         }
     }
 
@@ -289,32 +325,42 @@ impl Copy<'_> {
         } else {
             format!("{prefix}: {reason}")
         };
+        self.copied.end();
         eprintln!("not copied: {text}");
         self.counts.failed.push(text);
     }
 
     /// Attributes of folders, innermost first, and the last words.
-    fn end(self) -> Outcome {
-        for (folder, znode) in self.folders.iter().rev() {
-            set_attributes(folder, znode);
+    async fn end(mut self) -> Outcome {
+        for (folder, node) in std::mem::take(&mut self.folders).iter().rev() {
+            self.set_xattrs(node, &folder.display().to_string(), folder)
+                .await;
+            set_attributes(folder, &node.znode);
         }
+        self.copied.end();
         let Counts {
             files,
             folders,
             links,
             copied_bytes,
+            xattrs_lost,
             failed,
         } = self.counts;
         self.screen.object(&object(
             "pool_copy",
             None,
             json!({"dataset": self.dataset, "files": files, "folders": folders, "links": links,
-                "copied_bytes": copied_bytes, "failed": failed}),
+                "copied_bytes": copied_bytes, "xattrs_lost": xattrs_lost, "failed": failed}),
         ));
         if !self.has_checksums {
             self.screen.done(format!(
                 "copied {files} files, {folders} folders, {links} links, {}",
                 show_bytes(copied_bytes)
+            ));
+        }
+        if xattrs_lost > 0 {
+            self.screen.note(format!(
+                "{xattrs_lost} extended attributes were not taken by the destination"
             ));
         }
         if !failed.is_empty() {

@@ -1,6 +1,7 @@
 //! `plexum pool`: a ZFS pool is listed, shown, copied out and checked; nothing is ever written to it.
 
 pub mod args;
+mod copied;
 mod copy;
 mod list;
 mod scrub;

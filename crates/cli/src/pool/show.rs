@@ -165,7 +165,7 @@ pub async fn cat(pool: &RealPool, args: &Cat) -> Outcome {
 fn write_piece(out: &mut impl Write, piece: &Piece) -> std::io::Result<()> {
     let mut zeroes = match piece {
         Piece::Zeroes(count) => *count,
-        Piece::Data(..) => return out.write_all(piece.bytes()),
+        Piece::Data(..) => return piece.slices().try_for_each(|bytes| out.write_all(bytes)),
     };
     while zeroes > 0 {
         let step = zeroes.min(ZEROES.len() as u64);

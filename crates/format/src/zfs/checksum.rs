@@ -87,6 +87,39 @@ impl ChecksumKind {
     }
 }
 
+impl ChecksumKind {
+    /// As [`compute`](Self::compute), of a block that lies in several pieces. All pieces but the last are multiples of
+    /// 16 bytes long; others are put together first.
+    #[must_use]
+    pub fn compute_parts(self, parts: &[&[u8]]) -> Option<Digest> {
+        let before_last = &parts[..parts.len().saturating_sub(1)];
+        if before_last.iter().any(|part| part.len() % 16 != 0) {
+            return self.compute(&parts.concat());
+        }
+        if let [whole] = parts {
+            return self.compute(whole);
+        }
+        match self {
+            Self::Sha256 => {
+                let mut hash = Sha256::new();
+                parts.iter().for_each(|part| hash.update(part));
+                Some(words(&hash.finalize(), u64::from_be_bytes))
+            }
+            Self::Sha512 => {
+                let mut hash = Sha512_256::new();
+                parts.iter().for_each(|part| hash.update(part));
+                Some(words(&hash.finalize(), u64::from_le_bytes))
+            }
+            Self::Fletcher2 | Self::IntentLog => {
+                let mut sums = [0; 4];
+                parts.iter().for_each(|part| add_fletcher2(&mut sums, part));
+                Some(sums)
+            }
+            other => other.compute(&parts.concat()),
+        }
+    }
+}
+
 /// Sums of 32-bit words to the fourth order. Bytes after the last whole word do not count.
 #[must_use]
 pub fn fletcher4(bytes: &[u8]) -> Digest {
@@ -104,8 +137,14 @@ pub fn fletcher4(bytes: &[u8]) -> Digest {
 /// Two interleaved pairs of sums of 64-bit words. Bytes after the last whole pair do not count.
 #[must_use]
 pub fn fletcher2(bytes: &[u8]) -> Digest {
+    let mut sums = [0; 4];
+    add_fletcher2(&mut sums, bytes);
+    sums
+}
+
+fn add_fletcher2(sums: &mut Digest, bytes: &[u8]) {
     let (pairs, _) = bytes.as_chunks::<16>();
-    let [mut a0, mut a1, mut b0, mut b1] = [0_u64; 4];
+    let [mut a0, mut a1, mut b0, mut b1] = *sums;
     for pair in pairs {
         let word = |half: usize| le64(pair, half * 8).expect("a pair has two words");
         a0 = a0.wrapping_add(word(0));
@@ -113,7 +152,7 @@ pub fn fletcher2(bytes: &[u8]) -> Digest {
         b0 = b0.wrapping_add(a0);
         b1 = b1.wrapping_add(a1);
     }
-    [a0, a1, b0, b1]
+    *sums = [a0, a1, b0, b1];
 }
 
 /// SHA-256 as four big-endian words.
@@ -199,6 +238,28 @@ mod tests {
             fletcher2(&[1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0].repeat(2)),
             [2, 4, 3, 6]
         );
+    }
+
+    #[test]
+    fn a_block_in_pieces_has_the_checksum_of_the_whole() {
+        let bytes: Vec<u8> = (0..2048_u32).map(|n| (n * 7 / 8) as u8).collect();
+        for number in 0..20 {
+            let kind = ChecksumKind::of(number);
+            for pieces in [
+                vec![2048],
+                vec![512, 1536],
+                vec![16, 32, 2000],
+                vec![5, 2043],
+            ] {
+                let mut rest = bytes.as_slice();
+                let parts: Vec<&[u8]> = pieces
+                    .iter()
+                    .map(|length| rest.split_off(..*length).unwrap())
+                    .collect();
+                assert_eq!(kind.compute_parts(&parts), kind.compute(&bytes), "{kind:?}");
+            }
+        }
+        assert_eq!(ChecksumKind::Fletcher4.compute_parts(&[]), Some([0; 4]));
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub enum NvValue {
     Numbers(Vec<u64>),
     /// Texts, made printable.
     Texts(Vec<String>),
+    /// Bytes as they are.
+    Bytes(Vec<u8>),
     /// A list.
     List(NvList),
     /// Lists.
@@ -241,6 +243,12 @@ impl<'a> Reader<'a> {
             24 => NvValue::Signed(i64::from(self.u32()? as i32)),
             8 | 23 => NvValue::Number(self.u64()?),
             9 => NvValue::Text(self.text()?),
+            10 => {
+                let length = count as usize;
+                let bytes = self.take(length)?.to_vec();
+                self.take(length.wrapping_neg() % 4)?;
+                NvValue::Bytes(bytes)
+            }
             16 => {
                 self.check_count(count, 8)?;
                 NvValue::Numbers((0..count).map(|_| self.u64()).collect::<Result<_, _>>()?)

@@ -3,6 +3,7 @@
 //! Source: zfs-raidz.md 2.7; the old form is the structure of pool versions before 24.
 
 use super::bytes::{le64, nowhere, require};
+use super::nvlist::{NvList, NvValue};
 use super::sa::{Attributes, number};
 use crate::error::FormatError;
 
@@ -57,6 +58,8 @@ pub struct Znode {
     pub link_target: Option<Vec<u8>>,
     /// Directory of extended attributes; 0: none.
     pub xattr_object: u64,
+    /// Extended attributes that are stored here, as a name-value list; see [`xattrs`].
+    pub xattr_list: Option<Vec<u8>>,
 }
 
 impl Znode {
@@ -79,6 +82,7 @@ impl Znode {
                 "ZPL_CRTIME" => self.created = FileTime::of(bytes),
                 "ZPL_RDEV" => self.device = number(bytes),
                 "ZPL_XATTR" => self.xattr_object = number(bytes),
+                "ZPL_DXATTR" => self.xattr_list = Some(bytes.to_vec()),
                 "ZPL_SYMLINK" => self.link_target = Some(bytes.to_vec()),
                 _ => {}
             }
@@ -107,6 +111,7 @@ impl Znode {
             user_id: word(128) as u32,
             group_id: word(136) as u32,
             link_target: None,
+            xattr_list: None,
         };
         let target = usize::try_from(znode.size_bytes).ok();
         let target = target.and_then(|length| bonus[ZNODE_BYTES..].get(..length));
@@ -121,6 +126,20 @@ impl Znode {
     pub fn kind(&self) -> FileKind {
         FileKind::of((self.mode >> 12 & 0xf) as u8)
     }
+}
+
+/// The extended attributes of such a list: names and values. What is no value of bytes is left out.
+///
+/// # Errors
+/// Those of [`NvList::parse`].
+pub fn xattrs(list: &[u8]) -> Result<Vec<(String, Vec<u8>)>, FormatError> {
+    let pairs = NvList::parse(list)?.pairs.into_iter();
+    Ok(pairs
+        .filter_map(|(name, value)| match value {
+            NvValue::Bytes(bytes) => Some((name, bytes)),
+            _ => None,
+        })
+        .collect())
 }
 
 /// What a name in a directory stands for.
@@ -183,6 +202,25 @@ mod tests {
         );
         assert_eq!(znode.link_target.as_deref(), Some(b"abc".as_slice()));
         assert!(Znode::parse_old(&bonus[..263]).is_err());
+    }
+
+    #[test]
+    fn extended_attributes_are_names_and_bytes() {
+        let mut list = vec![1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        for (name, value) in [(b"user.one", b"12345".as_slice()), (b"user.two", b"")] {
+            list.extend([0, 0, 0, 40, 0, 0, 0, 40, 0, 0, 0, 8]);
+            list.extend(name);
+            list.extend([0, 0, 0, 10, 0, 0, 0, value.len() as u8]);
+            list.extend(value);
+            list.resize(list.len().next_multiple_of(4), 0);
+        }
+        list.extend([0; 8]);
+        let expected = [
+            ("user.one".to_owned(), b"12345".to_vec()),
+            ("user.two".to_owned(), Vec::new()),
+        ];
+        assert_eq!(xattrs(&list).unwrap(), expected);
+        assert!(xattrs(&list[..list.len() - 9]).is_err());
     }
 
     #[test]

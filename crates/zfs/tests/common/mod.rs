@@ -121,8 +121,10 @@ pub fn hash(mut reader: ReadAhead<FileMember>) -> Result<(String, u64), ZfsError
                 }
             }
             Piece::Data(..) => {
-                length += piece.bytes().len() as u64;
-                hash.update(piece.bytes());
+                for bytes in piece.slices() {
+                    length += bytes.len() as u64;
+                    hash.update(bytes);
+                }
             }
         }
     }

@@ -53,6 +53,12 @@ pub struct Tiny {
     pub checksum: u64,
     pub plex_kind: &'static str,
     pub features: Vec<&'static str>,
+    pub ashift: u32,
+    /// 0: in use, 1: exported.
+    pub state: u64,
+    pub plex_count: u64,
+    pub is_expanding: bool,
+    pub is_expanded: bool,
 }
 
 impl Tiny {
@@ -63,6 +69,11 @@ impl Tiny {
             checksum,
             plex_kind: "file",
             features: Vec::new(),
+            ashift: 9,
+            state: 1,
+            plex_count: 1,
+            is_expanding: false,
+            is_expanded: false,
         }
     }
 
@@ -70,7 +81,7 @@ impl Tiny {
     pub fn put(&mut self, bytes: &[u8]) -> usize {
         let at = self.used;
         self.member[DATA + at..DATA + at + bytes.len()].copy_from_slice(bytes);
-        self.used += bytes.len().next_multiple_of(512);
+        self.used += bytes.len().next_multiple_of(1 << self.ashift);
         at
     }
 
@@ -116,17 +127,24 @@ impl Tiny {
         let mut list = Xdr::default();
         list.number("version", 5000);
         list.text("name", "tiny");
-        list.number("state", 1);
+        list.number("state", self.state);
         list.number("txg", TXG);
         list.number("pool_guid", 77);
         list.number("top_guid", 78);
         list.number("guid", 78);
-        list.number("vdev_children", 1);
+        list.number("vdev_children", self.plex_count);
         let mut tree = Xdr::default();
         tree.text("type", self.plex_kind);
         tree.number("id", 0);
         tree.number("guid", 78);
-        tree.number("ashift", 9);
+        tree.number("ashift", u64::from(self.ashift));
+        if self.plex_kind == "raidz" {
+            tree.number("nparity", 1);
+            tree.lists("children", 3);
+        }
+        if self.is_expanded {
+            tree.numbers("raidz_expand_txgs", &[5]);
+        }
         tree.number("asize", (SIZE_BYTES - DATA - (512 << 10)) as u64);
         list.list("vdev_tree", &tree);
         let mut features = Xdr::default();
@@ -148,8 +166,10 @@ impl Tiny {
             .concat();
             area[..bytes.len()].copy_from_slice(&bytes);
             seal_embedded(area, [(offset + (16 << 10)) as u64, 0, 0, 0]);
-            let at = offset + (128 << 10) + 1024 * (TXG as usize);
-            let slot = &mut self.member[at..at + 1024];
+            let slot_bytes = 1 << self.ashift.max(10);
+            let number = TXG as usize % ((128 << 10) / slot_bytes);
+            let at = offset + (128 << 10) + slot_bytes * number;
+            let slot = &mut self.member[at..at + slot_bytes];
             for (n, word) in [0x00ba_b10c, 5000, TXG, 155, 1_700_000_000]
                 .iter()
                 .enumerate()
@@ -157,6 +177,7 @@ impl Tiny {
                 slot[8 * n..8 * n + 8].copy_from_slice(&u64::to_le_bytes(*word));
             }
             slot[40..168].copy_from_slice(&root);
+            slot[208] = u8::from(self.is_expanding);
             seal_embedded(slot, [at as u64, 0, 0, 0]);
         }
     }
@@ -268,6 +289,24 @@ impl Xdr {
     }
     fn present(&mut self, name: &str) {
         self.pair(name, 1, 0);
+    }
+    fn numbers(&mut self, name: &str, values: &[u64]) {
+        self.pair(name, 16, values.len() as u32);
+        values
+            .iter()
+            .for_each(|value| self.bytes.extend(value.to_be_bytes()));
+    }
+    /// Members by their identities from 78 on.
+    fn lists(&mut self, name: &str, count: u64) {
+        self.pair(name, 20, count as u32);
+        for n in 0..count {
+            let mut child = Xdr::default();
+            child.text("type", "file");
+            child.number("guid", 78 + n);
+            self.bytes.extend([0, 0, 0, 0, 0, 0, 0, 1]);
+            self.bytes.extend(&child.bytes);
+            self.bytes.extend([0; 8]);
+        }
     }
     fn list(&mut self, name: &str, list: &Xdr) {
         self.pair(name, 19, 1);
