@@ -312,3 +312,185 @@ fn a_file_system_is_shown_as_a_tree_that_cannot_be_changed() {
     assert_eq!(detached.exit, 0, "{}", detached.err);
     assert_eq!(std::fs::read_dir(place.file("tree")).unwrap().count(), 0);
 }
+
+/// Bytes and time of the last change.
+fn state(unpacked: &Unpacked, files: &[&str]) -> Vec<(Vec<u8>, std::time::SystemTime)> {
+    let one = |file: &&str| {
+        let metadata = std::fs::metadata(unpacked.path(file)).unwrap();
+        (unpacked.read(file), metadata.modified().unwrap())
+    };
+    files.iter().map(one).collect()
+}
+
+/// How the process has the members open: the access mode of each descriptor.
+fn access_of(pid: u32, unpacked: &Unpacked) -> Vec<u32> {
+    let folder = std::fs::canonicalize(unpacked.folder()).unwrap();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap() {
+        let entry = entry.unwrap();
+        let is_member =
+            std::fs::read_link(entry.path()).is_ok_and(|path| path.starts_with(&folder));
+        if !is_member {
+            continue;
+        }
+        let number = entry.file_name();
+        let info = format!("/proc/{pid}/fdinfo/{}", number.to_str().unwrap());
+        let info = std::fs::read_to_string(info).unwrap();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        found.push(u32::from_str_radix(flags.unwrap().trim(), 8).unwrap() & 3);
+    }
+    found
+}
+
+#[test]
+fn no_command_changes_a_member_and_they_are_open_for_reading_only() {
+    let place = Place::new("zfs-unchanged");
+    // One member was overwritten, so that there is something to repair; another is missing in some commands.
+    let id = "z06_raidz3_6_a12_sha";
+    let files = ["d0", "d1", "d2", "d3", "d4", "d5"];
+    let unpacked = unpack_zfs_case(id);
+    let before = state(&unpacked, &files);
+    let all = members(&unpacked, &files);
+    let some = members(&unpacked, &files[1..]);
+    let folder = unpacked.folder().display().to_string();
+    for words in [
+        format!("scan {folder}"),
+        format!("examine {all}"),
+        format!("examine --json {some}"),
+        format!("pool list {all}"),
+        format!("pool list --json {some}"),
+        format!("pool list --txg 10 {all}"),
+        format!("pool ls {id}:/ {some}"),
+        format!("pool cat {id}:/text.txt {some}"),
+        format!("pool cp -r --checksums {id}:/ out {some}"),
+        format!("pool scrub --read-only {all}"),
+        format!("pool scrub {all}"),
+    ] {
+        let run = place.plexum(&words);
+        assert!(run.exit < 64, "{words}: {}", run.err);
+        assert!(
+            state(&unpacked, &files) == before,
+            "{words} changed a member"
+        );
+    }
+    std::fs::create_dir(place.file("tree")).unwrap();
+    let run = place.plexum(&format!("attach --dataset {id} tree {some}"));
+    assert_eq!(run.exit, 0, "{}", run.err);
+    let _ = std::fs::read(place.file("tree/text.txt")).unwrap();
+    assert!(std::fs::write(place.file("tree/text.txt"), "x").is_err());
+    let detached = place.plexum("detach tree");
+    assert_eq!(detached.exit, 0, "{}", detached.err);
+    assert!(
+        state(&unpacked, &files) == before,
+        "attach changed a member"
+    );
+}
+
+#[test]
+fn a_served_volume_holds_its_members_open_for_reading_only() {
+    let place = Place::new("zfs-serve-ro");
+    let unpacked = unpack_zfs_case("z05_raidz2_5_a12_lz4");
+    let files = ["d0", "d1", "d2", "d4"];
+    let before = state(&unpacked, &files);
+    let words = members(&unpacked, &files);
+    let mut server = place
+        .command(env!("CARGO_BIN_EXE_plexum"))
+        .args(format!("serve --dataset z05_raidz2_5_a12_lz4/v4k {words}").split_whitespace())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(access_of(server.id(), &unpacked), [0; 4], "0 is O_RDONLY");
+    let uri = line.split_whitespace().last().unwrap().to_owned();
+    let write = place.tool(
+        "nbdcopy",
+        &format!("{} {uri}", place.sparse("zeroes", 8 << 20).display()),
+    );
+    assert_ne!(write.exit, 0, "it can be written to");
+    assert_eq!(place.plexum("stop v4k").exit, 0);
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    assert!(state(&unpacked, &files) == before, "serve changed a member");
+}
+
+#[test]
+fn wrong_words_get_one_clear_line() {
+    let place = Place::new("zfs-wrong-words");
+    let unpacked = unpack_zfs_case("z05_raidz2_5_a12_lz4");
+    let other = unpack_zfs_case("z01_single_a12");
+    let words = members(&unpacked, &["d0", "d1", "d2", "d4"]);
+    let stranger = members(&other, &["d0"]);
+    let id = "z05_raidz2_5_a12_lz4";
+    place.sparse("blank", 8 << 20);
+    std::fs::create_dir(place.file("folder")).unwrap();
+    for (words, exit, text) in [
+        (
+            format!("pool ls {id}/nothing:/ {words}"),
+            4,
+            "no data set \"nothing\" in pool",
+        ),
+        (
+            format!("pool ls {id}@never:/ {words}"),
+            4,
+            "no snapshot \"never\"",
+        ),
+        (format!("pool cat {id}:/ {words}"), 2, "is no plain file"),
+        (format!("pool cat {id}:/dir {words}"), 2, "is no plain file"),
+        (
+            format!("pool cp {id}:/dir folder {words}"),
+            2,
+            "is a folder",
+        ),
+        (format!("pool cp {id} folder {words}"), 2, "has no path"),
+        (
+            format!("pool cp {id}:/text.txt none/at/all {words}"),
+            4,
+            "none/at",
+        ),
+        (
+            format!("pool ls {id}/v4k:/ {words}"),
+            4,
+            "is not a file system",
+        ),
+        (
+            format!("pool list {words} {stranger}"),
+            4,
+            "belongs to pool",
+        ),
+        ("pool list nowhere".to_owned(), 4, "nowhere"),
+        ("pool list folder".to_owned(), 2, "folder"),
+        ("pool list blank".to_owned(), 4, "no label of a pool"),
+        (
+            "pool list missing missing".to_owned(),
+            4,
+            "no members were given",
+        ),
+        (
+            format!("serve --dataset {id}/none {words}"),
+            4,
+            "no data set \"none\"",
+        ),
+        (format!("pool list --txg x {words}"), 2, "--txg"),
+    ] {
+        let run = place.plexum(&words);
+        assert!(run.err.contains(text), "{words}: {} {}", run.exit, run.err);
+        assert_eq!(run.exit, exit, "{words}: {}", run.err);
+        let errors = run
+            .err
+            .lines()
+            .filter(|line| line.starts_with("error"))
+            .count();
+        assert_eq!(errors, 1, "{words}: {}", run.err);
+        assert!(run.out.is_empty(), "{words}: {}", run.out);
+    }
+    let left_out = place.plexum(&format!("pool list {words} blank"));
+    assert_eq!(left_out.exit, 0, "{}", left_out.err);
+    assert!(
+        left_out
+            .err
+            .contains("blank: no label of a pool was found; it is left out")
+    );
+}
