@@ -129,8 +129,11 @@ impl Dnode {
         let length = bytes.len();
         let has_spill = bytes[7] & 4 != 0;
         let bonus_start = POINTERS_OFFSET + POINTER_BYTES * pointer_count;
-        let room = length - bonus_start - if has_spill { POINTER_BYTES } else { 0 };
-        let is_right = bonus_bytes <= room;
+        let spill_bytes = if has_spill { POINTER_BYTES } else { 0 };
+        // Three pointers leave no room for a fourth in a single slot.
+        let room = length.checked_sub(bonus_start + spill_bytes);
+        let is_right = room.is_some_and(|room| bonus_bytes <= room);
+        let room = room.unwrap_or(0);
         nowhere("dnode").check(
             is_right,
             10,
@@ -240,6 +243,16 @@ mod tests {
         bytes[..4].copy_from_slice(&[19, shift, levels, pointers]);
         bytes[8] = 1;
         bytes
+    }
+
+    #[test]
+    fn a_spill_pointer_behind_three_others_has_no_room_in_one_slot() {
+        let mut slot = [0; DNODE_BYTES];
+        slot[..8].copy_from_slice(&[19, 17, 1, 3, 0, 0, 0, 4]);
+        slot[8] = 1;
+        assert_eq!(Dnode::parse(&slot).unwrap_err().problem, Problem::Invalid);
+        slot[7] = 0;
+        assert!(Dnode::parse(&slot).is_ok());
     }
 
     #[test]
