@@ -1,4 +1,5 @@
-//! Makes the corpus from the recorded images: one file for each kind of superblock, log and label.
+//! Makes the corpus from the recorded images: one file for each kind of superblock, log and label. That of ZFS is not
+//! made anew: it has labels and roots of the recorded pools, and small blocks written for it.
 
 use std::collections::BTreeSet;
 

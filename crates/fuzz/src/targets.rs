@@ -6,6 +6,7 @@ pub mod log;
 mod md;
 mod nbd;
 mod vinum;
+mod zfs;
 
 use crate::input::Input;
 use crate::mutate::Hints;
@@ -27,7 +28,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const ALL: [&Target; 16] = [
+pub const ALL: [&Target; 28] = [
     &md::SUPERBLOCK,
     &md::BITMAP,
     &md::BAD_BLOCKS,
@@ -44,6 +45,18 @@ pub const ALL: [&Target; 16] = [
     &nbd::REQUEST,
     &nbd::REPLY,
     &control::ACTION,
+    &zfs::LABEL,
+    &zfs::LIST,
+    &zfs::UBERBLOCK,
+    &zfs::POINTER,
+    &zfs::DNODE,
+    &zfs::ZAP,
+    &zfs::PARTITIONS,
+    &zfs::LZJB,
+    &zfs::ZLE,
+    &zfs::GZIP,
+    &zfs::LZ4,
+    &zfs::ZSTD,
 ];
 
 /// The number that stands for a version of md's superblock.

@@ -53,7 +53,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     // for tests and checks alone; nothing stands on them
     ("oracle", &[]),
-    ("fuzz", &["daemon", "engine", "format", "nbd", "testkit"]),
+    (
+        "fuzz",
+        &["daemon", "engine", "format", "nbd", "testkit", "zfs"],
+    ),
     (
         "testkit",
         &["engine", "exec", "format", "model", "parity", "sim"],
