@@ -79,6 +79,7 @@ pub(crate) struct Case {
 
 pub(crate) fn cases(path: Path) -> Vec<Case> {
     let organisations = [
+        ("concat of 2", Organisation::Linear, 2),
         ("stripe of 4", Organisation::Raid0(Raid0Layout::Original), 4),
         ("mirror of 2", Organisation::Raid1, 2),
         (
@@ -86,6 +87,7 @@ pub(crate) fn cases(path: Path) -> Vec<Case> {
             Organisation::Raid10(Raid10Layout::near(2)),
             4,
         ),
+        ("RAID-4 of 4", Organisation::Raid4, 4),
         (
             "RAID-5 of 4",
             Organisation::Raid5(Raid5Layout::LeftSymmetric),
