@@ -28,6 +28,9 @@ const HEDGE_SAMPLES_MIN: u64 = 100;
 /// A read younger than this is never hedged: asking twice would cost more than waiting.
 const HEDGE_DELAY_MIN: Duration = Duration::from_millis(10);
 
+/// The same for a disk that turns: there the second read costs another disk a seek, and the stream that it had.
+const ROTATIONAL_HEDGE_DELAY_MIN: Duration = Duration::from_millis(100);
+
 /// What a drive has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriveCounters {
@@ -134,7 +137,11 @@ impl<D: Device> Drive<D> {
     /// few are known.
     pub(crate) fn hedge_delay(&self) -> Option<Duration> {
         let reads = self.reads.borrow().latency();
-        let delay = Duration::from_nanos(reads.p99_ns).max(HEDGE_DELAY_MIN);
+        let least = match self.device.info().is_rotational {
+            true => ROTATIONAL_HEDGE_DELAY_MIN,
+            false => HEDGE_DELAY_MIN,
+        };
+        let delay = Duration::from_nanos(reads.p99_ns).max(least);
         (reads.samples >= HEDGE_SAMPLES_MIN).then_some(delay)
     }
 
