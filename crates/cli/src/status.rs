@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plexum_daemon::status::{MemberState, StripeLogStatus, Verdict, VolumeStatus};
+use plexum_daemon::status::{MemberState, MemberStatus, StripeLogStatus, Verdict, VolumeStatus};
 use serde_json::json;
 
 use crate::args::Status;
@@ -126,6 +126,7 @@ pub fn render(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
             status.server_pid
         ));
         lines.extend(status.log.as_ref().map(log_line));
+        lines.extend(status.members.iter().filter_map(learned_line));
         if let Some(bitmap) = &status.bitmap {
             lines.push(format!(
                 "  bitmap {} of {} regions of {} dirty",
@@ -217,6 +218,19 @@ fn eta_words(job: &plexum_daemon::status::JobStatus) -> String {
 /// Microseconds as milliseconds with two digits.
 fn millis(us: u64) -> String {
     format!("{}.{:02}", us / 1000, us / 10 % 100)
+}
+
+/// What the policy `adaptive` goes by.
+fn learned_line(member: &MemberStatus) -> Option<String> {
+    let learned = member.learned?;
+    let ms = |us: u64| format!("{}.{:02} ms", us / 1000, us % 1000 / 10);
+    Some(format!(
+        "  slot {}: a read anywhere takes {}, one that goes on {}, each MiB {} more",
+        member.slot?,
+        ms(learned.random_us),
+        ms(learned.sequential_us),
+        ms(learned.mib_us)
+    ))
 }
 
 fn member_table(status: &VolumeStatus, screen: &Screen) -> Vec<String> {

@@ -30,8 +30,8 @@ use crate::events::EventHub;
 use crate::export::{Counters, VolumeExport};
 use crate::status::{
     BitmapStatus, ExportStatus, Finding, JSON_VERSION, JobKind, JobStatus, LatencyStatus,
-    MemberState, MemberStatus, Mismatch, ScrubStatus, StripeLogStatus, Verdict, VolumeStatus,
-    eta_s,
+    LearnedStatus, MemberState, MemberStatus, Mismatch, ScrubStatus, StripeLogStatus, Verdict,
+    VolumeStatus, eta_s,
 };
 
 /// The export of this process.
@@ -590,6 +590,11 @@ fn member_status(member: &EngineMember) -> MemberStatus {
             .comparison
             .is_some_and(|comparison| comparison.is_slow),
         is_draining: member.is_draining,
+        learned: member.learned.map(|learned| LearnedStatus {
+            sequential_us: learned.sequential_ns / 1000,
+            random_us: learned.random_ns / 1000,
+            mib_us: learned.mib_ns / 1000,
+        }),
     }
 }
 
@@ -623,6 +628,7 @@ pub(crate) fn empty_slot(slot: u32) -> MemberStatus {
         latency_vs_peers_percent: None,
         is_slow: false,
         is_draining: false,
+        learned: None,
     }
 }
 

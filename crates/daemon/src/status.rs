@@ -121,6 +121,20 @@ pub struct MemberStatus {
     /// It did not answer in time, and requests on it have not ended: it cannot come back yet.
     #[serde(default)]
     pub is_draining: bool,
+    /// What the balance policy `adaptive` has learned of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learned: Option<LearnedStatus>,
+}
+
+/// How long reads take a member that do not wait for others; 0 while unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LearnedStatus {
+    /// A read that goes on where the last one ended.
+    pub sequential_us: u64,
+    /// A read anywhere.
+    pub random_us: u64,
+    /// What a further MiB adds to either.
+    pub mib_us: u64,
 }
 
 /// Latency of one member in the last minutes.

@@ -9,14 +9,18 @@
 //! of every member I/O `finished`. "The list" is the members in list order: descending priority for gmirror,
 //! ascending slots for md.
 //!
-//! Source: freebsd-geom.md 1.8 (round-robin, prefer, split, load, load-7), cli.md "Settled details" (nearest);
-//! checked against the traces recorded from FreeBSD.
+//! Source: freebsd-geom.md 1.8 (round-robin, prefer, split, load, load-7), cli.md "Settled details" (nearest), lab.md
+//! section 10 (adaptive); checked against the traces recorded from FreeBSD.
+
+mod adaptive;
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use adaptive::Adaptive;
+pub use adaptive::Learned;
 
 /// Reads of at most this many bytes are not split when no slice is given: gmirror's default.
 pub const SLICE_BYTES_DEFAULT: u64 = 4096;
@@ -46,7 +50,7 @@ pub enum Policy {
     Load,
     /// The kernel md way: sequential streams stay, then fewest pending (SSD) or nearest head (rotating).
     Nearest,
-    /// Least expected completion time, learned. Decides as `load` until its model exists.
+    /// Least expected completion time, learned.
     Adaptive,
 }
 
@@ -128,6 +132,8 @@ pub struct MemberTraits {
 /// A read that some copies could answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
+    /// Where it begins in the volume, in bytes.
+    pub offset_bytes: u64,
     /// Length in bytes.
     pub length_bytes: u64,
     /// Which copies turn together: 0 for RAID-1, the slot of the first copy for RAID-10.
@@ -229,6 +235,7 @@ pub struct Balancer {
     members: Vec<MemberState>,
     /// Round-robin: for each group the slot whose turn it is.
     cursors: Vec<Option<usize>>,
+    adaptive: Adaptive,
 }
 
 impl Balancer {
@@ -245,7 +252,14 @@ impl Balancer {
             prefers_low_offsets: false,
             members: (0..member_count).map(member).collect(),
             cursors: vec![None; member_count],
+            adaptive: Adaptive::new(member_count),
         }
+    }
+
+    /// What `adaptive` has learned of a member; nothing under other policies.
+    #[must_use]
+    pub fn learned(&self, slot: usize) -> Option<Learned> {
+        (self.policy == Policy::Adaptive).then(|| self.adaptive.learned(slot))
     }
 
     /// The policy in use.
@@ -258,6 +272,8 @@ impl Balancer {
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
         self.cursors.fill(None);
+        // What is under way was chosen by another policy.
+        self.adaptive = Adaptive::new(self.members.len());
     }
 
     /// `nearest` on far layouts: take the copy with the lowest offset instead of the nearest head.
@@ -284,6 +300,7 @@ impl Balancer {
             used: now,
             ..MemberState::default()
         };
+        self.adaptive.forget(slot);
     }
 
     /// A member is gone: forgets everything about it. I/Os of it that finish later are not counted.
@@ -293,6 +310,7 @@ impl Balancer {
             rank,
             ..MemberState::default()
         };
+        self.adaptive.forget(slot);
         for cursor in self
             .cursors
             .iter_mut()
@@ -321,6 +339,13 @@ impl Balancer {
         }
     }
 
+    /// A part of a read that `pick` chose is answered, well or not; `finished` is told as well.
+    pub fn answered(&mut self, slot: usize, member_offset_bytes: u64, now: Moment) {
+        if self.policy == Policy::Adaptive {
+            self.adaptive.answered(slot, member_offset_bytes, now);
+        }
+    }
+
     /// I/Os of the member that have not finished.
     #[must_use]
     pub fn in_flight(&self, slot: usize) -> u32 {
@@ -338,10 +363,10 @@ impl Balancer {
             )
         });
         let eager = candidates.partition_point(|c| !self.members[c.slot].traits.is_write_mostly);
-        let usable = if eager > 0 {
-            &candidates[..eager]
+        let usable: &mut [Candidate] = if eager > 0 {
+            &mut candidates[..eager]
         } else {
-            &*candidates
+            &mut *candidates
         };
         let pick = match self.policy {
             Policy::Prefer => Pick::Whole(usable[0]),
@@ -358,7 +383,8 @@ impl Balancer {
                 }
             }
             Policy::Load7 => Pick::Whole(self.pick_by_delay(request.now, usable)),
-            Policy::Load | Policy::Adaptive => Pick::Whole(self.pick_by_load(usable)),
+            Policy::Load => Pick::Whole(self.pick_by_load(usable)),
+            Policy::Adaptive => self.adaptive.pick(request, usable, self.sector_bytes),
             Policy::Nearest => Pick::Whole(self.pick_nearest(usable)),
         };
         for piece in pick.pieces(usable, request.length_bytes) {

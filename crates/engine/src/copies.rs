@@ -188,6 +188,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             map.get(0).slot
         };
         let request = Request {
+            offset_bytes,
             length_bytes: length_bytes as u64,
             group,
             now: self.clock.now(),
@@ -224,9 +225,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
         let range = member_range(&place, length_bytes);
         let Some(drive) = self.readable_drive(set, place.slot, &range, &sync).cloned() else {
-            self.balancer
-                .borrow_mut()
-                .finished(place.slot, std::time::Duration::ZERO);
+            let mut balancer = self.balancer.borrow_mut();
+            balancer.finished(place.slot, std::time::Duration::ZERO);
+            balancer.answered(place.slot, range.start, self.clock.now());
+            drop(balancer);
             return self.read_any_copy(offset_bytes, length_bytes, None).await;
         };
         let started = self.clock.now();
@@ -234,9 +236,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let result = self
             .read_hedged(&drive, range.start, other, length_bytes)
             .await;
-        self.balancer
-            .borrow_mut()
-            .finished(place.slot, self.clock.now().since(started));
+        let now = self.clock.now();
+        let mut balancer = self.balancer.borrow_mut();
+        balancer.finished(place.slot, now.since(started));
+        balancer.answered(place.slot, range.start, now);
+        drop(balancer);
         match result {
             Ok(buf) => Ok(buf),
             Err(IoError::Gone) => {

@@ -84,6 +84,7 @@ impl Replay {
             .collect();
         let pick = self.balancer.pick(
             &Request {
+                offset_bytes,
                 length_bytes,
                 group: 0,
                 now: self.now,

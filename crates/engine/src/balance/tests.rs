@@ -21,6 +21,7 @@ fn read(balancer: &mut Balancer, slots: &[usize], offset_bytes: u64, length_byte
     let group = slots.iter().copied().min().unwrap();
     match balancer.pick(
         &Request {
+            offset_bytes,
             length_bytes,
             group,
             now: Moment(0),
@@ -98,6 +99,7 @@ fn a_write_mostly_member_is_read_only_when_there_is_no_other() {
         });
         let pick = b.pick(
             &Request {
+                offset_bytes: 0,
                 length_bytes: 1 << 20,
                 group: 0,
                 now: Moment(0),
@@ -130,6 +132,7 @@ fn every_choice_is_a_candidate_and_its_parts_cover_the_read() {
             let before = candidates.clone();
             let length_bytes = (step % 300 + 1) * 512;
             let request = Request {
+                offset_bytes: (step * 37 % 1000) * 512,
                 length_bytes,
                 group: 0,
                 now: Moment(step * 100_000_000),
@@ -254,6 +257,7 @@ fn nearest_on_rotating_disks_takes_the_nearest_head_or_the_outer_tracks() {
     ];
     let pick = b.pick(
         &Request {
+            offset_bytes: 0,
             length_bytes: 512,
             group: 0,
             now: Moment(0),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::balance::Learned;
 use crate::clock::{Clock, Moment};
 use crate::device::Device;
 use crate::drive::DriveCounters;
@@ -97,6 +98,8 @@ pub struct MemberStatus {
     pub comparison: Option<Comparison>,
     /// It timed out, and requests on it have not ended: it cannot come back yet (W9).
     pub is_draining: bool,
+    /// What the balance policy `adaptive` has learned of it.
+    pub learned: Option<Learned>,
 }
 
 /// A volume as status shows it.
@@ -207,6 +210,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     .unwrap_or_default(),
                 comparison: None,
                 is_draining: drive.as_ref().is_some_and(|drive| drive.is_draining()),
+                learned: match record.slot {
+                    Some(slot) if record.standing == Standing::Active => {
+                        self.balancer.borrow().learned(usize::from(slot))
+                    }
+                    _ => None,
+                },
             }
         });
         let mut members: Vec<MemberStatus> = members.collect();

@@ -1,0 +1,602 @@
+//! `adaptive`: the member with the least expected completion, learned while it serves.
+//!
+//! Expected is what is still to do there, plus what the read itself should take, plus what it takes away from a stream
+//! that lives there. Nothing has to be said about the members: an SSD beside a disk, a sick member among good ones, queues
+//! that reorder are all seen as costs.
+//!
+//! Invariants:
+//! - a read is learned from once, when it is answered; what a detached member still answers is not learned;
+//! - a member that was never read is assumed to cost nothing, so that it is tried;
+//! - everything remembered is bounded: `STREAMS` streams, one entry for each read under way.
+//!
+//! Source of the method: lab.md section 10. Its constants were chosen on the matrix of `plexum lab balance`; what is believed of
+//! a member moves slower than there, because the choice between near distances drowns in the noise of rotation otherwise.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Candidate, Pick, Piece, Request};
+use crate::clock::Moment;
+
+/// Kinds of requests whose costs are learned apart: see [`Disk::class_of`].
+const CLASSES: usize = 26;
+/// First of the classes by distance.
+const FIRST_DISTANCE: usize = 2;
+/// Distances below this power of two (bytes) are one class.
+const DISTANCE_BITS_MIN: u32 = 12;
+/// Requests at least this far apart (class) count for the cost of a random request.
+const RANDOM_CLASS: usize = FIRST_DISTANCE + 10;
+
+/// Least weight of a new sample in what is believed, and in what is watched for a change.
+const WEIGHT: f64 = 0.01;
+const WATCH_WEIGHT: f64 = 0.06;
+/// What is watched differs by so much from what is believed: the member has changed, and learning begins anew.
+const CHANGE: f64 = 1.5;
+/// Samples that a changed member is taken to have.
+const CHANGED_SAMPLES: u32 = 8;
+/// Most samples that count when neighbouring classes are weighed.
+const WEIGHED_SAMPLES_MAX: u32 = 200;
+/// How far (classes) neighbours help each other: the variance of a bell curve.
+const NEIGHBOURS: f64 = 2.0;
+/// Requests of lengths that differ: weight of a new pair in the cost of a byte.
+const LENGTH_WEIGHT: f64 = 0.06;
+
+/// Streams that are remembered.
+const STREAMS: usize = 128;
+/// A read this near (bytes) to where a stream would go on belongs to it.
+const STREAM_WINDOW_BYTES: u64 = 256 << 10;
+/// A stream that was silent for so long has ended.
+const STREAM_SILENCE: Duration = Duration::from_secs(1);
+/// A stream that did so many steps, and one lately, is disturbed by others.
+const SETTLED_STEPS: u64 = 2;
+const DISTURBED_AGE: Duration = Duration::from_millis(100);
+/// What disturbing a stream costs, in random requests: it seeks back, and loses what it could have read meanwhile.
+const DISTURBANCE: f64 = 8.0;
+/// Share of a request's own time that it costs each one that is under way there: it takes the place of what comes next.
+const CROWDING: f64 = 0.5;
+/// After so many steps on one member a stream may move to one that is so much faster, or not known yet.
+const MIGRATION_STEPS: u64 = 16;
+const MIGRATION_GAIN: f64 = 0.9;
+
+/// An idle member is tried again after so many times the cost of doing so: 0.3 % of the time at most.
+const PROBE_FACTOR: f64 = 300.0;
+
+/// Shorter reads (bytes) are never split.
+const SPLIT_BYTES_MIN: u64 = 16 << 10;
+/// One read in so many tries another number of parts.
+const TRIAL_PERIOD: u32 = 24;
+/// A member takes part in splits when it costs at most so many times the best one.
+const SPLIT_COST_RATIO: f64 = 3.0;
+/// Each number of parts is tried so often before any is believed.
+const ARM_TRIES: u32 = 3;
+/// Most parts of a read.
+const PARTS_MAX: usize = 16;
+
+/// A mean that soon stops to follow noise, and begins anew when its subject has changed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Average {
+    value: f64,
+    watched: f64,
+    samples: u32,
+}
+
+impl Average {
+    fn add(&mut self, sample: f64) {
+        let share = 1.0 / (f64::from(self.samples) + 1.0);
+        self.value += share.max(WEIGHT) * (sample - self.value);
+        self.watched += share.max(WATCH_WEIGHT) * (sample - self.watched);
+        if self.watched > self.value * CHANGE || self.watched * CHANGE < self.value {
+            self.value = self.watched;
+            self.samples = self.samples.min(CHANGED_SAMPLES);
+        }
+        self.samples = self.samples.saturating_add(1);
+    }
+
+    fn known(&self) -> Option<f64> {
+        (self.samples > 0).then_some(self.value)
+    }
+}
+
+/// What requests of one class cost on one member: time, and the length that it goes with.
+#[derive(Clone, Copy, Debug, Default)]
+struct ClassCost {
+    time_ns: Average,
+    length_bytes: Average,
+}
+
+/// A read under way.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    offset_bytes: u64,
+    length_bytes: u64,
+    class: usize,
+    expected_ns: f64,
+    at: Moment,
+    /// The whole request, where the number of its parts is being learned.
+    trial: Option<u64>,
+}
+
+/// What is known of one member.
+#[derive(Clone, Debug)]
+struct Disk {
+    costs: [ClassCost; CLASSES],
+    /// Nanoseconds a byte: decayed sums of length deviations, and of length times time deviations, inside the classes.
+    length_squares: f64,
+    length_times: f64,
+    random_ns: Average,
+    position_bytes: Option<u64>,
+    used: Moment,
+    answered: Moment,
+    sent: Vec<Sent>,
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        Self {
+            costs: [ClassCost::default(); CLASSES],
+            length_squares: 0.0,
+            length_times: 0.0,
+            random_ns: Average::default(),
+            position_bytes: None,
+            used: Moment(0),
+            answered: Moment(0),
+            sent: Vec::new(),
+        }
+    }
+}
+
+impl Disk {
+    /// 0: goes on exactly where the last request to this member ended. 1: the member of this stream, but something came
+    /// between. From 2 on: by the power of two of the distance to the last request's end.
+    fn class_of(&self, offset_bytes: u64, is_home: bool) -> usize {
+        let distance = match self.position_bytes {
+            Some(position) if position == offset_bytes => return 0,
+            _ if is_home => return 1,
+            Some(position) => position.abs_diff(offset_bytes),
+            None => u64::MAX,
+        };
+        let bits = distance.ilog2().saturating_sub(DISTANCE_BITS_MIN);
+        (FIRST_DISTANCE + bits as usize).min(CLASSES - 1)
+    }
+
+    fn ns_per_byte(&self) -> f64 {
+        if self.length_squares > 0.0 {
+            (self.length_times / self.length_squares).max(0.0)
+        } else {
+            0.0
+        }
+    }
+
+    /// Expected time of a request: by distance the mean of the classes around, else that of the nearest class that is known.
+    fn expected_ns(&self, class: usize, length_bytes: u64) -> f64 {
+        let of = |cost: &ClassCost| {
+            let longer = length_bytes as f64 - cost.length_bytes.value;
+            cost.time_ns.value + longer * self.ns_per_byte()
+        };
+        let known = |index: usize| {
+            let cost = self.costs.get(index)?;
+            (cost.time_ns.samples > 0).then(|| of(cost).max(0.0))
+        };
+        if class == 0 {
+            // Going on is cheap as long as nobody knows better: otherwise nobody would find out.
+            return known(0).unwrap_or(length_bytes as f64 * self.ns_per_byte());
+        }
+        if class >= FIRST_DISTANCE {
+            let (mut sum, mut weights) = (0.0, 0.0);
+            for (index, cost) in self.costs.iter().enumerate().skip(FIRST_DISTANCE) {
+                let away = index.abs_diff(class) as f64;
+                let weight = f64::from(cost.time_ns.samples.min(WEIGHED_SAMPLES_MAX))
+                    * (-away * away / (2.0 * NEIGHBOURS)).exp();
+                sum += weight * of(cost);
+                weights += weight;
+            }
+            if weights > f64::MIN_POSITIVE {
+                return (sum / weights).max(0.0);
+            }
+        }
+        let near = (0..CLASSES).find_map(|away| {
+            let below = class.checked_sub(away).and_then(known);
+            below.or_else(|| known(class + away))
+        });
+        near.unwrap_or(0.0)
+    }
+
+    fn is_known(&self) -> bool {
+        self.costs.iter().any(|cost| cost.time_ns.samples > 0)
+    }
+
+    /// Time until what was sent is answered.
+    fn backlog_ns(&self, now: Moment) -> f64 {
+        let all: f64 = self.sent.iter().map(|sent| sent.expected_ns).sum();
+        let Some(oldest) = self.sent.iter().min_by_key(|sent| sent.at) else {
+            return 0.0;
+        };
+        let worked = now.since(oldest.at.max(self.answered));
+        all - nanoseconds(worked).min(oldest.expected_ns)
+    }
+
+    fn random_ns(&self) -> f64 {
+        self.random_ns
+            .known()
+            .unwrap_or_else(|| self.expected_ns(CLASSES - 1, 0))
+    }
+
+    fn learn(&mut self, sent: &Sent, now: Moment) {
+        let took_ns = nanoseconds(now.since(sent.at.max(self.answered)));
+        self.answered = now;
+        let length = sent.length_bytes as f64;
+        let cost = &mut self.costs[sent.class];
+        if cost.time_ns.samples > 0 {
+            let (longer, slower) = (
+                length - cost.length_bytes.value,
+                took_ns - cost.time_ns.value,
+            );
+            self.length_squares += LENGTH_WEIGHT * (longer * longer - self.length_squares);
+            self.length_times += LENGTH_WEIGHT * (longer * slower - self.length_times);
+        }
+        cost.time_ns.add(took_ns);
+        cost.length_bytes.add(length);
+        if sent.class >= RANDOM_CLASS {
+            self.random_ns.add(took_ns);
+        }
+    }
+}
+
+/// Somebody who reads forward.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    next_bytes: u64,
+    last: Moment,
+    home: usize,
+    steps: u64,
+    /// Steps since it came to its home.
+    run: u64,
+}
+
+/// How long a read of one length class took in so many parts.
+#[derive(Clone, Debug, Default)]
+struct Arms {
+    latency_ns: [Average; PARTS_MAX],
+    requests: u32,
+}
+
+impl Arms {
+    /// Parts for the next read, 1 to `parts_max`.
+    fn choose(&mut self, parts_max: usize) -> usize {
+        self.requests = self.requests.wrapping_add(1);
+        let arms = &self.latency_ns[..parts_max];
+        let tries = |tries| arms.iter().position(|arm| arm.samples < tries);
+        if let Some(untried) = (1..=ARM_TRIES).find_map(tries) {
+            return untried + 1;
+        }
+        let best = (0..parts_max)
+            .min_by(|a, b| arms[*a].value.total_cmp(&arms[*b].value))
+            .expect("a read has at least one part");
+        if parts_max > 1 && self.requests.is_multiple_of(TRIAL_PERIOD) {
+            let turn = (self.requests / TRIAL_PERIOD) as usize % (parts_max - 1);
+            return (best + 1 + turn) % parts_max + 1;
+        }
+        best + 1
+    }
+}
+
+/// A read whose number of parts is being learned.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    number: u64,
+    length_class: u32,
+    parts: usize,
+    open: usize,
+    at: Moment,
+}
+
+/// What was learned of one member, for people: how long reads take it that do not wait for others, in nanoseconds; 0 while
+/// unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Learned {
+    /// A read that goes on where the last one ended.
+    pub sequential_ns: u64,
+    /// A read anywhere.
+    pub random_ns: u64,
+    /// What a further MiB adds to either.
+    pub mib_ns: u64,
+}
+
+/// The model of all members of a set.
+#[derive(Clone, Debug)]
+pub(super) struct Adaptive {
+    disks: Vec<Disk>,
+    streams: Vec<Stream>,
+    arms: BTreeMap<u32, Arms>,
+    trials: Vec<Trial>,
+    trial_count: u64,
+}
+
+impl Adaptive {
+    pub(super) fn new(member_count: usize) -> Self {
+        Self {
+            disks: vec![Disk::default(); member_count],
+            streams: Vec::new(),
+            arms: BTreeMap::new(),
+            trials: Vec::new(),
+            trial_count: 0,
+        }
+    }
+
+    /// Forgets everything about a member.
+    pub(super) fn forget(&mut self, slot: usize) {
+        self.disks[slot] = Disk::default();
+        self.streams.retain(|stream| stream.home != slot);
+    }
+
+    pub(super) fn learned(&self, slot: usize) -> Learned {
+        let disk = &self.disks[slot];
+        let whole = |ns: f64| ns as u64; // never negative
+        Learned {
+            sequential_ns: whole(disk.costs[0].time_ns.value),
+            random_ns: whole(disk.random_ns.value),
+            mib_ns: whole(disk.ns_per_byte() * f64::from(1 << 20)),
+        }
+    }
+
+    /// Chooses; `usable` is left with the cheapest first.
+    pub(super) fn pick(
+        &mut self,
+        request: &Request,
+        usable: &mut [Candidate],
+        sector_bytes: u64,
+    ) -> Pick {
+        let now = request.now;
+        self.streams
+            .retain(|stream| now.since(stream.last) < STREAM_SILENCE);
+        let stream = self.stream_of(request);
+        let costs: Vec<(Candidate, f64)> = usable
+            .iter()
+            .map(|candidate| (*candidate, self.cost_ns(candidate, request, stream)))
+            .collect();
+        let mut order = costs.clone();
+        order.sort_by(|a, b| a.1.total_cmp(&b.1)); // stable: the list decides a tie
+        for (place, (candidate, _)) in usable.iter_mut().zip(&order) {
+            *place = *candidate;
+        }
+        self.stay_at_home(usable, request, stream);
+        self.probe(usable, request, stream);
+        let parts = self.parts(&order, usable[0], request, stream);
+        let pick = match parts {
+            1 => Pick::Whole(usable[0]),
+            parts => Pick::Split {
+                piece_bytes: request
+                    .length_bytes
+                    .div_ceil(parts as u64)
+                    .next_multiple_of(sector_bytes),
+            },
+        };
+        self.send(&pick, usable, request, stream);
+        pick
+    }
+
+    /// A read of `pick` has been answered, well or not.
+    pub(super) fn answered(&mut self, slot: usize, member_offset_bytes: u64, now: Moment) {
+        let disk = &mut self.disks[slot];
+        let found = disk
+            .sent
+            .iter()
+            .position(|sent| sent.offset_bytes == member_offset_bytes);
+        let Some(index) = found else { return }; // of before a detach
+        let sent = disk.sent.remove(index);
+        disk.learn(&sent, now);
+        let Some(number) = sent.trial else { return };
+        let found = self.trials.iter().position(|trial| trial.number == number);
+        let Some(index) = found else { return };
+        self.trials[index].open -= 1;
+        if self.trials[index].open == 0 {
+            let trial = self.trials.swap_remove(index);
+            let arms = self.arms.entry(trial.length_class).or_default();
+            arms.latency_ns[trial.parts - 1].add(nanoseconds(now.since(trial.at)));
+        }
+    }
+
+    /// The stream that this read goes on with: one that expects exactly this, else one near.
+    fn stream_of(&self, request: &Request) -> Option<usize> {
+        let away = |stream: &Stream| stream.next_bytes.abs_diff(request.offset_bytes);
+        let nearest = (0..self.streams.len()).min_by_key(|index| away(&self.streams[*index]))?;
+        (away(&self.streams[nearest]) <= STREAM_WINDOW_BYTES).then_some(nearest)
+    }
+
+    fn is_home(&self, stream: Option<usize>, slot: usize) -> bool {
+        stream.is_some_and(|index| self.streams[index].home == slot)
+    }
+
+    fn service_ns(&self, candidate: &Candidate, request: &Request, stream: Option<usize>) -> f64 {
+        let disk = &self.disks[candidate.slot];
+        let is_home = self.is_home(stream, candidate.slot);
+        let class = disk.class_of(candidate.member_offset_bytes, is_home);
+        disk.expected_ns(class, request.length_bytes)
+    }
+
+    fn cost_ns(&self, candidate: &Candidate, request: &Request, stream: Option<usize>) -> f64 {
+        let disk = &self.disks[candidate.slot];
+        if !disk.is_known() {
+            return disk.sent.len() as f64; // a few are sent to find out, not all
+        }
+        let is_disturbed = self.streams.iter().enumerate().any(|(index, other)| {
+            Some(index) != stream
+                && other.home == candidate.slot
+                && other.steps >= SETTLED_STEPS
+                && request.now.since(other.last) < DISTURBED_AGE
+        });
+        let disturbance = if is_disturbed {
+            DISTURBANCE * disk.random_ns()
+        } else {
+            0.0
+        };
+        let crowd = 1.0 + CROWDING * disk.sent.len() as f64;
+        let service_ns = self.service_ns(candidate, request, stream);
+        disk.backlog_ns(request.now) + service_ns * crowd + disturbance
+    }
+
+    /// A long stream leaves its member only for one that is clearly faster, the seek spread over the run so far.
+    fn stay_at_home(&self, usable: &mut [Candidate], request: &Request, stream: Option<usize>) {
+        let Some(stream) = stream.map(|index| self.streams[index]) else {
+            return;
+        };
+        let Some(at) = usable.iter().position(|c| c.slot == stream.home) else {
+            return;
+        };
+        let home = &self.disks[stream.home];
+        let goes_on = home.position_bytes == Some(usable[at].member_offset_bytes);
+        if at == 0 {
+            if stream.run >= MIGRATION_STEPS && goes_on {
+                self.migrate(usable, request, &stream);
+            }
+        } else if goes_on && home.sent.is_empty() && self.disks[usable[0].slot].is_known() {
+            // Going on costs no seek; somebody else looks cheaper only by what was learned of other work.
+            let best = self.service_ns(&usable[0], request, None);
+            if home.expected_ns(0, request.length_bytes) <= best {
+                usable[..=at].rotate_right(1);
+            }
+        }
+    }
+
+    fn migrate(&self, usable: &mut [Candidate], request: &Request, stream: &Stream) {
+        let steady = |slot: usize| {
+            let cost = &self.disks[slot].costs[0].time_ns;
+            cost.known()
+                .map(|_| self.disks[slot].expected_ns(0, request.length_bytes))
+        };
+        let Some(here) = steady(stream.home) else {
+            return;
+        };
+        let faster = (1..usable.len()).find(|index| {
+            let slot = usable[*index].slot;
+            let disk = &self.disks[slot];
+            let seek = disk.random_ns() / stream.run as f64;
+            let is_better = match steady(slot) {
+                Some(there) => there + seek < MIGRATION_GAIN * here,
+                None => stream.run.is_multiple_of(MIGRATION_STEPS),
+            };
+            disk.sent.is_empty() && is_better
+        });
+        if let Some(index) = faster {
+            usable[..=index].rotate_right(1);
+        }
+    }
+
+    /// An idle member that nobody asked for long gets one read: it may have become better.
+    fn probe(&self, usable: &mut [Candidate], request: &Request, stream: Option<usize>) {
+        let found = (1..usable.len()).find(|index| {
+            let disk = &self.disks[usable[*index].slot];
+            let cost_ns = self.service_ns(&usable[*index], request, stream);
+            let unused_ns = nanoseconds(request.now.since(disk.used));
+            disk.is_known() && disk.sent.is_empty() && unused_ns > PROBE_FACTOR * cost_ns
+        });
+        if let Some(index) = found {
+            usable[..=index].rotate_right(1);
+        }
+    }
+
+    /// In how many parts a read is cut: learned, where nothing else is under way and no stream goes on.
+    fn parts(
+        &mut self,
+        order: &[(Candidate, f64)],
+        first: Candidate,
+        request: &Request,
+        stream: Option<usize>,
+    ) -> usize {
+        let is_quiet = |(candidate, _): &(Candidate, f64)| {
+            let disk = &self.disks[candidate.slot];
+            disk.sent.is_empty() && disk.is_known()
+        };
+        if request.length_bytes < SPLIT_BYTES_MIN
+            || stream.is_some()
+            || first.slot != order[0].0.slot
+            || !order.iter().all(is_quiet)
+        {
+            return 1;
+        }
+        let limit = SPLIT_COST_RATIO * order[0].1;
+        let near = order.iter().filter(|(_, cost)| *cost <= limit).count();
+        let arms = self.arms.entry(request.length_bytes.ilog2()).or_default();
+        arms.choose(near.clamp(1, PARTS_MAX))
+    }
+
+    /// Notes what is sent.
+    fn send(
+        &mut self,
+        pick: &Pick,
+        usable: &[Candidate],
+        request: &Request,
+        stream: Option<usize>,
+    ) {
+        let pieces: Vec<Piece> = pick.pieces(usable, request.length_bytes).collect();
+        let is_alone = usable
+            .iter()
+            .all(|candidate| self.disks[candidate.slot].sent.is_empty());
+        let trial = (is_alone && stream.is_none() && request.length_bytes >= SPLIT_BYTES_MIN)
+            .then(|| self.begin_trial(pieces.len(), request));
+        let home = pieces[0].slot;
+        for piece in &pieces {
+            let is_home = self.is_home(stream, piece.slot);
+            let disk = &mut self.disks[piece.slot];
+            let class = disk.class_of(piece.member_offset_bytes, is_home);
+            disk.sent.push(Sent {
+                offset_bytes: piece.member_offset_bytes,
+                length_bytes: piece.length_bytes,
+                class,
+                expected_ns: disk.expected_ns(class, piece.length_bytes),
+                at: request.now,
+                trial,
+            });
+            disk.position_bytes = Some(piece.member_offset_bytes + piece.length_bytes);
+            disk.used = request.now;
+        }
+        self.step(stream, home, request);
+    }
+
+    fn begin_trial(&mut self, parts: usize, request: &Request) -> u64 {
+        self.trial_count += 1;
+        self.trials.push(Trial {
+            number: self.trial_count,
+            length_class: request.length_bytes.ilog2(),
+            parts,
+            open: parts,
+            at: request.now,
+        });
+        self.trial_count
+    }
+
+    fn step(&mut self, stream: Option<usize>, home: usize, request: &Request) {
+        let next_bytes = request.offset_bytes + request.length_bytes;
+        if let Some(index) = stream {
+            let stream = &mut self.streams[index];
+            stream.next_bytes = next_bytes;
+            stream.last = request.now;
+            stream.steps += 1;
+            stream.run = if stream.home == home {
+                stream.run + 1
+            } else {
+                0
+            };
+            stream.home = home;
+            return;
+        }
+        if self.streams.len() == STREAMS {
+            let oldest = (0..STREAMS).min_by_key(|index| self.streams[*index].last);
+            self.streams.swap_remove(oldest.expect("there are streams"));
+        }
+        self.streams.push(Stream {
+            next_bytes,
+            last: request.now,
+            home,
+            steps: 0,
+            run: 0,
+        });
+    }
+}
+
+fn nanoseconds(duration: Duration) -> f64 {
+    duration.as_nanos() as f64
+}
+
+#[cfg(test)]
+mod tests;
