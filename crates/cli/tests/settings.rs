@@ -79,6 +79,54 @@ fn the_stripe_log_is_turned_on_and_off_while_the_volume_is_served() {
 }
 
 #[test]
+fn each_consistency_is_turned_into_the_others_and_kept() {
+    let place = Place::new("settings-each");
+    let server = create_and_serve(&place, "--level 5 --strip 64K", "a b c");
+    let steps = [
+        ("consistency=ppl", "ppl"),
+        ("consistency=bitmap", "bitmap"),
+        ("consistency=ppl", "ppl"),
+        ("consistency=resync", "resync"),
+        ("consistency=ppl", "ppl"),
+        ("consistency=log", "log"),
+        ("consistency=log log=write-back", "log"),
+    ];
+    for (seed, (words, consistency)) in (3..).zip(steps) {
+        done(&place, &format!("set nas {words}"));
+        assert_eq!(status(&place)["consistency"], consistency, "{words}");
+        fill_part(&place, seed, 0, 1 << 20);
+        assert_eq!(
+            status(&place)["bitmap"].is_null(),
+            matches!(consistency, "ppl" | "resync")
+        );
+    }
+    assert_eq!(status(&place)["log"]["is_write_back"], true);
+    server.stop(&place);
+    let server = Server::start(&place, "a b c");
+    assert_eq!(
+        status(&place)["log"]["is_write_back"],
+        true,
+        "it is on the members"
+    );
+    done(&place, "set nas log=write-through");
+    assert_eq!(status(&place)["log"]["is_write_back"], false);
+    let run = place.plexum("set nas log=sideways");
+    assert_eq!(run.exit, 2, "{}", run.err);
+    done(&place, "set nas consistency=ppl");
+    let run = place.plexum("set nas log=write-back");
+    assert_eq!(run.exit, 2, "{}", run.err);
+    assert!(
+        run.err.contains("only a volume with a stripe log"),
+        "{}",
+        run.err
+    );
+    server.stop(&place);
+    let server = Server::start(&place, "a b c");
+    assert_eq!(status(&place)["consistency"], "ppl");
+    server.stop(&place);
+}
+
+#[test]
 fn mirrors_and_members_without_room_get_no_stripe_log_and_the_reason() {
     let place = Place::new("settings-no-log");
     let server = create_and_serve(&place, "--level 1", "a b");

@@ -125,12 +125,18 @@ pub fn size_bytes(place: &Place) -> u64 {
 
 /// Random writes of one byte in the second quarter of the volume, and SIGKILL in the middle of them. The answer is where.
 pub fn kill_under_load(place: &Place, server: Server) -> Range<u64> {
+    kill_under_load_of(place, server, "4k-64k")
+}
+
+/// The same with writes of these sizes.
+pub fn kill_under_load_of(place: &Place, server: Server, sizes: &str) -> Range<u64> {
     let size = size_bytes(place);
     let area = size / 4 / 4096 * 4096..size / 2 / 4096 * 4096;
     let mut load = place
         .command("fio")
         .args(["--name=load", "--ioengine=nbd", "--rw=randwrite"])
-        .args(["--bsrange=4k-64k", "--iodepth=8", "--time_based"])
+        .args(["--iodepth=8", "--time_based"])
+        .arg(format!("--bsrange={sizes}"))
         .arg("--runtime=600")
         .arg(format!("--buffer_pattern={LOAD:#x}"))
         .arg(format!("--offset={}", area.start))
