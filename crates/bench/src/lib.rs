@@ -23,7 +23,7 @@ use setup::Case;
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
-    /// Groups by name: `engine`, `nbd`, `parity`, `pool`; empty: all.
+    /// Groups by name: `engine`, `nbd`, `consistency`, `parity`, `pool`; empty: all.
     pub groups: Vec<String>,
     /// Rounds of each row.
     pub rounds: usize,
@@ -36,7 +36,7 @@ pub struct BenchOptions {
 }
 
 /// The groups that can be asked for.
-pub const GROUPS: &[&str] = &["engine", "nbd", "parity", "pool"];
+pub const GROUPS: &[&str] = &["engine", "nbd", "consistency", "parity", "pool"];
 
 /// Measures and returns the rows. `progress` hears (done, all) after each measurement.
 ///
@@ -73,6 +73,10 @@ pub fn run(
             cases.extend(setup::cases(path));
         }
     }
+    let others = cases.len();
+    if wants("consistency") {
+        cases.extend(setup::consistency_cases());
+    }
     let mut measured: Vec<Vec<row::Figures>> = cases.iter().map(|_| Vec::new()).collect();
     let total = cases.len() * options.rounds;
     for round in 0..options.rounds {
@@ -89,7 +93,11 @@ pub fn run(
         cases
             .iter()
             .zip(measured)
-            .map(|(case, figures)| Row::of(case, figures)),
+            .enumerate()
+            .map(|(index, (case, figures))| {
+                let group = (index >= others).then_some("consistency");
+                Row::of(case, group, figures)
+            }),
     );
     Ok(rows)
 }

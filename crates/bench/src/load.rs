@@ -56,6 +56,18 @@ pub(crate) const PATTERNS: [Pattern; 4] = [
     },
 ];
 
+/// What is written with each consistency: one small write at a time, many, and whole rows.
+pub(crate) const WRITE_PATTERNS: [Pattern; 3] = [
+    Pattern {
+        request_bytes: 4096,
+        depth: 1,
+        is_write: true,
+        is_sequential: false,
+    },
+    PATTERNS[1],
+    PATTERNS[3],
+];
+
 /// What the load runs against.
 pub(crate) trait Target {
     async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<(), IoError>;

@@ -15,7 +15,7 @@ pub(crate) struct Figures {
 /// One row: what was measured, and the medians.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// `engine`, `nbd` or `parity`.
+    /// `engine`, `nbd`, `consistency`, `parity` or `pool`.
     pub group: &'static str,
     /// Organisation, or parity operation.
     pub what: String,
@@ -38,18 +38,17 @@ pub struct Row {
 }
 
 impl Row {
-    pub(crate) fn of(case: &Case, figures: Vec<Figures>) -> Self {
+    pub(crate) fn of(case: &Case, group: Option<&'static str>, figures: Vec<Figures>) -> Self {
         let members = match case.members {
             MemberKind::Null => "null",
             MemberKind::Memory => "memory",
             MemberKind::File => "file",
         };
         Self {
-            group: if case.path == Path::Direct {
-                "engine"
-            } else {
-                "nbd"
-            },
+            group: group.unwrap_or(match case.path {
+                Path::Direct => "engine",
+                Path::Nbd => "nbd",
+            }),
             what: case.label.to_owned(),
             members: members.to_owned(),
             request_bytes: case.pattern.request_bytes as u64,
@@ -78,7 +77,7 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
 #[must_use]
 pub fn table(rows: &[Row]) -> String {
     let mut text = format!(
-        "{:<8}{:<24}{:<10}{:>8}{:>7}  {:<6}{:>12}{:>10}{:>12}\n",
+        "{:<12}{:<24}{:<10}{:>8}{:>7}  {:<6}{:>12}{:>10}{:>12}\n",
         "GROUP", "WHAT", "MEMBERS", "REQUEST", "DEPTH", "", "IOPS", "GB/s", "CPU us/IO"
     );
     for row in rows {
@@ -88,7 +87,7 @@ pub fn table(rows: &[Row]) -> String {
             format!("{}K", row.request_bytes >> 10)
         };
         text += &format!(
-            "{:<8}{:<24}{:<10}{:>8}{:>7}  {:<6}{:>12.0}{:>10.2}{:>12.2}\n",
+            "{:<12}{:<24}{:<10}{:>8}{:>7}  {:<6}{:>12.0}{:>10.2}{:>12.2}\n",
             row.group,
             row.what,
             row.members,

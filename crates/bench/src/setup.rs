@@ -25,7 +25,7 @@ use plexum_runtime::socket::Socket;
 
 use crate::BenchOptions;
 use crate::device::BenchDevice;
-use crate::load::{PATTERNS, Pattern, Remote, run};
+use crate::load::{PATTERNS, Pattern, Remote, WRITE_PATTERNS, run};
 use crate::row::Figures;
 
 /// Data bytes of each member.
@@ -75,6 +75,54 @@ pub(crate) struct Case {
     pub members: MemberKind,
     pub path: Path,
     pub pattern: Pattern,
+    pub consistency: Consistency,
+}
+
+/// What a parity array does about the write hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Consistency {
+    /// Nothing: a resync of everything.
+    Resync,
+    /// A bitmap: a resync of what was being written.
+    Bitmap,
+    /// md's partial parity log.
+    Ppl,
+    /// Stripe log and bitmap.
+    Log,
+    /// The same, answered from the log.
+    WriteBack,
+}
+
+/// RAID-5 and RAID-6 on file members, written with each consistency.
+pub(crate) fn consistency_cases() -> Vec<Case> {
+    let raid5 = Organisation::Raid5(Raid5Layout::LeftSymmetric);
+    let raid6 = Organisation::Raid6(Raid6Layout::LeftSymmetric);
+    let kinds = [
+        ("RAID-5 of 4, resync", raid5, Consistency::Resync),
+        ("RAID-5 of 4, bitmap", raid5, Consistency::Bitmap),
+        ("RAID-5 of 4, ppl", raid5, Consistency::Ppl),
+        ("RAID-5 of 4, log", raid5, Consistency::Log),
+        ("RAID-5 of 4, write-back", raid5, Consistency::WriteBack),
+        ("RAID-6 of 6, resync", raid6, Consistency::Resync),
+        ("RAID-6 of 6, bitmap", raid6, Consistency::Bitmap),
+        ("RAID-6 of 6, log", raid6, Consistency::Log),
+        ("RAID-6 of 6, write-back", raid6, Consistency::WriteBack),
+    ];
+    let mut cases = Vec::new();
+    for (label, organisation, consistency) in kinds {
+        for pattern in WRITE_PATTERNS {
+            cases.push(Case {
+                label,
+                organisation,
+                member_count: if organisation == raid5 { 4 } else { 6 },
+                members: MemberKind::File,
+                path: Path::Direct,
+                pattern,
+                consistency,
+            });
+        }
+    }
+    cases
 }
 
 pub(crate) fn cases(path: Path) -> Vec<Case> {
@@ -114,6 +162,7 @@ pub(crate) fn cases(path: Path) -> Vec<Case> {
                     members,
                     path,
                     pattern,
+                    consistency: Consistency::Bitmap,
                 });
             }
         }
@@ -141,9 +190,12 @@ fn new_array(case: &Case, device_bytes: u64) -> NewArray {
             .map(|index| uuid(u8::try_from(index).unwrap_or(0)))
             .collect(),
         wall_seconds: 1,
-        has_bitmap: true,
+        has_bitmap: !matches!(case.consistency, Consistency::Resync | Consistency::Ppl),
         region_bytes: None,
-        log_bytes_max: None,
+        log_bytes_max: matches!(case.consistency, Consistency::Log | Consistency::WriteBack)
+            .then_some(u64::MAX),
+        has_ppl: case.consistency == Consistency::Ppl,
+        is_write_back: case.consistency == Consistency::WriteBack,
         start: Start::Agreeing,
     }
 }

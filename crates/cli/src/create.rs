@@ -101,6 +101,8 @@ fn request(args: &Create) -> Result<CreateRequest, Problem> {
         has_bitmap,
         region_bytes: args.bitmap_region,
         has_log,
+        is_write_back: args.log.as_deref() == Some("write-back"),
+        has_ppl: args.consistency.as_deref() == Some("ppl"),
         write_mostly: args.write_mostly.clone(),
         is_assume_clean: args.assume_clean,
         is_forced: args.force,
@@ -156,14 +158,9 @@ fn check_balance(args: &Create, level: Level) -> Result<(), Problem> {
     )
 }
 
-/// The stripe log is understood, but not there yet.
 fn check_log(args: &Create) -> Result<(), Problem> {
     match args.log.as_deref() {
-        None | Some("write-through") => Ok(()),
-        Some("write-back") => Err(not_yet(
-            "answers before the data are in place come with a later version",
-        )
-        .hint("until then:   --log write-through")),
+        None | Some("write-through" | "write-back") => Ok(()),
         Some(other) => Err(usage(format!(
             "--log {other}: it is write-through or write-back"
         ))),
@@ -211,11 +208,10 @@ fn has_bitmap(args: &Create, level: Level) -> Result<bool, Problem> {
         (Some("ppl"), _) if level != Level::Raid5 => {
             return Err(usage(format!("ppl is for level 5, not for {level}")));
         }
-        (Some("ppl"), _) => {
-            return Err(not_yet(
-                "writing arrays with ppl comes with a later version",
-            ));
+        (Some("ppl"), _) if args.format.contains("0.90") => {
+            return Err(usage("md-0.90 has no place for ppl"));
         }
+        (Some("ppl"), _) => false,
         (Some("log"), _) if !level.has_parity() => {
             return Err(usage(format!(
                 "the stripe log is for parity, not for {level}"

@@ -234,6 +234,8 @@ impl Script<'_> {
             has_bitmap: true,
             region_bytes: None,
             has_log: true,
+            has_ppl: false,
+            is_write_back: false,
             write_mostly: Vec::new(),
             is_assume_clean: false,
             is_forced: false,

@@ -232,6 +232,12 @@ fn text_of(code: Code) -> (&'static str, &'static str) {
              tell which content is right. Best way out: bring the missing member back. Otherwise `--force` starts it:\n\
              rows in doubt answer with an error until they are overwritten; `--force-data` answers what is there.",
         ),
+        Code::LogLost => (
+            "Answered writes are only in the stripe log, and the log cannot be used.",
+            "With `--log write-back` a write is answered when it is durable in the log. Until the next clean stop the rows\n\
+             are older than that. When one member's log is damaged, leave that member out: it is rebuilt from the others.\n\
+             `--force` gives up what is only in the log and starts with the old content of those rows.",
+        ),
         Code::DegradedStart => (
             "A member is missing that was there at the last stop.",
             "Perhaps it was only forgotten on the command line or not plugged in: once the volume is written to\n\

@@ -293,9 +293,13 @@ fn member_table(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
     table(&rows)
 }
 fn log_line(log: &StripeLogStatus) -> String {
-    format!(
-        "  stripe log of {} on each member, {} records under way",
-        show_bytes(log.ring_bytes),
-        log.records_under_way
-    )
+    let ring = show_bytes(log.ring_bytes);
+    if log.is_write_back {
+        let held = show_bytes(log.logged_bytes);
+        return format!(
+            "  write-back stripe log of {ring} on each member, {held} not in place yet"
+        );
+    }
+    let records = log.records_under_way;
+    format!("  stripe log of {ring} on each member, {records} records under way")
 }

@@ -339,6 +339,7 @@ pub fn of_assemble(error: &AssembleError, name: impl Fn(usize) -> String) -> Pro
         AssembleCode::SplitBrain => Code::SplitBrain,
         AssembleCode::DirtyDegraded => Code::DirtyDegraded,
         AssembleCode::DegradedStart => Code::DegradedStart,
+        AssembleCode::LogLost => Code::LogLost,
         AssembleCode::TooFewMembers => Code::TooFewMembers,
         AssembleCode::UnsupportedFeature => Code::UnsupportedFeature,
         _ => Code::DamagedMetadata,

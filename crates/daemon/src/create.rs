@@ -64,6 +64,10 @@ pub struct CreateRequest {
     pub region_bytes: Option<u64>,
     /// Whether parity shall have a stripe log, where the format leaves room (L1).
     pub has_log: bool,
+    /// Whether writes are answered when they are durable in the stripe log (L5).
+    pub is_write_back: bool,
+    /// Whether a RAID-5 shall have md's partial parity log, without bitmap and stripe log.
+    pub has_ppl: bool,
     /// Members that are read only when nothing else can be, as written.
     pub write_mostly: Vec<String>,
     /// Take copies or parity for equal.
@@ -472,6 +476,8 @@ fn new_array(
         has_bitmap: request.has_bitmap,
         region_bytes: request.region_bytes,
         log_bytes_max: request.has_log.then_some(u64::MAX),
+        has_ppl: request.has_ppl,
+        is_write_back: request.is_write_back,
         start: plexum_engine::meta::create::Start::Agreeing,
     })
 }

@@ -228,16 +228,15 @@ async fn set(served: &Served, settings: &BTreeMap<String, String>) -> Answer {
             }
             "bitmap" | "bitmap-region" => {} // together, below
             "consistency" => {}              // with the bitmap, below
-            "log" if value == "write-through" => {}
+            "log" if matches!(value.as_str(), "write-through" | "write-back") => {}
             "log" => {
-                return Err(Problem::new(
-                    Code::NotYet,
-                    format!("{name}={value} comes with a later version"),
-                ));
+                return Err(usage(format!(
+                    "log={value}: it is write-through or write-back"
+                )));
             }
             _ => {
                 return Err(usage(format!("{name} is no setting")).hint(
-                    "settings are:   balance=POLICY rebuild-min=RATE rebuild-max=RATE rebuild=pause bitmap=internal bitmap-region=SIZE consistency=log",
+                    "settings are:   balance=POLICY rebuild-min=RATE rebuild-max=RATE rebuild=pause bitmap=internal bitmap-region=SIZE consistency=log|ppl|bitmap|resync log=write-back",
                 ));
             }
         }
@@ -250,20 +249,49 @@ async fn set(served: &Served, settings: &BTreeMap<String, String>) -> Answer {
         return Err(usage("rebuild-min is above rebuild-max".into()));
     }
     // The only one that can be refused for the state of the volume comes first.
-    if let Some(is_wanted) = log {
-        let result = served.volume.set_log(is_wanted).await;
-        result.map_err(|error| log_refused(served, error))?;
-    }
-    if let Some(wish) = bitmap {
-        let result = served.volume.set_bitmap(wish).await;
-        result.map_err(|error| bitmap_refused(served, error))?;
-    }
+    set_consistency(served, settings, log, bitmap).await?;
     if let Some(policy) = policy {
         served.volume.set_balance(policy);
     }
     served.pace.set(pace);
     served.volume.set_pace(pace);
     Ok(settings_json(&pace, &served.volume.status().balance))
+}
+
+/// What closes the write hole: md's log, ours, its mode, the bitmap; in an order in which none excludes the next.
+async fn set_consistency(
+    served: &Served,
+    settings: &BTreeMap<String, String>,
+    log: Option<bool>,
+    bitmap: Option<BitmapWish>,
+) -> Result<(), Problem> {
+    let volume = &served.volume;
+    let told = |result: Result<bool, ControlError>| match result {
+        Ok(_) => Ok(()),
+        Err(error) => Err(log_refused(served, error)),
+    };
+    let wants_ppl = settings.get("consistency").map(|value| value == "ppl");
+    if wants_ppl == Some(true) {
+        told(volume.check_ppl().map(|()| true))?;
+    } else if wants_ppl == Some(false) {
+        told(volume.set_ppl(false).await)?;
+    }
+    if let Some(is_wanted) = log {
+        told(volume.set_log(is_wanted).await)?;
+    }
+    let is_write_back = settings.get("log").map(|mode| mode == "write-back");
+    let has_log = volume.status().log.is_some();
+    if let Some(is_wanted) = is_write_back.filter(|is_wanted| *is_wanted || has_log) {
+        told(volume.set_write_back(is_wanted).await)?;
+    }
+    if let Some(wish) = bitmap {
+        let result = volume.set_bitmap(wish).await;
+        result.map_err(|error| bitmap_refused(served, error))?;
+    }
+    if wants_ppl == Some(true) {
+        told(volume.set_ppl(true).await)?;
+    }
+    Ok(())
 }
 
 fn settings_json(pace: &Pace, balance: &str) -> Value {
@@ -315,12 +343,12 @@ fn consistency_wish(
             "consistency=resync and bitmap=internal contradict each other",
         )),
         (Some("resync"), _) => Ok((Some(false), Some(BitmapWish::None))),
-        (Some("ppl"), _) => Err(Problem::new(
-            Code::NotYet,
-            "writing a partial parity log comes with a later version",
-        )),
+        (Some("ppl"), Some(BitmapWish::Internal { .. })) => {
+            Err(usage("consistency=ppl excludes the bitmap"))
+        }
+        (Some("ppl"), _) => Ok((Some(false), Some(BitmapWish::None))),
         (Some(other), _) => Err(usage(&format!(
-            "consistency={other}: it is log, bitmap or resync"
+            "consistency={other}: it is log, ppl, bitmap or resync"
         ))),
     }
 }
@@ -331,7 +359,7 @@ fn log_refused(served: &Served, error: ControlError) -> Problem {
     match error {
         ControlError::Busy(reason) => Problem::new(
             Code::JobRunning,
-            format!("the stripe log of {volume} cannot be changed now: {reason}"),
+            format!("the log of {volume} cannot be changed now: {reason}"),
         )
         .hint(format!("to see what runs:   plexum status {volume}")),
         ControlError::Unfit(reason) => Problem::new(Code::Usage, format!("{volume}: {reason}")),

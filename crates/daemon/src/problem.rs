@@ -48,6 +48,8 @@ codes! {
     NotProvenZero = "not_proven_zero", 3;
     /// A parity volume that was not stopped cleanly and lacks a member.
     DirtyDegraded = "dirty_degraded", 3;
+    /// Answered writes are only in a stripe log that cannot be used.
+    LogLost = "log_lost", 3;
     /// A member that was there at the last stop is missing now.
     DegradedStart = "degraded_start", 3;
     /// The step would take away the last redundancy and with it data.

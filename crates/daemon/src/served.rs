@@ -299,6 +299,7 @@ impl Served {
             consistency: match (status.log, status.bitmap_region_bytes) {
                 _ if !self.volume.has_redundancy() => "none",
                 (Some(_), _) => "log",
+                _ if status.has_ppl => "ppl",
                 (None, Some(_)) => "bitmap",
                 (None, None) => "resync",
             }

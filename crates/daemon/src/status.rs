@@ -276,6 +276,12 @@ pub struct StripeLogStatus {
     pub records_under_way: u64,
     /// Whether an unclean stop now leaves no row in doubt, even if a member is lost with it.
     pub is_sure: bool,
+    /// Whether writes are answered when they are durable in the log.
+    #[serde(default)]
+    pub is_write_back: bool,
+    /// Bytes that are in the log and not in place yet.
+    #[serde(default)]
+    pub logged_bytes: u64,
 }
 
 impl From<plexum_engine::volume::LogStatus> for StripeLogStatus {
@@ -284,6 +290,8 @@ impl From<plexum_engine::volume::LogStatus> for StripeLogStatus {
             ring_bytes: log.ring_bytes,
             records_under_way: log.records_under_way as u64,
             is_sure: log.is_sure,
+            is_write_back: log.is_write_back,
+            logged_bytes: log.logged_bytes,
         }
     }
 }

@@ -132,6 +132,14 @@ pub enum Mutant {
     ComesBackUndrained,
     /// A hedged read answers with what both copies gave (W9).
     HedgedReadAnswersTwice,
+    /// What is only in the log is not read (L5).
+    LoggedNotRead,
+    /// Rows that wait in the log are forgotten instead of written (L5).
+    DestageLost,
+    /// Data go in place without an entry in the partial parity log (W1).
+    PplNotWritten,
+    /// The partial parity log is not replayed (W5).
+    PplNotReplayed,
 }
 
 /// All mutants, for `--mutants`.
@@ -190,6 +198,10 @@ pub const ALL: &[Mutant] = &[
     Mutant::ReplayBeforeCommit,
     Mutant::ComesBackUndrained,
     Mutant::HedgedReadAnswersTwice,
+    Mutant::LoggedNotRead,
+    Mutant::DestageLost,
+    Mutant::PplNotWritten,
+    Mutant::PplNotReplayed,
 ];
 
 /// Runs I/Os until the first has ended; the others go on unseen and count as done.

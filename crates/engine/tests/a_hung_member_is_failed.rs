@@ -108,6 +108,8 @@ fn rig(organisation: Organisation, read_only: bool) -> Rig {
         has_bitmap: true,
         region_bytes: None,
         log_bytes_max: None,
+        has_ppl: false,
+        is_write_back: false,
         start: Start::Agreeing,
     };
     let plan = plan(&new).unwrap();

@@ -77,6 +77,8 @@ fn volume(organisation: Organisation, start: Start) -> Volume<Holey, Still> {
         has_bitmap: true,
         region_bytes: None,
         log_bytes_max: None,
+        has_ppl: false,
+        is_write_back: false,
         start,
     };
     let plan = plan(&new).unwrap();

@@ -37,6 +37,8 @@ fn new_array(organisation: Organisation, has_bitmap: bool) -> Vec<(String, Memor
         has_bitmap,
         region_bytes: Some(65_536),
         log_bytes_max: None,
+        has_ppl: false,
+        is_write_back: false,
         start: Start::Resync,
     };
     let plan = plan(&new).unwrap();

@@ -76,6 +76,8 @@ fn new_array(version: MdVersion, organisation: Organisation, has_bitmap: bool) -
         has_bitmap,
         region_bytes: None,
         log_bytes_max: None,
+        has_ppl: false,
+        is_write_back: false,
         start: Start::Agreeing,
     };
     let plan = plan(&new).unwrap();
@@ -328,6 +330,8 @@ fn a_bitmap_that_would_reach_into_the_stripe_log_is_refused() {
         has_bitmap: false,
         region_bytes: None,
         log_bytes_max: None,
+        has_ppl: false,
+        is_write_back: false,
         start: Start::Agreeing,
     };
     let plan = plan(&new).unwrap();

@@ -201,6 +201,8 @@ fn new_array(around: &Surroundings, members: &[Option<Member>], spec: &ArraySpec
         has_bitmap: spec.has_bitmap,
         region_bytes: spec.region_bytes,
         log_bytes_max: None,
+        has_ppl: false,
+        is_write_back: false,
         start: Start::Agreeing,
     }
 }

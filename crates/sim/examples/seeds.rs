@@ -33,7 +33,10 @@ fn main() {
             "beyond" => options.beyond_of_256 = 256,
             "within" => options.beyond_of_256 = 0,
             "logs" => options.logs_of_256 = 256,
-            "no-logs" => options.logs_of_256 = 0,
+            "write-backs" => (options.logs_of_256, options.write_backs_of_256) = (256, 256),
+            "write-through" => options.write_backs_of_256 = 0,
+            "no-logs" => (options.logs_of_256, options.ppls_of_256) = (0, 0),
+            "ppls" => (options.logs_of_256, options.ppls_of_256) = (0, 256),
             "trace" => options.is_traced = true,
             "mutants" => {}
             _ if arguments.iter().any(|word| word == "mutants") => {}

@@ -224,8 +224,10 @@ impl Subject for Engine {
             has_bitmap: spec.region_bytes.is_some(),
             region_bytes: spec.region_bytes,
             log_bytes_max: spec.log_bytes,
+            has_ppl: spec.has_ppl,
+            is_write_back: spec.is_write_back,
             // The disks are fresh: holes everywhere prove that copies and parity agree.
-            start: if context.seed.is_multiple_of(3) {
+            start: if context.seed.is_multiple_of(3) && !spec.has_ppl {
                 Start::Resync
             } else {
                 Start::Agreeing

@@ -51,6 +51,20 @@ pub fn options_for(mutant: Mutant) -> Options {
         | Mutant::LogNotReplayed
         | Mutant::ReplayForgottenBeforeFlush
         | Mutant::RingReusedBeforeFlush => return logs(parity),
+        Mutant::LoggedNotRead | Mutant::DestageLost => {
+            return Options {
+                write_backs_of_256: 256,
+                ..logs(parity)
+            };
+        }
+        Mutant::PplNotWritten | Mutant::PplNotReplayed => {
+            return Options {
+                levels: vec![Level::Raid5],
+                logs_of_256: 0,
+                ppls_of_256: 256,
+                ..Options::default()
+            };
+        }
         Mutant::WrongQCoefficient | Mutant::WrongQOrder => vec![Level::Raid6],
         Mutant::SkipFlush | Mutant::IgnoreFua => Level::ALL.to_vec(),
         _ => redundant,

@@ -709,6 +709,8 @@ mod tests {
             component_bytes: 4096 * 24,
             region_bytes: None,
             log_bytes: None,
+            has_ppl: false,
+            is_write_back: false,
         }
     }
 

@@ -48,6 +48,10 @@ pub struct Options {
     pub has_operations: bool,
     /// Share of the parity arrays, in 256ths, that have a stripe log where their metadata leave room.
     pub logs_of_256: u64,
+    /// Share of the stripe logs, in 256ths, that answer before the data are in place.
+    pub write_backs_of_256: u64,
+    /// Share of the RAID-5 arrays without a stripe log, in 256ths, that have a partial parity log.
+    pub ppls_of_256: u64,
     /// Share of seeds, in 256ths, that go beyond the promise.
     pub beyond_of_256: u64,
     /// Share of seeds, in 256ths, that end in a silent fault.
@@ -69,6 +73,8 @@ impl Default for Options {
             has_faults: true,
             has_operations: true,
             logs_of_256: 160,
+            write_backs_of_256: 112,
+            ppls_of_256: 128,
             beyond_of_256: 24,
             silent_of_256: 32,
             has_foreign: true,
@@ -353,11 +359,7 @@ impl Scenario {
         } else {
             512
         };
-        // Drawn apart, so that everything else of a seed is the same with and without.
-        let mut log_rng = Rng::new(seed).fork(11);
-        if spec.level.has_parity() && metadata >= 110 && log_rng.below(256) < options.logs_of_256 {
-            spec.log_bytes = Some(*log_rng.pick(&[128 << 10, 128 << 10, 192 << 10, 8 << 20]));
-        }
+        draw_log(&mut spec, seed, metadata, options, is_silent);
         // Long steady work, no pause long enough for a clean mark, no flush: what was written seconds ago is still in the
         // caches when its bits go.
         let is_steady = !is_silent && !is_beyond && rng.chance(1, 8);
@@ -563,7 +565,8 @@ impl Scenario {
                     }
                 });
                 left -= requests.min(left);
-                if options.has_foreign && rng.chance(1, 5) {
+                // The model of the kernel has no partial parity log.
+                if options.has_foreign && rng.chance(1, 5) && !self.spec.has_ppl {
                     let salt = rng.below(1 << 32);
                     self.lives.push(LifeEnd::Foreign { salt });
                 }
@@ -584,6 +587,21 @@ impl Scenario {
             }
         }
         self.lives.push(LifeEnd::Finale);
+    }
+}
+
+/// What closes the write hole. Drawn apart, so that everything else of a seed is the same with and without.
+fn draw_log(spec: &mut Spec, seed: u64, metadata: u32, options: &Options, is_silent: bool) {
+    let mut log_rng = Rng::new(seed).fork(11);
+    if spec.level.has_parity() && metadata >= 110 && log_rng.below(256) < options.logs_of_256 {
+        spec.log_bytes = Some(*log_rng.pick(&[128 << 10, 128 << 10, 192 << 10, 8 << 20]));
+        // A silent fault under rows that wait in the log would be mended by them, unseen.
+        spec.is_write_back = log_rng.below(256) < options.write_backs_of_256 && !is_silent;
+    } else if spec.level == Level::Raid5
+        && metadata >= 100
+        && log_rng.below(256) < options.ppls_of_256
+    {
+        (spec.has_ppl, spec.region_bytes) = (true, None);
     }
 }
 
@@ -622,6 +640,8 @@ fn draw_spec(rng: &mut Rng, level: Level) -> Spec {
         component_bytes,
         region_bytes,
         log_bytes: None,
+        has_ppl: false,
+        is_write_back: false,
     }
 }
 

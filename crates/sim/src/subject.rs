@@ -88,6 +88,10 @@ pub struct Spec {
     pub region_bytes: Option<u64>,
     /// Largest ring of the stripe log on each member in bytes; `None`: no log.
     pub log_bytes: Option<u64>,
+    /// Writes are answered when they are durable in the stripe log.
+    pub is_write_back: bool,
+    /// md's partial parity log, RAID-5 only; without bitmap and stripe log.
+    pub has_ppl: bool,
 }
 
 impl Spec {
@@ -118,7 +122,9 @@ impl fmt::Display for Spec {
             self.level, self.layout, self.member_count, self.strip_bytes, self.component_bytes
         )?;
         match self.log_bytes {
+            Some(bytes) if self.is_write_back => write!(f, " write-back log of {bytes}"),
             Some(bytes) => write!(f, " log of {bytes}"),
+            None if self.has_ppl => f.write_str(" ppl"),
             None => Ok(()),
         }
     }

@@ -24,6 +24,10 @@ const FOUND_SOON: &[Mutant] = &[
     Mutant::AnswerAfterFirstCopy,
     Mutant::ResyncSkipped,
     Mutant::ForgetBadBlocks,
+    Mutant::LoggedNotRead,
+    Mutant::DestageLost,
+    Mutant::PplNotWritten,
+    Mutant::PplNotReplayed,
 ];
 
 /// What the guarantees say of each bug.

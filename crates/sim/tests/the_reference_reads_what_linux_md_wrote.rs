@@ -47,6 +47,8 @@ fn reference(case: &Case, sizes: &[u64]) -> Reference {
         component_bytes: case.component_sectors * 512,
         region_bytes: None,
         log_bytes: None,
+        has_ppl: false,
+        is_write_back: false,
     };
     match spec.level {
         Level::Linear | Level::Raid0 => Reference::with_sizes(&spec, sizes),

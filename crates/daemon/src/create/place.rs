@@ -138,8 +138,9 @@ pub(super) fn decide_start(
         }
         return Ok(Start::AssumedClean);
     }
-    if level.has_parity() && missing.contains(&true) {
-        // A resync would need all members; a member that is filled needs only as many as hold the data.
+    if level.has_parity() && (missing.contains(&true) || request.has_ppl) {
+        // A resync would need all members; a member that is filled needs only as many as hold the data. And an array with a
+        // partial parity log counts as right after a replay: no resync may be under way then.
         return Ok(Start::Rebuild);
     }
     Ok(Start::Resync)

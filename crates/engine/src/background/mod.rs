@@ -77,7 +77,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let _ = self.commit_all().await;
         }
         join(
-            self.housekeeping(),
+            join(self.housekeeping(), self.run_destager()),
             join(self.keep_redundant(), self.run_scrubs()),
         )
         .await;
@@ -140,6 +140,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// W2: flush, then "clean", when no write came in between.
     pub(crate) async fn mark_clean(&self) -> Result<(), crate::device::IoError> {
         let writes_before = self.write_count.get();
+        self.destage().await?;
         if !self.has(crate::mutant::Mutant::CleanWithoutFlush) {
             self.flush_members().await?;
         }

@@ -150,6 +150,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let row = self.row(member.start / strip);
         let part = member.start % strip..member.end - row.number * strip;
         let _lock = self.locks.row(row.number).await;
+        self.destage_row(row.number).await?;
         let mut wanted: Vec<(Block, Rc<Filling<D>>)> = Vec::new();
         for target in targets
             .iter()

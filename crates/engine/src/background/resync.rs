@@ -117,6 +117,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.end_job();
         if self.regions.borrow().doubtful_count() == 0 {
             self.settle_log_doubt().await;
+            self.settle_ppl_doubt().await;
             self.announce(Announcement::ResyncFinished);
         }
     }
@@ -178,6 +179,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         let row = self.row(number);
         let _lock = self.locks.row(number).await;
+        self.destage_row(number).await?;
         let set = self.members();
         let sync = row.member_range(&part);
         if self.regions.borrow().is_proven(&sync) {

@@ -209,7 +209,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let _lock = self.locks.row(number).await;
         let sync = row.member_range(&part);
         let data_count = row.map.data_count();
-        if !self.regions.borrow().is_proven(&sync) {
+        if self.destage_row(number).await.is_err() || !self.regions.borrow().is_proven(&sync) {
             report.skipped_bytes += part.end - part.start;
             return;
         }

@@ -8,7 +8,9 @@
 //! - the tail, and with it a place in a ring, moves only behind records that are in place on all members and flushed (W2);
 //! - a superblock is committed only after headers that name its hash are durable (L6).
 
+pub(crate) mod back;
 mod headers;
+mod overlay;
 mod replay;
 mod ring;
 
@@ -75,6 +77,11 @@ pub(crate) struct StripeLog<D> {
     book: RefCell<Book>,
     /// Writes that began without the log may be under way: what the log does not know may be wrong, until "clean".
     has_unlogged: Cell<bool>,
+    /// L5: writes are answered when they are durable here.
+    is_write_back: Cell<bool>,
+    overlay: RefCell<overlay::Overlay>,
+    /// One task at a time puts rows in place.
+    destager: Mutex,
 }
 
 struct Book {
@@ -187,6 +194,9 @@ impl<D: Device> StripeLog<D> {
             progress: Signal::new(),
             book: RefCell::new(book),
             has_unlogged: Cell::new(has_unlogged),
+            is_write_back: Cell::new(newest.is_some_and(|header| header.is_write_back)),
+            overlay: RefCell::default(),
+            destager: Mutex::new(),
         }
     }
 
@@ -210,6 +220,8 @@ impl<D: Device> StripeLog<D> {
             ring_bytes: rings.min().unwrap_or(0),
             records_under_way: book.outstanding.len(),
             is_sure: book.is_sure,
+            is_write_back: self.is_write_back(),
+            logged_bytes: self.logged_bytes(),
         }
     }
 
@@ -590,11 +602,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
     pub(crate) fn log_complete(
         &self,
         log: &StripeLog<D>,
-        logged: &Logged<D>,
+        sequences: Range<u64>,
         written: &[MemberId],
     ) {
         let mut book = log.book.borrow_mut();
-        for sequence in logged.sequences.clone() {
+        for sequence in sequences {
             book.outstanding.remove(&sequence);
         }
         book.moment += 1;
@@ -630,6 +642,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         if floor > covered {
             return self.cover().await;
+        }
+        if !log.overlay.borrow().is_empty() {
+            return self.destage().await; // L5: what is in the way waits for nobody but us
         }
         let progress = log.progress.changed();
         if log.book.borrow().floor() == floor && !self.is_frozen() {
@@ -690,6 +705,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             if self.is_frozen() {
                 return Err(IoError::Failed);
             }
+            self.destage().await?;
             let progress = log.progress.changed();
             if log.book.borrow().outstanding.is_empty() {
                 break;
@@ -724,7 +740,7 @@ fn answer_all<D>(log: &StripeLog<D>, error: IoError) {
 }
 
 /// Cuts a part into pieces of at most `limit` bytes of each member.
-fn split(part: LogPart, limit: u64) -> Vec<LogPart> {
+pub(crate) fn split(part: LogPart, limit: u64) -> Vec<LogPart> {
     if part.part.end - part.part.start <= limit {
         return vec![part];
     }

@@ -2,4 +2,5 @@
 
 pub mod bitmap;
 pub(crate) mod log;
+pub(crate) mod ppl;
 pub mod regions;

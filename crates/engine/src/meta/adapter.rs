@@ -27,6 +27,8 @@ pub struct CommitView<'a> {
     pub wall_seconds: u64,
     /// Whether some regions may still be inconsistent.
     pub is_doubtful: bool,
+    /// Whether answered writes may be in the stripe log only while the array is dirty (L5).
+    pub answers_from_log: bool,
 }
 
 /// Where a new member keeps its data.
@@ -80,17 +82,18 @@ pub trait Metadata {
     }
 
     /// Plans a bitmap over `sync_bytes` for an array that has none; nothing changes yet. `region_bytes`: as asked for, or
-    /// chosen so that it fits.
+    /// chosen so that it fits. `rings`: the stripe log's place on each member, which it must not reach (L1).
     ///
     /// # Errors
     /// A sentence: no room, a region size that does not fit, something that excludes a bitmap.
     fn plan_bitmap(
         &self,
+        rings: &[Option<LogArea>],
         sync_bytes: u64,
         region_bytes: Option<u64>,
         event_count: u64,
     ) -> Result<BitmapPlan, String> {
-        let _ = (sync_bytes, region_bytes, event_count);
+        let _ = (rings, sync_bytes, region_bytes, event_count);
         Err(format!("{} has no bitmap", self.format_name()))
     }
 
@@ -129,6 +132,31 @@ pub trait Metadata {
     fn log_header(&self, member: MemberId, area: Option<LogArea>) -> Result<LogHeader, NoLog> {
         let _ = (member, area);
         Err(NoLog::NoParity)
+    }
+
+    /// Bytes of a member that hold md's partial parity log, and the number that its headers carry; `None`: there is none.
+    fn ppl_place(&self, member: MemberId) -> Option<(Range<u64>, u32)> {
+        let _ = member;
+        None
+    }
+
+    /// Why the array cannot have md's partial parity log, once it has neither bitmap nor stripe log.
+    ///
+    /// # Errors
+    /// A sentence.
+    fn check_ppl(&self) -> Result<(), String> {
+        Err(format!("{} has no partial parity log", self.format_name()))
+    }
+
+    /// From now on superblocks name a partial parity log, or none. `check_ppl` was asked before.
+    fn set_ppl(&mut self, is_wanted: bool) {
+        let _ = is_wanted;
+    }
+
+    /// Whether that area may hold several units.
+    fn is_ppl_ring(&self, member: MemberId) -> bool {
+        let _ = member;
+        false
     }
 
     /// Hash of the superblock that was last made for a member (L6).

@@ -257,11 +257,13 @@ pub struct Assembly {
     pub bitmap: BitmapUse,
     /// What the stripe log is good for.
     pub log: LogUse,
+    /// md's partial parity log is in use: it has to be replayed when the array is dirty, and written.
+    pub has_ppl: bool,
     /// Rows that may be wrong because the start was forced.
     pub doubt: Doubt,
     /// Reads in doubt are answered with what is there (`--force-data`).
     pub serves_doubtful_data: bool,
-    /// May only be read: PPL, journal or reshape.
+    /// May only be read: journal or reshape.
     pub is_read_only: bool,
     /// A reshape in the middle.
     pub reshape: Option<AssembledReshape>,
@@ -329,14 +331,18 @@ pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, As
     let resync_start_bytes =
         resync_start_sectors.map(|sectors| sectors.saturating_mul(SECTOR_BYTES));
     let log = start::judge_log(examined, &members, resync_start_bytes, options);
-    let open_bytes = resync_start_bytes.filter(|_| !log.makes_all_right());
+    start::check_answers_in_log(&name, newest, examined, &members, &log, options)?;
+    let has_ppl = newest.ppl.is_some() && !options.read_only;
+    // Dirty with a partial parity log counts as clean, once it was replayed (linux-md.md 5).
+    let is_mended = has_ppl && resync_start_bytes == Some(0) || log.makes_all_right();
+    let open_bytes = resync_start_bytes.filter(|_| !is_mended);
     let doubt = start::check_dirty(&name, &geometry, &missing, open_bytes, &bitmap, options)?;
     start::check_expected(&name, newest, slot_count, &members, options)?;
 
     let after_bytes = reshape
         .as_ref()
         .map_or(u64::MAX, |reshape| reshape.after.volume_bytes());
-    let needs_read_only = newest.has_journal || newest.ppl.is_some() || reshape.is_some();
+    let needs_read_only = newest.has_journal || reshape.is_some();
     Ok(Assembly {
         array: describe(newest, spec),
         volume_bytes: geometry.volume_bytes().min(after_bytes),
@@ -350,6 +356,7 @@ pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, As
         resync_start_bytes,
         bitmap,
         log,
+        has_ppl,
         doubt,
         serves_doubtful_data: options.force_data,
         is_read_only: options.read_only || needs_read_only,

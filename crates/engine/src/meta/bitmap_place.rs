@@ -7,21 +7,25 @@
 //!
 //! Source: linux-md.md sections 1 and 2 (layout of a member), 3 (bitmap).
 
-use plexum_format::md::{Bitmap, MdVersion, NewBitmap, Superblock, bitmap};
+use plexum_format::md::ppl::{MAX_MEMBERS, RING_SECTORS};
+use plexum_format::md::{Bitmap, MdVersion, NewBitmap, PplArea, Superblock, bitmap};
 use plexum_format::{EventCount, SECTOR_BYTES};
 
 use crate::meta::adapter::BitmapPlan;
 
 /// Largest region: md keeps the size in 32 bits.
 const REGION_BYTES_MAX: u64 = 1 << 31;
+/// Sectors of a partial parity log, as mdadm makes it.
+const PPL_SECTORS_MAX: u64 = 2048;
 /// Sectors from a superblock to the first thing behind it.
 const PAGE_SECTORS: u64 = 8;
 /// Room between a 0.90 superblock and the end of its 64 KiB, in sectors.
 const V090_ROOM_SECTORS: u64 = 120;
 
-/// Plans a bitmap for the array of these members.
+/// Plans a bitmap for the array of these members. `ring_sectors`: where each one's stripe log begins (L1).
 pub(super) fn plan_bitmap(
     members: &[Option<&Superblock>],
+    ring_sectors: &[Option<u64>],
     sync_bytes: u64,
     region_bytes: Option<u64>,
     event_count: u64,
@@ -37,36 +41,15 @@ pub(super) fn plan_bitmap(
     if members.iter().flatten().any(|member| member.has_journal) {
         return Err("the array has a journal, which excludes a bitmap".to_owned());
     }
-    let room_sectors = members.iter().flatten().map(|member| room_sectors(member));
-    let room_sectors = room_sectors.min().unwrap_or(0) / PAGE_SECTORS * PAGE_SECTORS;
-    let sync_sectors = sync_bytes / SECTOR_BYTES;
-    let mut region =
-        region_bytes.unwrap_or_else(|| u64::from(bitmap::default_region_bytes(sync_sectors)));
-    let area_sectors = |region: u64| {
-        bitmap::area_bytes(sync_bytes.div_ceil(region))
-            .div_ceil(SECTOR_BYTES)
-            .next_multiple_of(PAGE_SECTORS)
-    };
-    while area_sectors(region) > room_sectors && region < REGION_BYTES_MAX {
-        region *= 2;
-    }
-    if area_sectors(region) > room_sectors {
-        return Err(format!(
-            "there is no room for a bitmap: {room_sectors} sectors are free beside the superblocks"
-        ));
-    }
-    if let Some(asked) = region_bytes.filter(|asked| *asked != region) {
-        return Err(format!(
-            "a bitmap with regions of {asked} bytes does not fit the {room_sectors} sectors of room; {region} bytes would"
-        ));
-    }
-    let offset_sectors = offset_sectors(first, area_sectors(region));
+    let region = region_that_fits(members, ring_sectors, sync_bytes, region_bytes)?;
+    let area_sectors = area_sectors(sync_bytes, region);
+    let offset_sectors = offset_sectors(first, area_sectors);
     let new = NewBitmap {
         uuid: first.bitmap_uuid(),
         events: EventCount(event_count),
-        sync_size_sectors: sync_sectors,
+        sync_size_sectors: sync_bytes / SECTOR_BYTES,
         region_bytes: u32::try_from(region).map_err(|_| "a region is at most 2 GiB".to_owned())?,
-        reserved_sectors: u32::try_from(area_sectors(region)).unwrap_or(0),
+        reserved_sectors: u32::try_from(area_sectors).unwrap_or(0),
         is_all_set: false,
     };
     let map = Bitmap::create(&new).map_err(|error| error.to_string())?;
@@ -87,14 +70,103 @@ pub(super) fn plan_bitmap(
     })
 }
 
+/// Sectors of a bitmap with regions of this size.
+fn area_sectors(sync_bytes: u64, region_bytes: u64) -> u64 {
+    bitmap::area_bytes(sync_bytes.div_ceil(region_bytes))
+        .div_ceil(SECTOR_BYTES)
+        .next_multiple_of(PAGE_SECTORS)
+}
+
+/// The region size that was asked for, or the first that fits the room on every member.
+fn region_that_fits(
+    members: &[Option<&Superblock>],
+    ring_sectors: &[Option<u64>],
+    sync_bytes: u64,
+    region_bytes: Option<u64>,
+) -> Result<u64, String> {
+    let rings = ring_sectors.iter().copied().chain(std::iter::repeat(None));
+    let room_sectors = members.iter().zip(rings).filter_map(|(member, ring)| {
+        let member = (*member)?;
+        Some(room_sectors(member, ring))
+    });
+    let room_sectors = room_sectors.min().unwrap_or(0) / PAGE_SECTORS * PAGE_SECTORS;
+    let sync_sectors = sync_bytes / SECTOR_BYTES;
+    let mut region =
+        region_bytes.unwrap_or_else(|| u64::from(bitmap::default_region_bytes(sync_sectors)));
+    let area_sectors = |region: u64| area_sectors(sync_bytes, region);
+    while area_sectors(region) > room_sectors && region < REGION_BYTES_MAX {
+        region *= 2;
+    }
+    let place = if ring_sectors.iter().any(Option::is_some) {
+        "before the stripe log"
+    } else {
+        "beside the superblocks"
+    };
+    if area_sectors(region) > room_sectors {
+        return Err(format!(
+            "there is no room for a bitmap: {room_sectors} sectors are free {place}"
+        ));
+    }
+    if let Some(asked) = region_bytes.filter(|asked| *asked != region) {
+        return Err(format!(
+            "a bitmap with regions of {asked} bytes does not fit the {room_sectors} sectors {place}; {region} bytes would"
+        ));
+    }
+    Ok(region)
+}
+
+/// Where a partial parity log goes on a member that was made without one, as if it had neither bitmap nor stripe log.
+pub(super) fn plan_ppl(member: &Superblock) -> Result<PplArea, String> {
+    if member.level != 5 {
+        return Err("a partial parity log is for RAID-5".to_owned());
+    }
+    if member.member_count > MAX_MEMBERS {
+        return Err(format!(
+            "a partial parity log is for at most {MAX_MEMBERS} members"
+        ));
+    }
+    if !matches!(member.version, MdVersion::V11 | MdVersion::V12) {
+        return Err(format!(
+            "md {} leaves no room for a partial parity log; md 1.2 and 1.1 do",
+            member.version
+        ));
+    }
+    if member.has_journal || member.reshape.is_some() {
+        return Err("a journal or a reshape excludes a partial parity log".to_owned());
+    }
+    // In front of the bad-block log or behind it.
+    let first = member.super_offset_sectors + PAGE_SECTORS;
+    let log = member.bad_block_log_sector().unwrap_or(first);
+    let length = member.bad_block_log.map_or(0, |area| area.size_sectors);
+    let behind = (log + u64::from(length)).next_multiple_of(PAGE_SECTORS);
+    let gap = |from: u64, to: u64| (to.saturating_sub(from) / PAGE_SECTORS * PAGE_SECTORS, from);
+    let gaps = [gap(first, log), gap(behind, member.data_offset_sectors)];
+    let (room, start) = gaps.into_iter().max().expect("there are two");
+    let sectors = room.min(PPL_SECTORS_MAX);
+    if sectors < u64::from(RING_SECTORS) {
+        return Err(format!(
+            "{} KiB are free before the data, a partial parity log needs {} KiB",
+            room / 2,
+            RING_SECTORS / 2
+        ));
+    }
+    let offset = i16::try_from(start - member.super_offset_sectors);
+    Ok(PplArea {
+        offset_sectors: offset.map_err(|_| "the gap is too far from the superblock".to_owned())?,
+        size_sectors: sectors as u16, // at most 2048
+        is_multiple: true,
+    })
+}
+
 /// Sectors that are free for a bitmap on this member.
-fn room_sectors(member: &Superblock) -> u64 {
+fn room_sectors(member: &Superblock, ring_sector: Option<u64>) -> u64 {
     let log = member.bad_block_log_sector();
     let data = member.data_offset_sectors..member.data_offset_sectors + member.data_size_sectors;
     match member.version {
         MdVersion::V11 | MdVersion::V12 => {
             let start = member.super_offset_sectors + PAGE_SECTORS;
             let end = log.map_or(data.start, |log| log.min(data.start));
+            let end = ring_sector.map_or(end, |ring| ring.min(end));
             end.saturating_sub(start)
         }
         MdVersion::V10 => end_of_room(member).saturating_sub(data.end),
@@ -176,7 +248,8 @@ mod tests {
                 let device_sectors = device_mib << 11;
                 let mut superblock = member(version, device_sectors);
                 let sync_bytes = superblock.component_sectors * SECTOR_BYTES;
-                let plan = plan_bitmap(&[None, Some(&superblock)], sync_bytes, None, 9).unwrap();
+                let plan =
+                    plan_bitmap(&[None, Some(&superblock)], &[], sync_bytes, None, 9).unwrap();
                 superblock.bitmap_offset_sectors = Some(plan.offset_sectors);
                 // The parser is the judge: it refuses what overlaps data or superblock.
                 let bytes = superblock.encode();
@@ -195,11 +268,39 @@ mod tests {
     fn regions_that_were_asked_for_are_kept_or_refused() {
         let superblock = member(MdVersion::V12, 1 << 16);
         let sync_bytes = superblock.component_sectors * SECTOR_BYTES;
-        let plan = |region| plan_bitmap(&[Some(&superblock)], sync_bytes, Some(region), 9);
+        let plan = |region| plan_bitmap(&[Some(&superblock)], &[], sync_bytes, Some(region), 9);
         assert_eq!(plan(65_536).unwrap().region_bytes, 65_536);
         assert!(
             plan(512).unwrap_err().contains("would"),
             "64 Ki bits do not fit 4 KiB"
         );
+    }
+
+    /// A ring where the bad-block log would end the room: regions grow until the bitmap ends before it (L1).
+    #[test]
+    fn regions_grow_until_the_bitmap_ends_before_the_stripe_log() {
+        let mut superblock = member(MdVersion::V12, 8 << 21);
+        superblock.bad_block_log = None;
+        let sync_bytes = superblock.component_sectors * SECTOR_BYTES;
+        let plan = |ring, region| plan_bitmap(&[Some(&superblock)], &[ring], sync_bytes, region, 9);
+        let free = plan(None, None).unwrap();
+        let first = superblock.super_offset_sectors + PAGE_SECTORS;
+        for room_sectors in [8, 16, 24, 64] {
+            let ring = first + room_sectors;
+            let bitmap = plan(Some(ring), None).unwrap();
+            assert!(bitmap.region_bytes >= free.region_bytes);
+            let bits = bitmap::area_bytes(sync_bytes.div_ceil(bitmap.region_bytes));
+            let start = bitmap.starts_bytes[0].unwrap();
+            assert!(
+                start + bits <= ring * SECTOR_BYTES,
+                "room of {room_sectors}"
+            );
+        }
+        assert!(
+            plan(Some(first + 8), Some(4096))
+                .unwrap_err()
+                .contains("would")
+        );
+        assert!(plan(Some(first), None).unwrap_err().contains("no room"));
     }
 }

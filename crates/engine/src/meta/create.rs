@@ -6,8 +6,8 @@
 //! - nothing here looks at what is on the devices: the caller has, and has asked.
 
 use plexum_format::md::{
-    BadBlocks, Bitmap, MdTime, MdVersion, NewBitmap, NewMember, Placement, PlacementRequest, Role,
-    Superblock, bitmap, component_sectors, place_member,
+    BadBlocks, Bitmap, MdTime, MdVersion, NewBitmap, NewMember, Placement, PlacementRequest,
+    PplArea, PplHeader, Role, Superblock, bitmap, component_sectors, place_member, ppl,
 };
 use plexum_format::stripe_log::{LogArea, LogHeader, NoLog, plan_area};
 use plexum_format::{EventCount, FormatError, SECTOR_BYTES, Slot};
@@ -61,9 +61,17 @@ pub struct NewArray {
     pub region_bytes: Option<u64>,
     /// Largest ring of the stripe log in bytes; `None`: no log. Without room for one (L1) the plan has none and says why.
     pub log_bytes_max: Option<u64>,
+    /// Whether writes are answered when they are durable in the stripe log (L5).
+    pub is_write_back: bool,
+    /// Whether a RAID-5 gets md's partial parity log, which excludes bitmap and stripe log. Parity has to agree then, or to
+    /// be made by a rebuild: an array with this log is never resynced.
+    pub has_ppl: bool,
     /// Whether the members agree.
     pub start: Start,
 }
+
+/// Sectors of a partial parity log, as mdadm makes it.
+const PPL_SECTORS: u16 = 2048;
 
 /// Why there is no plan.
 #[derive(Debug)]
@@ -122,6 +130,7 @@ pub struct Plan {
     reserved_sectors: Vec<u32>,
     /// By member, then spare.
     log_areas: Vec<Option<LogArea>>,
+    is_write_back: bool,
 }
 
 /// Plans a new array.
@@ -136,13 +145,15 @@ pub fn plan(new: &NewArray) -> Result<Plan, CreateError> {
         .chain(new.spares.iter().map(|size| Some(*size)))
         .collect();
     let level = new.organisation.level();
-    let wants_bitmap = new.has_bitmap && level.has_redundancy();
+    let wants_bitmap = new.has_bitmap && level.has_redundancy() && !new.has_ppl;
     let cover = cover_bytes(new, level)?;
     let mut region_bytes = new
         .region_bytes
         .unwrap_or_else(|| u64::from(bitmap::default_region_bytes(cover / SECTOR_BYTES)));
     let placements = loop {
+        let ppl_bytes = new.has_ppl.then_some(u64::from(PPL_SECTORS) * SECTOR_BYTES);
         let bitmap_bytes = wants_bitmap.then(|| bitmap::area_bytes(cover.div_ceil(region_bytes)));
+        let bitmap_bytes = bitmap_bytes.or(ppl_bytes); // it lies where a bitmap would
         match place_all(new, &sizes, bitmap_bytes) {
             // Regions that nobody asked for grow until the bitmap fits the version.
             Err(_)
@@ -156,14 +167,7 @@ pub fn plan(new: &NewArray) -> Result<Plan, CreateError> {
         }
     };
     let geometry = geometry_of(new, level, &placements)?;
-    let roles: Vec<Role> = (0..sizes.len())
-        .map(|index| match new.members.get(index) {
-            Some(Some(_)) => {
-                Role::Active(Slot(u16::try_from(index).expect("bounded by the geometry")))
-            }
-            _ => Role::Spare,
-        })
-        .collect();
+    let roles = roles_of(new, sizes.len());
     let mut superblocks = Vec::new();
     for (index, placement) in placements.iter().enumerate() {
         let superblock = placement
@@ -188,6 +192,7 @@ pub fn plan(new: &NewArray) -> Result<Plan, CreateError> {
         superblocks,
         no_log,
         log_areas,
+        is_write_back: new.is_write_back,
         region_bytes: wants_bitmap.then_some(region_bytes),
         start: if level.has_redundancy() {
             new.start
@@ -198,6 +203,15 @@ pub fn plan(new: &NewArray) -> Result<Plan, CreateError> {
     })
 }
 
+/// Roles by member, then spare.
+fn roles_of(new: &NewArray, count: usize) -> Vec<Role> {
+    let role = |index: usize| match new.members.get(index) {
+        Some(Some(_)) => Role::Active(Slot(u16::try_from(index).expect("bounded by the geometry"))),
+        _ => Role::Spare,
+    };
+    (0..count).map(role).collect()
+}
+
 /// Rings for all members in slots, or for none (L1).
 fn plan_log(
     new: &NewArray,
@@ -205,7 +219,7 @@ fn plan_log(
     reserved_sectors: &[u32],
 ) -> (Vec<Option<LogArea>>, Option<NoLog>) {
     let mut areas = vec![None; superblocks.len()];
-    let Some(bytes_max) = new.log_bytes_max else {
+    let Some(bytes_max) = new.log_bytes_max.filter(|_| !new.has_ppl) else {
         return (areas, None);
     };
     for (index, superblock) in superblocks[..new.members.len()].iter().enumerate() {
@@ -332,7 +346,7 @@ fn superblock_of(
         .size_bytes
         .filter(|_| !has_redundancy)
         .map_or(placement.data_size_sectors, |size| size / SECTOR_BYTES);
-    Superblock::create(&NewMember {
+    let mut superblock = Superblock::create(&NewMember {
         version: new.version,
         array_uuid: new.uuid,
         name: &new.stored_name,
@@ -360,7 +374,17 @@ fn superblock_of(
         bitmap_offset_sectors: placement.bitmap_offset_sectors.filter(|_| wants_bitmap),
         bad_block_log: placement.bad_block_log,
         is_write_mostly: new.write_mostly.contains(&slot),
-    })
+    })?;
+    if new.has_ppl {
+        let offset = placement.bitmap_offset_sectors.unwrap_or(0);
+        superblock.ppl = Some(PplArea {
+            offset_sectors: i16::try_from(offset).unwrap_or(i16::MAX),
+            size_sectors: PPL_SECTORS,
+            is_multiple: true,
+        });
+        superblock.check_encodable()?;
+    }
+    Ok(superblock)
 }
 
 impl Plan {
@@ -412,9 +436,20 @@ impl Plan {
             });
         }
         if let Some(area) = self.log_areas[index] {
+            let header = LogHeader {
+                is_write_back: self.is_write_back,
+                ..LogHeader::blank(superblock, area)
+            };
             writes.push(MetadataWrite {
                 at_bytes: area.header_offset_bytes(),
-                bytes: LogHeader::blank(superblock, area).encode().to_vec(),
+                bytes: header.encode().to_vec(),
+            });
+        }
+        if let Some(sector) = superblock.ppl_sector() {
+            let signature = ppl::signature(&superblock.array_uuid);
+            writes.push(MetadataWrite {
+                at_bytes: sector * SECTOR_BYTES,
+                bytes: PplHeader::new(signature, 0, Vec::new()).encode().to_vec(),
             });
         }
         if let (Some(sector), Some(region_bytes)) = (superblock.bitmap_sector(), self.region_bytes)

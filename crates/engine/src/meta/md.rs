@@ -9,14 +9,15 @@ use std::ops::Range;
 
 use plexum_format::EventCount;
 use plexum_format::md::{
-    BadBlocks, BitmapHeader, MdTime, MdVersion, NewMember, Role, Superblock, super_offset_sectors,
+    BadBlocks, BitmapHeader, MdTime, MdVersion, NewMember, Role, Superblock, ppl,
+    super_offset_sectors,
 };
 use plexum_format::stripe_log::{LogArea, LogHeader, NoLog, plan_area, superblock_hash};
 use plexum_format::{SECTOR_BYTES, Slot};
 
 use crate::device::DeviceInfo;
 use crate::meta::adapter::{BitmapPlan, CommitView, Metadata, MetadataWrite, NewMemberPlace};
-use crate::meta::bitmap_place::plan_bitmap;
+use crate::meta::bitmap_place::{plan_bitmap, plan_ppl};
 use crate::ranges::RangeSet;
 use crate::state::{MemberId, Standing};
 
@@ -117,6 +118,7 @@ impl MdMetadata {
                 0
             },
         };
+        superblock.has_answers_in_log = view.answers_from_log && view.state.is_dirty;
         superblock.resync_offset_sectors = if view.state.is_dirty {
             Some(0)
         } else {
@@ -172,6 +174,9 @@ impl MdMetadata {
                 let bitmap = template
                     .bitmap_offset_sectors
                     .map_or(0, |offset| u64::from(offset.min(0).unsigned_abs()));
+                let bitmap = bitmap.max(template.ppl.map_or(0, |area| {
+                    u64::from(area.offset_sectors.min(0).unsigned_abs())
+                }));
                 let log = template.bad_block_log.map_or(0, |area| {
                     u64::from(area.offset_sectors.min(0).unsigned_abs())
                 });
@@ -265,6 +270,7 @@ impl Metadata for MdMetadata {
 
     fn plan_bitmap(
         &self,
+        rings: &[Option<LogArea>],
         sync_bytes: u64,
         region_bytes: Option<u64>,
         event_count: u64,
@@ -274,7 +280,9 @@ impl Metadata for MdMetadata {
             .iter()
             .map(|member| member.as_ref().map(|member| &member.superblock))
             .collect();
-        plan_bitmap(&superblocks, sync_bytes, region_bytes, event_count)
+        let start = |ring: &Option<LogArea>| ring.map(|ring| ring.ring_sector);
+        let rings: Vec<Option<u64>> = rings.iter().map(start).collect();
+        plan_bitmap(&superblocks, &rings, sync_bytes, region_bytes, event_count)
     }
 
     fn set_bitmap(&mut self, plan: Option<&BitmapPlan>) {
@@ -319,6 +327,36 @@ impl Metadata for MdMetadata {
         Ok(LogHeader::blank(&known.superblock, area))
     }
 
+    fn ppl_place(&self, member: MemberId) -> Option<(Range<u64>, u32)> {
+        let superblock = &self.member(member)?.superblock;
+        let start = superblock.ppl_sector()? * SECTOR_BYTES;
+        let length = u64::from(superblock.ppl?.size_sectors) * SECTOR_BYTES;
+        Some((
+            start..start + length,
+            ppl::signature(&superblock.array_uuid),
+        ))
+    }
+
+    fn check_ppl(&self) -> Result<(), String> {
+        let known = self.members.iter().flatten();
+        for member in known {
+            plan_ppl(&member.superblock)?;
+        }
+        Ok(())
+    }
+
+    fn set_ppl(&mut self, is_wanted: bool) {
+        for member in self.members.iter_mut().flatten() {
+            let area = plan_ppl(&member.superblock).ok();
+            member.superblock.ppl = area.filter(|_| is_wanted);
+        }
+    }
+
+    fn is_ppl_ring(&self, member: MemberId) -> bool {
+        let area = self.member(member).and_then(|member| member.superblock.ppl);
+        area.is_some_and(|area| area.is_multiple)
+    }
+
     fn superblock_hash(&self, member: MemberId) -> [u8; 16] {
         let known = self.member(member);
         known.map_or([0; 16], |member| superblock_hash(&member.superblock))
@@ -355,7 +393,12 @@ impl Metadata for MdMetadata {
             bad_block_log: template.bad_block_log,
             is_write_mostly: false,
         };
-        let superblock = Superblock::create(&new).map_err(|error| error.to_string())?;
+        let ppl = template.ppl;
+        let mut superblock = Superblock::create(&new).map_err(|error| error.to_string())?;
+        superblock.ppl = ppl;
+        superblock
+            .check_encodable()
+            .map_err(|error| error.to_string())?;
         if usize::try_from(superblock.dev_number)
             .map_or(true, |number| number >= superblock.max_roles())
         {

@@ -5,6 +5,8 @@
 //! - every count that comes from a device was bounded by the format's parser before memory is taken for it;
 //! - a bitmap counts only from members that are fresh (W7); the bits of all of them count together.
 
+mod logs;
+
 use std::ops::Range;
 
 use plexum_format::md::{BadBlocks, Bitmap, BitmapHeader, Superblock};
@@ -17,7 +19,6 @@ use plexum_format::{Detection, FormatError, Found, SECTOR_BYTES, detect, probe_p
 use crate::buf::{BufPool, Rope};
 use crate::clock::Clock;
 use crate::device::{Device, IoError};
-use crate::intent::log::ReplayError;
 use crate::intent::regions::Regions;
 use crate::meta::assemble::{
     AssembleError, AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, LogUse,
@@ -29,6 +30,8 @@ use crate::plex::layout::{Geometry, Organisation};
 use crate::ranges::RangeSet;
 use crate::state::{MemberRecord, Standing};
 use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
+
+use logs::{log_headers, start_log, start_ppl};
 
 /// Regions of an array without a bitmap: about this many, so that memory stays small and doubt is still narrow.
 const PLAIN_REGIONS: u64 = 16_384;
@@ -349,6 +352,7 @@ pub async fn open_volume<D: Device, C: Clock>(
     .await?;
     let headers = log_headers(&examined, &assembly).unwrap_or_default();
     start_log(&volume, &assembly, &headers, is_forced).await?;
+    start_ppl(&volume, &assembly, is_forced).await?;
     Ok((volume, assembly))
 }
 
@@ -553,55 +557,6 @@ async fn build<D: Device, C: Clock>(
     Ok(Volume::new(parts))
 }
 
-/// The rings' headers in the order of `MemberId`: of the members in use, as `build` numbers them.
-fn log_headers(examined: &[Examined], assembly: &Assembly) -> Option<Vec<Option<LogHeader>>> {
-    let in_use = examined
-        .iter()
-        .filter_map(|member| Some((member, used(assembly, member.index)?.1)));
-    // A spare has no part in the log: should it take a slot, it joins with an empty ring.
-    let header = |(member, record): (&Examined, MemberRecord)| {
-        let (header, _) = member.log.as_ref().filter(|_| record.slot.is_some())?;
-        Some(header.clone())
-    };
-    assembly
-        .log
-        .is_usable()
-        .then(|| in_use.map(header).collect())
-}
-
-/// Replays the log where it counts (L7), or begins a new life of it. The only thing that opening a volume writes.
-async fn start_log<D: Device, C: Clock>(
-    volume: &Volume<D, C>,
-    assembly: &Assembly,
-    headers: &[Option<LogHeader>],
-    is_forced: bool,
-) -> Result<(), OpenError> {
-    let Some(log) = volume.stripe_log() else {
-        return Ok(());
-    };
-    if !matches!(assembly.log, LogUse::Replay { .. }) {
-        log.new_life();
-        return Ok(());
-    }
-    let failed =
-        |error: IoError| OpenError::Log(format!("the stripe log cannot be replayed: {error}"));
-    match volume.replay_log(&log, headers).await {
-        Ok(()) => volume.finish_replay(&log).await.map_err(failed),
-        Err(ReplayError::Io(error)) => Err(failed(error)),
-        Err(ReplayError::Damaged) if assembly.is_degraded && !is_forced => {
-            let text = "a record in the middle of the stripe log is damaged, and a member is missing: rows that were \
-                        being written may give wrong data; add the missing member, or --force";
-            Err(OpenError::Log(text.to_owned()))
-        }
-        Err(ReplayError::Damaged) => {
-            // As without a log: what the bitmap marks is in doubt.
-            volume.doubt_all_marked();
-            log.new_life();
-            Ok(())
-        }
-    }
-}
-
 /// Whether a used member is one event behind: the last commit was interrupted.
 fn is_uneven(assembly: &Assembly) -> bool {
     let mut used = assembly
@@ -721,6 +676,7 @@ async fn load_regions<D: Device>(
     // What the log makes right is not in doubt (L7); what it leaves, it names.
     let doubt_from = match (&assembly.log, assembly.resync_start_bytes) {
         (LogUse::Replay { doubt_from_bytes }, Some(_)) => *doubt_from_bytes,
+        (_, Some(0)) if assembly.has_ppl => None,
         (_, start) => start,
     };
     let Some(header) = header else {

@@ -8,6 +8,7 @@ use super::Row;
 use crate::buf::{Buf, BufMut};
 use crate::clock::Clock;
 use crate::device::{Device, IoError};
+use crate::intent::log::back::{hold_all, lay_over};
 use crate::mutant::Mutant;
 use crate::state::FailCause;
 use crate::volume::{MemberSet, Volume};
@@ -27,9 +28,18 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Err(IoError::Medium);
         };
         let length = usize::try_from(part.end - part.start).expect("a strip fits memory");
-        let result = drive
+        let logged = self.logged_blocks(row.slot(block), &member);
+        if hold_all(&member, &logged) {
+            let mut read = self.pool.take(length);
+            lay_over(&mut read, &member, &logged);
+            return Ok(read);
+        }
+        let mut result = drive
             .read(&self.pool, &self.clock, member.start, length)
             .await;
+        if let Ok(read) = &mut result {
+            lay_over(read, &member, &logged);
+        }
         if let Err(IoError::Gone) = result {
             self.fail_member(drive.id, FailCause::Gone);
         }

@@ -9,7 +9,8 @@ use super::plan::{DataView, ParityView, WritePlan, plan_write};
 use crate::buf::{Buf, BufMut};
 use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
-use crate::intent::log::{LogPart, StripeLog};
+use crate::intent::log::{LogPart, StripeLog, split};
+use crate::intent::ppl::{Ppl, PplPart};
 use crate::member_io::MemberWrite;
 use crate::mutant::Mutant;
 use crate::stage::{Stage, Tag};
@@ -28,14 +29,34 @@ struct Segment {
 /// What a segment wants written.
 struct Prepared {
     part: Range<u64>,
+    /// Data strips that are written: they follow one another.
+    touched: Range<usize>,
     blocks: Vec<(Block, Buf)>,
+    /// New data that no member takes: only parity keeps them.
+    homeless: Vec<(Block, Buf)>,
     /// After the write, parity agrees with the data there.
     makes_right: bool,
     /// Data are written without their parity: from then on they do not agree.
     makes_wrong: bool,
 }
 
+impl Segment {
+    fn touched(&self) -> Range<usize> {
+        let first = self.new.iter().position(Option::is_some).unwrap_or(0);
+        first..first + self.new.iter().flatten().count()
+    }
+}
+
 impl Prepared {
+    /// All new blocks, those without a member too: what a partial parity log reckons with.
+    fn whole_part(&self, row: &Row) -> LogPart {
+        let mut part = self.log_part(row);
+        let homeless = self.homeless.iter();
+        part.blocks
+            .extend(homeless.map(|(block, data)| (row.slot(*block), data.clone())));
+        part
+    }
+
     fn log_part(&self, row: &Row) -> LogPart {
         let by_slot = |(block, data): &(Block, Buf)| (row.slot(*block), data.clone());
         LogPart {
@@ -63,20 +84,60 @@ impl<D: Device, C: Clock> Volume<D, C> {
         } else {
             Some(self.locks.row(row_number).await)
         };
+        for alone in self.written_alone(&row, at_bytes, data.len() as u64) {
+            let place = |at: u64| usize::try_from(at - at_bytes).expect("part of a request");
+            let data = data.slice(place(alone.start)..place(alone.end));
+            self.write_locked(&row, alone.start, data, fua, tag).await?;
+        }
+        Ok(())
+    }
+
+    /// Parts of a request that are carried out one after the other. With a partial parity log a strip that cannot be read
+    /// is written alone: then its parity is its only place, and each sector of it is old or new after a crash.
+    fn written_alone(&self, row: &Row, at_bytes: u64, length_bytes: u64) -> Vec<Range<u64>> {
+        let end = at_bytes + length_bytes;
+        if self.ppl.borrow().is_none() {
+            return std::iter::once(at_bytes..end).collect();
+        }
+        let set = self.members();
+        let mut parts: Vec<Range<u64>> = Vec::new();
+        let mut was_alone = true;
+        let mut at = at_bytes;
+        while at < end {
+            let (index, start) = (at / row.strip_bytes, at % row.strip_bytes);
+            let length = (row.strip_bytes - start).min(end - at);
+            let block = Block::Data(usize::try_from(index).expect("a row has few strips"));
+            let is_alone = !self.is_block_readable(&set, row, block, &(start..start + length));
+            match parts.last_mut() {
+                Some(last) if !is_alone && !was_alone => last.end = at + length,
+                _ => parts.push(at..at + length),
+            }
+            (was_alone, at) = (is_alone, at + length);
+        }
+        parts
+    }
+
+    /// Writes within a row. The caller has the row's lock.
+    async fn write_locked(
+        &self,
+        row: &Row,
+        at_bytes: u64,
+        data: Buf,
+        fua: Fua,
+        tag: &Tag<'_>,
+    ) -> Result<(), IoError> {
         tag.enter(Stage::Read);
-        let segments = cut(&row, at_bytes, &data);
+        let segments = cut(row, at_bytes, &data);
         let mut prepared = Vec::with_capacity(segments.len());
-        let results = join_all(segments.iter().map(|segment| self.prepare(&row, segment))).await;
+        let results = join_all(segments.iter().map(|segment| self.prepare(row, segment))).await;
         for (segment, result) in segments.iter().zip(results) {
             match result {
                 Ok(ready) => prepared.push(ready),
-                Err(IoError::Medium) => {
-                    self.prepare_by_sector(&row, segment, &mut prepared).await?
-                }
+                Err(IoError::Medium) => self.prepare_by_sector(row, segment, &mut prepared).await?,
                 Err(error) => return Err(error),
             }
         }
-        self.put_prepared(&row, &prepared, fua, tag).await
+        self.put_prepared(row, &prepared, fua, tag).await
     }
 
     async fn put_prepared(
@@ -92,9 +153,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         let is_whole = |segment: &Prepared| segment.blocks.len() == row.blocks().count();
         let skips_log = self.has(Mutant::FullRowNotLogged) && prepared.iter().all(is_whole);
-        match self.stripe_log().filter(|_| !skips_log) {
-            Some(log) => self.write_logged(&log, row, prepared, fua, tag).await?,
-            None => {
+        let ppl = self.ppl.borrow().clone();
+        match (self.stripe_log().filter(|_| !skips_log), ppl) {
+            (Some(log), _) => self.write_logged(&log, row, prepared, fua, tag).await?,
+            (None, Some(ppl)) => self.write_with_ppl(&ppl, row, prepared, tag).await?,
+            (None, None) => {
                 tag.enter(Stage::Write);
                 let parts = prepared.iter().map(|segment| segment.log_part(row));
                 let parts: Vec<LogPart> = parts.collect();
@@ -110,6 +173,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             if segment.makes_right && !has_replacement {
                 let part = row.member_range(&segment.part);
                 self.regions.borrow_mut().prove(&part);
+                self.settle_ppl_part(row, &segment.part).await?;
             }
         }
         Ok(())
@@ -145,16 +209,92 @@ impl<D: Device, C: Clock> Volume<D, C> {
             };
             tag.enter(Stage::Log);
             let logged = self.log_append(log, submission).await?;
+            if log.is_write_back() {
+                self.keep_logged(log, row, &parts, &logged);
+                continue;
+            }
             tag.enter(Stage::Write);
             let writes = self.writes_of(row, &parts, &logged.members);
             let written: Vec<MemberId> = writes.iter().map(|(drive, _, _)| drive.id).collect();
             let result = self.write_in_place(row, prepared, writes, fua).await;
             // W3 before the record may be forgotten: a member that missed the block is durably out by then.
             self.settle().await?;
-            self.log_complete(log, &logged, &written);
+            self.log_complete(log, logged.sequences, &written);
             result?;
         }
         Ok(())
+    }
+
+    /// The partial parity is durable, then the blocks go in place, durably: the parity member's next unit may follow.
+    async fn write_with_ppl(
+        &self,
+        ppl: &Ppl,
+        row: &Row,
+        prepared: &[Prepared],
+        tag: &Tag<'_>,
+    ) -> Result<(), IoError> {
+        let slot = row.slot(Block::P);
+        let wrong = prepared.iter().filter(|segment| segment.makes_wrong);
+        let wrong = wrong.flat_map(|segment| split(segment.log_part(row), ppl.unit_bytes));
+        ppl.note_doubt(row, wrong.map(|piece| piece.part));
+        self.spread_ppl_doubt(ppl).await;
+        let pieces = prepared.iter().flat_map(|segment| {
+            let pieces = split(segment.whole_part(row), ppl.unit_bytes);
+            pieces
+                .into_iter()
+                .map(|piece| (piece, segment.touched.clone()))
+        });
+        let mut pieces = pieces.peekable();
+        while pieces.peek().is_some() {
+            let (mut unit, mut parts, mut room) = (Vec::new(), Vec::new(), ppl.unit_bytes);
+            while let Some((piece, touched)) = pieces.next_if(|(piece, _)| {
+                piece.part.end - piece.part.start <= room && unit.len() < ppl.parts_max(slot)
+            }) {
+                room -= piece.part.end - piece.part.start;
+                parts.extend(self.ppl_part(row, &piece, &touched));
+                unit.push(piece);
+            }
+            tag.enter(Stage::Log);
+            let lane = ppl.lane(slot).lock().await;
+            self.write_ppl_unit(ppl, row, &parts).await?;
+            tag.enter(Stage::Write);
+            let writes = self.writes_of(row, &unit, &self.members_to_write());
+            let result = self.write_in_place(row, prepared, writes, Fua::Yes).await;
+            if result.is_err() {
+                let parts = unit.iter().map(|piece| piece.part.clone());
+                ppl.note_doubt(row, parts);
+            }
+            drop(lane);
+            self.spread_ppl_doubt(ppl).await;
+            self.settle().await?;
+            result?;
+        }
+        Ok(())
+    }
+
+    /// What the log has to keep of a piece; `None` when nobody holds its parity. A strip that is written without a member
+    /// cannot be protected; its entry says after a crash that these rows are in doubt.
+    fn ppl_part(&self, row: &Row, piece: &LogPart, touched: &Range<usize>) -> Option<PplPart> {
+        let block = |slot: usize| piece.blocks.iter().find(|(own, _)| *own == slot);
+        let mut data = Vec::new();
+        for index in touched.clone() {
+            data.extend(block(row.slot(Block::Data(index))).map(|(_, data)| data));
+        }
+        let (_, parity) = block(row.slot(Block::P))?;
+        let is_whole = touched.len() == row.map.data_count();
+        let partial_parity = (!is_whole).then(|| {
+            let mut rest = self.pool.copy_of(parity);
+            for new in data {
+                plexum_parity::xor_into(&mut rest, new);
+            }
+            rest
+        });
+        Some(PplPart {
+            part: piece.part.clone(),
+            first: touched.start,
+            count: touched.len(),
+            partial_parity,
+        })
     }
 
     /// Who gets what, by the members of one moment.
@@ -246,10 +386,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
             {
                 blocks.clear();
             }
+            let mut homeless = Vec::new();
             for (index, new) in segment.new.iter().enumerate() {
-                if let Some(new) = new.as_ref().filter(|_| data[index].is_writable) {
-                    blocks.push((Block::Data(index), new.clone()));
-                }
+                let Some(new) = new.as_ref() else { continue };
+                let kept = if data[index].is_writable {
+                    &mut blocks
+                } else {
+                    &mut homeless
+                };
+                kept.push((Block::Data(index), new.clone()));
             }
             // What was modified was right before; the deliberate bug takes that for granted.
             let makes_right = match plan {
@@ -259,7 +404,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             };
             return Ok(Prepared {
                 part: segment.part.clone(),
+                touched: segment.touched(),
                 blocks,
+                homeless,
                 makes_right,
                 makes_wrong: plan == WritePlan::Blind,
             });

@@ -17,7 +17,7 @@ use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::intent::regions::Regions;
 use crate::meta::adapter::BitmapPlan;
-use crate::state::{Event, FailCause};
+use crate::state::{Event, FailCause, MemberId};
 use crate::volume::{ControlError, Volume};
 use crate::wait::join_all;
 
@@ -67,6 +67,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.check_wish(wish)?;
         let _gate = Gate::close(self);
         self.writes.empty().await;
+        self.destage().await?;
         self.flush_members().await?;
         self.check_exchange()?;
         match wish {
@@ -129,15 +130,22 @@ impl<D: Device, C: Clock> Volume<D, C> {
     async fn begin_bitmap(&self, region_bytes: Option<u64>) -> Result<(), ControlError> {
         let sync_bytes = self.regions.borrow().sync_bytes();
         let event_count = self.event_count.get();
+        let rings: Vec<_> = match self.stripe_log() {
+            Some(log) => {
+                let members = self.state.borrow().members.len();
+                let ids = (0..members).map(|index| u16::try_from(index).expect("members are few"));
+                ids.map(|index| log.area(MemberId(index))).collect()
+            }
+            None => Vec::new(),
+        };
         let plan = self
             .metadata
             .borrow()
-            .plan_bitmap(sync_bytes, region_bytes, event_count)
+            .plan_bitmap(&rings, sync_bytes, region_bytes, event_count)
             .map_err(ControlError::Unfit)?;
         let _turn = self.bitmap_writer.lock().await;
         loop {
             let written = self.regions.borrow().regrained(plan.region_bytes);
-            self.check_rings_are_free_of(&plan, written.area_bytes())?;
             self.check_clear_of_log(&plan, written.area_bytes())?;
             self.write_areas(&plan, &area_of(&written, &plan)).await?;
             // No await from here on. A resync has made doubt less meanwhile; should it have grown, the areas are written again.
@@ -169,31 +177,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if self.live_drives().iter().any(is_over) {
             let reason = "the bitmap would lie over the stripe log; larger regions would fit";
             return Err(ControlError::Unfit(reason.to_owned()));
-        }
-        Ok(())
-    }
-
-    /// L1: where nothing but the ring lies between superblock and data, a bitmap of small regions could reach into it.
-    fn check_rings_are_free_of(
-        &self,
-        plan: &BitmapPlan,
-        area_bytes: u64,
-    ) -> Result<(), ControlError> {
-        let Some(log) = self.stripe_log() else {
-            return Ok(());
-        };
-        for drive in self.live_drives() {
-            let start = plan.starts_bytes.get(usize::from(drive.id.0));
-            let (Some(start), Some(ring)) = (start.copied().flatten(), log.area(drive.id)) else {
-                continue;
-            };
-            let ring = ring.offset_bytes(0);
-            if start < ring && start.saturating_add(area_bytes) > ring {
-                return Err(ControlError::Unfit(format!(
-                    "a bitmap with regions of {} bytes would lie over the stripe log; take larger regions",
-                    plan.region_bytes
-                )));
-            }
         }
         Ok(())
     }

@@ -263,7 +263,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
             place.data,
             RangeSet::new(),
         ));
-        if let Err(error) = self.copy_bitmap_to(&drive).await {
+        let prepared = match self.clear_ppl(&drive).await {
+            Ok(()) => self.copy_bitmap_to(&drive).await, // what it logged as a former member counts no more
+            Err(error) => Err(error),
+        };
+        if let Err(error) = prepared {
             self.metadata.borrow_mut().forget_member(member);
             return Err(error.into());
         }

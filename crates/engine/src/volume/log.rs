@@ -13,7 +13,7 @@ use plexum_format::stripe_log::{LogHeader, PAGE_BYTES};
 use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
-use crate::state::FailCause;
+use crate::state::{Event, FailCause};
 use crate::volume::bitmap::Gate;
 use crate::volume::{ControlError, Volume};
 use crate::wait::join_all;
@@ -33,6 +33,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.check_switch()?;
         let _gate = Gate::close(self);
         self.writes.empty().await;
+        self.destage().await?;
         self.flush_members().await?;
         self.check_exchange()?;
         if is_wanted {
@@ -40,6 +41,33 @@ impl<D: Device, C: Clock> Volume<D, C> {
         } else {
             self.end_log().await?;
         }
+        Ok(true)
+    }
+
+    /// Has writes answered from the log, or only when they are in place. `Ok(false)`: it was like that already.
+    ///
+    /// # Errors
+    /// `Unfit` without a stripe log; what `set_log` is refused for.
+    pub async fn set_write_back(&self, is_wanted: bool) -> Result<bool, ControlError> {
+        self.check_switch()?;
+        let _entry = self.entry_lock.lock().await;
+        let Some(log) = self.stripe_log() else {
+            let reason = "only a volume with a stripe log can answer from it";
+            return Err(ControlError::Unfit(reason.to_owned()));
+        };
+        if log.is_write_back() == is_wanted {
+            return Ok(false);
+        }
+        self.check_switch()?;
+        let _gate = Gate::close(self);
+        self.writes.empty().await;
+        self.destage().await?;
+        self.flush_members().await?;
+        self.check_exchange()?;
+        log.set_write_back(is_wanted);
+        self.write_log_headers(&log, &self.slotted_drives()).await?;
+        self.apply(&Event::SettingsChanged);
+        self.commit_all().await?;
         Ok(true)
     }
 

@@ -11,6 +11,7 @@ mod control;
 mod extents;
 mod log;
 mod members;
+mod ppl;
 mod read;
 mod status;
 mod write;
@@ -35,6 +36,7 @@ use crate::clock::{Clock, Moment};
 use crate::device::{Device, IoError};
 use crate::drive::Drive;
 use crate::intent::log::StripeLog;
+use crate::intent::ppl::Ppl;
 use crate::intent::regions::Regions;
 use crate::lock::RangeLocks;
 use crate::meta::adapter::Metadata;
@@ -199,6 +201,8 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) regions: RefCell<Regions>,
     /// The stripe log, when the volume has one.
     pub(crate) log: RefCell<Option<Rc<StripeLog<D>>>>,
+    /// md's partial parity log, when the volume has one.
+    pub(crate) ppl: RefCell<Option<Rc<Ppl>>>,
     /// One writer of bitmap blocks at a time.
     pub(crate) bitmap_writer: Mutex,
     pub(crate) balancer: RefCell<Balancer>,
@@ -288,6 +292,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             metadata: RefCell::new(parts.metadata),
             regions: RefCell::new(parts.regions),
             log: RefCell::default(),
+            ppl: RefCell::default(),
             bitmap_writer: Mutex::new(),
             event_count: Cell::new(parts.event_count),
             uneven: RefCell::new(uneven),

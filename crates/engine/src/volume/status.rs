@@ -61,6 +61,10 @@ pub struct LogStatus {
     pub records_under_way: usize,
     /// An unclean stop now would leave no row in doubt, with or without further members.
     pub is_sure: bool,
+    /// Writes are answered when they are durable in the log (L5).
+    pub is_write_back: bool,
+    /// Bytes of blocks that are in the log and not in place.
+    pub logged_bytes: u64,
 }
 
 /// One member as status shows it.
@@ -133,6 +137,8 @@ pub struct VolumeStatus {
     pub marked_regions: usize,
     /// Bytes of one region, where there is a bitmap.
     pub bitmap_region_bytes: Option<u64>,
+    /// Whether md's partial parity log is written.
+    pub has_ppl: bool,
     /// The stripe log, where there is one.
     pub log: Option<LogStatus>,
     /// Balance policy.
@@ -247,6 +253,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             doubtful_regions: (regions.doubtful_count(), regions.count()),
             marked_regions: regions.wanted().count(),
             bitmap_region_bytes: regions.is_persistent.then(|| regions.region_bytes()),
+            has_ppl: self.ppl.borrow().is_some(),
             log: self.stripe_log().map(|log| log.status()),
             balance: options.balance.to_string(),
             writes_in_flight: self.writes.count(),

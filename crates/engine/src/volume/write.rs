@@ -322,6 +322,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Ok(());
         }
         tag.enter(Stage::Flush);
+        if self.answers_from_log() {
+            return self.settle().await; // L5: what was answered is durable in the log
+        }
         if self.has(Mutant::FlushJoinsRunning) {
             return self.join_running_flush().await;
         }

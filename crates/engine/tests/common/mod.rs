@@ -1,6 +1,8 @@
 //! A device in memory, a clock that stands still, and an executor of one future: nothing here ever waits.
 #![allow(dead_code, clippy::unwrap_used)] // each test file uses a part; tests
 
+pub mod small_array;
+
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::pin;

@@ -162,6 +162,7 @@ fn describe_areas(superblock: &Superblock, list: &mut List) {
     list.add("ppl_size_sectors", ppl.map(|ppl| ppl.size_sectors));
     list.add("ppl_is_ring", ppl.map(|ppl| ppl.is_multiple));
     list.add("has_journal", superblock.has_journal);
+    list.add("has_answers_in_log", superblock.has_answers_in_log);
     list.add("journal_tail_sectors", superblock.journal_tail_sectors);
 }
 

@@ -278,6 +278,8 @@ pub struct Superblock {
     pub ppl: Option<PplArea>,
     /// Whether a write journal belongs to the array.
     pub has_journal: bool,
+    /// Answered writes may be in Plexum's stripe log only: nobody else may start the array.
+    pub has_answers_in_log: bool,
     /// An unfinished reshape.
     pub reshape: Option<Reshape>,
     /// Read errors of this member that were corrected.
@@ -419,6 +421,7 @@ impl Superblock {
             | bit(self.is_replacement, feature::REPLACEMENT)
             | bit(self.is_bitmap_rebuild, feature::RECOVERY_BITMAP)
             | bit(self.has_journal, feature::JOURNAL)
+            | bit(self.has_answers_in_log, feature::PLEXUM_STRIPE_LOG)
             | bit(self.has_raid0_layout, feature::RAID0_LAYOUT);
         if let Some(reshape) = &self.reshape {
             map |= feature::RESHAPE
@@ -606,6 +609,7 @@ impl Superblock {
             is_bitmap_rebuild: false,
             ppl: None,
             has_journal: false,
+            has_answers_in_log: false,
             reshape: None,
             corrected_reads: 0,
             raw: Kept::new([0; SUPERBLOCK_BYTES]),

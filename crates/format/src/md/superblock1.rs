@@ -49,7 +49,8 @@ const KNOWN_FEATURES: u32 = feature::BITMAP
     | feature::JOURNAL
     | feature::PPL
     | feature::MULTIPLE_PPLS
-    | feature::RAID0_LAYOUT;
+    | feature::RAID0_LAYOUT
+    | feature::PLEXUM_STRIPE_LOG;
 
 const FLAG_WRITE_MOSTLY: u8 = 1;
 const FLAG_FAILFAST: u8 = 2;
@@ -181,11 +182,6 @@ fn check_features(head: &RawHead, place: Place) -> Result<(), FormatError> {
         let expected = "an array that a single machine uses";
         return refuse(Problem::Unsupported, "0x100 (clustered array)", expected);
     }
-    if map & feature::PLEXUM_STRIPE_LOG != 0 {
-        let found = "0x80000000 (answered writes in Plexum's stripe log)";
-        let expected = "an empty stripe log: stop the volume with the version that wrote it";
-        return refuse(Problem::Unsupported, found, expected);
-    }
     let unknown = map & !KNOWN_FEATURES;
     if unknown != 0 {
         let found = format!("{map:#x} (unknown {unknown:#x})");
@@ -206,6 +202,10 @@ fn check_features(head: &RawHead, place: Place) -> Result<(), FormatError> {
         (
             has(feature::RESHAPE_BACKWARDS | feature::NEW_OFFSET) && !has(feature::RESHAPE),
             "reshape details only during a reshape",
+        ),
+        (
+            has(feature::PLEXUM_STRIPE_LOG) && !matches!(head.level.get(), 4..=6),
+            "a stripe log only with parity",
         ),
         (
             has(feature::RAID0_LAYOUT) && head.level.get() != 0,
@@ -333,6 +333,7 @@ fn decode(head: &RawHead, area: &[u8; SUPERBLOCK_BYTES], version: MdVersion) -> 
             }
         }),
         has_journal: has(feature::JOURNAL),
+        has_answers_in_log: has(feature::PLEXUM_STRIPE_LOG),
         reshape: has(feature::RESHAPE).then(|| Reshape {
             position_sectors: head.reshape_position.get(),
             member_count_change: head.delta_disks.get(),

@@ -307,6 +307,7 @@ fn decode(words: &Words, area: &[u8; SUPERBLOCK_BYTES], found_at_sector: u64) ->
         is_bitmap_rebuild: false,
         ppl: None,
         has_journal: false,
+        has_answers_in_log: false,
         reshape: is_reshaping.then(|| Reshape {
             position_sectors: words.long(word::RESHAPE_POSITION),
             member_count_change: words.signed(word::DELTA_DISKS),
@@ -460,6 +461,7 @@ fn check_no_extras(superblock: &Superblock) -> Result<(), FormatError> {
         ),
         (superblock.ppl.is_some(), "partial parity log"),
         (superblock.has_journal, "journal"),
+        (superblock.has_answers_in_log, "answers in the stripe log"),
         (superblock.is_replacement, "replacement"),
         (superblock.is_bitmap_rebuild, "rebuild by bitmap"),
         (superblock.has_raid0_layout, "RAID-0 layout"),

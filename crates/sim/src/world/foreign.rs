@@ -43,6 +43,12 @@ pub(super) fn visit<S: Subject>(shared: &Shared<S>, salt: u64) -> &'static str {
         .filter(|disk| disk.is_present())
         .filter_map(checker::inspect)
         .collect();
+    if all
+        .iter()
+        .any(|member| member.superblock.has_answers_in_log)
+    {
+        return "foreign-refused"; // an unknown feature (L5)
+    }
     let Some(found) = checker::assemble(&all, spec) else {
         return "foreign-nothing";
     };

@@ -42,6 +42,8 @@ pub fn spec(level: Level, layout: u32, member_count: usize, strip_bytes: u64) ->
         component_bytes: 262_144,
         region_bytes: Some(4096),
         log_bytes: None,
+        is_write_back: false,
+        has_ppl: false,
     }
 }
 

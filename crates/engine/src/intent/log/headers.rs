@@ -229,7 +229,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             superblock,
             next_superblock,
             doubt_from_bytes: (doubt != u64::MAX).then_some(doubt),
-            is_write_back: false,
+            is_write_back: log.is_write_back(),
             ..self
                 .metadata
                 .borrow()

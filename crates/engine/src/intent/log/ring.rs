@@ -57,6 +57,11 @@ impl Ring {
         self.area.ring_bytes / 2
     }
 
+    /// Whether half of the ring may still be needed.
+    pub fn is_half_full(&self) -> bool {
+        self.next.position - self.durable.position > self.area.ring_bytes / 2
+    }
+
     fn place_of(&self, length_bytes: u64) -> u64 {
         let ring = self.area.ring_bytes;
         if self.area.within_ring(self.next.position) + length_bytes > ring {

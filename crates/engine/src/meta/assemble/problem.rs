@@ -24,6 +24,8 @@ pub enum AssembleCode {
     TooFewMembers,
     /// A feature that must not be started this way.
     UnsupportedFeature,
+    /// Answered writes are only in a stripe log that cannot be used.
+    LogLost,
     /// The freshest superblock describes an array that cannot be.
     DamagedMetadata,
 }
@@ -41,6 +43,7 @@ impl AssembleCode {
             AssembleCode::DegradedStart => "degraded_start",
             AssembleCode::TooFewMembers => "too_few_members",
             AssembleCode::UnsupportedFeature => "unsupported_feature",
+            AssembleCode::LogLost => "log_lost",
             AssembleCode::DamagedMetadata => "damaged_metadata",
         }
     }
@@ -49,7 +52,7 @@ impl AssembleCode {
     #[must_use]
     pub fn exit(self) -> u8 {
         match self {
-            AssembleCode::DirtyDegraded | AssembleCode::DegradedStart => 3,
+            AssembleCode::DirtyDegraded | AssembleCode::DegradedStart | AssembleCode::LogLost => 3,
             _ => 4,
         }
     }
@@ -71,6 +74,17 @@ pub struct AssembleError {
 }
 
 impl AssembleError {
+    /// A partial parity log says that strips of a missing member were being written, or says nothing.
+    pub(crate) fn strip_lost(name: &str) -> Self {
+        let message = format!(
+            "array {name} was not stopped cleanly, and strips of a missing member may have been half written"
+        );
+        Self::new(AssembleCode::DirtyDegraded, message)
+            .why("a partial parity log protects every strip but those that are written together with others")
+            .hint("add the missing member if it still exists")
+            .hint("or add --force: rows in doubt then answer with errors (with --force-data: with what is there)")
+    }
+
     pub(super) fn new(code: AssembleCode, message: impl Into<String>) -> AssembleError {
         AssembleError {
             code,

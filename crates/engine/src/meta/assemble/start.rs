@@ -15,6 +15,9 @@ use crate::plex::layout::{
 
 const SECTOR_BYTES: u64 = 512;
 
+/// A header of a partial parity log and a page of parity.
+const PPL_SECTORS_MIN: u16 = 16;
+
 /// Refuses what cannot be written yet; reading is allowed where the members alone hold everything.
 pub(super) fn check_features(
     name: &str,
@@ -59,10 +62,20 @@ pub(super) fn check_features(
             read_only,
         );
     }
-    if newest.ppl.is_some() {
+    if newest.ppl.is_some() && newest.level != 5 {
         return refuse(
-            "it has a partial parity log (PPL)",
-            "this version cannot write it, and writing past it would corrupt the array",
+            "it has a partial parity log (PPL) without being a RAID-5",
+            "nobody knows what such a log would mean",
+            read_only,
+        );
+    }
+    if newest
+        .ppl
+        .is_some_and(|area| area.size_sectors < PPL_SECTORS_MIN)
+    {
+        return refuse(
+            "its partial parity log (PPL) has no room for a header and a page",
+            "nothing could be written to it",
             read_only,
         );
     }
@@ -154,6 +167,55 @@ pub(super) fn judge_log(
     LogUse::Replay {
         doubt_from_bytes: doubts.min(),
     }
+}
+
+/// L5: answered writes that are only in the log are never left out without a word.
+///
+/// # Errors
+/// `LogLost` unless the log is replayed or the user gives up what it holds.
+pub(super) fn check_answers_in_log(
+    name: &str,
+    newest: &Superblock,
+    examined: &[Examined],
+    members: &[AssembledMember],
+    log: &LogUse,
+    options: &Options,
+) -> Result<(), AssembleError> {
+    if !newest.has_answers_in_log || matches!(log, LogUse::Replay { .. }) {
+        return Ok(());
+    }
+    if options.read_only {
+        let message = format!("array {name}: answered writes are only in its stripe log");
+        return Err(AssembleError::new(AssembleCode::LogLost, message)
+            .why("read-only they cannot be put in place, and without them old data would be read")
+            .hint("serve it once without --read-only"));
+    }
+    if options.force {
+        return Ok(());
+    }
+    let is_bound = |index: usize| {
+        let member = examined.iter().find(|one| one.index == index);
+        member.is_some_and(|member| {
+            let hash = superblock_hash(&member.superblock);
+            let log = member.log.as_ref();
+            log.is_some_and(|(header, _)| header.is_bound_to(&hash))
+        })
+    };
+    let lost = members.iter().find(|member| {
+        member.standing.is_used() && member.slot.is_some() && !is_bound(member.index)
+    });
+    let whose = lost.map_or_else(String::new, |member| {
+        format!(" of the member of slot {}", member.slot.unwrap_or(0))
+    });
+    let message = format!(
+        "array {name}: answered writes are only in its stripe log, and the log{whose} cannot be used"
+    );
+    let mut error = AssembleError::new(AssembleCode::LogLost, message)
+        .why("the log's header is damaged, or somebody else has written the superblock");
+    error.member = lost.map(|member| member.index);
+    Err(error
+        .hint("leave that member out: it is rebuilt from the others")
+        .hint("or add --force: what is only in the log is given up, and old data are read"))
 }
 
 /// Slots that can have a member: during a reshape the larger of both numbers.

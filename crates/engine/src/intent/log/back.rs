@@ -1,0 +1,224 @@
+//! Write-back (L5): a write is answered when its record is durable, and the rows are written later, together.
+//!
+//! Invariants:
+//! - every read of a row sees the blocks that are only in the log, whoever reads: client, parity, or work in the background
+//!   (which puts the row in place first, under the row's lock);
+//! - one task at a time puts rows in place, and needs no row lock: the content of a row does not change by it. So a full
+//!   ring never waits for a writer that waits for the ring;
+//! - a record is complete only when its blocks, or newer ones, are in place, and whoever missed one is durably failed (W3);
+//! - "clean" is written only when everything is in place and flushed (W2): until then the superblocks carry the bit with
+//!   which the kernel refuses the members.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::overlay::Taken;
+use super::{LogPart, Logged, StripeLog};
+use crate::buf::{Buf, BufMut};
+use crate::clock::Clock;
+use crate::device::{Device, Fua, IoError};
+use crate::mutant::Mutant;
+use crate::state::MemberId;
+use crate::stripe::Row;
+use crate::volume::Volume;
+use crate::wait::join_all;
+
+/// Rows that are put in place at once.
+const ROWS_AT_ONCE: usize = 16;
+
+/// Rest after rows could not be put in place.
+const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
+
+impl<D: Device> StripeLog<D> {
+    /// Whether writes are answered before they are in place.
+    pub(crate) fn is_write_back(&self) -> bool {
+        self.is_write_back.get()
+    }
+
+    /// As the volume is made, or changed with nothing under way.
+    pub(crate) fn set_write_back(&self, is_wanted: bool) {
+        assert!(
+            self.overlay.borrow().is_empty(),
+            "the mode changes with every record in place"
+        );
+        self.is_write_back.set(is_wanted);
+    }
+
+    /// Bytes that are durable in the log and not in place.
+    pub(crate) fn logged_bytes(&self) -> u64 {
+        self.overlay.borrow().bytes()
+    }
+
+    fn is_pressed(&self) -> bool {
+        let book = self.book.borrow();
+        book.rings.iter().flatten().any(super::Ring::is_half_full)
+    }
+}
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Whether answered writes may be in the log only.
+    pub(crate) fn answers_from_log(&self) -> bool {
+        let log = self.log.borrow();
+        log.as_ref().is_some_and(|log| log.is_write_back())
+    }
+
+    /// The records are durable: their blocks are the content of the row from now on. The caller has the row's lock.
+    pub(crate) fn keep_logged(
+        &self,
+        log: &StripeLog<D>,
+        row: &Row,
+        parts: &[LogPart],
+        logged: &Logged<D>,
+    ) {
+        let mut overlay = log.overlay.borrow_mut();
+        for (part, sequence) in parts.iter().zip(logged.sequences.clone()) {
+            let range = row.member_range(&part.part);
+            // The region counts as being written until the blocks are in place (W2).
+            self.regions.borrow_mut().enter(&range);
+            overlay.note(row.number, sequence..sequence + 1, range.clone());
+            for (slot, block) in &part.blocks {
+                overlay.put(*slot, range.start, self.pool.copy_of(block).freeze());
+            }
+        }
+        drop(overlay);
+        if log.is_pressed() {
+            self.changed.notify();
+        }
+    }
+
+    /// Blocks of a member range that are only in the log. Take them before the member is read.
+    pub(crate) fn logged_blocks(&self, slot: usize, member: &Range<u64>) -> Vec<(u64, Buf)> {
+        let log = self.log.borrow();
+        match log.as_ref().filter(|log| log.is_write_back()) {
+            Some(log) if !self.has(Mutant::LoggedNotRead) => {
+                log.overlay.borrow().covering(slot, member)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Puts a row in place, for whoever is about to work on its members. The caller has the row's lock.
+    ///
+    /// # Errors
+    /// `NoSpace`, and `Failed` when the volume is frozen.
+    pub(crate) async fn destage_row(&self, row: u64) -> Result<(), IoError> {
+        let Some(log) = self.stripe_log().filter(|log| log.is_write_back()) else {
+            return Ok(());
+        };
+        let _turn = log.destager.lock().await;
+        self.put_row_in_place(&log, row).await
+    }
+
+    /// Puts in place all that is only in the log now.
+    ///
+    /// # Errors
+    /// As `destage_row`; what could not be put in place stays in the log.
+    pub(crate) async fn destage(&self) -> Result<(), IoError> {
+        let Some(log) = self.stripe_log().filter(|log| log.is_write_back()) else {
+            return Ok(());
+        };
+        let _turn = log.destager.lock().await;
+        let rows = log.overlay.borrow().rows();
+        for some in rows.chunks(ROWS_AT_ONCE) {
+            let results = join_all(some.iter().map(|row| self.put_row_in_place(&log, *row))).await;
+            results.into_iter().collect::<Result<(), IoError>>()?;
+        }
+        Ok(())
+    }
+
+    async fn put_row_in_place(&self, log: &StripeLog<D>, number: u64) -> Result<(), IoError> {
+        if self.is_frozen() {
+            return Err(IoError::Failed);
+        }
+        let row = self.row(number);
+        let whole = row.member_range(&(0..row.strip_bytes));
+        let slots = self.geometry.member_count();
+        let taken = log.overlay.borrow_mut().take(number, slots, &whole);
+        let Some(taken) = taken else {
+            return Ok(());
+        };
+        let result = self.write_taken(&taken).await;
+        match result {
+            Ok(written) => {
+                log.overlay.borrow_mut().forget(&taken);
+                let mut regions = self.regions.borrow_mut();
+                for range in &taken.pending.ranges {
+                    regions.leave(range);
+                }
+                drop(regions);
+                for sequences in taken.pending.sequences {
+                    self.log_complete(log, sequences, &written);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                log.overlay.borrow_mut().put_back(number, taken);
+                log.progress.notify(); // whoever waits for these records looks for himself now
+                Err(error)
+            }
+        }
+    }
+
+    async fn write_taken(&self, taken: &Taken) -> Result<Vec<MemberId>, IoError> {
+        let set = self.members_to_write();
+        let mut writes = Vec::new();
+        for (slot, start, data) in &taken.blocks {
+            for drive in self.write_targets(&set, *slot) {
+                let range = *start..*start + data.len() as u64;
+                writes.push((Rc::clone(&drive), range, data.clone()));
+            }
+        }
+        if self.has(Mutant::DestageLost) {
+            writes.clear();
+        }
+        let written = writes.iter().map(|(drive, _, _)| drive.id).collect();
+        let outcome = self.write_members(writes, Fua::No).await;
+        if self.is_frozen() {
+            return Err(IoError::Failed);
+        }
+        if let Some(error) = outcome.refused {
+            return Err(error);
+        }
+        // W3 before the records may be forgotten.
+        self.settle().await?;
+        Ok(written)
+    }
+
+    /// Puts rows in place when the rings fill, so that writers seldom wait for it.
+    pub(crate) async fn run_destager(&self) {
+        while !self.is_ended() {
+            let is_due = || {
+                let log = self.log.borrow();
+                let back = log.as_ref().filter(|log| log.is_write_back());
+                back.is_some_and(|log| log.is_pressed() && !log.overlay.borrow().is_empty())
+            };
+            self.changed.until(|| self.is_ended() || is_due()).await;
+            if !self.is_ended() && self.destage().await.is_err() && !self.is_ended() {
+                self.clock.sleep(RETRY_AFTER).await;
+            }
+        }
+    }
+}
+
+/// Lays logged blocks over what was read of `member`.
+pub(crate) fn lay_over(read: &mut BufMut, member: &Range<u64>, blocks: &[(u64, Buf)]) {
+    for (start, data) in blocks {
+        let end = start + data.len() as u64;
+        let (from, to) = (member.start.max(*start), member.end.min(end));
+        let place = |at: u64, base: u64| usize::try_from(at - base).expect("inside the part");
+        read[place(from, member.start)..place(to, member.start)]
+            .copy_from_slice(&data[place(from, *start)..place(to, *start)]);
+    }
+}
+
+/// Whether logged blocks, ascending, hold all of `member`.
+pub(crate) fn hold_all(member: &Range<u64>, blocks: &[(u64, Buf)]) -> bool {
+    let mut at = member.start;
+    for (start, data) in blocks {
+        if *start > at {
+            return false;
+        }
+        at = start + data.len() as u64;
+    }
+    at >= member.end && !blocks.is_empty()
+}

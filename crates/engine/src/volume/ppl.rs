@@ -1,0 +1,66 @@
+//! md's partial parity log is turned on or off while the volume is served.
+//!
+//! Invariants:
+//! - new writes wait while it happens, and those under way have ended and were flushed;
+//! - on: parity is right everywhere, for after a replay nobody resyncs; every live member has a header before a superblock
+//!   names the log;
+//! - bitmap and stripe log are off before it is on (md's rule).
+
+use crate::clock::Clock;
+use crate::device::Device;
+use crate::state::Event;
+use crate::volume::bitmap::Gate;
+use crate::volume::{ControlError, Volume};
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Whether the volume could have md's partial parity log, without bitmap and stripe log.
+    ///
+    /// # Errors
+    /// `Unfit` with the reason, `Busy` while rows are in doubt.
+    pub fn check_ppl(&self) -> Result<(), ControlError> {
+        self.metadata
+            .borrow()
+            .check_ppl()
+            .map_err(ControlError::Unfit)?;
+        if self.regions.borrow().doubtful_count() > 0 {
+            let reason = "a resync has to end first";
+            return Err(ControlError::Busy(reason.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Turns md's partial parity log on or off. `Ok(false)`: it was like that already.
+    ///
+    /// # Errors
+    /// As `check_ppl`; `Unfit` while there is a bitmap or a stripe log; `Busy` while a member is being filled, a scrub
+    /// runs or another switch does.
+    pub async fn set_ppl(&self, is_wanted: bool) -> Result<bool, ControlError> {
+        if self.ppl.borrow().is_some() == is_wanted {
+            return Ok(false);
+        }
+        self.check_switch()?;
+        let _entry = self.entry_lock.lock().await;
+        self.check_switch()?;
+        let _gate = Gate::close(self);
+        self.writes.empty().await;
+        self.flush_members().await?;
+        self.check_exchange()?;
+        if is_wanted {
+            self.check_ppl()?;
+            if self.regions.borrow().is_persistent || self.stripe_log().is_some() {
+                let reason = "bitmap and stripe log have to be off first";
+                return Err(ControlError::Unfit(reason.to_owned()));
+            }
+            // The superblocks on the members name it only after the headers.
+            self.metadata.borrow_mut().set_ppl(true);
+            self.adopt_ppl();
+            self.begin_ppl().await;
+        } else {
+            *self.ppl.borrow_mut() = None;
+            self.metadata.borrow_mut().set_ppl(false);
+        }
+        self.apply(&Event::SettingsChanged);
+        self.commit_all().await?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,172 @@
+//! md's partial parity log, written by the engine: what a crash leaves is right again, or is said to be in doubt.
+#![allow(clippy::unwrap_used)] // a test
+
+mod common;
+
+use common::small_array::{
+    BLOCK, Keeps, STRIP_BYTES, new_array, open, open_as, place, poke, read, write,
+};
+use common::{Memory, run};
+use plexum_engine::buf::BufPool;
+use plexum_engine::device::{Fua, IoError};
+use plexum_engine::meta::assemble::{AssembleCode, Options};
+use plexum_engine::meta::open::{OpenError, examine};
+use plexum_format::md::{MdVersion, PplHeader, ppl};
+
+type Members = Vec<(String, Memory)>;
+
+/// The header on a member.
+fn unit(devices: &[(String, Memory)], slot: usize) -> PplHeader {
+    let (name, device) = &devices[slot];
+    let superblock = run(examine(device, &BufPool::new(0), 0, name))
+        .unwrap()
+        .superblock;
+    let at = usize::try_from(superblock.ppl_sector().unwrap() * 512).unwrap();
+    let signature = ppl::signature(&superblock.array_uuid);
+    PplHeader::parse(&device.bytes.borrow()[at..at + 4096], 0, signature).unwrap()
+}
+
+fn spoil_header(devices: &[(String, Memory)], slot: usize) {
+    let (name, device) = &devices[slot];
+    let superblock = run(examine(device, &BufPool::new(0), 0, name))
+        .unwrap()
+        .superblock;
+    let at = usize::try_from(superblock.ppl_sector().unwrap() * 512).unwrap();
+    device.bytes.borrow_mut()[at + 600] ^= 1;
+}
+
+/// One strip of the first row is written; the crash takes the parity back.
+fn crashed_in_one_strip() -> Members {
+    let (_, devices) = new_array(MdVersion::V12, Keeps::Ppl);
+    let (volume, _) = open(&devices).unwrap();
+    assert!(volume.status().has_ppl && volume.status().bitmap_region_bytes.is_none());
+    write(&volume, STRIP_BYTES, 0x22);
+    write(&volume, 0, 0x11);
+    drop(volume);
+    poke(&devices, 2, 0x77);
+    devices
+}
+
+/// Both strips of the first row are written at once; the crash takes the parity back.
+fn crashed_in_a_whole_row() -> Members {
+    let (_, devices) = new_array(MdVersion::V12, Keeps::Ppl);
+    let (volume, _) = open(&devices).unwrap();
+    let length = usize::try_from(2 * STRIP_BYTES).unwrap();
+    let data = BufPool::new(0).copy_of(&vec![0x55; length]).freeze();
+    run(volume.write(0, data, Fua::No)).unwrap();
+    drop(volume);
+    poke(&devices, 2, 0x77);
+    devices
+}
+
+fn is_refused(devices: &[(String, Memory)]) -> bool {
+    match open(devices).err() {
+        Some(OpenError::Assemble(error)) => error.code == AssembleCode::DirtyDegraded,
+        None => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn parity_is_right_after_a_crash_without_a_resync() {
+    let devices = crashed_in_one_strip();
+    assert_eq!(unit(&devices, 2).entries.len(), 1, "before the row changed");
+    let (volume, _) = open(&devices).unwrap();
+    assert_eq!(volume.status().doubtful_regions.0, 0);
+    let at = place(&devices, 2);
+    assert_eq!(
+        devices[2].1.bytes.borrow()[at],
+        0x33,
+        "parity of both strips"
+    );
+    assert!(unit(&devices, 2).entries.is_empty(), "it is done");
+}
+
+#[test]
+fn a_strip_that_was_not_written_survives_the_loss_of_its_member_with_the_crash() {
+    let mut devices = crashed_in_one_strip();
+    devices.remove(1);
+    let (volume, _) = open(&devices).unwrap();
+    assert_eq!(read(&volume, STRIP_BYTES), [0x22; BLOCK]);
+    assert_eq!(read(&volume, 0), [0x11; BLOCK]);
+}
+
+#[test]
+fn a_strip_written_with_others_is_in_doubt_when_its_member_is_lost() {
+    let mut devices = crashed_in_a_whole_row();
+    devices.remove(0);
+    assert!(is_refused(&devices));
+    let forced = || Options {
+        force: true,
+        ..Options::default()
+    };
+    let (volume, _) = open_as(&devices, forced()).unwrap();
+    assert_eq!(
+        run(volume.read(0, BLOCK)).err(),
+        Some(IoError::Medium),
+        "not a guess"
+    );
+    assert_eq!(
+        read(&volume, STRIP_BYTES),
+        [0x55; BLOCK],
+        "its neighbour is there"
+    );
+    // W8: the doubt stays, until the row was written whole.
+    drop(volume);
+    assert!(is_refused(&devices));
+    let (volume, _) = open_as(&devices, forced()).unwrap();
+    let length = usize::try_from(2 * STRIP_BYTES).unwrap();
+    let data = BufPool::new(0).copy_of(&vec![0x66; length]).freeze();
+    run(volume.write(0, data, Fua::No)).unwrap();
+    assert_eq!(read(&volume, 0), [0x66; BLOCK]);
+    drop(volume);
+    let (volume, _) = open(&devices).unwrap();
+    assert_eq!(read(&volume, 0), [0x66; BLOCK], "and without force again");
+}
+
+/// Its member is gone before the write: the strip is written alone, so that no crash can hurt it.
+#[test]
+fn a_degraded_array_has_no_hole_either() {
+    let mut devices = crashed_in_one_strip();
+    devices.remove(0);
+    let (volume, _) = open(&devices).unwrap();
+    let length = usize::try_from(2 * STRIP_BYTES).unwrap();
+    let data = BufPool::new(0).copy_of(&vec![0x55; length]).freeze();
+    run(volume.write(0, data, Fua::No)).unwrap();
+    drop(volume);
+    let (volume, _) = open(&devices).unwrap();
+    assert_eq!(read(&volume, 0), [0x55; BLOCK]);
+}
+
+/// The entry of a strip without a member holds once the member is filled again: it reckons with what only parity kept.
+#[test]
+fn the_entry_of_a_lost_strip_is_right_when_its_member_is_back() {
+    let mut devices = crashed_in_one_strip();
+    let gone = devices.remove(0);
+    let (volume, _) = open(&devices).unwrap();
+    write(&volume, 0, 0x44);
+    drop(volume);
+    let unit = unit(&devices, 1);
+    assert_eq!(unit.entries.len(), 1);
+    // P ^ new strip: what the other strip holds.
+    let (_, device) = &devices[1];
+    let superblock = run(examine(device, &BufPool::new(0), 0, "m"))
+        .unwrap()
+        .superblock;
+    let at = usize::try_from(superblock.ppl_sector().unwrap() * 512).unwrap() + 4096;
+    assert_eq!(device.bytes.borrow()[at..at + BLOCK], [0x22; BLOCK]);
+    drop(gone);
+}
+
+/// Nobody knows then what was being written.
+#[test]
+fn a_member_without_a_header_puts_everything_in_doubt() {
+    let mut devices = crashed_in_one_strip();
+    spoil_header(&devices, 1);
+    let (volume, _) = open(&devices).unwrap();
+    let (doubtful, all) = volume.status().doubtful_regions;
+    assert!(doubtful == all && all > 0);
+    drop(volume);
+    devices.remove(0);
+    assert!(is_refused(&devices), "the doubt outlives a second crash");
+}
