@@ -402,6 +402,9 @@ impl Scenario {
         if is_meet || scenario.promise == Promise::Within {
             scenario.draw_drill(options);
         }
+        // A drill may ask for a log or a bitmap, which md's own log excludes.
+        let spec = &mut scenario.spec;
+        spec.has_ppl &= spec.log_bytes.is_none() && spec.region_bytes.is_none();
         scenario
     }
 
