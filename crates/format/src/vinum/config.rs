@@ -14,7 +14,7 @@ use crate::describe::{Field, List, Value};
 use crate::error::{FormatError, Place, Problem, escape_text};
 use crate::units::SECTOR_BYTES;
 
-use super::{CONFIG_BYTES, DATA_OFFSET_BYTES, DriveHeader};
+use super::{CONFIG_BYTES, DATA_OFFSET_BYTES, DriveHeader, Growth};
 
 const STRUCTURE: &str = "vinum configuration";
 /// Words on a line.
@@ -167,6 +167,8 @@ pub struct Plex {
     pub volume: Option<String>,
     /// Recorded state.
     pub state: PlexState,
+    /// How far it is on the way to more subdisks.
+    pub growth: Option<Growth>,
 }
 
 /// A subdisk.
@@ -203,6 +205,8 @@ pub struct Config {
     pub plexes: Vec<Plex>,
     /// Subdisks in the order of the text.
     pub subdisks: Vec<Subdisk>,
+    /// Drives that take over what another one loses; gvinum passes their lines over.
+    pub spares: Vec<String>,
 }
 
 impl Config {
@@ -238,7 +242,9 @@ impl Config {
         };
         let blank = |letter: char| matches!(letter, ' ' | '\t' | '\r');
         let words = line.split(blank).filter(|word| !word.is_empty());
-        let words: Vec<&str> = words.take_while(|word| !word.starts_with('#')).collect();
+        let mut words: Vec<&str> = words.collect();
+        let comment = words.iter().position(|word| word.starts_with('#'));
+        let comment = words.split_off(comment.unwrap_or(words.len()));
         let expected = format!("at most {MAX_WORDS} words");
         place.check(words.len() <= MAX_WORDS, 0, "line", words.len(), expected)?;
         let mut words = Words {
@@ -247,7 +253,17 @@ impl Config {
         };
         match words.words.next() {
             Some("volume") => self.volumes.push(words.volume()?),
-            Some("plex") => self.plexes.push(words.plex()?),
+            Some("plex") => {
+                let mut plex = words.plex()?;
+                plex.growth = growth(&comment, place)?;
+                self.plexes.push(plex);
+            }
+            Some("drive") => {
+                let name = words.name("drive").ok();
+                let name = name.filter(|name| !self.spares.contains(name));
+                let is_spare = words.words.any(|word| word == "hotspare");
+                self.spares.extend(name.filter(|_| is_spare));
+            }
             Some("sd") => self.subdisks.push(words.subdisk()?),
             _ => {}
         }
@@ -293,6 +309,20 @@ impl Config {
                 found,
                 "a plex of the configuration",
             )?;
+        }
+        for plex in &self.plexes {
+            let on_plex = |subdisk: &&Subdisk| {
+                subdisk
+                    .plex
+                    .as_ref()
+                    .is_some_and(|(name, _)| *name == plex.name)
+            };
+            let count = self.subdisks.iter().filter(on_plex).count();
+            let is_fine = plex
+                .growth
+                .is_none_or(|growth| (1..count).contains(&usize::from(growth.subdisk_count)));
+            let expected = "fewer subdisks before than now";
+            place.check(is_fine, 0, "growth", format!("{:?}", plex.growth), expected)?;
         }
         let mut extents: Vec<&Subdisk> = self.subdisks.iter().collect();
         extents.sort_by_key(|subdisk| (&subdisk.drive, subdisk.drive_offset_bytes));
@@ -390,7 +420,11 @@ impl fmt::Display for Config {
             if let Some(volume) = &plex.volume {
                 write!(f, "vol {volume}")?;
             }
-            writeln!(f, " state {}", plex.state.name())?;
+            write!(f, " state {}", plex.state.name())?;
+            match plex.growth {
+                Some(growth) => writeln!(f, " {growth}")?,
+                None => writeln!(f)?,
+            }
         }
         for subdisk in &self.subdisks {
             let length = subdisk.length_bytes / SECTOR_BYTES;
@@ -406,8 +440,22 @@ impl fmt::Display for Config {
             }
             writeln!(f, " state {}", subdisk.state.name())?;
         }
+        for spare in &self.spares {
+            writeln!(f, "drive {spare} hotspare")?;
+        }
         Ok(())
     }
+}
+
+/// The note of a growth in the comment of a line.
+fn growth(comment: &[&str], place: Place) -> Result<Option<Growth>, FormatError> {
+    let text = comment.join(" ");
+    let words: Vec<&str> = text.trim_start_matches('#').split_whitespace().collect();
+    let parsed = Growth::parse(&words).transpose();
+    parsed.map_err(|()| {
+        let expected = "grows from N at Ns backup Ns";
+        place.error(Problem::Invalid, 0, "growth", text, expected)
+    })
 }
 
 fn unique<'a>(
@@ -530,6 +578,7 @@ impl<'a> Words<'a> {
             organisation,
             volume,
             state,
+            growth: None,
         })
     }
 

@@ -3,12 +3,14 @@
 //! Source: freebsd-geom.md sections 2.2 to 2.4.
 
 pub mod config;
+mod growth;
 pub mod header;
 pub mod script;
 
 pub use config::{
     Config, Organisation, Plex, PlexState, Subdisk, SubdiskState, Volume, VolumeState,
 };
+pub use growth::Growth;
 pub use header::{DriveHeader, HeaderFormat, Mark};
 pub use script::{Script, ScriptError};
 
