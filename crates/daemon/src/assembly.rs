@@ -11,6 +11,7 @@ use plexum_engine::balance::Policy;
 use plexum_engine::buf::{BufPool, Rope};
 use plexum_engine::device::{Extent, IoError};
 use plexum_engine::meta::assemble::{AssembleCode, AssembleError, Options};
+use plexum_engine::meta::gvinum::Growing;
 use plexum_engine::meta::open::{
     OpenError, OpenRequest, Reshaped, examine, open_reshaped, open_volume,
 };
@@ -41,6 +42,8 @@ pub enum Body {
     Whole(Box<RealVolume>),
     /// Copies over several plexes, each with background work of its own.
     Plexes(Box<RealVolume>, Vec<Rc<RealPlex>>),
+    /// One piece over a plex that gets more subdisks; the data move in the background.
+    Growing(Box<RealVolume>, Rc<Growing<AnyDevice, RealClock>>),
     /// Two; read-only.
     Reshaped(Box<Reshaped<RealDevice, RealClock>>),
 }
@@ -50,7 +53,9 @@ impl Body {
     #[must_use]
     pub fn volume_bytes(&self) -> u64 {
         match self {
-            Body::Whole(volume) | Body::Plexes(volume, _) => volume.size_bytes(),
+            Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => {
+                volume.size_bytes()
+            }
             Body::Reshaped(halves) => halves.volume_bytes,
         }
     }
@@ -65,7 +70,7 @@ impl Body {
         length_bytes: usize,
     ) -> Result<Rope, IoError> {
         match self {
-            Body::Whole(volume) | Body::Plexes(volume, _) => {
+            Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => {
                 volume.read(offset_bytes, length_bytes).await
             }
             Body::Reshaped(halves) => halves.read(offset_bytes, length_bytes).await,
@@ -83,7 +88,7 @@ impl Body {
         extents_max: usize,
     ) -> Result<Vec<Extent>, IoError> {
         match self {
-            Body::Whole(volume) | Body::Plexes(volume, _) => {
+            Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => {
                 volume
                     .extents(offset_bytes, length_bytes, extents_max)
                     .await
@@ -111,7 +116,13 @@ impl Body {
             .plexes()
             .iter()
             .map(|plex| plex.volume.run_background());
-        join(self.deref().run_background(), join_all(plexes)).await;
+        let growing = async {
+            if let Body::Growing(_, growing) = self {
+                growing.run().await;
+            }
+        };
+        let plexes = join(join_all(plexes), growing);
+        join(self.deref().run_background(), plexes).await;
     }
 
     /// Ends the volume cleanly, then its plexes.
@@ -127,6 +138,9 @@ impl Body {
                 result = result.and(ended);
             }
         }
+        if let Body::Growing(_, growing) = self {
+            result = result.and(growing.stop().await);
+        }
         result
     }
 }
@@ -135,7 +149,7 @@ impl Deref for Body {
     type Target = RealVolume;
     fn deref(&self) -> &RealVolume {
         match self {
-            Body::Whole(volume) | Body::Plexes(volume, _) => volume,
+            Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => volume,
             Body::Reshaped(halves) => halves.before(),
         }
     }

@@ -13,17 +13,57 @@ use crate::buf::{Buf, BufMut};
 use crate::clock::Clock;
 use crate::device::{Device, DeviceInfo, Extent, Fua, IoError, ZeroMode};
 use crate::meta::adapter::MetadataWrite;
+use crate::meta::gvinum::Growing;
 use crate::volume::Volume;
+use crate::wait::Mutex;
 
 /// Bytes behind a plex that stand for the labels of its drives.
 pub const PLEX_LABEL_BYTES: u64 = 4096;
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, IoError>> + 'a>>;
 
+/// The labels of a drive that several volumes write: whoever wants one written writes what is true at that moment, one after
+/// the other. So no older label ever comes after a newer one.
+pub struct Lane {
+    /// One at a time.
+    pub turn: Mutex,
+    /// What is to be written now, in order.
+    pub labels: Box<dyn Fn() -> Vec<MetadataWrite>>,
+    /// A write to this address writes all of them.
+    pub at_bytes: u64,
+    /// Other writes below this address are parts of the same label: nothing is written for them.
+    pub end_bytes: u64,
+    /// For the copies that are written.
+    pub pool: crate::buf::BufPool,
+}
+
+impl Lane {
+    async fn write<D: Device>(
+        &self,
+        device: &D,
+        offset_bytes: u64,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        if offset_bytes != self.at_bytes {
+            return Ok(());
+        }
+        let _turn = self.turn.lock().await;
+        for write in (self.labels)() {
+            let bytes = self.pool.copy_of(&write.bytes).freeze();
+            device.write(write.at_bytes, bytes, fua).await?;
+        }
+        Ok(())
+    }
+}
+
 /// A member: a device, or a plex.
 pub enum Stacked<D: Device, C: Clock> {
     /// A device, perhaps shared with other members.
     Device(Rc<D>),
+    /// A drive whose labels several volumes write.
+    Labelled(Rc<D>, Rc<Lane>),
+    /// A plex that is getting more subdisks.
+    Growing(Rc<Growing<D, C>>),
     /// A plex.
     Plex(Rc<PlexMember<D, C>>),
 }
@@ -32,6 +72,8 @@ impl<D: Device, C: Clock> Clone for Stacked<D, C> {
     fn clone(&self) -> Self {
         match self {
             Self::Device(device) => Self::Device(Rc::clone(device)),
+            Self::Labelled(device, lane) => Self::Labelled(Rc::clone(device), Rc::clone(lane)),
+            Self::Growing(growing) => Self::Growing(Rc::clone(growing)),
             Self::Plex(plex) => Self::Plex(Rc::clone(plex)),
         }
     }
@@ -102,7 +144,8 @@ impl<D: Device, C: Clock> PlexMember<D, C> {
 impl<D: Device, C: Clock> Device for Stacked<D, C> {
     fn info(&self) -> DeviceInfo {
         match self {
-            Self::Device(device) => device.info(),
+            Self::Device(device) | Self::Labelled(device, _) => device.info(),
+            Self::Growing(growing) => growing.info(),
             Self::Plex(plex) => {
                 let sector_bytes = plex.volume.sector_bytes();
                 let label =
@@ -120,7 +163,13 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
 
     async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
         match self {
-            Self::Device(device) => device.read(offset_bytes, buf).await,
+            Self::Device(device) | Self::Labelled(device, _) => {
+                device.read(offset_bytes, buf).await
+            }
+            Self::Growing(growing) => {
+                let reading: Boxed<'_, BufMut> = Box::pin(growing.read(offset_bytes, buf));
+                reading.await
+            }
             Self::Plex(plex) => {
                 let reading: Boxed<'_, BufMut> = Box::pin(plex.read(offset_bytes, buf));
                 reading.await
@@ -130,7 +179,16 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
 
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         match self {
-            Self::Device(device) => device.write(offset_bytes, data, fua).await,
+            Self::Labelled(device, lane) if offset_bytes < lane.end_bytes => {
+                lane.write(&**device, offset_bytes, fua).await
+            }
+            Self::Device(device) | Self::Labelled(device, _) => {
+                device.write(offset_bytes, data, fua).await
+            }
+            Self::Growing(growing) => {
+                let writing: Boxed<'_, ()> = Box::pin(growing.write(offset_bytes, data, fua));
+                writing.await
+            }
             Self::Plex(plex) => {
                 let writing: Boxed<'_, ()> = Box::pin(plex.write(offset_bytes, data, fua));
                 writing.await
@@ -145,25 +203,30 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
         extents_max: usize,
     ) -> Result<Vec<Extent>, IoError> {
         match self {
-            Self::Device(device) => {
+            Self::Device(device) | Self::Labelled(device, _) => {
                 device
                     .extents(offset_bytes, length_bytes, extents_max)
                     .await
             }
-            Self::Plex(_) => Err(IoError::Unsupported),
+            Self::Plex(_) | Self::Growing(_) => Err(IoError::Unsupported),
         }
     }
 
     fn busy(&self) -> usize {
         match self {
-            Self::Device(device) => device.busy(),
+            Self::Device(device) | Self::Labelled(device, _) => device.busy(),
             Self::Plex(plex) => plex.drives.iter().map(|(_, device)| device.busy()).sum(),
+            Self::Growing(growing) => growing.busy(),
         }
     }
 
     async fn flush(&self) -> Result<(), IoError> {
         match self {
-            Self::Device(device) => device.flush().await,
+            Self::Device(device) | Self::Labelled(device, _) => device.flush().await,
+            Self::Growing(growing) => {
+                let flushing: Boxed<'_, ()> = Box::pin(growing.flush());
+                flushing.await
+            }
             Self::Plex(plex) => {
                 let flushing: Boxed<'_, ()> = Box::pin(plex.volume.flush());
                 plex.as_member(flushing.await)
@@ -178,16 +241,19 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
         mode: ZeroMode,
     ) -> Result<(), IoError> {
         match self {
-            Self::Device(device) => device.zero(offset_bytes, length_bytes, mode).await,
-            Self::Plex(_) => Err(IoError::Unsupported),
+            Self::Device(device) | Self::Labelled(device, _) => {
+                device.zero(offset_bytes, length_bytes, mode).await
+            }
+            Self::Plex(_) | Self::Growing(_) => Err(IoError::Unsupported),
         }
     }
 
     async fn check(&self) -> Result<(), IoError> {
         match self {
-            Self::Device(device) => device.check().await,
+            Self::Device(device) | Self::Labelled(device, _) => device.check().await,
             Self::Plex(plex) if plex.volume.is_frozen() => Err(IoError::Gone),
-            Self::Plex(_) => Ok(()), // its own background looks after its members
+            Self::Growing(growing) if growing.is_frozen() => Err(IoError::Gone),
+            Self::Plex(_) | Self::Growing(_) => Ok(()), // its own background looks after its members
         }
     }
 }

@@ -4,6 +4,7 @@
 //! - they are found on disks that were somebody else's: nothing is written unless the user says so;
 //! - a system of Vinum drives is opened as a whole: each of its volumes is served.
 
+pub mod convert;
 pub mod create;
 pub mod offline;
 
@@ -295,6 +296,7 @@ fn system_bodies(
     for OpenedVolume {
         volume,
         plexes,
+        growing,
         read_only_reason,
     } in opened.volumes
     {
@@ -302,10 +304,17 @@ fn system_bodies(
         let mut own = std::mem::take(&mut notes); // once, with the first one
         own.extend(read_only_reason);
         let volume = Box::new(volume);
-        let body = if plexes.is_empty() {
-            Body::Whole(volume)
-        } else {
-            Body::Plexes(volume, plexes)
+        let body = match growing {
+            Some(growing) => {
+                let (moved, all) = growing.progress();
+                own.push(format!(
+                    "{} is growing: {moved} of {all} bytes have moved; the new size shows when it is served again",
+                    volume.name()
+                ));
+                Body::Growing(volume, growing)
+            }
+            None if plexes.is_empty() => Body::Whole(volume),
+            None => Body::Plexes(volume, plexes),
         };
         assembled.push(Assembled {
             body,

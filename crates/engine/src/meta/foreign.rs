@@ -1,5 +1,7 @@
 //! What the FreeBSD formats share on the way from devices to a volume.
 
+pub mod in_place;
+
 use std::fmt;
 
 use plexum_format::{FormatError, Problem};

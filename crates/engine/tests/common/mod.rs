@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used)] // each test file uses a part; tests
 
 pub mod small_array;
+pub mod vinum;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

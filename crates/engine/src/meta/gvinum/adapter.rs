@@ -22,6 +22,8 @@ pub struct Held {
     pub drives: Vec<String>,
     /// Where a save is written through the member: behind a plex. `None`: to the drive's own places.
     pub label_at_bytes: Option<u64>,
+    /// A hot spare: the drive and the place on it that a subdisk gets when the member takes its slot.
+    pub spare: Option<(String, u64)>,
 }
 
 /// Metadata of a volume or plex of a gvinum system.
@@ -32,6 +34,10 @@ pub struct GvinumMetadata {
     members: Vec<Held>,
     /// Parity or copies are known to agree when the engine says so; not where an unknown one could not be checked.
     may_settle: bool,
+    /// Subdisks by slot, for the spares.
+    slots: Vec<String>,
+    /// A subdisk that is not up stays so: another volume over the same subdisks knows more.
+    only_lowers: bool,
     saved: Option<u64>,
 }
 
@@ -44,8 +50,45 @@ impl GvinumMetadata {
             volume: volume.to_owned(),
             members,
             may_settle,
+            slots: Vec::new(),
+            only_lowers: false,
             saved: None,
         }
+    }
+
+    /// Subdisks by slot: hot spares among the members take them over.
+    #[must_use]
+    pub fn with_slots(mut self, slots: Vec<String>) -> Self {
+        self.slots = slots;
+        self
+    }
+
+    /// States of subdisks only become worse: half of a plex that grows does not know what the other half has seen.
+    #[must_use]
+    pub fn only_lowering(mut self) -> Self {
+        self.only_lowers = true;
+        self
+    }
+
+    /// Spares that took a slot: its subdisk is where they are from now on. Gives these subdisks with their states.
+    fn taken(&self, view: &CommitView<'_>) -> Vec<(String, SubdiskState)> {
+        let mut store = self.store.borrow_mut();
+        let mut taken = Vec::new();
+        for (held, record) in self.members.iter().zip(&view.state.members) {
+            let state = match record.standing {
+                Standing::Active => SubdiskState::Up,
+                Standing::Rebuilding { .. } => SubdiskState::Stale,
+                _ => continue,
+            };
+            let slot = record
+                .slot
+                .and_then(|slot| self.slots.get(usize::from(slot)));
+            if let (Some((drive, at_bytes)), Some(subdisk)) = (&held.spare, slot) {
+                store.place(subdisk, drive, *at_bytes);
+                taken.push((subdisk.clone(), state));
+            }
+        }
+        taken
     }
 
     /// Takes the engine's state over, once a commit.
@@ -54,6 +97,7 @@ impl GvinumMetadata {
             return;
         }
         self.saved = Some(view.event_count);
+        let taken = self.taken(view);
         let mut store = self.store.borrow_mut();
         let mut states = Vec::new();
         for (held, record) in self.members.iter().zip(&view.state.members) {
@@ -75,9 +119,14 @@ impl GvinumMetadata {
                     }
                     Standing::Faulty | Standing::Removed => now,
                 };
-                states.push((name.clone(), state));
+                let is_raised = state == SubdiskState::Up && now != SubdiskState::Up;
+                let is_elsewhere = taken.iter().any(|(taken, _)| taken == name);
+                if !(is_elsewhere || self.only_lowers && is_raised) {
+                    states.push((name.clone(), state));
+                }
             }
         }
+        states.extend(taken);
         store.set_states(&states);
         let is_equal = !view.state.is_dirty && !view.is_doubtful && self.may_settle;
         store.set_settled(&self.volume, is_equal);

@@ -83,9 +83,12 @@ pub fn build(script: &Script, rooms: &[Room], existing: &Config) -> Result<Confi
                 organisation: plex.organisation,
                 volume: Some(plex.volume.clone()),
                 state: PlexState::Up,
+                growth: None,
             },
         );
     }
+    let spares = script.drives.iter().filter(|drive| drive.is_hot_spare);
+    config.spares.extend(spares.map(|drive| drive.name.clone()));
     for subdisk in &script.subdisks {
         add_subdisk(&mut config, script, rooms, subdisk)?;
     }
@@ -315,9 +318,18 @@ impl Shortcut {
 pub fn print_config(config: &Config, drives: &[(String, String)]) -> String {
     let mut text = String::new();
     for (name, device) in drives {
-        let _ = writeln!(text, "drive {name} device {device}");
+        let hot = if config.spares.contains(name) {
+            " hotspare"
+        } else {
+            ""
+        };
+        let _ = writeln!(text, "drive {name} device {device}{hot}");
     }
-    for line in config.to_string().lines() {
+    let objects = Config {
+        spares: Vec::new(), // told with the drives
+        ..config.clone()
+    };
+    for line in objects.to_string().lines() {
         let line = line.split_once(" state ").map_or(line, |(line, _)| line);
         let _ = writeln!(text, "{line}");
     }

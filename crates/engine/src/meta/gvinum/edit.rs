@@ -1,4 +1,4 @@
-//! Changes of a system that nobody serves: rename, remove, attach, detach, move, set a state, grow a concat plex.
+//! Changes of a system that nobody serves: rename, remove, attach, detach, move, set a state, grow a plex.
 //!
 //! Invariants:
 //! - a change is whole or refused; names stay unique and what is referred to stays there;
@@ -6,9 +6,9 @@
 //!
 //! Source: freebsd-geom.md sections 2.9 (setstate) and 2.12.
 
-use plexum_format::vinum::{Config, Organisation, PlexState, Subdisk, SubdiskState};
+use plexum_format::vinum::{Config, Growth, Organisation, PlexState, Subdisk, SubdiskState};
 
-use super::{free_areas, plexes_of, settle, subdisks_of};
+use super::{free_areas, grown_map, plexes_of, settle, subdisks_of};
 
 /// Whether the user insists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +136,23 @@ pub fn remove(config: &mut Config, object: &str, is_deep: bool) -> Result<(), St
     Ok(())
 }
 
+/// Refuses what would change the subdisks of a plex whose data are moving. `object`: the plex or one of its subdisks.
+fn check_not_growing(config: &Config, object: &str) -> Result<(), String> {
+    let found = config
+        .subdisks
+        .iter()
+        .find(|subdisk| subdisk.name == object);
+    let plex = found.and_then(|subdisk| subdisk.plex.as_ref());
+    let plex = plex.map_or(object, |(plex, _)| plex.as_str());
+    let mut growing = config.plexes.iter().filter(|other| other.growth.is_some());
+    match growing.find(|other| other.name == plex) {
+        None => Ok(()),
+        Some(_) => Err(format!(
+            "{plex} is growing: serve it with --write until that has ended"
+        )),
+    }
+}
+
 fn drop_plex(config: &mut Config, plex: &str) {
     config.subdisks.retain(|subdisk| {
         let on = subdisk.plex.as_ref().map(|(name, _)| name.as_str());
@@ -163,6 +180,7 @@ pub fn set_state(
         .iter()
         .find(|subdisk| subdisk.name == object);
     let subdisk = found.ok_or_else(|| format!("there is no subdisk {object}"))?;
+    check_not_growing(config, object)?;
     if force == Force::No && subdisk.state != state {
         let plex = subdisk.plex.as_ref().map(|(plex, _)| plex.clone());
         let plex = plex.and_then(|plex| config.plexes.iter().find(|other| other.name == plex));
@@ -197,6 +215,7 @@ pub fn set_state(
 /// # Errors
 /// A sentence: it is in use and that was not forced.
 pub fn detach(config: &mut Config, object: &str, force: Force) -> Result<(), String> {
+    check_not_growing(config, object)?;
     if let Some(plex) = config.plexes.iter_mut().find(|plex| plex.name == object) {
         if plex.volume.is_none() {
             return Err(format!("{object} is detached already"));
@@ -234,26 +253,9 @@ pub fn attach(
     to: &str,
     offset_bytes: Option<u64>,
 ) -> Result<(), String> {
+    check_not_growing(config, to)?;
     if let Some(at) = config.plexes.iter().position(|plex| plex.name == object) {
-        if config.plexes[at].volume.is_some() {
-            return Err(format!("{object} is attached already"));
-        }
-        if !config.volumes.iter().any(|volume| volume.name == to) {
-            return Err(format!("there is no volume {to}"));
-        }
-        let is_first = plexes_of(config, to).is_empty();
-        config.plexes[at].volume = Some(to.to_owned());
-        for subdisk in &mut config.subdisks {
-            let is_on = subdisk
-                .plex
-                .as_ref()
-                .is_some_and(|(plex, _)| plex == object);
-            if is_on && !is_first {
-                subdisk.state = SubdiskState::Stale;
-            }
-        }
-        settle(config, |_| false);
-        return Ok(());
+        return attach_plex(config, at, to);
     }
     let at = config
         .subdisks
@@ -295,6 +297,34 @@ pub fn attach(
     Ok(())
 }
 
+/// Gives the plex at `at` of the list to a volume.
+fn attach_plex(config: &mut Config, at: usize, to: &str) -> Result<(), String> {
+    let object = config.plexes[at].name.clone();
+    if config.plexes[at].volume.is_some() {
+        return Err(format!("{object} is attached already"));
+    }
+    if !config.volumes.iter().any(|volume| volume.name == to) {
+        return Err(format!("there is no volume {to}"));
+    }
+    let others = plexes_of(config, to);
+    for other in &others {
+        check_not_growing(config, &other.name)?;
+    }
+    let is_first = others.is_empty();
+    config.plexes[at].volume = Some(to.to_owned());
+    for subdisk in &mut config.subdisks {
+        let is_on = subdisk
+            .plex
+            .as_ref()
+            .is_some_and(|(plex, _)| *plex == object);
+        if is_on && !is_first {
+            subdisk.state = SubdiskState::Stale;
+        }
+    }
+    settle(config, |_| false);
+    Ok(())
+}
+
 fn end_of(subdisk: &Subdisk) -> u64 {
     let offset = subdisk.plex.as_ref().map_or(0, |(_, offset)| *offset);
     offset.saturating_add(subdisk.length_bytes)
@@ -316,6 +346,7 @@ pub fn move_subdisk(
         .iter()
         .position(|other| other.name == subdisk);
     let at = at.ok_or_else(|| format!("there is no subdisk {subdisk}"))?;
+    check_not_growing(config, subdisk)?;
     let length = config.subdisks[at].length_bytes;
     let areas = free_areas(config, drive, drive_bytes);
     let area = areas.iter().find(|(_, free)| *free >= length);
@@ -339,6 +370,78 @@ pub fn move_subdisk(
     Ok(())
 }
 
+/// Adds a subdisk to a plex. A concat plex takes `length_bytes` (`None`: the largest free area) at its end, to be used at
+/// once. A striped or RAID-5 plex takes as much as each of its subdisks has; its data move while it is served.
+///
+/// # Errors
+/// A sentence: no space, or a plex that cannot grow as it is.
+pub fn grow(
+    config: &mut Config,
+    plex: &str,
+    drive: &str,
+    drive_bytes: u64,
+    length_bytes: Option<u64>,
+) -> Result<(), String> {
+    let found = config.plexes.iter().find(|other| other.name == plex);
+    let found = found
+        .ok_or_else(|| format!("there is no plex {plex}"))?
+        .clone();
+    let Some(strip) = found.organisation.strip_bytes() else {
+        return grow_concat(config, plex, drive, drive_bytes, length_bytes);
+    };
+    if found.state != PlexState::Up {
+        return Err(format!("{plex} is {}: it must be up", found.state.name()));
+    }
+    let volume = found.volume.as_deref().unwrap_or_default();
+    if plexes_of(config, volume).len() > 1 {
+        return Err(format!(
+            "{volume} has other plexes, which would be smaller: detach them first"
+        ));
+    }
+    let others = subdisks_of(config, plex);
+    let count = others.len() as u64;
+    let length = others
+        .iter()
+        .map(|other| other.length_bytes)
+        .min()
+        .unwrap_or(0);
+    let is_on = others.iter().any(|other| other.drive == drive);
+    let has_parity = !matches!(found.organisation, Organisation::Striped { .. });
+    if is_on && has_parity {
+        return Err(format!("{drive} holds a subdisk of {plex} already"));
+    }
+    let data_count = count - u64::from(has_parity);
+    let rows = length / strip;
+    let backup_rows = data_count * (data_count + 1);
+    if rows < data_count + backup_rows {
+        return Err(format!(
+            "{plex} is too small to be grown: {rows} rows, {} are needed",
+            data_count + backup_rows
+        ));
+    }
+    let mut grown = config.clone();
+    add_subdisk(
+        &mut grown,
+        plex,
+        drive,
+        drive_bytes,
+        Some(length),
+        count * strip,
+    )?;
+    let subdisk_count = u16::try_from(count).map_err(|_| "too many subdisks")?;
+    for other in grown.plexes.iter_mut().filter(|other| other.name == plex) {
+        other.growth = Some(Growth {
+            subdisk_count,
+            moved_bytes: 0,
+            backup_bytes: 0,
+        });
+    }
+    grown_map(&grown, plex).map_err(|error| error.to_string())?;
+    settle(&mut grown, |_| false);
+    *config = grown;
+    Ok(())
+}
+
 /// Adds a subdisk of `length_bytes` (`None`: the largest free area) at the end of a concat plex: its space can be used at once.
 ///
 /// # Errors
@@ -355,13 +458,25 @@ pub fn grow_concat(
         .ok_or_else(|| format!("there is no plex {plex}"))?
         .organisation;
     if organisation != Organisation::Concat {
-        return Err(format!(
-            "{plex} is {}: only concat grows while nobody serves it",
-            organisation.name()
-        ));
+        return Err(format!("{plex} is {}, not concat", organisation.name()));
     }
     let others = subdisks_of(config, plex);
     let end = others.iter().map(|other| end_of(other)).max().unwrap_or(0);
+    add_subdisk(config, plex, drive, drive_bytes, length_bytes, end)?;
+    settle(config, |_| false);
+    Ok(())
+}
+
+/// A new subdisk of a plex, up.
+fn add_subdisk(
+    config: &mut Config,
+    plex: &str,
+    drive: &str,
+    drive_bytes: u64,
+    length_bytes: Option<u64>,
+    plex_offset_bytes: u64,
+) -> Result<(), String> {
+    let others = subdisks_of(config, plex);
     let name = (others.len()..).map(|number| format!("{plex}.s{number}"));
     let taken: Vec<&String> = config
         .subdisks
@@ -388,11 +503,10 @@ pub fn grow_concat(
             drive: drive.to_owned(),
             length_bytes: length,
             drive_offset_bytes: offset,
-            plex: Some((plex.to_owned(), end)),
+            plex: Some((plex.to_owned(), plex_offset_bytes)),
             state: SubdiskState::Up,
         },
     );
-    settle(config, |_| false);
     Ok(())
 }
 
@@ -547,5 +661,44 @@ mod tests {
         );
         reads_back(&changed);
         assert!(grow_concat(&mut changed, "v.p1", "d", DRIVE_BYTES, None).is_err());
+    }
+
+    #[test]
+    fn a_striped_plex_grows_by_a_subdisk_and_is_left_alone_meanwhile() {
+        let script = "drive a device /dev/a\ndrive b device /dev/b\ndrive d device /dev/d\nvolume v\nplex org striped 1k\n\
+                      sd length 64k drive a\nsd length 64k drive b\n";
+        let script = plexum_format::vinum::Script::parse(script.as_bytes()).unwrap();
+        let room = |name: &str| crate::meta::gvinum::Room {
+            name: name.to_owned(),
+            size_bytes: DRIVE_BYTES,
+        };
+        let rooms = [room("a"), room("b"), room("d")];
+        let mut config = crate::meta::gvinum::build(&script, &rooms, &Config::default()).unwrap();
+        let full = grow(&mut config, "v.p0", "d", 135_680 + 1024, None).unwrap_err();
+        assert!(full.contains("not enough space"), "{full}");
+        assert_eq!(config.plexes[0].growth, None, "nothing is half done");
+        grow(&mut config, "v.p0", "d", DRIVE_BYTES, None).unwrap();
+        let last = *subdisks_of(&config, "v.p0").last().unwrap();
+        assert_eq!(
+            (last.length_bytes, last.plex.as_ref().unwrap().1),
+            (65_536, 2048)
+        );
+        assert_eq!(config.plexes[0].state, PlexState::Growable);
+        reads_back(&config);
+        let before = config.clone();
+        for refused in [
+            detach(&mut config, "v.p0", Force::Yes),
+            detach(&mut config, "v.p0.s0", Force::Yes),
+            move_subdisk(&mut config, "v.p0.s0", "d", DRIVE_BYTES, Force::Yes),
+            set_state(&mut config, "v.p0.s1", SubdiskState::Stale, Force::Yes),
+            grow(&mut config, "v.p0", "d", DRIVE_BYTES, None),
+        ] {
+            let error = refused.unwrap_err();
+            assert!(
+                error.contains("growing") || error.contains("growable"),
+                "{error}"
+            );
+        }
+        assert_eq!(config, before);
     }
 }

@@ -17,11 +17,34 @@ pub struct PlexMap<'a> {
     pub subdisks: Vec<&'a Subdisk>,
 }
 
-/// The map of a plex.
+/// The map of a plex; of one that grows the map that it had.
 ///
 /// # Errors
 /// [`SystemError::Unusable`] for a plex with a hole, without subdisks or with sizes that cannot be.
 pub fn plex_map<'a>(config: &'a Config, plex: &str) -> Result<PlexMap<'a>, SystemError> {
+    let growing = config.plexes.iter().find(|other| other.name == plex);
+    let growth = growing.and_then(|plex| plex.growth);
+    map_of(
+        config,
+        plex,
+        growth.map(|growth| usize::from(growth.subdisk_count)),
+    )
+}
+
+/// The map that a plex has when it has grown.
+///
+/// # Errors
+/// As [`plex_map`].
+pub fn grown_map<'a>(config: &'a Config, plex: &str) -> Result<PlexMap<'a>, SystemError> {
+    map_of(config, plex, None)
+}
+
+/// The map over the first `count` subdisks.
+fn map_of<'a>(
+    config: &'a Config,
+    plex: &str,
+    count: Option<usize>,
+) -> Result<PlexMap<'a>, SystemError> {
     let unusable = |reason: String| SystemError::Unusable {
         object: plex.to_owned(),
         reason,
@@ -30,7 +53,8 @@ pub fn plex_map<'a>(config: &'a Config, plex: &str) -> Result<PlexMap<'a>, Syste
     let organisation = found
         .ok_or_else(|| unusable("no such plex".into()))?
         .organisation;
-    let subdisks = subdisks_of(config, plex);
+    let mut subdisks = subdisks_of(config, plex);
+    subdisks.truncate(count.unwrap_or(usize::MAX));
     let count =
         u16::try_from(subdisks.len()).map_err(|_| unusable("it has too many subdisks".into()))?;
     if count == 0 {

@@ -13,7 +13,9 @@ pub mod counters;
 mod discover;
 pub mod edit;
 mod geometry;
+mod growing;
 mod open;
+mod spares;
 mod states;
 mod store;
 #[cfg(test)]
@@ -26,7 +28,8 @@ use plexum_format::vinum::{Config, DATA_OFFSET_BYTES, DriveHeader, Mark, Plex, S
 pub use adapter::{GvinumMetadata, Held};
 pub use build::{BuildError, Room, SHORTCUT_STRIP_BYTES, Shortcut, build, print_config};
 pub use discover::{FoundDrive, assemble};
-pub use geometry::{PlexMap, plex_map, volume_bytes};
+pub use geometry::{PlexMap, grown_map, plex_map, volume_bytes};
+pub use growing::{Growing, GrowingParts};
 pub use open::{OpenedSystem, OpenedVolume, SystemRequest, open_system, read_drive};
 pub use states::{derive_plex, derive_volume, settle};
 pub use store::{SharedStore, Store};

@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_format::vinum::{
-    CONFIG_BYTES, CONFIG_OFFSETS_BYTES, Config, DriveHeader, HEADER_OFFSET_BYTES, Mark, PlexState,
-    Subdisk, SubdiskState,
+    CONFIG_BYTES, CONFIG_OFFSETS_BYTES, Config, DATA_OFFSET_BYTES, DriveHeader,
+    HEADER_OFFSET_BYTES, Mark, Plex, PlexState, Subdisk, SubdiskState,
 };
 
 use crate::balance::Policy;
@@ -24,11 +24,14 @@ use crate::meta::open::read_range;
 use crate::meta::plain::PlainMetadata;
 use crate::plex::layout::{Geometry, GeometrySpec, Organisation};
 use crate::ranges::RangeSet;
-use crate::stacked::{PlexMember, Stacked};
+use crate::stacked::{Lane, PlexMember, Stacked};
 use crate::state::{MemberRecord, Standing};
 use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
+use crate::wait::Mutex;
 
 use super::adapter::{GvinumMetadata, Held};
+use super::growing::Growing;
+use super::spares::{SpareArea, take_over};
 use super::store::{SharedStore, Store};
 use super::{FoundDrive, PlexMap, System, assemble, plex_map, plexes_of, volume_bytes};
 
@@ -51,6 +54,8 @@ pub struct OpenedVolume<D: Device, C: Clock> {
     pub volume: Volume<Stacked<D, C>, C>,
     /// Its plexes, where it has several: each has background work of its own.
     pub plexes: Vec<Rc<PlexMember<D, C>>>,
+    /// Its plex, where that is getting more subdisks: `run` moves the data.
+    pub growing: Option<Rc<Growing<D, C>>>,
     /// Whether it can only be read, and why.
     pub read_only_reason: Option<String>,
 }
@@ -116,11 +121,17 @@ pub async fn open_system<D: Device, C: Clock + Clone>(
     for (index, (name, device)) in devices.iter().enumerate() {
         found.push(read_drive(device, &pool, index, name).await?);
     }
-    let system = assemble(&found).map_err(|error| ForeignError::Unfit(None, error.to_string()))?;
+    let mut system =
+        assemble(&found).map_err(|error| ForeignError::Unfit(None, error.to_string()))?;
+    if !request.volume.is_read_only {
+        take_over(&mut system, request.run_degraded);
+    }
     let store: SharedStore = Rc::new(RefCell::new(Store::new(&system)));
     let builder = Builder {
         system: &system,
         devices: &devices,
+        lanes: lanes(&system, &devices, &store, &pool),
+        reserved: RefCell::new(system.config.clone()),
         store,
         clock,
         pool,
@@ -141,17 +152,43 @@ pub async fn open_system<D: Device, C: Clock + Clone>(
     })
 }
 
-struct Builder<'a, D: Device, C: Clock> {
-    system: &'a System,
+pub(super) struct Builder<'a, D: Device, C: Clock> {
+    pub(super) system: &'a System,
     devices: &'a [(String, Rc<D>)],
-    store: SharedStore,
-    clock: C,
-    pool: BufPool,
-    request: SystemRequest,
+    /// By device.
+    lanes: Vec<Rc<Lane>>,
+    /// What is on the drives, and what hot spares are kept for.
+    pub(super) reserved: RefCell<Config>,
+    pub(super) store: SharedStore,
+    pub(super) clock: C,
+    pub(super) pool: BufPool,
+    pub(super) request: SystemRequest,
+}
+
+/// The turns of the drives' labels.
+fn lanes<D>(
+    system: &System,
+    devices: &[(String, Rc<D>)],
+    store: &SharedStore,
+    pool: &BufPool,
+) -> Vec<Rc<Lane>> {
+    let lane = |key: usize| {
+        let drive = system.drives.iter().find(|drive| drive.key == Some(key));
+        let name = drive.map_or(String::new(), |drive| drive.name.clone());
+        let store = Rc::clone(store);
+        Rc::new(Lane {
+            turn: Mutex::new(),
+            labels: Box::new(move || store.borrow().writes(&name)),
+            at_bytes: HEADER_OFFSET_BYTES,
+            end_bytes: DATA_OFFSET_BYTES,
+            pool: pool.clone(),
+        })
+    };
+    (0..devices.len()).map(lane).collect()
 }
 
 impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
-    fn config(&self) -> &Config {
+    pub(super) fn config(&self) -> &Config {
         &self.system.config
     }
 
@@ -167,7 +204,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         }
     }
 
-    fn map(&self, plex: &str) -> Result<PlexMap<'_>, ForeignError> {
+    pub(super) fn map(&self, plex: &str) -> Result<PlexMap<'_>, ForeignError> {
         plex_map(self.config(), plex).map_err(|error| ForeignError::Unfit(None, error.to_string()))
     }
 
@@ -178,7 +215,8 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             .plexes
             .iter()
             .find(|other| other.name == plex);
-        if recorded.is_some_and(|recorded| recorded.state == PlexState::Growable) {
+        let is_half = |plex: &Plex| plex.state == PlexState::Growable && plex.growth.is_none();
+        if recorded.is_some_and(is_half) {
             return Err(ForeignError::Unfit(
                 None,
                 format!("{plex} was being grown: which part of it is where is not recorded"),
@@ -187,15 +225,26 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         Ok(())
     }
 
-    fn device(&self, subdisk: &Subdisk) -> Option<(usize, String, Stacked<D, C>)> {
+    pub(super) fn device(&self, subdisk: &Subdisk) -> Option<(usize, String, Stacked<D, C>)> {
         let key = self.system.drive(&subdisk.drive)?.key?;
+        let (name, device) = self.drive_at(key)?;
+        Some((key, name, device))
+    }
+
+    /// A drive by the number of its device; all volumes write its labels in turn.
+    pub(super) fn drive_at(&self, key: usize) -> Option<(String, Stacked<D, C>)> {
         let (name, device) = self.devices.get(key)?;
-        Some((key, name.clone(), Stacked::Device(Rc::clone(device))))
+        let lane = self.lanes.get(key)?;
+        let device = Stacked::Labelled(Rc::clone(device), Rc::clone(lane));
+        Some((name.clone(), device))
     }
 
     /// A volume with one plex is that plex.
     fn single(&self, name: &str, plex: &str) -> Result<OpenedVolume<D, C>, ForeignError> {
         self.check_growth(plex)?;
+        if let Some(growth) = self.growth_of(plex) {
+            return self.growing(name, plex, growth);
+        }
         let map = self.map(plex)?;
         let missing: Vec<&str> = map
             .subdisks
@@ -217,6 +266,11 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         }
         self.check_absent(name)?;
         let has_parity = map.geometry.parity_count() > 0;
+        let spares = if has_parity {
+            self.spare_areas(map.geometry.component_bytes())
+        } else {
+            Vec::new()
+        };
         let is_degraded = lost.contains(&true);
         let doubt = self.doubt(has_parity, is_degraded);
         if doubt && is_degraded && !self.request.force && !self.request.volume.is_read_only {
@@ -225,32 +279,47 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             )));
         }
         let metadata: Box<dyn Metadata> = if has_parity {
-            let held = map
-                .subdisks
-                .iter()
-                .filter(|subdisk| self.device(subdisk).is_some());
-            let held = held.map(|subdisk| Held {
-                subdisks: vec![subdisk.name.clone()],
-                drives: vec![subdisk.drive.clone()],
-                label_at_bytes: None,
-            });
             let may_settle = self.system.mark == Mark::Settled || !is_degraded;
-            Box::new(GvinumMetadata::new(
-                Rc::clone(&self.store),
-                name,
-                held.collect(),
-                may_settle,
-            ))
+            Box::new(self.metadata(name, &map, &spares, may_settle))
         } else {
             Box::new(PlainMetadata::new("gvinum"))
         };
         let options = self.request.volume.clone();
-        let volume = self.plex_volume(name, &map, metadata, doubt, options);
+        let volume = self.plex_volume(name, &map, metadata, doubt, options, spares);
         Ok(OpenedVolume {
             volume,
             plexes: Vec::new(),
+            growing: None,
             read_only_reason: None,
         })
+    }
+
+    /// Metadata of a plex that keeps its own redundancy: its subdisks that are here, then hot spares.
+    pub(super) fn metadata(
+        &self,
+        name: &str,
+        map: &PlexMap<'_>,
+        spares: &[SpareArea],
+        may_settle: bool,
+    ) -> GvinumMetadata {
+        let here = map.subdisks.iter();
+        let here = here.filter(|subdisk| self.device(subdisk).is_some());
+        let held = here.map(|subdisk| Held {
+            subdisks: vec![subdisk.name.clone()],
+            drives: vec![subdisk.drive.clone()],
+            label_at_bytes: None,
+            spare: None,
+        });
+        let spares = spares.iter().map(|spare| Held {
+            subdisks: Vec::new(),
+            drives: vec![spare.drive.clone()],
+            label_at_bytes: None,
+            spare: Some((spare.drive.clone(), spare.at_bytes)),
+        });
+        let held = held.chain(spares).collect();
+        let slots = map.subdisks.iter().map(|subdisk| subdisk.name.clone());
+        GvinumMetadata::new(Rc::clone(&self.store), name, held, may_settle)
+            .with_slots(slots.collect())
     }
 
     /// Whether copies or parity have to be made equal first. What Plexum marked was being written; of what FreeBSD wrote
@@ -263,13 +332,14 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         }
     }
 
-    fn plex_volume(
+    pub(super) fn plex_volume(
         &self,
         name: &str,
         map: &PlexMap<'_>,
         metadata: Box<dyn Metadata>,
         doubt: bool,
         options: VolumeOptions,
+        spares: Vec<SpareArea>,
     ) -> Volume<Stacked<D, C>, C> {
         let mut members = Vec::new();
         let mut sector_bytes = 512;
@@ -295,6 +365,11 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
                 RangeSet::new(),
             ));
         }
+        members.extend(
+            spares
+                .into_iter()
+                .filter_map(|spare| self.spare_part(spare)),
+        );
         let has_parity = map.geometry.parity_count() > 0;
         let resync = (doubt && has_parity).then_some(0);
         Volume::new(VolumeParts {
@@ -314,27 +389,17 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
     }
 
     /// Whether a drive of the volume is away that was there at the last save: it may come back newer than what is served.
-    fn check_absent(&self, volume: &str) -> Result<(), ForeignError> {
+    pub(super) fn check_absent(&self, volume: &str) -> Result<(), ForeignError> {
         if self.request.run_degraded || self.request.volume.is_read_only {
             return Ok(());
         }
-        let plexes = plexes_of(self.config(), volume);
-        let is_in = |subdisk: &&Subdisk| {
-            let plex = subdisk.plex.as_ref().map(|(plex, _)| plex);
-            plexes.iter().any(|other| Some(&other.name) == plex)
-        };
-        for subdisk in self.config().subdisks.iter().filter(is_in) {
-            let mut recorded = self.system.recorded.subdisks.iter();
-            let was_up =
-                recorded.any(|other| other.name == subdisk.name && other.state == SubdiskState::Up);
-            if subdisk.state == SubdiskState::Down && was_up {
-                return Err(ForeignError::Degraded(format!(
-                    "{volume}: drive {} of {} is not here, and was up at the last save",
-                    subdisk.drive, subdisk.name
-                )));
-            }
+        match absent(self.system, volume) {
+            None => Ok(()),
+            Some(subdisk) => Err(ForeignError::Degraded(format!(
+                "{volume}: drive {} of {} is not here, and was up at the last save",
+                subdisk.drive, subdisk.name
+            ))),
         }
-        Ok(())
     }
 
     /// Several plexes: copies over them, with the engine's own code.
@@ -359,7 +424,12 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             member_sizes_bytes: Vec::new(),
         })
         .map_err(|error| ForeignError::Unfit(None, format!("{name}: {error}")))?;
-        let (members, held, stacked) = stack(sources, has_whole, bytes);
+        let slots = plexes.iter().filter_map(|plex| self.only_subdisk(plex));
+        let slots: Vec<String> = slots.collect();
+        let (mut members, mut held, mut stacked) = stack(sources, has_whole, bytes);
+        if has_whole && slots.len() == plexes.len() {
+            self.add_spare_plexes(name, plexes, bytes, &mut members, &mut held, &mut stacked);
+        }
         let mut options = self.request.volume.clone();
         options.balance = self.request.balance.unwrap_or(Policy::RoundRobin);
         let read_only_reason = (!has_whole).then(|| {
@@ -370,6 +440,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         options.is_read_only |= !has_whole;
         let doubt = self.doubt(false, false).then_some(0);
         let metadata = GvinumMetadata::new(Rc::clone(&self.store), name, held, true);
+        let metadata = metadata.with_slots(slots);
         let volume = Volume::new(VolumeParts {
             name: name.to_owned(),
             regions: regions_of(&geometry, 512, doubt),
@@ -387,6 +458,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         Ok(OpenedVolume {
             volume,
             plexes: stacked,
+            growing: None,
             read_only_reason,
         })
     }
@@ -397,7 +469,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
     }
 
     fn source(&self, plex: &str) -> Result<Option<Source<D, C>>, ForeignError> {
-        if self.check_growth(plex).is_err() {
+        if self.check_growth(plex).is_err() || self.growth_of(plex).is_some() {
             return Ok(None);
         }
         let map = self.map(plex)?;
@@ -473,7 +545,10 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
 
     /// Each drive under a plex once, and its name.
     #[allow(clippy::type_complexity)] // two lists of one walk
-    fn drives_of(&self, map: &PlexMap<'_>) -> (Vec<(usize, Stacked<D, C>)>, Vec<(usize, String)>) {
+    pub(super) fn drives_of(
+        &self,
+        map: &PlexMap<'_>,
+    ) -> (Vec<(usize, Stacked<D, C>)>, Vec<(usize, String)>) {
         let mut drives: Vec<(usize, Stacked<D, C>)> = Vec::new();
         let mut names: Vec<(usize, String)> = Vec::new();
         for subdisk in &map.subdisks {
@@ -488,7 +563,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
     }
 
     /// A plex under a volume of several. With parity it keeps its own redundancy and records it under its own name.
-    fn inner(
+    pub(super) fn inner(
         &self,
         plex: &str,
         map: &PlexMap<'_>,
@@ -496,17 +571,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
     ) -> Volume<Stacked<D, C>, C> {
         let has_parity = map.geometry.parity_count() > 0;
         let metadata: Box<dyn Metadata> = if has_parity {
-            let held = map
-                .subdisks
-                .iter()
-                .filter(|subdisk| self.device(subdisk).is_some());
-            let held = held.map(|subdisk| Held {
-                subdisks: vec![subdisk.name.clone()],
-                drives: vec![subdisk.drive.clone()],
-                label_at_bytes: None,
-            });
-            let store = Rc::clone(&self.store);
-            Box::new(GvinumMetadata::new(store, plex, held.collect(), true))
+            Box::new(self.metadata(plex, map, &[], true))
         } else {
             Box::new(PlainMetadata::new("gvinum"))
         };
@@ -515,8 +580,24 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             .iter()
             .any(|subdisk| subdisk.state != SubdiskState::Up);
         let doubt = has_parity && self.doubt(true, is_degraded);
-        self.plex_volume(plex, map, metadata, doubt, options)
+        self.plex_volume(plex, map, metadata, doubt, options, Vec::new())
     }
+}
+
+/// A subdisk of a volume that is away and was up at the last save.
+pub(super) fn absent<'a>(system: &'a System, volume: &str) -> Option<&'a Subdisk> {
+    let plexes = plexes_of(&system.config, volume);
+    let is_in = |subdisk: &&Subdisk| {
+        let plex = subdisk.plex.as_ref().map(|(plex, _)| plex);
+        plexes.iter().any(|other| Some(&other.name) == plex)
+    };
+    let was_up = |subdisk: &&Subdisk| {
+        let mut recorded = system.recorded.subdisks.iter();
+        recorded.any(|other| other.name == subdisk.name && other.state == SubdiskState::Up)
+    };
+    let away = system.config.subdisks.iter().filter(is_in);
+    let mut away = away.filter(|subdisk| subdisk.state == SubdiskState::Down);
+    away.find(was_up)
 }
 
 /// A plex that can be used for copies.
@@ -528,7 +609,7 @@ struct Source<D: Device, C: Clock> {
     missing: RangeSet,
 }
 
-fn part<D: Device, C: Clock>(
+pub(super) fn part<D: Device, C: Clock>(
     name: String,
     device: Stacked<D, C>,
     slot: u16,
@@ -575,6 +656,7 @@ fn stack<D: Device, C: Clock>(
             subdisks: source.subdisks,
             drives: Vec::new(),
             label_at_bytes: Some(label_at),
+            spare: None,
         });
         let device = Stacked::Plex(Rc::clone(&source.plex));
         let plex_name = source.plex.name.clone();

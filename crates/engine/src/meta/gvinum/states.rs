@@ -15,8 +15,8 @@ fn subdisks_min(organisation: Organisation) -> usize {
     }
 }
 
-/// State of a plex from its subdisks. `is_filling`: a sync or rebuild runs on it. A plex that was recorded growable is down
-/// until its growth has ended: its addresses are half old, half new (defect 6).
+/// State of a plex from its subdisks. `is_filling`: a sync or rebuild runs on it. A plex that was recorded growable and does
+/// not say how far it is is down: its addresses are half old, half new (defect 6).
 #[must_use]
 pub fn derive_plex(
     organisation: Organisation,
@@ -77,13 +77,17 @@ pub fn settle(config: &mut Config, is_filling: impl Fn(&str) -> bool) {
         .map(|plex| {
             let subdisks = subdisks_of(config, &plex.name);
             let states: Vec<SubdiskState> = subdisks.iter().map(|subdisk| subdisk.state).collect();
-            let was_growable = plex.state == PlexState::Growable;
-            derive_plex(
+            let was_growable = plex.state == PlexState::Growable && plex.growth.is_none();
+            let state = derive_plex(
                 plex.organisation,
                 &states,
                 was_growable,
                 is_filling(&plex.name),
-            )
+            );
+            match state {
+                PlexState::Up | PlexState::Degraded if plex.growth.is_some() => PlexState::Growable,
+                state => state,
+            }
         })
         .collect();
     for (plex, state) in config.plexes.iter_mut().zip(states) {

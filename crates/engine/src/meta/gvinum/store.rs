@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use plexum_format::vinum::{
-    CONFIG_OFFSETS_BYTES, Config, DriveHeader, HEADER_OFFSET_BYTES, Mark, SubdiskState,
+    CONFIG_OFFSETS_BYTES, Config, DriveHeader, Growth, HEADER_OFFSET_BYTES, Mark, PlexState,
+    SubdiskState,
 };
 
 use crate::meta::adapter::MetadataWrite;
@@ -71,6 +72,35 @@ impl Store {
             }
         }
         settle(&mut self.config, |_| false);
+    }
+
+    /// How far the growth of a plex is; `None`: it has ended.
+    pub fn set_growth(&mut self, plex: &str, growth: Option<Growth>) {
+        for other in self
+            .config
+            .plexes
+            .iter_mut()
+            .filter(|other| other.name == plex)
+        {
+            other.growth = growth;
+            if growth.is_none() && other.state == PlexState::Growable {
+                other.state = PlexState::Up; // what it is now follows from its subdisks
+            }
+        }
+        settle(&mut self.config, |_| false);
+    }
+
+    /// Puts a subdisk on another drive.
+    pub fn place(&mut self, subdisk: &str, drive: &str, drive_offset_bytes: u64) {
+        for other in self
+            .config
+            .subdisks
+            .iter_mut()
+            .filter(|other| other.name == subdisk)
+        {
+            drive.clone_into(&mut other.drive);
+            other.drive_offset_bytes = drive_offset_bytes;
+        }
     }
 
     /// Whether copies or parity of a volume may differ.

@@ -1,0 +1,555 @@
+//! A striped or RAID-5 plex that gets a subdisk more while it is served: two volumes over the same subdisks, one in the old
+//! address map and one in the new, and a border between them that moves.
+//!
+//! Invariants:
+//! - below the border an address is where the new map puts it, above where the old one does; the border on the drives is
+//!   moved after what was copied is flushed, and before anybody may read or write there;
+//! - a step never writes over the old place of an address that is not below the border on the drives. In the first rows that
+//!   cannot be: they are kept at the end of the new subdisk until they are in place;
+//! - nothing else works on these subdisks: no resync, no rebuild, no scrub. After a crash parity is made anew on both sides
+//!   of the border before the border moves;
+//! - a drive that fails is lost until the growth has ended.
+//!
+//! Source: freebsd-geom.md sections 2.8, 2.12 and 2.16 (defect 6).
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use plexum_format::vinum::{Growth, HEADER_OFFSET_BYTES, Mark, SubdiskState};
+
+use crate::buf::{Buf, BufMut, BufPool};
+use crate::clock::Clock;
+use crate::device::{Device, DeviceInfo, Fua, IoError};
+use crate::lock::{RangeGuard, RangeLocks};
+use crate::meta::foreign::{ForeignError, regions_of};
+use crate::meta::plain::PlainMetadata;
+use crate::plex::layout::{Geometry, GeometrySpec, Organisation};
+use crate::ranges::RangeSet;
+use crate::stacked::Stacked;
+use crate::state::Standing;
+use crate::volume::{Volume, VolumeParts};
+use crate::wait::Signal;
+
+use super::open::{Builder, OpenedVolume, part};
+use super::store::SharedStore;
+use super::{PlexMap, grown_map};
+
+/// Bytes that one step moves at most, when a row is not larger.
+const STEP_BYTES: u64 = 4 << 20;
+
+/// A request may wait for a step: the plex is not failed for that.
+const OVER_TIMEOUT: Duration = Duration::from_secs(86_400);
+
+/// What a growing plex is made of.
+pub struct GrowingParts<D: Device, C: Clock> {
+    /// Name of the volume.
+    pub volume: String,
+    /// Name of the plex.
+    pub plex: String,
+    /// The plex as it was; nothing of it runs in the background.
+    pub before: Volume<Stacked<D, C>, C>,
+    /// The plex as it will be, over the same drives.
+    pub after: Volume<Stacked<D, C>, C>,
+    /// Each drive once.
+    pub drives: Vec<Stacked<D, C>>,
+    /// The drive of the new subdisk, and the end of that on it.
+    pub backup: (Stacked<D, C>, u64),
+    /// The configuration.
+    pub store: SharedStore,
+    /// What it says about this plex.
+    pub growth: Growth,
+    /// Writes were under way when it was left.
+    pub is_doubtful: bool,
+    /// For what is copied.
+    pub pool: BufPool,
+}
+
+/// A plex between two sizes; to its volume it has the old one.
+pub struct Growing<D: Device, C: Clock> {
+    parts: GrowingParts<D, C>,
+    locks: RangeLocks,
+    /// The border.
+    moved_bytes: Cell<u64>,
+    /// Bytes that are kept at the end of the new subdisk and not yet in place.
+    backup_bytes: Cell<u64>,
+    is_stopping: Cell<bool>,
+    is_running: Cell<bool>,
+    /// An error stopped it.
+    has_failed: Cell<bool>,
+    changed: Signal,
+}
+
+impl<D: Device, C: Clock> Growing<D, C> {
+    /// Puts it together; nothing is read or written yet.
+    #[must_use]
+    pub fn new(parts: GrowingParts<D, C>) -> Self {
+        Self {
+            locks: RangeLocks::new(),
+            moved_bytes: Cell::new(parts.growth.moved_bytes),
+            backup_bytes: Cell::new(parts.growth.backup_bytes),
+            is_stopping: Cell::new(false),
+            is_running: Cell::new(false),
+            has_failed: Cell::new(false),
+            changed: Signal::new(),
+            parts,
+        }
+    }
+
+    /// Size and sector to the volume over it.
+    pub(crate) fn info(&self) -> DeviceInfo {
+        let mut infos = self.parts.drives.iter().map(Device::info);
+        DeviceInfo {
+            size_bytes: self.parts.before.size_bytes(),
+            sector_bytes: self.parts.before.sector_bytes(),
+            is_rotational: infos.any(|info| info.is_rotational),
+            has_zeroing_trim: false,
+        }
+    }
+
+    pub(crate) fn busy(&self) -> usize {
+        self.parts.drives.iter().map(Device::busy).sum()
+    }
+
+    /// Whether too much was lost, on either side of the border.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.parts.before.is_frozen() || self.parts.after.is_frozen()
+    }
+
+    /// Plex bytes that have moved, and how many will have.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.moved_bytes.get(), self.parts.after.size_bytes())
+    }
+
+    /// Waits until the growth has ended, or will not go on in this process.
+    pub async fn ended(&self) {
+        let total = self.parts.after.size_bytes();
+        self.changed
+            .until(|| self.moved_bytes.get() >= total || !self.is_running.get())
+            .await;
+    }
+
+    /// The lock of a request, once no byte of it is between two places.
+    async fn admit(&self, range: std::ops::Range<u64>) -> Result<RangeGuard<'_>, IoError> {
+        loop {
+            self.changed
+                .until(|| range.start >= self.backup_bytes.get() || self.has_failed.get())
+                .await;
+            let lock = self
+                .locks
+                .lock(range.start..range.end.max(range.start + 1))
+                .await;
+            if range.start >= self.backup_bytes.get() {
+                return Ok(lock);
+            }
+            if self.has_failed.get() {
+                return Err(IoError::Failed); // between two places, for as long as nobody moves it
+            }
+        }
+    }
+
+    pub(crate) async fn read(&self, at: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
+        let end = at + buf.len() as u64;
+        let _lock = self.admit(at..end).await?;
+        let border = self.moved_bytes.get().clamp(at, end);
+        let mut from = 0;
+        for (volume, range) in [
+            (&self.parts.after, at..border),
+            (&self.parts.before, border..end),
+        ] {
+            if range.is_empty() {
+                continue;
+            }
+            let length = (range.end - range.start) as usize; // a part of the buffer
+            for piece in volume.read(range.start, length).await?.pieces {
+                buf[from..from + piece.len()].copy_from_slice(&piece);
+                from += piece.len();
+            }
+        }
+        Ok(buf)
+    }
+
+    pub(crate) async fn write(&self, at: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        let end = at + data.len() as u64;
+        let _lock = self.admit(at..end).await?;
+        let border = self.moved_bytes.get().clamp(at, end);
+        let split = (border - at) as usize; // at most the length of the buffer
+        if split > 0 {
+            self.parts
+                .after
+                .write(at, data.slice(0..split), fua)
+                .await?;
+        }
+        if border < end {
+            let rest = data.slice(split..data.len());
+            self.parts.before.write(border, rest, fua).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn flush(&self) -> Result<(), IoError> {
+        self.parts.before.flush().await?;
+        self.parts.after.flush().await
+    }
+
+    /// Moves everything that has not moved, until `stop`. An error leaves it as it is: a later start goes on.
+    pub async fn run(&self) {
+        self.is_running.set(true);
+        self.has_failed.set(self.work().await.is_err());
+        self.is_running.set(false);
+        self.changed.notify();
+    }
+
+    async fn work(&self) -> Result<(), IoError> {
+        if self.parts.is_doubtful {
+            self.make_parity().await?;
+            if !self.is_stopping.get() {
+                let mut store = self.parts.store.borrow_mut();
+                store.set_settled(&self.parts.volume, true); // saved with the next step
+            }
+        }
+        if self.backup_bytes.get() > 0 {
+            self.put_back().await?;
+        }
+        while !self.is_stopping.get() {
+            let at = self.moved_bytes.get();
+            if at >= self.parts.after.size_bytes() {
+                break;
+            }
+            if at == 0 {
+                self.keep_first_rows().await?;
+                self.put_back().await?;
+            } else {
+                self.step(at).await?;
+            }
+            self.changed.notify();
+        }
+        Ok(())
+    }
+
+    /// Ends both halves cleanly.
+    ///
+    /// # Errors
+    /// As `Volume::stop`.
+    pub async fn stop(&self) -> Result<(), IoError> {
+        self.is_stopping.set(true);
+        self.changed.notify();
+        self.changed.until(|| !self.is_running.get()).await;
+        let before = self.parts.before.stop().await;
+        before.and(self.parts.after.stop().await)
+    }
+
+    /// Bytes of a row in the old and in the new map.
+    fn rows(&self) -> (u64, u64) {
+        let row = |volume: &Volume<Stacked<D, C>, C>| {
+            let geometry = volume.geometry();
+            let data = geometry.member_count() - geometry.parity_count();
+            data as u64 * geometry.strip_bytes()
+        };
+        (row(&self.parts.before), row(&self.parts.after))
+    }
+
+    /// Bytes whose old rows are written over by their own or earlier new rows: whole new rows.
+    fn first_bytes(&self) -> u64 {
+        let (old, new) = self.rows();
+        let strip = self.parts.before.geometry().strip_bytes();
+        new * (old / strip)
+    }
+
+    /// Both sides of the border: rows are read and written as they are, which makes their parity.
+    async fn make_parity(&self) -> Result<(), IoError> {
+        if self.parts.before.geometry().parity_count() == 0 {
+            return Ok(());
+        }
+        let (old, new) = self.rows();
+        let border = self.moved_bytes.get();
+        let sides = [
+            (&self.parts.after, 0, border, new),
+            (
+                &self.parts.before,
+                border / old * old,
+                self.parts.before.size_bytes(),
+                old,
+            ),
+        ];
+        for (volume, start, end, row) in sides {
+            let mut at = start;
+            while at < end && !self.is_stopping.get() {
+                let upto = at + row;
+                let _lock = self.locks.lock(at..upto).await;
+                let length = (upto.min(volume.size_bytes()) - at) as usize; // one row
+                let data = volume.read(at, length).await?.to_vec();
+                let data = self.parts.pool.copy_of(&data).freeze();
+                volume.write(at, data, Fua::No).await?;
+                at = upto;
+            }
+            volume.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Where a byte of the first rows is kept on the drive of the new subdisk.
+    fn kept_at(&self, at: u64) -> u64 {
+        self.parts.backup.1 - self.first_bytes() + at
+    }
+
+    async fn keep_first_rows(&self) -> Result<(), IoError> {
+        let (_, row) = self.rows();
+        let end = self.first_bytes();
+        let _lock = self.locks.lock(0..end).await;
+        let drive = &self.parts.backup.0;
+        for at in (0..end).step_by(row as usize) {
+            let data = self.parts.before.read(at, row as usize).await?.to_vec();
+            let data = self.parts.pool.copy_of(&data).freeze();
+            drive.write(self.kept_at(at), data, Fua::No).await?;
+        }
+        drive.flush().await?;
+        self.save(0, end).await?;
+        self.backup_bytes.set(end);
+        Ok(())
+    }
+
+    /// What is kept goes into its new place.
+    async fn put_back(&self) -> Result<(), IoError> {
+        let (_, row) = self.rows();
+        let end = self.backup_bytes.get();
+        let lock = self.locks.lock(0..end).await;
+        for at in (0..end).step_by(row as usize) {
+            let buf = self.parts.pool.take(row as usize);
+            let kept = self.parts.backup.0.read(self.kept_at(at), buf).await?;
+            self.parts.after.write(at, kept.freeze(), Fua::No).await?;
+        }
+        self.parts.after.flush().await?;
+        self.save(end, 0).await?;
+        self.moved_bytes.set(end);
+        self.backup_bytes.set(0);
+        drop(lock);
+        self.changed.notify();
+        Ok(())
+    }
+
+    /// As many rows as have their sources above everything that they write over.
+    async fn step(&self, at: u64) -> Result<(), IoError> {
+        let (old, new) = self.rows();
+        let total = self.parts.after.size_bytes();
+        let data_end = self.parts.before.size_bytes();
+        let has_parity = self.parts.before.geometry().parity_count() > 0;
+        if at >= data_end && !has_parity {
+            return self.settle_at(total).await; // what is new there was never anybody's
+        }
+        let most = (STEP_BYTES / new).max(1);
+        let rows = if at < data_end {
+            (at / old).saturating_sub(at / new).clamp(1, most)
+        } else {
+            most
+        };
+        let end = (at + rows * new).min(total);
+        let _lock = self.locks.lock(at..end).await;
+        let mut from = at;
+        while from < end {
+            let upto = (from + new).min(end);
+            let mut data = Vec::new();
+            if from < data_end {
+                let length = (upto.min(data_end) - from) as usize; // at most a row
+                data = self.parts.before.read(from, length).await?.to_vec();
+            }
+            data.resize((upto - from) as usize, 0);
+            let data = self.parts.pool.copy_of(&data).freeze();
+            self.parts.after.write(from, data, Fua::No).await?;
+            from = upto;
+        }
+        self.parts.after.flush().await?;
+        self.settle_at(end).await
+    }
+
+    /// The border is at `at`, on the drives first. At the end the plex is no longer one that grows.
+    async fn settle_at(&self, at: u64) -> Result<(), IoError> {
+        self.save(at, 0).await?;
+        self.moved_bytes.set(at);
+        Ok(())
+    }
+
+    /// Saves how far it is on every drive; with parity one may fail to hear of it.
+    async fn save(&self, moved_bytes: u64, backup_bytes: u64) -> Result<(), IoError> {
+        let has_ended = moved_bytes >= self.parts.after.size_bytes();
+        let growth = Growth {
+            moved_bytes,
+            backup_bytes,
+            ..self.parts.growth
+        };
+        {
+            let mut store = self.parts.store.borrow_mut();
+            store.set_growth(&self.parts.plex, (!has_ended).then_some(growth));
+            store.next_save(0); // later than every save before, that is enough
+        }
+        let mut failed = 0;
+        for drive in &self.parts.drives {
+            let nothing = self.parts.pool.copy_of(&[0; 512]).freeze();
+            let saved = match drive.write(HEADER_OFFSET_BYTES, nothing, Fua::Yes).await {
+                Ok(()) => drive.flush().await,
+                error => error,
+            };
+            failed += usize::from(saved.is_err());
+        }
+        if failed > self.parts.before.geometry().parity_count() {
+            return Err(IoError::Failed);
+        }
+        Ok(())
+    }
+}
+
+impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
+    /// How far a plex is on the way to more subdisks.
+    pub(super) fn growth_of(&self, plex: &str) -> Option<Growth> {
+        let found = self.config().plexes.iter().find(|other| other.name == plex);
+        found.and_then(|plex| plex.growth)
+    }
+
+    /// A volume whose only plex is getting more subdisks: one piece, over both halves of it.
+    pub(super) fn growing(
+        &self,
+        name: &str,
+        plex: &str,
+        growth: Growth,
+    ) -> Result<OpenedVolume<D, C>, ForeignError> {
+        self.check_absent(name)?;
+        let unfit = |text: String| ForeignError::Unfit(None, text);
+        let (before, after) = (self.map(plex)?, grown_map(self.config(), plex));
+        let after = after.map_err(|error| unfit(error.to_string()))?;
+        let new = after.subdisks.get(usize::from(growth.subdisk_count));
+        let new = *new.ok_or_else(|| unfit(format!("{plex} has no new subdisk")))?;
+        for map in [&before, &after] {
+            let lost: Vec<bool> = map
+                .subdisks
+                .iter()
+                .map(|subdisk| subdisk.state != SubdiskState::Up)
+                .collect();
+            if !map.geometry.tolerates(&lost) {
+                let text = format!("{name}: too much of {plex}, which is growing, is missing");
+                return Err(ForeignError::Missing(text));
+            }
+        }
+        let is_read_only = self.request.volume.is_read_only;
+        if growth.backup_bytes > 0 && (is_read_only || new.state != SubdiskState::Up) {
+            let text = "its growth was cut in the first step: serve it with --write and all drives";
+            return Err(unfit(format!("{name}: {text}")));
+        }
+        let is_doubtful = self.system.mark != Mark::Settled;
+        let is_degraded = after
+            .subdisks
+            .iter()
+            .any(|one| one.state != SubdiskState::Up);
+        let has_parity = after.geometry.parity_count() > 0;
+        if is_doubtful && is_degraded && has_parity && !is_read_only && !self.request.force {
+            return Err(ForeignError::DirtyDegraded(format!(
+                "{name}: writes were under way when it was left, and {plex} lacks a subdisk"
+            )));
+        }
+        let (_, _, new_drive) = self
+            .device(new)
+            .ok_or_else(|| unfit(format!("drive {} is not here", new.drive)))?;
+        let (drives, _) = self.drives_of(&after);
+        let drives: Vec<Stacked<D, C>> = drives.into_iter().map(|(_, drive)| drive).collect();
+        let growing = Rc::new(Growing::new(GrowingParts {
+            volume: name.to_owned(),
+            plex: plex.to_owned(),
+            before: self.half(&format!("{plex} before"), before)?,
+            after: self.half(&format!("{plex} after"), after.clone())?,
+            drives,
+            backup: (new_drive, new.drive_end_bytes()),
+            store: Rc::clone(&self.store),
+            growth,
+            is_doubtful: is_doubtful && !is_read_only,
+            pool: self.pool.clone(),
+        }));
+        let volume = self.over(name, &growing)?;
+        Ok(OpenedVolume {
+            volume,
+            plexes: Vec::new(),
+            growing: (!is_read_only).then_some(growing),
+            read_only_reason: None,
+        })
+    }
+
+    /// One half: only what is up takes part, and nothing is repaired.
+    fn half(&self, name: &str, map: PlexMap<'_>) -> Result<Volume<Stacked<D, C>, C>, ForeignError> {
+        let mut map = map;
+        let mut members = Vec::new();
+        for (slot, subdisk) in (0_u16..).zip(&map.subdisks) {
+            let is_up = subdisk.state == SubdiskState::Up;
+            let Some((_, device_name, device)) = self.device(subdisk).filter(|_| is_up) else {
+                continue;
+            };
+            let data = subdisk.drive_offset_bytes..subdisk.drive_end_bytes();
+            let standing = Standing::Active;
+            members.push(part(
+                device_name,
+                device,
+                slot,
+                standing,
+                data,
+                RangeSet::new(),
+            ));
+        }
+        map.subdisks
+            .retain(|subdisk| subdisk.state == SubdiskState::Up);
+        let metadata = self.metadata(name, &map, &[], true).only_lowering();
+        Ok(Volume::new(VolumeParts {
+            name: name.to_owned(),
+            regions: regions_of(&map.geometry, 512, None),
+            geometry: map.geometry,
+            clock: self.clock.clone(),
+            pool: self.pool.clone(),
+            members,
+            metadata: Box::new(metadata),
+            event_count: 0,
+            is_uneven: false,
+            log: None,
+            resync_start_bytes: None,
+            options: self.request.volume.clone(),
+        }))
+    }
+
+    /// The volume that clients see.
+    fn over(
+        &self,
+        name: &str,
+        growing: &Rc<Growing<D, C>>,
+    ) -> Result<Volume<Stacked<D, C>, C>, ForeignError> {
+        let size_bytes = growing.info().size_bytes;
+        let geometry = Geometry::with_any_strip(&GeometrySpec {
+            organisation: Organisation::Linear,
+            member_count: 1,
+            strip_bytes: 0,
+            component_bytes: size_bytes,
+            member_sizes_bytes: vec![size_bytes],
+        });
+        let geometry = geometry.map_err(|error| ForeignError::Unfit(None, error.to_string()))?;
+        let device = Stacked::Growing(Rc::clone(growing));
+        let plex = growing.parts.plex.clone();
+        let member = part(
+            plex,
+            device,
+            0,
+            Standing::Active,
+            0..size_bytes,
+            RangeSet::new(),
+        );
+        let mut options = self.request.volume.clone();
+        options.member_timeout = OVER_TIMEOUT; // the halves look after their members
+        Ok(Volume::new(VolumeParts {
+            name: name.to_owned(),
+            regions: regions_of(&geometry, 512, None),
+            geometry,
+            clock: self.clock.clone(),
+            pool: self.pool.clone(),
+            members: vec![member],
+            metadata: Box::new(PlainMetadata::new("gvinum")),
+            event_count: 0,
+            is_uneven: false,
+            log: None,
+            resync_start_bytes: None,
+            options,
+        }))
+    }
+}

@@ -1,0 +1,267 @@
+//! Hot spares: drives that take over the subdisks of a drive that was lost, at once or at the next start.
+//!
+//! Invariants:
+//! - no two volumes are promised the same place on a spare;
+//! - what was taken over is stale until it was filled, and recorded on the new drive before it is relied on;
+//! - a drive that may come back newer is not replaced: whoever starts without it says so first.
+//!
+//! Source: freebsd-geom.md section 2.14 (never finished there).
+
+use std::rc::Rc;
+
+use plexum_format::vinum::{Config, Organisation, Plex, PlexState, Subdisk, SubdiskState};
+
+use crate::clock::Clock;
+use crate::device::Device;
+use crate::ranges::RangeSet;
+use crate::stacked::{PlexMember, Stacked};
+use crate::state::{MemberRecord, Standing};
+use crate::volume::DrivePart;
+
+use super::adapter::Held;
+use super::open::{Builder, absent, part};
+use super::{System, free_areas, plex_map, plexes_of, settle, subdisks_of};
+
+/// A place on a hot spare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SpareArea {
+    /// The drive.
+    pub(super) drive: String,
+    /// Its device's number.
+    key: usize,
+    /// Where it begins.
+    pub(super) at_bytes: u64,
+    /// Its length.
+    length_bytes: u64,
+}
+
+/// Finds room for a subdisk on a hot spare that is here and, when it can be, on none of the `avoided` drives.
+fn find(system: &System, taken: &Config, length_bytes: u64, avoided: &[&str]) -> Vec<SpareArea> {
+    let mut areas = Vec::new();
+    for name in system
+        .config
+        .spares
+        .iter()
+        .filter(|name| !avoided.contains(&name.as_str()))
+    {
+        let drive = system.drive(name);
+        let Some((drive, key)) = drive.and_then(|drive| Some((drive, drive.key?))) else {
+            continue;
+        };
+        let free = free_areas(taken, name, drive.size_bytes);
+        if let Some((at_bytes, _)) = free.into_iter().find(|(_, free)| *free >= length_bytes) {
+            areas.push(SpareArea {
+                drive: name.clone(),
+                key,
+                at_bytes,
+                length_bytes,
+            });
+        }
+    }
+    areas
+}
+
+/// Puts what is on absent drives on hot spares, in every volume that can be filled and may start without them.
+pub(super) fn take_over(system: &mut System, run_degraded: bool) {
+    let volumes = system.config.volumes.iter();
+    let volumes: Vec<String> = volumes.map(|volume| volume.name.clone()).collect();
+    for volume in volumes {
+        if !run_degraded && absent(system, &volume).is_some() {
+            continue;
+        }
+        for subdisk in replaceable(system, &volume) {
+            let Some(length) = length_of(&system.config, &subdisk) else {
+                continue;
+            };
+            let plex = system
+                .config
+                .subdisks
+                .iter()
+                .find(|one| one.name == subdisk);
+            let plex = plex
+                .and_then(|one| one.plex.as_ref())
+                .map(|(plex, _)| plex.clone());
+            let others = subdisks_of(&system.config, plex.as_deref().unwrap_or_default());
+            let used: Vec<&str> = others.iter().map(|other| other.drive.as_str()).collect();
+            let Some(area) = find(system, &system.config, length, &used)
+                .into_iter()
+                .next()
+            else {
+                continue;
+            };
+            for one in system
+                .config
+                .subdisks
+                .iter_mut()
+                .filter(|one| one.name == subdisk)
+            {
+                system.notes.push(format!(
+                    "{subdisk}: hot spare {} takes over from {}",
+                    area.drive, one.drive
+                ));
+                one.drive.clone_from(&area.drive);
+                one.drive_offset_bytes = area.at_bytes;
+                one.state = SubdiskState::Stale;
+            }
+            settle(&mut system.config, |_| false);
+        }
+    }
+}
+
+fn length_of(config: &Config, subdisk: &str) -> Option<u64> {
+    let found = config.subdisks.iter().find(|one| one.name == subdisk)?;
+    Some(found.length_bytes)
+}
+
+/// Subdisks of a volume whose drive is away and whose data can be made again.
+fn replaceable(system: &System, volume: &str) -> Vec<String> {
+    let config = &system.config;
+    let plexes = plexes_of(config, volume);
+    let is_up = |plex: &&&Plex| plex.state == PlexState::Up;
+    let has_whole = plexes.iter().filter(is_up).count() > 0;
+    let mut names = Vec::new();
+    for plex in plexes.iter().filter(|plex| plex.growth.is_none()) {
+        let Ok(map) = plex_map(config, &plex.name) else {
+            continue;
+        };
+        let lost: Vec<bool> = map
+            .subdisks
+            .iter()
+            .map(|subdisk| subdisk.state != SubdiskState::Up)
+            .collect();
+        let has_parity = map.geometry.parity_count() > 0;
+        if !(has_whole || has_parity && map.geometry.tolerates(&lost)) {
+            continue;
+        }
+        let away = map.subdisks.iter().filter(|subdisk| {
+            let drive = system.drive(&subdisk.drive);
+            drive.is_none_or(|drive| !drive.is_up())
+        });
+        names.extend(away.map(|subdisk| subdisk.name.clone()));
+    }
+    names
+}
+
+impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
+    /// A place of its own on each hot spare, for a plex whose subdisks have `length_bytes`.
+    pub(super) fn spare_areas(&self, length_bytes: u64) -> Vec<SpareArea> {
+        if self.request.volume.is_read_only {
+            return Vec::new();
+        }
+        let mut reserved = self.reserved.borrow_mut();
+        let areas = find(self.system, &reserved, length_bytes, &[]);
+        for area in &areas {
+            reserved.subdisks.push(Subdisk {
+                name: String::new(),
+                drive: area.drive.clone(),
+                length_bytes,
+                drive_offset_bytes: area.at_bytes,
+                plex: None,
+                state: SubdiskState::Down,
+            });
+        }
+        areas
+    }
+
+    /// A spare as a member that waits for a slot.
+    pub(super) fn spare_part(&self, area: SpareArea) -> Option<DrivePart<Stacked<D, C>>> {
+        let (name, device) = self.drive_at(area.key)?;
+        Some(DrivePart {
+            name,
+            device: Some(device),
+            record: waiting(),
+            data: area.at_bytes..area.at_bytes + area.length_bytes,
+            bad: RangeSet::new(),
+        })
+    }
+
+    /// The subdisk of a plex that has one.
+    pub(super) fn only_subdisk(&self, plex: &str) -> Option<String> {
+        match subdisks_of(self.config(), plex).as_slice() {
+            [subdisk] => Some(subdisk.name.clone()),
+            _ => None,
+        }
+    }
+
+    /// Plexes of one subdisk on hot spares, which wait to take the place of one that was lost.
+    pub(super) fn add_spare_plexes(
+        &self,
+        volume: &str,
+        plexes: &[String],
+        bytes: u64,
+        members: &mut Vec<DrivePart<Stacked<D, C>>>,
+        held: &mut Vec<Held>,
+        stacked: &mut Vec<Rc<PlexMember<D, C>>>,
+    ) {
+        let lengths = plexes
+            .iter()
+            .flat_map(|plex| subdisks_of(self.config(), plex));
+        let length = lengths
+            .map(|subdisk| subdisk.length_bytes)
+            .max()
+            .unwrap_or(0);
+        for area in self.spare_areas(length) {
+            let name = format!("{volume} on {}", area.drive);
+            let config = Config {
+                plexes: vec![Plex {
+                    name: name.clone(),
+                    organisation: Organisation::Concat,
+                    volume: None,
+                    state: PlexState::Up,
+                    growth: None,
+                }],
+                subdisks: vec![Subdisk {
+                    name: name.clone(),
+                    drive: area.drive.clone(),
+                    length_bytes: area.length_bytes,
+                    drive_offset_bytes: area.at_bytes,
+                    plex: Some((name.clone(), 0)),
+                    state: SubdiskState::Up,
+                }],
+                ..Config::default()
+            };
+            let Ok(map) = plex_map(&config, &name) else {
+                continue;
+            };
+            let inner = self.inner(&name, &map, self.request.volume.clone());
+            let (drives, names) = self.drives_of(&map);
+            let store = Rc::clone(&self.store);
+            let labels = move || {
+                let store = store.borrow();
+                let each = names.iter().map(|(key, drive)| (*key, store.writes(drive)));
+                each.collect()
+            };
+            let plex = Rc::new(PlexMember {
+                name: name.clone(),
+                volume: inner,
+                drives,
+                labels: Box::new(labels),
+            });
+            held.push(Held {
+                subdisks: Vec::new(),
+                drives: Vec::new(),
+                label_at_bytes: Some(PlexMember::<D, C>::label_at_bytes(
+                    plex.volume.size_bytes(),
+                    plex.volume.sector_bytes(),
+                )),
+                spare: Some((area.drive.clone(), area.at_bytes)),
+            });
+            let device = Stacked::Plex(Rc::clone(&plex));
+            let mut member = part(name, device, 0, Standing::Spare, 0..bytes, RangeSet::new());
+            member.record = waiting();
+            members.push(member);
+            stacked.push(plex);
+        }
+    }
+}
+
+/// The record of a member that waits for a slot.
+fn waiting() -> MemberRecord {
+    MemberRecord {
+        slot: None,
+        standing: Standing::Spare,
+        is_replacement: false,
+        is_write_mostly: false,
+        is_replacing: false,
+    }
+}

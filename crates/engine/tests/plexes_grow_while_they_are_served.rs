@@ -1,0 +1,269 @@
+//! Striped and RAID-5 plexes get a subdisk more while they are served, whatever write is the last one before a crash.
+#![allow(clippy::unwrap_used)] // a test
+
+mod common;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use common::vinum::{drive, drives, only, open, pool, save, serve, system};
+use common::{Memory, run};
+use plexum_engine::buf::{Buf, BufMut};
+use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
+use plexum_engine::meta::gvinum::{Drive, SystemRequest, edit, volume_bytes};
+use plexum_engine::wait::join;
+use plexum_format::vinum::{Config, DriveHeader, PlexState};
+
+const SIZE: usize = 135_680 + 64 * 1024;
+
+/// A device whose sectors are written until the power fails.
+struct Cut {
+    memory: Memory,
+    left: Rc<Cell<usize>>,
+}
+
+impl Device for Cut {
+    fn info(&self) -> DeviceInfo {
+        self.memory.info()
+    }
+    async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
+        common::yield_once().await;
+        self.memory.read(offset_bytes, buf).await
+    }
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        common::yield_once().await;
+        let sectors = data.len() / 512;
+        let done = sectors.min(self.left.get());
+        self.left.set(self.left.get() - done);
+        let part = data.slice(0..done * 512);
+        self.memory.write(offset_bytes, part, fua).await?;
+        if done < sectors {
+            return Err(IoError::Gone);
+        }
+        Ok(())
+    }
+    async fn flush(&self) -> Result<(), IoError> {
+        match self.left.get() {
+            0 => Err(IoError::Gone),
+            _ => self.memory.flush().await,
+        }
+    }
+}
+
+fn text(organisation: &str, count: usize) -> String {
+    let names = ["a", "b", "c", "d"];
+    let mut text = String::new();
+    for name in &names[..count] {
+        text += &format!("drive {name} device /dev/{name}\n");
+    }
+    text += &format!("volume v\nplex org {organisation}\n");
+    for name in &names[..count] {
+        text += &format!("sd length 64k drive {name}\n");
+    }
+    text
+}
+
+fn pattern(at: u64, seed: u64) -> Vec<u8> {
+    (0..512_u64)
+        .map(|byte| (at / 512 * 31 + byte * 7 + seed * 101) as u8)
+        .collect()
+}
+
+fn expected(bytes: u64) -> Vec<u8> {
+    (0..bytes)
+        .step_by(512)
+        .flat_map(|at| pattern(at, 0))
+        .collect()
+}
+
+/// Drives with content whose plex is to grow onto the last of them.
+fn growing(organisation: &str, count: usize) -> (Vec<Memory>, Vec<u8>) {
+    let mut drives = drives(&text(organisation, count), SIZE);
+    let opened = only(open(drives.clone(), SystemRequest::default()));
+    let content = expected(opened.volume.size_bytes());
+    run(serve(&opened, async {
+        let data = pool().copy_of(&content).freeze();
+        opened.volume.write(0, data, Fua::No).await.unwrap();
+    }));
+    drop(opened);
+    let mut system = system(&drives);
+    let header = DriveHeader::create("host", "new", (1000, 0)).unwrap();
+    drives.push(drive("new", &Config::default(), SIZE));
+    system.drives.push(Drive {
+        name: "new".into(),
+        key: Some(count),
+        device: "new".into(),
+        size_bytes: SIZE as u64,
+        header: Some(header),
+    });
+    edit::grow(&mut system.config, "v.p0", "new", SIZE as u64, None).unwrap();
+    assert_eq!(system.config.plexes[0].state, PlexState::Growable);
+    save(&system, &drives);
+    (drives, content)
+}
+
+fn read_all<D: Device>(
+    opened: &plexum_engine::meta::gvinum::OpenedVolume<D, common::Still>,
+) -> Vec<u8> {
+    let length = usize::try_from(opened.volume.size_bytes()).unwrap();
+    run(opened.volume.read(0, length)).unwrap().to_vec()
+}
+
+fn check_grown(drives: &[Memory], content: &[u8], has_parity: bool) {
+    let state = system(drives);
+    assert_eq!(state.config.plexes[0].growth, None);
+    assert_eq!(state.config.plexes[0].state, PlexState::Up);
+    let count = drives.len() as u64 - u64::from(has_parity);
+    let each = state.config.subdisks[0].length_bytes;
+    assert_eq!(volume_bytes(&state.config, "v"), count * each);
+    let reading = || SystemRequest {
+        run_degraded: true,
+        ..SystemRequest::default()
+    };
+    let whole = read_all(&only(open(drives.to_vec(), reading())));
+    assert!(whole[..content.len()] == *content, "the old content");
+    for missing in 0..drives.len() {
+        let mut fewer = drives.to_vec();
+        fewer.remove(missing);
+        if has_parity {
+            let degraded = read_all(&only(open(fewer, reading())));
+            assert!(degraded == whole, "without drive {missing}");
+        }
+    }
+}
+
+const PLEXES: [(&str, usize); 4] = [
+    ("striped 1k", 2),
+    ("striped 1536", 3),
+    ("raid5 1k", 3),
+    ("raid5 1536", 4),
+];
+
+#[test]
+fn a_plex_grows_while_clients_read_and_write() {
+    for (organisation, count) in PLEXES {
+        let (drives, mut content) = growing(organisation, count);
+        let slow = |memory: &Memory| Cut {
+            memory: memory.clone(),
+            left: Rc::new(Cell::new(usize::MAX)),
+        };
+        let opened = only(open(
+            drives.iter().map(slow).collect(),
+            SystemRequest::default(),
+        ));
+        assert_eq!(
+            opened.volume.size_bytes(),
+            content.len() as u64,
+            "the old size"
+        );
+        let volume = &opened.volume;
+        run(serve(&opened, async {
+            for round in 0..200_u64 {
+                let at = round * 7919 % (content.len() as u64 / 512 - 3) * 512;
+                let data: Vec<u8> = (0..3)
+                    .flat_map(|part| pattern(at + part * 512, round))
+                    .collect();
+                let place = usize::try_from(at).unwrap();
+                content[place..place + 1536].copy_from_slice(&data);
+                volume
+                    .write(at, pool().copy_of(&data).freeze(), Fua::No)
+                    .await
+                    .unwrap();
+                let from = round * 104_729 % (content.len() as u64 / 512 - 9) * 512;
+                let read = volume.read(from, 4096).await;
+                let place = format!("{organisation}, round {round}, byte {from}");
+                let read = read.unwrap_or_else(|error| panic!("{place}: {error}"));
+                let read = read.to_vec();
+                let from = usize::try_from(from).unwrap();
+                assert!(
+                    read == content[from..from + 4096],
+                    "{organisation}, round {round}"
+                );
+            }
+            opened.growing.as_ref().unwrap().ended().await;
+        }));
+        drop(opened);
+        check_grown(&drives, &content, organisation.contains("raid5"));
+    }
+}
+
+/// One growth until the power fails after so many sectors; what was answered is in `content`. Whether it came to its end.
+fn grow_until(drives: &[Memory], content: &mut [u8], torn: &mut Vec<u64>, sectors: usize) -> bool {
+    let left = Rc::new(Cell::new(sectors));
+    let cut = |memory: &Memory| Cut {
+        memory: memory.clone(),
+        left: Rc::clone(&left),
+    };
+    let opened = only(open(
+        drives.iter().map(cut).collect(),
+        SystemRequest::default(),
+    ));
+    let growing = opened.growing.as_ref().unwrap();
+    run(async {
+        join(growing.run(), async {
+            for round in 0..40_u64 {
+                let at = (round * 7919 + sectors as u64) % (content.len() as u64 / 512) * 512;
+                let data = pattern(at, round + sectors as u64);
+                let place = usize::try_from(at).unwrap();
+                let buf = pool().copy_of(&data).freeze();
+                if opened.volume.write(at, buf, Fua::Yes).await.is_ok() {
+                    content[place..place + 512].copy_from_slice(&data);
+                } else {
+                    torn.push(at);
+                }
+            }
+        })
+        .await;
+        left.get() > 0 && opened.volume.stop().await.is_ok() && growing.stop().await.is_ok()
+    })
+}
+
+#[test]
+fn a_growth_goes_on_after_a_crash_at_any_write() {
+    for (organisation, count) in PLEXES {
+        let (first, first_content) = growing(organisation, count);
+        let images: Vec<Vec<u8>> = first
+            .iter()
+            .map(|drive| drive.bytes.borrow().clone())
+            .collect();
+        let mut sectors = 1;
+        loop {
+            let drives: Vec<Memory> = images
+                .iter()
+                .map(|image| Memory::new(image.clone()))
+                .collect();
+            let mut content = first_content.clone();
+            let mut torn = Vec::new();
+            let has_ended = grow_until(&drives, &mut content, &mut torn, sectors);
+            let place = format!("{organisation}, cut after {sectors} sectors");
+            // Before it goes on, everything that was answered is there.
+            let opened = only(open(drives.clone(), SystemRequest::default()));
+            run(serve(&opened, async {
+                let length = content.len();
+                let read = opened.volume.read(0, length).await.unwrap().to_vec();
+                for at in &torn {
+                    let at = usize::try_from(*at).unwrap();
+                    content[at..at + 512].copy_from_slice(&read[at..at + 512]);
+                }
+                let same = read
+                    .iter()
+                    .zip(&content)
+                    .take_while(|(a, b)| a == b)
+                    .count();
+                assert_eq!(same, length, "{place}");
+                if let Some(growing) = &opened.growing {
+                    growing.ended().await;
+                }
+            }));
+            drop(opened);
+            check_grown(&drives, &content, organisation.contains("raid5"));
+            if has_ended {
+                break;
+            }
+            sectors += 1 + sectors / 8; // dense where the first rows are kept and put back
+            if sectors % 3 == 0 {
+                sectors += 131; // whole configurations lie between two steps
+            }
+        }
+    }
+}
