@@ -173,9 +173,10 @@ pub enum Command {
         after_help = "Example:\n  plexum gvinum list --in images/\n  plexum gvinum printconfig --in images/"
     )]
     Gvinum(Words),
-    /// Convert between formats (not yet)
-    #[command(hide = true)]
-    Convert(Later),
+    /// Make another format of a volume: in place where the data can stay, or onto new members
+    #[command(after_help = "Example:\n  plexum convert a.img b.img --to md-1.0\n  \
+        plexum convert da0.img da1.img da2.img --onto x.img y.img z.img --to md-1.2 --member-size 1T")]
+    Convert(Convert),
     /// Print the Vinum configuration of drives, or check a text
     #[command(after_help = "Example:\n  plexum config d0.img d1.img\n  plexum config vinum.conf")]
     Config(Config),
@@ -291,6 +292,44 @@ pub struct Create {
     /// Volumes from a Vinum-style configuration
     #[arg(short = 'f', long = "file", value_name = "FILE", id = "config")]
     pub config: Option<PathBuf>,
+    /// Least size of the volume; set by `convert`, no option.
+    #[arg(skip)]
+    pub size_min_bytes: Option<u64>,
+}
+
+/// `plexum convert`.
+#[derive(clap::Args, Debug)]
+pub struct Convert {
+    /// Members of the volume; it must not be served
+    #[arg(value_name = "MEMBER", required = true)]
+    pub members: Vec<String>,
+    /// md-1.2, md-1.1, md-1.0, md-0.90, gmirror or gvinum
+    #[arg(long, value_name = "FORMAT")]
+    pub to: String,
+    /// Copy onto these new members, in slot order; without it the data stay in place
+    #[arg(long, value_name = "MEMBER", num_args = 1..)]
+    pub onto: Vec<String>,
+    /// Which of several volumes of Vinum drives
+    #[arg(long, value_name = "NAME")]
+    pub volume: Option<String>,
+    /// Name of the new volume [default: as the old one]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Level of the new volume [default: as the old one]
+    #[arg(short = 'l', long)]
+    pub level: Option<String>,
+    /// Bytes of a strip of the new volume
+    #[arg(long, short = 'c', value_name = "SIZE", value_parser = parse_bytes)]
+    pub strip: Option<u64>,
+    /// Make new members that do not exist as sparse files of this size
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub member_size: Option<u64>,
+    /// Where it is noted how far a copy is [default: plexum-convert-NAME.journal]
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
+    /// Overwrite what was found on new members
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// `plexum examine`.

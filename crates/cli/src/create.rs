@@ -31,6 +31,7 @@ pub fn run(args: &Create, common: &Common, screen: &Screen) -> Outcome {
         Access::ReadWrite
     };
     let creation = runtime.block_on(Creation::prepare(&handle, &request, access))?;
+    check_size(args, creation.volume_bytes)?;
     let plan = plan(&creation);
     if !screen.is_json {
         for note in &creation.notes {
@@ -50,6 +51,21 @@ pub fn run(args: &Create, common: &Common, screen: &Screen) -> Outcome {
     screen.done(format!("{name}: {organisation}, {size}; {start}"));
     screen.done(format!("to serve it:   plexum serve {words}"));
     Ok(0)
+}
+
+/// Whether what is made can take what shall be copied to it.
+///
+/// # Errors
+/// `MemberTooSmall`.
+pub fn check_size(args: &Create, volume_bytes: u64) -> Result<(), Problem> {
+    match args.size_min_bytes {
+        Some(needed) if volume_bytes < needed => Err(Problem::new(
+            Code::MemberTooSmall,
+            format!("the new volume would have {volume_bytes} bytes, the old one has {needed}"),
+        )
+        .hint("give more or larger members")),
+        _ => Ok(()),
+    }
 }
 
 /// A runtime for offline work: a few transfers, so threads are as good as a ring.

@@ -146,6 +146,9 @@ pub fn create(request: &CreateRequest, args: &Create, common: &Common, screen: &
             runtime.block_on(making)?
         }
     };
+    if let [volume] = creation.volumes.as_slice() {
+        crate::create::check_size(args, volume.size_bytes)?;
+    }
     let plan = plan(&creation);
     if !screen.is_json {
         for note in &creation.notes {

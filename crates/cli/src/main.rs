@@ -10,6 +10,7 @@ mod bench;
 mod client;
 mod completions;
 mod config;
+mod convert;
 mod create;
 mod demo;
 mod detach;
@@ -154,6 +155,7 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args, screen),
         Command::Config(args) => config::run(args, screen),
+        Command::Convert(args) => convert::run(args, common, screen),
         Command::Gmirror(args) => gmirror::run(&args.words, common, screen),
         Command::Gvinum(args) => gvinum::run(&args.words, common, screen),
         Command::Pool(args) => pool::run(args, screen),

@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use plexum_daemon::status::{JobStatus, VolumeStatus};
+use plexum_daemon::status::{JobKind, JobStatus, VolumeStatus};
 
 use crate::client::Client;
 use crate::errors::Outcome;
@@ -23,6 +23,8 @@ pub struct Progress {
     bar: Option<ProgressBar>,
     lines: bool,
     last_line: Option<Instant>,
+    /// Instead of the kind's own word.
+    word: Option<&'static str>,
 }
 
 impl Progress {
@@ -41,7 +43,30 @@ impl Progress {
             bar,
             lines: wanted && !is_terminal,
             last_line: None,
+            word: None,
         }
+    }
+
+    /// Shows how far work of this process is, called `word`; the rate is that since `since`.
+    pub fn show_own(
+        &mut self,
+        word: &'static str,
+        done_bytes: u64,
+        total_bytes: u64,
+        since: Instant,
+    ) {
+        self.word = Some(word);
+        let spent = since.elapsed().as_secs_f64().max(0.001);
+        let rate = (done_bytes as f64 / spent) as u64; // a rate for people
+        self.show(&JobStatus {
+            kind: JobKind::Replace,
+            done_bytes,
+            total_bytes,
+            rate_bytes_per_s: rate,
+            eta_s: total_bytes.saturating_sub(done_bytes).checked_div(rate),
+            eta_range_s: None,
+            slots: Vec::new(),
+        });
     }
 
     /// Shows the present state of a job.
@@ -49,10 +74,10 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.set_length(job.total_bytes.max(1));
             bar.set_position(job.done_bytes);
-            bar.set_message(job.kind.word());
+            bar.set_message(self.word.unwrap_or(job.kind.word()));
             bar.set_prefix(rate_and_eta(job));
         } else if self.lines && self.last_line.is_none_or(|at| at.elapsed() >= LINE_EVERY) {
-            eprintln!("{}", line(job));
+            eprintln!("{}", line_of(self.word.unwrap_or(job.kind.word()), job));
             self.last_line = Some(Instant::now());
         }
     }
@@ -85,11 +110,9 @@ pub fn percent(job: &JobStatus) -> u64 {
 }
 
 /// One plain line: `rebuild 43 %  (17.2G of 40G)  148M/s  3m10s left`.
-#[must_use]
-pub fn line(job: &JobStatus) -> String {
+fn line_of(word: &str, job: &JobStatus) -> String {
     format!(
-        "{} {} %  ({} of {})  {}",
-        job.kind.word(),
+        "{word} {} %  ({} of {})  {}",
         percent(job),
         show_bytes(job.done_bytes),
         show_bytes(job.total_bytes),
@@ -133,7 +156,6 @@ pub fn outcome(status: &VolumeStatus) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plexum_daemon::status::JobKind;
 
     #[test]
     fn a_line_has_percent_amount_rate_and_time_left() {
@@ -147,7 +169,7 @@ mod tests {
             slots: vec![2],
         };
         assert_eq!(
-            line(&job),
+            line_of(job.kind.word(), &job),
             "rebuild 43 %  (43G of 100G)  148M/s  6m34s left"
         );
     }

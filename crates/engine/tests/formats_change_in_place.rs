@@ -1,0 +1,364 @@
+//! gmirror, gvinum and md change into each other in place: at every cut one of both forms is whole, and a second try ends it.
+#![allow(clippy::unwrap_used)] // a test
+
+mod common;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use common::{Memory, Still, run};
+use plexum_engine::buf::{Buf, BufMut, BufPool};
+use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
+use plexum_engine::meta::assemble::Options;
+use plexum_engine::meta::foreign::in_place::{InPlace, Seen, carry_out, look, to_md, to_mirror};
+use plexum_engine::meta::gmirror::{MirrorRequest, open_mirror};
+use plexum_engine::meta::gvinum::{Room, SystemRequest, build, open_system};
+use plexum_engine::meta::open::{OpenRequest, open_volume};
+use plexum_engine::volume::VolumeOptions;
+use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
+use plexum_format::md::MdVersion;
+use plexum_format::vinum::{
+    CONFIG_OFFSETS_BYTES, Config, DriveHeader, HEADER_OFFSET_BYTES, Mark, Script,
+};
+
+const SIZE: usize = 1 << 20;
+/// What a mirror may hold so that a superblock of md-1.0 has room behind it.
+const MIRRORED: u64 = (SIZE - 16_384) as u64;
+
+fn pool() -> BufPool {
+    BufPool::new(1 << 22)
+}
+
+/// A device that is cut off after a number of written sectors, all devices together.
+struct Cut {
+    memory: Memory,
+    left: Rc<Cell<usize>>,
+}
+
+impl Device for Cut {
+    fn info(&self) -> DeviceInfo {
+        self.memory.info()
+    }
+    async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
+        self.memory.read(offset_bytes, buf).await
+    }
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        let sectors = data.len() / 512;
+        let done = sectors.min(self.left.get());
+        self.left.set(self.left.get() - done);
+        let part = pool().copy_of(&data[..done * 512]).freeze();
+        self.memory.write(offset_bytes, part, fua).await?;
+        if done < sectors {
+            return Err(IoError::Gone);
+        }
+        Ok(())
+    }
+    async fn flush(&self) -> Result<(), IoError> {
+        self.memory.flush().await
+    }
+}
+
+fn content(length: u64) -> Vec<u8> {
+    (0..length)
+        .map(|at| (at / 512 * 7 + at % 251) as u8)
+        .collect()
+}
+
+fn mirror(volume_bytes: u64) -> Vec<Memory> {
+    let member = |number: u8| {
+        let label = MirrorLabel::create(&NewMirrorLabel {
+            name: "g",
+            mirror_id: 5,
+            component_id: u32::from(number) + 1,
+            component_count: 2,
+            priority: number,
+            slice_bytes: 4096,
+            balance: Balance::Load,
+            volume_bytes,
+            sector_bytes: 512,
+            provider_bytes: SIZE as u64,
+        });
+        let mut bytes = content(volume_bytes);
+        bytes.resize(SIZE, 0x55);
+        bytes[SIZE - 512..].copy_from_slice(&label.unwrap().encode());
+        Memory::new(bytes)
+    };
+    (0..2).map(member).collect()
+}
+
+/// Drives of a system, all zero where nobody wrote.
+fn drives(text: &str, count: usize) -> Vec<Memory> {
+    let script = Script::parse(text.as_bytes()).unwrap();
+    let rooms: Vec<Room> = script
+        .drives
+        .iter()
+        .map(|drive| Room {
+            name: drive.name.clone(),
+            size_bytes: SIZE as u64,
+        })
+        .collect();
+    assert_eq!(rooms.len(), count);
+    let config = build(&script, &rooms, &Config::default()).unwrap();
+    let text = config.encode().unwrap();
+    let drive = |room: &Room| {
+        let mut header = DriveHeader::create("host", &room.name, (1000, 0)).unwrap();
+        header.mark = Mark::Settled;
+        let mut bytes = vec![0; SIZE];
+        for at in CONFIG_OFFSETS_BYTES {
+            let at = usize::try_from(at).unwrap();
+            bytes[at..at + text.len()].copy_from_slice(&text);
+        }
+        let at = usize::try_from(HEADER_OFFSET_BYTES).unwrap();
+        bytes[at..at + 512].copy_from_slice(&header.encode());
+        Memory::new(bytes)
+    };
+    rooms.iter().map(drive).collect()
+}
+
+fn named(devices: &[Memory]) -> Vec<(String, Memory)> {
+    let each = devices.iter().enumerate();
+    each.map(|(index, device)| (format!("da{index}"), device.clone()))
+        .collect()
+}
+
+fn reading() -> VolumeOptions {
+    VolumeOptions {
+        is_read_only: true,
+        ..VolumeOptions::default()
+    }
+}
+
+fn read_md(devices: &[Memory]) -> Option<Vec<u8>> {
+    let request = OpenRequest {
+        assemble: Options::default(),
+        volume: reading(),
+        name: None,
+    };
+    let opened = run(open_volume(
+        named(devices),
+        Still::default(),
+        pool(),
+        request,
+    ));
+    let (volume, _) = opened.ok()?;
+    let length = usize::try_from(volume.size_bytes()).unwrap();
+    Some(run(volume.read(0, length)).unwrap().to_vec())
+}
+
+fn read_mirror(devices: &[Memory]) -> Option<Vec<u8>> {
+    let request = MirrorRequest {
+        run_degraded: false,
+        ignores_names: false,
+        volume: reading(),
+        balance: None,
+        name: None,
+    };
+    let opened = run(open_mirror(
+        named(devices),
+        Still::default(),
+        pool(),
+        request,
+    ));
+    let (volume, assembled) = opened.ok()?;
+    if assembled.mirror.unwrap().components.len() != devices.len() {
+        return None;
+    }
+    let length = usize::try_from(volume.size_bytes()).unwrap();
+    Some(run(volume.read(0, length)).unwrap().to_vec())
+}
+
+fn read_system(devices: &[Memory]) -> Option<Vec<u8>> {
+    let shared = named(devices)
+        .into_iter()
+        .map(|(name, device)| (name, Rc::new(device)));
+    let request = SystemRequest {
+        volume: reading(),
+        ..SystemRequest::default()
+    };
+    let opened = run(open_system(
+        shared.collect(),
+        Still::default(),
+        pool(),
+        request,
+    ))
+    .ok()?;
+    if opened.system.drives.iter().any(|drive| !drive.is_up()) {
+        return None;
+    }
+    let volume = &opened.volumes.first()?.volume;
+    let length = usize::try_from(volume.size_bytes()).unwrap();
+    Some(run(volume.read(0, length)).unwrap().to_vec())
+}
+
+fn seen(devices: &[Memory]) -> Vec<Seen> {
+    let each = devices.iter().enumerate();
+    each.map(|(index, device)| run(look(device, &pool(), index, &format!("da{index}"))).unwrap())
+        .collect()
+}
+
+/// Carries a plan out, cut after so many sectors; whether it came to its end.
+fn convert(devices: &[Memory], plan: &InPlace, sectors: usize) -> bool {
+    let left = Rc::new(Cell::new(sectors));
+    let cut: Vec<Cut> = devices
+        .iter()
+        .map(|memory| Cut {
+            memory: memory.clone(),
+            left: Rc::clone(&left),
+        })
+        .collect();
+    let all = async {
+        carry_out(&plan.make, &cut, &pool()).await?;
+        carry_out(&plan.erase, &cut, &pool()).await
+    };
+    run(all).is_ok()
+}
+
+/// Cuts after every sector: one form must be whole, and a second try must end it.
+fn cut_everywhere(
+    make: impl Fn() -> Vec<Memory>,
+    plan: impl Fn(&[Seen]) -> Result<InPlace, String>,
+    read_old: impl Fn(&[Memory]) -> Option<Vec<u8>>,
+    read_new: impl Fn(&[Memory]) -> Option<Vec<u8>>,
+) {
+    let expected = read_old(&make()).unwrap();
+    for sectors in 0.. {
+        let devices = make();
+        let is_done = convert(&devices, &plan(&seen(&devices)).unwrap(), sectors);
+        let whole = read_old(&devices).or_else(|| read_new(&devices));
+        assert!(whole.unwrap() == expected, "cut after {sectors} sectors");
+        if is_done {
+            assert!(sectors > devices.len() * 8, "the cuts went through");
+            assert!(read_old(&devices).is_none() && read_new(&devices).unwrap() == expected);
+            return;
+        }
+        let again = plan(&seen(&devices));
+        let again = again.unwrap_or_else(|error| panic!("cut after {sectors} sectors: {error}"));
+        assert!(convert(&devices, &again, usize::MAX));
+        assert!(read_old(&devices).is_none(), "cut after {sectors} sectors");
+        assert!(
+            read_new(&devices).unwrap() == expected,
+            "cut after {sectors} sectors"
+        );
+    }
+}
+
+fn md_10(seen: &[Seen]) -> Result<InPlace, String> {
+    to_md(seen, MdVersion::V10, 77)
+}
+
+fn md_11(seen: &[Seen]) -> Result<InPlace, String> {
+    to_md(seen, MdVersion::V11, 77)
+}
+
+#[test]
+fn a_gmirror_becomes_md_and_back_whatever_write_is_cut() {
+    let old = || mirror(MIRRORED);
+    cut_everywhere(old, md_10, read_mirror, read_md);
+    let md = || {
+        let devices = old();
+        assert!(convert(
+            &devices,
+            &md_10(&seen(&devices)).unwrap(),
+            usize::MAX
+        ));
+        devices
+    };
+    cut_everywhere(md, to_mirror, read_md, read_mirror);
+}
+
+#[test]
+fn volumes_of_gvinum_become_md_whatever_write_is_cut() {
+    let plexes = [
+        ("plex org concat", ["", "", ""], 3),
+        ("plex org striped 8k", ["", "", ""], 3),
+        ("plex org raid5 8k", ["", "", ""], 3),
+        ("", ["plex org concat", "plex org concat", ""], 2),
+    ];
+    for (plex, each, count) in plexes {
+        let names = ["a", "b", "c"];
+        let mut text = String::new();
+        for name in &names[..count] {
+            text += &format!("drive {name} device /dev/{name}\n");
+        }
+        text += &format!("volume v\n{plex}\n");
+        for (name, plex) in names.iter().zip(each).take(count) {
+            text += &format!("{plex}\nsd length 512k drive {name}\n");
+        }
+        let make = || {
+            let devices = drives(&text, count);
+            for device in devices.iter().filter(|_| count == 2) {
+                device.bytes.borrow_mut()[135_680..][..4096].copy_from_slice(&content(4096));
+            }
+            if !text.contains("raid5") && count == 3 {
+                devices[1].bytes.borrow_mut()[135_680..][..4096].copy_from_slice(&content(4096));
+            }
+            devices
+        };
+        cut_everywhere(make, md_11, read_system, read_md);
+    }
+}
+
+#[test]
+fn what_does_not_fit_in_place_is_refused_with_the_reason() {
+    let refusal = |devices: &[Memory], plan: &dyn Fn(&[Seen]) -> Result<InPlace, String>| {
+        let before: Vec<u64> = devices.iter().map(|device| device.writes.get()).collect();
+        let error = plan(&seen(devices)).unwrap_err();
+        let after: Vec<u64> = devices.iter().map(|device| device.writes.get()).collect();
+        assert_eq!(before, after);
+        error
+    };
+    let full = mirror(SIZE as u64 - 512);
+    let error = refusal(&full, &md_10);
+    assert!(error.contains("7680 bytes smaller"), "{error}");
+    let fits = mirror(MIRRORED);
+    assert!(refusal(&fits, &md_11).contains("at the start"));
+    assert!(refusal(&fits[..1], &md_10).contains("1 of 2 components"));
+    assert_eq!(
+        to_mirror(&seen(&fits)).unwrap().make,
+        [],
+        "nothing is left to do"
+    );
+    let raid5 = drives(
+        "drive a device /dev/a\ndrive b device /dev/b\ndrive c device /dev/c\nvolume v\nplex org raid5 15s\n\
+         sd length 512k drive a\nsd length 512k drive b\nsd length 512k drive c\n",
+        3,
+    );
+    assert!(refusal(&raid5, &md_11).contains("md cannot say this"));
+    assert!(refusal(&raid5[..2], &md_11).contains("is down"));
+    assert!(refusal(&raid5, &md_10).contains("md-1.1 is in front"));
+    raid5[0].bytes.borrow_mut()[10] = 1;
+    let striped = drives(
+        "drive a device /dev/a\ndrive b device /dev/b\nvolume v\nplex org striped 8k\nsd length 512k drive a\nsd length 512k drive b\n",
+        2,
+    );
+    striped[1].bytes.borrow_mut()[10] = 1;
+    assert!(refusal(&striped, &md_11).contains("first 4 KiB of da1"));
+    let mixed = [fits[0].clone(), striped[0].clone()];
+    assert!(refusal(&mixed, &md_10).contains("carries neither"));
+    assert!(refusal(&[], &md_10).contains("no member"));
+}
+
+/// The new array was served before the old labels were erased: what they say is out of date.
+#[test]
+fn new_metadata_that_were_used_are_not_written_over() {
+    let devices = mirror(MIRRORED);
+    let plan = md_10(&seen(&devices)).unwrap();
+    run(carry_out(&plan.make, &devices, &pool())).unwrap();
+    let request = OpenRequest {
+        assemble: Options::default(),
+        volume: VolumeOptions::default(),
+        name: None,
+    };
+    let opened = run(open_volume(
+        named(&devices),
+        Still::default(),
+        pool(),
+        request,
+    ));
+    let (volume, _) = opened.unwrap();
+    let data = pool().copy_of(&[9; 512]).freeze();
+    run(volume.write(0, data, Fua::No)).unwrap();
+    run(volume.stop()).unwrap();
+    let error = md_10(&seen(&devices)).unwrap_err();
+    assert!(error.contains("was used as md"), "{error}");
+}
