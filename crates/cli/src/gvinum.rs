@@ -6,6 +6,9 @@
 //!
 //! Source: freebsd-geom.md sections 2.12 and 2.13.
 
+mod list;
+mod old;
+
 use std::path::Path;
 
 use plexum_daemon::create::this_host;
@@ -14,8 +17,8 @@ use plexum_daemon::foreign::create::{Edit, carry_out};
 use plexum_daemon::foreign::offline::{Found, system_of};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::meta::gvinum::edit::{self, Force};
-use plexum_engine::meta::gvinum::{Drive, Store, System, plex_map, subdisks_of, volume_bytes};
-use plexum_format::vinum::{Config, DriveHeader, Organisation, Subdisk, SubdiskState};
+use plexum_engine::meta::gvinum::{Drive, Store, System};
+use plexum_format::vinum::{Config, DriveHeader, SubdiskState};
 
 use crate::args::Common;
 use crate::config::text_of;
@@ -27,7 +30,7 @@ use crate::scan::find_sets;
 use crate::units::parse_bytes;
 
 fn usage(text: impl Into<String>) -> Problem {
-    Problem::new(Code::Usage, text).hint("plexum gvinum list|printconfig|create|concat|stripe|raid5|mirror|rename|rm|attach|detach|move|setstate|grow|saveconfig")
+    Problem::new(Code::Usage, text).hint("plexum gvinum list|printconfig|dump|create|concat|stripe|raid5|mirror|start|stop|checkparity|rebuildparity|rename|rm|attach|detach|move|setstate|grow|hotspare|saveconfig|resetconfig|clear")
 }
 
 fn refused(text: String) -> Problem {
@@ -47,7 +50,7 @@ pub fn run(words: &[String], common: &Common, screen: &Screen) -> Outcome {
     }
     let words = Words::parse(rest, &["-n", "-s"])?;
     match command.as_str() {
-        "list" | "l" | "ld" | "lv" | "lp" | "ls" => list(command, &words, screen),
+        "list" | "l" | "ld" | "lv" | "lp" | "ls" => list::run(command, &words, screen),
         "printconfig" => {
             for (system, _) in systems(&words.places)? {
                 for line in text_of(&system).lines() {
@@ -56,16 +59,12 @@ pub fn run(words: &[String], common: &Common, screen: &Screen) -> Outcome {
             }
             Ok(0)
         }
-        "start" => Err(usage(
-            "what is stale is filled when the volume is served:   plexum serve --write DRIVE...",
-        )),
-        "stop" => Err(usage("a volume is stopped with:   plexum stop VOLUME")),
-        "checkparity" => Err(usage(
-            "parity of a served volume is checked with:   plexum scrub VOLUME --wait",
-        )),
-        "rebuildparity" => Err(usage(
-            "parity of a served volume is mended with:   plexum scrub VOLUME --repair --wait",
-        )),
+        "start" | "stop" | "checkparity" | "rebuildparity" => {
+            old::on_served(command, &words, common, screen)
+        }
+        "dump" | "dumpconfig" => old::dump(&words, screen),
+        "resetconfig" => old::reset(&words, common, screen),
+        "clear" => old::clear(&words, common, screen),
         "quit" => Ok(0),
         _ => change(command, &words, common, screen),
     }
@@ -137,114 +136,6 @@ fn systems(places: &[String]) -> Result<Vec<(System, Vec<String>)>, Problem> {
     Ok(systems)
 }
 
-fn list(command: &str, words: &Words, screen: &Screen) -> Outcome {
-    words.only(&["-v", "-V", "-r", "-s"])?;
-    let is_asked = |kind: &str| matches!(command, "list" | "l") || command.ends_with(kind);
-    let is_named = |name: &str| words.rest.is_empty() || words.rest.iter().any(|word| word == name);
-    for (system, _) in systems(&words.places)? {
-        let config = &system.config;
-        if is_asked("d") {
-            section(screen, words, system.drives.len(), "drive");
-            for drive in system.drives.iter().filter(|drive| is_named(&drive.name)) {
-                screen.line(drive_line(&system, drive));
-            }
-        }
-        if is_asked("v") {
-            section(screen, words, config.volumes.len(), "volume");
-            for volume in config
-                .volumes
-                .iter()
-                .filter(|volume| is_named(&volume.name))
-            {
-                let size = rough_size(volume_bytes(config, &volume.name));
-                let plexes = system.plexes_of(&volume.name).len();
-                let (name, state) = (&volume.name, volume.state.name());
-                screen.line(format!(
-                    "V {name:<21} State: {state}\tPlexes: {plexes:7}\tSize: {size}"
-                ));
-            }
-        }
-        if is_asked("p") {
-            section(screen, words, config.plexes.len(), "plex");
-            for plex in config.plexes.iter().filter(|plex| is_named(&plex.name)) {
-                let organisation = match plex.organisation {
-                    Organisation::Concat => "C",
-                    Organisation::Striped { .. } => "S",
-                    Organisation::Raid5 { .. } => "R5",
-                    Organisation::Raid4 { .. } => "R4",
-                };
-                let map = plex_map(config, &plex.name).ok();
-                let size = rough_size(map.map_or(0, |map| map.geometry.volume_bytes()));
-                let count = subdisks_of(config, &plex.name).len();
-                let (name, state) = (&plex.name, plex.state.name());
-                screen.line(format!(
-                    "P {name:<18} {organisation:>2} State: {state}\tSubdisks: {count:5}\tSize: {size}"
-                ));
-            }
-        }
-        if is_asked("s") {
-            section(screen, words, config.subdisks.len(), "subdisk");
-            for subdisk in config
-                .subdisks
-                .iter()
-                .filter(|subdisk| is_named(&subdisk.name))
-            {
-                screen.line(subdisk_line(subdisk));
-            }
-        }
-    }
-    Ok(0)
-}
-
-fn section(screen: &Screen, words: &Words, count: usize, kind: &str) {
-    if words.rest.is_empty() {
-        let plural = match kind {
-            "plex" => "plexes".to_owned(),
-            kind => format!("{kind}s"),
-        };
-        let word = if count == 1 { kind.to_owned() } else { plural };
-        screen.line(format!("{count} {word}:"));
-    }
-}
-
-fn drive_line(system: &System, drive: &Drive) -> String {
-    let free: u64 = system
-        .free_areas(&drive.name)
-        .iter()
-        .map(|(_, length)| length)
-        .sum();
-    let total = drive.usable_bytes();
-    let percent = free * 100 / total.max(1);
-    let state = if drive.is_up() { "up" } else { "down" };
-    let device = match drive.device.as_str() {
-        "" => "/dev/???",
-        device => device,
-    };
-    let name = &drive.name;
-    let (free, total) = (free >> 20, total >> 20);
-    format!("D {name:<21} State: {state}\t{device}\tA: {free}/{total} MB ({percent}%)")
-}
-
-fn subdisk_line(subdisk: &Subdisk) -> String {
-    let (name, drive, state) = (&subdisk.name, &subdisk.drive, subdisk.state.name());
-    let size = rough_size(subdisk.length_bytes);
-    format!("S {name:<21} State: {state}\tD: {drive:<12} Size: {size}")
-}
-
-/// Size as gvinum shows it: the next smaller unit begins above 10000 of a unit.
-fn rough_size(bytes: u64) -> String {
-    const KIB: u64 = 1 << 10;
-    if bytes > 10_000 * KIB * KIB {
-        format!("{:10} GB", bytes / (KIB * KIB * KIB))
-    } else if bytes > 10_000 * KIB {
-        format!("{:10} MB", bytes / (KIB * KIB))
-    } else if bytes > 10_000 {
-        format!("{:10} kB", bytes / KIB)
-    } else {
-        format!("{bytes:10}  B")
-    }
-}
-
 fn change(command: &str, words: &Words, common: &Common, screen: &Screen) -> Outcome {
     let mut systems = systems(&words.places)?;
     if systems.len() != 1 {
@@ -261,13 +152,18 @@ fn change(command: &str, words: &Words, common: &Common, screen: &Screen) -> Out
     let is_deep = words.has("-r");
     let rest: Vec<&str> = words.rest.iter().map(String::as_str).collect();
     let config = &mut system.config;
-    let mut added = None;
     match (command, rest.as_slice()) {
         ("saveconfig", []) => {}
         ("rename", [object, new]) => edit::rename(config, object, new, is_deep).map_err(refused)?,
         ("rm", objects) if !objects.is_empty() => {
-            for object in objects {
-                edit::remove(config, object, is_deep).map_err(refused)?;
+            remove(&mut system, objects, is_deep)?;
+        }
+        ("hotspare", drives) if !drives.is_empty() => {
+            for drive in drives {
+                let (name, _) = known_or_new(&mut system, &mut paths, drive)?;
+                if !system.config.spares.contains(&name) {
+                    system.config.spares.push(name);
+                }
             }
         }
         ("detach", [object]) => edit::detach(config, object, force).map_err(refused)?,
@@ -280,26 +176,15 @@ fn change(command: &str, words: &Words, common: &Common, screen: &Screen) -> Out
             set_states(config, state, objects, force)?;
         }
         ("move", [drive, subdisks @ ..]) if !subdisks.is_empty() => {
-            let size = match system.drives.iter().find(|known| known.name == *drive) {
-                Some(known) => known.size_bytes,
-                None => {
-                    let (known, size) = new_drive(&mut system, &mut paths, drive)?;
-                    added = Some(known);
-                    size
-                }
-            };
-            let drive = added.as_deref().unwrap_or(drive);
+            let (drive, size) = known_or_new(&mut system, &mut paths, drive)?;
             for subdisk in subdisks {
-                edit::move_subdisk(&mut system.config, subdisk, drive, size, force)
+                edit::move_subdisk(&mut system.config, subdisk, &drive, size, force)
                     .map_err(refused)?;
             }
         }
         ("grow", [plex, device]) => {
-            let (drive, size) = match system.drives.iter().find(|known| known.name == *device) {
-                Some(known) => (known.name.clone(), known.size_bytes),
-                None => new_drive(&mut system, &mut paths, device)?,
-            };
-            edit::grow_concat(&mut system.config, plex, &drive, size, None).map_err(refused)?;
+            let (drive, size) = known_or_new(&mut system, &mut paths, device)?;
+            edit::grow(&mut system.config, plex, &drive, size, None).map_err(refused)?;
         }
         _ => {
             return Err(usage(format!(
@@ -327,6 +212,30 @@ fn set_states(
         edit::set_state(config, object, state, force).map_err(refused)?;
     }
     Ok(())
+}
+
+/// Removes objects and drives.
+fn remove(system: &mut System, objects: &[&str], is_deep: bool) -> Result<(), Problem> {
+    for object in objects {
+        if system.drive(object).is_some() {
+            old::remove_drive(system, object, is_deep)?;
+        } else {
+            edit::remove(&mut system.config, object, is_deep).map_err(refused)?;
+        }
+    }
+    Ok(())
+}
+
+/// A drive of the system, or a blank member that becomes one: its name and size.
+fn known_or_new(
+    system: &mut System,
+    paths: &mut Vec<String>,
+    word: &str,
+) -> Result<(String, u64), Problem> {
+    match system.drive(word) {
+        Some(known) => Ok((known.name.clone(), known.size_bytes)),
+        None => new_drive(system, paths, word),
+    }
 }
 
 /// A blank member becomes a drive of the system, called `gvinumdriveN`: its name and size.
@@ -358,8 +267,11 @@ fn new_drive(
     Ok((name, size_bytes))
 }
 
-/// Writes the configuration to all drives that are there, with one time.
-fn save(system: &System, paths: &[String], common: &Common, screen: &Screen) -> Outcome {
+/// Writes the configuration to all drives that are there, with one time, each behind a header of the current format.
+///
+/// # Errors
+/// Of opening and writing; everything has its old bytes again then.
+pub fn save(system: &System, paths: &[String], common: &Common, screen: &Screen) -> Outcome {
     let mut store = Store::new(system);
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

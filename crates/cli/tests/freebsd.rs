@@ -295,3 +295,383 @@ fn what_makes_no_sense_is_refused_and_nothing_is_written() {
     assert_eq!(run.exit, 4, "{}", run.err);
     assert!(run.err.contains("md5"), "{}", run.err);
 }
+
+#[test]
+fn a_mirror_becomes_a_linux_array_and_comes_back_in_place() {
+    let place = Place::new("convert-in-place");
+    ok(
+        &place,
+        "create gm0 --level 1 --format gmirror --member-size 2M a.img b.img",
+    );
+    let before = place.snapshot();
+    let refused = place.plexum("convert a.img b.img --to md-1.0");
+    assert_eq!(refused.exit, 4, "{}", refused.err);
+    assert!(
+        refused.err.contains("7680 bytes smaller"),
+        "{}",
+        refused.err
+    );
+    assert!(place.snapshot() == before, "nothing was written");
+    ok(&place, "gmirror resize --in . -s 4000 gm0");
+    ok(&place, "serve --background --write a.img b.img");
+    fill(&place, "gm0", 2_048_000, 6);
+    ok(&place, "stop gm0");
+    let before = place.snapshot();
+    let plan = ok(&place, "convert --dry-run a.img b.img --to md-1.0");
+    assert!(plan.contains("gmirror becomes raid1, md-1.0"), "{plan}");
+    assert!(
+        plan.contains("erase 512 bytes at byte 2096640 of a.img"),
+        "{plan}"
+    );
+    assert!(place.snapshot() == before, "only a plan");
+    ok(&place, "convert a.img b.img --to md-1.0");
+    assert!(ok(&place, "examine a.img").contains("md superblock 1.0"));
+    ok(&place, "serve --background a.img b.img");
+    fill(&place, "gm0", 512, 7);
+    ok(&place, "stop gm0");
+    ok(&place, "convert a.img b.img --to gmirror");
+    assert!(ok(&place, "convert a.img b.img --to gmirror").contains("already"));
+    let list = ok(&place, "gmirror list --in .");
+    assert!(list.contains("State: COMPLETE"), "{list}");
+    let data = std::fs::read(place.file("b.img")).unwrap();
+    assert_eq!(
+        (data[..512] == [7; 512], data[512..4096] == [6; 3584]),
+        (true, true)
+    );
+}
+
+#[test]
+fn a_vinum_volume_is_copied_onto_a_linux_array_and_back() {
+    let place = Place::new("convert-onto");
+    ok(
+        &place,
+        "create v --level 5 --format gvinum --member-size 3M d0.img d1.img d2.img",
+    );
+    ok(&place, "serve --background --write d0.img d1.img d2.img");
+    fill(&place, "v", 1 << 20, 9);
+    ok(&place, "stop v");
+    let small = place.plexum(
+        "convert d0.img d1.img d2.img --to md-1.2 --level 1 --member-size 5M --onto x.img y.img",
+    );
+    assert_eq!(small.exit, 4, "{}", small.err);
+    assert!(small.err.contains("the old one has"), "{}", small.err);
+    assert!(!place.file("x.img").exists());
+    let words =
+        "convert d0.img d1.img d2.img --to md-1.2 --level 1 --member-size 16M --onto x.img y.img";
+    ok(&place, &format!("{words} --dry-run"));
+    assert!(!place.file("x.img").exists());
+    ok(&place, words);
+    assert!(!place.file("plexum-convert-v.journal").exists());
+    ok(
+        &place,
+        "convert x.img y.img --to gvinum --member-size 20M --onto e0.img e1.img",
+    );
+    ok(&place, "serve --background e0.img e1.img");
+    let run = place.tool("nbdcopy", &format!("{} content", uri(&place, "v")));
+    assert_eq!(run.exit, 0, "{}", run.err);
+    ok(&place, "stop v");
+    assert!(std::fs::read(place.file("content")).unwrap()[..1 << 20] == [9; 1 << 20]);
+}
+
+#[test]
+fn headers_of_before_2009_are_converted_on_request() {
+    let place = Place::new("convert-headers");
+    let cases = freebsd_cases("gvinum");
+    let legacy = cases.iter().find(|case| {
+        let drives = case["drives"].as_array().unwrap();
+        case["id"].as_str().unwrap().contains("legacy") && !drives.is_empty()
+    });
+    let legacy = legacy.expect("a golden image has headers of before 2009");
+    let files = lay_out(&place, legacy, "drives").join(" ");
+    assert!(ok(&place, &format!("examine {files}")).contains("legacy"));
+    let config = ok(&place, &format!("config {files}"));
+    let before = place.snapshot();
+    ok(&place, &format!("convert --dry-run {files} --to gvinum"));
+    assert!(place.snapshot() == before);
+    ok(&place, &format!("convert {files} --to gvinum"));
+    let after = ok(&place, &format!("examine {files}"));
+    assert!(
+        !after.contains("legacy") && after.contains("current"),
+        "{after}"
+    );
+    assert_eq!(ok(&place, &format!("config {files}")), config);
+    assert!(ok(&place, &format!("convert {files} --to gvinum")).contains("current already"));
+}
+
+#[test]
+fn a_raid5_plex_grows_while_it_is_served() {
+    let place = Place::new("grow-served");
+    ok(
+        &place,
+        "create v --level 5 --format gvinum --strip 16k --member-size 1M d0.img d1.img d2.img",
+    );
+    ok(&place, "serve --background --write d0.img d1.img d2.img");
+    fill(&place, "v", 1 << 20, 5);
+    ok(&place, "stop v");
+    let old = ok(&place, "gvinum lv --in . v");
+    place.sparse("d3.img", 1 << 20);
+    ok(&place, "gvinum grow --in . v.p0 d3.img");
+    assert!(ok(&place, "gvinum lp --in .").contains("State: S 0%"));
+    ok(
+        &place,
+        "serve --background --write d0.img d1.img d2.img d3.img",
+    );
+    let run = place.tool("nbdcopy", &format!("{} content", uri(&place, "v")));
+    assert_eq!(run.exit, 0, "{}", run.err);
+    ok(&place, "stop v");
+    for _ in 0..200 {
+        if ok(&place, "gvinum lp --in .").contains("State: up") {
+            break;
+        }
+        ok(
+            &place,
+            "serve --background --write d0.img d1.img d2.img d3.img",
+        );
+        ok(&place, "stop v");
+    }
+    let grown = ok(&place, "gvinum lv --in . v");
+    assert_ne!(old, grown, "the size grows at the end");
+    for missing in 0..4 {
+        let files = (0..4).filter(|drive| *drive != missing);
+        let files: Vec<String> = files.map(|drive| format!("d{drive}.img")).collect();
+        ok(
+            &place,
+            &format!("serve --background --run-degraded {}", files.join(" ")),
+        );
+        let run = place.tool("nbdcopy", &format!("{} content", uri(&place, "v")));
+        assert_eq!(run.exit, 0, "{}", run.err);
+        ok(&place, "stop v");
+        assert!(std::fs::read(place.file("content")).unwrap()[..1 << 20] == [5; 1 << 20]);
+    }
+}
+
+#[test]
+fn old_scripts_of_gvinum_find_their_words() {
+    let place = Place::new("gvinum-words");
+    let text = "drive a device a.img\ndrive b device b.img\nvolume v\n plex org concat\n  sd length 1m drive a\n \
+                plex org concat\n  sd length 1m drive b\nvolume w\n plex org concat\n  sd length 512k drive a\n";
+    std::fs::write(place.file("text"), text).unwrap();
+    ok(&place, "create -f text --member-size 3M");
+    place.sparse("h.img", 3 << 20);
+    ok(&place, "gvinum hotspare --in . h.img");
+    let list = ok(&place, "gvinum list -V --in .");
+    for words in [
+        "Drive a:\tDevice ",
+        "Free list contains 1 entries",
+        "Flags: hotspare",
+        "Volume v:\tSize: 1048576 bytes (1 MB)",
+        "\t\tPlex: v.p1",
+        "Organization: concat",
+        "Part of volume v",
+        "Subdisk w.p0.s0:",
+        "Drive a at offset 1184256",
+    ] {
+        assert!(list.contains(words), "{words}: {list}");
+    }
+    let below = ok(&place, "gvinum list -r --in . v");
+    assert!(
+        below.contains("S v.p1.s0") && !below.contains("w.p0"),
+        "{below}"
+    );
+    let dump = ok(&place, "gvinum dump a.img");
+    assert!(
+        dump.contains("Metadata on a.img:") && dump.contains("drive: a"),
+        "{dump}"
+    );
+    // What works on a served volume.
+    let none = place.plexum("gvinum start v");
+    assert_eq!(none.exit, 7, "{}", none.err);
+    ok(&place, "serve --background --write a.img b.img h.img");
+    ok(&place, "gvinum start v.p1");
+    ok(&place, "gvinum checkparity v.p0");
+    ok(&place, "gvinum rebuildparity v.p0");
+    ok(&place, "gvinum stop v w");
+    // A drive goes, then everything.
+    let held = place.plexum("gvinum rm --in . b");
+    assert!(held.err.contains("b holds v.p1.s0"), "{}", held.err);
+    ok(&place, "gvinum rm --in . gvinumdrive0");
+    assert!(!ok(&place, "gvinum printconfig --in .").contains("hotspare"));
+    let asked = place.plexum("gvinum resetconfig --in .");
+    assert_eq!(asked.exit, 3, "{}{}", asked.out, asked.err);
+    assert!(asked.out.contains("NO FUTURE"), "{}", asked.out);
+    ok(&place, "gvinum clear b.img");
+    ok(&place, "gvinum resetconfig -f --in .");
+    assert_eq!(ok(&place, "gvinum list --in ."), "");
+}
+
+/// Defect 4 of gmirror: `label` of disks that differ claimed that they are equal.
+#[test]
+fn a_new_mirror_of_different_disks_is_filled_from_the_first_one() {
+    let place = Place::new("gmirror-differs");
+    for (name, byte) in [("a.img", 1), ("b.img", 2), ("c.img", 3)] {
+        std::fs::write(place.file(name), vec![byte; 1 << 20]).unwrap();
+    }
+    let made = ok(&place, "--yes gmirror label gm0 a.img b.img c.img");
+    assert!(made.contains("gm0"), "{made}");
+    let status = ok(&place, "gmirror status --in .");
+    assert!(
+        status.contains("DEGRADED") && status.contains("a.img (ACTIVE)"),
+        "{status}"
+    );
+    assert!(status.contains("b.img (SYNCHRONIZING, 0%)"), "{status}");
+    // Served read-only at once: only the first one is read.
+    ok(
+        &place,
+        "serve --background --run-degraded a.img b.img c.img",
+    );
+    let run = place.tool("nbdcopy", &format!("{} content", uri(&place, "gm0")));
+    assert_eq!(run.exit, 0, "{}", run.err);
+    ok(&place, "stop gm0");
+    let content = std::fs::read(place.file("content")).unwrap();
+    assert!(content.iter().all(|byte| *byte == 1));
+    ok(&place, "serve --background --write a.img b.img c.img");
+    for _ in 0..2000 {
+        if place.plexum("status gm0").exit == 0 {
+            break;
+        }
+    }
+    ok(&place, "stop gm0");
+    for name in ["a.img", "b.img", "c.img"] {
+        let data = std::fs::read(place.file(name)).unwrap();
+        assert!(
+            data[..content.len()] == content,
+            "{name} was filled from the first one"
+        );
+    }
+}
+
+/// A drive whose both copies say `text`.
+fn drive_that_says(place: &Place, name: &str, text: &[u8]) {
+    ok(
+        place,
+        &format!("create v --level linear --format gvinum --member-size 1M {name}"),
+    );
+    let mut bytes = std::fs::read(place.file(name)).unwrap();
+    for at in [4608, 70_144] {
+        bytes[at..at + 65_536].fill(0);
+        bytes[at..at + text.len()].copy_from_slice(text);
+    }
+    std::fs::write(place.file(name), bytes).unwrap();
+}
+
+#[test]
+fn damaged_disks_are_refused_with_their_reason_and_not_touched() {
+    let place = Place::new("foreign-damage");
+    let garbage: Vec<u8> = (0..65_536_u32)
+        .map(|at| (at * 7919 % 251) as u8 | 1)
+        .collect();
+    let subdisk = "sd name v.p0.s0 drive gvinumdrive0 len 512s driveoffset 265s plex v.p0 plexoffset 0s state up";
+    let top = "volume v state up\nplex name v.p0 org concat vol v state up\n";
+    let cases: [(&str, Vec<u8>, &str); 9] = [
+        ("garbage", garbage, "makes sense"),
+        (
+            "dangling-plex",
+            format!("volume v state up\n{subdisk}\n").into(),
+            "plex of a subdisk",
+        ),
+        (
+            "dangling-volume",
+            "plex name v.p0 org concat vol x state up\n".into(),
+            "volume of a plex",
+        ),
+        (
+            "twice",
+            format!("{top}{subdisk}\n{subdisk}\n").into(),
+            "names",
+        ),
+        (
+            "absurd-length",
+            format!(
+                "{top}{}\n",
+                subdisk.replace("512s", "99999999999999999999s")
+            )
+            .into(),
+            "len",
+        ),
+        (
+            "beyond",
+            format!("{top}{}\n", subdisk.replace("512s", "9999999s")).into(),
+            "driveoffset",
+        ),
+        (
+            "in-the-header",
+            format!("{top}{}\n", subdisk.replace("265s", "8s")).into(),
+            "driveoffset",
+        ),
+        (
+            "no-strip",
+            "plex name v.p0 org striped 0s vol v state up\n".into(),
+            "stripe size",
+        ),
+        (
+            "half-grown",
+            format!("{top}{subdisk}\n")
+                .replace(
+                    "vol v state up",
+                    "vol v state growable # grows from 7 at 8s backup 0s",
+                )
+                .into(),
+            "growth",
+        ),
+    ];
+    for (name, text, expected) in cases {
+        let image = format!("{name}.img");
+        drive_that_says(&place, &image, &text);
+        let before = place.snapshot();
+        for command in [
+            "serve --write",
+            "convert --to md-1.1",
+            "gvinum saveconfig --in",
+        ] {
+            let run = place.plexum(&format!("{command} {image}"));
+            assert_ne!(run.exit, 0, "{command} {name}");
+            assert_eq!(
+                run.err.matches("error: ").count(),
+                1,
+                "{command} {name}: {}",
+                run.err
+            );
+            if command.starts_with("serve") {
+                assert!(run.err.contains(expected), "{name}: {}", run.err);
+            }
+        }
+        assert!(place.snapshot() == before, "{name} was written to");
+        std::fs::remove_file(place.file(&image)).unwrap();
+    }
+    // Sectors that are not there any more.
+    ok(
+        &place,
+        "create g --level 1 --format gmirror --member-size 1M m0.img m1.img",
+    );
+    ok(
+        &place,
+        "create c --level linear --format gconcat --member-size 1M c0.img c1.img",
+    );
+    ok(
+        &place,
+        "create w --level linear --format gvinum --member-size 1M w0.img",
+    );
+    for (name, length) in [
+        ("m0.img", 1_048_064),
+        ("c0.img", 1_000_000),
+        ("w0.img", 100_000),
+    ] {
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(place.file(name))
+            .unwrap();
+        file.set_len(length).unwrap();
+    }
+    let before = place.snapshot();
+    for (files, exit) in [("m0.img m1.img", 4), ("c0.img c1.img", 4), ("w0.img", 4)] {
+        let run = place.plexum(&format!("serve --write {files}"));
+        assert_eq!(run.exit, exit, "{files}: {}", run.err);
+        assert_eq!(
+            run.err.matches("error: ").count(),
+            1,
+            "{files}: {}",
+            run.err
+        );
+    }
+    assert!(place.snapshot() == before, "nothing was written");
+}
