@@ -72,6 +72,8 @@ pub struct Drive<D> {
     is_fenced: Cell<bool>,
     /// A flush has failed: none can succeed any more (W13).
     flush_error: Cell<Option<IoError>>,
+    /// How often an interrupted I/O is tried again.
+    retries_max: Cell<u32>,
     slots: Slots,
     reads: RefCell<Recent>,
     writes: RefCell<Recent>,
@@ -98,6 +100,7 @@ impl<D: Device> Drive<D> {
             data_size_bytes: data.end - data.start,
             is_fenced: Cell::new(false),
             flush_error: Cell::new(None),
+            retries_max: Cell::new(RETRIES_MAX),
             slots: Slots::default(),
             reads: RefCell::default(),
             writes: RefCell::default(),
@@ -106,6 +109,11 @@ impl<D: Device> Drive<D> {
             healed: RefCell::default(),
             healed_count: Cell::new(0),
         }
+    }
+
+    /// A deliberate bug: what was interrupted is not tried again.
+    pub(crate) fn never_retry(&self) {
+        self.retries_max.set(0);
     }
 
     /// The device's size and properties.
@@ -300,7 +308,7 @@ impl<D: Device> Drive<D> {
         at: u64,
         length_bytes: usize,
     ) -> Result<BufMut, IoError> {
-        for _ in 0..=RETRIES_MAX {
+        for _ in 0..=self.retries_max.get() {
             if self.is_fenced.get() {
                 return Err(IoError::Gone);
             }
@@ -351,7 +359,7 @@ impl<D: Device> Drive<D> {
     }
 
     async fn write_retrying(&self, at_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        for _ in 0..=RETRIES_MAX {
+        for _ in 0..=self.retries_max.get() {
             if self.is_fenced.get() {
                 return Err(IoError::Gone);
             }

@@ -140,6 +140,8 @@ pub enum Mutant {
     PplNotWritten,
     /// The partial parity log is not replayed (W5).
     PplNotReplayed,
+    /// An interrupted I/O is not tried again.
+    RetryableIsFinal,
 }
 
 /// All mutants, for `--mutants`.
@@ -202,6 +204,7 @@ pub const ALL: &[Mutant] = &[
     Mutant::DestageLost,
     Mutant::PplNotWritten,
     Mutant::PplNotReplayed,
+    Mutant::RetryableIsFinal,
 ];
 
 /// Runs I/Os until the first has ended; the others go on unseen and count as done.

@@ -91,12 +91,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let mut region = first;
         loop {
             let generation = self.regions.borrow().generation();
+            self.regions.borrow_mut().begin_settling(region);
             let result = self.resync_region(region).await;
             if self.regions.borrow().generation() != generation {
                 break; // regions have another size now; what was proven stays proven
             }
             match result {
-                Ok(true) => self.regions.borrow_mut().settle_region(region),
+                Ok(true) => self.regions.borrow_mut().settle_unspoilt(region),
                 Ok(false) => {
                     stuck.insert(region);
                 }

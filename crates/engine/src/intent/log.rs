@@ -350,6 +350,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if self.has(Mutant::RingReusedBeforeFlush) {
             let mut book = log.book.borrow_mut();
             book.covered = book.floor();
+            for ring in book.rings.iter_mut().flatten() {
+                ring.flushed = ring.written;
+            }
         }
         if log.book.borrow().must_reset {
             self.reset_rings(log).await?;

@@ -33,6 +33,8 @@ pub struct Regions {
     touched: Bits,
     in_flight: BTreeMap<usize, u32>,
     proven: RangeSet,
+    /// The region that is being made consistent, until something of it comes into doubt anew.
+    settling: Option<usize>,
     /// Blocks of the bitmap area whose content on the members is not what `wanted` says.
     unwritten_blocks: BTreeSet<u64>,
     block_bytes: u64,
@@ -58,6 +60,7 @@ impl Regions {
             touched: Bits::new(count),
             in_flight: BTreeMap::new(),
             proven: RangeSet::new(),
+            settling: None,
             unwritten_blocks: BTreeSet::new(),
             block_bytes: u64::from(block_bytes),
             generation: 0,
@@ -154,6 +157,7 @@ impl Regions {
 
     /// Marks a region as possibly inconsistent.
     pub fn doubt(&mut self, index: usize) {
+        self.settling = self.settling.filter(|settling| *settling != index);
         self.doubtful.set(index, true);
     }
 
@@ -187,7 +191,20 @@ impl Regions {
         self.doubtful.next(0).map(|index| self.range(index).start)
     }
 
-    /// A region was made consistent as a whole.
+    /// Somebody begins to make a region consistent as a whole, and ends with `settle_unspoilt`.
+    pub fn begin_settling(&mut self, index: usize) {
+        self.settling = Some(index);
+    }
+
+    /// A region was made consistent as a whole: settled, unless something of it has come into doubt since `begin_settling`
+    /// (a write that some members refused).
+    pub fn settle_unspoilt(&mut self, index: usize) {
+        if self.settling.take() == Some(index) {
+            self.settle_region(index);
+        }
+    }
+
+    /// Nothing of a region is in doubt.
     pub fn settle_region(&mut self, index: usize) {
         let range = self.range(index);
         self.doubtful.set(index, false);
@@ -226,6 +243,7 @@ impl Regions {
     /// A range may be inconsistent again (a write that some members took and others refused).
     pub fn unprove(&mut self, range: &Range<u64>) {
         for index in self.indices(range) {
+            self.settling = self.settling.filter(|settling| *settling != index);
             if self.doubtful.set(index, true) {
                 let region = self.range(index);
                 self.proven.insert(region);
@@ -462,5 +480,20 @@ mod tests {
         assert!(regions.is_proven(&(0..131_072)));
         regions.unprove(&(4096..8192));
         assert!(!regions.is_proven(&(4096..4097)) && regions.is_proven(&(0..4096)));
+    }
+
+    #[test]
+    fn doubt_that_comes_up_while_a_region_is_made_consistent_stays() {
+        let mut regions = Regions::new(65_536, 4096, 512, true);
+        regions.doubt(1);
+        regions.begin_settling(1);
+        regions.prove(&(4096..8192));
+        regions.unprove(&(5120..5632));
+        regions.settle_unspoilt(1);
+        assert!(!regions.is_proven(&(5120..5632)));
+        regions.begin_settling(1);
+        regions.unprove(&(0..512)); // another one
+        regions.settle_unspoilt(1);
+        assert!(regions.is_proven(&(4096..8192)));
     }
 }

@@ -238,7 +238,10 @@ pub struct Volume<D: Device, C: Clock> {
 
 type Drives<D> = Vec<Option<Rc<Drive<D>>>>;
 
-fn split<D: Device>(members: Vec<DrivePart<D>>) -> (Vec<MemberRecord>, Drives<D>) {
+fn split<D: Device>(
+    members: Vec<DrivePart<D>>,
+    mutant: Option<Mutant>,
+) -> (Vec<MemberRecord>, Drives<D>) {
     let mut records = Vec::new();
     let mut drives = Vec::new();
     for (index, part) in members.into_iter().enumerate() {
@@ -250,6 +253,12 @@ fn split<D: Device>(members: Vec<DrivePart<D>>) -> (Vec<MemberRecord>, Drives<D>
         drives.push(drive);
         records.push(part.record);
     }
+    if mutant == Some(Mutant::RetryableIsFinal) {
+        drives
+            .iter()
+            .flatten()
+            .for_each(|drive| drive.never_retry());
+    }
     (records, drives)
 }
 
@@ -258,7 +267,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     pub fn new(parts: VolumeParts<D, C>) -> Self {
         let slot_count = u16::try_from(parts.geometry.member_count())
             .expect("slots were bounded by the geometry");
-        let (records, drives) = split(parts.members);
+        let (records, drives) = split(parts.members, parts.options.mutant);
         let is_dirty = parts.resync_start_bytes == Some(0);
         // A dirty array was written to before it went down: what is true now (who is missing) must be durable before more is.
         let first_version = u64::from(is_dirty && !parts.options.is_read_only);
