@@ -188,7 +188,11 @@ fn minimised(seed: u64, screen: &Screen) -> serde_json::Value {
 fn mutants(args: &Sim, screen: &Screen) -> Outcome {
     let mut limit = Limit::new(args, screen);
     let seeds = args.seeds.unwrap_or(MUTANT_SEEDS_DEFAULT);
-    let mut rows = vec![["MUTANT", "SEEDS", "FOUND AS"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["MUTANT", "SEEDS", "SEED", "FOUND AS"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
     let mut missed = mutant::ALL.len();
     for bug in mutant::ALL {
         limit.tell(|| format!("hunting {bug:?}"));
@@ -204,7 +208,8 @@ fn mutants(args: &Sim, screen: &Screen) -> Outcome {
                 "seeds": result.seeds, "seed": result.seed, "finding": result.finding}),
         ));
         let found = result.finding.unwrap_or_else(|| "NOT FOUND".to_owned());
-        rows.push(vec![result.mutant, result.seeds.to_string(), found]);
+        let seed = result.seed.map_or("-".to_owned(), |seed| seed.to_string());
+        rows.push(vec![result.mutant, result.seeds.to_string(), seed, found]);
     }
     limit.finish();
     for line in table(&rows) {

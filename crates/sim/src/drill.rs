@@ -220,12 +220,19 @@ impl Scenario {
         self.spec.log_bytes = Some(SMALL_RING_BYTES);
         self.load.reads_of_93 = 0;
         self.flushes_of_100 = 0;
-        self.requests = rng.between(200, 400);
+        self.requests = rng.between(250, 400);
         self.is_losing = rng.chance(1, 2);
-        let lives = rng.between(2, 3);
+        self.clients = rng.between(1, 6) as usize;
+        let lives = rng.between(3, 6);
         for _ in 0..lives {
             let requests = rng.between(self.requests / lives / 2, self.requests / lives);
-            self.lives.push(cut(requests, rng.below(40)));
+            self.lives.push(LifeEnd::Crash {
+                requests,
+                rest_ns: 0,
+                stage: *rng.pick(&[Some("log"), Some("log"), None]),
+                polls: rng.below(8),
+                kind: CrashKind::PowerCut,
+            });
         }
     }
 
@@ -357,8 +364,10 @@ impl Scenario {
             self.spec.log_bytes = Some(SMALL_RING_BYTES);
         }
         if self.spec.tolerates() > 0 {
-            self.with_bitmap(rng);
+            self.spec.region_bytes = Some(4096);
         }
+        self.clients = 6;
+        self.load.reads_of_93 = 30;
         let (lives, count) = (6, stages.len() as u64);
         let share = self.requests / lives;
         for life in 0..lives {
@@ -370,10 +379,11 @@ impl Scenario {
             } else {
                 CrashKind::Kill
             };
-            let at = life * share + 2;
+            // Every life begins with a commit, for which all wait in one stage.
+            let at = life * share + if stage == "settle" { share / 2 } else { 2 };
             self.draw_stage(rng, at, stage);
             let slot = self.any_slot(rng);
-            let fault = self.fault_of_kind(rng, fault);
+            let fault = self.fault_of_kind(fault);
             self.at(at + 1, Wish::At { stage, slot, fault });
             self.at(at + share / 2, Wish::Add);
             self.lives.push(LifeEnd::Crash {
@@ -391,7 +401,6 @@ impl Scenario {
         match stage {
             "idle" | "dirty-mark" => self.rest(at, RESTS_NS[3]),
             "bit-mark" => self.rest(at, LONG_NS),
-            "lock" => self.load.is_narrow = true,
             "settle" => {
                 let slot = self.any_slot(rng);
                 let disk = self.fresh_disk(rng.below(3) as usize);
@@ -407,14 +416,12 @@ impl Scenario {
         }
     }
 
-    fn fault_of_kind(&self, rng: &mut Rng, kind: &str) -> Fault {
-        let sectors = self.spec.component_bytes / 512;
-        let start = rng.below(sectors);
-        let range = start * 512..(start + *rng.pick(&[8, 64, 600])).min(sectors) * 512;
+    fn fault_of_kind(&self, kind: &str) -> Fault {
+        let range = 0..self.spec.component_bytes;
         match kind {
             "read-error" => Fault::ReadError(range),
             "write-error" => Fault::WriteError(range),
-            "torn-write" => Fault::TornWrite(0..self.spec.component_bytes),
+            "torn-write" => Fault::TornWrite(range),
             "flush-error" => Fault::FlushError { count: 1 },
             "no-space" => Fault::NoSpace(range),
             "retryable" => Fault::Retryable { count: 1 },

@@ -20,7 +20,7 @@ use crate::world::{Counts, Outcome, run_scenario};
 const FAILURES_MAX: usize = 50;
 
 /// Most empty cells printed for people; the JSON has all.
-const EMPTY_CELLS_SHOWN: usize = 20;
+const EMPTY_CELLS_SHOWN: usize = 60;
 
 /// Kinds of crashes, as in the matrix.
 const CRASHES: &[&str] = &["kill", "power-cut"];

@@ -276,7 +276,11 @@ pub struct Scenario {
     pub lives: Vec<LifeEnd>,
 }
 
-/// Stages of requests and faults that can occur on a level.
+/// Stages of requests and faults that can meet on a level: the cells of the coverage matrix. What is not in here is impossible:
+/// - linear and RAID-0 keep nothing in agreement, so nothing is marked, locked or logged, and no failure is recorded;
+/// - copies have no stripe log (W6 covers what it would);
+/// - silent faults (flips, lost and misdirected writes) meet no request: they are counted by what scrub and repair make of
+///   them, one by one, on every level.
 #[must_use]
 pub fn possible(level: Level) -> (&'static [&'static str], &'static [&'static str]) {
     match level {

@@ -1,37 +1,41 @@
-//! Each deliberate bug of the engine is found by the oracle or a checker within a bounded number of seeds.
+//! Each deliberate bug of the engine is found by the oracle or a checker within a bounded number of seeds, and stands in
+//! `docs/guarantees.md` beside the promise that it breaks. The pairs of that document are what runs here.
 
 use plexum_engine::mutant::{ALL, Mutant};
 use plexum_sim::engine::hunt;
 
-/// Bugs that are found soon; `plexum sim --mutants` hunts all of them over more seeds.
-const FOUND_SOON: &[Mutant] = &[
-    Mutant::BitmapAfterData,
-    Mutant::AnswerBeforeFailureCommit,
-    Mutant::ReadUnequalCopies,
-    Mutant::ReadWhileRebuilding,
-    Mutant::BelieveStaleMember,
-    Mutant::TrimOneCopy,
-    Mutant::SkipFlush,
-    Mutant::IgnoreFua,
-    Mutant::NoRowLock,
-    Mutant::NoRangeLock,
-    Mutant::WrongQCoefficient,
-    Mutant::DegradedWriteSkipsParity,
-    Mutant::CheckpointAheadOfData,
-    Mutant::WriteSkipsRebuildTarget,
-    Mutant::DirtyMarkAfterData,
-    Mutant::EventCountNotRaised,
-    Mutant::AnswerAfterFirstCopy,
-    Mutant::ResyncSkipped,
-    Mutant::ForgetBadBlocks,
-    Mutant::LoggedNotRead,
-    Mutant::DestageLost,
-    Mutant::PplNotWritten,
-    Mutant::PplNotReplayed,
+/// Bugs that take more seeds than a test has time for: `plexum sim --mutants` hunts them over a thousand. A script in
+/// `bugs_of_the_past.rs` sees the first five of them as well.
+const SLOW: &[Mutant] = &[
+    Mutant::CountsNotLevelled,
+    Mutant::BadEntryClearedWithoutFlush,
+    Mutant::OneBehindRefused,
+    Mutant::EqualWithoutFlush,
+    Mutant::ResyncForgetsReplacement,
+    Mutant::RefusedWriteForgotten,
+    Mutant::ReplayBeforeCommit,
+    Mutant::RingReusedBeforeFlush,
+    Mutant::ReplayUnbound,
+    Mutant::ComesBackUndrained,
 ];
+
+/// Seeds for each of the others.
+const SEEDS: u64 = 100;
 
 /// What the guarantees say of each bug.
 const GUARANTEES: &str = include_str!("../../../docs/guarantees.md");
+
+/// Rows of the table of faults, in cells. The last but one names tests, the last one deliberate bugs.
+fn fault_rows() -> Vec<Vec<&'static str>> {
+    let (_, table) = GUARANTEES
+        .split_once("## Faults, by organisation")
+        .expect("the section is there");
+    let (table, _) = table.split_once("\n### ").expect("a section follows");
+    let rows = table.lines().filter(|line| line.starts_with("| "));
+    rows.skip(1)
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect()
+}
 
 #[test]
 fn every_one_of_them_stands_beside_the_promise_that_it_breaks() {
@@ -45,13 +49,43 @@ fn every_one_of_them_stands_beside_the_promise_that_it_breaks() {
 }
 
 #[test]
-fn every_one_of_them_is_found_within_a_hundred_seeds() {
-    for mutant in FOUND_SOON {
-        let result = hunt(*mutant, 0, 100);
+fn every_fault_of_the_table_names_a_test_and_a_deliberate_bug_that_is_hunted() {
+    let rows = fault_rows();
+    assert!(rows.len() >= 18, "{} faults", rows.len());
+    for row in rows {
+        let [fault, r0, r1, r5, r6, tests, bugs] = row[..] else {
+            panic!("a row of {} cells: {row:?}", row.len());
+        };
+        let is_said = [r0, r1, r5, r6].iter().all(|cell| !cell.is_empty());
+        assert!(is_said && tests.contains('`'), "{fault}: {row:?}");
+        let is_hunted = ALL
+            .iter()
+            .any(|mutant| bugs.contains(&format!("`{mutant:?}`")));
+        assert!(is_hunted, "{fault}: no deliberate bug of the engine");
+    }
+}
+
+/// Half of them, so that two cores share the work.
+fn hunt_half(half: usize) {
+    for mutant in ALL.iter().skip(half).step_by(2) {
+        if SLOW.contains(mutant) {
+            continue;
+        }
+        let result = hunt(*mutant, 0, SEEDS);
         assert!(
             result.seed.is_some(),
             "{mutant:?} survived {} seeds",
             result.seeds
         );
     }
+}
+
+#[test]
+fn every_one_of_them_is_found_within_its_seeds_first_half() {
+    hunt_half(0);
+}
+
+#[test]
+fn every_one_of_them_is_found_within_its_seeds_second_half() {
+    hunt_half(1);
 }

@@ -7,11 +7,10 @@ use std::ops::ControlFlow;
 use plexum_sim::engine::{run_one, run_seeds};
 use plexum_sim::scenario::{Options, Scenario};
 
-/// Seeds of the run that must fill the coverage matrix: at least, and at most.
-const SEEDS_MIN: u64 = 200;
-const SEEDS_MAX: u64 = 300;
-/// Pairs that so few seeds may leave empty; longer runs of `plexum sim` list them.
-const EMPTY_PAIRS_MAX: usize = 250;
+/// Seeds of the run that everything is expected of.
+const SEEDS: u64 = 400;
+/// Pairs that so few seeds may leave empty, of more than 600; longer runs of `plexum sim` list them.
+const EMPTY_PAIRS_MAX: usize = 40;
 
 /// Seeds that no run has seen before.
 const FRESH_SEEDS: u64 = 60;
@@ -19,19 +18,16 @@ const FRESH_SEEDS: u64 = 60;
 #[test]
 fn seeds_have_no_finding_and_whatever_can_meet_has_met() {
     let options = Options::default();
-    let report = run_seeds(0..SEEDS_MAX, &options, None, &mut |report| {
-        let is_full = report.seeds.is_multiple_of(50)
-            && report.seeds >= SEEDS_MIN
-            && report.missing_pairs(&options.levels).len() <= EMPTY_PAIRS_MAX;
-        if report.violations > 0 || is_full {
+    let report = run_seeds(0..SEEDS, &options, None, &mut |report| {
+        if report.violations > 0 {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
         }
     });
     assert_eq!(report.violations, 0, "{report}");
-    assert!(report.empty_cells.len() <= EMPTY_PAIRS_MAX, "{report}");
     assert!(report.crashes > 50 && report.nested_crashes > 5, "{report}");
+    assert!(report.empty_cells.len() <= EMPTY_PAIRS_MAX, "{report}");
 }
 
 #[test]

@@ -18,6 +18,9 @@ use crate::trace::{Actor, Verb};
 /// Reads of the checker after a start, in sectors.
 const VERIFY_SECTORS: u64 = 128;
 
+/// Virtual time within which a request is answered, whatever fails meanwhile: some time-outs of members one after another.
+const REQUEST_PATIENCE_NS: u64 = 300_000_000_000;
+
 /// Client number of the checker in traces.
 const VERIFIER: u32 = 1000;
 
@@ -41,12 +44,18 @@ pub(super) async fn work<S: Subject>(shared: Rc<Shared<S>>, life: u64, client: u
             continue;
         }
         let reads = shared.scenario.load.reads_of_93;
+        let started_ns = shared.clock.now_ns();
         match rng.below(93) {
             drawn if drawn < reads => read(&shared, client, sectors).await,
             0..=81 => write(&shared, client, sectors, WriteKind::Data, Fua::No).await,
             82..=87 => write(&shared, client, sectors, WriteKind::Data, Fua::Yes).await,
             88..=90 => write(&shared, client, sectors, WriteKind::Zeroes, Fua::No).await,
             _ => write(&shared, client, sectors, WriteKind::Trim, Fua::No).await,
+        }
+        let took_ns = shared.clock.now_ns() - started_ns;
+        if took_ns > REQUEST_PATIENCE_NS {
+            let request = format!("a request of client {client}");
+            shared.find(Finding::Late { request, took_ns });
         }
     }
 }
