@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use crate::balance::{Candidate, Request};
 use crate::buf::{Buf, Rope};
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::device::{Device, Fua, IoError, ZeroMode};
 use crate::drive::Drive;
 use crate::member_io::MemberWrite;
@@ -225,10 +225,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
         let range = member_range(&place, length_bytes);
         let Some(drive) = self.readable_drive(set, place.slot, &range, &sync).cloned() else {
-            let mut balancer = self.balancer.borrow_mut();
-            balancer.finished(place.slot, std::time::Duration::ZERO);
-            balancer.answered(place.slot, range.start, self.clock.now());
-            drop(balancer);
+            self.read_ended(&place, self.clock.now());
             return self.read_any_copy(offset_bytes, length_bytes, None).await;
         };
         let started = self.clock.now();
@@ -236,11 +233,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let result = self
             .read_hedged(&drive, range.start, other, length_bytes)
             .await;
-        let now = self.clock.now();
-        let mut balancer = self.balancer.borrow_mut();
-        balancer.finished(place.slot, now.since(started));
-        balancer.answered(place.slot, range.start, now);
-        drop(balancer);
+        self.read_ended(&place, started);
         match result {
             Ok(buf) => Ok(buf),
             Err(IoError::Gone) => {
@@ -252,6 +245,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     .await
             }
         }
+    }
+
+    /// Tells the balancer that a read that it chose is answered.
+    fn read_ended(&self, place: &CopyPlace, started: Moment) {
+        let now = self.clock.now();
+        let mut balancer = self.balancer.borrow_mut();
+        balancer.finished(place.slot, now.since(started));
+        balancer.answered(place.slot, place.member_offset_bytes, now);
     }
 
     /// Tries the copies one after the other under the range's lock; `failed` is mended with what another copy holds.
