@@ -154,7 +154,7 @@ const REFUSALS: &[(&str, (usize, u32), &str, Problem)] = &[
     (PLAIN, (252, 1), "pad3", Problem::Invalid),
     (PLAIN, (8, 0x100), "feature_map", Problem::Unsupported),
     (PLAIN, (8, 0x2000), "feature_map", Problem::Unsupported),
-    (PLAIN, (8, 0x8000_0000), "feature_map", Problem::Unsupported),
+    (PLAIN, (8, 0x4000_0000), "feature_map", Problem::Unsupported),
     (PLAIN, (8, 0xc00), "feature_map", Problem::Invalid),
     (PLAIN, (8, 0x401), "feature_map", Problem::Invalid),
     (PLAIN, (8, 0xa00), "feature_map", Problem::Invalid),
