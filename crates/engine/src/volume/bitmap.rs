@@ -33,16 +33,8 @@ pub enum BitmapWish {
     },
 }
 
-/// Lets writes go on, however the switch ends.
+/// Writes wait while it lives; they go on, however the switch ends.
 pub(super) struct Gate<'a, D: Device, C: Clock>(&'a Volume<D, C>);
-
-impl<'a, D: Device, C: Clock> Gate<'a, D, C> {
-    /// From now on new writes wait.
-    pub(super) fn close(volume: &'a Volume<D, C>) -> Self {
-        volume.is_switching.set(true);
-        Self(volume)
-    }
-}
 
 impl<D: Device, C: Clock> Drop for Gate<'_, D, C> {
     fn drop(&mut self) {
@@ -65,11 +57,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Ok(false);
         }
         self.check_wish(wish)?;
-        let _gate = Gate::close(self);
-        self.writes.empty().await;
-        self.destage().await?;
-        self.flush_members().await?;
-        self.check_exchange()?;
+        let _gate = self.quiet().await?;
         match wish {
             BitmapWish::Internal { region_bytes } => self.begin_bitmap(region_bytes).await?,
             BitmapWish::None => {
@@ -101,6 +89,20 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 Err(ControlError::WrongState)
             }
         }
+    }
+
+    /// New writes wait until the gate is dropped; the others have ended, and all that was written is in place and durable.
+    ///
+    /// # Errors
+    /// What `check_exchange` refuses by then.
+    pub(super) async fn quiet(&self) -> Result<Gate<'_, D, C>, ControlError> {
+        self.is_switching.set(true);
+        let gate = Gate(self);
+        self.writes.empty().await;
+        self.destage().await?;
+        self.flush_members().await?;
+        self.check_exchange()?;
+        Ok(gate)
     }
 
     /// Whether bitmap or log can be switched now.

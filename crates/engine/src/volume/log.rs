@@ -14,7 +14,6 @@ use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::state::{Event, FailCause};
-use crate::volume::bitmap::Gate;
 use crate::volume::{ControlError, Volume};
 use crate::wait::join_all;
 
@@ -31,11 +30,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Ok(false);
         }
         self.check_switch()?;
-        let _gate = Gate::close(self);
-        self.writes.empty().await;
-        self.destage().await?;
-        self.flush_members().await?;
-        self.check_exchange()?;
+        let _gate = self.quiet().await?;
         if is_wanted {
             self.begin_log().await?;
         } else {
@@ -59,11 +54,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Ok(false);
         }
         self.check_switch()?;
-        let _gate = Gate::close(self);
-        self.writes.empty().await;
-        self.destage().await?;
-        self.flush_members().await?;
-        self.check_exchange()?;
+        let _gate = self.quiet().await?;
         log.set_write_back(is_wanted);
         self.write_log_headers(&log, &self.slotted_drives()).await?;
         self.apply(&Event::SettingsChanged);

@@ -9,7 +9,6 @@
 use crate::clock::Clock;
 use crate::device::Device;
 use crate::state::Event;
-use crate::volume::bitmap::Gate;
 use crate::volume::{ControlError, Volume};
 
 impl<D: Device, C: Clock> Volume<D, C> {
@@ -41,10 +40,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.check_switch()?;
         let _entry = self.entry_lock.lock().await;
         self.check_switch()?;
-        let _gate = Gate::close(self);
-        self.writes.empty().await;
-        self.flush_members().await?;
-        self.check_exchange()?;
+        let _gate = self.quiet().await?;
         if is_wanted {
             self.check_ppl()?;
             if self.regions.borrow().is_persistent || self.stripe_log().is_some() {
