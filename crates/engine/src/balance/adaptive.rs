@@ -350,11 +350,10 @@ impl Adaptive {
         self.streams
             .retain(|stream| now.since(stream.last) < STREAM_SILENCE);
         let stream = self.stream_of(request);
-        let costs: Vec<(Candidate, f64)> = usable
+        let mut order: Vec<(Candidate, f64)> = usable
             .iter()
             .map(|candidate| (*candidate, self.cost_ns(candidate, request, stream)))
             .collect();
-        let mut order = costs.clone();
         order.sort_by(|a, b| a.1.total_cmp(&b.1)); // stable: the list decides a tie
         for (place, (candidate, _)) in usable.iter_mut().zip(&order) {
             *place = *candidate;

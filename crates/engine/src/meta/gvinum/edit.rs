@@ -6,7 +6,7 @@
 //!
 //! Source: freebsd-geom.md sections 2.9 (setstate) and 2.12.
 
-use plexum_format::vinum::{Config, Growth, Organisation, PlexState, Subdisk, SubdiskState};
+use plexum_format::vinum::{Config, Growth, Organisation, Plex, PlexState, Subdisk, SubdiskState};
 
 use super::{free_areas, grown_map, plexes_of, settle, subdisks_of};
 
@@ -265,11 +265,7 @@ pub fn attach(
     if config.subdisks[at].plex.is_some() {
         return Err(format!("{object} is attached already"));
     }
-    let plex = config.plexes.iter().find(|plex| plex.name == to);
-    let strip = plex
-        .ok_or_else(|| format!("there is no plex {to}"))?
-        .organisation
-        .strip_bytes();
+    let strip = plex_named(config, to)?.organisation.strip_bytes();
     let others = subdisks_of(config, to);
     let length = config.subdisks[at].length_bytes;
     let end = others.iter().map(|other| end_of(other)).max().unwrap_or(0);
@@ -323,6 +319,11 @@ fn attach_plex(config: &mut Config, at: usize, to: &str) -> Result<(), String> {
     }
     settle(config, |_| false);
     Ok(())
+}
+
+fn plex_named<'a>(config: &'a Config, name: &str) -> Result<&'a Plex, String> {
+    let found = config.plexes.iter().find(|plex| plex.name == name);
+    found.ok_or_else(|| format!("there is no plex {name}"))
 }
 
 fn end_of(subdisk: &Subdisk) -> u64 {
@@ -382,10 +383,7 @@ pub fn grow(
     drive_bytes: u64,
     length_bytes: Option<u64>,
 ) -> Result<(), String> {
-    let found = config.plexes.iter().find(|other| other.name == plex);
-    let found = found
-        .ok_or_else(|| format!("there is no plex {plex}"))?
-        .clone();
+    let found = plex_named(config, plex)?.clone();
     let Some(strip) = found.organisation.strip_bytes() else {
         return grow_concat(config, plex, drive, drive_bytes, length_bytes);
     };
@@ -453,10 +451,7 @@ pub fn grow_concat(
     drive_bytes: u64,
     length_bytes: Option<u64>,
 ) -> Result<(), String> {
-    let found = config.plexes.iter().find(|other| other.name == plex);
-    let organisation = found
-        .ok_or_else(|| format!("there is no plex {plex}"))?
-        .organisation;
+    let organisation = plex_named(config, plex)?.organisation;
     if organisation != Organisation::Concat {
         return Err(format!("{plex} is {}, not concat", organisation.name()));
     }
