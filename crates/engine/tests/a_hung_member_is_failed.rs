@@ -8,19 +8,19 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use common::small_array::three_members;
 use common::{Memory, Still, run, yield_once};
 use plexum_engine::balance::Policy;
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::clock::Clock;
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::assemble::Options;
-use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
+use plexum_engine::meta::create::{plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, examine, open_volume};
 use plexum_engine::plex::layout::{Organisation, Raid0Layout, Raid5Layout};
 use plexum_engine::state::Standing;
 use plexum_engine::volume::{ControlError, FormerMember, NewMember, Volume, VolumeOptions};
 use plexum_engine::wait::join;
-use plexum_format::md::MdVersion;
 
 const DEVICE_BYTES: u64 = 6 << 20;
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -89,30 +89,7 @@ struct Rig {
 }
 
 fn rig(organisation: Organisation, read_only: bool) -> Rig {
-    let new = NewArray {
-        version: MdVersion::V12,
-        organisation,
-        strip_bytes: if organisation == Organisation::Raid1 {
-            0
-        } else {
-            65_536
-        },
-        size_bytes: None,
-        members: vec![Some(DEVICE_BYTES); 3],
-        spares: Vec::new(),
-        write_mostly: Vec::new(),
-        stored_name: "test".to_owned(),
-        uuid: [7; 16],
-        identities: vec![[1; 16], [2; 16], [3; 16]],
-        wall_seconds: 1,
-        has_bitmap: true,
-        region_bytes: None,
-        log_bytes_max: None,
-        has_ppl: false,
-        is_write_back: false,
-        start: Start::Agreeing,
-    };
-    let plan = plan(&new).unwrap();
+    let plan = plan(&three_members(organisation, DEVICE_BYTES)).unwrap();
     let devices: Vec<Option<Hanging>> = (0..3).map(|_| Some(Hanging::new())).collect();
     run(write_new(&plan, &devices, &BufPool::new(0))).unwrap();
     let named = devices.into_iter().flatten().enumerate();

@@ -12,14 +12,11 @@ use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::assemble::Options;
 use plexum_engine::meta::foreign::in_place::{InPlace, Seen, carry_out, look, to_md, to_mirror};
 use plexum_engine::meta::gmirror::{MirrorRequest, open_mirror};
-use plexum_engine::meta::gvinum::{Room, SystemRequest, build, open_system};
+use plexum_engine::meta::gvinum::{SystemRequest, open_system};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::volume::VolumeOptions;
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 use plexum_format::md::MdVersion;
-use plexum_format::vinum::{
-    CONFIG_OFFSETS_BYTES, Config, DriveHeader, HEADER_OFFSET_BYTES, Mark, Script,
-};
 
 const SIZE: usize = 1 << 20;
 /// What a mirror may hold so that a superblock of md-1.0 has room behind it.
@@ -88,31 +85,9 @@ fn mirror(volume_bytes: u64) -> Vec<Memory> {
 
 /// Drives of a system, all zero where nobody wrote.
 fn drives(text: &str, count: usize) -> Vec<Memory> {
-    let script = Script::parse(text.as_bytes()).unwrap();
-    let rooms: Vec<Room> = script
-        .drives
-        .iter()
-        .map(|drive| Room {
-            name: drive.name.clone(),
-            size_bytes: SIZE as u64,
-        })
-        .collect();
-    assert_eq!(rooms.len(), count);
-    let config = build(&script, &rooms, &Config::default()).unwrap();
-    let text = config.encode().unwrap();
-    let drive = |room: &Room| {
-        let mut header = DriveHeader::create("host", &room.name, (1000, 0)).unwrap();
-        header.mark = Mark::Settled;
-        let mut bytes = vec![0; SIZE];
-        for at in CONFIG_OFFSETS_BYTES {
-            let at = usize::try_from(at).unwrap();
-            bytes[at..at + text.len()].copy_from_slice(&text);
-        }
-        let at = usize::try_from(HEADER_OFFSET_BYTES).unwrap();
-        bytes[at..at + 512].copy_from_slice(&header.encode());
-        Memory::new(bytes)
-    };
-    rooms.iter().map(drive).collect()
+    let drives = common::vinum::drives(text, SIZE);
+    assert_eq!(drives.len(), count);
+    drives
 }
 
 fn named(devices: &[Memory]) -> Vec<(String, Memory)> {

@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::small_array::three_members;
 use common::{Memory, Still, run};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, IoError};
@@ -11,7 +12,6 @@ use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::plex::layout::{Organisation, Raid0Layout, Raid5Layout, Raid10Layout};
 use plexum_engine::volume::{Volume, VolumeOptions};
-use plexum_format::md::MdVersion;
 
 const DEVICE_BYTES: u64 = 6 << 20;
 const BLOCK: usize = 4096;
@@ -61,25 +61,9 @@ impl Device for Holey {
 }
 
 fn volume(organisation: Organisation, start: Start) -> Volume<Holey, Still> {
-    let has_strips = !matches!(organisation, Organisation::Raid1 | Organisation::Linear);
     let new = NewArray {
-        version: MdVersion::V12,
-        organisation,
-        strip_bytes: if has_strips { 65_536 } else { 0 },
-        size_bytes: None,
-        members: vec![Some(DEVICE_BYTES); 3],
-        spares: Vec::new(),
-        write_mostly: Vec::new(),
-        stored_name: "test".to_owned(),
-        uuid: [7; 16],
-        identities: vec![[1; 16], [2; 16], [3; 16]],
-        wall_seconds: 1,
-        has_bitmap: true,
-        region_bytes: None,
-        log_bytes_max: None,
-        has_ppl: false,
-        is_write_back: false,
         start,
+        ..three_members(organisation, DEVICE_BYTES)
     };
     let plan = plan(&new).unwrap();
     let blank = || {

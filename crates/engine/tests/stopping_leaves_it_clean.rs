@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::small_array::three_members;
 use common::{Memory, Still, run, yield_once};
 use plexum_engine::background::Pace;
 use plexum_engine::buf::BufPool;
@@ -13,33 +14,15 @@ use plexum_engine::meta::open::{OpenRequest, examine, open_volume};
 use plexum_engine::plex::layout::{Organisation, Raid5Layout};
 use plexum_engine::volume::{Volume, VolumeOptions};
 use plexum_engine::wait::join;
-use plexum_format::md::MdVersion;
 
 const DEVICE_BYTES: u64 = 6 << 20;
 
 fn new_array(organisation: Organisation, has_bitmap: bool) -> Vec<(String, Memory)> {
     let new = NewArray {
-        version: MdVersion::V12,
-        organisation,
-        strip_bytes: if organisation == Organisation::Raid1 {
-            0
-        } else {
-            65_536
-        },
-        size_bytes: None,
-        members: vec![Some(DEVICE_BYTES); 3],
-        spares: Vec::new(),
-        write_mostly: Vec::new(),
-        stored_name: "test".to_owned(),
-        uuid: [7; 16],
-        identities: vec![[1; 16], [2; 16], [3; 16]],
-        wall_seconds: 1,
         has_bitmap,
         region_bytes: Some(65_536),
-        log_bytes_max: None,
-        has_ppl: false,
-        is_write_back: false,
         start: Start::Resync,
+        ..three_members(organisation, DEVICE_BYTES)
     };
     let plan = plan(&new).unwrap();
     let memory = |seed: u8| {

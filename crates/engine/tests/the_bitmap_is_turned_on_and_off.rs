@@ -6,11 +6,12 @@ mod common;
 use std::cell::Cell;
 use std::rc::Rc;
 
+use common::small_array::three_members;
 use common::{Memory, Still, run, yield_once};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::assemble::Options;
-use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
+use plexum_engine::meta::create::{NewArray, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, examine, open_volume};
 use plexum_engine::plex::layout::{Organisation, Raid5Layout};
 use plexum_engine::volume::{BitmapWish, ControlError, FormerMember, NewMember};
@@ -63,22 +64,9 @@ fn new_array(version: MdVersion, organisation: Organisation, has_bitmap: bool) -
     };
     let new = NewArray {
         version,
-        organisation,
-        strip_bytes: if count == 2 { 0 } else { 65_536 },
-        size_bytes: None,
         members: vec![Some(DEVICE_BYTES); count],
-        spares: Vec::new(),
-        write_mostly: Vec::new(),
-        stored_name: "test".to_owned(),
-        uuid: [7; 16],
-        identities: vec![[1; 16], [2; 16], [3; 16]],
-        wall_seconds: 1,
         has_bitmap,
-        region_bytes: None,
-        log_bytes_max: None,
-        has_ppl: false,
-        is_write_back: false,
-        start: Start::Agreeing,
+        ..three_members(organisation, DEVICE_BYTES)
     };
     let plan = plan(&new).unwrap();
     let writes_left = Rc::new(Cell::new(u64::MAX));
@@ -316,23 +304,11 @@ fn writes_that_come_meanwhile_wait_and_are_marked() {
 fn a_bitmap_that_would_reach_into_the_stripe_log_is_refused() {
     let device_bytes = 512 << 20; // zeroes that nobody touches take no memory
     let new = NewArray {
-        version: MdVersion::V12,
-        organisation: Organisation::Raid5(Raid5Layout::LeftSymmetric),
-        strip_bytes: 65_536,
-        size_bytes: None,
-        members: vec![Some(device_bytes); 3],
-        spares: Vec::new(),
-        write_mostly: Vec::new(),
-        stored_name: "test".to_owned(),
-        uuid: [7; 16],
-        identities: vec![[1; 16], [2; 16], [3; 16]],
-        wall_seconds: 1,
         has_bitmap: false,
-        region_bytes: None,
-        log_bytes_max: None,
-        has_ppl: false,
-        is_write_back: false,
-        start: Start::Agreeing,
+        ..three_members(
+            Organisation::Raid5(Raid5Layout::LeftSymmetric),
+            device_bytes,
+        )
     };
     let plan = plan(&new).unwrap();
     let memory = || Memory::new(vec![0; usize::try_from(device_bytes).unwrap()]);

@@ -25,26 +25,41 @@ pub enum Keeps {
     Ppl,
 }
 
-/// A RAID-5 of three members, all zero.
-pub fn new_array(version: MdVersion, keeps: Keeps) -> (Plan, Vec<(String, Memory)>) {
-    let new = NewArray {
-        version,
-        organisation: Organisation::Raid5(Raid5Layout::LeftSymmetric),
-        strip_bytes: STRIP_BYTES,
+/// An array of three members of this size with a bitmap, and strips where the organisation has them; members agree.
+pub fn three_members(organisation: Organisation, device_bytes: u64) -> NewArray {
+    let has_strips = !matches!(organisation, Organisation::Raid1 | Organisation::Linear);
+    NewArray {
+        version: MdVersion::V12,
+        organisation,
+        strip_bytes: if has_strips { STRIP_BYTES } else { 0 },
         size_bytes: None,
-        members: vec![Some(DEVICE_BYTES); 3],
+        members: vec![Some(device_bytes); 3],
         spares: Vec::new(),
         write_mostly: Vec::new(),
         stored_name: "test".to_owned(),
         uuid: [7; 16],
         identities: vec![[1; 16], [2; 16], [3; 16]],
         wall_seconds: 1,
+        has_bitmap: true,
+        region_bytes: None,
+        log_bytes_max: None,
+        has_ppl: false,
+        is_write_back: false,
+        start: Start::Agreeing,
+    }
+}
+
+/// A RAID-5 of three members, all zero.
+pub fn new_array(version: MdVersion, keeps: Keeps) -> (Plan, Vec<(String, Memory)>) {
+    let raid5 = Organisation::Raid5(Raid5Layout::LeftSymmetric);
+    let new = NewArray {
+        version,
         has_bitmap: keeps != Keeps::Ppl,
         region_bytes: (keeps != Keeps::Ppl).then_some(65_536),
         log_bytes_max: (keeps != Keeps::Ppl).then_some(1 << 20),
         has_ppl: keeps == Keeps::Ppl,
         is_write_back: keeps == Keeps::WriteBackLog,
-        start: Start::Agreeing,
+        ..three_members(raid5, DEVICE_BYTES)
     };
     let plan = plan(&new).unwrap();
     let memory = || Some(Memory::new(vec![0; usize::try_from(DEVICE_BYTES).unwrap()]));
