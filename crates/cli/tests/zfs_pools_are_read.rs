@@ -5,7 +5,7 @@ mod common;
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use common::Place;
 use plexum_testkit::{Unpacked, unpack_zfs_case, zfs_cases};
@@ -221,6 +221,23 @@ fn the_copy_of_everything_else_goes_on_when_a_file_is_lost() {
     assert_eq!(run.exit, i32::from(whole < 3), "{}", run.err);
 }
 
+/// A server that is ready, and where.
+fn served(place: &Place, words: &str) -> (Child, String) {
+    let mut server = place
+        .command(env!("CARGO_BIN_EXE_plexum"))
+        .args(words.split_whitespace())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let uri = line.split_whitespace().last().unwrap().to_owned();
+    (server, uri)
+}
+
 #[test]
 fn a_volume_of_a_degraded_pool_is_served_to_nbd_clients() {
     let place = Place::new("zfs-serve");
@@ -234,22 +251,11 @@ fn a_volume_of_a_degraded_pool_is_served_to_nbd_clients() {
         "{}",
         wrong.err
     );
-    let mut server = place
-        .command(env!("CARGO_BIN_EXE_plexum"))
-        .args(args.split_whitespace())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(server.stdout.as_mut().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    let uri = line.split_whitespace().last().unwrap().to_owned();
+    let (mut server, uri) = served(&place, &args);
     let info = place.tool("nbdinfo", &uri);
     assert!(
         info.out.contains("is_read_only: true"),
-        "{line} {} {}",
+        "{uri} {} {}",
         info.out,
         info.err
     );
@@ -393,19 +399,9 @@ fn a_served_volume_holds_its_members_open_for_reading_only() {
     let files = ["d0", "d1", "d2", "d4"];
     let before = state(&unpacked, &files);
     let words = members(&unpacked, &files);
-    let mut server = place
-        .command(env!("CARGO_BIN_EXE_plexum"))
-        .args(format!("serve --dataset z05_raidz2_5_a12_lz4/v4k {words}").split_whitespace())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(server.stdout.as_mut().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    let words = format!("serve --dataset z05_raidz2_5_a12_lz4/v4k {words}");
+    let (mut server, uri) = served(&place, &words);
     assert_eq!(access_of(server.id(), &unpacked), [0; 4], "0 is O_RDONLY");
-    let uri = line.split_whitespace().last().unwrap().to_owned();
     let write = place.tool(
         "nbdcopy",
         &format!("{} {uri}", place.sparse("zeroes", 8 << 20).display()),
