@@ -8,6 +8,9 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 use common::Place;
+use plexum_testkit::tiny_pool::{
+    DIRECTORY, DIRECTORY_ENTRY, FILE, FILE_ENTRY, Tiny, dnode, zap, znode,
+};
 use plexum_testkit::{Unpacked, unpack_zfs_case, zfs_cases};
 use serde_json::Value;
 
@@ -412,11 +415,56 @@ fn a_served_volume_holds_its_members_open_for_reading_only() {
     assert!(state(&unpacked, &files) == before, "serve changed a member");
 }
 
+/// Constructed: no recorded pool has extended attributes. This one is an entry of a hidden directory.
+#[test]
+fn extended_attributes_and_modes_are_copied_and_folders_linked_twice_are_named() {
+    let place = Place::new("zfs-xattrs");
+    let mut tiny = Tiny::new(7);
+    let file = tiny.block(&[b'x'; 512], 0);
+    let value = tiny.block(&[b'v'; 512], 0);
+    let root = zap(&[("a", FILE_ENTRY | 4), ("again", DIRECTORY_ENTRY | 3)]);
+    let root = tiny.block(&root, 0);
+    let hidden = tiny.block(&zap(&[("user.why", FILE_ENTRY | 6)]), 0);
+    let mut with = znode(FILE & !0o777 | 0o640, 300);
+    with[104] = 5; // the object of the hidden directory
+    let system = tiny.file_system(&[
+        vec![0; 512],
+        dnode(20, 512, &[root], 17, &znode(DIRECTORY, 2)),
+        dnode(19, 512, &[file], 17, &with),
+        dnode(20, 512, &[hidden], 17, &znode(DIRECTORY, 1)),
+        dnode(19, 512, &[value], 17, &znode(FILE, 5)),
+    ]);
+    tiny.finish_with(system, None);
+    std::fs::write(place.file("member"), &tiny.member).unwrap();
+    let run = place.plexum("pool cp -r --json tiny:/ out member");
+    assert_eq!(run.exit, 1, "{}", run.err);
+    assert!(
+        run.err
+            .contains("tiny:/again: it is linked into the tree twice"),
+        "{}",
+        run.err
+    );
+    let copied = place.file("out/a");
+    assert_eq!(std::fs::read(&copied).unwrap(), [b'x'; 300]);
+    let mode = std::fs::metadata(&copied).unwrap().permissions();
+    assert_eq!(
+        std::os::unix::fs::PermissionsExt::mode(&mode) & 0o7777,
+        0o640
+    );
+    let mut found = [0; 16];
+    match rustix::fs::lgetxattr(&copied, "user.why", &mut found) {
+        Ok(length) => assert_eq!(&found[..length], b"vvvvv"),
+        // Where the destination takes none, they are counted.
+        Err(_) => assert_eq!(run.objects().last().unwrap()["xattrs_lost"], 1),
+    }
+}
+
 #[test]
 fn wrong_words_get_one_clear_line() {
     let place = Place::new("zfs-wrong-words");
     let unpacked = unpack_zfs_case("z05_raidz2_5_a12_lz4");
     let other = unpack_zfs_case("z01_single_a12");
+    let three = unpack_zfs_case("z03_raidz1_3_a12_gzip");
     let words = members(&unpacked, &["d0", "d1", "d2", "d4"]);
     let stranger = members(&other, &["d0"]);
     let id = "z05_raidz2_5_a12_lz4";
@@ -455,6 +503,11 @@ fn wrong_words_get_one_clear_line() {
             format!("pool list {words} {stranger}"),
             4,
             "belongs to pool",
+        ),
+        (
+            format!("pool list {}", members(&three, &["d0"])),
+            4,
+            "of plex 0 too many members are missing (",
         ),
         ("pool list nowhere".to_owned(), 4, "nowhere"),
         ("pool list folder".to_owned(), 2, "folder"),

@@ -272,9 +272,13 @@ pub fn of_zfs(error: &ZfsError) -> Problem {
         ZfsError::Unsupported { .. } => Problem::new(Code::UnsupportedFeature, text),
         ZfsError::NotFound(_) => Problem::new(Code::NoSuchFile, text)
             .hint("to see what there is:   plexum pool list MEMBER..."),
+        ZfsError::OtherPool(_) => Problem::new(Code::ForeignMember, text)
+            .hint("to see what belongs together:   plexum scan MEMBER..."),
         ZfsError::Members(_) => Problem::new(Code::TooFewMembers, text)
+            .hint("to see which members there are:   plexum examine MEMBER..."),
+        ZfsError::Roots(_) => Problem::new(Code::TooFewMembers, text)
             .hint("to see which members there are:   plexum examine MEMBER...")
-            .hint("to read an older root:   add --txg N"),
+            .hint("to read an older root, without what was written since:   add --txg N"),
         ZfsError::Damaged { .. } => Problem::new(Code::IoError, text)
             .why("more members are missing or wrong than the pool can make up for")
             .hint("if there are further members, give them as well"),

@@ -1,5 +1,5 @@
 //! Makes the corpus from the recorded images: one file for each kind of superblock, log and label. That of ZFS is not
-//! made anew: it has labels and roots of the recorded pools, and small blocks written for it.
+//! made anew, but for the trees: it has labels and roots of the recorded pools, and small blocks written for it.
 
 use std::collections::BTreeSet;
 
@@ -37,6 +37,9 @@ pub fn gather() -> Result<(), String> {
     vinum(&mut seen)?;
     stripe_log()?;
     nbd()?;
+    for (name, plex) in crate::targets::zfs_tree::corpus() {
+        save("zfs-tree", name, [0; 4], &plex)?;
+    }
     control()
 }
 

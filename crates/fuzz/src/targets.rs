@@ -7,6 +7,7 @@ mod md;
 mod nbd;
 mod vinum;
 mod zfs;
+pub mod zfs_tree;
 
 use crate::input::Input;
 use crate::mutate::Hints;
@@ -28,7 +29,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const ALL: [&Target; 28] = [
+pub const ALL: [&Target; 29] = [
     &md::SUPERBLOCK,
     &md::BITMAP,
     &md::BAD_BLOCKS,
@@ -57,6 +58,7 @@ pub const ALL: [&Target; 28] = [
     &zfs::GZIP,
     &zfs::LZ4,
     &zfs::ZSTD,
+    &zfs_tree::TREE,
 ];
 
 /// The number that stands for a version of md's superblock.

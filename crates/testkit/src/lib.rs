@@ -1,4 +1,4 @@
-//! Golden images for tests: the manifests as types, the archives unpacked.
+//! Golden images for tests: the manifests as types, the archives unpacked; and a writer of pools that nobody recorded.
 //!
 //! Invariants:
 //! - the images under `fixtures/` are never changed: a case is unpacked into a folder of its own, removed afterwards;
@@ -7,10 +7,13 @@
 
 mod freebsd;
 mod md;
+mod poll;
+pub mod tiny_pool;
 mod unpack;
 mod zfs;
 
 pub use freebsd::{freebsd_cases, freebsd_json, unpack_freebsd_case};
 pub use md::{Case, ManifestBitmap, ManifestReshape, Member, OwnRole, md_cases, unpack_case};
+pub use poll::block_on;
 pub use unpack::{Unpacked, fixtures, unpack};
 pub use zfs::{unpack_zfs_case, zfs_cases};

@@ -22,6 +22,10 @@ pub enum ZfsError {
     Invalid { what: String, problem: String },
     #[error("{0}")]
     Members(String),
+    #[error("{0}")]
+    OtherPool(String),
+    #[error("{0}")]
+    Roots(String),
 }
 
 impl ZfsError {

@@ -30,6 +30,7 @@ mod pool;
 mod raidz;
 mod scrub;
 mod volume;
+mod walk;
 mod zap;
 
 pub use ahead::{Piece, ReadAhead};
@@ -44,3 +45,4 @@ pub use parts::Parts;
 pub use pool::{MemberReport, OpenOptions, Pool, PoolReport};
 pub use scrub::{ScrubProgress, ScrubReport, SpoiltObject};
 pub use volume::Volume;
+pub use walk::{DEPTH_MAX, Step, TreePlace, TreeWalk};

@@ -24,7 +24,7 @@ pub struct NamedDevice<D> {
     pub device: D,
 }
 
-/// A member that was found on a device: its labels are parsed, nothing is judged yet.
+/// A member that was found on a device: its labels are parsed, nothing is judged yet. Clones share the device.
 pub struct MemberState<D> {
     /// What messages call it; a partition is named by its offset.
     pub name: String,
@@ -37,6 +37,21 @@ pub struct MemberState<D> {
     device: Rc<D>,
     place: Range<u64>,
     pool: BufPool,
+}
+
+// Derived, it would ask the device to be cloned as well.
+impl<D> Clone for MemberState<D> {
+    fn clone(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            label: self.label.clone(),
+            roots: self.roots.clone(),
+            good_labels: self.good_labels,
+            device: Rc::clone(&self.device),
+            place: self.place.clone(),
+            pool: self.pool.clone(),
+        }
+    }
 }
 
 /// Looks for members on devices: in their partitions, then on the whole device. The second part of the answer says of

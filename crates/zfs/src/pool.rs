@@ -3,14 +3,16 @@
 //! Invariants:
 //! - all members belong to one pool; of each plex the label that was written last counts;
 //! - a root counts when the pool's own object set, its directory and its tree of data sets can be read from it; at most
-//!   [`ROOTS_MAX`] are tried, the newest first;
+//!   [`ROOTS_MAX`] are tried, the newest first, and no older one when members are missing that the newest needs;
 //! - features that are not known refuse the pool by name before anything is read.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use plexum_engine::device::Device;
-use plexum_format::zfs::{Label, NvList, PlexConfig, PoolState, Uberblock, unreadable_features};
+use plexum_format::zfs::{
+    Label, NvList, PlexConfig, PlexKind, PoolState, Uberblock, unreadable_features,
+};
 
 use crate::block::{Blocks, Damage};
 use crate::error::ZfsError;
@@ -106,8 +108,8 @@ impl<D: Device + 'static> Pool<D> {
     /// Joins the members and chooses a root.
     ///
     /// # Errors
-    /// `Members` when they are none, or of several pools; `Unsupported` for features that are not known; why no root can
-    /// be used.
+    /// `Members` when they are none; `OtherPool` when they are of several pools; `Unsupported` for features that are not
+    /// known; `Roots` and why none can be used.
     pub async fn open(
         members: Vec<MemberState<D>>,
         options: &OpenOptions,
@@ -152,12 +154,24 @@ impl<D: Device + 'static> Pool<D> {
                         directory,
                     });
                 }
-                Err(error) => skipped_roots.push((root.txg, error.to_string())),
+                Err(error) => {
+                    // An older root would show an old state as if it were the last one.
+                    let lost = lost_plexes(&configs, &members, newest.plex_count);
+                    if !lost.is_empty() && options.txg.is_none() {
+                        return Err(ZfsError::Roots(format!(
+                            "pool {}: the root of transaction group {} cannot be read: {}: {error}",
+                            newest.pool_name,
+                            root.txg,
+                            lost.join(", ")
+                        )));
+                    }
+                    skipped_roots.push((root.txg, error.to_string()));
+                }
             }
         }
         let (txg, reason) = skipped_roots.first().cloned().unwrap_or_default();
         let (pool, tried) = (&newest.pool_name, skipped_roots.len());
-        Err(ZfsError::Members(format!(
+        Err(ZfsError::Roots(format!(
             "pool {pool}: none of {tried} roots can be read; the newest, of transaction group {txg}: {reason}"
         )))
     }
@@ -209,7 +223,7 @@ fn newest_label<D>(members: &[MemberState<D>]) -> Result<Label, ZfsError> {
         .iter()
         .find(|member| member.label.pool_guid != newest.pool_guid)
     {
-        return Err(ZfsError::Members(format!(
+        return Err(ZfsError::OtherPool(format!(
             "{} belongs to pool {} (guid {}), the others to {} (guid {})",
             other.name,
             other.label.pool_name,
@@ -282,6 +296,40 @@ fn candidates<D>(
         )));
     }
     Ok(roots)
+}
+
+/// What says that a plex lacks more members than it can spare: a few words for each such plex.
+fn lost_plexes<D>(
+    configs: &BTreeMap<u64, PlexConfig>,
+    members: &[Rc<MemberState<D>>],
+    plex_count: u64,
+) -> Vec<String> {
+    let is_there = |guid: u64| members.iter().any(|member| member.label.guid == guid);
+    let mut lost = Vec::new();
+    for plex in configs.values() {
+        let slots = plex.slots.len();
+        let spare = match plex.kind {
+            PlexKind::Mirror => slots.saturating_sub(1),
+            PlexKind::RaidZ { parity_count } => usize::from(parity_count),
+            _ => 0,
+        };
+        let slots = plex.slots.iter();
+        let missing: Vec<&str> = slots
+            .filter(|slot| !slot.iter().any(|leaf| is_there(leaf.guid)))
+            .filter_map(|slot| Some(slot.first()?.path.as_str()))
+            .collect();
+        if missing.len() > spare {
+            let (id, missing) = (plex.id, missing.join(" and "));
+            lost.push(format!(
+                "of plex {id} too many members are missing ({missing})"
+            ));
+        }
+    }
+    if (configs.len() as u64) < plex_count.min(PLEXES_MAX) {
+        let (known, all) = (configs.len(), plex_count);
+        lost.push(format!("members of {known} of {all} plexes are there"));
+    }
+    lost
 }
 
 fn all_roots<D>(members: &[Rc<MemberState<D>>]) -> Vec<(u64, u64)> {

@@ -11,7 +11,6 @@ use plexum_engine::device::Device;
 use plexum_engine::wait::join_all;
 use plexum_format::zfs::blockptr::POINTER_BYTES;
 use plexum_format::zfs::dnode::DNODE_BYTES;
-use plexum_format::zfs::znode::FileKind;
 use plexum_format::zfs::{BlockPointer, Dnode, ObjectSetKind};
 
 use crate::block::{Blocks, Damage, key};
@@ -27,8 +26,6 @@ use crate::pool::Pool;
 const AT_ONCE: usize = 16;
 /// Most names that are looked up for damaged objects of one file system.
 const NAMES_MAX: usize = 1_000_000;
-/// Deepest directory whose names are looked up.
-const DEPTH_MAX: usize = 256;
 
 /// An object that lost data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,27 +163,14 @@ impl<D: Device + 'static> Pool<D> {
         wanted: &BTreeSet<u64>,
     ) -> Result<BTreeMap<u64, String>, ZfsError> {
         let system = self.file_system(name).await?;
-        let mut paths = BTreeMap::from([(system.root(), "/".to_owned())]);
-        let mut visited = BTreeSet::from([system.root()]);
-        let mut work = vec![(system.root(), String::new(), 0)];
-        let mut names = 0;
-        while let Some((number, path, depth)) = work.pop() {
-            let Ok(node) = system.node(number).await else {
-                continue;
+        let mut paths = BTreeMap::new();
+        let mut walk = system.walk(system.root());
+        for _ in 0..NAMES_MAX {
+            let Some((place, _)) = walk.next().await else {
+                break;
             };
-            let Ok(entries) = system.entries(&node).await else {
-                continue;
-            };
-            for entry in entries {
-                names += 1;
-                let whole = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
-                if wanted.contains(&entry.object) {
-                    paths.entry(entry.object).or_insert_with(|| whole.clone());
-                }
-                let is_new = entry.kind == FileKind::Directory && visited.insert(entry.object);
-                if is_new && depth < DEPTH_MAX && names < NAMES_MAX {
-                    work.push((entry.object, whole, depth + 1));
-                }
+            if wanted.contains(&place.number()) {
+                paths.entry(place.number()).or_insert_with(|| place.shown());
             }
         }
         Ok(paths)

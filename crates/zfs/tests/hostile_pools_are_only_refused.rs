@@ -5,22 +5,17 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use common::block_on;
-use common::tiny::{
-    Memory, Pointer, Tiny, dataset_bonus, dir_bonus, dnode, open, pointer_of, zap, znode,
-};
+use common::tiny::{Memory, open, open_all, open_with, spread};
 use plexum_format::zfs::checksum::seal_embedded;
 use plexum_format::zfs::{LABEL_BYTES, LabelArea};
-use plexum_zfs::{DatasetName, Pool, ZfsError};
-
-const DIRECTORY: u64 = 0o040_755;
-const FILE: u64 = 0o100_644;
-const DIRECTORY_ENTRY: u64 = 4 << 60;
-const FILE_ENTRY: u64 = 8 << 60;
+use plexum_testkit::block_on;
+use plexum_testkit::tiny_pool::{
+    DIRECTORY, DIRECTORY_ENTRY, FILE, FILE_ENTRY, Pointer, Tiny, dnode, pointer_of, zap, znode,
+};
+use plexum_zfs::{DEPTH_MAX, DatasetName, OpenOptions, Pool, ZfsError};
 
 /// A file system with `/a` (the given block), `/self` (the root directory again) and `/sub`.
 fn file_system(tiny: &mut Tiny, file: Pointer, file_bytes: u64) -> Pointer {
-    let master = tiny.block(&zap(&[("ROOT", 3), ("VERSION", 4)]), 0);
     let root = tiny.block(
         &zap(&[
             ("a", FILE_ENTRY | 4),
@@ -33,50 +28,19 @@ fn file_system(tiny: &mut Tiny, file: Pointer, file_bytes: u64) -> Pointer {
         &zap(&[("up", DIRECTORY_ENTRY | 3), ("b", FILE_ENTRY | 4)]),
         0,
     );
-    tiny.set(
-        2,
-        &[
-            vec![0; 512],
-            dnode(21, 512, &[master], 0, &[]),
-            vec![0; 512],
-            dnode(20, 512, &[root], 17, &znode(DIRECTORY, 3)),
-            dnode(19, 512, &[file], 17, &znode(FILE, file_bytes)),
-            dnode(20, 512, &[sub], 17, &znode(DIRECTORY, 2)),
-        ],
-    )
-}
-
-/// The pool's own set: the data set `tiny`, and `tiny/loop`, whose directory is the root's again. `other` adds a data
-/// set `tiny/other`.
-fn finish(tiny: &mut Tiny, system: Pointer, other: Option<Pointer>) {
-    let directory = tiny.block(&zap(&[("root_dataset", 2)]), 0);
-    let mut children = vec![("loop", 2)];
-    if other.is_some() {
-        children.push(("other", 5));
-    }
-    let children = tiny.block(&zap(&children), 0);
-    let empty = tiny.block(&zap(&[]), 0);
-    let mut dnodes = vec![
+    tiny.file_system(&[
         vec![0; 512],
-        dnode(1, 512, &[directory], 0, &[]),
-        dnode(12, 512, &[empty], 12, &dir_bonus(3, 4)),
-        dnode(16, 512, &[empty], 16, &dataset_bonus(&system)),
-        dnode(15, 512, &[children], 0, &[]),
-    ];
-    // The bonus of a data set needs a dnode with one pointer: 512 - 64 - 128 = 320.
-    if let Some(other) = other {
-        dnodes.push(dnode(12, 512, &[empty], 12, &dir_bonus(6, 0)));
-        dnodes.push(dnode(16, 512, &[empty], 16, &dataset_bonus(&other)));
-    }
-    let root = tiny.set(1, &dnodes);
-    tiny.finish(root);
+        dnode(20, 512, &[root], 17, &znode(DIRECTORY, 3)),
+        dnode(19, 512, &[file], 17, &znode(FILE, file_bytes)),
+        dnode(20, 512, &[sub], 17, &znode(DIRECTORY, 2)),
+    ])
 }
 
 fn simple(checksum: u64) -> Tiny {
     let mut tiny = Tiny::new(checksum);
     let file = tiny.block(&[7; 512], 0);
     let system = file_system(&mut tiny, file, 300);
-    finish(&mut tiny, system, None);
+    tiny.finish_with(system, None);
     tiny
 }
 
@@ -88,7 +52,7 @@ fn read(pool: &Pool<Memory>, path: &str) -> Result<Vec<u8>, ZfsError> {
 
 #[test]
 fn loops_of_data_sets_and_directories_end() {
-    let pool = simple(7).open().unwrap();
+    let pool = open(simple(7).member).unwrap();
     let names: Vec<String> = block_on(pool.datasets())
         .unwrap()
         .iter()
@@ -98,6 +62,58 @@ fn loops_of_data_sets_and_directories_end() {
     assert_eq!(read(&pool, "/sub/up/self/sub/b").unwrap(), [7; 300]);
     let report = block_on(pool.scrub(&mut |_| {})).unwrap();
     assert!(report.is_clean(), "{:?}", report.spoilt);
+}
+
+/// All steps of a walk from the root: paths and whether something could be read there.
+fn steps(pool: &Pool<Memory>) -> Vec<(String, Result<(), String>)> {
+    let system = block_on(pool.file_system(&DatasetName::parse("tiny"))).unwrap();
+    let mut walk = system.walk(system.root());
+    let mut steps = Vec::new();
+    while let Some((place, node)) = block_on(walk.next()) {
+        steps.push((
+            place.shown(),
+            node.map(drop).map_err(|error| error.to_string()),
+        ));
+    }
+    steps
+}
+
+#[test]
+fn a_walk_enters_a_folder_once_and_names_the_place_where_it_is_linked_again() {
+    let pool = open(simple(7).member).unwrap();
+    let twice = |path: &str| Err(format!("tiny:{path}: it is linked into the tree twice"));
+    let expected = [
+        ("/", Ok(())),
+        ("/a", Ok(())),
+        ("/self", twice("/self")),
+        ("/sub", Ok(())),
+        ("/sub/b", Ok(())),
+        ("/sub/up", twice("/sub/up")),
+    ];
+    let expected = expected.map(|(path, step)| (path.to_owned(), step));
+    assert_eq!(steps(&pool), expected);
+}
+
+#[test]
+fn a_walk_goes_down_to_a_depth_and_says_where_it_stopped() {
+    let folders = DEPTH_MAX as u64 + 10;
+    let mut tiny = Tiny::new(7);
+    let mut objects = vec![vec![0; 512]];
+    for number in 3..3 + folders {
+        let below = tiny.block(&zap(&[("d", DIRECTORY_ENTRY | (number + 1))]), 0);
+        objects.push(dnode(20, 512, &[below], 17, &znode(DIRECTORY, 1)));
+    }
+    let system = tiny.file_system(&objects);
+    tiny.finish_with(system, None);
+    let steps = steps(&open(tiny.member).unwrap());
+    assert_eq!(steps.len(), DEPTH_MAX + 2, "the root, and one too deep");
+    let (last, entered) = steps.split_last().unwrap();
+    assert!(entered.iter().all(|(_, step)| step.is_ok()));
+    let reason = last.1.as_ref().unwrap_err();
+    assert!(
+        reason.ends_with("it is below 1024 other folders"),
+        "{reason}"
+    );
 }
 
 #[test]
@@ -112,11 +128,11 @@ fn a_gang_block_is_put_together_from_its_parts() {
         tiny.put(&header);
         let file = tiny.pointer(at, &bytes, 0, true);
         let master = file_system_with_block_bytes(&mut tiny, file, 1024);
-        finish(&mut tiny, master, None);
+        tiny.finish_with(master, None);
         if let Some(offset) = damage {
             tiny.member[(4 << 20) + offset] ^= 1;
         }
-        let pool = tiny.open().unwrap();
+        let pool = open(tiny.member.clone()).unwrap();
         match (read(&pool, "/a"), damage) {
             (Ok(read), None) => assert_eq!(read, bytes),
             (Err(ZfsError::Damaged { .. }), Some(_)) => {}
@@ -126,18 +142,12 @@ fn a_gang_block_is_put_together_from_its_parts() {
 }
 
 fn file_system_with_block_bytes(tiny: &mut Tiny, file: Pointer, file_bytes: usize) -> Pointer {
-    let master = tiny.block(&zap(&[("ROOT", 3), ("VERSION", 4)]), 0);
     let root = tiny.block(&zap(&[("a", FILE_ENTRY | 4)]), 0);
-    tiny.set(
-        2,
-        &[
-            vec![0; 512],
-            dnode(21, 512, &[master], 0, &[]),
-            vec![0; 512],
-            dnode(20, 512, &[root], 17, &znode(DIRECTORY, 1)),
-            dnode(19, file_bytes, &[file], 17, &znode(FILE, file_bytes as u64)),
-        ],
-    )
+    tiny.file_system(&[
+        vec![0; 512],
+        dnode(20, 512, &[root], 17, &znode(DIRECTORY, 1)),
+        dnode(19, file_bytes, &[file], 17, &znode(FILE, file_bytes as u64)),
+    ])
 }
 
 #[test]
@@ -147,8 +157,8 @@ fn what_is_refused_is_named_and_the_rest_stays_readable() {
     let system = file_system(&mut tiny, file, 300);
     let mut encrypted = system;
     encrypted[55] |= 0x20; // bit 61 of word 6
-    finish(&mut tiny, system, Some(encrypted));
-    let pool = tiny.open().unwrap();
+    tiny.finish_with(system, Some(encrypted));
+    let pool = open(tiny.member.clone()).unwrap();
     let datasets = block_on(pool.datasets()).unwrap();
     let problem = datasets[1].problem.as_ref().unwrap();
     assert!(
@@ -162,8 +172,8 @@ fn what_is_refused_is_named_and_the_rest_stays_readable() {
     let mut skein = tiny.block(&[7; 512], 0);
     skein[53] = 12; // bits 40 to 47 of word 6
     let system = file_system(&mut tiny, skein, 300);
-    finish(&mut tiny, system, None);
-    let error = read(&tiny.open().unwrap(), "/a").unwrap_err();
+    tiny.finish_with(system, None);
+    let error = read(&open(tiny.member.clone()).unwrap(), "/a").unwrap_err();
     assert!(
         error.is_refusal() && error.to_string().contains("skein"),
         "{error}"
@@ -176,8 +186,8 @@ fn unknown_features_and_kinds_of_plexes_refuse_the_pool_by_name() {
     tiny.features = vec!["org.open-zfs:large_blocks", "com.example:from_the_future"];
     let file = tiny.block(&[7; 512], 0);
     let system = file_system(&mut tiny, file, 300);
-    finish(&mut tiny, system, None);
-    let error = tiny.open().err().unwrap().to_string();
+    tiny.finish_with(system, None);
+    let error = open(tiny.member.clone()).err().unwrap().to_string();
     assert!(
         error.contains("com.example:from_the_future") && !error.contains("large_blocks"),
         "{error}"
@@ -191,7 +201,7 @@ fn unknown_features_and_kinds_of_plexes_refuse_the_pool_by_name() {
         tiny.plex_kind = kind;
         let root = tiny.block(&[0; 1024], 0);
         tiny.finish(root);
-        let error = tiny.open().err().unwrap().to_string();
+        let error = open(tiny.member.clone()).err().unwrap().to_string();
         assert!(error.contains(words), "{kind}: {error}");
     }
 }
@@ -268,23 +278,17 @@ fn a_file_of_exabytes_and_pointers_to_themselves_end() {
     (words[0], words[1], words[6], words[10]) = (2, at, prop, 10);
     let own = pointer_of(&words);
     tiny.put(&own.repeat(8));
-    let master = tiny.block(&zap(&[("ROOT", 3), ("VERSION", 4)]), 0);
     let root = tiny.block(&zap(&[("a", FILE_ENTRY | 4)]), 0);
     let mut file = dnode(19, 512, &[own], 17, &znode(FILE, 1 << 62));
     (file[1], file[2]) = (10, 12);
     file[16..24].fill(0x7f);
-    let system = tiny.set(
-        2,
-        &[
-            vec![0; 512],
-            dnode(21, 512, &[master], 0, &[]),
-            vec![0; 512],
-            dnode(20, 512, &[root], 17, &znode(DIRECTORY, 1)),
-            file,
-        ],
-    );
-    finish(&mut tiny, system, None);
-    let pool = tiny.open().unwrap();
+    let system = tiny.file_system(&[
+        vec![0; 512],
+        dnode(20, 512, &[root], 17, &znode(DIRECTORY, 1)),
+        file,
+    ]);
+    tiny.finish_with(system, None);
+    let pool = open(tiny.member.clone()).unwrap();
     exercise(&pool);
     let system = block_on(pool.file_system(&DatasetName::parse("tiny"))).unwrap();
     let node = block_on(system.lookup(b"/a")).unwrap();
@@ -329,7 +333,7 @@ fn a_member_in_a_partition_is_found() {
     let pool = open(disk).unwrap();
     assert_eq!(
         pool.report.members[0].name.as_deref(),
-        Some("member+1048576")
+        Some("member0+1048576")
     );
     assert_eq!(read(&pool, "/a").unwrap(), [7; 300]);
 }
@@ -342,11 +346,49 @@ fn sectors_from_512_bytes_to_8_kib_are_read() {
         tiny.ashift = ashift;
         let file = tiny.block(&[ashift as u8; 512], 0);
         let system = file_system(&mut tiny, file, 300);
-        finish(&mut tiny, system, None);
-        let pool = tiny.open().unwrap();
+        tiny.finish_with(system, None);
+        let pool = open(tiny.member.clone()).unwrap();
         assert_eq!(read(&pool, "/a").unwrap(), [ashift as u8; 300]);
         assert!(block_on(pool.scrub(&mut |_| {})).unwrap().is_clean());
     }
+}
+
+/// Constructed, by columns and bit loops: the recorded ones have sectors of 512 and 4096 bytes.
+#[test]
+fn raid_z_with_sectors_from_512_bytes_to_8_kib_is_read_without_as_many_members_as_parities() {
+    for (ashift, parities) in (9..=13).flat_map(|ashift| [(ashift, 1), (ashift, 2), (ashift, 3)]) {
+        let mut tiny = Tiny::new(7);
+        (tiny.plex_kind, tiny.ashift) = ("raidz", ashift);
+        (tiny.width, tiny.parities) = (parities + 3, parities);
+        let bytes: Vec<u8> = (0..128_u32 << 10).map(|n| ((n / 7) ^ n) as u8).collect();
+        let file = tiny.block(&bytes, 0);
+        let system = file_system_with_block_bytes(&mut tiny, file, bytes.len());
+        let root = tiny.finish_with(system, None);
+        let members = spread(&mut tiny, root);
+        let whole = open_all(members.clone()).unwrap();
+        assert!(block_on(whole.scrub(&mut |_| {})).unwrap().is_clean());
+        for first in 0..members.len() {
+            let lost: Vec<usize> = (0..parities).map(|n| (first + n) % members.len()).collect();
+            let left = (0..members.len()).filter(|slot| !lost.contains(slot));
+            let pool = open_all(left.map(|slot| members[slot].clone()).collect()).unwrap();
+            assert!(read(&pool, "/a").unwrap() == bytes, "{ashift} {lost:?}");
+        }
+    }
+}
+
+/// A pool with a younger root that needs all members and an older one that a single member has whole.
+#[test]
+fn an_older_root_is_not_taken_for_the_last_when_members_are_missing() {
+    let unpacked = plexum_testkit::unpack_zfs_case("z03_raidz1_3_a12_gzip");
+    let one = || vec![std::fs::read(unpacked.path("d0")).unwrap()];
+    let error = open_all(one()).err().unwrap().to_string();
+    assert!(
+        error.contains("transaction group 37") && error.contains("too many members are missing"),
+        "{error}"
+    );
+    let asked = OpenOptions { txg: Some(9) };
+    let pool = open_with(one(), &asked).unwrap();
+    assert_eq!(pool.report.root.txg, 9, "asked for, it is read");
 }
 
 /// Constructed: OpenZFS 2.1 cannot expand RAID-Z. The word of the uberblock says that an expansion is under way.
@@ -359,8 +401,8 @@ fn raid_z_that_was_or_is_being_expanded_is_refused_by_name() {
         tiny.plex_kind = "raidz";
         tiny.is_expanding = is_under_way;
         tiny.is_expanded = !is_under_way;
-        finish(&mut tiny, system, None);
-        let error = tiny.open().err().unwrap().to_string();
+        tiny.finish_with(system, None);
+        let error = open(tiny.member.clone()).err().unwrap().to_string();
         assert!(error.contains(words), "{error}");
     }
 }
@@ -374,8 +416,8 @@ fn what_lies_on_an_unreadable_plex_is_refused_and_the_rest_is_read() {
     let mut elsewhere = system;
     elsewhere[4] = 1; // the plex of the first copy
     tiny.plex_count = 2;
-    finish(&mut tiny, system, Some(elsewhere));
-    let pool = tiny.open().unwrap();
+    tiny.finish_with(system, Some(elsewhere));
+    let pool = open(tiny.member.clone()).unwrap();
     let datasets = block_on(pool.datasets()).unwrap();
     let problem = datasets[1].problem.as_ref().unwrap().to_string();
     assert!(
@@ -393,8 +435,8 @@ fn a_pool_that_was_not_exported_is_read_and_said_to_be_so() {
     tiny.state = 0;
     let file = tiny.block(&[7; 512], 0);
     let system = file_system(&mut tiny, file, 300);
-    finish(&mut tiny, system, None);
-    let pool = tiny.open().unwrap();
+    tiny.finish_with(system, None);
+    let pool = open(tiny.member.clone()).unwrap();
     assert!(
         pool.report
             .notes
@@ -417,8 +459,8 @@ fn every_checksum_that_is_not_computed_is_refused_by_its_name() {
         let mut file = tiny.block(&[7; 512], 0);
         file[53] = number; // bits 40 to 47 of word 6
         let system = file_system(&mut tiny, file, 300);
-        finish(&mut tiny, system, None);
-        let error = read(&tiny.open().unwrap(), "/a").unwrap_err();
+        tiny.finish_with(system, None);
+        let error = read(&open(tiny.member.clone()).unwrap(), "/a").unwrap_err();
         assert!(
             error.is_refusal() && error.to_string().contains(name),
             "{error}"
@@ -444,8 +486,8 @@ fn blocks_are_verified_by_each_checksum_that_is_known() {
                 tiny.member[(4 << 20) + 77] ^= 4; // the file is the first block
             }
             let system = file_system(&mut tiny, file, 300);
-            finish(&mut tiny, system, None);
-            match (read(&tiny.open().unwrap(), "/a"), is_flipped) {
+            tiny.finish_with(system, None);
+            match (read(&open(tiny.member.clone()).unwrap(), "/a"), is_flipped) {
                 (Ok(read), false) => assert_eq!(read, bytes[..300]),
                 (Err(ZfsError::Damaged { .. }), true) => {}
                 (other, _) => panic!("{number} {is_flipped}: {other:?}"),
@@ -460,25 +502,19 @@ fn extended_attributes_of_a_hidden_directory_are_given() {
     let mut tiny = Tiny::new(7);
     let file = tiny.block(&[7; 512], 0);
     let value = tiny.block(&[b'v'; 512], 0);
-    let master = tiny.block(&zap(&[("ROOT", 3), ("VERSION", 4)]), 0);
     let root = tiny.block(&zap(&[("a", FILE_ENTRY | 4)]), 0);
     let hidden = tiny.block(&zap(&[("user.why", FILE_ENTRY | 6)]), 0);
     let mut with = znode(FILE, 300);
     with[104] = 5;
-    let system = tiny.set(
-        2,
-        &[
-            vec![0; 512],
-            dnode(21, 512, &[master], 0, &[]),
-            vec![0; 512],
-            dnode(20, 512, &[root], 17, &znode(DIRECTORY, 1)),
-            dnode(19, 512, &[file], 17, &with),
-            dnode(20, 512, &[hidden], 17, &znode(DIRECTORY, 1)),
-            dnode(19, 512, &[value], 17, &znode(FILE, 5)),
-        ],
-    );
-    finish(&mut tiny, system, None);
-    let pool = tiny.open().unwrap();
+    let system = tiny.file_system(&[
+        vec![0; 512],
+        dnode(20, 512, &[root], 17, &znode(DIRECTORY, 1)),
+        dnode(19, 512, &[file], 17, &with),
+        dnode(20, 512, &[hidden], 17, &znode(DIRECTORY, 1)),
+        dnode(19, 512, &[value], 17, &znode(FILE, 5)),
+    ]);
+    tiny.finish_with(system, None);
+    let pool = open(tiny.member.clone()).unwrap();
     let system = block_on(pool.file_system(&DatasetName::parse("tiny"))).unwrap();
     let node = block_on(system.lookup(b"/a")).unwrap();
     let found = block_on(system.xattrs(&node)).unwrap();

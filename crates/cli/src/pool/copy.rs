@@ -69,7 +69,6 @@ pub async fn run(pool: &RealPool, args: &Cp, screen: &Screen) -> Outcome {
         dataset: place.dataset.to_string(),
         has_checksums: args.checksums,
         names: BTreeMap::new(),
-        visited: BTreeSet::new(),
         folders: Vec::new(),
         counts: Counts::default(),
         copied: Copied::new(screen),
@@ -79,7 +78,7 @@ pub async fn run(pool: &RealPool, args: &Cp, screen: &Screen) -> Outcome {
     }
     let path = format!("/{}", path.trim_matches('/'));
     if is_folder {
-        copy.folder(node, path, target).await?;
+        copy.folder(&node, &path, &target).await?;
     } else {
         copy.entry(&node, &path, &target).await?;
     }
@@ -104,7 +103,6 @@ struct Copy<'a> {
     has_checksums: bool,
     /// Where a file with several names was put first.
     names: BTreeMap<u64, PathBuf>,
-    visited: BTreeSet<u64>,
     /// Folders whose attributes are set at the end, when nothing is made in them any more.
     folders: Vec<(PathBuf, Node)>,
     counts: Counts,
@@ -114,19 +112,15 @@ struct Copy<'a> {
 /// Bytes of a file, or of all files below a folder; what cannot be read counts nothing.
 async fn size_of(system: &FileSystem<AnyDevice>, node: &Node) -> u64 {
     let mut total: u64 = 0;
-    let mut visited = BTreeSet::from([node.number()]);
-    let mut work = vec![node.clone()];
-    while let Some(node) = work.pop() {
-        if node.znode.kind() != FileKind::Directory {
+    let mut names = BTreeSet::new();
+    let mut walk = system.walk(node.number());
+    for _ in 0..COUNTED_MAX {
+        let Some((place, node)) = walk.next().await else {
+            break;
+        };
+        let node = node.ok().filter(|node| node.znode.kind() == FileKind::File);
+        if let Some(node) = node.filter(|_| names.insert(place.number())) {
             total = total.saturating_add(node.znode.size_bytes);
-            continue;
-        }
-        for entry in system.entries(&node).await.unwrap_or_default() {
-            let is_new = visited.len() < COUNTED_MAX && visited.insert(entry.object);
-            let is_worth_it = matches!(entry.kind, FileKind::Directory | FileKind::File);
-            if is_new && is_worth_it {
-                work.extend(system.node(entry.object).await);
-            }
         }
     }
     total
@@ -134,49 +128,42 @@ async fn size_of(system: &FileSystem<AnyDevice>, node: &Node) -> u64 {
 
 impl Copy<'_> {
     /// A folder with everything below.
-    async fn folder(&mut self, node: Node, path: String, target: PathBuf) -> Result<(), Problem> {
-        self.make_folder(&node, &target)?;
-        let mut work = vec![(node, path, target)];
-        while let Some((folder, path, target)) = work.pop() {
-            let entries = match self.system.entries(&folder).await {
-                Ok(entries) => entries,
-                Err(error) => {
-                    self.fail(&path, error.to_string());
-                    continue;
+    async fn folder(&mut self, node: &Node, path: &str, target: &Path) -> Result<(), Problem> {
+        self.make_folder(node, target)?;
+        let mut walk = self.system.walk(node.number());
+        while let Some((place, node)) = walk.next().await {
+            let names = place.names();
+            let path = match names.is_empty() {
+                true => path.to_owned(),
+                false => format!("{}{}", path.trim_end_matches('/'), place.shown()),
+            };
+            let target = names.iter().fold(target.to_owned(), |path, name| {
+                path.join(OsStr::from_bytes(name))
+            });
+            let result = match node {
+                Err(error) => Err(error.to_string()),
+                Ok(_) if names.is_empty() => Ok(()),
+                Ok(node) if node.znode.kind() == FileKind::Directory => {
+                    let made = self.make_folder(&node, &target);
+                    if made.is_err() {
+                        walk.pass_over();
+                    }
+                    made.map_err(|problem| problem.message)
+                }
+                Ok(node) => {
+                    let copied = self.entry(&node, &path, &target).await;
+                    copied.map_err(|problem| problem.message)
                 }
             };
-            for entry in entries.into_iter().rev() {
-                let shown = String::from_utf8_lossy(&entry.name);
-                let path = format!("{}/{shown}", path.trim_end_matches('/'));
-                let target = target.join(OsStr::from_bytes(&entry.name));
-                let node = match self.system.node(entry.object).await {
-                    Ok(node) => node,
-                    Err(error) => {
-                        self.fail(&path, error.to_string());
-                        continue;
-                    }
-                };
-                if node.znode.kind() != FileKind::Directory {
-                    if let Err(problem) = self.entry(&node, &path, &target).await {
-                        self.fail(&path, problem.message);
-                    }
-                    continue;
-                }
-                match self.make_folder(&node, &target) {
-                    Ok(true) => work.push((node, path, target)),
-                    Ok(false) => self.fail(&path, "it is linked into the tree twice".into()),
-                    Err(problem) => self.fail(&path, problem.message),
-                }
+            if let Err(reason) = result {
+                self.fail(&path, reason);
             }
         }
         Ok(())
     }
 
-    /// Makes a folder that is not there yet. `false`: the pool's folder was entered before.
-    fn make_folder(&mut self, node: &Node, target: &Path) -> Result<bool, Problem> {
-        if !self.visited.insert(node.number()) {
-            return Ok(false);
-        }
+    /// Makes a folder, unless it is there.
+    fn make_folder(&mut self, node: &Node, target: &Path) -> Result<(), Problem> {
         match std::fs::symlink_metadata(target) {
             Ok(found) if found.is_dir() => {}
             Ok(_) => return Err(exists(target)),
@@ -187,7 +174,7 @@ impl Copy<'_> {
         }
         self.folders.push((target.to_owned(), node.clone()));
         self.counts.folders += 1;
-        Ok(true)
+        Ok(())
     }
 
     /// A file or link.

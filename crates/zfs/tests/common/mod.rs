@@ -7,12 +7,11 @@ pub mod tiny;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, check_range};
 use plexum_testkit::Unpacked;
+pub use plexum_testkit::block_on;
 use plexum_zfs::{
     DatasetKind, DatasetName, FileSystem, NamedDevice, Node, OpenOptions, Piece, Pool, ReadAhead,
     ZfsError, find_members,
@@ -56,17 +55,6 @@ impl Device for FileMember {
     }
     async fn flush(&self) -> Result<(), IoError> {
         panic!("a member of a pool was flushed");
-    }
-}
-
-/// Runs a future whose devices never wait.
-pub fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return output;
-        }
     }
 }
 
