@@ -1,5 +1,7 @@
 //! `plexum lab`: experiments in virtual time, published tables, balance policies, reports.
 
+mod real;
+
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -54,6 +56,15 @@ pub enum LabCommand {
     /// Report of an experiment: which arrangement is best, by how much, and why
     #[command(after_help = "Example:\n  plexum lab report strips/")]
     Report(Report),
+    /// Measure a real disk by reads alone, and make a preset of it
+    #[command(
+        after_help = "Example:\n  plexum lab calibrate /dev/sdb --out sdb.toml\n  \
+        plexum lab work random-read --level 5 --members 4 --disk sdb.toml"
+    )]
+    Calibrate(real::Calibrate),
+    /// Predict twelve experiments on a disk by simulation, then run them by reads alone
+    #[command(after_help = "Example:\n  plexum lab predict /dev/sdb --disk sdb.toml")]
+    Predict(real::Predict),
     /// List the simulated disks
     Presets,
 }
@@ -205,6 +216,8 @@ pub fn run(args: &Lab, screen: &Screen) -> Outcome {
         LabCommand::Balance(args) => balance(args, screen),
         LabCommand::Run(args) => run_file(args, screen),
         LabCommand::Report(args) => report(args, screen),
+        LabCommand::Calibrate(args) => real::calibrate(args, screen),
+        LabCommand::Predict(args) => real::predict(args, screen),
         LabCommand::Presets => list_presets(screen),
     }
 }

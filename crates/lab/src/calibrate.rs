@@ -3,14 +3,11 @@
 //! Invariants:
 //! - nothing is ever written to the device;
 //! - the same probes run on the simulated disk of the new preset, so every figure stands beside its model;
-//! - what reads cannot tell (write cache, tracks a cylinder, channels) is assumed and said so.
-
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
-use std::time::Instant;
+//! - what reads cannot tell (write cache, tracks a cylinder) is assumed and said so.
 
 use plexum_engine::buf::BufPool;
-use plexum_engine::device::Device;
+use plexum_engine::device::{Device, IoError};
+use plexum_engine::wait::join_all;
 use plexum_sim::disk::mechanical_spec::{DiskSpec, SsdSpec};
 use plexum_sim::rng::Rng;
 use serde_json::json;
@@ -19,7 +16,11 @@ use crate::array::{DiskSet, Mode};
 use crate::error::LabError;
 use crate::member::Member;
 use crate::preset;
+use crate::real::RealDisk;
+use crate::report::svg;
 use crate::report::table::Table;
+use crate::stats::Spread;
+use crate::workload::Request;
 use crate::world::World;
 
 /// Places where the sustained rate is measured.
@@ -38,6 +39,12 @@ const SIZE_BYTES_MIN: u64 = 64 << 20;
 const ROTATING_NS_MIN: f64 = 1_500_000.0;
 /// Speeds that disks are sold with, in turns a minute.
 const SPEEDS: [f64; 7] = [3600.0, 4200.0, 5400.0, 5900.0, 7200.0, 10_000.0, 15_000.0];
+/// Readers at once, and reads of each.
+const READERS: [usize; 5] = [1, 2, 4, 8, 16];
+const AT_ONCE_READS: usize = 64;
+/// Calls of a whole probe: reads one by one, and rounds of several readers.
+pub const PROBES: u64 =
+    ZONES * (RATE_READS + 1) + (DISTANCES.len() * 2 * SEEK_READS + 2 * 16 + READERS.len()) as u64;
 /// Seek distances, as shares of the disk.
 const DISTANCES: [f64; 6] = [0.0005, 0.005, 0.05, 0.15, 1.0 / 3.0, 0.95];
 
@@ -51,57 +58,43 @@ pub trait Probe {
     /// # Errors
     /// A read that failed.
     fn read_ns(&mut self, offset_bytes: u64, length_bytes: u64) -> Result<f64, LabError>;
+
+    /// All readers read at once, each one request after another; says how many nanoseconds that took.
+    ///
+    /// # Errors
+    /// A read that failed.
+    fn at_once_ns(&mut self, readers: &[Vec<Request>]) -> Result<f64, LabError>;
 }
 
 /// A real device or file, opened for reading only.
 pub struct RealProbe {
-    file: std::fs::File,
-    size_bytes: u64,
+    disk: RealDisk,
     pool: BufPool,
-    /// Whether reads go past the page cache.
-    pub is_direct: bool,
 }
 
 impl RealProbe {
-    /// Opens it; past the page cache where the file system can.
-    ///
-    /// # Errors
-    /// `Usage` when it cannot be opened.
-    pub fn open(path: &Path) -> Result<Self, LabError> {
-        let told = |error: std::io::Error| LabError::Usage(format!("{}: {error}", path.display()));
-        let direct = std::fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_DIRECT)
-            .open(path);
-        let (file, is_direct) = match direct {
-            Ok(file) => (file, true),
-            Err(_) => (std::fs::File::open(path).map_err(told)?, false),
-        };
-        use std::io::{Seek, SeekFrom};
-        let size_bytes = (&file).seek(SeekFrom::End(0)).map_err(told)?;
-        Ok(Self {
-            file,
-            size_bytes,
+    /// Probes that disk.
+    #[must_use]
+    pub fn new(disk: RealDisk) -> Self {
+        Self {
+            disk,
             pool: BufPool::new(4 << 20),
-            is_direct,
-        })
+        }
     }
 }
 
 impl Probe for RealProbe {
     fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.disk.size_bytes()
     }
 
     fn read_ns(&mut self, offset_bytes: u64, length_bytes: u64) -> Result<f64, LabError> {
-        let length =
-            usize::try_from(length_bytes).map_err(|error| LabError::Bug(error.to_string()))?;
-        let mut buf = self.pool.take(length);
-        let started = Instant::now();
-        self.file
-            .read_exact_at(&mut buf, offset_bytes)
-            .map_err(|error| LabError::Io(format!("read at byte {offset_bytes}: {error}")))?;
-        Ok(started.elapsed().as_nanos() as f64)
+        let request = Request::read(offset_bytes, length_bytes);
+        self.disk.read_ns(&self.pool, &request)
+    }
+
+    fn at_once_ns(&mut self, readers: &[Vec<Request>]) -> Result<f64, LabError> {
+        Ok(self.disk.run(readers, None)?.elapsed_s * 1e9)
     }
 }
 
@@ -141,6 +134,27 @@ impl Probe for SimProbe {
             .run(async move { member.read(offset_bytes, pool.take(length)).await })??;
         Ok((self.world.clock().now_ns() - started) as f64)
     }
+
+    fn at_once_ns(&mut self, readers: &[Vec<Request>]) -> Result<f64, LabError> {
+        let started = self.world.clock().now_ns();
+        let readers: Vec<_> = readers
+            .iter()
+            .cloned()
+            .map(|requests| {
+                let (member, pool) = (self.member.clone(), self.world.pool().clone());
+                async move {
+                    for request in requests {
+                        let buf = pool.take(request.length_bytes as usize);
+                        member.read(request.offset_bytes, buf).await?;
+                    }
+                    Ok::<(), IoError>(())
+                }
+            })
+            .collect();
+        let results = self.world.run(async move { join_all(readers).await })?;
+        results.into_iter().collect::<Result<(), IoError>>()?;
+        Ok((self.world.clock().now_ns() - started) as f64)
+    }
 }
 
 /// What was measured.
@@ -152,6 +166,8 @@ pub struct Figures {
     pub seeks: Vec<(f64, f64)>,
     /// Shortest and longest read of the shortest distance: nearly a turn lies between.
     pub near_ns: (f64, f64),
+    /// Readers at once, and small reads a second anywhere of all together.
+    pub at_once: Vec<(usize, f64)>,
     /// Time of a small read that the buffer answers.
     pub hit_ns: f64,
     /// The same of 64 KiB.
@@ -215,6 +231,15 @@ pub fn probe(device: &mut dyn Probe) -> Result<Figures, LabError> {
             figures.near_ns = (quantile(&mut times, 0.0), quantile(&mut times, 1.0));
         }
     }
+    for readers in READERS {
+        let mut read = || Request::read(rng.below(size / SMALL_BYTES) * SMALL_BYTES, SMALL_BYTES);
+        let lists: Vec<Vec<Request>> = (0..readers)
+            .map(|_| (0..AT_ONCE_READS).map(|_| read()).collect())
+            .collect();
+        let took_ns = device.at_once_ns(&lists)?.max(1.0);
+        let per_s = (readers * AT_ONCE_READS) as f64 / took_ns * 1e9;
+        figures.at_once.push((readers, per_s));
+    }
     let place = size / 2 / SMALL_BYTES * SMALL_BYTES;
     for (length, is_large) in [(SMALL_BYTES, false), (64 << 10, true)] {
         device.read_ns(place, length)?;
@@ -232,17 +257,27 @@ pub fn probe(device: &mut dyn Probe) -> Result<Figures, LabError> {
     Ok(figures)
 }
 
+/// How many requests a disk without moving parts works on at once: so many times more reads it gives when it may.
+fn channels(figures: &Figures) -> u32 {
+    let alone = figures.at_once.first().map_or(0.0, |(_, per_s)| *per_s);
+    let most = figures
+        .at_once
+        .iter()
+        .map(|(_, per_s)| *per_s)
+        .fold(0.0, f64::max);
+    (most / alone.max(1.0)).round().clamp(1.0, 64.0) as u32
+}
+
 /// A preset from figures.
 #[must_use]
 pub fn fit(figures: &Figures, size_bytes: u64) -> DiskSpec {
     let rates = || figures.rates.iter().map(|(_, rate)| *rate);
     let best = rates().fold(1e5f64, f64::max);
-    let random = figures
-        .seeks
-        .iter()
-        .map(|(_, time)| *time)
-        .fold(f64::INFINITY, f64::min);
+    let mut seeks: Vec<f64> = figures.seeks.iter().map(|(_, time)| *time).collect();
+    let random = quantile(&mut seeks, 0.5);
     if random < ROTATING_NS_MIN {
+        // No place is faster than another: the middle one is less disturbed than the best.
+        let best = quantile(&mut rates().collect::<Vec<f64>>(), 0.5).max(1e5);
         let transfer_us = SMALL_BYTES as f64 / best * 1e6;
         return DiskSpec::Ssd(SsdSpec {
             capacity_bytes: size_bytes,
@@ -251,7 +286,7 @@ pub fn fit(figures: &Figures, size_bytes: u64) -> DiskSpec {
             flush_us: 500.0,
             read_bytes_per_s: best,
             write_bytes_per_s: best * 0.8,
-            channel_count: 4,
+            channel_count: channels(figures),
             slow_factor: 1.0,
         });
     }
@@ -325,6 +360,14 @@ pub fn compare(measured: &Figures, spec: &DiskSpec) -> Result<Table, LabError> {
             "ms",
         );
     }
+    for (seen, model) in measured.at_once.iter().zip(&model.at_once) {
+        row(
+            format!("reads anywhere, {} at once", seen.0),
+            seen.1,
+            model.1,
+            "1/s",
+        );
+    }
     row(
         "read that the buffer answers".to_owned(),
         measured.hit_ns / 1e6,
@@ -332,6 +375,32 @@ pub fn compare(measured: &Figures, spec: &DiskSpec) -> Result<Table, LabError> {
         "ms",
     );
     Ok(table)
+}
+
+/// Measured and modelled times of small reads over the distance of the jump before, as SVG.
+///
+/// # Errors
+/// A spec that makes no disk.
+pub fn chart(measured: &Figures, spec: &DiskSpec) -> Result<String, LabError> {
+    let model = probe(&mut SimProbe::new(spec, 1)?)?;
+    let distance = |share: f64| share * spec.capacity_bytes() as f64;
+    let line = |name: &str, figures: &Figures| {
+        let points = figures.seeks.iter().map(|(share, time_ns)| {
+            let exact = Spread {
+                mean: time_ns / 1e6,
+                ..Spread::default()
+            };
+            (distance(*share), exact)
+        });
+        (name.to_owned(), points.collect())
+    };
+    let series = [line("measured", measured), line("model", &model)];
+    Ok(svg::lines(
+        "small read after a jump",
+        "ms",
+        "distance of the jump",
+        &series,
+    ))
 }
 
 /// The preset as a file for `--disk`.
@@ -342,7 +411,7 @@ pub fn preset_text(spec: &DiskSpec, device: &str) -> Result<String, LabError> {
     let fields = toml::to_string(spec).map_err(|error| LabError::Bug(error.to_string()))?;
     Ok(format!(
         "# Measured on {device} by reads alone. Assumed: everything about writes, tracks a cylinder, switch time,\n\
-         # segments of the buffer, channels, queue depth.\n{fields}"
+         # segments of the buffer, queue depth.\n{fields}"
     ))
 }
 
@@ -387,14 +456,14 @@ mod tests {
         assert_eq!(preset::parse(&text).unwrap(), found);
         let mut device = SimProbe::new(&original, 5).unwrap();
         let table = compare(&probe(&mut device).unwrap(), &found).unwrap();
-        assert_eq!(table.rows.len(), 8 + 6 + 1);
+        assert_eq!(table.rows.len(), 8 + 6 + 5 + 1);
     }
 
     #[test]
     fn a_real_file_is_measured_and_not_changed() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(96 << 20).unwrap();
-        let mut device = RealProbe::open(file.path()).unwrap();
+        let mut device = RealProbe::new(RealDisk::open(file.path()).unwrap());
         let figures = probe(&mut device).unwrap();
         let spec = fit(&figures, device.size_bytes());
         spec.check().unwrap();
@@ -405,7 +474,7 @@ mod tests {
             "still a hole"
         );
         file.as_file().set_len(1 << 20).unwrap();
-        let mut small = RealProbe::open(file.path()).unwrap();
+        let mut small = RealProbe::new(RealDisk::open(file.path()).unwrap());
         assert!(probe(&mut small).is_err());
     }
 }

@@ -1,0 +1,222 @@
+//! `plexum lab calibrate` and `plexum lab predict`: a real disk, measured by reads alone, beside its simulated twin.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use plexum_daemon::problem::{Code, Problem};
+use plexum_lab::calibrate::{self, PROBES, Probe, RealProbe};
+use plexum_lab::error::LabError;
+use plexum_lab::predict::{self, Prediction, WITHIN_MIN};
+use plexum_lab::real::RealDisk;
+use plexum_lab::workload::Request;
+use serde_json::json;
+
+use super::{print, problem};
+use crate::errors::Outcome;
+use crate::output::{Color, Screen, object};
+use crate::units::show_seconds;
+
+/// `plexum lab calibrate`.
+#[derive(clap::Args, Debug)]
+pub struct Calibrate {
+    /// Device or file; it is only read
+    pub device: PathBuf,
+    /// Write the preset to this new file, and a chart beside it [default: print it]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// `plexum lab predict`.
+#[derive(clap::Args, Debug)]
+pub struct Predict {
+    /// Device or file; it is only read
+    pub device: PathBuf,
+    /// Preset that stands for it, as `lab calibrate` writes them
+    #[arg(long, value_name = "PRESET")]
+    pub disk: String,
+    /// Real runs of each experiment; their median counts
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub rounds: u8,
+    /// Seed
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Exit with 1 when less than 9 of the 12 predictions are within 30 %
+    #[arg(long)]
+    pub check: bool,
+    /// text, csv, json (JSON Lines) or markdown
+    #[arg(long, default_value = "text")]
+    pub format: String,
+}
+
+/// How far a measurement is, in steps; a line on a terminal.
+struct Steps<'a> {
+    word: &'a str,
+    shows: bool,
+    started: Instant,
+}
+
+impl<'a> Steps<'a> {
+    fn new(word: &'a str, screen: &Screen) -> Self {
+        Self {
+            word,
+            shows: !screen.is_quiet && !screen.is_json && std::io::stderr().is_terminal(),
+            started: Instant::now(),
+        }
+    }
+
+    fn tell(&self, done: u64, all: u64) {
+        if self.shows && done > 0 {
+            let spent = self.started.elapsed().as_secs_f64();
+            let left = spent / done as f64 * all.saturating_sub(done) as f64;
+            let left = show_seconds(left.ceil() as u64);
+            eprint!("\r{}: {done} of {all}, {left} left\x1b[K", self.word);
+        }
+    }
+
+    fn end(&self) {
+        if self.shows {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// A probe that says how far it is.
+struct Told<'a> {
+    inner: RealProbe,
+    done: u64,
+    steps: Steps<'a>,
+}
+
+impl Told<'_> {
+    fn step(&mut self) {
+        self.done += 1;
+        if self.done.is_multiple_of(8) {
+            self.steps.tell(self.done, PROBES);
+        }
+    }
+}
+
+impl Probe for Told<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.inner.size_bytes()
+    }
+
+    fn read_ns(&mut self, offset_bytes: u64, length_bytes: u64) -> Result<f64, LabError> {
+        self.step();
+        self.inner.read_ns(offset_bytes, length_bytes)
+    }
+
+    fn at_once_ns(&mut self, readers: &[Vec<Request>]) -> Result<f64, LabError> {
+        self.step();
+        self.inner.at_once_ns(readers)
+    }
+}
+
+fn open(path: &Path, screen: &Screen) -> Result<RealDisk, Problem> {
+    let disk = RealDisk::open(path).map_err(|error| problem(&error))?;
+    if !disk.is_direct {
+        screen.note(format!(
+            "{}: reads go through the page cache here; what is measured is memory as much as the disk",
+            path.display()
+        ));
+    }
+    Ok(disk)
+}
+
+/// Writes a file that is not there yet.
+fn write_new(path: &Path, text: &str) -> Result<(), Problem> {
+    let told = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => Problem::new(
+            Code::WouldDestroy,
+            format!("{} exists already", path.display()),
+        )
+        .hint("nothing is overwritten: give another name, or move it away"),
+        _ => Problem::from_io(&error, "writing", &path.display().to_string()),
+    };
+    let mut file = std::fs::File::create_new(path).map_err(told)?;
+    file.write_all(text.as_bytes()).map_err(told)
+}
+
+/// Runs `plexum lab calibrate`.
+///
+/// # Errors
+/// `Usage` for a device that cannot be opened or is too small; an output file that exists; a read that failed.
+pub fn calibrate(args: &Calibrate, screen: &Screen) -> Outcome {
+    let told = |error: LabError| problem(&error);
+    if let Some(out) = &args.out
+        && out.exists()
+    {
+        write_new(out, "")?;
+    }
+    let inner = RealProbe::new(open(&args.device, screen)?);
+    let size_bytes = inner.size_bytes();
+    let mut device = Told {
+        inner,
+        done: 0,
+        steps: Steps::new("measuring", screen),
+    };
+    let figures = calibrate::probe(&mut device);
+    device.steps.end();
+    let figures = figures.map_err(told)?;
+    let spec = calibrate::fit(&figures, size_bytes);
+    let text = calibrate::preset_text(&spec, &args.device.display().to_string()).map_err(told)?;
+    let table = calibrate::compare(&figures, &spec).map_err(told)?;
+    screen.object(&object(
+        "lab_preset_measured",
+        None,
+        json!({"device": args.device, "preset": spec}),
+    ));
+    print(&table, "lab_calibration", "text", screen)?;
+    let Some(out) = &args.out else {
+        screen.line(format!("\n{}", text.trim_end()));
+        return Ok(0);
+    };
+    write_new(out, &text)?;
+    let chart = out.with_extension("svg");
+    write_new(&chart, &calibrate::chart(&figures, &spec).map_err(told)?)?;
+    screen.note(format!(
+        "preset: {} (chart: {}); to use it:   plexum lab work random-read --disk {}",
+        out.display(),
+        chart.display(),
+        out.display()
+    ));
+    Ok(0)
+}
+
+/// Runs `plexum lab predict`.
+///
+/// # Errors
+/// `Usage` for a device or preset that cannot be used; a read that failed.
+pub fn predict(args: &Predict, screen: &Screen) -> Outcome {
+    let disk = open(&args.device, screen)?;
+    let steps = Steps::new("running", screen);
+    let rounds = usize::from(args.rounds);
+    let mut tell = |done: usize, all: usize| steps.tell(done as u64, all as u64);
+    let seen = predict::predict(&args.disk, &disk, args.seed, rounds, &mut tell);
+    steps.end();
+    let seen = seen.map_err(|error| problem(&error))?;
+    print(
+        &predict::table(&seen),
+        "lab_prediction",
+        &args.format,
+        screen,
+    )?;
+    let within = seen.iter().filter(|one| Prediction::is_within(one)).count();
+    let is_reached = within >= WITHIN_MIN;
+    screen.object(&object(
+        "lab_band",
+        None,
+        json!({"name": "predictions within 30 %", "cells": seen.len(), "within": within,
+            "wanted": WITHIN_MIN, "is_reached": is_reached}),
+    ));
+    let word = match is_reached {
+        true => screen.paint(Color::Green, "reached"),
+        false => screen.paint(Color::Red, "MISSED "),
+    };
+    screen.line(format!(
+        "\n{word}  {within} of {} predictions within 30 %, wanted {WITHIN_MIN}",
+        seen.len()
+    ));
+    Ok(u8::from(args.check && !is_reached))
+}
