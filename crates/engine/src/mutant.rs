@@ -126,6 +126,8 @@ pub enum Mutant {
     ReplayForgottenBeforeFlush,
     /// A place in the ring is used again before the members' flush (W2).
     RingReusedBeforeFlush,
+    /// A record whose write was refused for want of space stays in the rings, under newer ones (L7).
+    RefusedRecordStays,
     /// The log is replayed before it is durable who is missing (W3, L7).
     ReplayBeforeCommit,
     /// A member that hung comes back while writes of before are still under way on it (W9).
@@ -197,6 +199,7 @@ pub const ALL: &[Mutant] = &[
     Mutant::LogNotReplayed,
     Mutant::ReplayForgottenBeforeFlush,
     Mutant::RingReusedBeforeFlush,
+    Mutant::RefusedRecordStays,
     Mutant::ReplayBeforeCommit,
     Mutant::ComesBackUndrained,
     Mutant::HedgedReadAnswersTwice,

@@ -50,6 +50,7 @@ pub fn options_for(mutant: Mutant) -> Options {
         | Mutant::InPlaceBeforeRecord
         | Mutant::ReplayUnbound
         | Mutant::ReplayBeforeCommit
+        | Mutant::RefusedRecordStays
         | Mutant::LogNotReplayed
         | Mutant::ReplayForgottenBeforeFlush
         | Mutant::RingReusedBeforeFlush => return logs(parity),

@@ -91,7 +91,7 @@ struct Book {
     is_ready: bool,
     /// The headers say that the log makes every row right.
     is_sure: bool,
-    /// A group was refused: nothing may follow it in the rings before the tail is behind it.
+    /// A group was refused, or could not be carried out whole: nothing may follow it in the rings before the tail is behind it.
     must_reset: bool,
     next_sequence: u64,
     /// Records that are durable but not all in place.
@@ -223,6 +223,11 @@ impl<D: Device> StripeLog<D> {
             is_write_back: self.is_write_back(),
             logged_bytes: self.logged_bytes(),
         }
+    }
+
+    /// A record was not carried out whole: the next one waits until the tail is behind it. Before `log_complete`.
+    pub(crate) fn refuse_to_follow(&self) {
+        self.book.borrow_mut().must_reset = true;
     }
 
     /// Rows written without their parity, or on some members only: from here on parity may be wrong.

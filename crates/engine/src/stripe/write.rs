@@ -219,6 +219,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let result = self.write_in_place(row, prepared, writes, fua).await;
             // W3 before the record may be forgotten: a member that missed the block is durably out by then.
             self.settle().await?;
+            if result.is_err() && !self.has(Mutant::RefusedRecordStays) {
+                // Some members have the blocks, others had no space: later writes to this row build upon what is in place,
+                // and a replay of this record under theirs would put parity and data of two moments together.
+                log.refuse_to_follow();
+            }
             self.log_complete(log, logged.sequences, &written);
             result?;
         }

@@ -681,8 +681,7 @@ impl<S: Subject> World<S> {
             .copied()
             .flatten()?;
         shared.review_doomed();
-        let is_promised = shared.scenario.promise == Promise::Within;
-        let is_within = is_promised && shared.admits(disk, &Fault::Vanish) && !shared.has_hole();
+        let is_within = shared.admits(disk, &Fault::Vanish) && !shared.has_hole();
         is_within.then_some(disk)
     }
 
