@@ -8,9 +8,14 @@ use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
+use crate::ranges::RangeSet;
 use crate::state::{Event, FailCause, Standing};
 use crate::volume::{MemberSet, Volume};
 use crate::wait::join_all;
+
+/// Failures after which a write that has failed is not cut into smaller pieces any more: a drive on its last legs may take
+/// seconds over each of them.
+const FAILURES_MAX: u32 = 64;
 
 /// One write to one member, in member data bytes.
 pub(crate) type MemberWrite<D> = (Rc<Drive<D>>, Range<u64>, Buf);
@@ -74,27 +79,86 @@ impl<D: Device, C: Clock> Volume<D, C> {
             join_all(under_way).await
         };
         let mut outcome = WriteOutcome::default();
-        for ((drive, range, _), result) in writes.into_iter().zip(results) {
+        let mut failed = Vec::new();
+        for ((drive, range, data), result) in writes.into_iter().zip(results) {
             match result {
                 Ok(()) => {
                     outcome.reached += 1;
-                    let is_durable =
-                        fua == Fua::Yes || self.has(Mutant::BadEntryClearedWithoutFlush);
-                    if drive.clear_bad(range, is_durable) {
-                        self.apply(&Event::BadBlocksChanged {
-                            member: drive.id,
-                            is_urgent: false,
-                        });
-                    }
+                    self.note_written(&drive, range, fua);
                 }
                 Err(IoError::NoSpace) if !self.is_filling(&drive) => {
                     outcome.refused = Some(IoError::NoSpace)
                 }
                 Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
-                Err(_) => self.record_bad(&drive, range),
+                Err(_) if self.keeps_bad_blocks(&drive) => failed.push((drive, range, data)),
+                Err(_) => {}
+            }
+        }
+        if !failed.is_empty() {
+            let again = failed
+                .iter()
+                .map(|(drive, range, data)| self.write_by_halves(drive, range, data, fua));
+            for result in join_all(again).await {
+                outcome.refused = outcome.refused.or(result.err());
             }
         }
         outcome
+    }
+
+    fn note_written(&self, drive: &Rc<Drive<D>>, range: Range<u64>, fua: Fua) {
+        let is_durable = fua == Fua::Yes || self.has(Mutant::BadEntryClearedWithoutFlush);
+        if drive.clear_bad(range, is_durable) {
+            self.apply(&Event::BadBlocksChanged {
+                member: drive.id,
+                is_urgent: false,
+            });
+        }
+    }
+
+    /// A write has failed, mostly because of few of its sectors: it is tried again in halves of halves, and what still fails
+    /// is recorded. Bounded: after `FAILURES_MAX` more failures the rest that failed is recorded as it is.
+    ///
+    /// # Errors
+    /// `NoSpace`, as from the first write.
+    async fn write_by_halves(
+        &self,
+        drive: &Rc<Drive<D>>,
+        range: &Range<u64>,
+        data: &Buf,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        let sector = u64::from(self.sector_bytes());
+        let (mut doubtful, mut bad) = (vec![range.clone()], RangeSet::default());
+        let mut failures_left = FAILURES_MAX;
+        while let Some(whole) = doubtful.pop() {
+            let middle = whole.start + (whole.end - whole.start) / 2 / sector * sector;
+            if middle == whole.start || failures_left == 0 {
+                bad.insert(whole);
+                continue;
+            }
+            for half in [whole.start..middle, middle..whole.end] {
+                let place = |at: u64| usize::try_from(at - range.start).expect("part of a request");
+                let part = data.slice(place(half.start)..place(half.end));
+                match drive.write(&self.clock, half.start, part, fua).await {
+                    Ok(()) => self.note_written(drive, half, fua),
+                    Err(IoError::Gone) => {
+                        self.fail_member(drive.id, FailCause::Gone);
+                        return Ok(());
+                    }
+                    Err(IoError::NoSpace) if !self.is_filling(drive) => {
+                        return Err(IoError::NoSpace);
+                    }
+                    Err(_) => {
+                        failures_left = failures_left.saturating_sub(1);
+                        doubtful.push(half);
+                    }
+                }
+            }
+        }
+        for range in bad.iter() {
+            self.record_bad(drive, range.clone());
+        }
+        Ok(())
     }
 
     fn is_filling(&self, drive: &Drive<D>) -> bool {
@@ -104,9 +168,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         )
     }
 
+    fn keeps_bad_blocks(&self, drive: &Drive<D>) -> bool {
+        self.has_redundancy() && self.state.borrow().record(drive.id).is_slotted()
+    }
+
     /// A range of a member does not hold what it should: a bad-block entry where there is room, else the member is failed.
     pub(crate) fn record_bad(&self, drive: &Rc<Drive<D>>, range: Range<u64>) {
-        if !self.has_redundancy() || !self.state.borrow().record(drive.id).is_slotted() {
+        if !self.keeps_bad_blocks(drive) {
             return;
         }
         let mut bad = drive.bad_ranges_to_record();

@@ -335,3 +335,60 @@ fn a_write_refused_for_want_of_space_is_not_replayed_under_later_ones() {
         Some(Mutant::RefusedRecordStays)
     ));
 }
+
+/// A long write meets few bad sectors of one member: only these are lost to it, so the loss of another member costs no more
+/// (seed 75 of the time when it was found).
+#[test]
+fn only_the_sectors_that_fail_are_recorded_as_bad() {
+    let mut bench = Bench::new(5, spec(Level::Raid5, 2, 4, 65_536), 120, None);
+    bench.write(0, 196_608, 1).unwrap();
+    let (sick, at) = place(&bench, 0);
+    bench.disks[sick as usize].put_fault(&Fault::WriteError(at + 9216..at + 9216 + 1024));
+    bench.write(0, 32_768, 2).unwrap();
+    let slots = bench.status().slots;
+    let slot = slots.iter().position(|disk| *disk == Some(sick)).unwrap();
+    assert_eq!(bench.status().bad_ranges, [(slot, 9216..10_240)]);
+    let (gone, _) = place(&bench, 65_536);
+    let gone = slots.iter().position(|disk| *disk == Some(gone)).unwrap();
+    bench.operate(Operation::Fail { slot: gone }).unwrap();
+    for at in [0, 10_240, 65_536, 65_536 + 10_240] {
+        let length = if at % 65_536 == 0 { 9216 } else { 16_384 };
+        let expected = if at < 65_536 { 2 } else { 1 };
+        assert_eq!(
+            bench.read(at, length).unwrap(),
+            vec![expected; length as usize]
+        );
+    }
+    assert!(bench.read(9216, 512).is_err() && bench.read(65_536 + 9216, 512).is_err());
+}
+
+#[test]
+fn a_member_that_takes_no_write_at_all_is_not_asked_for_every_sector() {
+    let mut bench = Bench::new(6, spec(Level::Raid5, 2, 4, 65_536), 120, None);
+    bench.write(0, 196_608, 1).unwrap();
+    let (sick, at) = place(&bench, 0);
+    let before = bench.disks[sick as usize].counters().writes;
+    bench.disks[sick as usize].put_fault(&Fault::WriteError(at..at + 65_536));
+    bench.write(0, 65_536, 2).unwrap();
+    let asked = bench.disks[sick as usize].counters().writes - before;
+    assert!(asked < 100, "{asked} writes for one of 128 sectors");
+    assert_eq!(bench.read(0, 65_536).unwrap(), vec![2; 65_536]);
+    let (_, bad) = &bench.status().bad_ranges[0];
+    assert_eq!(*bad, 0..65_536);
+}
+
+/// A strip without a member is written, and its parity cannot be: nobody holds it, so the write is no success.
+#[test]
+fn a_write_that_nobody_could_keep_is_answered_with_an_error() {
+    let mut bench = Bench::new(7, spec(Level::Raid5, 2, 4, 4096), 120, None);
+    bench.write(0, 12_288, 1).unwrap();
+    let slots = bench.status().slots;
+    let holders: Vec<u32> = (0..3).map(|index| place(&bench, index * 4096).0).collect();
+    let parity = slots.iter().flatten().find(|disk| !holders.contains(disk));
+    let parity = *parity.unwrap();
+    let (gone, at) = place(&bench, 0);
+    let slot = slots.iter().position(|disk| *disk == Some(gone)).unwrap();
+    bench.operate(Operation::Fail { slot }).unwrap();
+    bench.disks[parity as usize].put_fault(&Fault::WriteError(at..at + 4096));
+    assert!(bench.write(0, 4096, 2).is_err());
+}

@@ -14,6 +14,7 @@
 //! Source: linux-md.md section 5.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -141,14 +142,21 @@ impl Ppl {
     fn settle(&self, row: u64, part: &Range<u64>) -> bool {
         let mut all = self.kept.borrow_mut();
         let before = all.len();
+        let mut room = all.iter().fold(BTreeMap::new(), |mut room, kept| {
+            *room.entry(kept.slot).or_insert(KEPT_MAX) -= 1;
+            room
+        });
         let mut rest = Vec::new();
         for kept in all.drain(..) {
             let covers =
                 kept.row == row && kept.part.start < part.end && part.start < kept.part.end;
-            if !covers {
-                rest.push(kept);
+            let splits = kept.part.start < part.start && part.end < kept.part.end;
+            let room = room.entry(kept.slot).or_insert(KEPT_MAX);
+            if !covers || splits && *room == 0 {
+                rest.push(kept); // without room for two, what is right now stays in doubt with the rest
                 continue;
             }
+            *room -= usize::from(splits);
             for left in [kept.part.start..part.start, part.end..kept.part.end] {
                 if left.start < left.end {
                     let (row, slot) = (kept.row, kept.slot);
@@ -598,5 +606,49 @@ fn entry_of(row: &Row, part: &PplPart, slot: usize) -> PplEntry {
         data_bytes: bytes(length * part.count as u64),
         parity_slot: Slot(u16::try_from(slot).expect("slots are few")),
         checksum: parity.map_or(0, crc32c),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubt_cut_into_pieces_never_takes_more_entries_than_a_unit_has() {
+        let ppl = Ppl {
+            lanes: Vec::new(),
+            generation: Cell::new(0),
+            unit_bytes: 4096,
+            signature: 0,
+            geometry: PplGeometry {
+                strip_sectors: 128,
+                data_members: 2,
+                array_sectors: 1024,
+            },
+            kept: RefCell::default(),
+            is_unsure: Cell::new(false),
+            overflows: Cell::new(false),
+        };
+        let is_kept = ppl.keep(Kept {
+            row: 3,
+            slot: 1,
+            part: 0..65_536,
+        });
+        assert!(is_kept);
+        for hole in 0..40 {
+            ppl.settle(3, &(hole * 1024 + 512..hole * 1024 + 1024));
+            assert!(ppl.parts_max(1) >= ENTRIES_MAX - KEPT_MAX, "hole {hole}");
+        }
+        assert_eq!(ppl.parts_max(1), ENTRIES_MAX - KEPT_MAX);
+        let kept = ppl.kept.borrow();
+        let is_named = |at: u64| kept.iter().any(|kept| kept.part.contains(&at));
+        assert!(
+            (0..65_536).step_by(1024).all(|at| is_named(at)),
+            "what was not settled stays named"
+        );
+        assert!(
+            !is_named(512),
+            "what was settled while there was room is not"
+        );
     }
 }

@@ -603,28 +603,35 @@ impl<D: Device, C: Clock> Volume<D, C> {
         Ok(())
     }
 
-    /// After bad blocks were recorded: are all data of this part still somewhere?
+    /// After bad blocks were recorded: are all data of this part still somewhere? Members may have lost different sectors of it.
     fn check_kept(&self, row: &Row, segment: &Prepared) -> Result<(), IoError> {
+        if self.is_kept(row, segment, &segment.part) {
+            return Ok(());
+        }
+        let sector = u64::from(self.sector_bytes());
+        let mut sectors = segment.part.clone().step_by(self.sector_bytes() as usize);
+        if sectors.all(|at| self.is_kept(row, segment, &(at..at + sector))) {
+            Ok(())
+        } else {
+            Err(IoError::Medium)
+        }
+    }
+
+    fn is_kept(&self, row: &Row, segment: &Prepared, part: &Range<u64>) -> bool {
         let set = self.members();
         let lost = row
             .blocks()
-            .filter(|block| !self.is_block_readable(&set, row, *block, &segment.part))
+            .filter(|block| !self.is_block_readable(&set, row, *block, part))
             .count();
-        let lost_data = segment
-            .blocks
-            .iter()
-            .filter(|(block, _)| matches!(block, Block::Data(_)))
-            .any(|(block, _)| {
-                let view = &set.slots[row.slot(*block)];
-                !view
-                    .writable()
-                    .any(|drive| !drive.is_bad(&row.member_range(&segment.part)))
-            });
-        if lost_data && lost > row.parities().len() {
-            Err(IoError::Medium)
-        } else {
-            Ok(())
-        }
+        let blocks = segment.blocks.iter().chain(&segment.homeless);
+        let mut data = blocks.filter(|(block, _)| matches!(block, Block::Data(_)));
+        let has_lost_data = data.any(|(block, _)| {
+            let view = &set.slots[row.slot(*block)];
+            !view
+                .writable()
+                .any(|drive| !drive.is_bad(&row.member_range(part)))
+        });
+        !has_lost_data || lost <= row.parities().len()
     }
 }
 

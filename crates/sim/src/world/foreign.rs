@@ -262,10 +262,16 @@ impl<S: Subject> Kernel<'_, S> {
             .collect();
         let lost = self.by_slot.len() - held.len();
         // Without a log, parity that is lost and written promises nothing at a crash: only clean ends follow.
-        if lost >= self.shared.scenario.spec.tolerates() || lost > 0 {
+        let slot = *self.rng.pick(&held);
+        // Nor beside a member that is struck already, whoever notices it first.
+        let doomed = self.shared.doomed.borrow();
+        let is_struck = doomed.iter().any(|disk| {
+            let position = self.by_slot[slot].expect("the slot is held");
+            *disk != self.all[position].disk
+        });
+        if lost >= self.shared.scenario.spec.tolerates() || lost > 0 || is_struck {
             return;
         }
-        let slot = *self.rng.pick(&held);
         let position = self.by_slot[slot].take().expect("the slot is held");
         let number = self.all[position].superblock.dev_number;
         self.members[slot] = None;

@@ -489,6 +489,10 @@ impl<S: Subject> World<S> {
     /// Creates or assembles; true when the volume runs.
     fn start(&mut self, is_created: bool, crash_after_polls: Option<u64>) -> bool {
         let mut force = Force::No;
+        if is_created && self.is_left_to_the_stale() {
+            self.is_over = true;
+            return false;
+        }
         loop {
             let result: Rc<RefCell<Option<Result<S, Refusal>>>> = Rc::default();
             let (cell, context, shared) = (
@@ -552,6 +556,16 @@ impl<S: Subject> World<S> {
                 }
             }
         }
+    }
+
+    /// Beyond the promise, everybody who knows of the last commit may be away: whoever is started without them cannot know
+    /// that he is stale, and gives old data.
+    fn is_left_to_the_stale(&self) -> bool {
+        let disks = &self.shared.disks;
+        let present: Vec<SimDisk> = disks.iter().filter(|d| d.is_present()).cloned().collect();
+        S::HAS_METADATA
+            && self.shared.scenario.promise == Promise::Beyond
+            && checker::highest_count(&present) < checker::highest_count(disks)
     }
 
     fn adopt(&mut self, subject: S) {
