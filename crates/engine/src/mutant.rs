@@ -128,6 +128,8 @@ pub enum Mutant {
     RingReusedBeforeFlush,
     /// A record whose write was refused for want of space stays in the rings, under newer ones (L7).
     RefusedRecordStays,
+    /// A record leaves out a member whose failure is not durable yet (W3, L2).
+    RecordBeforeFailureCommit,
     /// The log is replayed before it is durable who is missing (W3, L7).
     ReplayBeforeCommit,
     /// A member that hung comes back while writes of before are still under way on it (W9).
@@ -200,6 +202,7 @@ pub const ALL: &[Mutant] = &[
     Mutant::ReplayForgottenBeforeFlush,
     Mutant::RingReusedBeforeFlush,
     Mutant::RefusedRecordStays,
+    Mutant::RecordBeforeFailureCommit,
     Mutant::ReplayBeforeCommit,
     Mutant::ComesBackUndrained,
     Mutant::HedgedReadAnswersTwice,

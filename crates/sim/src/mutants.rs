@@ -51,6 +51,7 @@ pub fn options_for(mutant: Mutant) -> Options {
         | Mutant::ReplayUnbound
         | Mutant::ReplayBeforeCommit
         | Mutant::RefusedRecordStays
+        | Mutant::RecordBeforeFailureCommit
         | Mutant::LogNotReplayed
         | Mutant::ReplayForgottenBeforeFlush
         | Mutant::RingReusedBeforeFlush => return logs(parity),

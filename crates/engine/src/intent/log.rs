@@ -362,6 +362,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if log.book.borrow().must_reset {
             self.reset_rings(log).await?;
         }
+        if !self.is_settled() && !self.has(Mutant::RecordBeforeFailureCommit) {
+            // W3, L2: a record names the slots that have it. Without a member whose loss is not durable it would count as whole
+            // after a crash, with that member back as fresh as the others and its block old.
+            self.settle().await?;
+            return Ok(None);
+        }
         let members = self.members_to_write();
         let (group, needed) = self.select(log, &members);
         let short: Vec<MemberId> = {

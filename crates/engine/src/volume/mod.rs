@@ -523,6 +523,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
+    /// Whether every failure known now is durable on the survivors.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.has(Mutant::AnswerBeforeFailureCommit)
+            || self.committed.get() >= self.state.borrow().urgent_version
+    }
+
     /// W3: waits until every failure known now is durable on the survivors.
     pub(crate) async fn settle(&self) -> Result<(), IoError> {
         if self.has(Mutant::AnswerBeforeFailureCommit) {
