@@ -643,7 +643,7 @@ mod tests {
         let kept = ppl.kept.borrow();
         let is_named = |at: u64| kept.iter().any(|kept| kept.part.contains(&at));
         assert!(
-            (0..65_536).step_by(1024).all(|at| is_named(at)),
+            (0..65_536).step_by(1024).all(is_named),
             "what was not settled stays named"
         );
         assert!(
