@@ -95,9 +95,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
         }
         if !failed.is_empty() {
-            let again = failed
-                .iter()
-                .map(|(drive, range, data)| self.write_by_halves(drive, range, data, fua));
+            // Boxed: what is seldom needed does not make every write larger.
+            let again = failed.iter().map(|(drive, range, data)| {
+                Box::pin(self.write_by_halves(drive, range, data, fua))
+            });
             for result in join_all(again).await {
                 outcome.refused = outcome.refused.or(result.err());
             }
