@@ -136,6 +136,8 @@ pub enum Mutant {
     ComesBackUndrained,
     /// A hedged read answers with what both copies gave (W9).
     HedgedReadAnswersTwice,
+    /// The superblock does not say that answers are only in the log (L5).
+    AnswersNotAnnounced,
     /// What is only in the log is not read (L5).
     LoggedNotRead,
     /// Rows that wait in the log are forgotten instead of written (L5).
@@ -206,6 +208,7 @@ pub const ALL: &[Mutant] = &[
     Mutant::ReplayBeforeCommit,
     Mutant::ComesBackUndrained,
     Mutant::HedgedReadAnswersTwice,
+    Mutant::AnswersNotAnnounced,
     Mutant::LoggedNotRead,
     Mutant::DestageLost,
     Mutant::PplNotWritten,

@@ -38,6 +38,10 @@ pub enum Drill {
     Kernel,
     /// Long work without a pause and without a flush: what was written seconds ago is still in the caches when its bits go (W2).
     Steady,
+    /// Commits are cut, one after the other, and nothing else happens (W3, W7).
+    Commits,
+    /// A member is being replaced when the array is stopped, and then in a crash (W5).
+    Replace,
     /// A fault at a stage of a request, then a crash at a stage, by the book of the coverage matrix.
     Meet,
 }
@@ -62,9 +66,10 @@ fn drills_of(level: Level, has_log_room: bool) -> Vec<Drill> {
         Drill::Slow,
         Drill::Kernel,
         Drill::Steady,
+        Drill::Commits,
     ]);
     if level.has_parity() {
-        drills.extend([Drill::Forced, Drill::Forced]);
+        drills.extend([Drill::Forced, Drill::Forced, Drill::Replace]);
         if has_log_room {
             drills.extend([Drill::Ring, Drill::Replay, Drill::Replay]);
         }
@@ -112,6 +117,8 @@ impl Scenario {
             Drill::Replay => self.draw_replay(&mut rng),
             Drill::Kernel => self.draw_kernel(&mut rng),
             Drill::Steady => self.draw_steady(&mut rng),
+            Drill::Commits => self.draw_commits(&mut rng),
+            Drill::Replace => self.draw_replace(&mut rng),
             Drill::Meet => self.draw_meet(&mut rng),
         }
         self.wishes.sort_by_key(|(request, _)| *request);
@@ -180,6 +187,7 @@ impl Scenario {
         self.load = Load {
             reads_of_93: 30,
             is_narrow: true,
+            is_skewed: false,
         };
         self.clients = rng.between(4, 8) as usize;
         if rng.chance(1, 2) {
@@ -223,6 +231,15 @@ impl Scenario {
         self.requests = rng.between(250, 400);
         self.is_losing = rng.chance(1, 2);
         self.clients = rng.between(1, 6) as usize;
+        if rng.chance(1, 2) {
+            // The parity's ring goes round while a member that was written long ago is not flushed by records of its own.
+            if self.spec.level == Level::Raid5 {
+                self.spec.layout = 4 + rng.below(2) as u32;
+            }
+            self.load.is_narrow = true;
+            self.load.is_skewed = true;
+            self.clients = 1;
+        }
         let lives = rng.between(3, 6);
         for _ in 0..lives {
             let requests = rng.between(self.requests / lives / 2, self.requests / lives);
@@ -249,8 +266,59 @@ impl Scenario {
         let fresh = self.fresh_disk(1);
         self.at(requests + 2, Wish::Give { disk: fresh });
         self.rest(requests + 4, 2_000_000_000);
+        // Lost blocks are written again; a commit that comes before a flush must still name them (W2).
+        let is_resting = rng.chance(1, 2);
+        if is_resting {
+            self.load.is_narrow = true;
+            self.load.reads_of_93 = 40;
+            self.flushes_of_100 = 0;
+            self.clients = 2;
+        }
         for _ in 0..2 {
             let requests = rng.between(self.requests / 5, self.requests / 3);
+            self.lives.push(if is_resting {
+                LifeEnd::Crash {
+                    requests,
+                    rest_ns: rng.between(20_000_000, 180_000_000),
+                    stage: None,
+                    polls: 0,
+                    kind: CrashKind::PowerCut,
+                }
+            } else {
+                cut(requests, rng.below(60))
+            });
+        }
+    }
+
+    fn draw_commits(&mut self, rng: &mut Rng) {
+        self.shrink();
+        self.requests = 60;
+        self.load.reads_of_93 = 10;
+        self.clients = rng.between(1, 2) as usize;
+        for _ in 0..rng.between(8, 12) {
+            self.lives.push(if rng.chance(1, 6) {
+                LifeEnd::Stop { requests: 1 }
+            } else {
+                cut(1, rng.below(30))
+            });
+        }
+    }
+
+    fn draw_replace(&mut self, rng: &mut Rng) {
+        self.shrink();
+        self.with_bitmap(rng);
+        self.spec.log_bytes = None;
+        self.pace_bytes_per_s = *rng.pick(&[8 << 20, 4 << 20, 1 << 20]);
+        self.latency_ns = 50_000;
+        self.load.reads_of_93 = 10;
+        self.flushes_of_100 = 0;
+        let slot = self.any_slot(rng);
+        self.at(2, Wish::Replace { slot });
+        // How far it got is durable with the stop.
+        let requests = rng.between(20, self.requests / 3);
+        self.lives.push(LifeEnd::Stop { requests });
+        for _ in 0..rng.between(1, 2) {
+            let requests = rng.between(5, self.requests / 4);
             self.lives.push(cut(requests, rng.below(60)));
         }
     }

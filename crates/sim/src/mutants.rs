@@ -41,7 +41,8 @@ pub fn options_for(mutant: Mutant) -> Options {
         | Mutant::DegradedWriteSkipsParity
         | Mutant::ForcedStartForgetsDoubt
         | Mutant::TrustDoubtfulParity
-        | Mutant::ResyncForgetsReplacement => parity,
+        | Mutant::ResyncForgetsReplacement
+        | Mutant::BadEntryClearedWithoutFlush => parity,
         Mutant::LogOverlapsData
         | Mutant::RecordWithoutParity
         | Mutant::ReplayTornRecords
@@ -55,7 +56,7 @@ pub fn options_for(mutant: Mutant) -> Options {
         | Mutant::LogNotReplayed
         | Mutant::ReplayForgottenBeforeFlush
         | Mutant::RingReusedBeforeFlush => return logs(parity),
-        Mutant::LoggedNotRead | Mutant::DestageLost => {
+        Mutant::LoggedNotRead | Mutant::DestageLost | Mutant::AnswersNotAnnounced => {
             return Options {
                 write_backs_of_256: 256,
                 ..logs(parity)

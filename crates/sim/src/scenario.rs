@@ -216,6 +216,8 @@ pub struct Load {
     pub reads_of_93: u64,
     /// Only a few sectors at a time, at any sector, in few places: requests meet inside of blocks of 4 KiB.
     pub is_narrow: bool,
+    /// With `is_narrow`: nearly all in one place, the others seldom.
+    pub is_skewed: bool,
 }
 
 impl Default for Load {
@@ -223,6 +225,7 @@ impl Default for Load {
         Self {
             reads_of_93: 44,
             is_narrow: false,
+            is_skewed: false,
         }
     }
 }

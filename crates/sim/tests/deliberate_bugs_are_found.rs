@@ -7,16 +7,16 @@ use plexum_sim::engine::hunt;
 /// Bugs that take more seeds than a test has time for: `plexum sim --mutants` hunts them over a thousand. A script in
 /// `bugs_of_the_past.rs` sees the first five of them as well.
 const SLOW: &[Mutant] = &[
-    Mutant::CountsNotLevelled,
     Mutant::BadEntryClearedWithoutFlush,
-    Mutant::OneBehindRefused,
     Mutant::EqualWithoutFlush,
     Mutant::ResyncForgetsReplacement,
+    Mutant::RefusedRecordStays,
+    Mutant::RecordBeforeFailureCommit,
     Mutant::RefusedWriteForgotten,
     Mutant::ReplayBeforeCommit,
-    Mutant::RingReusedBeforeFlush,
     Mutant::ReplayUnbound,
     Mutant::ComesBackUndrained,
+    Mutant::AnswersNotAnnounced,
 ];
 
 /// Seeds for each of the others.

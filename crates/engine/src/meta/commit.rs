@@ -164,7 +164,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             event_count,
             wall_seconds: self.clock.wall_seconds(),
             is_doubtful,
-            answers_from_log: self.answers_from_log(),
+            answers_from_log: self.answers_from_log() && !self.has(Mutant::AnswersNotAnnounced),
         };
         let mut metadata = self.metadata.borrow_mut();
         drives

@@ -32,6 +32,10 @@ use crate::trace::{Actor, Trace, Verb};
 use cache::{Payload, State, Written};
 pub use sparse::Sparse;
 
+/// What a disk owed while it hung comes this many times later than what it is asked now: it may still change the disk when the
+/// disk is in use again.
+const OWED_FACTOR: u64 = 1000;
+
 /// How a crash treats what was not flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashKind {
@@ -224,6 +228,12 @@ impl SimDisk {
         !self.shared.state.borrow().faults.write_errors.is_empty()
     }
 
+    /// Whether no fault was ever put into it.
+    #[must_use]
+    pub fn is_untouched(&self) -> bool {
+        self.counters().faults_put.iter().all(|count| *count == 0)
+    }
+
     /// Whether some writes find no space now.
     #[must_use]
     pub fn is_full(&self) -> bool {
@@ -300,7 +310,7 @@ impl SimDisk {
                 let owed = std::mem::take(&mut state.hung);
                 drop(state);
                 for io in owed {
-                    self.shared.schedule(io);
+                    self.shared.schedule(io, OWED_FACTOR);
                 }
             }
         }
@@ -383,7 +393,7 @@ impl SimDisk {
             );
             io
         };
-        self.shared.schedule(io);
+        self.shared.schedule(io, 1);
         answer.wait().await
     }
 }
@@ -407,7 +417,8 @@ impl Shared {
         }
     }
 
-    fn schedule(self: &Rc<Self>, io: u64) {
+    /// Completes an I/O after so many times the usual latency.
+    fn schedule(self: &Rc<Self>, io: u64, factor: u64) {
         let delay_ns = {
             let mut state = self.state.borrow_mut();
             if state.faults.is_hung {
@@ -415,7 +426,7 @@ impl Shared {
                 state.hung.push(io);
                 return;
             }
-            state.latency_ns(self.shape.latency_ns)
+            state.latency_ns(self.shape.latency_ns.saturating_mul(factor))
         };
         let shared = Rc::clone(self);
         self.clock.call_after(delay_ns, move || shared.complete(io));
@@ -642,7 +653,7 @@ impl Device for SimDisk {
             );
             io
         };
-        self.shared.schedule(io);
+        self.shared.schedule(io, 1);
         answer.wait().await
     }
 
@@ -670,7 +681,7 @@ impl Device for SimDisk {
             );
             io
         };
-        self.shared.schedule(io);
+        self.shared.schedule(io, 1);
         answer.wait().await
     }
 

@@ -90,7 +90,9 @@ pub(super) async fn verify<S: Subject>(shared: Rc<Shared<S>>, life: u64) {
 fn draw_range<S>(shared: &Shared<S>, rng: &mut Rng) -> Range<u64> {
     let end = shared.oracle.borrow().sector_count();
     if shared.scenario.load.is_narrow {
-        let hot = Rng::new(shared.scenario.seed).fork(rng.below(4)).below(end);
+        let is_usual = shared.scenario.load.is_skewed && rng.chance(15, 16);
+        let place = if is_usual { 0 } else { rng.below(4) };
+        let hot = Rng::new(shared.scenario.seed).fork(place).below(end);
         let length = rng.between(1, 7).min(end);
         let start = (hot / 8 * 8 + rng.below(16)).min(end - length);
         return start..start + length;

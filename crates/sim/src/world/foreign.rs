@@ -14,6 +14,7 @@ use plexum_format::{SECTOR_BYTES, Slot};
 use super::Shared;
 use crate::checker::{self, Inspected};
 use crate::disk::CrashKind;
+use crate::drill::Drill;
 use crate::oracle::{WriteEnd, WriteKind};
 use crate::reference::{Members, Reference};
 use crate::rng::Rng;
@@ -120,7 +121,8 @@ impl<S: Subject> Kernel<'_, S> {
         let mut disks = self.shared.disks.iter();
         let is_lacking = self.is_degraded || disks.any(|disk| disk.has_read_errors(&everywhere));
         let may_crash = !is_lacking || !self.shared.scenario.spec.level.has_parity();
-        let done = if may_crash && self.rng.chance(1, 4) {
+        let crashes_of_4 = 1 + u64::from(self.shared.scenario.drill == Some(Drill::Kernel));
+        let done = if may_crash && self.rng.chance(crashes_of_4, 4) {
             self.write(false);
             self.shared.oracle.borrow_mut().crash(CrashKind::PowerCut);
             "foreign-crashed"
@@ -214,7 +216,15 @@ impl<S: Subject> Kernel<'_, S> {
     fn write(&mut self, is_whole: bool) {
         let sectors = self.content.len() as u64 / SECTOR_BYTES;
         let length = self.rng.between(1, 32).min(sectors);
-        let start = self.rng.below(sectors - length + 1);
+        // Often where the clients of Plexum write: what a log still holds of these rows is old now (L6).
+        let start = if self.rng.chance(1, 2) {
+            let place = self.rng.below(4);
+            let seed = self.shared.scenario.seed;
+            Rng::new(seed).fork(place).below(sectors)
+        } else {
+            self.rng.below(sectors)
+        };
+        let start = start.min(sectors - length);
         let range = start..start + length;
         let mut oracle = self.shared.oracle.borrow_mut();
         let token = oracle.begin_write(range.clone(), WriteKind::Data);

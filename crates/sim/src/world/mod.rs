@@ -138,6 +138,8 @@ pub(crate) struct Shared<S> {
     pub highest_count: Cell<u64>,
     /// A write was answered in this life.
     pub has_written: Cell<bool>,
+    /// All slots were held when the last life ended, and no disk was ever struck.
+    pub was_whole: Cell<bool>,
     /// Faults that wait for a request in a stage: the stage, the slot, the fault.
     pub pending: RefCell<Vec<(&'static str, usize, Fault)>>,
 }
@@ -326,6 +328,7 @@ impl<S: Subject> World<S> {
             hits_seen: Cell::default(),
             highest_count: Cell::new(0),
             has_written: Cell::new(false),
+            was_whole: Cell::new(false),
             pending: RefCell::default(),
         };
         let mut order = rng.fork(2);
@@ -415,6 +418,7 @@ impl<S: Subject> World<S> {
         let is_promised =
             shared.scenario.promise == Promise::Within && !shared.are_errors_allowed.get();
         if S::HAS_METADATA && has_created && is_promised {
+            shared.was_whole.set(false);
             let done = foreign::visit(shared, salt);
             shared
                 .trace
@@ -581,6 +585,11 @@ impl<S: Subject> World<S> {
         if now < before && shared.disks.iter().all(SimDisk::is_present) {
             shared.find(Finding::EventCountBack { before, now });
         }
+        let is_whole = subject.status().slots.iter().all(Option::is_some);
+        if S::HAS_METADATA && shared.was_whole.replace(false) && !is_whole {
+            let left_out = "a member was left out, and nothing had happened to it";
+            shared.find(Finding::NotStarted(left_out.to_owned()));
+        }
         *shared.subject.borrow_mut() = Some(Rc::new(subject));
     }
 
@@ -629,6 +638,11 @@ impl<S: Subject> World<S> {
     fn crash(&mut self, number: usize, kind: CrashKind) {
         let shared = Rc::clone(&self.shared);
         shared.note_crash_coverage(kind);
+        let is_untouched = shared.disks.iter().all(SimDisk::is_untouched);
+        if let Some(subject) = shared.subject.borrow().as_ref() {
+            let is_whole = subject.status().slots.iter().all(Option::is_some);
+            shared.was_whole.set(is_whole && is_untouched);
+        }
         let committed = shared.committed_live();
         if shared.is_unplugged.get() {
             // The cables are put back in before the machine starts again.
@@ -655,6 +669,7 @@ impl<S: Subject> World<S> {
             shared.disks.iter().for_each(SimDisk::end_faults); // the next life is about another one
         }
         if let Some(disk) = lost {
+            shared.was_whole.set(false);
             shared.disks[disk as usize].put_fault(&Fault::Vanish);
             *shared
                 .counts
