@@ -5,10 +5,11 @@
 //!   checkers judge;
 //! - `Meet` counts through all stages, faults and crashes of a level in turn, the rest is drawn.
 
+use crate::cells;
 use crate::disk::CrashKind;
 use crate::fault::Fault;
 use crate::rng::Rng;
-use crate::scenario::{LifeEnd, Load, Options, Promise, RESTS_NS, Scenario, Wish, possible};
+use crate::scenario::{LifeEnd, Load, Options, Promise, RESTS_NS, Scenario, Wish};
 use crate::subject::Level;
 
 /// What a short scenario is about.
@@ -44,13 +45,15 @@ pub enum Drill {
     Replace,
     /// A fault at a stage of a request, then a crash at a stage, by the book of the coverage matrix.
     Meet,
+    /// One cell of the coverage matrix (see `aim.rs`).
+    Aim,
 }
 
 const LONG_NS: u64 = RESTS_NS[RESTS_NS.len() - 1];
 
 /// Sizes that make something happen often, in bytes.
 const SMALL_COMPONENT_BYTES: u64 = 262_144;
-const SMALL_RING_BYTES: u64 = 128 << 10;
+pub(crate) const SMALL_RING_BYTES: u64 = 128 << 10;
 
 fn drills_of(level: Level, has_log_room: bool) -> Vec<Drill> {
     let mut drills = vec![Drill::Narrow, Drill::Flushes];
@@ -120,12 +123,13 @@ impl Scenario {
             Drill::Commits => self.draw_commits(&mut rng),
             Drill::Replace => self.draw_replace(&mut rng),
             Drill::Meet => self.draw_meet(&mut rng),
+            Drill::Aim => self.draw_aim(&mut rng),
         }
         self.wishes.sort_by_key(|(request, _)| *request);
         self.lives.push(LifeEnd::Finale);
     }
 
-    fn any_slot(&self, rng: &mut Rng) -> usize {
+    pub(crate) fn any_slot(&self, rng: &mut Rng) -> usize {
         rng.below(self.spec.member_count as u64) as usize
     }
 
@@ -133,7 +137,7 @@ impl Scenario {
         (self.spec.member_count + number) as u32
     }
 
-    fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         self.spec.component_bytes = SMALL_COMPONENT_BYTES;
         self.disk_bytes = SMALL_COMPONENT_BYTES + crate::scenario::METADATA_BYTES;
     }
@@ -142,7 +146,7 @@ impl Scenario {
         self.spec.region_bytes = Some(*rng.pick(&[4096, 16384]));
     }
 
-    fn at(&mut self, request: u64, wish: Wish) {
+    pub(crate) fn at(&mut self, request: u64, wish: Wish) {
         let last = self.requests.saturating_sub(1);
         self.wishes.push((request.min(last), wish));
     }
@@ -421,7 +425,7 @@ impl Scenario {
     }
 
     fn draw_meet(&mut self, rng: &mut Rng) {
-        let (stages, faults) = possible(self.spec.level);
+        let (stages, faults) = (cells::stages(self.spec.level), cells::FAULTS);
         self.metadata = 120;
         self.requests = 120;
         self.flushes_of_100 = 20;
@@ -465,7 +469,7 @@ impl Scenario {
     }
 
     /// Makes requests come into this stage after request `at`.
-    fn draw_stage(&mut self, rng: &mut Rng, at: u64, stage: &str) {
+    pub(crate) fn draw_stage(&mut self, rng: &mut Rng, at: u64, stage: &str) {
         match stage {
             "idle" | "dirty-mark" => self.rest(at, RESTS_NS[3]),
             "bit-mark" => self.rest(at, LONG_NS),
@@ -484,7 +488,7 @@ impl Scenario {
         }
     }
 
-    fn fault_of_kind(&self, kind: &str) -> Fault {
+    pub(crate) fn fault_of_kind(&self, kind: &str) -> Fault {
         let range = 0..self.spec.component_bytes;
         match kind {
             "read-error" => Fault::ReadError(range),

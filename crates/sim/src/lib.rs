@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod aim;
+pub mod cells;
 pub mod checker;
 pub mod clock;
 pub mod disk;

@@ -4,15 +4,17 @@
 //! - it reads no clock: how long to go on is decided by the caller, after each seed;
 //! - a failure carries all that is needed to see it again: seed, plan, hash.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{ControlFlow, Range};
 
 use plexum_engine::mutant::Mutant;
 use serde::Serialize;
 
+use crate::aim::Aim;
+use crate::cells::{self, SILENT};
 use crate::fault::{FAULT_KINDS, kind_name};
-use crate::scenario::{Options, Scenario, possible};
+use crate::scenario::{Options, Scenario};
 use crate::subject::{Level, Subject};
 use crate::world::{Counts, Outcome, run_scenario};
 
@@ -22,8 +24,14 @@ const FAILURES_MAX: usize = 50;
 /// Most empty cells printed for people; the JSON has all.
 const EMPTY_CELLS_SHOWN: usize = 60;
 
-/// Kinds of crashes, as in the matrix.
-const CRASHES: &[&str] = &["kill", "power-cut"];
+/// Runs of so many seeds aim at the cells of the matrix that they have left empty; in shorter ones most are.
+const AIMS_FROM_SEEDS: u64 = 400;
+
+/// Most attempts at a cell. One is enough for nearly all; of five times 918 cells none has needed more than nine.
+const ATTEMPTS_MAX: u64 = 64;
+
+/// First attempts that differ from run to run, with the first seed.
+const FIRST_ATTEMPTS: u64 = 1 << 32;
 
 /// One seed that went wrong.
 #[derive(Clone, Debug, Serialize)]
@@ -79,8 +87,12 @@ pub struct Report {
     pub coverage: BTreeMap<String, u64>,
     /// How often a request stage, a fault and a crash have met: `organisation / stage / fault / crash`.
     pub matrix: BTreeMap<String, u64>,
-    /// Pairs of `matrix` (and silent faults) that can meet and never did.
+    /// Cells of `matrix` (and silent faults) that can be met and never were.
     pub empty_cells: Vec<String>,
+    /// What was met although it is held to be impossible, with the reason.
+    pub contradictions: Vec<String>,
+    /// Scenarios that aimed at cells which the seeds had left empty.
+    pub aimed: u64,
     /// Seeds with findings.
     pub violations: u64,
     /// The first of them.
@@ -96,48 +108,44 @@ impl Report {
         self.violations == 0 && self.seeds == self.seeds_asked
     }
 
-    /// What can meet and never did: each stage of a request with each fault and with each crash, each fault with each crash,
-    /// on each of `levels`; and each silent fault on each of them.
+    /// What can meet and never did: each stage of a request with each fault and each crash, on each of `levels`; and each
+    /// silent fault on each of them.
     #[must_use]
-    pub fn missing_pairs(&self, levels: &[Level]) -> Vec<String> {
-        let mut met: BTreeSet<(&str, &str, &str)> = BTreeSet::new();
-        for cell in self.matrix.keys() {
-            let parts: Vec<&str> = cell.split(" / ").collect();
-            let [level, stage, fault, crash] = parts[..] else {
-                continue;
-            };
-            met.extend([
-                (level, stage, fault),
-                (level, stage, crash),
-                (level, fault, crash),
-            ]);
-        }
-        let mut missing = Vec::new();
+    pub fn missing_cells(&self, levels: &[Level]) -> Vec<String> {
+        let mut missing: Vec<String> = levels
+            .iter()
+            .flat_map(|level| Aim::all(*level, 0))
+            .filter(|aim| !self.has_met(aim))
+            .map(|aim| aim.to_string())
+            .collect();
         for level in levels {
-            let name = level.to_string();
-            let (stages, faults) = possible(*level);
-            let stage_pairs = stages.iter().flat_map(|stage| {
-                faults
-                    .iter()
-                    .chain(CRASHES)
-                    .map(move |other| (stage, other))
-            });
-            let fault_pairs = faults
-                .iter()
-                .flat_map(|fault| CRASHES.iter().map(move |crash| (fault, crash)));
-            for (one, other) in stage_pairs.chain(fault_pairs) {
-                if !met.contains(&(name.as_str(), *one, *other)) {
-                    missing.push(format!("{name} / {one} / {other}"));
-                }
-            }
-            for fault in ["bit-flip", "lost-write", "misdirected-write"] {
-                let start = format!("{name} / silent / {fault} / ");
+            for fault in SILENT {
+                let start = format!("{level} / silent / {fault} / ");
                 if !self.coverage.keys().any(|cell| cell.starts_with(&start)) {
-                    missing.push(format!("{name} / silent / {fault}"));
+                    missing.push(format!("{level} / silent / {fault}"));
                 }
             }
         }
         missing
+    }
+
+    fn has_met(&self, aim: &Aim) -> bool {
+        cells::is_met(&self.matrix, aim.level, aim.stage, aim.fault, aim.crash)
+    }
+
+    /// Runs what aims at the cells that no seed has met, until they are met.
+    fn aim<S: Subject>(&mut self, first_attempt: u64, options: &Options, hash_sum: &mut u64) {
+        for aim in options.levels.iter().flat_map(|level| Aim::all(*level, 0)) {
+            for attempt in first_attempt..first_attempt + ATTEMPTS_MAX {
+                if self.has_met(&aim) || self.violations > 0 {
+                    break;
+                }
+                let scenario = Scenario::new(Aim { attempt, ..aim }.seed(), options);
+                let outcome = run_scenario::<S>(&scenario, options, None);
+                self.add(&scenario, &outcome, hash_sum);
+                self.aimed += 1;
+            }
+        }
     }
 
     fn add(&mut self, scenario: &Scenario, outcome: &Outcome, hash_sum: &mut u64) {
@@ -153,7 +161,6 @@ impl Report {
             polls,
             ..
         } = outcome.counts;
-        self.seeds += 1;
         self.requests += requests;
         self.answers += answers;
         self.errors += errors;
@@ -222,16 +229,22 @@ pub fn run<S: Subject>(
         seeds_asked: seeds.end.saturating_sub(seeds.start),
         ..Report::default()
     };
-    let mut hash_sum = 0;
+    let (first, mut hash_sum) = (seeds.start, 0);
     for seed in seeds {
         let scenario = Scenario::new(seed, options);
         let outcome = run_scenario::<S>(&scenario, options, mutant);
         report.add(&scenario, &outcome, &mut hash_sum);
+        report.seeds += 1;
         if progress(&report).is_break() {
             break;
         }
     }
-    report.empty_cells = report.missing_pairs(&options.levels);
+    let is_long = report.seeds == report.seeds_asked && report.seeds >= AIMS_FROM_SEEDS;
+    if is_long && options.is_whole() && mutant.is_none() {
+        report.aim::<S>(first % FIRST_ATTEMPTS, options, &mut hash_sum);
+    }
+    report.empty_cells = report.missing_cells(&options.levels);
+    report.contradictions = cells::contradicted(&report.matrix);
     report
 }
 
@@ -270,12 +283,16 @@ impl fmt::Display for Report {
         writeln!(f, "virtual time   {} s", self.virtual_seconds)?;
         writeln!(
             f,
-            "coverage       {} cells of stage, fault, crash and organisation; {} pairs never met",
+            "coverage       {} cells of stage, fault, crash and organisation, {} scenarios aimed at; {} never met",
             self.matrix.len(),
+            self.aimed,
             self.empty_cells.len()
         )?;
         for cell in self.empty_cells.iter().take(EMPTY_CELLS_SHOWN) {
             writeln!(f, "never met      {cell}")?;
+        }
+        for cell in &self.contradictions {
+            writeln!(f, "impossible, and met: {cell}")?;
         }
         writeln!(f, "hash           {}", self.hash)?;
         writeln!(f, "violations     {}", self.violations)?;

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use crate::aim::Aim;
+use crate::cells;
 use crate::disk::CrashKind;
 use crate::drill::Drill;
 use crate::fault::Fault;
@@ -93,7 +95,15 @@ struct Turn {
 }
 
 impl Turn {
-    fn of(seed: u64, options: &Options, rng: &mut Rng) -> Self {
+    fn of(seed: u64, aim: Option<Aim>, options: &Options, rng: &mut Rng) -> Self {
+        if let Some(aim) = aim {
+            return Self {
+                is_silent: false,
+                is_meet: false,
+                level: aim.level,
+                round: aim.attempt,
+            };
+        }
         let is_silent = options.has_faults && seed % 8 * 32 + options.silent_of_256 >= 256;
         let is_meet = options.is_whole() && !is_silent && seed % 4 == 1;
         let count = options.levels.len() as u64;
@@ -265,6 +275,8 @@ pub struct Scenario {
     pub load: Load,
     /// The rule that this seed is bent towards.
     pub drill: Option<Drill>,
+    /// The cell of the coverage matrix that this seed is about.
+    pub aim: Option<Aim>,
     /// How often the level had its turn before, where seeds go through all combinations.
     pub round: u64,
     /// Crashes that meet the write hole are not put off: refusals and errors are expected, wrong data never.
@@ -278,54 +290,6 @@ pub struct Scenario {
     /// Lives, one after another; the last one is the finale.
     pub lives: Vec<LifeEnd>,
 }
-
-/// Stages of requests and faults that can meet on a level: the cells of the coverage matrix. What is not in here is impossible:
-/// - linear and RAID-0 keep nothing in agreement, so nothing is marked, locked or logged, and no failure is recorded;
-/// - copies have no stripe log (W6 covers what it would);
-/// - silent faults (flips, lost and misdirected writes) meet no request: they are counted by what scrub and repair make of
-///   them, one by one, on every level.
-#[must_use]
-pub fn possible(level: Level) -> (&'static [&'static str], &'static [&'static str]) {
-    match level {
-        Level::Linear | Level::Raid0 => (&["idle", "read", "write", "flush"], &FAULTS),
-        Level::Raid1 | Level::Raid10 => (&COPY_STAGES, &FAULTS),
-        Level::Raid4 | Level::Raid5 | Level::Raid6 => (&PARITY_STAGES, &FAULTS),
-    }
-}
-
-const FAULTS: [&str; 9] = [
-    "read-error",
-    "write-error",
-    "torn-write",
-    "flush-error",
-    "no-space",
-    "retryable",
-    "slow",
-    "hang",
-    "vanish",
-];
-
-const COPY_STAGES: [&str; 8] = [
-    "idle",
-    "dirty-mark",
-    "bit-mark",
-    "lock",
-    "read",
-    "write",
-    "flush",
-    "settle",
-];
-const PARITY_STAGES: [&str; 9] = [
-    "idle",
-    "dirty-mark",
-    "bit-mark",
-    "lock",
-    "read",
-    "log",
-    "write",
-    "flush",
-    "settle",
-];
 
 const RAID6_LAYOUTS: [u32; 14] = [0, 1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20];
 const RAID10_LAYOUTS: [u32; 7] = [0x102, 0x103, 0x201, 0x301, 0x10201, 0x10301, 0x202];
@@ -348,12 +312,13 @@ impl Scenario {
     #[must_use]
     pub fn new(seed: u64, options: &Options) -> Self {
         let mut rng = Rng::new(seed).fork(1);
+        let aim = Aim::of_seed(seed).filter(|_| options.is_whole());
         let Turn {
             is_silent,
             is_meet,
             level,
             round,
-        } = Turn::of(seed, options, &mut rng);
+        } = Turn::of(seed, aim, options, &mut rng);
         let mut spec = draw_spec(&mut rng, level);
         let is_beyond = options.has_faults && rng.below(256) < options.beyond_of_256;
         // 0.90 has no field for the data size of a member without redundancy: it would take the whole disk.
@@ -380,7 +345,8 @@ impl Scenario {
         let mut scenario = Self {
             seed,
             load: Load::default(),
-            drill: is_meet.then_some(Drill::Meet),
+            drill: is_meet.then_some(Drill::Meet).or(aim.map(|_| Drill::Aim)),
+            aim,
             round,
             takes_holes: seed.is_multiple_of(4),
             is_losing: false,
@@ -406,7 +372,7 @@ impl Scenario {
             spec,
         };
         scenario.draw_course(&mut rng, options, is_steady);
-        if is_meet || scenario.promise == Promise::Within {
+        if scenario.drill.is_some() || scenario.promise == Promise::Within {
             scenario.draw_drill(options);
         }
         // A drill may ask for a log or a bitmap, which md's own log excludes.
@@ -564,7 +530,7 @@ impl Scenario {
                         0
                     };
                     let stage = (rest_ns == 0 && rng.chance(3, 5))
-                        .then(|| *rng.pick(possible(self.spec.level).0));
+                        .then(|| *rng.pick(&cells::stages(self.spec.level)));
                     let stage = stage.filter(|stage| *stage != "idle");
                     LifeEnd::Crash {
                         requests,

@@ -65,6 +65,15 @@ impl<S: Subject> Shared<S> {
         }
     }
 
+    /// Whether the fault that the scenario aims with has struck in this life; true where it aims at nothing.
+    pub(super) fn is_aim_hit(&self) -> bool {
+        let Some(aim) = self.scenario.aim else {
+            return true;
+        };
+        let (before, now) = (self.hits_before.get(), self.hits());
+        (0..FAULT_KINDS).any(|kind| kind_name(kind) == aim.fault && now[kind] > before[kind])
+    }
+
     /// I/Os struck by a fault so far, by kind. Faults that strike no single I/O count when they are put in.
     pub(super) fn hits(&self) -> [u64; FAULT_KINDS] {
         let mut all = [0; FAULT_KINDS];

@@ -607,7 +607,7 @@ impl<S: Subject> World<S> {
                 let has_begun = shared.life_requests.get() >= shared.life_quota.get();
                 let is_due = if due.rest_ns == 0 {
                     shared.life_requests.get() >= due.requests
-                        && (polls_left.is_some() || shared.is_at(due.stage))
+                        && (polls_left.is_some() || shared.is_at(due.stage) && shared.is_aim_hit())
                 } else if has_begun && shared.busy.get() == 0 {
                     let now = shared.clock.now_ns();
                     now - *quiet_since_ns.get_or_insert(now) >= due.rest_ns
@@ -665,7 +665,7 @@ impl<S: Subject> World<S> {
                 disk.put_fault(&Fault::Return); // found again by the restart, with old contents
             }
         }
-        if shared.scenario.drill == Some(Drill::Meet) {
+        if matches!(shared.scenario.drill, Some(Drill::Meet | Drill::Aim)) {
             shared.disks.iter().for_each(SimDisk::end_faults); // the next life is about another one
         }
         if let Some(disk) = lost {
