@@ -6,6 +6,7 @@
 //!
 //! Source: freebsd-geom.md sections 2.12 and 2.13.
 
+mod counters;
 mod list;
 mod old;
 
@@ -30,7 +31,7 @@ use crate::scan::find_sets;
 use crate::units::parse_bytes;
 
 fn usage(text: impl Into<String>) -> Problem {
-    Problem::new(Code::Usage, text).hint("plexum gvinum list|printconfig|dump|create|concat|stripe|raid5|mirror|start|stop|checkparity|rebuildparity|rename|rm|attach|detach|move|setstate|grow|hotspare|saveconfig|resetconfig|clear")
+    Problem::new(Code::Usage, text).hint("plexum gvinum list|resetstats|printconfig|dump|create|concat|stripe|raid5|mirror|start|stop|checkparity|rebuildparity|rename|rm|attach|detach|move|setstate|grow|hotspare|saveconfig|resetconfig|clear")
 }
 
 fn refused(text: String) -> Problem {
@@ -48,8 +49,15 @@ pub fn run(words: &[String], common: &Common, screen: &Screen) -> Outcome {
     if let Some(outcome) = made(command, rest, common, screen) {
         return outcome;
     }
-    let words = Words::parse(rest, &["-n", "-s"])?;
+    let words = match command.as_str() {
+        "list" | "l" | "ld" | "lv" | "lp" | "ls" => Words::parse(rest, &[])?, // their -s has no value
+        _ => Words::parse(rest, &["-n", "-s"])?,
+    };
     match command.as_str() {
+        "list" | "l" | "ld" | "lv" | "lp" | "ls" if words.has("-s") => {
+            counters::list(&words, screen)
+        }
+        "resetstats" => counters::reset(&words, screen),
         "list" | "l" | "ld" | "lv" | "lp" | "ls" => list::run(command, &words, screen),
         "printconfig" => {
             for (system, _) in systems(&words.places)? {

@@ -87,27 +87,59 @@ fn show(now: &Value, before: Option<&Value>, seconds: u64, screen: &Screen) {
     for line in table(&rows) {
         screen.line(line);
     }
-    if let Some(line) = plex_line(&now["plex"]) {
+    for line in vinum_lines(&now["vinum"]) {
         screen.line(line);
     }
 }
 
-/// The counters of classic Vinum, once there are any: they are kept for its volumes only.
-fn plex_line(plex: &Value) -> Option<String> {
-    let value = |field: &str| plex[field].as_u64().unwrap_or(0);
-    if value("reads") + value("writes") == 0 {
-        return None;
+/// The counters of classic Vinum, object by object: transfers, not requests. Nothing for other volumes.
+#[must_use]
+pub fn vinum_lines(vinum: &Value) -> Vec<String> {
+    if vinum.is_null() {
+        return Vec::new();
     }
-    Some(format!(
-        "plex: {} reads, {} writes, {} multiblock, {} multistripe, {} recovered, {} degraded, {} parityless",
-        value("reads"),
-        value("writes"),
-        value("multiblock"),
-        value("multistripe"),
-        value("recovered_reads"),
-        value("degraded_writes"),
-        value("parityless_writes"),
-    ))
+    let head = [
+        "",
+        "Reads",
+        "Average",
+        "Recovered",
+        "Writes",
+        "Average",
+        "Mblock",
+        "Mstripe",
+        "Degraded",
+        "Parityless",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.push(object_row("V", "volume", &vinum["volume"]));
+    for (letter, list) in [("P", "plexes"), ("S", "subdisks"), ("D", "drives")] {
+        for object in vinum[list].as_array().into_iter().flatten() {
+            let name = object["name"].as_str().unwrap_or("-");
+            rows.push(object_row(letter, name, object));
+        }
+    }
+    table(&rows)
+}
+
+fn object_row(letter: &str, name: &str, object: &Value) -> Vec<String> {
+    let value = |field: &str| object[field].as_u64();
+    let shown = |field: &str| value(field).map_or_else(|| "-".to_owned(), |n| n.to_string());
+    let average = |count: &str, bytes: &str| match (value(count), value(bytes)) {
+        (Some(count), Some(bytes)) if count > 0 => show_bytes(bytes / count),
+        _ => "-".to_owned(),
+    };
+    vec![
+        format!("{letter} {name}"),
+        shown("reads"),
+        average("reads", "read_bytes"),
+        shown("recovered_reads"),
+        shown("writes"),
+        average("writes", "written_bytes"),
+        shown("multiblock"),
+        shown("multistripe"),
+        shown("degraded_writes"),
+        shown("parityless_writes"),
+    ]
 }
 
 fn row(name: &str, now: &Value, before: &Value, seconds: u64) -> Vec<String> {

@@ -675,3 +675,88 @@ fn damaged_disks_are_refused_with_their_reason_and_not_touched() {
     }
     assert!(place.snapshot() == before, "nothing was written");
 }
+
+#[test]
+fn a_volume_shows_what_its_objects_have_done_and_forgets_it_on_request() {
+    let place = Place::new("vinum-counters");
+    let text = "drive a device a.img\ndrive b device b.img\nvolume v\n plex org striped 64k\n  sd length 1m drive a\n  sd length 1m drive b\n";
+    std::fs::write(place.file("text"), text).unwrap();
+    ok(&place, "create -f text --member-size 4M");
+    ok(&place, "serve --background --write a.img b.img");
+    ok(&place, "stats v --reset");
+    fill(&place, "v", 256 << 10, 3);
+    let stats = place.plexum("stats v --json").objects().remove(0);
+    let vinum = &stats["vinum"];
+    assert_eq!(vinum["volume"]["writes"], 4, "{stats}");
+    let plex = &vinum["plexes"][0];
+    assert_eq!(plex["name"], "v.p0");
+    assert_eq!(plex["written_bytes"], 256 << 10);
+    assert_eq!(stats["plex"]["writes"], 4, "the sum, as before");
+    for list in ["subdisks", "drives"] {
+        for object in vinum[list].as_array().unwrap() {
+            assert_eq!(object["writes"], 2, "{stats}");
+            assert_eq!(object["written_bytes"], 128 << 10, "{stats}");
+        }
+    }
+    assert_eq!(vinum["subdisks"][1]["drive"], "b");
+    for words in ["stats v", "gvinum list -s v", "gvinum ls -s --in ."] {
+        let shown = ok(&place, words);
+        for start in ["V v", "P v.p0 ", "S v.p0.s1 ", "D b "] {
+            let has = shown.lines().any(|line| line.starts_with(start));
+            assert!(has, "{words}: {start} is not in {shown}");
+        }
+        assert!(shown.contains("Mstripe"), "{words}: {shown}");
+    }
+    ok(&place, "gvinum resetstats v");
+    let stats = place.plexum("stats v --json").objects().remove(0);
+    assert_eq!(stats["vinum"]["drives"][0]["writes"], 0, "{stats}");
+    ok(&place, "stop v");
+    let refused = place.plexum("gvinum list -s --in .");
+    assert_eq!(refused.exit, 7, "{}", refused.err);
+}
+
+/// Lines of `gvinum list` that begin so.
+fn listed(place: &Place, start: &str) -> Vec<String> {
+    let list = ok(place, "gvinum list --in .");
+    let lines = list.lines().filter(|line| line.starts_with(start));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn what_the_words_of_gvinum_change_is_saved_on_every_drive() {
+    let place = Place::new("gvinum-words");
+    let text = "drive a device a.img\ndrive b device b.img\ndrive c device c.img\nvolume v setupstate\n plex org concat\n  sd length 1m drive a\n plex org concat\n  sd length 1m drive b\n";
+    std::fs::write(place.file("text"), text).unwrap();
+    ok(&place, "create -f text --member-size 4M");
+    ok(&place, "gvinum rename --in . -r v w");
+    for drive in ["a.img", "b.img", "c.img"] {
+        let dump = ok(&place, &format!("gvinum dump {drive}"));
+        assert!(
+            dump.contains("w.p1.s0") && !dump.contains("v.p1.s0"),
+            "{dump}"
+        );
+    }
+    let refused = place.plexum("gvinum setstate --in . down w.p1.s0");
+    assert_ne!(refused.exit, 0, "attached: only with -f");
+    ok(&place, "gvinum setstate --in . -f stale w.p1.s0");
+    assert!(listed(&place, "S w.p1.s0")[0].contains("State: stale"));
+    ok(&place, "gvinum move --in . -f c w.p1.s0");
+    let moved = &listed(&place, "S w.p1.s0")[0];
+    assert!(
+        moved.contains("State: stale") && moved.contains("D: c "),
+        "{moved}"
+    );
+    ok(&place, "serve --background --write a.img b.img c.img");
+    fill(&place, "w", 1 << 20, 8);
+    while place.plexum("status w").exit != 0 {}
+    ok(&place, "set w balance=prefer");
+    assert!(place.plexum("status w --json").out.contains("prefer"));
+    ok(&place, "stop w");
+    assert!(listed(&place, "S w.p1.s0")[0].contains("State: up"));
+    assert!(std::fs::read(place.file("c.img")).unwrap()[135_680..][..1 << 20] == [8; 1 << 20]);
+    ok(&place, "gvinum detach --in . -f w.p1");
+    ok(&place, "gvinum rm --in . -r w.p1");
+    assert_eq!(listed(&place, "P ").len(), 1, "one plex is left");
+    let refused = place.plexum("gvinum rm --in . -r w.p0");
+    assert!(refused.err.contains("the only plex"), "{}", refused.err);
+}

@@ -12,11 +12,12 @@ use plexum_engine::buf::{BufPool, Rope};
 use plexum_engine::device::{Extent, IoError};
 use plexum_engine::meta::assemble::{AssembleCode, AssembleError, Options};
 use plexum_engine::meta::gvinum::Growing;
+use plexum_engine::meta::gvinum::tally::VolumeTally;
 use plexum_engine::meta::open::{
     OpenError, OpenRequest, Reshaped, examine, open_reshaped, open_volume,
 };
 use plexum_engine::stacked::{PlexMember, Stacked};
-use plexum_engine::volume::{Volume, VolumeOptions};
+use plexum_engine::volume::{JobStatus, Volume, VolumeOptions};
 use plexum_engine::wait::{join, join_all};
 use plexum_format::Problem as FormatProblem;
 use plexum_runtime::Handle;
@@ -110,6 +111,15 @@ impl Body {
         }
     }
 
+    /// The long piece of work that runs, given the volume's own one.
+    #[must_use]
+    pub fn job_beside(&self, own: Option<JobStatus>) -> Option<JobStatus> {
+        match self {
+            Body::Growing(_, growing) => own.or_else(|| growing.job()),
+            _ => own,
+        }
+    }
+
     /// Runs the background work of the volume and of its plexes until `stop`.
     pub async fn run_background(&self) {
         let plexes = self
@@ -178,6 +188,8 @@ pub struct Assembled {
     pub body: Body,
     /// What does not change; `io` is filled in by whoever serves.
     pub facts: Facts,
+    /// Counters by object, of a volume of Vinum.
+    pub tally: Option<VolumeTally>,
     /// One sentence for each member that was left out, and other things worth knowing.
     pub notes: Vec<String>,
 }
@@ -248,6 +260,7 @@ async fn open_md(
     Ok(Assembled {
         body,
         facts: Facts::of(&assembly, String::new()),
+        tally: None,
         notes,
     })
 }

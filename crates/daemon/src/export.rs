@@ -8,7 +8,8 @@ use std::rc::Rc;
 use plexum_engine::buf::{Buf, Rope};
 use plexum_engine::clock::{Clock, Moment};
 use plexum_engine::device::{Fua, IoError, ZeroMode};
-use plexum_engine::meta::gvinum::counters::{Direction, PlexCounters, count};
+use plexum_engine::meta::gvinum::counters::Direction;
+use plexum_engine::meta::gvinum::tally::VolumeTally;
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_runtime::clock::RealClock;
 
@@ -41,22 +42,24 @@ pub struct VolumeExport {
     info: ExportInfo,
     clock: RealClock,
     counters: Cell<Counters>,
-    plex: Cell<PlexCounters>,
-    /// Only systems of Vinum ask for their own counters: they cost a walk over the pieces of each request.
-    has_plex_counters: bool,
+    /// Only systems of Vinum keep counters by object.
+    tally: Option<VolumeTally>,
 }
 
 impl VolumeExport {
-    /// The export of `volume`, which must not be dropped before its sessions have ended.
-    pub fn new(volume: Rc<Body>, clock: RealClock, info: ExportInfo) -> Self {
-        let has_plex_counters = volume.status().format == "gvinum";
+    /// The export of `volume`, which must not be dropped before its sessions have ended. `tally` is that of a volume of Vinum.
+    pub fn new(
+        volume: Rc<Body>,
+        clock: RealClock,
+        info: ExportInfo,
+        tally: Option<VolumeTally>,
+    ) -> Self {
         Self {
-            has_plex_counters,
             volume,
             info,
             clock,
             counters: Cell::default(),
-            plex: Cell::default(),
+            tally,
         }
     }
 
@@ -65,26 +68,22 @@ impl VolumeExport {
         self.counters.get()
     }
 
-    /// What the requests meant for the plex, in the terms of classic Vinum.
-    pub fn plex_counters(&self) -> PlexCounters {
-        self.plex.get()
+    /// What drives, subdisks and plexes have done, where it is a volume of Vinum.
+    pub fn tally(&self) -> Option<&VolumeTally> {
+        self.tally.as_ref()
     }
 
+    /// A volume that is its only plex is counted here; other plexes count for themselves.
     fn count_plex(&self, direction: Direction, offset_bytes: u64, length_bytes: u64) {
-        if !self.has_plex_counters {
-            return;
+        let tally = self.tally.as_ref().filter(|tally| !tally.counts_itself);
+        if let Some(plex) = tally.and_then(|tally| tally.plexes.first()) {
+            plex.count_on(&**self.volume, direction, offset_bytes, length_bytes);
         }
-        let lost = self.volume.lost_slots();
-        let geometry = self.volume.geometry();
-        let mut plex = self.plex.get();
-        plex += count(geometry, &lost, direction, offset_bytes, length_bytes);
-        self.plex.set(plex);
     }
 
-    /// Starts counting anew.
+    /// Starts counting anew what clients do.
     pub fn reset_counters(&self) {
         self.counters.set(Counters::default());
-        self.plex.set(PlexCounters::default());
     }
 
     fn count(&self, change: impl FnOnce(&mut Counters)) {
@@ -188,6 +187,9 @@ impl Export for VolumeExport {
             .volume
             .zero(offset_bytes, length_bytes, mode, how.fua)
             .await;
+        if result.is_ok() && !how.may_unmap {
+            self.count_plex(Direction::Write, offset_bytes, length_bytes);
+        }
         self.count_write(result.is_ok(), length_bytes, since);
         result
     }

@@ -17,5 +17,6 @@ pub mod runtime_dir;
 pub mod serve;
 pub mod serve_dataset;
 pub mod served;
+mod stats;
 pub mod status;
 pub mod zfs;

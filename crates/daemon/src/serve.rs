@@ -260,8 +260,8 @@ impl House {
             is_rotational: false,
         };
         let clock = self.handle.clock();
-        let export: Rc<RealExport> =
-            Rc::new(VolumeExport::new(Rc::clone(&volume), clock.clone(), info));
+        let export = VolumeExport::new(Rc::clone(&volume), clock.clone(), info, assembled.tally);
+        let export: Rc<RealExport> = Rc::new(export);
         let mut notes = assembled.notes;
         if let (IoKind::Threads, Some(reason)) = (io.kind, &io.fallback_reason) {
             notes.push(format!("threads do the I/O: {reason}"));

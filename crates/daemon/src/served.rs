@@ -15,9 +15,8 @@ use futures_util::future::{Either, select};
 use plexum_engine::background::Pace;
 use plexum_engine::background::scrub::ScrubReport;
 use plexum_engine::clock::{Clock, Moment};
-use plexum_engine::latency::{Histogram, Latency};
+use plexum_engine::latency::Latency;
 use plexum_engine::meta::assemble::Assembly;
-use plexum_engine::meta::gvinum::counters::PlexCounters;
 use plexum_engine::state::Standing;
 use plexum_engine::volume::{Announcement, JobKind as EngineJob, MemberStatus as EngineMember};
 use plexum_engine::wait::Signal;
@@ -27,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::assembly::Body;
 use crate::events::EventHub;
-use crate::export::{Counters, VolumeExport};
+use crate::export::VolumeExport;
 use crate::status::{
     BitmapStatus, ExportStatus, Finding, JSON_VERSION, JobKind, JobStatus, LatencyStatus,
     LearnedStatus, MemberState, MemberStatus, Mismatch, ScrubStatus, StripeLogStatus, Verdict,
@@ -151,7 +150,8 @@ pub struct Served {
     samples: RefCell<VecDeque<Sample>>,
     scrub_is_repair: Cell<bool>,
     scrub_finished_s: Cell<Option<u64>>,
-    baseline: RefCell<Vec<(u16, plexum_engine::drive::DriveCounters)>>,
+    /// Members' counters at the last reset, by id.
+    pub(crate) baseline: RefCell<Vec<(u16, plexum_engine::drive::DriveCounters)>>,
     /// The slot that each member had last, by its id: a failed one has none any more, and people still call it by that.
     last_slots: RefCell<BTreeMap<u16, u16>>,
 }
@@ -232,7 +232,8 @@ impl Served {
     fn take_sample(&self) {
         let _ = self.known_members();
         let mut samples = self.samples.borrow_mut();
-        let Some(job) = self.volume.status().job else {
+        let job = self.volume.job_beside(self.volume.status().job);
+        let Some(job) = job else {
             samples.clear();
             return;
         };
@@ -364,7 +365,7 @@ impl Served {
             .iter()
             .any(|m| m.is_replacement && matches!(m.standing, Standing::Rebuilding { .. }));
         let mut jobs = Vec::new();
-        if let Some(job) = status.job {
+        if let Some(job) = self.volume.job_beside(status.job) {
             let (rate, range) = self.rate();
             let rate = rate.unwrap_or_else(|| job.rate(self.clock.now()).0);
             let left = job.total_bytes.saturating_sub(job.done_bytes);
@@ -376,6 +377,7 @@ impl Served {
                     EngineJob::Rebuild => JobKind::Rebuild,
                     EngineJob::Scrub => JobKind::Scrub,
                     EngineJob::Repair => JobKind::Repair,
+                    EngineJob::Reshape => JobKind::Reshape,
                 },
                 done_bytes: job.done_bytes,
                 total_bytes: job.total_bytes,
@@ -477,49 +479,6 @@ impl Served {
         }
     }
 
-    /// Counters of clients and members. With `reset` they start anew afterwards.
-    pub fn stats(&self, reset: bool) -> Value {
-        let status = self.volume.status();
-        let total = self.export.counters();
-        let plex = self.export.plex_counters();
-        let members: Vec<Value> = status
-            .members
-            .iter()
-            .map(|member| {
-                let baseline = self.baseline.borrow();
-                let before = baseline
-                    .iter()
-                    .find(|(id, _)| *id == member.id.0)
-                    .map_or_else(Default::default, |(_, counters)| *counters);
-                let now = &member.counters;
-                json!({
-                    "member": member.name, "slot": member.slot,
-                    "reads": now.reads - before.reads,
-                    "writes": now.writes - before.writes,
-                    "read_bytes": now.read_bytes - before.read_bytes,
-                    "written_bytes": now.written_bytes - before.written_bytes,
-                    "flushes": now.flushes - before.flushes,
-                    "read_ns": now.read_ns - before.read_ns,
-                    "write_ns": now.write_ns - before.write_ns,
-                    "in_flight": member.in_flight,
-                    "hedged_reads": now.hedged_reads - before.hedged_reads,
-                    "read_histogram": histogram_json(&member.histograms.0),
-                    "write_histogram": histogram_json(&member.histograms.1),
-                })
-            })
-            .collect();
-        if reset {
-            self.export.reset_counters();
-            *self.baseline.borrow_mut() = status
-                .members
-                .iter()
-                .map(|member| (member.id.0, member.counters))
-                .collect();
-        }
-        json!({"version": JSON_VERSION, "kind": "stats", "volume": status.name,
-            "total": total_json(&total), "plex": plex_json(&plex), "members": members})
-    }
-
     /// Requests in flight with their stage, oldest first.
     pub fn requests(&self) -> Value {
         let now = self.clock.now();
@@ -536,28 +495,6 @@ impl Served {
             .collect();
         json!({"version": JSON_VERSION, "kind": "requests", "volume": self.name(), "requests": requests})
     }
-}
-
-/// Answers of the last minutes by the time they took: `[at most so many microseconds, how many]`, empty ones left out.
-fn histogram_json(histogram: &Histogram) -> Value {
-    histogram
-        .buckets()
-        .map(|(end_ns, count)| json!([end_ns.div_ceil(1000), count]))
-        .collect()
-}
-
-fn total_json(total: &Counters) -> Value {
-    json!({"reads": total.reads, "writes": total.writes, "read_bytes": total.read_bytes,
-        "written_bytes": total.written_bytes, "flushes": total.flushes, "errors": total.errors,
-        "read_ns": total.read_ns, "write_ns": total.write_ns})
-}
-
-/// The counters of classic Vinum.
-fn plex_json(plex: &PlexCounters) -> Value {
-    json!({"reads": plex.reads, "writes": plex.writes, "read_bytes": plex.read_bytes,
-        "written_bytes": plex.written_bytes, "multiblock": plex.multiblock,
-        "multistripe": plex.multistripe, "recovered_reads": plex.recovered_reads,
-        "degraded_writes": plex.degraded_writes, "parityless_writes": plex.parityless_writes})
 }
 
 fn member_status(member: &EngineMember) -> MemberStatus {

@@ -162,6 +162,8 @@ pub enum JobKind {
     Scrub,
     /// Compare and mend.
     Repair,
+    /// Move data to where they are with more members.
+    Reshape,
 }
 
 impl JobKind {
@@ -174,6 +176,7 @@ impl JobKind {
             JobKind::Replace => "replace",
             JobKind::Scrub => "scrub",
             JobKind::Repair => "repair",
+            JobKind::Reshape => "reshape",
         }
     }
 }

@@ -14,6 +14,8 @@ use crate::clock::Clock;
 use crate::device::{Device, DeviceInfo, Extent, Fua, IoError, ZeroMode};
 use crate::meta::adapter::MetadataWrite;
 use crate::meta::gvinum::Growing;
+use crate::meta::gvinum::counters::Direction;
+use crate::meta::gvinum::tally::PlexTally;
 use crate::volume::Volume;
 use crate::wait::Mutex;
 
@@ -90,6 +92,8 @@ pub struct PlexMember<D: Device, C: Clock> {
     pub volume: Volume<Stacked<D, C>, C>,
     /// The drives under it, with the caller's numbers.
     pub drives: Vec<(usize, Stacked<D, C>)>,
+    /// What it has done.
+    pub tally: Rc<PlexTally>,
     /// Says what their labels are now.
     pub labels: Box<dyn Fn() -> LabelWrites>,
 }
@@ -125,6 +129,9 @@ impl<D: Device, C: Clock> PlexMember<D, C> {
 
     async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
         let rope = self.as_member(self.volume.read(offset_bytes, buf.len()).await)?;
+        let length = buf.len() as u64;
+        self.tally
+            .count_on(&self.volume, Direction::Read, offset_bytes, length);
         let mut at = 0;
         for piece in &rope.pieces {
             buf[at..at + piece.len()].copy_from_slice(piece);
@@ -137,7 +144,11 @@ impl<D: Device, C: Clock> PlexMember<D, C> {
         if offset_bytes >= self.volume.size_bytes() {
             return self.write_labels().await;
         }
-        self.as_member(self.volume.write(offset_bytes, data, fua).await)
+        let length = data.len() as u64;
+        self.as_member(self.volume.write(offset_bytes, data, fua).await)?;
+        self.tally
+            .count_on(&self.volume, Direction::Write, offset_bytes, length);
+        Ok(())
     }
 }
 

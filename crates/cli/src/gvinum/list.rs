@@ -16,7 +16,7 @@ use crate::output::Screen;
 /// # Errors
 /// Of looking for drives; an option that is not known.
 pub fn run(command: &str, words: &Words, screen: &Screen) -> Outcome {
-    words.only(&["-v", "-V", "-r", "-s"])?;
+    words.only(&["-v", "-V", "-r"])?;
     let is_asked = |kind: &str| matches!(command, "list" | "l") || command.ends_with(kind);
     let is_below = |name: &str, top: &str| {
         let rest = name.strip_prefix(top);

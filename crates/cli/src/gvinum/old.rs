@@ -23,7 +23,7 @@ use crate::output::Screen;
 const NO_FUTURE: &str = "NO FUTURE";
 
 /// The volume of a plex or subdisk: what is before its first dot that a number follows.
-fn volume_of(object: &str) -> &str {
+pub fn volume_of(object: &str) -> &str {
     let end = object.find(".p").unwrap_or(object.len());
     &object[..end]
 }

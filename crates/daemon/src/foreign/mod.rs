@@ -247,6 +247,7 @@ async fn mirror(
     Ok(vec![Assembled {
         body: Body::Whole(Box::new(volume)),
         facts,
+        tally: None,
         notes,
     }])
 }
@@ -271,6 +272,7 @@ async fn joined(
     Ok(vec![Assembled {
         body: Body::Whole(Box::new(volume)),
         facts,
+        tally: None,
         notes,
     }])
 }
@@ -297,6 +299,7 @@ fn system_bodies(
         volume,
         plexes,
         growing,
+        tally,
         read_only_reason,
     } in opened.volumes
     {
@@ -319,6 +322,7 @@ fn system_bodies(
         assembled.push(Assembled {
             body,
             facts,
+            tally: Some(tally),
             notes: own,
         });
     }

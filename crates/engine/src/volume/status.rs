@@ -21,6 +21,8 @@ pub enum JobKind {
     Scrub,
     /// Comparing and mending.
     Repair,
+    /// Giving a plex more members.
+    Reshape,
 }
 
 /// Progress of a job.

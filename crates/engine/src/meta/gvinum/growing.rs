@@ -19,7 +19,7 @@ use std::time::Duration;
 use plexum_format::vinum::{Growth, HEADER_OFFSET_BYTES, Mark, SubdiskState};
 
 use crate::buf::{Buf, BufMut, BufPool};
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::device::{Device, DeviceInfo, Fua, IoError};
 use crate::lock::{RangeGuard, RangeLocks};
 use crate::meta::foreign::{ForeignError, regions_of};
@@ -28,11 +28,13 @@ use crate::plex::layout::{Geometry, GeometrySpec, Organisation};
 use crate::ranges::RangeSet;
 use crate::stacked::Stacked;
 use crate::state::Standing;
-use crate::volume::{Volume, VolumeParts};
+use crate::volume::{JobKind, JobStatus, Volume, VolumeParts};
 use crate::wait::Signal;
 
+use super::counters::Direction;
 use super::open::{Builder, OpenedVolume, part};
 use super::store::SharedStore;
+use super::tally::{PlexTally, VolumeTally};
 use super::{PlexMap, grown_map};
 
 /// Bytes that one step moves at most, when a row is not larger.
@@ -59,6 +61,8 @@ pub struct GrowingParts<D: Device, C: Clock> {
     pub store: SharedStore,
     /// What it says about this plex.
     pub growth: Growth,
+    /// What it has done.
+    pub tally: Rc<PlexTally>,
     /// Writes were under way when it was left.
     pub is_doubtful: bool,
     /// For what is copied.
@@ -77,6 +81,8 @@ pub struct Growing<D: Device, C: Clock> {
     is_running: Cell<bool>,
     /// An error stopped it.
     has_failed: Cell<bool>,
+    /// When it began to run, and the border then.
+    begun: Cell<Option<(Moment, u64)>>,
     changed: Signal,
 }
 
@@ -91,6 +97,7 @@ impl<D: Device, C: Clock> Growing<D, C> {
             is_stopping: Cell::new(false),
             is_running: Cell::new(false),
             has_failed: Cell::new(false),
+            begun: Cell::new(None),
             changed: Signal::new(),
             parts,
         }
@@ -119,6 +126,23 @@ impl<D: Device, C: Clock> Growing<D, C> {
     /// Plex bytes that have moved, and how many will have.
     pub fn progress(&self) -> (u64, u64) {
         (self.moved_bytes.get(), self.parts.after.size_bytes())
+    }
+
+    /// How far it is, until it has ended or an error has stopped it.
+    pub fn job(&self) -> Option<JobStatus> {
+        let (done_bytes, total_bytes) = self.progress();
+        if done_bytes >= total_bytes || self.has_failed.get() {
+            return None;
+        }
+        let not_begun = (self.parts.after.clock.now(), done_bytes);
+        let (started, moved_then) = self.begun.get().unwrap_or(not_begun);
+        Some(JobStatus {
+            kind: JobKind::Reshape,
+            done_bytes,
+            total_bytes,
+            started,
+            worked_bytes: done_bytes.saturating_sub(moved_then),
+        })
     }
 
     /// Waits until the growth has ended, or will not go on in this process.
@@ -165,6 +189,10 @@ impl<D: Device, C: Clock> Growing<D, C> {
                 buf[from..from + piece.len()].copy_from_slice(&piece);
                 from += piece.len();
             }
+            let bytes = range.end - range.start;
+            self.parts
+                .tally
+                .count_on(volume, Direction::Read, range.start, bytes);
         }
         Ok(buf)
     }
@@ -173,16 +201,20 @@ impl<D: Device, C: Clock> Growing<D, C> {
         let end = at + data.len() as u64;
         let _lock = self.admit(at..end).await?;
         let border = self.moved_bytes.get().clamp(at, end);
-        let split = (border - at) as usize; // at most the length of the buffer
-        if split > 0 {
+        for (volume, range) in [
+            (&self.parts.after, at..border),
+            (&self.parts.before, border..end),
+        ] {
+            if range.is_empty() {
+                continue;
+            }
+            let bytes = range.end - range.start;
+            let from = (range.start - at) as usize; // at most the length of the buffer
+            let part = data.slice(from..from + bytes as usize);
+            volume.write(range.start, part, fua).await?;
             self.parts
-                .after
-                .write(at, data.slice(0..split), fua)
-                .await?;
-        }
-        if border < end {
-            let rest = data.slice(split..data.len());
-            self.parts.before.write(border, rest, fua).await?;
+                .tally
+                .count_on(volume, Direction::Write, range.start, bytes);
         }
         Ok(())
     }
@@ -195,6 +227,8 @@ impl<D: Device, C: Clock> Growing<D, C> {
     /// Moves everything that has not moved, until `stop`. An error leaves it as it is: a later start goes on.
     pub async fn run(&self) {
         self.is_running.set(true);
+        let now = self.parts.after.clock.now();
+        self.begun.set(Some((now, self.moved_bytes.get())));
         self.has_failed.set(self.work().await.is_err());
         self.is_running.set(false);
         self.changed.notify();
@@ -459,12 +493,17 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             backup: (new_drive, new.drive_end_bytes()),
             store: Rc::clone(&self.store),
             growth,
+            tally: self.tally(plex, &after),
             is_doubtful: is_doubtful && !is_read_only,
             pool: self.pool.clone(),
         }));
         let volume = self.over(name, &growing)?;
         Ok(OpenedVolume {
             volume,
+            tally: VolumeTally {
+                plexes: vec![Rc::clone(&growing.parts.tally)],
+                counts_itself: true,
+            },
             plexes: Vec::new(),
             growing: (!is_read_only).then_some(growing),
             read_only_reason: None,

@@ -18,6 +18,7 @@ mod open;
 mod spares;
 mod states;
 mod store;
+pub mod tally;
 #[cfg(test)]
 mod tests;
 

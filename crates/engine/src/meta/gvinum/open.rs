@@ -33,6 +33,7 @@ use super::adapter::{GvinumMetadata, Held};
 use super::growing::Growing;
 use super::spares::{SpareArea, take_over};
 use super::store::{SharedStore, Store};
+use super::tally::{PlexTally, VolumeTally};
 use super::{FoundDrive, PlexMap, System, assemble, plex_map, plexes_of, volume_bytes};
 
 /// What opening a system asks for besides the drives.
@@ -56,6 +57,8 @@ pub struct OpenedVolume<D: Device, C: Clock> {
     pub plexes: Vec<Rc<PlexMember<D, C>>>,
     /// Its plex, where that is getting more subdisks: `run` moves the data.
     pub growing: Option<Rc<Growing<D, C>>>,
+    /// What it has done.
+    pub tally: VolumeTally,
     /// Whether it can only be read, and why.
     pub read_only_reason: Option<String>,
 }
@@ -285,13 +288,25 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             Box::new(PlainMetadata::new("gvinum"))
         };
         let options = self.request.volume.clone();
+        let tally = VolumeTally {
+            plexes: vec![self.tally(plex, &map)],
+            counts_itself: false,
+        };
         let volume = self.plex_volume(name, &map, metadata, doubt, options, spares);
         Ok(OpenedVolume {
             volume,
             plexes: Vec::new(),
             growing: None,
+            tally,
             read_only_reason: None,
         })
+    }
+
+    /// The counters of a plex.
+    pub(super) fn tally(&self, plex: &str, map: &PlexMap<'_>) -> Rc<PlexTally> {
+        let subdisks = map.subdisks.iter();
+        let subdisks = subdisks.map(|subdisk| (subdisk.name.as_str(), subdisk.drive.as_str()));
+        self.store.borrow_mut().tallies.plex(plex, subdisks)
     }
 
     /// Metadata of a plex that keeps its own redundancy: its subdisks that are here, then hot spares.
@@ -455,10 +470,15 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             resync_start_bytes: doubt,
             options,
         });
+        let tally = VolumeTally {
+            plexes: stacked.iter().map(|plex| Rc::clone(&plex.tally)).collect(),
+            counts_itself: true,
+        };
         Ok(OpenedVolume {
             volume,
             plexes: stacked,
             growing: None,
+            tally,
             read_only_reason,
         })
     }
@@ -524,6 +544,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             missing,
             plex: Rc::new(PlexMember {
                 name: plex.to_owned(),
+                tally: self.tally(plex, &map),
                 volume,
                 drives,
                 labels: Box::new(labels),

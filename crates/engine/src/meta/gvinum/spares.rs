@@ -233,6 +233,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             };
             let plex = Rc::new(PlexMember {
                 name: name.clone(),
+                tally: self.tally(&name, &map),
                 volume: inner,
                 drives,
                 labels: Box::new(labels),

@@ -18,6 +18,7 @@ use plexum_format::vinum::{
 
 use crate::meta::adapter::MetadataWrite;
 
+use super::tally::Tallies;
 use super::{System, settle};
 
 /// Shared by all volumes of a system.
@@ -28,6 +29,8 @@ pub type SharedStore = Rc<RefCell<Store>>;
 pub struct Store {
     /// The configuration.
     pub config: Config,
+    /// What its objects have done.
+    pub tallies: Tallies,
     headers: BTreeMap<String, DriveHeader>,
     updated: (u64, u64),
     /// Volumes whose copies or parity may differ.
@@ -49,6 +52,7 @@ impl Store {
             .map(|volume| volume.name.clone());
         Self {
             config: system.config.clone(),
+            tallies: Tallies::default(),
             headers: headers.collect(),
             updated: system.updated,
             unsettled: if system.mark == Mark::Settled {
@@ -92,6 +96,7 @@ impl Store {
 
     /// Puts a subdisk on another drive.
     pub fn place(&mut self, subdisk: &str, drive: &str, drive_offset_bytes: u64) {
+        self.tallies.place(subdisk, drive);
         for other in self
             .config
             .subdisks
