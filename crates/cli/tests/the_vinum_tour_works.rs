@@ -31,7 +31,10 @@ fn the_vinum_tour_works() {
     }
     let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
     let grown = read("grown").len();
-    assert!(grown > 4 * (7 << 20), "five subdisks of nearly 8 MiB: {grown}");
+    assert!(
+        grown > 4 * (7 << 20),
+        "five subdisks of nearly 8 MiB: {grown}"
+    );
     assert_eq!(
         read("copy").len(),
         4 << 20,
