@@ -1,0 +1,229 @@
+//! One hot path again and again, for profilers: nothing but the engine, and members that cost nothing or a copy.
+//!
+//! `hot ORGANISATION MEMBERS CONSISTENCY read|write REQUEST_BYTES DEPTH random|seq COUNT`, for example
+//! `hot raid5 null bitmap write 4096 32 random 300000`. Members: `null`, `memory` (they answer at once), `later` (in
+//! memory, but every answer comes one turn later: requests meet, as on real devices).
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)] // a tool for developers
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use common::yield_once;
+use plexum_engine::buf::{Buf, BufMut, BufPool};
+use plexum_engine::clock::{Clock, Moment};
+use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
+use plexum_engine::meta::assemble::Options;
+use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
+use plexum_engine::meta::open::{OpenRequest, open_volume};
+use plexum_engine::plex::layout::{
+    Organisation, Raid0Layout, Raid5Layout, Raid6Layout, Raid10Layout,
+};
+use plexum_engine::volume::{Volume, VolumeOptions};
+use plexum_format::md::MdVersion;
+
+const DEVICE_BYTES: u64 = 72 << 20;
+/// Metadata and logs lie in front of the data: kept also by members that keep nothing else.
+const HEAD_BYTES: usize = 4 << 20;
+
+struct Member {
+    /// Page-aligned: a copy whose target lies 16 bytes behind its source, modulo a page, takes four times as long.
+    bytes: RefCell<BufMut>,
+    is_late: bool,
+}
+
+impl Device for Member {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo {
+            size_bytes: DEVICE_BYTES,
+            sector_bytes: 512,
+            is_rotational: false,
+            has_zeroing_trim: false,
+        }
+    }
+    async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
+        if self.is_late {
+            yield_once().await;
+        }
+        let start = usize::try_from(offset_bytes).unwrap();
+        if let Some(bytes) = self.bytes.borrow().get(start..start + buf.len()) {
+            buf.copy_from_slice(bytes);
+        }
+        Ok(buf)
+    }
+    async fn write(&self, offset_bytes: u64, data: Buf, _fua: Fua) -> Result<(), IoError> {
+        if self.is_late {
+            yield_once().await;
+        }
+        let start = usize::try_from(offset_bytes).unwrap();
+        if let Some(bytes) = self.bytes.borrow_mut().get_mut(start..start + data.len()) {
+            bytes.copy_from_slice(&data);
+        }
+        Ok(())
+    }
+    async fn flush(&self) -> Result<(), IoError> {
+        if self.is_late {
+            yield_once().await;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone)]
+struct RealClock(Instant);
+
+impl Clock for RealClock {
+    fn now(&self) -> Moment {
+        Moment(u64::try_from(self.0.elapsed().as_nanos()).unwrap())
+    }
+    fn wall_seconds(&self) -> u64 {
+        1
+    }
+    async fn sleep(&self, _duration: Duration) {
+        std::future::pending().await
+    }
+}
+
+struct Nothing;
+impl Wake for Nothing {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Polls all in turn until all have ended.
+fn run_all(mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>>) {
+    let waker = Waker::from(Arc::new(Nothing));
+    let mut context = Context::from_waker(&waker);
+    while !tasks.is_empty() {
+        tasks.retain_mut(|task| task.as_mut().poll(&mut context).is_pending());
+    }
+}
+
+fn volume(organisation: &str, members: &str, consistency: &str) -> Volume<Member, RealClock> {
+    let (organisation, count) = match organisation {
+        "raid0" => (Organisation::Raid0(Raid0Layout::Original), 4),
+        "raid1" => (Organisation::Raid1, 2),
+        "raid10" => (Organisation::Raid10(Raid10Layout::near(2)), 4),
+        "raid5" => (Organisation::Raid5(Raid5Layout::LeftSymmetric), 4),
+        "raid6" => (Organisation::Raid6(Raid6Layout::LeftSymmetric), 6),
+        other => panic!("no organisation {other}"),
+    };
+    let new = NewArray {
+        version: MdVersion::V12,
+        organisation,
+        strip_bytes: if organisation == Organisation::Raid1 {
+            0
+        } else {
+            65_536
+        },
+        size_bytes: None,
+        members: vec![Some(DEVICE_BYTES); count],
+        spares: Vec::new(),
+        write_mostly: Vec::new(),
+        stored_name: "hot".to_owned(),
+        uuid: [7; 16],
+        identities: (1..=count)
+            .map(|n| [u8::try_from(n).unwrap(); 16])
+            .collect(),
+        wall_seconds: 1,
+        has_bitmap: !matches!(consistency, "none" | "resync"),
+        region_bytes: None,
+        log_bytes_max: matches!(consistency, "log" | "write-back").then_some(u64::MAX),
+        has_ppl: false,
+        is_write_back: consistency == "write-back",
+        start: Start::Agreeing,
+    };
+    let plan = plan(&new).unwrap();
+    let length = match members {
+        "null" => HEAD_BYTES,
+        _ => usize::try_from(DEVICE_BYTES).unwrap(),
+    };
+    // Ones: memory that was never touched would be measured as page faults.
+    let member = || Member {
+        bytes: RefCell::new(BufPool::new(0).copy_of(&vec![1; length])),
+        is_late: members == "later",
+    };
+    let devices: Vec<Option<Member>> = (0..count).map(|_| Some(member())).collect();
+    let pool = BufPool::new(64 << 20);
+    common::run(write_new(&plan, &devices, &pool)).unwrap();
+    let named = devices.into_iter().flatten().enumerate();
+    let named = named.map(|(index, device)| (format!("m{index}"), device));
+    let request = OpenRequest {
+        assemble: Options::default(),
+        volume: VolumeOptions::default(),
+        name: None,
+    };
+    let clock = RealClock(Instant::now());
+    common::run(open_volume(named.collect(), clock, pool, request))
+        .unwrap()
+        .0
+}
+
+/// CPU time of this thread so far, in nanoseconds.
+fn cpu_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split(' ').next().unwrap().parse().unwrap()
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [
+        organisation,
+        members,
+        consistency,
+        direction,
+        bytes,
+        depth,
+        order,
+        count,
+    ] = &words[..]
+    else {
+        panic!("hot ORGANISATION MEMBERS CONSISTENCY read|write BYTES DEPTH random|seq COUNT");
+    };
+    let (bytes, depth): (usize, u64) = (bytes.parse().unwrap(), depth.parse().unwrap());
+    let count: u64 = count.parse().unwrap();
+    let volume = volume(organisation, members, consistency);
+    let places = volume.size_bytes() / bytes as u64;
+    let pool = BufPool::new(0);
+    let data = pool.copy_of(&vec![5; bytes]).freeze();
+    let next = Cell::new(0u64);
+    let rounds = |count: u64| {
+        let last = next.get() + count;
+        let worker = |worker: u64| {
+            let (volume, data, next) = (&volume, data.clone(), &next);
+            Box::pin(async move {
+                let mut random = 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(worker + next.get() + 1);
+                while next.get() < last {
+                    let number = next.replace(next.get() + 1);
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    let place = if order == "seq" { number } else { random >> 20 };
+                    let at = place % places * bytes as u64;
+                    if direction == "write" {
+                        volume.write(at, data.clone(), Fua::No).await.unwrap();
+                    } else {
+                        volume.read(at, bytes).await.unwrap();
+                    }
+                    yield_once().await;
+                }
+            }) as Pin<Box<dyn Future<Output = ()>>>
+        };
+        run_all((0..depth).map(worker).collect());
+    };
+    rounds(count / 10 + depth);
+    let (started, before) = (Instant::now(), cpu_ns());
+    rounds(count);
+    let cpu_us = (cpu_ns() - before) as f64 / 1e3 / count as f64;
+    let rate = count as f64 * bytes as f64 / started.elapsed().as_secs_f64() / 1e9;
+    println!(
+        "{} : {cpu_us:.3} us CPU each, {rate:.2} GB/s",
+        words.join(" ")
+    );
+}
