@@ -3,13 +3,15 @@
 //! Invariants:
 //! - the memory of a buffer starts at a multiple of `ALIGNMENT_BYTES`, so that whole buffers fit direct I/O;
 //! - a `BufMut` is the only handle of its block; `freeze` ends its mutability;
-//! - memory goes back to the pool when the last handle is dropped, and a pool never keeps more than its limit.
+//! - memory goes back to the pool when the last handle is dropped, and a pool never keeps more than its limit;
+//! - a block that is used again brings its counter of handles along: taking, freezing and sharing a buffer allocates nothing.
 //!
 //! Handles are `Send`, because the thread runtime moves them to another thread for the length of one I/O.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use smallvec::SmallVec;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Alignment of every buffer, in bytes.
@@ -26,7 +28,7 @@ struct Page([u8; ALIGNMENT_BYTES]);
 
 #[derive(Default)]
 struct Shelves {
-    free: [Vec<Box<[Page]>>; CLASSES],
+    free: [Vec<Arc<Block>>; CLASSES],
     kept_bytes: usize,
 }
 
@@ -58,18 +60,20 @@ impl BufPool {
         let reused = class.and_then(|class| {
             let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
             let block = shelves.free[class].pop()?;
-            shelves.kept_bytes -= block.len() * ALIGNMENT_BYTES;
+            shelves.kept_bytes -= block.memory.len() * ALIGNMENT_BYTES;
             Some(block)
         });
-        let memory = reused.unwrap_or_else(|| {
+        let mut block = reused.unwrap_or_else(|| {
             let count = class.map_or(pages, |class| 1 << class);
-            vec![Page([0; ALIGNMENT_BYTES]); count].into_boxed_slice()
+            Arc::new(Block {
+                memory: vec![Page([0; ALIGNMENT_BYTES]); count].into_boxed_slice(),
+                home: None,
+            })
         });
+        let owned = Arc::get_mut(&mut block).expect("nobody else knows a block on the shelf");
+        owned.home = Some(self.clone());
         BufMut {
-            block: Block {
-                memory,
-                home: Some(self.clone()),
-            },
+            handle: Handle(Some(block)),
             length_bytes,
         }
     }
@@ -90,15 +94,15 @@ impl BufPool {
         buf
     }
 
-    fn give_back(&self, memory: Box<[Page]>) {
-        let Some(class) = class_of(memory.len()) else {
+    fn give_back(&self, block: Arc<Block>) {
+        let Some(class) = class_of(block.memory.len()) else {
             return;
         };
         let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = memory.len() * ALIGNMENT_BYTES;
+        let bytes = block.memory.len() * ALIGNMENT_BYTES;
         if shelves.kept_bytes + bytes <= self.keep_bytes_max {
             shelves.kept_bytes += bytes;
-            shelves.free[class].push(memory);
+            shelves.free[class].push(block);
         }
     }
 }
@@ -111,20 +115,43 @@ fn class_of(pages: usize) -> Option<usize> {
 
 struct Block {
     memory: Box<[Page]>,
+    /// Where it goes when nobody uses it any more; `None` on the shelf, which would else keep itself alive.
     home: Option<BufPool>,
 }
 
-impl Drop for Block {
+/// Keeps a block in use; `None` only while it is dropped. The last one puts the block back on its shelf. Of two that are
+/// dropped at the same time on two threads neither may see that it is the last: then the memory is simply freed.
+#[derive(Clone)]
+struct Handle(Option<Arc<Block>>);
+
+impl Handle {
+    fn block(&self) -> &Block {
+        self.0
+            .as_ref()
+            .expect("a handle has its block while it lives")
+    }
+
+    fn owned(&mut self) -> &mut Block {
+        let block = self.0.as_mut().and_then(Arc::get_mut);
+        block.expect("a buffer that may be written has one handle")
+    }
+}
+
+impl Drop for Handle {
     fn drop(&mut self) {
-        if let Some(pool) = self.home.take() {
-            pool.give_back(std::mem::take(&mut self.memory));
+        let Some(mut block) = self.0.take() else {
+            return;
+        };
+        let home = Arc::get_mut(&mut block).and_then(|last| last.home.take());
+        if let Some(home) = home {
+            home.give_back(block);
         }
     }
 }
 
 /// A buffer with one owner, who may write to it. `Deref`s to its bytes.
 pub struct BufMut {
-    block: Block,
+    handle: Handle,
     length_bytes: usize,
 }
 
@@ -134,7 +161,7 @@ impl BufMut {
     pub fn freeze(self) -> Buf {
         let end = self.length_bytes;
         Buf {
-            block: Arc::new(self.block),
+            handle: self.handle,
             start: 0,
             end,
         }
@@ -149,13 +176,13 @@ impl BufMut {
 impl Deref for BufMut {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.block.memory.as_bytes()[..self.length_bytes]
+        &self.handle.block().memory.as_bytes()[..self.length_bytes]
     }
 }
 
 impl DerefMut for BufMut {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.block.memory.as_mut_bytes()[..self.length_bytes]
+        &mut self.handle.owned().memory.as_mut_bytes()[..self.length_bytes]
     }
 }
 
@@ -168,7 +195,7 @@ impl std::fmt::Debug for BufMut {
 /// A shared, read-only view of a buffer. Cloning and slicing copy no bytes. `Deref`s to its bytes.
 #[derive(Clone)]
 pub struct Buf {
-    block: Arc<Block>,
+    handle: Handle,
     start: usize,
     end: usize,
 }
@@ -185,7 +212,7 @@ impl Buf {
             "slice stays inside its buffer"
         );
         Buf {
-            block: Arc::clone(&self.block),
+            handle: self.handle.clone(),
             start: self.start + range.start,
             end: self.start + range.end,
         }
@@ -195,7 +222,7 @@ impl Buf {
 impl Deref for Buf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.block.memory.as_bytes()[self.start..self.end]
+        &self.handle.block().memory.as_bytes()[self.start..self.end]
     }
 }
 
@@ -208,8 +235,8 @@ impl std::fmt::Debug for Buf {
 /// Consecutive pieces of data that together answer one read; the pieces are in ascending order without gaps.
 #[derive(Clone, Debug, Default)]
 pub struct Rope {
-    /// The pieces, none of them empty.
-    pub pieces: Vec<Buf>,
+    /// The pieces, none of them empty. Most answers have one.
+    pub pieces: SmallVec<[Buf; 2]>,
 }
 
 impl Rope {
@@ -233,11 +260,7 @@ impl Rope {
 impl From<Buf> for Rope {
     fn from(buf: Buf) -> Self {
         Rope {
-            pieces: if buf.is_empty() {
-                Vec::new()
-            } else {
-                vec![buf]
-            },
+            pieces: std::iter::once(buf).filter(|buf| !buf.is_empty()).collect(),
         }
     }
 }

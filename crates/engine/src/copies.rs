@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::balance::{Candidate, Request};
+use crate::balance::{Candidate, Pick, Request};
 use crate::buf::{Buf, Rope};
 use crate::clock::{Clock, Moment};
 use crate::device::{Device, Fua, IoError, ZeroMode};
@@ -18,7 +18,7 @@ use crate::plex::layout::{CopyPlace, Organisation};
 use crate::stage::{Stage, Tag};
 use crate::state::FailCause;
 use crate::volume::{MemberSet, Volume};
-use crate::wait::join_all;
+use crate::wait::{Few, join_all};
 
 /// Members that could not read a range of their data area.
 type Broken<D> = Vec<(Rc<Drive<D>>, Range<u64>)>;
@@ -47,19 +47,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         };
         tag.enter(Stage::Write);
         let set = self.members_to_write();
-        let writes: Vec<MemberWrite<D>> = self
-            .geometry
-            .copies_of(offset_bytes)
-            .iter()
-            .flat_map(|place| {
-                let range =
-                    place.member_offset_bytes..place.member_offset_bytes + data.len() as u64;
-                let data = data.clone();
-                self.write_targets(&set, place.slot)
-                    .into_iter()
-                    .map(move |drive| (drive, range.clone(), data.clone()))
-            })
-            .collect();
+        let mut writes: Few<MemberWrite<D>> = Few::new();
+        for place in self.geometry.copies_of(offset_bytes).iter() {
+            let start = place.member_offset_bytes;
+            for drive in self.write_targets(&set, place.slot) {
+                writes.push((drive, start..start + data.len() as u64, data.clone()));
+            }
+        }
         let outcome = self.write_members(writes, fua).await;
         self.copies_written(&sync, outcome.reached, outcome.refused)
     }
@@ -129,7 +123,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 .map(|(drive, range)| drive.zero(range.start, range.end - range.start, mode)),
         )
         .await;
-        let mut writes: Vec<MemberWrite<D>> = Vec::new();
+        let mut writes: Few<MemberWrite<D>> = Few::new();
         let mut reached = 0;
         for ((drive, range), result) in targets.into_iter().zip(results) {
             match result {
@@ -164,28 +158,26 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         let set = self.members();
         let map = self.geometry.copies_of(offset_bytes);
-        let readable: Vec<CopyPlace> = map
+        let mut candidates: Few<Candidate> = map
             .iter()
             .filter(|place| {
                 self.readable_drive(&set, place.slot, &member_range(place, length_bytes), &sync)
                     .is_some()
             })
+            .map(|place| Candidate {
+                slot: place.slot,
+                member_offset_bytes: place.member_offset_bytes,
+            })
             .collect();
-        if readable.is_empty() {
+        if candidates.is_empty() {
             return self
                 .read_any_copy(offset_bytes, length_bytes, None)
                 .await
                 .map(Rope::from);
         }
-        let candidate = |place: &CopyPlace| Candidate {
-            slot: place.slot,
-            member_offset_bytes: place.member_offset_bytes,
-        };
-        let mut candidates: Vec<Candidate> = readable.iter().map(candidate).collect();
-        let group = if self.geometry.organisation() == Organisation::Raid1 {
-            0
-        } else {
-            map.get(0).slot
+        let group = match self.geometry.organisation() {
+            Organisation::Raid1 => 0,
+            _ => map.get(0).slot,
         };
         let request = Request {
             offset_bytes,
@@ -194,6 +186,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
             now: self.clock.now(),
         };
         let pick = self.balancer.borrow_mut().pick(&request, &mut candidates);
+        if let Pick::Whole(one) = pick {
+            let place = CopyPlace {
+                slot: one.slot,
+                member_offset_bytes: one.member_offset_bytes,
+            };
+            let read = self.read_copy(&set, place, offset_bytes, length_bytes);
+            return read.await.map(Rope::from);
+        }
         let parts = pick.pieces(&candidates, length_bytes as u64).map(|piece| {
             let place = CopyPlace {
                 slot: piece.slot,
@@ -210,7 +210,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let pieces = join_all(parts)
             .await
             .into_iter()
-            .collect::<Result<Vec<Buf>, IoError>>()?;
+            .collect::<Result<_, IoError>>()?;
         Ok(Rope { pieces })
     }
 
@@ -381,7 +381,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Ok(data);
         }
         let set = self.members();
-        let mut writes: Vec<MemberWrite<D>> = Vec::new();
+        let mut writes: Few<MemberWrite<D>> = Few::new();
         for place in self.geometry.copies_of(offset_bytes).iter() {
             let range = member_range(&place, length_bytes);
             for drive in self.write_targets(&set, place.slot) {

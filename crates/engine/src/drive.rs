@@ -144,13 +144,15 @@ impl<D: Device> Drive<D> {
     /// How long a read may take before another copy is asked as well: longer than 99 of 100 took lately. `None` while too
     /// few are known.
     pub(crate) fn hedge_delay(&self) -> Option<Duration> {
-        let reads = self.reads.borrow().latency();
+        let reads = self.reads.borrow();
+        if reads.samples() < HEDGE_SAMPLES_MIN {
+            return None;
+        }
         let least = match self.device.info().is_rotational {
             true => ROTATIONAL_HEDGE_DELAY_MIN,
             false => HEDGE_DELAY_MIN,
         };
-        let delay = Duration::from_nanos(reads.p99_ns).max(least);
-        (reads.samples >= HEDGE_SAMPLES_MIN).then_some(delay)
+        Some(Duration::from_nanos(reads.p99_ns()).max(least))
     }
 
     /// Another copy answered first, after `took`: the read here drains unseen (W9).
@@ -287,7 +289,7 @@ impl<D: Device> Drive<D> {
         let started = clock.now();
         let result = self
             .slots
-            .run(self.read_retrying(pool, at, length_bytes))
+            .run(|| self.read_retrying(pool, at, length_bytes))
             .await;
         let took_ns = u64::try_from(clock.now().since(started).as_nanos()).unwrap_or(u64::MAX);
         self.count(|counters| {
@@ -354,7 +356,7 @@ impl<D: Device> Drive<D> {
     /// As `write`.
     pub async fn write_device(&self, at_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         self.slots
-            .run(self.write_retrying(at_bytes, data, fua))
+            .run(|| self.write_retrying(at_bytes, data, fua))
             .await
     }
 
@@ -381,7 +383,7 @@ impl<D: Device> Drive<D> {
         at_bytes: u64,
         length_bytes: usize,
     ) -> Result<BufMut, IoError> {
-        let read = self.read_retrying(pool, at_bytes, length_bytes);
+        let read = || self.read_retrying(pool, at_bytes, length_bytes);
         self.slots.run(read).await
     }
 
@@ -402,7 +404,7 @@ impl<D: Device> Drive<D> {
         if !self.device.info().has_zeroing_trim {
             return Err(IoError::Unsupported);
         }
-        let zero = self.device.zero(at, length_bytes, mode);
+        let zero = || self.device.zero(at, length_bytes, mode);
         self.slots.run(zero).await
     }
 
@@ -417,7 +419,7 @@ impl<D: Device> Drive<D> {
         let found = if self.is_fenced.get() {
             Err(IoError::Gone)
         } else {
-            let extents = self.device.extents(at, length_bytes, extents_max);
+            let extents = || self.device.extents(at, length_bytes, extents_max);
             self.slots.run(extents).await
         };
         match found {
@@ -440,7 +442,7 @@ impl<D: Device> Drive<D> {
         if self.is_fenced.get() {
             return Err(IoError::Gone);
         }
-        let result = self.slots.run(self.device.flush()).await;
+        let result = self.slots.run(|| self.device.flush()).await;
         self.count(|counters| counters.flushes += 1);
         let known = self.flush_error.get();
         self.flush_error.set(known.or(result.err()));
@@ -452,6 +454,6 @@ impl<D: Device> Drive<D> {
     /// # Errors
     /// `Gone` when it is not.
     pub async fn check(&self) -> Result<(), IoError> {
-        self.slots.run(self.device.check()).await
+        self.slots.run(|| self.device.check()).await
     }
 }

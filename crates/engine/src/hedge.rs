@@ -62,21 +62,28 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let read = drive.read(&self.pool, &self.clock, start, length_bytes);
             Ok(read.await?.freeze())
         };
-        let first = read(Rc::clone(drive), start);
         match other {
-            None => first.await,
-            Some((other, other_start)) => self.race(drive, first, read(other, other_start)).await,
+            None => read(Rc::clone(drive), start).await,
+            Some((other, other_start)) => {
+                let first = || read(Rc::clone(drive), start);
+                self.race(drive, first, || read(other, other_start)).await
+            }
         }
     }
 
-    /// Waits for `first`, a read of `drive`; when that takes too long also for `second`, which is begun only then.
-    pub(crate) async fn race(
+    /// Waits for `first`, a read of `drive`; when that takes too long also for `second`, which is begun only then. Both are
+    /// made where they stay: moving the future of an I/O costs more than the choice.
+    pub(crate) async fn race<F, S>(
         &self,
         drive: &Rc<Drive<D>>,
-        first: impl Future<Output = Result<Buf, IoError>>,
-        second: impl Future<Output = Result<Buf, IoError>>,
-    ) -> Result<Buf, IoError> {
-        let mut first = pin!(first);
+        first: impl FnOnce() -> F,
+        second: impl FnOnce() -> S,
+    ) -> Result<Buf, IoError>
+    where
+        F: Future<Output = Result<Buf, IoError>>,
+        S: Future<Output = Result<Buf, IoError>>,
+    {
+        let mut first = pin!(first());
         let Some(delay) = drive.hedge_delay() else {
             return first.await;
         };
@@ -89,7 +96,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if let Some(result) = early.await {
             return result;
         }
-        let mut second = pin!(second);
+        let mut second = pin!(second());
         let (result, is_second) = first_good(first.as_mut(), second.as_mut()).await;
         if is_second {
             drive.note_hedged(self.clock.now().since(started));

@@ -5,6 +5,8 @@
 //! - old answers are forgotten: only the present period and the one before it count;
 //! - a member is slow only beside peers that are not, never by a limit of its own (fail-slow, reliability.md row 14).
 
+use std::cell::Cell;
+
 /// Buckets: four for each power of two, from 256 ns to about nine minutes.
 const BUCKETS: usize = 128;
 /// Everything below 2^8 ns is in the first bucket.
@@ -79,7 +81,13 @@ pub struct Latency {
 pub struct Recent {
     now: Histogram,
     before: Histogram,
+    /// The 99th percentile, reckoned anew when so many samples are there: every read asks for it.
+    p99_ns: Cell<u64>,
+    p99_again_at: Cell<u64>,
 }
+
+/// So many more samples, as a part of those there are, may move the 99th percentile by less than it is worth.
+const P99_GROWTH_PART: u64 = 64;
 
 impl Recent {
     /// Counts one answer.
@@ -90,6 +98,25 @@ impl Recent {
     /// A period has ended.
     pub fn rotate(&mut self) {
         self.before = std::mem::take(&mut self.now);
+        self.p99_again_at.set(0);
+    }
+
+    /// Answers counted in both periods.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.now.total + self.before.total
+    }
+
+    /// 99 of 100 took at most this long, in nanoseconds; reckoned when the number of answers has grown by a 64th.
+    #[must_use]
+    pub fn p99_ns(&self) -> u64 {
+        let samples = self.samples();
+        if samples >= self.p99_again_at.get() {
+            self.p99_ns.set(self.percentile_ns(99));
+            self.p99_again_at
+                .set(samples + samples / P99_GROWTH_PART + 1);
+        }
+        self.p99_ns.get()
     }
 
     /// Both periods together.
@@ -106,25 +133,24 @@ impl Recent {
     /// The percentiles.
     #[must_use]
     pub fn latency(&self) -> Latency {
-        let total = self.now.total + self.before.total;
-        let percentile = |percent: u64| {
-            let wanted = (total * percent).div_ceil(100).max(1);
-            let mut seen = 0;
-            for (bucket, (now, before)) in
-                self.now.counts.iter().zip(self.before.counts).enumerate()
-            {
-                seen += u64::from(*now) + u64::from(before);
-                if seen >= wanted {
-                    return end_ns(bucket);
-                }
-            }
-            0
-        };
         Latency {
-            samples: total,
-            p50_ns: percentile(50),
-            p99_ns: percentile(99),
+            samples: self.samples(),
+            p50_ns: self.percentile_ns(50),
+            p99_ns: self.percentile_ns(99),
         }
+    }
+
+    fn percentile_ns(&self, percent: u64) -> u64 {
+        let wanted = (self.samples() * percent).div_ceil(100).max(1);
+        let mut seen = 0;
+        let both = self.now.counts.iter().zip(&self.before.counts);
+        for (bucket, (now, before)) in both.enumerate() {
+            seen += u64::from(*now) + u64::from(*before);
+            if seen >= wanted {
+                return end_ns(bucket);
+            }
+        }
+        0
     }
 }
 

@@ -11,7 +11,7 @@ use crate::mutant::Mutant;
 use crate::ranges::RangeSet;
 use crate::state::{Event, FailCause, Standing};
 use crate::volume::{MemberSet, Volume};
-use crate::wait::join_all;
+use crate::wait::{Few, join_all, join_few};
 
 /// Failures after which a write that has failed is not cut into smaller pieces any more: a drive on its last legs may take
 /// seconds over each of them.
@@ -52,7 +52,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// Everybody a write to this slot has to reach.
-    pub(crate) fn write_targets(&self, set: &MemberSet<D>, slot: usize) -> Vec<Rc<Drive<D>>> {
+    pub(crate) fn write_targets(&self, set: &MemberSet<D>, slot: usize) -> Few<Rc<Drive<D>>> {
         if self.has(Mutant::WriteSkipsRebuildTarget) {
             return set.slots[slot].active.iter().cloned().collect();
         }
@@ -62,9 +62,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Writes to several members at once; failures are recorded in the state, not yet durable: the answer waits for `settle`.
     pub(crate) async fn write_members(
         &self,
-        writes: Vec<MemberWrite<D>>,
+        writes: impl Into<Few<MemberWrite<D>>>,
         fua: Fua,
     ) -> WriteOutcome {
+        let writes = writes.into();
         let fua = if self.has(Mutant::IgnoreFua) {
             Fua::No
         } else {
@@ -74,9 +75,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .iter()
             .map(|(drive, range, data)| drive.write(&self.clock, range.start, data.clone(), fua));
         let results = if self.has(Mutant::AnswerAfterFirstCopy) {
-            crate::mutant::join_first(under_way).await
+            crate::mutant::join_first(under_way).await.into()
         } else {
-            join_all(under_way).await
+            join_few(under_way).await
         };
         let mut outcome = WriteOutcome::default();
         let mut failed = Vec::new();

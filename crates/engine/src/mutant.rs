@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::buf::Buf;
 use crate::clock::Clock;
 use crate::device::{Device, IoError};
-use crate::stripe::Row;
+use crate::stripe::{Exponents, Row};
 use crate::volume::Volume;
 
 /// How long writes use the member set of before, with `OldMemberSetStillWrites`.
@@ -245,13 +245,13 @@ where
 
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Exponents for Q of a row; of the other layout family with `WrongQOrder`, turned round with `WrongQCoefficient`.
-    pub(crate) fn q_exponents(&self, row: &Row) -> Vec<u8> {
+    pub(crate) fn q_exponents(&self, row: &Row) -> Exponents {
         let mut exponents = row.exponents();
         if self.has(Mutant::WrongQCoefficient) {
             exponents.reverse();
         }
         if self.has(Mutant::WrongQOrder) {
-            let in_order: Vec<u8> = (0..row.map.data_count() as u8).collect();
+            let in_order: Exponents = (0..row.map.data_count() as u8).collect();
             exponents = if exponents == in_order {
                 (0..row.map.data_count())
                     .map(|index| row.map.data_slot(index) as u8)

@@ -8,9 +8,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+
+use smallvec::SmallVec;
 
 /// Wakes everybody who waits for "something changed". Waiters check their condition themselves.
 #[derive(Default)]
@@ -182,6 +184,48 @@ impl Drop for MutexGuard<'_> {
     }
 }
 
+/// A short list that needs no memory of its own until it grows beyond what most arrays need.
+pub type Few<T> = SmallVec<[T; FEW]>;
+
+/// Entries that a `Few` holds in place: what a request of one strip has to do with in most arrays.
+const FEW: usize = 4;
+
+/// As `join_all`, for futures that are few and small: up to four live in the caller's own future, so that nothing is allocated.
+pub async fn join_few<F: Future>(futures: impl IntoIterator<Item = F>) -> Few<F::Output> {
+    let mut futures = futures.into_iter().fuse();
+    let (mut a, mut b) = (pin!(futures.next()), pin!(futures.next()));
+    let (mut c, mut d) = (pin!(futures.next()), pin!(futures.next()));
+    let mut rest: Vec<Part<F>> = futures
+        .map(|future| Part::Running(Box::pin(future)))
+        .collect();
+    let mut outputs: [Option<F::Output>; FEW] = [const { None }; FEW];
+    std::future::poll_fn(|cx| {
+        let mut is_done = true;
+        let arms = [a.as_mut(), b.as_mut(), c.as_mut(), d.as_mut()];
+        for (mut arm, output) in arms.into_iter().zip(&mut outputs) {
+            let Some(future) = arm.as_mut().as_pin_mut() else {
+                continue; // there was none, or it has ended
+            };
+            match future.poll(cx) {
+                Poll::Ready(done) => {
+                    *output = Some(done);
+                    arm.set(None);
+                }
+                Poll::Pending => is_done = false,
+            }
+        }
+        if poll_parts(&mut rest, cx) && is_done {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    let mut all: Few<F::Output> = outputs.into_iter().flatten().collect();
+    all.extend(rest.into_iter().map(Part::output));
+    all
+}
+
 /// Runs all futures in one task and returns their outputs in order.
 pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut parts: Vec<Part<F>> = futures
@@ -189,29 +233,28 @@ pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F:
         .map(|future| Part::Running(Box::pin(future)))
         .collect();
     std::future::poll_fn(|cx| {
-        let mut is_done = true;
-        for part in &mut parts {
-            if let Part::Running(future) = part {
-                match future.as_mut().poll(cx) {
-                    Poll::Ready(output) => *part = Part::Done(output),
-                    Poll::Pending => is_done = false,
-                }
-            }
-        }
-        if is_done {
+        if poll_parts(&mut parts, cx) {
             Poll::Ready(())
         } else {
             Poll::Pending
         }
     })
     .await;
-    parts
-        .into_iter()
-        .map(|part| match part {
-            Part::Done(output) => output,
-            Part::Running(_) => unreachable!("poll_fn returned only after every part was done"),
-        })
-        .collect()
+    parts.into_iter().map(Part::output).collect()
+}
+
+/// Polls whoever has not ended; says whether all have.
+fn poll_parts<F: Future>(parts: &mut [Part<F>], cx: &mut Context<'_>) -> bool {
+    let mut is_done = true;
+    for part in parts {
+        if let Part::Running(future) = part {
+            match future.as_mut().poll(cx) {
+                Poll::Ready(output) => *part = Part::Done(output),
+                Poll::Pending => is_done = false,
+            }
+        }
+    }
+    is_done
 }
 
 enum Part<F: Future> {
@@ -219,9 +262,18 @@ enum Part<F: Future> {
     Done(F::Output),
 }
 
+impl<F: Future> Part<F> {
+    fn output(self) -> F::Output {
+        match self {
+            Part::Done(output) => output,
+            Part::Running(_) => unreachable!("outputs are taken only after every part was done"),
+        }
+    }
+}
+
 /// Waits for the first of two futures and drops the other: only for what does no I/O.
 pub async fn first(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
-    let (mut one, mut other) = (std::pin::pin!(one), std::pin::pin!(other));
+    let (mut one, mut other) = (pin!(one), pin!(other));
     std::future::poll_fn(|cx| {
         if one.as_mut().poll(cx).is_ready() || other.as_mut().poll(cx).is_ready() {
             Poll::Ready(())
@@ -234,7 +286,7 @@ pub async fn first(one: impl Future<Output = ()>, other: impl Future<Output = ()
 
 /// Runs two futures in one task.
 pub async fn join<A: Future, B: Future>(first: A, second: B) -> (A::Output, B::Output) {
-    let (mut first, mut second) = (std::pin::pin!(first), std::pin::pin!(second));
+    let (mut first, mut second) = (pin!(first), pin!(second));
     let (mut a, mut b) = (None, None);
     std::future::poll_fn(|cx| {
         if a.is_none()
@@ -303,7 +355,6 @@ impl Drop for GaugeGuard {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use std::pin::pin;
     use std::sync::Arc;
     use std::task::Wake;
 
@@ -388,5 +439,34 @@ pub(crate) mod tests {
         flags[0].set(true);
         signal.notify();
         assert_eq!(poll_once(all.as_mut()), Poll::Ready(vec![0, 1]));
+    }
+
+    /// Every number of futures around the border between those in place and those in boxes, ending in any order.
+    #[test]
+    fn join_few_keeps_order_polls_nobody_who_has_ended_and_survives_spurious_polls() {
+        for count in 0..=FEW + 2 {
+            for first_to_end in 0..count.max(1) {
+                let signal = Signal::new();
+                let flags: Vec<Cell<bool>> = (0..count).map(|_| Cell::new(false)).collect();
+                let wait = |i: usize| {
+                    let (signal, flags) = (&signal, &flags);
+                    async move {
+                        signal.until(|| flags[i].get()).await;
+                        i
+                    }
+                };
+                let mut all = pin!(join_few((0..count).map(wait)));
+                for step in 0..count {
+                    assert!(poll_once(all.as_mut()).is_pending());
+                    assert!(poll_once(all.as_mut()).is_pending(), "spurious");
+                    flags[(first_to_end + step) % count].set(true);
+                    signal.notify();
+                }
+                let Poll::Ready(outputs) = poll_once(all.as_mut()) else {
+                    panic!("all {count} have ended");
+                };
+                assert_eq!(outputs.to_vec(), (0..count).collect::<Vec<_>>());
+            }
+        }
     }
 }

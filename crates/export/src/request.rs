@@ -130,17 +130,17 @@ async fn read(export: &impl Export, offset_bytes: u64, length_bytes: u32) -> Ans
 
 /// The part of `rope` of `length` bytes that begins at byte `skip`.
 fn cut(rope: &Rope, mut skip: usize, mut length: usize) -> Rope {
-    let mut pieces = Vec::new();
+    let mut part = Rope::default();
     for piece in &rope.pieces {
         let from = skip.min(piece.len());
         let to = (from + length.min(piece.len())).min(piece.len());
         skip -= from;
         length -= to - from;
         if to > from {
-            pieces.push(piece.slice(from..to));
+            part.pieces.push(piece.slice(from..to));
         }
     }
-    Rope { pieces }
+    part
 }
 
 #[cfg(test)]

@@ -68,9 +68,11 @@ const ARROWS: &[(&str, &[&str])] = &[
 const PURE: [&str; 5] = ["parity", "format", "engine", "pool", "zfs"];
 
 /// Libraries the pure rooms may use.
-const PURE_LIBRARIES: [&str; 9] = [
+const PURE_LIBRARIES: [&str; 10] = [
     "zerocopy",
     "thiserror",
+    // short lists of a request that need no memory of their own
+    "smallvec",
     "serde",
     "crc-fast",
     "twox-hash",

@@ -18,7 +18,7 @@ use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::member_io::MemberWrite;
 use crate::ranges::RangeSet;
-use crate::stripe::Row;
+use crate::stripe::{PerBlock, Row};
 use crate::volume::{Announcement, JobKind, Volume};
 use crate::wait::join_all;
 
@@ -231,7 +231,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// All blocks of the row; one that cannot be read is recovered and mended. `None` when the row is incomplete.
-    async fn read_or_mend(&self, row: &Row, part: &Range<u64>) -> Option<Vec<BufMut>> {
+    async fn read_or_mend(&self, row: &Row, part: &Range<u64>) -> Option<PerBlock<BufMut>> {
         let set = self.members();
         let blocks: Vec<Block> = row.blocks().collect();
         if blocks

@@ -8,7 +8,7 @@
 //! - a bit is cleared only when nothing is in flight, nothing doubtful, and nothing was written since the flush (W2);
 //! - `durable` never says more than what all live members' bitmaps say.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::bits::Bits;
@@ -31,7 +31,7 @@ pub struct Regions {
     wanted: Bits,
     durable: Bits,
     touched: Bits,
-    in_flight: BTreeMap<usize, u32>,
+    in_flight: InFlight,
     proven: RangeSet,
     /// The region that is being made consistent, until something of it comes into doubt anew.
     settling: Option<usize>,
@@ -40,6 +40,41 @@ pub struct Regions {
     block_bytes: u64,
     /// Rises whenever numbers of regions get another meaning: whoever keeps one over an await compares.
     generation: u64,
+}
+
+/// How many writes are in flight in which regions. Never more entries than requests times their regions: a sorted list.
+#[derive(Debug, Default)]
+struct InFlight {
+    counts: Vec<(usize, u32)>,
+}
+
+impl InFlight {
+    fn place(&self, index: usize) -> Result<usize, usize> {
+        self.counts.binary_search_by_key(&index, |(own, _)| *own)
+    }
+
+    fn enter(&mut self, index: usize) {
+        match self.place(index) {
+            Ok(place) => self.counts[place].1 += 1,
+            Err(place) => self.counts.insert(place, (index, 1)),
+        }
+    }
+
+    fn leave(&mut self, index: usize) {
+        let place = self.place(index).expect("leave follows enter");
+        self.counts[place].1 -= 1;
+        if self.counts[place].1 == 0 {
+            self.counts.remove(place);
+        }
+    }
+
+    fn contains(&self, index: usize) -> bool {
+        self.place(index).is_ok()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
 }
 
 impl Regions {
@@ -58,7 +93,7 @@ impl Regions {
             wanted: Bits::new(count),
             durable: Bits::new(count),
             touched: Bits::new(count),
-            in_flight: BTreeMap::new(),
+            in_flight: InFlight::default(),
             proven: RangeSet::new(),
             settling: None,
             unwritten_blocks: BTreeSet::new(),
@@ -255,7 +290,7 @@ impl Regions {
     /// A write to `range` begins. Its data may go out once `is_durable` says so.
     pub fn enter(&mut self, range: &Range<u64>) {
         for index in self.indices(range) {
-            *self.in_flight.entry(index).or_default() += 1;
+            self.in_flight.enter(index);
             self.touched.set(index, true);
             if self.wanted.set(index, true) {
                 self.unwritten_blocks.insert(self.block_of(index));
@@ -266,11 +301,7 @@ impl Regions {
     /// A write to `range` has ended on all members (or was noted as missed).
     pub fn leave(&mut self, range: &Range<u64>) {
         for index in self.indices(range) {
-            let count = self.in_flight.get_mut(&index).expect("leave follows enter");
-            *count -= 1;
-            if *count == 0 {
-                self.in_flight.remove(&index);
-            }
+            self.in_flight.leave(index);
         }
     }
 
@@ -300,7 +331,7 @@ impl Regions {
             .filter(|index| {
                 !self.touched.get(*index)
                     && !self.doubtful.get(*index)
-                    && !self.in_flight.contains_key(index)
+                    && !self.in_flight.contains(*index)
             })
             .collect();
         self.touched = Bits::new(self.wanted.len());
@@ -312,7 +343,7 @@ impl Regions {
     pub fn idle(&self) -> Vec<usize> {
         self.wanted
             .iter()
-            .filter(|index| !self.doubtful.get(*index) && !self.in_flight.contains_key(index))
+            .filter(|index| !self.doubtful.get(*index) && !self.in_flight.contains(*index))
             .collect()
     }
 
@@ -325,9 +356,7 @@ impl Regions {
     pub fn clear(&mut self, candidates: &[usize]) -> usize {
         let mut cleared = 0;
         for &index in candidates {
-            if self.touched.get(index)
-                || self.doubtful.get(index)
-                || self.in_flight.contains_key(&index)
+            if self.touched.get(index) || self.doubtful.get(index) || self.in_flight.contains(index)
             {
                 continue;
             }
@@ -424,7 +453,7 @@ impl Regions {
     /// Number of writes in flight over all regions; 0 when quiet.
     #[must_use]
     pub fn in_flight_count(&self) -> usize {
-        self.in_flight.len()
+        self.in_flight.counts.len()
     }
 }
 

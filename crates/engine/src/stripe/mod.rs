@@ -8,11 +8,18 @@ mod write;
 use std::ops::Range;
 
 use plexum_parity::Block;
+use smallvec::SmallVec;
 
 use crate::clock::Clock;
 use crate::device::Device;
 use crate::plex::layout::RowMap;
 use crate::volume::{MemberSet, Volume};
+
+/// Exponents of the data blocks of a row, in order.
+pub(crate) type Exponents = SmallVec<[u8; 16]>;
+
+/// Something of each block of a row, or of each data block, in order.
+pub(crate) type PerBlock<T> = SmallVec<[T; 8]>;
 
 /// One row with its map.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +63,7 @@ impl Row {
     }
 
     /// Exponents of the data blocks in Q.
-    pub fn exponents(&self) -> Vec<u8> {
+    pub fn exponents(&self) -> Exponents {
         (0..self.map.data_count())
             .map(|index| self.map.exponent(index))
             .collect()

@@ -33,11 +33,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let member = row.member_range(&part);
         let drive = self.readable_drive(&set, row.slot(block), &member, &member);
         if let Some(drive) = drive {
-            let first = async { Ok(self.read_block(&set, &row, block, &part).await?.freeze()) };
-            match self
-                .race(drive, first, self.read_instead(&row, block, &part))
-                .await
-            {
+            let read = || async { Ok(self.read_block(&set, &row, block, &part).await?.freeze()) };
+            let instead = || self.read_instead(&row, block, &part);
+            match self.race(drive, read, instead).await {
                 Ok(buf) => return Ok(buf),
                 Err(_) if self.is_frozen() => return Err(IoError::Failed),
                 Err(_) => {}

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use plexum_parity::{Block, RecoverPlan};
 
-use super::Row;
+use super::{PerBlock, Row};
 use crate::buf::{Buf, BufMut};
 use crate::clock::Clock;
 use crate::device::{Device, IoError};
@@ -12,7 +12,7 @@ use crate::intent::log::back::{hold_all, lay_over};
 use crate::mutant::Mutant;
 use crate::state::FailCause;
 use crate::volume::{MemberSet, Volume};
-use crate::wait::join_all;
+use crate::wait::join_few;
 
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Reads one block of a row from its member. A lost member is failed on the way.
@@ -54,14 +54,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         blocks: &[Block],
         part: &Range<u64>,
         excluded: &mut Vec<Block>,
-    ) -> Option<Vec<BufMut>> {
-        let results = join_all(
+    ) -> Option<PerBlock<BufMut>> {
+        let results = join_few(
             blocks
                 .iter()
                 .map(|block| self.read_block(set, row, *block, part)),
         )
         .await;
-        let mut read = Vec::with_capacity(blocks.len());
+        let mut read = PerBlock::new();
         for (block, result) in blocks.iter().zip(results) {
             match result {
                 Ok(buf) => read.push(buf),

@@ -1,11 +1,11 @@
 //! Writing parts of rows: reads, parity, then data and parity together. The bitmap was marked before (W1).
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use plexum_parity::Block;
 
-use super::Row;
 use super::plan::{DataView, ParityView, WritePlan, plan_write};
+use super::{Exponents, PerBlock, Row};
 use crate::buf::{Buf, BufMut};
 use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
@@ -16,14 +16,14 @@ use crate::mutant::Mutant;
 use crate::stage::{Stage, Tag};
 use crate::state::MemberId;
 use crate::volume::{MemberSet, Volume};
-use crate::wait::join_all;
+use crate::wait::{Few, join_all};
 
 /// A part of a row in which the same data blocks are touched from end to end.
 struct Segment {
     /// Bytes of the strip.
     part: Range<u64>,
     /// New content by data index.
-    new: Vec<Option<Buf>>,
+    new: PerBlock<Option<Buf>>,
 }
 
 /// What a segment wants written.
@@ -31,7 +31,7 @@ struct Prepared {
     part: Range<u64>,
     /// Data strips that are written: they follow one another.
     touched: Range<usize>,
-    blocks: Vec<(Block, Buf)>,
+    blocks: Few<(Block, Buf)>,
     /// New data that no member takes: only parity keeps them.
     homeless: Vec<(Block, Buf)>,
     /// After the write, parity agrees with the data there.
@@ -94,13 +94,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Parts of a request that are carried out one after the other. With a partial parity log a strip that cannot be read
     /// is written alone: then its parity is its only place, and each sector of it is old or new after a crash.
-    fn written_alone(&self, row: &Row, at_bytes: u64, length_bytes: u64) -> Vec<Range<u64>> {
+    fn written_alone(&self, row: &Row, at_bytes: u64, length_bytes: u64) -> Few<Range<u64>> {
         let end = at_bytes + length_bytes;
         if self.ppl.borrow().is_none() {
             return std::iter::once(at_bytes..end).collect();
         }
         let set = self.members();
-        let mut parts: Vec<Range<u64>> = Vec::new();
+        let mut parts: Few<Range<u64>> = Few::new();
         let mut was_alone = true;
         let mut at = at_bytes;
         while at < end {
@@ -128,8 +128,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<(), IoError> {
         tag.enter(Stage::Read);
         let segments = cut(row, at_bytes, &data);
-        let mut prepared = Vec::with_capacity(segments.len());
-        let results = join_all(segments.iter().map(|segment| self.prepare(row, segment))).await;
+        let mut prepared: Few<Prepared> = Few::new();
+        let results: Few<Result<Prepared, IoError>> = match &segments[..] {
+            [segment] => std::iter::once(self.prepare(row, segment).await).collect(),
+            _ => {
+                let parts = segments.iter().map(|segment| self.prepare(row, segment));
+                join_all(parts).await.into()
+            }
+        };
         for (segment, result) in segments.iter().zip(results) {
             match result {
                 Ok(ready) => prepared.push(ready),
@@ -159,9 +165,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
             (None, Some(ppl)) => self.write_with_ppl(&ppl, row, prepared, tag).await?,
             (None, None) => {
                 tag.enter(Stage::Write);
-                let parts = prepared.iter().map(|segment| segment.log_part(row));
-                let parts: Vec<LogPart> = parts.collect();
-                let writes = self.writes_of(row, &parts, &self.members_to_write());
+                let members = self.members_to_write();
+                let mut writes = Few::new();
+                for segment in prepared {
+                    let blocks = segment.blocks.iter();
+                    let by_slot = blocks.map(|(block, data)| (row.slot(*block), data));
+                    self.add_writes(row, &segment.part, by_slot, &members, &mut writes);
+                }
                 self.write_in_place(row, prepared, writes, fua).await?;
             }
         }
@@ -308,16 +318,28 @@ impl<D: Device, C: Clock> Volume<D, C> {
         row: &Row,
         parts: &[LogPart],
         members: &MemberSet<D>,
-    ) -> Vec<MemberWrite<D>> {
-        let mut writes = Vec::new();
+    ) -> Few<MemberWrite<D>> {
+        let mut writes = Few::new();
         for part in parts {
-            for (slot, data) in &part.blocks {
-                for drive in self.write_targets(members, *slot) {
-                    writes.push((drive, row.member_range(&part.part), data.clone()));
-                }
-            }
+            let blocks = part.blocks.iter().map(|(slot, data)| (*slot, data));
+            self.add_writes(row, &part.part, blocks, members, &mut writes);
         }
         writes
+    }
+
+    fn add_writes<'a>(
+        &self,
+        row: &Row,
+        part: &Range<u64>,
+        blocks: impl Iterator<Item = (usize, &'a Buf)>,
+        members: &MemberSet<D>,
+        writes: &mut Few<MemberWrite<D>>,
+    ) {
+        for (slot, data) in blocks {
+            for drive in self.write_targets(members, slot) {
+                writes.push((drive, row.member_range(part), data.clone()));
+            }
+        }
     }
 
     /// Parity of this range may not agree with the data from now on.
@@ -334,7 +356,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         &self,
         row: &Row,
         segment: &Segment,
-        prepared: &mut Vec<Prepared>,
+        prepared: &mut Few<Prepared>,
     ) -> Result<(), IoError> {
         let sector = u64::from(self.sector_bytes());
         if segment.part.end - segment.part.start <= sector {
@@ -368,10 +390,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let sync = row.member_range(&segment.part);
             let is_proven = self.is_trusted(&sync) || self.has(Mutant::ModifyUnprovenParity);
             let plan = plan_write(&data, &parity, is_proven).map_err(|_| IoError::Medium)?;
-            let parities: Vec<Block> = writable_parities(row, &parity);
+            let parities = writable_parities(row, &parity);
             let computed = match plan {
-                WritePlan::DataOnly | WritePlan::Blind => Some(Vec::new()),
-                WritePlan::Full => Some(self.parity_of(row, segment, &[], &parities)),
+                WritePlan::DataOnly | WritePlan::Blind => Some(Few::new()),
+                WritePlan::Full => Some(self.parity_of::<Buf>(row, segment, &[], &parities)),
                 WritePlan::Modify => {
                     self.modify(&set, row, segment, &parities, &mut excluded)
                         .await
@@ -394,12 +416,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let mut homeless = Vec::new();
             for (index, new) in segment.new.iter().enumerate() {
                 let Some(new) = new.as_ref() else { continue };
-                let kept = if data[index].is_writable {
-                    &mut blocks
+                let block = (Block::Data(index), new.clone());
+                if data[index].is_writable {
+                    blocks.push(block);
                 } else {
-                    &mut homeless
-                };
-                kept.push((Block::Data(index), new.clone()));
+                    homeless.push(block);
+                }
             }
             // What was modified was right before; the deliberate bug takes that for granted.
             let makes_right = match plan {
@@ -424,7 +446,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         row: &Row,
         segment: &Segment,
         excluded: &[Block],
-    ) -> (Vec<DataView>, Vec<ParityView>) {
+    ) -> (PerBlock<DataView>, Few<ParityView>) {
         let is_readable = |block| {
             !excluded.contains(&block) && self.is_block_readable(set, row, block, &segment.part)
         };
@@ -445,42 +467,51 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// Parity from the whole row: `others` are the untouched blocks in ascending order.
-    fn parity_of(
+    fn parity_of<BufOf>(
         &self,
         row: &Row,
         segment: &Segment,
-        others: &[Buf],
+        others: &[BufOf],
         parities: &[Block],
-    ) -> Vec<(Block, Buf)> {
+    ) -> Few<(Block, Buf)>
+    where
+        BufOf: Deref<Target = [u8]>,
+    {
         let mut others = others.iter();
-        let columns: Vec<&[u8]> = segment
+        let columns: PerBlock<&[u8]> = segment
             .new
             .iter()
             .map(|new| match new {
                 Some(new) => &**new,
-                None => others.next().expect("every untouched block was read"),
+                None => &**others.next().expect("every untouched block was read"),
             })
             .collect();
         let length = columns[0].len();
-        let exponents = self.q_exponents(row);
+        let exponents = match row.map.q {
+            Some(_) => self.q_exponents(row),
+            None => Exponents::new(),
+        };
+        let mut computed = Few::new();
         match parities {
             [Block::P] => {
                 let mut p = self.pool.take(length);
                 plexum_parity::gen_p(&columns, &mut p);
-                vec![(Block::P, p.freeze())]
+                computed.push((Block::P, p.freeze()));
             }
             [Block::Q] => {
                 let mut q = self.pool.take(length);
                 plexum_parity::gen_q(&columns, &exponents, &mut q);
-                vec![(Block::Q, q.freeze())]
+                computed.push((Block::Q, q.freeze()));
             }
-            [] => Vec::new(),
+            [] => {}
             _ => {
                 let (mut p, mut q) = (self.pool.take(length), self.pool.take(length));
                 plexum_parity::gen_pq(&columns, &exponents, &mut p, &mut q);
-                vec![(Block::P, p.freeze()), (Block::Q, q.freeze())]
+                computed.push((Block::P, p.freeze()));
+                computed.push((Block::Q, q.freeze()));
             }
         }
+        computed
     }
 
     async fn reconstruct(
@@ -490,12 +521,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         segment: &Segment,
         parities: &[Block],
         excluded: &mut Vec<Block>,
-    ) -> Option<Vec<(Block, Buf)>> {
+    ) -> Option<Few<(Block, Buf)>> {
         let untouched = untouched(segment);
         let others = self
             .read_blocks(set, row, &untouched, &segment.part, excluded)
             .await?;
-        let others: Vec<Buf> = others.into_iter().map(BufMut::freeze).collect();
         Some(self.parity_of(row, segment, &others, parities))
     }
 
@@ -507,7 +537,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         segment: &Segment,
         parities: &[Block],
         excluded: &mut Vec<Block>,
-    ) -> Result<Option<Vec<(Block, Buf)>>, IoError> {
+    ) -> Result<Option<Few<(Block, Buf)>>, IoError> {
         let is_readable = |block: &Block| {
             !excluded.contains(block) && self.is_block_readable(set, row, *block, &segment.part)
         };
@@ -530,7 +560,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             found.expect("every untouched block was read or recovered")
         });
         let others: Vec<Buf> = others.collect();
-        Ok(Some(self.parity_of(row, segment, &others, parities)))
+        Ok(Some(self.parity_of(row, segment, &others[..], parities)))
     }
 
     async fn modify(
@@ -540,21 +570,19 @@ impl<D: Device, C: Clock> Volume<D, C> {
         segment: &Segment,
         parities: &[Block],
         excluded: &mut Vec<Block>,
-    ) -> Option<Vec<(Block, Buf)>> {
-        let touched: Vec<usize> = (0..segment.new.len())
-            .filter(|index| segment.new[*index].is_some())
-            .collect();
-        let mut wanted: Vec<Block> = touched.iter().map(|index| Block::Data(*index)).collect();
-        wanted.extend(parities);
+    ) -> Option<Few<(Block, Buf)>> {
+        let touched = segment.touched();
+        let mut wanted: PerBlock<Block> = touched.clone().map(Block::Data).collect();
+        wanted.extend(parities.iter().copied());
         let mut read = self
             .read_blocks(set, row, &wanted, &segment.part, excluded)
             .await?;
-        let mut old_parities = read.split_off(touched.len());
-        for (index, old) in touched.iter().zip(&read) {
-            let new = segment.new[*index]
+        let (old_data, old_parities) = read.split_at_mut(touched.len());
+        for (index, old) in touched.clone().zip(old_data) {
+            let new = segment.new[index]
                 .as_ref()
                 .expect("touched blocks have new content");
-            let exponent = row.map.exponent(*index);
+            let exponent = row.map.exponent(index);
             match (parities, &mut old_parities[..]) {
                 ([Block::P], [p]) => plexum_parity::update_p(old, new, p),
                 ([Block::Q], [q]) => {
@@ -570,20 +598,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 _ => unreachable!("one or two parities"),
             }
         }
-        Some(
-            parities
-                .iter()
-                .copied()
-                .zip(old_parities.into_iter().map(BufMut::freeze))
-                .collect(),
-        )
+        let new_parities = read.drain(touched.len()..).map(BufMut::freeze);
+        Some(parities.iter().copied().zip(new_parities).collect())
     }
 
     async fn write_in_place(
         &self,
         row: &Row,
         prepared: &[Prepared],
-        writes: Vec<MemberWrite<D>>,
+        writes: Few<MemberWrite<D>>,
         fua: Fua,
     ) -> Result<(), IoError> {
         let outcome = self.write_members(writes, fua).await;
@@ -645,14 +668,14 @@ fn without_parity(row: &Row, mut parts: Vec<LogPart>) -> Vec<LogPart> {
     parts
 }
 
-fn untouched(segment: &Segment) -> Vec<Block> {
+fn untouched(segment: &Segment) -> PerBlock<Block> {
     (0..segment.new.len())
         .filter(|index| segment.new[*index].is_none())
         .map(Block::Data)
         .collect()
 }
 
-fn writable_parities(row: &Row, views: &[ParityView]) -> Vec<Block> {
+fn writable_parities(row: &Row, views: &[ParityView]) -> Few<Block> {
     row.parities()
         .iter()
         .zip(views)
@@ -662,7 +685,7 @@ fn writable_parities(row: &Row, views: &[ParityView]) -> Vec<Block> {
 }
 
 /// Cuts a write into parts of the strip in which the same blocks are touched: at most three.
-fn cut(row: &Row, at_bytes: u64, data: &Buf) -> Vec<Segment> {
+fn cut(row: &Row, at_bytes: u64, data: &Buf) -> Few<Segment> {
     let strip = row.strip_bytes;
     let end = at_bytes + data.len() as u64;
     let head = at_bytes % strip;
@@ -673,13 +696,13 @@ fn cut(row: &Row, at_bytes: u64, data: &Buf) -> Vec<Segment> {
     };
     let mut borders = [0, head, tail, strip];
     borders.sort_unstable();
-    let mut segments = Vec::new();
+    let mut segments = Few::new();
     for pair in borders.windows(2) {
         let part = pair[0]..pair[1];
         if part.is_empty() {
             continue;
         }
-        let new: Vec<Option<Buf>> = (0..row.map.data_count() as u64)
+        let new: PerBlock<Option<Buf>> = (0..row.map.data_count() as u64)
             .map(|index| {
                 let (from, to) = (index * strip + part.start, index * strip + part.end);
                 let is_touched = at_bytes <= from && to <= end;

@@ -7,7 +7,7 @@ use crate::plex::layout::Organisation;
 use crate::stage::{RequestKind, Stage, Tag};
 use crate::state::FailCause;
 use crate::volume::Volume;
-use crate::wait::join_all;
+use crate::wait::{Few, join_all};
 
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Reads `length_bytes` at `offset_bytes`, both multiples of `sector_bytes`.
@@ -22,7 +22,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .requests
             .begin(RequestKind::Read, offset_bytes, length_bytes as u64, now);
         tag.enter(Stage::Read);
-        let mut pieces = Vec::new();
+        let mut pieces: Few<(u64, usize)> = Few::new();
         let end = offset_bytes + length_bytes as u64;
         let mut at = offset_bytes;
         while at < end {

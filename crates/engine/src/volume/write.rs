@@ -11,7 +11,7 @@ use crate::plex::layout::Organisation;
 use crate::stage::{RequestKind, Stage, Tag};
 use crate::state::{Event, FailCause};
 use crate::volume::Volume;
-use crate::wait::{GaugeGuard, join_all};
+use crate::wait::{Few, GaugeGuard, join_all};
 
 /// Longest piece of a zero request that is carried out at once, in bytes.
 const ZERO_SLICE_BYTES: u64 = 1 << 20;
@@ -141,9 +141,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// Pieces: one a row for parity, one a strip elsewhere.
-    fn cut(&self, offset_bytes: u64, length_bytes: u64) -> Vec<(u64, u64)> {
+    fn cut(&self, offset_bytes: u64, length_bytes: u64) -> Few<(u64, u64)> {
         let end = offset_bytes + length_bytes;
-        let mut pieces = Vec::new();
+        let mut pieces = Few::new();
         let mut at = offset_bytes;
         while at < end {
             let room = if self.geometry.parity_count() > 0 {
