@@ -76,11 +76,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if self.has_redundancy() {
             let _ = self.commit_all().await;
         }
-        join(
-            join(self.housekeeping(), self.run_destager()),
-            join(self.keep_redundant(), self.run_scrubs()),
-        )
-        .await;
+        // In boxes: together they take hundreds of kilobytes, which nobody should have to hold on a stack.
+        let bookkeeping = join(Box::pin(self.housekeeping()), Box::pin(self.run_destager()));
+        let healing = join(Box::pin(self.keep_redundant()), Box::pin(self.run_scrubs()));
+        join(bookkeeping, healing).await;
         self.is_background_running.set(false);
         self.changed.notify();
     }
