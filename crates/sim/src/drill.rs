@@ -37,6 +37,8 @@ pub enum Drill {
     Replay,
     /// The kernel has the array again and again (L6, W7).
     Kernel,
+    /// The same with a log that holds rows at each crash, and which the kernel then writes (L6).
+    Lent,
     /// Long work without a pause and without a flush: what was written seconds ago is still in the caches when its bits go (W2).
     Steady,
     /// Commits are cut, one after the other, and nothing else happens (W3, W7).
@@ -119,6 +121,7 @@ impl Scenario {
             Drill::Slow => self.draw_slow(&mut rng),
             Drill::Replay => self.draw_replay(&mut rng),
             Drill::Kernel => self.draw_kernel(&mut rng),
+            Drill::Lent => self.draw_lent(&mut rng),
             Drill::Steady => self.draw_steady(&mut rng),
             Drill::Commits => self.draw_commits(&mut rng),
             Drill::Replace => self.draw_replace(&mut rng),
@@ -404,7 +407,31 @@ impl Scenario {
         self.lives.push(cut(requests, rng.below(3000)));
     }
 
+    /// The log holds rows at each crash, the kernel writes the same ones, and then they are to be its own (L6).
+    fn draw_lent(&mut self, rng: &mut Rng) {
+        self.drill = Some(Drill::Lent);
+        self.spec.is_write_back = false; // the kernel refuses those
+        self.load.is_narrow = true;
+        self.load.reads_of_93 = 5;
+        self.flushes_of_100 = 0;
+        self.clients = rng.between(3, 6) as usize;
+        for _ in 0..rng.between(4, 7) {
+            self.lives.push(LifeEnd::Crash {
+                requests: rng.between(3, 14),
+                rest_ns: 0,
+                stage: Some(*rng.pick(&["log", "write", "write"])),
+                polls: rng.below(40),
+                kind: *rng.pick(&[CrashKind::PowerCut, CrashKind::Kill]),
+            });
+            let salt = rng.below(1 << 32);
+            self.lives.push(LifeEnd::Foreign { salt });
+        }
+    }
+
     fn draw_kernel(&mut self, rng: &mut Rng) {
+        if self.spec.log_bytes.is_some() && rng.chance(1, 2) {
+            return self.draw_lent(rng);
+        }
         let lives = rng.between(2, 4);
         for _ in 0..lives {
             let requests = rng.between(3, self.requests / lives);

@@ -108,7 +108,8 @@ impl<S: Subject> Kernel<'_, S> {
         for _ in 0..self.rng.below(3) {
             self.write(true);
         }
-        if self.rng.chance(1, 3) {
+        let is_lent = self.shared.scenario.drill == Some(Drill::Lent);
+        if self.rng.chance(1, 3) && !is_lent {
             self.lose_member();
         } else if self.is_degraded && self.rng.chance(1, 2) {
             self.take_back();
@@ -121,7 +122,11 @@ impl<S: Subject> Kernel<'_, S> {
         let mut disks = self.shared.disks.iter();
         let is_lacking = self.is_degraded || disks.any(|disk| disk.has_read_errors(&everywhere));
         let may_crash = !is_lacking || !self.shared.scenario.spec.level.has_parity();
-        let crashes_of_4 = 1 + u64::from(self.shared.scenario.drill == Some(Drill::Kernel));
+        let crashes_of_4 = match self.shared.scenario.drill {
+            Some(Drill::Kernel) => 2,
+            Some(Drill::Lent) => 3,
+            _ => 1,
+        };
         let done = if may_crash && self.rng.chance(crashes_of_4, 4) {
             self.write(false);
             self.shared.oracle.borrow_mut().crash(CrashKind::PowerCut);

@@ -710,7 +710,10 @@ impl<S: Subject> World<S> {
             .copied()
             .flatten()?;
         shared.review_doomed();
-        let is_within = shared.admits(disk, &Fault::Vanish) && !shared.has_hole();
+        // The kernel refuses what is dirty and lacks a member: that drill would be over.
+        let is_within = shared.scenario.drill != Some(Drill::Lent)
+            && shared.admits(disk, &Fault::Vanish)
+            && !shared.has_hole();
         is_within.then_some(disk)
     }
 
