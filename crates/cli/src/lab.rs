@@ -14,7 +14,7 @@ use plexum_lab::iostat;
 use plexum_lab::preset::presets;
 use plexum_lab::report::experiment as reports;
 use plexum_lab::report::table::Table;
-use plexum_lab::reproduce::{self, Reproduction, cells_table, effects_table};
+use plexum_lab::reproduce::{self, Band, Reproduction, cells_table, effects_table};
 use plexum_lab::setup::Setup;
 use plexum_lab::work::{KINDS, Measurement, Work as LabWork, measure};
 use serde_json::json;
@@ -222,6 +222,39 @@ pub fn run(args: &Lab, screen: &Screen) -> Outcome {
     }
 }
 
+/// How far a measurement is, in steps; a line on a terminal.
+struct Steps<'a> {
+    /// Before the figures.
+    word: &'a str,
+    shows: bool,
+    started: Instant,
+}
+
+impl<'a> Steps<'a> {
+    fn new(word: &'a str, screen: &Screen) -> Self {
+        Self {
+            word,
+            shows: !screen.is_quiet && !screen.is_json && std::io::stderr().is_terminal(),
+            started: Instant::now(),
+        }
+    }
+
+    fn tell(&self, done: u64, all: u64) {
+        if self.shows && done > 0 {
+            let spent = self.started.elapsed().as_secs_f64();
+            let left = spent / done as f64 * all.saturating_sub(done) as f64;
+            let left = show_seconds(left.ceil() as u64);
+            eprint!("\r{}{done} of {all}, {left} left\x1b[K", self.word);
+        }
+    }
+
+    fn end(&self) {
+        if self.shows {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
 /// Prints a table in the look that was asked for; JSON lines with `--json`.
 fn print(table: &Table, kind: &str, format: &str, screen: &Screen) -> Result<(), Problem> {
     if screen.is_json {
@@ -374,23 +407,8 @@ fn reproduce(args: &Reproduce, screen: &Screen) -> Outcome {
     let bands = reproduce::check(&all.cells, &all.effects);
     let mut missed = 0;
     for band in &bands {
-        let is_reached = band.is_reached();
-        missed += usize::from(!is_reached);
-        screen.object(&object(
-            "lab_band",
-            None,
-            json!({"name": band.name, "cells": band.cells, "within": band.within,
-                "wanted": band.wanted, "is_reached": is_reached}),
-        ));
-        let word = if is_reached {
-            screen.paint(Color::Green, "reached")
-        } else {
-            screen.paint(Color::Red, "MISSED ")
-        };
-        screen.line(format!(
-            "{word}  {}: {} of {}, wanted {}",
-            band.name, band.within, band.cells, band.wanted
-        ));
+        show_band(band, screen);
+        missed += usize::from(!band.is_reached());
     }
     screen.line(format!(
         "{} of {} bands reached over {seeds} seeds (the worst seed counts)",
@@ -398,6 +416,25 @@ fn reproduce(args: &Reproduce, screen: &Screen) -> Outcome {
         bands.len()
     ));
     Ok(u8::from(missed > 0))
+}
+
+fn show_band(band: &Band, screen: &Screen) {
+    let is_reached = band.is_reached();
+    screen.object(&object(
+        "lab_band",
+        None,
+        json!({"name": band.name, "cells": band.cells, "within": band.within,
+            "wanted": band.wanted, "is_reached": is_reached}),
+    ));
+    let word = if is_reached {
+        screen.paint(Color::Green, "reached")
+    } else {
+        screen.paint(Color::Red, "MISSED ")
+    };
+    screen.line(format!(
+        "{word}  {}: {} of {}, wanted {}",
+        band.name, band.within, band.cells, band.wanted
+    ));
 }
 
 fn show_reproduction(all: &Reproduction, args: &Reproduce, screen: &Screen) -> Result<(), Problem> {
@@ -517,21 +554,14 @@ fn run_file(args: &RunFile, screen: &Screen) -> Outcome {
         experiment.runs.len(),
         show_seconds(estimate.ceil() as u64)
     ));
-    let shows = !screen.is_quiet && !screen.is_json && std::io::stderr().is_terminal();
-    let started = now_s();
+    let steps = Steps::new("", screen);
     experiment
         .run_in(&folder, &now_s, |done, all| {
-            if shows {
-                let left = (now_s() - started) / done as f64 * (all - done) as f64;
-                let left = show_seconds(left.ceil() as u64);
-                eprint!("\r{done} of {all}, {left} left\x1b[K");
-            }
+            steps.tell(done as u64, all as u64);
             true
         })
         .map_err(told)?;
-    if shows {
-        eprint!("\r\x1b[K");
-    }
+    steps.end();
     show_report(&folder, true, screen)
 }
 

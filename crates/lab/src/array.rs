@@ -248,7 +248,7 @@ pub async fn build(
             balance: spec.balance,
             ..VolumeOptions::default()
         },
-        name: None,
+        ..OpenRequest::default()
     };
     let (volume, _) = open_volume(devices, around.clock, around.pool, request)
         .await

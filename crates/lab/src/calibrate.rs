@@ -323,12 +323,17 @@ pub fn fit(figures: &Figures, size_bytes: u64) -> DiskSpec {
     DiskSpec::Mechanical(spec)
 }
 
-/// Measured beside model, probe by probe.
+/// The same probes on the simulated disk of a preset.
 ///
 /// # Errors
 /// A spec that makes no disk.
-pub fn compare(measured: &Figures, spec: &DiskSpec) -> Result<Table, LabError> {
-    let model = probe(&mut SimProbe::new(spec, 1)?)?;
+pub fn probe_twin(spec: &DiskSpec) -> Result<Figures, LabError> {
+    probe(&mut SimProbe::new(spec, 1)?)
+}
+
+/// Measured beside model, probe by probe.
+#[must_use]
+pub fn compare(measured: &Figures, model: &Figures) -> Table {
     let mut table = Table::new(
         "measured beside the model of the preset",
         &["probe", "measured", "model", "unit", "error_percent"],
@@ -374,16 +379,13 @@ pub fn compare(measured: &Figures, spec: &DiskSpec) -> Result<Table, LabError> {
         model.hit_ns / 1e6,
         "ms",
     );
-    Ok(table)
+    table
 }
 
-/// Measured and modelled times of small reads over the distance of the jump before, as SVG.
-///
-/// # Errors
-/// A spec that makes no disk.
-pub fn chart(measured: &Figures, spec: &DiskSpec) -> Result<String, LabError> {
-    let model = probe(&mut SimProbe::new(spec, 1)?)?;
-    let distance = |share: f64| share * spec.capacity_bytes() as f64;
+/// Measured and modelled times of small reads over the distance of the jump before, as SVG. Of a disk of that size.
+#[must_use]
+pub fn chart(measured: &Figures, model: &Figures, size_bytes: u64) -> String {
+    let distance = |share: f64| share * size_bytes as f64;
     let line = |name: &str, figures: &Figures| {
         let points = figures.seeks.iter().map(|(share, time_ns)| {
             let exact = Spread {
@@ -394,13 +396,13 @@ pub fn chart(measured: &Figures, spec: &DiskSpec) -> Result<String, LabError> {
         });
         (name.to_owned(), points.collect())
     };
-    let series = [line("measured", measured), line("model", &model)];
-    Ok(svg::lines(
+    let series = [line("measured", measured), line("model", model)];
+    svg::lines(
         "small read after a jump",
         "ms",
         "distance of the jump",
         &series,
-    ))
+    )
 }
 
 /// The preset as a file for `--disk`.
@@ -455,7 +457,8 @@ mod tests {
         let text = preset_text(&found, "a test").unwrap();
         assert_eq!(preset::parse(&text).unwrap(), found);
         let mut device = SimProbe::new(&original, 5).unwrap();
-        let table = compare(&probe(&mut device).unwrap(), &found).unwrap();
+        let model = probe_twin(&found).unwrap();
+        let table = compare(&probe(&mut device).unwrap(), &model);
         assert_eq!(table.rows.len(), 8 + 6 + 5 + 1);
     }
 

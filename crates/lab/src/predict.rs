@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::error::LabError;
 use crate::real::RealDisk;
 use crate::report::table::Table;
+use crate::reproduce::Band;
 use crate::setup::Setup;
 use crate::work::{Work, measure};
 use crate::workload::mixed::{self, Shape};
@@ -33,7 +34,7 @@ pub const EXPERIMENTS: [(&str, u64, usize); 12] = [
 ];
 
 /// Experiments that are to be within [`ERROR_MAX`].
-pub const WITHIN_MIN: usize = 9;
+const WITHIN_MIN: usize = 9;
 /// Largest error of a prediction that counts as right, as a share of what was measured.
 pub const ERROR_MAX: f64 = 0.3;
 
@@ -170,6 +171,17 @@ fn requests(
         .into_iter()
         .map(|process| process.requests.collect())
         .collect())
+}
+
+/// How many of them are right, and how many are asked for.
+#[must_use]
+pub fn band(predictions: &[Prediction]) -> Band {
+    Band {
+        name: "predictions within 30 %".to_owned(),
+        cells: predictions.len(),
+        within: predictions.iter().filter(|one| one.is_within()).count(),
+        wanted: WITHIN_MIN,
+    }
 }
 
 /// All of them, right and wrong.

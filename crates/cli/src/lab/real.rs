@@ -1,21 +1,19 @@
 //! `plexum lab calibrate` and `plexum lab predict`: a real disk, measured by reads alone, beside its simulated twin.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use plexum_daemon::problem::{Code, Problem};
 use plexum_lab::calibrate::{self, PROBES, Probe, RealProbe};
 use plexum_lab::error::LabError;
-use plexum_lab::predict::{self, Prediction, WITHIN_MIN};
+use plexum_lab::predict;
 use plexum_lab::real::RealDisk;
 use plexum_lab::workload::Request;
 use serde_json::json;
 
-use super::{print, problem};
+use super::{Steps, print, problem, show_band};
 use crate::errors::Outcome;
-use crate::output::{Color, Screen, object};
-use crate::units::show_seconds;
+use crate::output::{Screen, object};
 
 /// `plexum lab calibrate`.
 #[derive(clap::Args, Debug)]
@@ -47,38 +45,6 @@ pub struct Predict {
     /// text, csv, json (JSON Lines) or markdown
     #[arg(long, default_value = "text")]
     pub format: String,
-}
-
-/// How far a measurement is, in steps; a line on a terminal.
-struct Steps<'a> {
-    word: &'a str,
-    shows: bool,
-    started: Instant,
-}
-
-impl<'a> Steps<'a> {
-    fn new(word: &'a str, screen: &Screen) -> Self {
-        Self {
-            word,
-            shows: !screen.is_quiet && !screen.is_json && std::io::stderr().is_terminal(),
-            started: Instant::now(),
-        }
-    }
-
-    fn tell(&self, done: u64, all: u64) {
-        if self.shows && done > 0 {
-            let spent = self.started.elapsed().as_secs_f64();
-            let left = spent / done as f64 * all.saturating_sub(done) as f64;
-            let left = show_seconds(left.ceil() as u64);
-            eprint!("\r{}: {done} of {all}, {left} left\x1b[K", self.word);
-        }
-    }
-
-    fn end(&self) {
-        if self.shows {
-            eprint!("\r\x1b[K");
-        }
-    }
 }
 
 /// A probe that says how far it is.
@@ -154,19 +120,20 @@ pub fn calibrate(args: &Calibrate, screen: &Screen) -> Outcome {
     let mut device = Told {
         inner,
         done: 0,
-        steps: Steps::new("measuring", screen),
+        steps: Steps::new("measuring: ", screen),
     };
     let figures = calibrate::probe(&mut device);
     device.steps.end();
     let figures = figures.map_err(told)?;
     let spec = calibrate::fit(&figures, size_bytes);
     let text = calibrate::preset_text(&spec, &args.device.display().to_string()).map_err(told)?;
-    let table = calibrate::compare(&figures, &spec).map_err(told)?;
+    let model = calibrate::probe_twin(&spec).map_err(told)?;
     screen.object(&object(
         "lab_preset_measured",
         None,
         json!({"device": args.device, "preset": spec}),
     ));
+    let table = calibrate::compare(&figures, &model);
     print(&table, "lab_calibration", "text", screen)?;
     let Some(out) = &args.out else {
         screen.line(format!("\n{}", text.trim_end()));
@@ -174,7 +141,7 @@ pub fn calibrate(args: &Calibrate, screen: &Screen) -> Outcome {
     };
     write_new(out, &text)?;
     let chart = out.with_extension("svg");
-    write_new(&chart, &calibrate::chart(&figures, &spec).map_err(told)?)?;
+    write_new(&chart, &calibrate::chart(&figures, &model, size_bytes))?;
     screen.note(format!(
         "preset: {} (chart: {}); to use it:   plexum lab work random-read --disk {}",
         out.display(),
@@ -190,7 +157,7 @@ pub fn calibrate(args: &Calibrate, screen: &Screen) -> Outcome {
 /// `Usage` for a device or preset that cannot be used; a read that failed.
 pub fn predict(args: &Predict, screen: &Screen) -> Outcome {
     let disk = open(&args.device, screen)?;
-    let steps = Steps::new("running", screen);
+    let steps = Steps::new("running: ", screen);
     let rounds = usize::from(args.rounds);
     let mut tell = |done: usize, all: usize| steps.tell(done as u64, all as u64);
     let seen = predict::predict(&args.disk, &disk, args.seed, rounds, &mut tell);
@@ -202,21 +169,8 @@ pub fn predict(args: &Predict, screen: &Screen) -> Outcome {
         &args.format,
         screen,
     )?;
-    let within = seen.iter().filter(|one| Prediction::is_within(one)).count();
-    let is_reached = within >= WITHIN_MIN;
-    screen.object(&object(
-        "lab_band",
-        None,
-        json!({"name": "predictions within 30 %", "cells": seen.len(), "within": within,
-            "wanted": WITHIN_MIN, "is_reached": is_reached}),
-    ));
-    let word = match is_reached {
-        true => screen.paint(Color::Green, "reached"),
-        false => screen.paint(Color::Red, "MISSED "),
-    };
-    screen.line(format!(
-        "\n{word}  {within} of {} predictions within 30 %, wanted {WITHIN_MIN}",
-        seen.len()
-    ));
-    Ok(u8::from(args.check && !is_reached))
+    screen.line("");
+    let band = predict::band(&seen);
+    show_band(&band, screen);
+    Ok(u8::from(args.check && !band.is_reached()))
 }
