@@ -154,6 +154,25 @@ impl Tiny {
         self.set(2, &dnodes)
     }
 
+    /// A file system with `/a` (the given block), `/self` (the root directory again) and `/sub` with `b` (the file again) and
+    /// `up` (the root directory once more).
+    pub fn looped_system(&mut self, file: Pointer, file_bytes: u64) -> Pointer {
+        let root = zap(&[
+            ("a", FILE_ENTRY | 4),
+            ("self", DIRECTORY_ENTRY | 3),
+            ("sub", DIRECTORY_ENTRY | 5),
+        ]);
+        let root = self.block(&root, 0);
+        let sub = zap(&[("up", DIRECTORY_ENTRY | 3), ("b", FILE_ENTRY | 4)]);
+        let sub = self.block(&sub, 0);
+        self.file_system(&[
+            vec![0; 512],
+            dnode(20, 512, &[root], 17, &znode(DIRECTORY, 3)),
+            dnode(19, 512, &[file], 17, &znode(FILE, file_bytes)),
+            dnode(20, 512, &[sub], 17, &znode(DIRECTORY, 2)),
+        ])
+    }
+
     /// The pool's own set and the labels: the data set `tiny`, and `tiny/loop`, whose directory is the root's again.
     /// `other` adds a data set `tiny/other`. Gives the pointer to the pool's own set.
     pub fn finish_with(&mut self, system: Pointer, other: Option<Pointer>) -> Pointer {

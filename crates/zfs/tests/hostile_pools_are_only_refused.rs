@@ -14,32 +14,10 @@ use plexum_testkit::tiny_pool::{
 };
 use plexum_zfs::{DEPTH_MAX, DatasetName, OpenOptions, Pool, ZfsError};
 
-/// A file system with `/a` (the given block), `/self` (the root directory again) and `/sub`.
-fn file_system(tiny: &mut Tiny, file: Pointer, file_bytes: u64) -> Pointer {
-    let root = tiny.block(
-        &zap(&[
-            ("a", FILE_ENTRY | 4),
-            ("self", DIRECTORY_ENTRY | 3),
-            ("sub", DIRECTORY_ENTRY | 5),
-        ]),
-        0,
-    );
-    let sub = tiny.block(
-        &zap(&[("up", DIRECTORY_ENTRY | 3), ("b", FILE_ENTRY | 4)]),
-        0,
-    );
-    tiny.file_system(&[
-        vec![0; 512],
-        dnode(20, 512, &[root], 17, &znode(DIRECTORY, 3)),
-        dnode(19, 512, &[file], 17, &znode(FILE, file_bytes)),
-        dnode(20, 512, &[sub], 17, &znode(DIRECTORY, 2)),
-    ])
-}
-
 fn simple(checksum: u64) -> Tiny {
     let mut tiny = Tiny::new(checksum);
     let file = tiny.block(&[7; 512], 0);
-    let system = file_system(&mut tiny, file, 300);
+    let system = tiny.looped_system(file, 300);
     tiny.finish_with(system, None);
     tiny
 }
@@ -154,7 +132,7 @@ fn file_system_with_block_bytes(tiny: &mut Tiny, file: Pointer, file_bytes: usiz
 fn what_is_refused_is_named_and_the_rest_stays_readable() {
     let mut tiny = Tiny::new(7);
     let file = tiny.block(&[7; 512], 0);
-    let system = file_system(&mut tiny, file, 300);
+    let system = tiny.looped_system(file, 300);
     let mut encrypted = system;
     encrypted[55] |= 0x20; // bit 61 of word 6
     tiny.finish_with(system, Some(encrypted));
@@ -171,7 +149,7 @@ fn what_is_refused_is_named_and_the_rest_stays_readable() {
     let mut tiny = Tiny::new(7);
     let mut skein = tiny.block(&[7; 512], 0);
     skein[53] = 12; // bits 40 to 47 of word 6
-    let system = file_system(&mut tiny, skein, 300);
+    let system = tiny.looped_system(skein, 300);
     tiny.finish_with(system, None);
     let error = read(&open(tiny.member.clone()).unwrap(), "/a").unwrap_err();
     assert!(
@@ -185,7 +163,7 @@ fn unknown_features_and_kinds_of_plexes_refuse_the_pool_by_name() {
     let mut tiny = Tiny::new(7);
     tiny.features = vec!["org.open-zfs:large_blocks", "com.example:from_the_future"];
     let file = tiny.block(&[7; 512], 0);
-    let system = file_system(&mut tiny, file, 300);
+    let system = tiny.looped_system(file, 300);
     tiny.finish_with(system, None);
     let error = open(tiny.member.clone()).err().unwrap().to_string();
     assert!(
@@ -345,7 +323,7 @@ fn sectors_from_512_bytes_to_8_kib_are_read() {
         let mut tiny = Tiny::new(7);
         tiny.ashift = ashift;
         let file = tiny.block(&[ashift as u8; 512], 0);
-        let system = file_system(&mut tiny, file, 300);
+        let system = tiny.looped_system(file, 300);
         tiny.finish_with(system, None);
         let pool = open(tiny.member.clone()).unwrap();
         assert_eq!(read(&pool, "/a").unwrap(), [ashift as u8; 300]);
@@ -397,7 +375,7 @@ fn raid_z_that_was_or_is_being_expanded_is_refused_by_name() {
     for (is_under_way, words) in [(false, "was expanded"), (true, "being expanded")] {
         let mut tiny = Tiny::new(7);
         let file = tiny.block(&[7; 512], 0);
-        let system = file_system(&mut tiny, file, 300);
+        let system = tiny.looped_system(file, 300);
         tiny.plex_kind = "raidz";
         tiny.is_expanding = is_under_way;
         tiny.is_expanded = !is_under_way;
@@ -412,7 +390,7 @@ fn raid_z_that_was_or_is_being_expanded_is_refused_by_name() {
 fn what_lies_on_an_unreadable_plex_is_refused_and_the_rest_is_read() {
     let mut tiny = Tiny::new(7);
     let file = tiny.block(&[7; 512], 0);
-    let system = file_system(&mut tiny, file, 300);
+    let system = tiny.looped_system(file, 300);
     let mut elsewhere = system;
     elsewhere[4] = 1; // the plex of the first copy
     tiny.plex_count = 2;
@@ -434,7 +412,7 @@ fn a_pool_that_was_not_exported_is_read_and_said_to_be_so() {
     let mut tiny = Tiny::new(7);
     tiny.state = 0;
     let file = tiny.block(&[7; 512], 0);
-    let system = file_system(&mut tiny, file, 300);
+    let system = tiny.looped_system(file, 300);
     tiny.finish_with(system, None);
     let pool = open(tiny.member.clone()).unwrap();
     assert!(
@@ -458,7 +436,7 @@ fn every_checksum_that_is_not_computed_is_refused_by_its_name() {
         let mut tiny = Tiny::new(7);
         let mut file = tiny.block(&[7; 512], 0);
         file[53] = number; // bits 40 to 47 of word 6
-        let system = file_system(&mut tiny, file, 300);
+        let system = tiny.looped_system(file, 300);
         tiny.finish_with(system, None);
         let error = read(&open(tiny.member.clone()).unwrap(), "/a").unwrap_err();
         assert!(
@@ -485,7 +463,7 @@ fn blocks_are_verified_by_each_checksum_that_is_known() {
             if is_flipped {
                 tiny.member[(4 << 20) + 77] ^= 4; // the file is the first block
             }
-            let system = file_system(&mut tiny, file, 300);
+            let system = tiny.looped_system(file, 300);
             tiny.finish_with(system, None);
             match (read(&open(tiny.member.clone()).unwrap(), "/a"), is_flipped) {
                 (Ok(read), false) => assert_eq!(read, bytes[..300]),

@@ -10,7 +10,7 @@ use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, check_range};
 use plexum_format::zfs::znode::FileKind;
 use plexum_testkit::block_on;
 use plexum_testkit::tiny_pool::{
-    DATA, DIRECTORY, DIRECTORY_ENTRY, FILE, FILE_ENTRY, Pointer, Tiny, dnode, zap, znode,
+    DATA, DIRECTORY, DIRECTORY_ENTRY, Pointer, Tiny, dnode, zap, znode,
 };
 use plexum_zfs::{
     DEPTH_MAX, DatasetName, MemberState, NamedDevice, OpenOptions, Pool, find_members,
@@ -61,24 +61,7 @@ pub fn corpus() -> [(&'static str, Vec<u8>); 2] {
 fn loops() -> Vec<u8> {
     written(|tiny| {
         let file = tiny.block(&[7; 512], 0);
-        let root = tiny.block(
-            &zap(&[
-                ("a", FILE_ENTRY | 4),
-                ("self", DIRECTORY_ENTRY | 3),
-                ("sub", DIRECTORY_ENTRY | 5),
-            ]),
-            0,
-        );
-        let sub = tiny.block(
-            &zap(&[("up", DIRECTORY_ENTRY | 3), ("b", FILE_ENTRY | 4)]),
-            0,
-        );
-        tiny.file_system(&[
-            vec![0; 512],
-            dnode(20, 512, &[root], 17, &znode(DIRECTORY, 3)),
-            dnode(19, 512, &[file], 17, &znode(FILE, 300)),
-            dnode(20, 512, &[sub], 17, &znode(DIRECTORY, 2)),
-        ])
+        tiny.looped_system(file, 300)
     })
 }
 
