@@ -19,6 +19,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::plex::layout::CopyPlace;
 use adaptive::Adaptive;
 pub use adaptive::Learned;
 
@@ -142,20 +143,11 @@ pub struct Request {
     pub now: Moment,
 }
 
-/// A copy that may be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// The member's slot.
-    pub slot: usize,
-    /// Where the data are on it, in bytes.
-    pub member_offset_bytes: u64,
-}
-
 /// The choice for one read: which member reads what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
     /// One member reads everything.
-    Whole(Candidate),
+    Whole(CopyPlace),
     /// The first candidates, as `pick` left them sorted, read this many bytes each, the last one the rest.
     Split {
         /// Bytes of each part but the last.
@@ -180,7 +172,7 @@ impl Pick {
     /// The parts in ascending order; `candidates` and `length_bytes` as they were after and in the call of `pick`.
     pub fn pieces<'a>(
         &self,
-        candidates: &'a [Candidate],
+        candidates: &'a [CopyPlace],
         length_bytes: u64,
     ) -> impl Iterator<Item = Piece> + 'a {
         let (whole, piece_bytes) = match *self {
@@ -354,7 +346,7 @@ impl Balancer {
 
     /// Chooses who reads, and counts the read as begun. `candidates` are the readable copies, at least one; they are
     /// sorted here (into list order, write-mostly last): hand them on to `Pick::pieces` as they are then.
-    pub fn pick(&mut self, request: &Request, candidates: &mut [Candidate]) -> Pick {
+    pub fn pick(&mut self, request: &Request, candidates: &mut [CopyPlace]) -> Pick {
         assert!(!candidates.is_empty(), "there is a copy that may be read");
         candidates.sort_unstable_by_key(|c| {
             (
@@ -363,7 +355,7 @@ impl Balancer {
             )
         });
         let eager = candidates.partition_point(|c| !self.members[c.slot].traits.is_write_mostly);
-        let usable: &mut [Candidate] = if eager > 0 {
+        let usable: &mut [CopyPlace] = if eager > 0 {
             &mut candidates[..eager]
         } else {
             &mut *candidates
@@ -409,7 +401,7 @@ impl Balancer {
         }
     }
 
-    fn pick_in_turn(&mut self, group: usize, usable: &[Candidate]) -> Candidate {
+    fn pick_in_turn(&mut self, group: usize, usable: &[CopyPlace]) -> CopyPlace {
         let turn = self.cursors[group].map_or(0, |slot| self.members[slot].rank);
         let index = usable
             .iter()
@@ -419,9 +411,9 @@ impl Balancer {
         usable[index]
     }
 
-    fn pick_by_delay(&self, now: Moment, usable: &[Candidate]) -> Candidate {
+    fn pick_by_delay(&self, now: Moment, usable: &[CopyPlace]) -> CopyPlace {
         let seconds = |moment: Moment| moment.0 / NANOSECONDS_PER_SECOND;
-        let is_idle = |c: &&Candidate| {
+        let is_idle = |c: &&CopyPlace| {
             seconds(now).saturating_sub(seconds(self.members[c.slot].used)) >= IDLE_PROBE_SECONDS
         };
         let fastest = || usable.iter().min_by_key(|c| self.members[c.slot].delay);
@@ -432,8 +424,8 @@ impl Balancer {
             .expect("there is a copy that may be read")
     }
 
-    fn pick_by_load(&self, usable: &[Candidate]) -> Candidate {
-        let cost = |c: &&Candidate| {
+    fn pick_by_load(&self, usable: &[CopyPlace]) -> CopyPlace {
+        let cost = |c: &&CopyPlace| {
             let member = &self.members[c.slot];
             let distance = member.last_read_end_bytes.abs_diff(c.member_offset_bytes);
             let bonus = match distance {
@@ -451,8 +443,8 @@ impl Balancer {
             .expect("there is a copy that may be read")
     }
 
-    fn pick_nearest(&self, usable: &[Candidate]) -> Candidate {
-        let state = |c: &Candidate| &self.members[c.slot];
+    fn pick_nearest(&self, usable: &[CopyPlace]) -> CopyPlace {
+        let state = |c: &CopyPlace| &self.members[c.slot];
         if let Some(stays) = usable
             .iter()
             .find(|c| state(c).last_read_end_bytes == c.member_offset_bytes)
@@ -460,7 +452,7 @@ impl Balancer {
             return *stays;
         }
         let fast = usable.iter().filter(|c| !state(c).traits.is_rotational);
-        let distance = |c: &&Candidate| {
+        let distance = |c: &&CopyPlace| {
             let head_bytes = if self.prefers_low_offsets {
                 0
             } else {

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::balance::{Candidate, Pick, Request};
+use crate::balance::{Pick, Request};
 use crate::buf::{Buf, Rope};
 use crate::clock::{Clock, Moment};
 use crate::device::{Device, Fua, IoError, ZeroMode};
@@ -158,15 +158,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         let set = self.members();
         let map = self.geometry.copies_of(offset_bytes);
-        let mut candidates: Few<Candidate> = map
+        let mut candidates: Few<CopyPlace> = map
             .iter()
             .filter(|place| {
                 self.readable_drive(&set, place.slot, &member_range(place, length_bytes), &sync)
                     .is_some()
-            })
-            .map(|place| Candidate {
-                slot: place.slot,
-                member_offset_bytes: place.member_offset_bytes,
             })
             .collect();
         if candidates.is_empty() {
@@ -186,11 +182,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             now: self.clock.now(),
         };
         let pick = self.balancer.borrow_mut().pick(&request, &mut candidates);
-        if let Pick::Whole(one) = pick {
-            let place = CopyPlace {
-                slot: one.slot,
-                member_offset_bytes: one.member_offset_bytes,
-            };
+        if let Pick::Whole(place) = pick {
             let read = self.read_copy(&set, place, offset_bytes, length_bytes);
             return read.await.map(Rope::from);
         }

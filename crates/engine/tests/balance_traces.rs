@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plexum_engine::balance::{Balancer, Candidate, MemberTraits, Policy, Request};
+use plexum_engine::balance::{Balancer, MemberTraits, Policy, Request};
 use plexum_engine::clock::Moment;
+use plexum_engine::plex::layout::CopyPlace;
 use serde_json::Value;
 
 /// The attach time of the recorded run is not in the trace; its fraction of a second only matters for `load-7`.
@@ -74,10 +75,10 @@ impl Replay {
 
     fn read(&mut self, offset_bytes: u64, length_bytes: u64) -> Vec<Dispatch> {
         self.reads += 1;
-        let mut candidates: Vec<Candidate> = self
+        let mut candidates: Vec<CopyPlace> = self
             .order
             .iter()
-            .map(|&slot| Candidate {
+            .map(|&slot| CopyPlace {
                 slot,
                 member_offset_bytes: offset_bytes,
             })

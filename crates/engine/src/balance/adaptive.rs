@@ -15,8 +15,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Candidate, Pick, Piece, Request};
+use super::{Pick, Piece, Request};
 use crate::clock::Moment;
+use crate::plex::layout::CopyPlace;
 
 /// Kinds of requests whose costs are learned apart: see [`Disk::class_of`].
 const CLASSES: usize = 26;
@@ -343,14 +344,14 @@ impl Adaptive {
     pub(super) fn pick(
         &mut self,
         request: &Request,
-        usable: &mut [Candidate],
+        usable: &mut [CopyPlace],
         sector_bytes: u64,
     ) -> Pick {
         let now = request.now;
         self.streams
             .retain(|stream| now.since(stream.last) < STREAM_SILENCE);
         let stream = self.stream_of(request);
-        let mut order: Vec<(Candidate, f64)> = usable
+        let mut order: Vec<(CopyPlace, f64)> = usable
             .iter()
             .map(|candidate| (*candidate, self.cost_ns(candidate, request, stream)))
             .collect();
@@ -406,14 +407,14 @@ impl Adaptive {
         stream.is_some_and(|index| self.streams[index].home == slot)
     }
 
-    fn service_ns(&self, candidate: &Candidate, request: &Request, stream: Option<usize>) -> f64 {
+    fn service_ns(&self, candidate: &CopyPlace, request: &Request, stream: Option<usize>) -> f64 {
         let disk = &self.disks[candidate.slot];
         let is_home = self.is_home(stream, candidate.slot);
         let class = disk.class_of(candidate.member_offset_bytes, is_home);
         disk.expected_ns(class, request.length_bytes)
     }
 
-    fn cost_ns(&self, candidate: &Candidate, request: &Request, stream: Option<usize>) -> f64 {
+    fn cost_ns(&self, candidate: &CopyPlace, request: &Request, stream: Option<usize>) -> f64 {
         let disk = &self.disks[candidate.slot];
         if !disk.is_known() {
             return disk.sent.len() as f64; // a few are sent to find out, not all
@@ -435,7 +436,7 @@ impl Adaptive {
     }
 
     /// A long stream leaves its member only for one that is clearly faster, the seek spread over the run so far.
-    fn stay_at_home(&self, usable: &mut [Candidate], request: &Request, stream: Option<usize>) {
+    fn stay_at_home(&self, usable: &mut [CopyPlace], request: &Request, stream: Option<usize>) {
         let Some(stream) = stream.map(|index| self.streams[index]) else {
             return;
         };
@@ -457,7 +458,7 @@ impl Adaptive {
         }
     }
 
-    fn migrate(&self, usable: &mut [Candidate], request: &Request, stream: &Stream) {
+    fn migrate(&self, usable: &mut [CopyPlace], request: &Request, stream: &Stream) {
         let steady = |slot: usize| {
             let cost = &self.disks[slot].costs[0].time_ns;
             cost.known()
@@ -482,7 +483,7 @@ impl Adaptive {
     }
 
     /// An idle member that nobody asked for long gets one read: it may have become better.
-    fn probe(&self, usable: &mut [Candidate], request: &Request, stream: Option<usize>) {
+    fn probe(&self, usable: &mut [CopyPlace], request: &Request, stream: Option<usize>) {
         let found = (1..usable.len()).find(|index| {
             let disk = &self.disks[usable[*index].slot];
             let cost_ns = self.service_ns(&usable[*index], request, stream);
@@ -497,12 +498,12 @@ impl Adaptive {
     /// In how many parts a read is cut: learned, where nothing else is under way and no stream goes on.
     fn parts(
         &mut self,
-        order: &[(Candidate, f64)],
-        first: Candidate,
+        order: &[(CopyPlace, f64)],
+        first: CopyPlace,
         request: &Request,
         stream: Option<usize>,
     ) -> usize {
-        let is_quiet = |(candidate, _): &(Candidate, f64)| {
+        let is_quiet = |(candidate, _): &(CopyPlace, f64)| {
             let disk = &self.disks[candidate.slot];
             disk.sent.is_empty() && disk.is_known()
         };
@@ -523,7 +524,7 @@ impl Adaptive {
     fn send(
         &mut self,
         pick: &Pick,
-        usable: &[Candidate],
+        usable: &[CopyPlace],
         request: &Request,
         stream: Option<usize>,
     ) {

@@ -11,9 +11,9 @@ fn balancer(policy: Policy, member_count: usize) -> Balancer {
 }
 
 fn read(balancer: &mut Balancer, slots: &[usize], offset_bytes: u64, length_bytes: u64) -> usize {
-    let mut candidates: Vec<Candidate> = slots
+    let mut candidates: Vec<CopyPlace> = slots
         .iter()
-        .map(|&slot| Candidate {
+        .map(|&slot| CopyPlace {
             slot,
             member_offset_bytes: offset_bytes,
         })
@@ -93,7 +93,7 @@ fn a_write_mostly_member_is_read_only_when_there_is_no_other() {
         }
         assert_eq!(read(&mut b, &[0], 0, 4096), 0, "{policy}");
         // A split leaves it out too.
-        let mut all = [0, 1, 2].map(|slot| Candidate {
+        let mut all = [0, 1, 2].map(|slot| CopyPlace {
             slot,
             member_offset_bytes: 0,
         });
@@ -122,9 +122,9 @@ fn every_choice_is_a_candidate_and_its_parts_cover_the_read() {
         let mut b = balancer(policy, 4);
         for step in 1..2000u64 {
             let bits = step % 15 + 1;
-            let mut candidates: Vec<Candidate> = (0..4)
+            let mut candidates: Vec<CopyPlace> = (0..4)
                 .filter(|slot| bits >> slot & 1 == 1)
-                .map(|slot| Candidate {
+                .map(|slot| CopyPlace {
                     slot,
                     member_offset_bytes: (step * 37 % 1000) * 512 + slot as u64 * 4096,
                 })
@@ -246,11 +246,11 @@ fn nearest_on_rotating_disks_takes_the_nearest_head_or_the_outer_tracks() {
     assert_eq!(read(&mut b, &[0, 1], 65536, 4096), 0);
     b.set_prefers_low_offsets(true);
     let mut far = [
-        Candidate {
+        CopyPlace {
             slot: 0,
             member_offset_bytes: 2 << 30,
         },
-        Candidate {
+        CopyPlace {
             slot: 1,
             member_offset_bytes: 4096,
         },
@@ -266,7 +266,7 @@ fn nearest_on_rotating_disks_takes_the_nearest_head_or_the_outer_tracks() {
     );
     assert_eq!(
         pick,
-        Pick::Whole(Candidate {
+        Pick::Whole(CopyPlace {
             slot: 1,
             member_offset_bytes: 4096
         })

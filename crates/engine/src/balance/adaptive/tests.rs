@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::super::{Balancer, Candidate, MemberTraits, Policy, Request};
+use super::super::{Balancer, MemberTraits, Policy, Request};
 use super::SPLIT_BYTES_MIN;
 use crate::clock::Moment;
+use crate::plex::layout::CopyPlace;
 
 const MS: u64 = 1_000_000;
 
@@ -41,8 +42,8 @@ impl Mirror {
 
     /// One read from beginning to end; who took part.
     fn read(&mut self, offset_bytes: u64, length_bytes: u64) -> Vec<usize> {
-        let mut candidates: Vec<Candidate> = (0..self.models.len())
-            .map(|slot| Candidate {
+        let mut candidates: Vec<CopyPlace> = (0..self.models.len())
+            .map(|slot| CopyPlace {
                 slot,
                 member_offset_bytes: offset_bytes,
             })
@@ -150,7 +151,7 @@ fn a_long_read_is_split_where_that_is_faster_and_only_there() {
 fn what_a_detached_member_still_answers_is_not_learned() {
     let mut balancer = Balancer::new(Policy::Adaptive, 2, 512);
     balancer.attach(0, MemberTraits::default(), Moment(0));
-    let mut candidates = [Candidate {
+    let mut candidates = [CopyPlace {
         slot: 0,
         member_offset_bytes: 0,
     }];
