@@ -162,14 +162,39 @@ fn members_of_history(examined: &[Examined], among: &[usize], freshest: usize) -
 /// A member that merely missed the end still counts those as active whom it last worked with, so it is stale, no fork.
 fn forks_of(examined: &[Examined], among: &[usize], history: &[usize]) -> Vec<usize> {
     let superblock = |position: usize| &examined[position].superblock;
+    let line = line_of(examined, among, history);
     let is_fork = |m: &usize| {
         let of = |other: &usize| {
             excludes(superblock(*m), superblock(*other))
                 && excludes(superblock(*other), superblock(*m))
         };
-        !history.contains(m) && history.iter().all(of)
+        !line.contains(m) && history.iter().all(of)
     };
     among.iter().copied().filter(is_fork).collect()
+}
+
+/// `history` and everybody who led to it: who was last together with one of the line, and is not ahead of that one, has
+/// missed what the line did afterwards. Whoever went on alone has recorded the others as gone before he wrote (W3).
+///
+/// So 2, which was lost while 0 was away and 1 was there, is no fork of a 5 that was filled from 1 and is alone now.
+fn line_of(examined: &[Examined], among: &[usize], history: &[usize]) -> Vec<usize> {
+    let superblock = |position: usize| &examined[position].superblock;
+    let mut line = history.to_vec();
+    loop {
+        let led_to = |m: &usize| {
+            let (own, events) = (superblock(*m), superblock(*m).events);
+            line.iter().map(|n| superblock(*n)).any(|next| {
+                own.role_of(next.dev_number).slot().is_some()
+                    && (events <= next.events || next.events.is_fresh_beside(events))
+            })
+        };
+        let next = among
+            .iter()
+            .copied()
+            .find(|m| !line.contains(m) && led_to(m));
+        let Some(next) = next else { return line };
+        line.push(next);
+    }
 }
 
 /// Whether `by` records that the slot of `other` has nobody: it went on without it.

@@ -148,6 +148,29 @@ fn an_old_member_beside_a_repaired_array_is_stale_and_no_split_brain() {
 }
 
 #[test]
+fn who_was_last_together_with_one_that_went_on_is_stale_and_no_split_brain() {
+    // RAID-1: 0 was lost, then 2; a new member took slot 0 beside 1, then 1 was lost as well.
+    let mut members = array(1, 0, 3);
+    record(&mut members, &[1, 2], 0, Role::Faulty);
+    record(&mut members, &[1], 2, Role::Faulty);
+    let mut new = member(1, 0, 3, 3);
+    new.superblock.roles = members[1].superblock.roles.clone();
+    members[0] = new;
+    record(&mut members, &[0, 1], 3, active(0));
+    record(&mut members, &[0], 1, Role::Faulty);
+    set_events(&mut members, &[70, 60, 20]);
+    let assembly = started(&members, PLAIN);
+    assert!(is_stale(&assembly, 1) && is_stale(&assembly, 2));
+    assert_eq!(
+        (assembly.freshest, assembly.missing_slots),
+        (103, vec![1, 2])
+    );
+    // Without the one between them nobody can tell it from a half that went its own way.
+    members.remove(1);
+    assert_eq!(refused(&members, PLAIN), ("split_brain", 4));
+}
+
+#[test]
 fn a_lost_event_does_not_make_a_failed_member_the_freshest() {
     // Both have the same count, but only one knows that the other failed.
     let mut members = array(1, 0, 2);
