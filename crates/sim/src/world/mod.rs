@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use plexum_engine::buf::BufPool;
+use plexum_engine::device::IoError;
 use plexum_engine::mutant::Mutant;
 use plexum_exec::{Executor, Seeded, Spawner};
 
@@ -640,7 +641,8 @@ impl<S: Subject> World<S> {
         shared.note_crash_coverage(kind);
         let is_untouched = shared.disks.iter().all(SimDisk::is_untouched);
         if let Some(subject) = shared.subject.borrow().as_ref() {
-            let is_whole = subject.status().slots.iter().all(Option::is_some);
+            let status = subject.status();
+            let is_whole = status.slots.iter().all(Option::is_some) && !status.is_uncommitted;
             shared.was_whole.set(is_whole && is_untouched);
         }
         let committed = shared.committed_live();
@@ -741,20 +743,21 @@ impl<S: Subject> World<S> {
         }
     }
 
-    /// An orderly stop: afterwards everything answered is durable.
+    /// An orderly stop: afterwards everything answered is durable. A log that holds what the members have no space for
+    /// says so; then space is made, and the next try has to end it.
     fn stop(&mut self) {
         let shared = Rc::clone(&self.shared);
-        let subject = shared.subject();
         let flush = shared.oracle.borrow_mut().begin_flush();
-        let result = Rc::new(Cell::new(None));
-        let cell = Rc::clone(&result);
-        self.executor
-            .spawn(async move { cell.set(Some(subject.stop().await)) });
-        if !matches!(self.drive(None, || result.get().is_some()), Stop::Done) {
-            shared.find(Finding::NoAnswer { requests: 1 });
+        let Some(mut result) = self.try_stop() else {
             return;
+        };
+        if matches!(result, Err(IoError::NoSpace)) && shared.make_space() {
+            let Some(second) = self.try_stop() else {
+                return;
+            };
+            result = second;
         }
-        match result.get().expect("the stop has ended") {
+        match result {
             Ok(()) => shared.oracle.borrow_mut().end_flush(&flush),
             Err(error) if !shared.are_errors_allowed.get() => {
                 shared.find(Finding::ErrorWithinPromise {
@@ -765,5 +768,19 @@ impl<S: Subject> World<S> {
             Err(_) => {}
         }
         shared.counts.borrow_mut().stops += 1;
+    }
+
+    /// Stops once. `None`: it never answered, which was found.
+    fn try_stop(&mut self) -> Option<Result<(), IoError>> {
+        let subject = self.shared.subject();
+        let result = Rc::new(Cell::new(None));
+        let cell = Rc::clone(&result);
+        self.executor
+            .spawn(async move { cell.set(Some(subject.stop().await)) });
+        if !matches!(self.drive(None, || result.get().is_some()), Stop::Done) {
+            self.shared.find(Finding::NoAnswer { requests: 1 });
+            return None;
+        }
+        result.get()
     }
 }
