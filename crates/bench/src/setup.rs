@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use plexum_engine::buf::{Buf, BufPool, Rope};
 use plexum_engine::device::{Fua, IoError, ZeroMode};
-use plexum_engine::meta::assemble::Options;
 use plexum_engine::meta::create::{NewArray, Plan, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::plex::layout::{
     Organisation, Raid0Layout, Raid5Layout, Raid6Layout, Raid10Layout,
 };
-use plexum_engine::volume::{Volume, VolumeOptions};
+use plexum_engine::volume::Volume;
 use plexum_format::SECTOR_BYTES;
 use plexum_format::md::MdVersion;
 use plexum_nbd::client::{ConnectOptions, connect};
@@ -221,11 +220,7 @@ pub(crate) async fn measure(
         .enumerate()
         .map(|(index, device)| (format!("member {index}"), device))
         .collect();
-    let request = OpenRequest {
-        assemble: Options::default(),
-        volume: VolumeOptions::default(),
-        name: None,
-    };
+    let request = OpenRequest::default();
     let (volume, _) = open_volume(named, handle.clock(), pool.clone(), request)
         .await
         .map_err(|error| told(&error))?;

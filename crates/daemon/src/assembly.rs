@@ -231,11 +231,7 @@ async fn open_md(
     };
     let tell = |error| of_open(error, |index| names.get(index).cloned().unwrap_or_default());
     let is_read_only = open_request.assemble.read_only;
-    let copy = OpenRequest {
-        assemble: open_request.assemble,
-        volume: open_request.volume.clone(),
-        name: open_request.name.clone(),
-    };
+    let copy = open_request.clone();
     let (clock, shared) = (handle.clock(), devices.clone());
     let (body, assembly) =
         match open_volume(devices, clock.clone(), pool.clone(), open_request).await {

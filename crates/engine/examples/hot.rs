@@ -20,13 +20,12 @@ use common::yield_once;
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::clock::{Clock, Moment};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
-use plexum_engine::meta::assemble::Options;
 use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::plex::layout::{
     Organisation, Raid0Layout, Raid5Layout, Raid6Layout, Raid10Layout,
 };
-use plexum_engine::volume::{Volume, VolumeOptions};
+use plexum_engine::volume::Volume;
 use plexum_format::md::MdVersion;
 
 const DEVICE_BYTES: u64 = 72 << 20;
@@ -154,11 +153,7 @@ fn volume(organisation: &str, members: &str, consistency: &str) -> Volume<Member
     common::run(write_new(&plan, &devices, &pool)).unwrap();
     let named = devices.into_iter().flatten().enumerate();
     let named = named.map(|(index, device)| (format!("m{index}"), device));
-    let request = OpenRequest {
-        assemble: Options::default(),
-        volume: VolumeOptions::default(),
-        name: None,
-    };
+    let request = OpenRequest::default();
     let clock = RealClock(Instant::now());
     common::run(open_volume(named.collect(), clock, pool, request))
         .unwrap()

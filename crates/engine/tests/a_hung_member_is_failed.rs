@@ -106,7 +106,7 @@ fn rig(organisation: Organisation, read_only: bool) -> Rig {
             member_timeout: TIMEOUT,
             ..VolumeOptions::default()
         },
-        name: None,
+        ..OpenRequest::default()
     };
     let clock = Still::default();
     let pool = BufPool::new(1 << 20);

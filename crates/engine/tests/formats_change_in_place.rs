@@ -9,7 +9,6 @@ use std::rc::Rc;
 use common::{Memory, Still, run};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
-use plexum_engine::meta::assemble::Options;
 use plexum_engine::meta::foreign::in_place::{InPlace, Seen, carry_out, look, to_md, to_mirror};
 use plexum_engine::meta::gmirror::{MirrorRequest, open_mirror};
 use plexum_engine::meta::gvinum::{SystemRequest, open_system};
@@ -105,9 +104,8 @@ fn reading() -> VolumeOptions {
 
 fn read_md(devices: &[Memory]) -> Option<Vec<u8>> {
     let request = OpenRequest {
-        assemble: Options::default(),
         volume: reading(),
-        name: None,
+        ..OpenRequest::default()
     };
     let opened = run(open_volume(
         named(devices),
@@ -319,11 +317,7 @@ fn new_metadata_that_were_used_are_not_written_over() {
     let devices = mirror(MIRRORED);
     let plan = md_10(&seen(&devices)).unwrap();
     run(carry_out(&plan.make, &devices, &pool())).unwrap();
-    let request = OpenRequest {
-        assemble: Options::default(),
-        volume: VolumeOptions::default(),
-        name: None,
-    };
+    let request = OpenRequest::default();
     let opened = run(open_volume(
         named(&devices),
         Still::default(),

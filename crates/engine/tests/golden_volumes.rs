@@ -9,7 +9,6 @@ use plexum_engine::buf::{BufPool, Rope};
 use plexum_engine::device::IoError;
 use plexum_engine::meta::assemble::Options;
 use plexum_engine::meta::open::{OpenError, OpenRequest, open_reshaped, open_volume};
-use plexum_engine::volume::VolumeOptions;
 use plexum_testkit::{Case, md_cases, unpack_case};
 
 /// How much is read at once: odd on purpose, so that pieces begin and end anywhere in strips.
@@ -37,8 +36,7 @@ fn read_all(case: &Case, devices: Vec<(String, Memory)>, situation: &str) -> Vec
     };
     let request = || OpenRequest {
         assemble,
-        volume: VolumeOptions::default(),
-        name: None,
+        ..OpenRequest::default()
     };
     let pool = || BufPool::new(1 << 22);
     if case.reshape.is_some() {

@@ -7,11 +7,10 @@ use common::small_array::three_members;
 use common::{Memory, Still, run};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, IoError};
-use plexum_engine::meta::assemble::Options;
 use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::plex::layout::{Organisation, Raid0Layout, Raid5Layout, Raid10Layout};
-use plexum_engine::volume::{Volume, VolumeOptions};
+use plexum_engine::volume::Volume;
 
 const DEVICE_BYTES: u64 = 6 << 20;
 const BLOCK: usize = 4096;
@@ -77,11 +76,7 @@ fn volume(organisation: Organisation, start: Start) -> Volume<Holey, Still> {
     run(write_new(&plan, &devices, &BufPool::new(0))).unwrap();
     let named = devices.into_iter().flatten().enumerate();
     let named = named.map(|(index, device)| (format!("m{index}"), device));
-    let request = OpenRequest {
-        assemble: Options::default(),
-        volume: VolumeOptions::default(),
-        name: None,
-    };
+    let request = OpenRequest::default();
     let pool = BufPool::new(1 << 20);
     run(open_volume(
         named.collect(),

@@ -8,11 +8,10 @@ use common::{Memory, Still, run, yield_once};
 use plexum_engine::background::Pace;
 use plexum_engine::buf::BufPool;
 use plexum_engine::device::Fua;
-use plexum_engine::meta::assemble::Options;
 use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, examine, open_volume};
 use plexum_engine::plex::layout::{Organisation, Raid5Layout};
-use plexum_engine::volume::{Volume, VolumeOptions};
+use plexum_engine::volume::Volume;
 use plexum_engine::wait::join;
 
 const DEVICE_BYTES: u64 = 6 << 20;
@@ -43,11 +42,7 @@ fn new_array(organisation: Organisation, has_bitmap: bool) -> Vec<(String, Memor
 }
 
 fn open(devices: &[(String, Memory)]) -> Volume<Memory, Still> {
-    let request = OpenRequest {
-        assemble: Options::default(),
-        volume: VolumeOptions::default(),
-        name: None,
-    };
+    let request = OpenRequest::default();
     run(open_volume(
         devices.to_vec(),
         Still::default(),

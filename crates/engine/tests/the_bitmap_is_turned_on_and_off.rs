@@ -14,8 +14,8 @@ use plexum_engine::meta::assemble::Options;
 use plexum_engine::meta::create::{NewArray, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, examine, open_volume};
 use plexum_engine::plex::layout::{Organisation, Raid5Layout};
+use plexum_engine::volume::Volume;
 use plexum_engine::volume::{BitmapWish, ControlError, FormerMember, NewMember};
-use plexum_engine::volume::{Volume, VolumeOptions};
 use plexum_engine::wait::join;
 use plexum_format::md::MdVersion;
 
@@ -89,8 +89,7 @@ fn open(devices: &[(String, Fused)]) -> Volume<Fused, Still> {
             run_degraded: true,
             ..Options::default()
         },
-        volume: VolumeOptions::default(),
-        name: None,
+        ..OpenRequest::default()
     };
     let pool = BufPool::new(1 << 20);
     run(open_volume(
@@ -326,11 +325,7 @@ fn a_bitmap_that_would_reach_into_the_stripe_log_is_refused() {
     }
     let named = devices.into_iter().flatten().enumerate();
     let named = named.map(|(index, device)| (format!("m{index}"), device));
-    let request = OpenRequest {
-        assemble: Options::default(),
-        volume: VolumeOptions::default(),
-        name: None,
-    };
+    let request = OpenRequest::default();
     let pool = BufPool::new(1 << 20);
     let opened = open_volume(named.collect(), Still::default(), pool, request);
     let volume = run(opened).unwrap().0;

@@ -8,13 +8,12 @@ use common::small_array::three_members;
 use common::{Memory, Still, run};
 use plexum_engine::buf::BufPool;
 use plexum_engine::device::Fua;
-use plexum_engine::meta::assemble::Options;
 use plexum_engine::meta::create::{NewArray, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::plex::layout::{
     Organisation, Raid0Layout, Raid5Layout, Raid6Layout, Raid10Layout,
 };
-use plexum_engine::volume::{Volume, VolumeOptions};
+use plexum_engine::volume::Volume;
 
 const DEVICE_BYTES: u64 = 6 << 20;
 const REQUEST_BYTES: usize = 4096;
@@ -34,11 +33,7 @@ fn volume(organisation: Organisation, member_count: u8) -> Volume<Memory, Still>
     run(write_new(&plan, &devices, &pool)).unwrap();
     let named = devices.into_iter().flatten().enumerate();
     let named = named.map(|(index, device)| (format!("m{index}"), device));
-    let request = OpenRequest {
-        assemble: Options::default(),
-        volume: VolumeOptions::default(),
-        name: None,
-    };
+    let request = OpenRequest::default();
     run(open_volume(
         named.collect(),
         Still::default(),

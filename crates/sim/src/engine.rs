@@ -264,7 +264,7 @@ impl Subject for Engine {
                 ..Options::default()
             },
             volume: volume_options(context),
-            name: None,
+            ..OpenRequest::default()
         };
         let opened = open_volume(
             devices,

@@ -305,6 +305,7 @@ pub(crate) fn plain_region_bytes(sync_bytes: u64) -> u64 {
 }
 
 /// What opening a volume asks for besides the devices.
+#[derive(Clone, Debug, Default)]
 pub struct OpenRequest {
     /// What assembly may do.
     pub assemble: Options,
@@ -435,11 +436,7 @@ pub async fn open_reshaped<D: Device + Clone, C: Clock + Clone>(
         ));
     };
     let (old, new) = (assembly.geometry.clone(), reshape.after);
-    let copy = OpenRequest {
-        assemble: request.assemble,
-        volume: request.volume.clone(),
-        name: request.name.clone(),
-    };
+    let copy = request.clone();
     let shared = (devices.clone(), clock.clone(), pool.clone());
     let before = build(
         devices,

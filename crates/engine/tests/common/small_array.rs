@@ -7,7 +7,7 @@ use plexum_engine::meta::assemble::{Assembly, Options};
 use plexum_engine::meta::create::{NewArray, Plan, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenError, OpenRequest, examine, open_volume};
 use plexum_engine::plex::layout::{Organisation, Raid5Layout};
-use plexum_engine::volume::{Volume, VolumeOptions};
+use plexum_engine::volume::Volume;
 use plexum_format::md::MdVersion;
 
 /// Size of a member.
@@ -92,8 +92,7 @@ pub fn open_as(
 ) -> Result<(Volume<Memory, Still>, Assembly), OpenError> {
     let request = OpenRequest {
         assemble,
-        volume: VolumeOptions::default(),
-        name: None,
+        ..OpenRequest::default()
     };
     let pool = BufPool::new(1 << 20);
     run(open_volume(
