@@ -3,6 +3,7 @@
 
 mod ci;
 mod layouts;
+mod mutants;
 mod picture;
 mod source;
 mod tidy;
@@ -22,6 +23,7 @@ cargo xtask WORD
   kill [...]  real servers killed, real members cut off: --kills N --cuts M --seed S [--only PART]
   fuzz [...]  damaged input for every parser: [TARGET]... --seconds N --seed S
   bench [...] the benchmark, optimised: `plexum bench`
+  mutants [FILE or FOLDER]...   every mutant of state, intent and metadata, in one build: [--seeds N] [--fresh] [--report]
   gen         tables of on-disk layouts in docs/formats.md
   picture     a terminal's lines as an SVG: plexum demo | cargo xtask picture > docs/demo.svg
   docs        documentation of all crates, in target/doc
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Some((&("sim" | "bench"), _)) => plexum(&root, &words),
         Some((&"kill", rest)) => ci::cargo(&root, &[&KILL, rest].concat()),
         Some((&"fuzz", rest)) => ci::cargo(&root, &[&FUZZ, rest].concat()),
+        Some((&"mutants", rest)) => mutants::run(&root, rest),
         Some((&"gen", [])) => generate(&root),
         Some((&"picture", [])) => picture::run(),
         Some((&"docs", [])) => ci::documentation(&root),

@@ -1,0 +1,240 @@
+//! `cargo xtask mutants`: every mutant that cargo-mutants knows of, with one build instead of a thousand.
+//!
+//! All mutants of the chosen files are woven into one copy of the sources, where a number from the environment chooses
+//! which of them runs (`weave.rs`). Each test is run once without a mutant to see which mutants it reaches; then each
+//! mutant meets the tests that reach it, the quick ones first, until one fails. What the compiler does not take is told
+//! apart and listed. Results are kept, so that a run can be stopped, and goes on with what was not caught yet.
+
+mod build;
+mod list;
+mod report;
+mod sites;
+mod units;
+mod weave;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use build::Copy;
+use list::Mutant;
+use report::{Outcome, Results};
+use units::{End, Unit};
+
+/// The package with the mutants, its folder, and the packages whose tests are run.
+const PACKAGE: &str = "plexum-engine";
+const FOLDER: &str = "crates/engine";
+const TESTED_BY: [&str; 2] = ["plexum-engine", "plexum-sim"];
+
+/// State, intent and metadata: what the requirement is about.
+const FILES: [&str; 3] = [
+    "crates/engine/src/state",
+    "crates/engine/src/intent",
+    "crates/engine/src/meta",
+];
+
+/// Seeds of the simulator that a mutant meets, unless told otherwise.
+const SEEDS: u64 = 200;
+
+/// A test that takes this many times longer than without a mutant hangs; never less than some seconds.
+const TIME_OUT_FACTOR: u32 = 10;
+const TIME_OUT_MIN: Duration = Duration::from_secs(3);
+
+/// Tests that take longer than this without a mutant are left out, and told.
+const COST_MAX: Duration = Duration::from_secs(20);
+
+struct Arguments {
+    files: Vec<String>,
+    seeds: u64,
+    is_fresh: bool,
+    is_report: bool,
+}
+
+/// Runs `cargo xtask mutants [FILE or FOLDER]... [--seeds N] [--fresh] [--report]`.
+///
+/// # Errors
+/// A sentence when something other than a mutant fails.
+pub fn run(root: &Path, words: &[&str]) -> Result<(), String> {
+    let arguments = arguments(words)?;
+    let place = place(root);
+    std::fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+    let mutants = list::ask(root, PACKAGE, &arguments.files)?;
+    let mut results = Results::open(&place, arguments.is_fresh)?;
+    if arguments.is_report {
+        print!("{}", results.report(&mutants));
+        return Ok(());
+    }
+    println!("{} mutants", mutants.len());
+    let mut copy = Copy::new(root, &place, FOLDER, &mutants)?;
+    let mut dropped = results.dropped(&mutants);
+    copy.settle(PACKAGE, &mutants, &mut dropped)?;
+    for (number, mutant) in (1..).zip(&mutants) {
+        if let Some(reason) = dropped.get(&number) {
+            results.put(mutant, Outcome::NotWoven, reason)?;
+        }
+    }
+    println!("{} are woven in", mutants.len() - dropped.len());
+    let programs = copy.programs(&TESTED_BY)?;
+    let mut field = Field::new(&place, units::all(&programs, arguments.seeds)?)?;
+    field.baseline(mutants.len())?;
+    let mut woven: Vec<(u32, &Mutant)> = (1..)
+        .zip(&mutants)
+        .filter(|(number, _)| !dropped.contains_key(number))
+        .collect();
+    // In the order in which files were asked for.
+    woven.sort_by_key(|(_, mutant)| {
+        let begins = |file: &String| mutant.file.starts_with(file.as_str());
+        arguments.files.iter().position(begins)
+    });
+    field.meet(&woven, &mut results)?;
+    print!("{}", results.report(&mutants));
+    Ok(())
+}
+
+fn arguments(words: &[&str]) -> Result<Arguments, String> {
+    let mut arguments = Arguments {
+        files: Vec::new(),
+        seeds: SEEDS,
+        is_fresh: false,
+        is_report: false,
+    };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match *word {
+            "--fresh" => arguments.is_fresh = true,
+            "--report" => arguments.is_report = true,
+            "--seeds" => {
+                let number = words.next().and_then(|word| word.parse().ok());
+                arguments.seeds = number.ok_or("--seeds wants a number")?;
+            }
+            word if word.starts_with("--") => return Err(format!("no such option: {word}")),
+            file => arguments.files.push(file.trim_end_matches('/').to_owned()),
+        }
+    }
+    if arguments.files.is_empty() {
+        arguments.files = FILES.map(str::to_owned).to_vec();
+    }
+    Ok(arguments)
+}
+
+/// Where the copy, its build and the results are.
+fn place(root: &Path) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR");
+    target
+        .map_or_else(|| root.join("target"), PathBuf::from)
+        .join("mutants")
+}
+
+/// The tests, and which mutants each of them reaches.
+struct Field {
+    place: PathBuf,
+    units: Vec<Unit>,
+    /// For each mutant, the units that reach it.
+    reached_by: Vec<Vec<usize>>,
+    /// For each function, the units that caught a mutant of it, the last one first.
+    catchers: BTreeMap<(String, String), Vec<usize>>,
+}
+
+impl Field {
+    fn new(place: &Path, units: Vec<Unit>) -> Result<Field, String> {
+        let field = Field {
+            place: place.to_owned(),
+            units,
+            reached_by: Vec::new(),
+            catchers: BTreeMap::new(),
+        };
+        field.clear_scratch()?;
+        Ok(field)
+    }
+
+    fn scratch(&self) -> PathBuf {
+        self.place.join("scratch")
+    }
+
+    /// Tests that were killed leave files.
+    fn clear_scratch(&self) -> Result<(), String> {
+        let scratch = self.scratch();
+        // The first time there is none.
+        let _ = std::fs::remove_dir_all(&scratch);
+        std::fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))
+    }
+
+    /// Runs every unit without a mutant: what fails says nothing, and what reaches a mutant is noted.
+    fn baseline(&mut self, mutants: usize) -> Result<(), String> {
+        self.reached_by = vec![Vec::new(); mutants + 1];
+        let record = self.place.join("reached.txt");
+        let began = Instant::now();
+        for (index, unit) in self.units.iter_mut().enumerate() {
+            // There is none before the first.
+            let _ = std::fs::remove_file(&record);
+            let started = Instant::now();
+            let end = unit.run(0, Some(&record), COST_MAX, &self.place.join("scratch"))?;
+            unit.cost = started.elapsed();
+            if end != End::Passed {
+                println!("left out, {end:?} without a mutant: {}", unit.name);
+                continue;
+            }
+            let reached = std::fs::read_to_string(&record).unwrap_or_default();
+            for number in reached
+                .lines()
+                .filter_map(|line| line.trim().parse::<usize>().ok())
+            {
+                self.reached_by[number].push(index);
+            }
+        }
+        println!("{} tests in {:.0?}", self.units.len(), began.elapsed());
+        for units in &mut self.reached_by {
+            units.sort_by_key(|unit| self.units[*unit].cost);
+        }
+        Ok(())
+    }
+
+    /// Lets each mutant that was not caught meet its tests.
+    fn meet(&mut self, mutants: &[(u32, &Mutant)], results: &mut Results) -> Result<(), String> {
+        for &(number, mutant) in mutants {
+            if results.is_caught(mutant) {
+                continue;
+            }
+            let began = Instant::now();
+            let (outcome, by) = self.judge(number, mutant)?;
+            results.put(mutant, outcome, &by)?;
+            let seconds = began.elapsed().as_secs_f32();
+            println!("{seconds:>6.1} s {outcome}: {}; {by}", mutant.name);
+        }
+        self.clear_scratch()
+    }
+
+    fn judge(&mut self, number: u32, mutant: &Mutant) -> Result<(Outcome, String), String> {
+        let key = (mutant.file.clone(), mutant.function.clone());
+        let reaching = &self.reached_by[number as usize];
+        if reaching.is_empty() {
+            return Ok((Outcome::Unreached, String::new()));
+        }
+        // Who caught a neighbour catches this one as well, often.
+        let mut order: Vec<usize> = self.catchers.get(&key).cloned().unwrap_or_default();
+        order.retain(|unit| reaching.contains(unit));
+        order.truncate(4);
+        let first: BTreeSet<usize> = order.iter().copied().collect();
+        order.extend(reaching.iter().filter(|unit| !first.contains(unit)));
+        for index in order {
+            let unit = &self.units[index];
+            let time_out = (unit.cost * TIME_OUT_FACTOR).max(TIME_OUT_MIN);
+            let end = unit.run(number, None, time_out, &self.scratch())?;
+            if end == End::Passed {
+                continue;
+            }
+            let outcome = if end == End::TimedOut {
+                self.clear_scratch()?;
+                Outcome::TimedOut
+            } else {
+                Outcome::Caught
+            };
+            let by = format!("{}: {}", unit.stage(), unit.name);
+            let catchers = self.catchers.entry(key).or_default();
+            catchers.retain(|catcher| *catcher != index);
+            catchers.insert(0, index);
+            return Ok((outcome, by));
+        }
+        Ok((Outcome::Survived, String::new()))
+    }
+}
