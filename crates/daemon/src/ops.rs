@@ -15,12 +15,10 @@ use plexum_engine::balance::Policy;
 use plexum_engine::buf::BufPool;
 use plexum_engine::clock::Clock;
 use plexum_engine::device::IoError;
-use plexum_engine::meta::open::detect_on;
+use plexum_engine::meta::open::{detect_on, former_member};
 use plexum_engine::stacked::Stacked;
 use plexum_engine::state::Standing;
-use plexum_engine::volume::{
-    AddOutcome, BitmapWish, ControlError, FormerMember, MemberStatus, NewMember,
-};
+use plexum_engine::volume::{AddOutcome, BitmapWish, ControlError, MemberStatus, NewMember};
 use plexum_format::md::Superblock;
 use plexum_runtime::Handle;
 use plexum_runtime::file::OpenOptions;
@@ -124,12 +122,13 @@ async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answer {
     if uuid_of(&superblock) != served.facts.uuid {
         return Err(foreign(served, &path, &superblock));
     }
+    let former = former_member(&device, &BufPool::new(0), &superblock).await;
     let new = NewMember {
         name: shown(&path),
         device: Stacked::Device(Rc::new(device)),
         identity: superblock.device_uuid,
         is_write_mostly: superblock.is_write_mostly,
-        former: former(&superblock),
+        former,
     };
     let result = served.volume.add(new, true).await;
     let outcome = result.map_err(|error| match error {
@@ -507,6 +506,10 @@ async fn open_new(
             .hint("to overwrite it all the same, add:   --force"));
         }
     }
+    let former = match own.as_ref().filter(|_| !force) {
+        Some(superblock) => former_member(&device, &BufPool::new(0), superblock).await,
+        None => None,
+    };
     Ok(NewMember {
         name: shown(word),
         device: Stacked::Device(Rc::new(device)),
@@ -514,11 +517,7 @@ async fn open_new(
         is_write_mostly: own
             .as_ref()
             .is_some_and(|superblock| superblock.is_write_mostly),
-        former: if force {
-            None
-        } else {
-            own.as_ref().and_then(former)
-        },
+        former,
     })
 }
 
@@ -561,15 +560,6 @@ async fn own_superblock(device: &AnyDevice, word: &str) -> Result<Option<Superbl
 
 fn uuid_of(superblock: &Superblock) -> String {
     plexum_format::uuid::md_uuid_text(&superblock.array_uuid)
-}
-
-fn former(superblock: &Superblock) -> Option<FormerMember> {
-    let slot = superblock.role().slot()?;
-    Some(FormerMember {
-        slot: slot.0,
-        event_count: superblock.events.0,
-        was_active: superblock.rebuild_offset_sectors.is_none(),
-    })
 }
 
 fn foreign(served: &Served, word: &str, superblock: &Superblock) -> Problem {

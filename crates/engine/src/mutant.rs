@@ -86,6 +86,8 @@ pub enum Mutant {
     CountsNotLevelled,
     /// A member comes back by a bitmap that no longer names all it has missed (W7).
     ReAddIgnoresHistory,
+    /// A member that comes back by the bitmap is read where its bad-block list says that it was never written (W7).
+    ReAddForgetsBadBlocks,
     /// Bitmap bits are cleared although a member that needs them is away (W7).
     ClearWhileDegraded,
     /// A forced start takes all rows as right (W8).
@@ -183,6 +185,7 @@ pub const ALL: &[Mutant] = &[
     Mutant::OwnRoleBelieved,
     Mutant::CountsNotLevelled,
     Mutant::ReAddIgnoresHistory,
+    Mutant::ReAddForgetsBadBlocks,
     Mutant::ClearWhileDegraded,
     Mutant::ForcedStartForgetsDoubt,
     Mutant::TrustDoubtfulParity,

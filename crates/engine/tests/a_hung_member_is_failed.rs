@@ -16,10 +16,10 @@ use plexum_engine::clock::Clock;
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::assemble::Options;
 use plexum_engine::meta::create::{plan, write_new};
-use plexum_engine::meta::open::{OpenRequest, examine, open_volume};
+use plexum_engine::meta::open::{OpenRequest, examine, former_member, open_volume};
 use plexum_engine::plex::layout::{Organisation, Raid0Layout, Raid5Layout};
 use plexum_engine::state::Standing;
-use plexum_engine::volume::{ControlError, FormerMember, NewMember, Volume, VolumeOptions};
+use plexum_engine::volume::{ControlError, NewMember, Volume, VolumeOptions};
 use plexum_engine::wait::join;
 
 const DEVICE_BYTES: u64 = 6 << 20;
@@ -224,11 +224,7 @@ fn it_comes_back_only_when_its_slots_have_drained() {
             device: hung.clone(),
             identity: [9; 16],
             is_write_mostly: false,
-            former: Some(FormerMember {
-                slot: 2,
-                event_count: own.events.0,
-                was_active: true,
-            }),
+            former: former_member(&hung, &BufPool::new(0), &own).await,
         };
         rig.volume.add(back, true).await.unwrap();
         rig.volume.rebuilt().await;

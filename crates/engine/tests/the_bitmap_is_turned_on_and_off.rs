@@ -14,6 +14,7 @@ use plexum_engine::meta::assemble::Options;
 use plexum_engine::meta::create::{NewArray, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, examine, open_volume};
 use plexum_engine::plex::layout::{Organisation, Raid5Layout};
+use plexum_engine::ranges::RangeSet;
 use plexum_engine::volume::Volume;
 use plexum_engine::volume::{BitmapWish, ControlError, FormerMember, NewMember};
 use plexum_engine::wait::join;
@@ -280,6 +281,7 @@ fn off_is_refused_while_a_member_is_away_and_on_brings_nobody_back_by_half() {
                 slot: 2,
                 event_count: gone.superblock.events.0,
                 was_active: true,
+                bad_ranges: RangeSet::new(),
             }),
         };
         let refused = volume.add(back, true).await;

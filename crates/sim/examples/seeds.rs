@@ -2,8 +2,9 @@
 
 use std::ops::ControlFlow;
 
+use plexum_sim::drill::Drill;
 use plexum_sim::engine::{Engine, run_one, run_seeds};
-use plexum_sim::mutants::{MutantResult, hunt};
+use plexum_sim::mutants::{MutantResult, hunt_with, options_for};
 use plexum_sim::scenario::{Options, Scenario};
 use plexum_sim::subject::Level;
 
@@ -39,10 +40,12 @@ fn main() {
             "ppls" => (options.logs_of_256, options.ppls_of_256) = (0, 256),
             "trace" => options.is_traced = true,
             "mutants" => {}
+            _ if word.starts_with("drill=") => {}
             _ if arguments.iter().any(|word| word == "mutants") => {}
             _ => eprintln!("unknown word {word}"),
         }
     }
+    options.drill = drill(&arguments);
     assert!(!options.levels.is_empty(), "levels are {:?}", Level::ALL);
     if arguments.iter().any(|word| word == "mutants") {
         return hunt_mutants(first, count, &arguments);
@@ -70,19 +73,32 @@ fn main() {
     println!("{report}");
 }
 
+/// The drill that is asked for by `drill=NAME`.
+fn drill(arguments: &[String]) -> Option<Drill> {
+    let name = arguments
+        .iter()
+        .find_map(|word| word.strip_prefix("drill="))?;
+    let drill = Drill::ALL.iter().find(|drill| format!("{drill:?}") == name);
+    assert!(drill.is_some(), "drills are {:?}", Drill::ALL);
+    drill.copied()
+}
+
 /// Hunts all mutants, or those whose names begin with a further word.
 fn hunt_mutants(first: u64, count: u64, arguments: &[String]) {
-    let only = arguments.iter().skip(3).find(|word| *word != "mutants");
+    let is_name = |word: &&String| *word != "mutants" && !word.starts_with("drill=");
+    let only = arguments.iter().skip(3).find(is_name);
     for mutant in plexum_engine::mutant::ALL {
         if only.is_some_and(|name| !format!("{mutant:?}").starts_with(name.as_str())) {
             continue;
         }
+        let mut options = options_for(*mutant);
+        options.drill = drill(arguments).or(options.drill);
         let MutantResult {
             mutant,
             seeds,
             seed,
             finding,
-        } = hunt::<Engine>(*mutant, first, count);
+        } = hunt_with::<Engine>(*mutant, &options, first, count);
         println!(
             "{mutant:<28} {seeds:>5} seeds {seed:?} {}",
             finding.as_deref().unwrap_or("SURVIVED")

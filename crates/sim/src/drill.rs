@@ -45,10 +45,38 @@ pub enum Drill {
     Commits,
     /// A member is being replaced when the array is stopped, and then in a crash (W5).
     Replace,
+    /// Writes that are in the log find no space on a member, others to the same rows follow, and with the power goes a
+    /// further member: beyond the promise, so errors are right and wrong data are not (L3).
+    Refused,
+    /// A member cannot write some blocks, says so in its bad-block list until bits are cleared, is taken out and comes back by
+    /// the bitmap (W7).
+    Scarred,
     /// A fault at a stage of a request, then a crash at a stage, by the book of the coverage matrix.
     Meet,
     /// One cell of the coverage matrix (see `aim.rs`).
     Aim,
+}
+
+impl Drill {
+    /// All that can be asked for by name: `Lent` is half of `Kernel`, the other two go by the book of the coverage.
+    pub const ALL: [Drill; 16] = [
+        Drill::RoundTrip,
+        Drill::ComeBack,
+        Drill::Narrow,
+        Drill::Flushes,
+        Drill::TwoAway,
+        Drill::Ring,
+        Drill::Forced,
+        Drill::Hang,
+        Drill::Slow,
+        Drill::Replay,
+        Drill::Kernel,
+        Drill::Steady,
+        Drill::Commits,
+        Drill::Replace,
+        Drill::Refused,
+        Drill::Scarred,
+    ];
 }
 
 const LONG_NS: u64 = RESTS_NS[RESTS_NS.len() - 1];
@@ -96,10 +124,22 @@ impl Scenario {
     /// Turns this scenario into a drill, or leaves it as it is.
     pub(crate) fn draw_drill(&mut self, options: &Options) {
         let mut rng = Rng::new(self.seed).fork(21);
-        let drill = match self.drill {
+        let drills = drills_of(self.spec.level, self.metadata >= 110);
+        let can_replay = drills.contains(&Drill::Replay);
+        let can_have = |drill: &Drill| match drill {
+            Drill::Refused => can_replay,
+            Drill::Scarred => drills.contains(&Drill::ComeBack),
+            other => drills.contains(other),
+        };
+        let drill = match options.drill.filter(can_have).or(self.drill) {
             Some(drill) => drill,
             None if !options.is_whole() || rng.below(256) >= options.drills_of_256 => return,
-            None => *rng.pick(&drills_of(self.spec.level, self.metadata >= 110)),
+            None => match *rng.pick(&drills) {
+                // Drawn apart, so that no other seed became another one when this drill was added.
+                Drill::Replay if Rng::new(self.seed).fork(22).chance(1, 3) => Drill::Refused,
+                Drill::ComeBack if Rng::new(self.seed).fork(22).chance(1, 6) => Drill::Scarred,
+                picked => picked,
+            },
         };
         self.drill = Some(drill);
         self.wishes.clear();
@@ -125,6 +165,8 @@ impl Scenario {
             Drill::Steady => self.draw_steady(&mut rng),
             Drill::Commits => self.draw_commits(&mut rng),
             Drill::Replace => self.draw_replace(&mut rng),
+            Drill::Refused => self.draw_refused(&mut rng),
+            Drill::Scarred => self.draw_scarred(&mut rng),
             Drill::Meet => self.draw_meet(&mut rng),
             Drill::Aim => self.draw_aim(&mut rng),
         }
@@ -394,6 +436,43 @@ impl Scenario {
         let fresh = self.fresh_disk(0);
         self.at(self.requests / 3, Wish::Give { disk: fresh });
         self.at(self.requests * 2 / 3, Wish::Add);
+    }
+
+    fn draw_refused(&mut self, rng: &mut Rng) {
+        self.promise = Promise::Beyond;
+        self.shrink();
+        self.spec.log_bytes = Some(SMALL_RING_BYTES);
+        self.spec.is_write_back = false; // its rows find out that there is no space after the answer
+        self.is_losing = true;
+        self.load.is_narrow = true;
+        self.load.reads_of_93 = 10;
+        self.clients = rng.between(1, 3) as usize;
+        let slot = self.any_slot(rng);
+        let range = 0..self.spec.component_bytes;
+        let full = self.requests / 2;
+        self.at(full, Wish::Full { slot, range });
+        self.lives
+            .push(cut(full + rng.between(2, 12), rng.below(60)));
+    }
+
+    fn draw_scarred(&mut self, rng: &mut Rng) {
+        self.shrink();
+        self.with_bitmap(rng);
+        self.spec.log_bytes = None;
+        self.spec.has_ppl = false;
+        self.load.is_narrow = true;
+        let slot = self.any_slot(rng);
+        let fault = Fault::WriteError(0..self.spec.component_bytes);
+        self.at(4, Wish::Fault { slot, fault });
+        let third = self.requests / 3;
+        self.rest(third, LONG_NS);
+        self.rest(third + 2, LONG_NS);
+        self.at(third + 4, Wish::Fail { slot });
+        self.at(third + 6, Wish::Add);
+        if rng.chance(1, 2) {
+            self.lives
+                .push(cut(third + rng.between(8, 30), rng.below(60)));
+        }
     }
 
     fn draw_steady(&mut self, rng: &mut Rng) {

@@ -16,11 +16,11 @@ use plexum_engine::clock::Clock;
 use plexum_engine::device::{Device, Fua, IoError, ZeroMode};
 use plexum_engine::meta::assemble::{AssembleCode, Options};
 use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
-use plexum_engine::meta::open::{OpenError, OpenRequest, examine, open_volume};
+use plexum_engine::meta::open::{OpenError, OpenRequest, examine, former_member, open_volume};
 use plexum_engine::mutant::Mutant;
 use plexum_engine::plex::layout::Organisation;
 use plexum_engine::state::{MemberId, Standing};
-use plexum_engine::volume::{FormerMember, NewMember, Volume, VolumeOptions};
+use plexum_engine::volume::{NewMember, Volume, VolumeOptions};
 use plexum_engine::wait::join;
 use plexum_format::md::{MdVersion, Superblock};
 use plexum_nbd::export::ZeroRequest;
@@ -157,13 +157,10 @@ impl Engine {
 
     async fn new_member(&self, disk: &SimDisk) -> NewMember<SimDisk> {
         let superblock = Self::own_superblock(&self.context, self.uuid, disk).await;
-        let former = superblock.and_then(|superblock| {
-            Some(FormerMember {
-                slot: superblock.role().slot()?.0,
-                event_count: superblock.events.0,
-                was_active: superblock.rebuild_offset_sectors.is_none(),
-            })
-        });
+        let former = match superblock {
+            Some(superblock) => former_member(disk, &self.context.pool, &superblock).await,
+            None => None,
+        };
         let count = self.identities.get() + 1;
         self.identities.set(count);
         let now = self.context.clock.now_ns();

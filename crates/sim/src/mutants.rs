@@ -7,6 +7,7 @@
 use plexum_engine::mutant::Mutant;
 use serde::Serialize;
 
+use crate::drill::Drill;
 use crate::scenario::Options;
 use crate::subject::{Level, Subject};
 use crate::world::run_seed;
@@ -55,11 +56,11 @@ pub fn options_for(mutant: Mutant) -> Options {
         | Mutant::RecordBeforeFailureCommit
         | Mutant::LogNotReplayed
         | Mutant::ReplayForgottenBeforeFlush
-        | Mutant::RingReusedBeforeFlush => return logs(parity),
+        | Mutant::RingReusedBeforeFlush => return logs(mutant, parity),
         Mutant::LoggedNotRead | Mutant::DestageLost | Mutant::AnswersNotAnnounced => {
             return Options {
                 write_backs_of_256: 256,
-                ..logs(parity)
+                ..logs(mutant, parity)
             };
         }
         Mutant::PplNotWritten | Mutant::PplNotReplayed => {
@@ -76,14 +77,31 @@ pub fn options_for(mutant: Mutant) -> Options {
     };
     Options {
         levels,
+        drill: drill_for(mutant),
         ..Options::default()
     }
 }
 
+/// The drill that is bent towards the rule a mutant breaks; `None`: any seed may meet it.
+fn drill_for(mutant: Mutant) -> Option<Drill> {
+    Some(match mutant {
+        Mutant::BadEntryClearedWithoutFlush => Drill::Forced,
+        Mutant::RefusedRecordStays | Mutant::RefusedWriteForgotten => Drill::Refused,
+        Mutant::ResyncForgetsReplacement => Drill::Replace,
+        Mutant::ComesBackUndrained => Drill::Hang,
+        Mutant::ReplayUnbound | Mutant::AnswersNotAnnounced | Mutant::EqualWithoutFlush => {
+            Drill::Kernel
+        }
+        Mutant::ReAddForgetsBadBlocks => Drill::Scarred,
+        _ => return None,
+    })
+}
+
 /// Arrays with a stripe log only.
-fn logs(levels: Vec<Level>) -> Options {
+fn logs(mutant: Mutant, levels: Vec<Level>) -> Options {
     Options {
         levels,
+        drill: drill_for(mutant),
         logs_of_256: 256,
         ..Options::default()
     }
@@ -92,12 +110,22 @@ fn logs(levels: Vec<Level>) -> Options {
 /// Hunts one mutant over at most `seeds_max` seeds from `first_seed` on.
 #[must_use]
 pub fn hunt<S: Subject>(mutant: Mutant, first_seed: u64, seeds_max: u64) -> MutantResult {
-    let options = options_for(mutant);
+    hunt_with::<S>(mutant, &options_for(mutant), first_seed, seeds_max)
+}
+
+/// The same with other options than those of the mutant.
+#[must_use]
+pub fn hunt_with<S: Subject>(
+    mutant: Mutant,
+    options: &Options,
+    first_seed: u64,
+    seeds_max: u64,
+) -> MutantResult {
     let name = format!("{mutant:?}");
     for seed in first_seed..first_seed + seeds_max {
-        let outcome = run_seed::<S>(seed, &options, Some(mutant));
+        let outcome = run_seed::<S>(seed, options, Some(mutant));
         if let Some(finding) = outcome.findings.first()
-            && run_seed::<S>(seed, &options, None).findings.is_empty()
+            && run_seed::<S>(seed, options, None).findings.is_empty()
         {
             return MutantResult {
                 mutant: name,

@@ -62,6 +62,8 @@ pub struct Options {
     pub has_foreign: bool,
     /// Share of seeds, in 256ths, that are a drill: short, and bent towards one rule (see `drill.rs`).
     pub drills_of_256: u64,
+    /// Every seed is this drill, where its organisation can have it.
+    pub drill: Option<Drill>,
     /// Keep the trace.
     pub is_traced: bool,
 }
@@ -81,6 +83,7 @@ impl Default for Options {
             silent_of_256: 32,
             has_foreign: true,
             drills_of_256: 128,
+            drill: None,
             is_traced: false,
         }
     }
@@ -541,9 +544,15 @@ impl Scenario {
                     }
                 });
                 left -= requests.min(left);
-                // The model of the kernel has no partial parity log.
-                if options.has_foreign && rng.chance(1, 5) && !self.spec.has_ppl {
-                    let salt = rng.below(1 << 32);
+                if options.has_foreign && rng.chance(1, 5) {
+                    // With a partial parity log it is drawn apart: such seeds had no kernel once, and are the same else.
+                    let mut apart = Rng::new(self.seed).fork(23 + self.lives.len() as u64);
+                    let draw = if self.spec.has_ppl {
+                        &mut apart
+                    } else {
+                        &mut *rng
+                    };
+                    let salt = draw.below(1 << 32);
                     self.lives.push(LifeEnd::Foreign { salt });
                 }
                 if rng.chance(1, 5) {

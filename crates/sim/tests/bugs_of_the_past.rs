@@ -74,6 +74,32 @@ fn a_bad_block_written_again_stays_listed_until_a_flush() {
     );
 }
 
+/// A copy could not write a block and says so; when the bits are gone it is taken out, and comes back by the bitmap (seed
+/// 1303147 of the time when it was found).
+fn a_scarred_member_comes_back(seed: u64, mutant: Option<Mutant>) -> bool {
+    let mut bench = Bench::new(seed, spec(Level::Raid1, 0, 2, 0), 120, mutant);
+    let slots = bench.status().slots;
+    let (kept, scarred) = (slots[0].unwrap(), slots[1].unwrap());
+    bench.write(0, 4096, 1).unwrap();
+    let at = bench.data_start(scarred);
+    bench.disks[scarred as usize].put_fault(&Fault::WriteError(at..at + 4096));
+    bench.write(0, 4096, 2).unwrap();
+    bench.rest(12_000); // the bit goes: the list is durable
+    bench.operate(Operation::Fail { slot: 1 }).unwrap();
+    bench.operate(Operation::Add { disk: scarred }).unwrap();
+    bench.settle_rebuild();
+    bench.disks[kept as usize].put_fault(&Fault::Vanish);
+    bench.read(0, 4096).is_ok_and(|bytes| bytes != [2; 4096])
+}
+
+#[test]
+fn what_a_member_says_it_never_wrote_is_not_read_after_a_re_add() {
+    goes_wrong_only_with(
+        a_scarred_member_comes_back,
+        &[Mutant::ReAddForgetsBadBlocks],
+    );
+}
+
 /// A row is written while a member is being replaced, power is cut: the resync must make the replacement equal as well.
 fn a_replacement_in_a_crash(seed: u64, mutant: Option<Mutant>) -> bool {
     let mut bench = Bench::new(seed, spec(Level::Raid5, 2, 5, 4096), 120, mutant);
@@ -440,9 +466,13 @@ fn seeds_of_the_past_have_no_finding_any_more() {
         ..options(&Level::ALL)
     };
     let all = [
-        (options(&Level::ALL), vec![2, 30, 75, 87, 473, 846]),
+        (
+            options(&Level::ALL),
+            vec![2, 30, 75, 87, 473, 846, 900_827, 1_301_038, 1_303_147],
+        ),
+        (options(&[Level::Raid1, Level::Raid10]), vec![920_122]),
         (options(&[Level::Raid4]), vec![4613]),
-        (logs(&parity), vec![75]),
+        (logs(&parity), vec![75, 910_224]),
         (write_backs, vec![60_245]),
         (beyond, vec![50_291, 50_387]),
     ];

@@ -29,7 +29,7 @@ use crate::mutant::Mutant;
 use crate::plex::layout::{Geometry, Organisation};
 use crate::ranges::RangeSet;
 use crate::state::{MemberRecord, Standing};
-use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
+use crate::volume::{DrivePart, FormerMember, Volume, VolumeOptions, VolumeParts};
 
 use logs::{log_headers, start_log, start_ppl};
 
@@ -285,6 +285,21 @@ async fn read_bad<D: Device>(
         }
     }
     Ok(bad)
+}
+
+/// What a device that was a member says of itself, for a re-add. `None`: it had no slot, or its bad-block list cannot be
+/// read, so that nobody knows what of it may be trusted and it has to be copied whole.
+pub async fn former_member<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    superblock: &Superblock,
+) -> Option<FormerMember> {
+    Some(FormerMember {
+        slot: superblock.role().slot()?.0,
+        event_count: superblock.events.0,
+        was_active: superblock.rebuild_offset_sectors.is_none(),
+        bad_ranges: read_bad(device, pool, superblock).await.ok()?,
+    })
 }
 
 /// Length of the space that bitmap bits count in: volume bytes for RAID-10, member bytes for the others.

@@ -78,8 +78,8 @@ pub struct NewMember<D> {
     pub former: Option<FormerMember>,
 }
 
-/// What a returning member's own superblock says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a returning member says of itself; [`former_member`](crate::meta::open::former_member) reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormerMember {
     /// The slot it had.
     pub slot: u16,
@@ -87,6 +87,8 @@ pub struct FormerMember {
     pub event_count: u64,
     /// Whether it was complete when it left.
     pub was_active: bool,
+    /// Its bad-block list, in bytes of its data area: a bitmap says nothing of what was never written there.
+    pub bad_ranges: RangeSet,
 }
 
 /// What became of an added member.
@@ -182,11 +184,17 @@ impl<D: Device, C: Clock> Volume<D, C> {
         must_re_add: bool,
     ) -> Result<AddOutcome, ControlError> {
         self.check_exchange()?;
-        let slot = new.former.and_then(|former| self.re_add_slot(former));
+        let slot = new
+            .former
+            .as_ref()
+            .and_then(|former| self.re_add_slot(former));
         if must_re_add && slot.is_none() {
             return Err(ControlError::WrongState);
         }
-        let member = self.place_member(new).await?;
+        let former = new.former.as_ref().filter(|_| slot.is_some());
+        let keeps = former.filter(|_| !self.has(Mutant::ReAddForgetsBadBlocks));
+        let bad = keeps.map_or_else(RangeSet::new, |former| former.bad_ranges.clone());
+        let member = self.place_member(new, bad).await?;
         if let Some(slot) = slot.filter(|slot| self.is_slot_empty(*slot)) {
             self.apply(&Event::RebuildStarted {
                 member,
@@ -211,7 +219,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// The slot a returning member can have by the bitmap (linux-md.md 3, re-add; W7).
-    fn re_add_slot(&self, former: FormerMember) -> Option<u16> {
+    fn re_add_slot(&self, former: &FormerMember) -> Option<u16> {
         let has_history = self.regions.borrow().is_persistent
             && former.was_active
             && (former.event_count >= self.metadata.borrow().events_cleared()
@@ -220,8 +228,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         (has_history && self.is_slot_empty(former.slot)).then_some(former.slot)
     }
 
-    /// Makes the device a spare: metadata laid out, bitmap copied, record added. Not committed yet.
-    async fn place_member(&self, new: NewMember<D>) -> Result<MemberId, ControlError> {
+    /// Makes the device a spare: metadata laid out, bitmap copied, record added. Not committed yet. `bad`: what is not to
+    /// be read of it until it was written again.
+    async fn place_member(
+        &self,
+        new: NewMember<D>,
+        bad: RangeSet,
+    ) -> Result<MemberId, ControlError> {
         let _turn = self.entry_lock.lock().await;
         let info = new.device.info();
         if info.sector_bytes > self.sector_bytes() {
@@ -256,13 +269,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 new.name
             )));
         }
-        let drive = Rc::new(Drive::new(
-            member,
-            new.name,
-            new.device,
-            place.data,
-            RangeSet::new(),
-        ));
+        let drive = Rc::new(Drive::new(member, new.name, new.device, place.data, bad));
         let prepared = match self.clear_ppl(&drive).await {
             Ok(()) => self.copy_bitmap_to(&drive).await, // what it logged as a former member counts no more
             Err(error) => Err(error),
@@ -337,7 +344,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if self.state.borrow().rebuilding(slot).is_some() {
             return Err(ControlError::WrongState);
         }
-        let member = self.place_member(new).await?;
+        let member = self.place_member(new, RangeSet::new()).await?;
         if self.state.borrow().record(member).standing == Standing::Spare {
             self.replace(old, member).await?;
         }
