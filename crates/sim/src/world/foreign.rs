@@ -6,6 +6,8 @@
 //! - it does what linux-md.md 9 to 11 say, also what Plexum never does itself: the event count goes back by one when a
 //!   clean mark only undoes the last change, and spares are then left as they are.
 
+mod ppl;
+
 use plexum_engine::clock::Clock;
 use plexum_format::EventCount;
 use plexum_format::md::{MdTime, Role};
@@ -57,7 +59,8 @@ pub(super) fn visit<S: Subject>(shared: &Shared<S>, salt: u64) -> &'static str {
     let (members, bad) = checker::contents(&found, &all, &shared.disks, spec);
     let by_slot = found.by_slot;
     let is_degraded = by_slot.iter().any(Option::is_none);
-    let is_dirty = newest.resync_offset_sectors.is_some();
+    let resync_sectors = newest.resync_offset_sectors;
+    let is_dirty = resync_sectors.is_some();
     let has_filling = all.iter().any(|member| {
         let own = &member.superblock;
         own.events.is_fresh_beside(newest.events)
@@ -91,19 +94,28 @@ pub(super) fn visit<S: Subject>(shared: &Shared<S>, salt: u64) -> &'static str {
         has_news: is_dirty,
         is_degraded,
     };
-    kernel.run(is_dirty)
+    kernel.run(resync_sectors)
 }
 
 impl<S: Subject> Kernel<'_, S> {
-    fn run(mut self, is_dirty: bool) -> &'static str {
+    fn run(mut self, resync_sectors: Option<u64>) -> &'static str {
+        let is_dirty = resync_sectors.is_some();
         if !is_dirty && self.rng.chance(1, 6) {
             return "foreign-looked"; // auto-read-only: nothing is written
         }
         // The last commit of Plexum may not have reached everybody: the first one of the kernel levels them.
         self.bump();
         self.commit(Some(0));
-        if is_dirty {
+        let has_ppl = self.has_ppl();
+        // A partial parity log makes an array clean that no resync had begun on.
+        let is_mended = has_ppl && is_dirty && self.replay_ppl() && resync_sectors == Some(0);
+        if is_mended {
+            self.check_replayed();
+        } else if is_dirty {
             self.resync();
+        }
+        if has_ppl {
+            self.begin_ppl();
         }
         for _ in 0..self.rng.below(3) {
             self.write(true);
@@ -239,6 +251,7 @@ impl<S: Subject> Kernel<'_, S> {
             oracle.end_write(&token, WriteEnd::Durable);
         }
         drop(oracle);
+        self.log_ppl(&range);
         self.mark(&range);
         let reached: Vec<bool> = (0..self.by_slot.len())
             .map(|_| self.rng.chance(1, 2))
@@ -341,6 +354,7 @@ impl<S: Subject> Kernel<'_, S> {
         member.superblock.has_bad_blocks = false;
         member.bitmap = bitmap;
         let number = member.superblock.dev_number;
+        self.begin_ppl_on(position);
         self.by_slot[slot] = Some(position);
         self.members[slot] = Some(vec![0; self.shared.scenario.spec.component_bytes as usize]);
         self.set_role(number, Role::Active(Slot(slot as u16)));
@@ -351,7 +365,9 @@ impl<S: Subject> Kernel<'_, S> {
 
     /// A clean stop: bits go unless a member is away, and the count goes back when only clean and dirty marks lie between.
     fn stop(&mut self) {
-        let goes_back = !self.has_news && self.rng.chance(2, 3);
+        let may_go_back = !self.has_news && self.rng.chance(2, 3);
+        // Never while a member is away: it would look fresh when it comes back.
+        let goes_back = may_go_back && !self.is_degraded;
         self.events = EventCount(if goes_back {
             self.events.0 - 1
         } else {
