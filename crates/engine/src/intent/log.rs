@@ -773,3 +773,6 @@ pub(crate) fn split(part: LogPart, limit: u64) -> Vec<LogPart> {
     }
     pieces
 }
+
+#[cfg(test)]
+mod tests;

@@ -610,45 +610,4 @@ fn entry_of(row: &Row, part: &PplPart, slot: usize) -> PplEntry {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn doubt_cut_into_pieces_never_takes_more_entries_than_a_unit_has() {
-        let ppl = Ppl {
-            lanes: Vec::new(),
-            generation: Cell::new(0),
-            unit_bytes: 4096,
-            signature: 0,
-            geometry: PplGeometry {
-                strip_sectors: 128,
-                data_members: 2,
-                array_sectors: 1024,
-            },
-            kept: RefCell::default(),
-            is_unsure: Cell::new(false),
-            overflows: Cell::new(false),
-        };
-        let is_kept = ppl.keep(Kept {
-            row: 3,
-            slot: 1,
-            part: 0..65_536,
-        });
-        assert!(is_kept);
-        for hole in 0..40 {
-            ppl.settle(3, &(hole * 1024 + 512..hole * 1024 + 1024));
-            assert!(ppl.parts_max(1) >= ENTRIES_MAX - KEPT_MAX, "hole {hole}");
-        }
-        assert_eq!(ppl.parts_max(1), ENTRIES_MAX - KEPT_MAX);
-        let kept = ppl.kept.borrow();
-        let is_named = |at: u64| kept.iter().any(|kept| kept.part.contains(&at));
-        assert!(
-            (0..65_536).step_by(1024).all(is_named),
-            "what was not settled stays named"
-        );
-        assert!(
-            !is_named(512),
-            "what was settled while there was room is not"
-        );
-    }
-}
+mod tests;

@@ -198,14 +198,14 @@ impl Regions {
 
     /// Marks everything from `from_bytes` of the sync space on as possibly inconsistent.
     pub fn doubt_from(&mut self, from_bytes: u64) {
-        let first = usize::try_from(from_bytes / self.region_bytes).unwrap_or(usize::MAX);
+        if from_bytes >= self.sync_bytes {
+            return;
+        }
+        let first = usize::try_from(from_bytes / self.region_bytes).expect("inside the regions");
         for index in first..self.count() {
             self.doubtful.set(index, true);
         }
-        if from_bytes < self.sync_bytes {
-            let start = first as u64 * self.region_bytes;
-            self.proven.insert(start..from_bytes);
-        }
+        self.proven.insert(self.range(first).start..from_bytes);
     }
 
     /// First doubtful region at or after `from`.
@@ -524,5 +524,156 @@ mod tests {
         regions.unprove(&(0..512)); // another one
         regions.settle_unspoilt(1);
         assert!(regions.is_proven(&(4096..8192)));
+    }
+
+    #[test]
+    fn a_region_with_a_write_in_flight_or_in_doubt_is_not_idle() {
+        let mut regions = Regions::new(65_536, 4096, 512, true);
+        for bit in [1, 2, 3] {
+            regions.load_bit(bit);
+        }
+        regions.enter(&(4096..4097));
+        regions.enter(&(4096..4097));
+        regions.doubt(2);
+        regions.reset_touched();
+        assert_eq!(regions.idle(), [3]);
+        assert_eq!(regions.age(), [3]);
+        assert_eq!(regions.clear(&[1, 2]), 0);
+        assert!(regions.is_wanted(1) && regions.is_wanted(2));
+        regions.leave(&(4096..4097));
+        assert_eq!((regions.in_flight_count(), regions.idle()), (1, vec![3]));
+        regions.leave(&(4096..4097));
+        assert_eq!((regions.in_flight_count(), regions.idle()), (0, vec![1, 3]));
+    }
+
+    #[test]
+    fn a_bit_is_written_with_the_block_that_holds_it() {
+        let mut regions = Regions::new(1 << 30, 1 << 12, 512, true);
+        for (bit, block) in [(0, 0), (2047, 0), (2048, 1), (6143, 1), (6144, 2)] {
+            regions.enter(&regions.range(bit));
+            let (blocks, pending) = regions.take_unwritten();
+            assert_eq!((blocks, pending), (vec![block], vec![bit]), "bit {bit}");
+            regions.leave(&regions.range(bit));
+            regions.reset_touched();
+            assert_eq!(regions.clear(&[bit]), 1);
+            assert_eq!(regions.take_unwritten().0, [block], "cleared");
+        }
+        assert_eq!(regions.area_bytes(), 33_280, "65 blocks: 256 + 32768 bytes");
+        regions.rewrite_all();
+        assert_eq!(regions.take_unwritten().0, (0..65).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn a_write_of_bits_that_failed_is_done_again() {
+        let mut regions = Regions::new(65_536, 4096, 512, true);
+        regions.enter(&(0..1));
+        let (blocks, pending) = regions.take_unwritten();
+        assert!(!regions.has_unwritten());
+        regions.put_back(&blocks);
+        assert!(regions.has_unwritten());
+        assert_eq!(regions.take_unwritten(), (blocks, pending));
+    }
+
+    #[test]
+    fn without_a_bitmap_every_write_may_go_out_and_nothing_waits_to_be_written() {
+        let mut regions = Regions::new(65_536, 4096, 512, true);
+        regions.enter(&(0..1));
+        regions.doubt(3);
+        assert!(regions.has_unwritten() && !regions.is_durable(&(0..1)));
+        regions.forget_bitmap();
+        assert!(!regions.has_unwritten() && regions.is_durable(&(0..1)));
+        assert_eq!(regions.take_unwritten().0, [0; 0]);
+        assert_eq!(regions.doubtful_count(), 1, "doubt stays");
+    }
+
+    #[test]
+    fn the_same_doubt_is_kept_in_regions_of_another_size() {
+        let mut regions = Regions::new(65_536, 8192, 512, false);
+        regions.doubt_from(20_480); // the third region and all behind it, right below this
+        for region in 4..8 {
+            regions.settle_region(region);
+        }
+        let fine = regions.regrained(4096);
+        assert!(fine.is_persistent);
+        assert_eq!((fine.count(), fine.region_bytes()), (16, 4096));
+        let doubtful: Vec<usize> = (0..16).filter(|bit| fine.doubtful.get(*bit)).collect();
+        assert_eq!(doubtful, [4, 5, 6, 7]);
+        assert!(fine.wanted.iter().eq(4..8) && fine.durable.iter().eq(4..8));
+        assert!(fine.is_proven(&(0..20_480)) && !fine.is_proven(&(20_480..20_481)));
+        let coarse = fine.regrained(32_768);
+        assert_eq!(coarse.doubtful_count(), 1);
+        assert!(coarse.is_proven(&(0..20_480)) && coarse.is_proven(&(32_768..65_536)));
+        assert!(!coarse.is_proven(&(32_767..32_768)));
+        let generations = [&regions, &fine, &coarse].map(Regions::generation);
+        assert_eq!(
+            generations,
+            [0, 1, 2],
+            "numbers of regions of before mean nothing"
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "no write is under way")]
+    fn regions_never_change_their_size_under_a_write() {
+        let mut regions = Regions::new(65_536, 4096, 512, false);
+        regions.enter(&(0..1));
+        let _ = regions.regrained(8192);
+    }
+
+    #[test]
+    fn doubt_of_the_region_that_is_being_settled_counts_and_that_of_others_does_not() {
+        let mut regions = Regions::new(65_536, 4096, 512, false);
+        for (other, is_settled) in [(1, false), (2, true)] {
+            regions.doubt(1);
+            regions.begin_settling(1);
+            regions.doubt(other);
+            regions.settle_unspoilt(1);
+            assert_eq!(regions.is_proven(&(4096..4097)), is_settled, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_lies_before_the_doubt_is_proven_in_its_own_region_only() {
+        let mut regions = Regions::new(1 << 20, 1 << 16, 512, false);
+        regions.doubt_from(70_000);
+        regions.doubt(0);
+        assert!(!regions.is_proven(&(0..1)));
+        assert!(regions.is_proven(&(65_536..70_000)));
+        let mut regions = Regions::new(10_000, 4096, 512, false);
+        regions.doubt_from(10_000);
+        assert_eq!(
+            regions.doubtful_count(),
+            0,
+            "there is nothing behind the end"
+        );
+    }
+
+    #[test]
+    fn nothing_is_remembered_as_proven_where_nothing_is_in_doubt() {
+        let mut regions = Regions::new(65_536, 4096, 512, false);
+        regions.prove(&(0..4096));
+        assert_eq!(regions.proven.len(), 0);
+        regions.doubt(0);
+        assert!(!regions.is_proven(&(0..4096)));
+        regions.doubt(4);
+        regions.prove(&(2048..10_000));
+        regions.doubt(1);
+        assert!(regions.is_proven(&(2048..4096)), "doubtful then");
+        assert!(!regions.is_proven(&(4096..4097)), "not doubtful then");
+    }
+
+    #[test]
+    fn bits_are_durable_only_while_they_are_wanted() {
+        let mut regions = Regions::new(65_536, 4096, 512, true);
+        regions.enter(&(0..8192));
+        let (_, pending) = regions.take_unwritten();
+        regions.leave(&(0..8192));
+        regions.reset_touched();
+        assert_eq!(regions.clear(&[0]), 1);
+        regions.set_durable(&pending); // the write of before ends now
+        assert!(!regions.is_durable(&(0..1)) && regions.is_durable(&(4096..8192)));
+        regions.want_all();
+        assert_eq!(regions.wanted().count(), 16);
+        assert!(regions.has_unwritten());
     }
 }

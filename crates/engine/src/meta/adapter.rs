@@ -181,3 +181,63 @@ pub trait Metadata {
         let _ = member;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A format that knows nothing but its members.
+    struct Bare;
+
+    impl Metadata for Bare {
+        fn format_name(&self) -> String {
+            "bare".to_owned()
+        }
+        fn superblock(
+            &mut self,
+            _: MemberId,
+            _: &CommitView<'_>,
+            _: &RangeSet,
+            _: &DeviceInfo,
+        ) -> Vec<MetadataWrite> {
+            Vec::new()
+        }
+        fn has_commits(&self) -> bool {
+            false
+        }
+        fn add_member(
+            &mut self,
+            _: MemberId,
+            _: [u8; 16],
+            _: &DeviceInfo,
+        ) -> Result<NewMemberPlace, String> {
+            Err("no".to_owned())
+        }
+    }
+
+    #[test]
+    fn a_format_that_says_nothing_more_has_no_bitmap_no_log_and_no_bad_blocks() {
+        let (mut bare, member) = (Bare, MemberId(0));
+        assert!(!bare.has_room_for_bad(member, &RangeSet::new()));
+        assert_eq!(bare.bitmap_offset_bytes(member), None);
+        assert_eq!(
+            bare.plan_bitmap(&[], 1 << 20, None, 1).err().as_deref(),
+            Some("bare has no bitmap")
+        );
+        assert!(bare.bitmap_header(7).is_empty());
+        assert!(!bare.note_whole(7), "no header to write");
+        assert_eq!(
+            bare.events_cleared(),
+            u64::MAX,
+            "nobody comes back by a bitmap"
+        );
+        assert_eq!(bare.log_header(member, None).err(), Some(NoLog::NoParity));
+        assert_eq!(bare.ppl_place(member), None);
+        assert_eq!(
+            bare.check_ppl().err().as_deref(),
+            Some("bare has no partial parity log")
+        );
+        assert!(!bare.is_ppl_ring(member));
+        assert_eq!(bare.superblock_hash(member), [0; 16], "bound to no log");
+    }
+}

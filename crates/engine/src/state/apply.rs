@@ -477,4 +477,77 @@ mod tests {
         );
         assert!(!state.is_dirty);
     }
+
+    fn spare_added() -> Event {
+        Event::SpareAdded {
+            member: MemberId(3),
+            is_write_mostly: true,
+        }
+    }
+
+    #[test]
+    fn a_member_that_is_taken_out_is_forgotten_durably_and_used_no_more() {
+        let mut state = raid5();
+        state.apply(&spare_added(), &one_loss);
+        assert!(state.record(MemberId(3)).is_write_mostly);
+        let version = state.version;
+        let removed = Event::MemberRemoved {
+            member: MemberId(3),
+        };
+        assert_eq!(
+            state.apply(&removed, &one_loss),
+            [Effect::CommitSuperblock, Effect::PublishMembers]
+        );
+        assert_eq!(state.version, version + 1);
+        assert_eq!(state.record(MemberId(3)).standing, Standing::Removed);
+        assert!(!state.record(MemberId(3)).is_live());
+    }
+
+    #[test]
+    #[should_panic(expected = "only a faulty member or a spare can be removed")]
+    fn an_active_member_is_not_taken_out() {
+        let removed = Event::MemberRemoved {
+            member: MemberId(0),
+        };
+        raid5().apply(&removed, &one_loss);
+    }
+
+    #[test]
+    #[should_panic(expected = "a slot has at most one active member")]
+    fn a_state_with_two_members_in_a_slot_is_never_gone_on_with() {
+        let mut state = raid5();
+        state.members[1].slot = Some(0);
+        state.apply(&Event::FirstWrite, &one_loss);
+    }
+
+    #[test]
+    #[should_panic(expected = "a slot is filled by one")]
+    fn a_state_with_two_members_being_filled_for_a_slot_is_never_gone_on_with() {
+        let mut state = raid5();
+        for member in &mut state.members[..2] {
+            member.slot = Some(0);
+            member.standing = Standing::Rebuilding {
+                valid_below_bytes: 0,
+                by_bitmap: false,
+            };
+        }
+        state.apply(&Event::FirstWrite, &one_loss);
+    }
+
+    #[test]
+    fn a_source_whose_replacement_fails_is_no_longer_being_replaced() {
+        let mut state = raid5();
+        state.apply(&spare_added(), &one_loss);
+        let start = Event::RebuildStarted {
+            member: MemberId(3),
+            slot: 0,
+            is_replacement: true,
+            by_bitmap: false,
+        };
+        state.apply(&start, &one_loss);
+        assert!(state.record(MemberId(0)).is_replacing);
+        state.apply(&failed(3), &one_loss);
+        assert!(!state.record(MemberId(0)).is_replacing);
+        assert_eq!(state.active(0), Some(MemberId(0)));
+    }
 }

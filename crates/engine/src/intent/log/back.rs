@@ -49,7 +49,7 @@ impl<D: Device> StripeLog<D> {
         self.overlay.borrow().bytes()
     }
 
-    fn is_pressed(&self) -> bool {
+    pub(super) fn is_pressed(&self) -> bool {
         let book = self.book.borrow();
         book.rings.iter().flatten().any(super::Ring::is_half_full)
     }

@@ -174,4 +174,37 @@ mod tests {
         ring.release(old);
         assert!(ring.has_room(57_344), "all but what was skipped");
     }
+
+    #[test]
+    fn a_ring_is_half_full_when_more_than_half_of_it_may_still_be_needed() {
+        let mut ring = ring();
+        assert!(!ring.is_half_full());
+        ring.take(32_768, 1);
+        assert!(!ring.is_half_full(), "half, not more");
+        ring.take(4096, 2);
+        assert!(ring.is_half_full());
+        ring.release(ring.start_for(2));
+        assert!(!ring.is_half_full());
+        ring.take(24_576, 3);
+        assert!(!ring.is_half_full(), "what was released does not count");
+        ring.take(8192, 4);
+        assert!(ring.is_half_full());
+    }
+
+    #[test]
+    fn what_was_released_is_forgotten_and_what_follows_is_not() {
+        let mut ring = ring();
+        for sequence in 1..=3 {
+            ring.take(4096, sequence);
+        }
+        ring.release(ring.start_for(2));
+        assert_eq!(ring.spans.len(), 2);
+        assert_eq!(
+            ring.start_for(0).position,
+            4096,
+            "the second batch is the first one now"
+        );
+        ring.release(ring.start_for(2)); // the same again
+        assert_eq!((ring.spans.len(), ring.durable.position), (2, 4096));
+    }
 }
