@@ -342,7 +342,6 @@ pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, As
     let after_bytes = reshape
         .as_ref()
         .map_or(u64::MAX, |reshape| reshape.after.volume_bytes());
-    let needs_read_only = newest.has_journal || reshape.is_some();
     Ok(Assembly {
         array: describe(newest, spec),
         volume_bytes: geometry.volume_bytes().min(after_bytes),
@@ -359,7 +358,7 @@ pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, As
         has_ppl,
         doubt,
         serves_doubtful_data: options.force_data,
-        is_read_only: options.read_only || needs_read_only,
+        is_read_only: options.read_only, // a journal or a reshape is refused without it
         reshape,
     })
 }

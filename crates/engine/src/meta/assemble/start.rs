@@ -16,7 +16,7 @@ use crate::plex::layout::{
 const SECTOR_BYTES: u64 = 512;
 
 /// A header of a partial parity log and a page of parity.
-const PPL_SECTORS_MIN: u16 = 16;
+pub(super) const PPL_SECTORS_MIN: u16 = 16;
 
 /// Refuses what cannot be written yet; reading is allowed where the members alone hold everything.
 pub(super) fn check_features(

@@ -6,6 +6,7 @@ use plexum_format::units::Slot;
 use super::*;
 
 mod conflicts;
+mod edges;
 
 const DEVICE_SECTORS: u64 = 8192;
 const COMPONENT_SECTORS: u64 = 1024;
