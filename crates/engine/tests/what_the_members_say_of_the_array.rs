@@ -16,6 +16,7 @@ use plexum_engine::meta::open::{
 use plexum_engine::plex::layout::{
     Geometry, GeometrySpec, Organisation, Raid0Layout, Raid5Layout, Raid10Layout,
 };
+use plexum_engine::ranges::RangeSet;
 use plexum_engine::volume::{FormerMember, NewMember, Volume};
 use plexum_engine::wait::join;
 use plexum_format::EventCount;
@@ -200,6 +201,7 @@ fn bits_stay_and_the_count_of_the_last_whole_time_too_while_a_member_is_away() {
         slot: 2,
         event_count: gone.superblock.events.0,
         was_active: true,
+        bad_ranges: RangeSet::new(),
     };
     let before = devices[2].1.writes.get();
     run(volume.add(new_member("m2", &devices[2].1, Some(former)), true)).unwrap();
