@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use common::{Memory, Still, run};
+use plexum_engine::background::Pace;
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::foreign::ForeignError;
@@ -15,7 +16,7 @@ use plexum_engine::meta::gmirror::{Assembled, MirrorRequest, open_mirror};
 use plexum_engine::meta::gvinum::{
     OpenedSystem, OpenedVolume, SystemRequest, assemble, open_system, read_drive,
 };
-use plexum_engine::volume::{Volume, VolumeOptions};
+use plexum_engine::volume::{ControlError, NewMember, Volume, VolumeOptions};
 use plexum_engine::wait::{join, join_all};
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 use plexum_format::vinum::{
@@ -493,4 +494,82 @@ fn a_drive_that_is_missing_is_missed_before_anything_is_written() {
     let opened = open_drives(&drives[1..], false).unwrap();
     assert!(matches!(opened.refused[0].1, ForeignError::Degraded(_)));
     assert_eq!(open_drives(&drives[1..], true).unwrap().volumes.len(), 1);
+}
+
+/// A mirror with a component that failed, or was taken out, gets a new one: labels of all of them on the way.
+#[test]
+fn a_new_component_is_inserted_filled_and_told_of_on_every_label() {
+    let devices = mirror_devices(2, Balance::RoundRobin);
+    let (volume, _) = open(&devices, false).unwrap();
+    assert_eq!(volume.status().format, "gmirror");
+    let blank = |bytes: usize| Flaky::new(vec![0; bytes]);
+    let add = |device: &Flaky| NewMember {
+        name: "new".to_owned(),
+        device: device.clone(),
+        identity: [1; 16], // the number 0x01010101
+        is_write_mostly: false,
+        former: None,
+    };
+    let new = blank(SIZE);
+    run(serve(&volume, async {
+        volume.write(0, data(1, 65_536), Fua::No).await.unwrap();
+        let members = volume.status().members;
+        let member = members
+            .iter()
+            .find(|member| member.name.as_deref() == Some("da1"))
+            .unwrap();
+        volume.fail(member.id).await.unwrap();
+        // Too small, and forgotten: the next one takes its number.
+        for _ in 0..2 {
+            let small = volume.add(add(&blank(SIZE / 2)), false).await;
+            assert!(matches!(small, Err(ControlError::Unfit(_))), "{small:?}");
+        }
+        volume.add(add(&new), false).await.unwrap();
+        while !volume.status().lost_slots.is_empty() {
+            common::yield_once().await;
+        }
+        volume.write(65_536, data(2, 4096), Fua::No).await.unwrap();
+    }));
+    let (first, label) = (label_of(&devices[0]), label_of(&new));
+    assert_eq!(label.component_id, 0x0101_0101);
+    assert_eq!((label.component_count, first.component_count), (2, 2));
+    assert_eq!(
+        (label.sync_id, label.generation_id),
+        (first.sync_id, first.generation_id)
+    );
+    assert!(!label.is_rebuilding && !label.is_dirty && !first.is_dirty);
+    let content = |device: &Flaky| device.memory.bytes.borrow()[..SIZE - 512].to_vec();
+    assert!(content(&devices[0]) == content(&new));
+    // Both are the mirror now; the one that was failed is not.
+    let (volume, _) = open(&[devices[0].clone(), new.clone()], false).unwrap();
+    assert!(volume.status().lost_slots.is_empty());
+}
+
+#[test]
+fn how_far_a_component_is_filled_is_on_its_label() {
+    let devices = mirror_devices(2, Balance::RoundRobin);
+    let (volume, _) = open(&devices, false).unwrap();
+    run(serve(&volume, async {
+        volume.write(0, data(1, 4096), Fua::No).await.unwrap();
+        devices[1].memory.is_gone.set(true);
+        volume.write(8192, data(2, 4096), Fua::No).await.unwrap();
+    }));
+    devices[1].memory.is_gone.set(false);
+    let (volume, _) = open(&devices, false).unwrap();
+    volume.set_pace(Pace {
+        ceiling_bytes_per_s: SIZE as u64 / 30,
+        ..Pace::default()
+    });
+    let mut seen = Vec::new();
+    run(serve(&volume, async {
+        for _ in 0..600 {
+            common::yield_once().await;
+            let label = label_of(&devices[1]);
+            if label.is_rebuilding && seen.last() != Some(&label.sync_offset_bytes) {
+                seen.push(label.sync_offset_bytes);
+            }
+        }
+    }));
+    assert!(seen.is_sorted(), "{seen:?}");
+    assert!(seen.iter().all(|at| *at < SIZE as u64), "{seen:?}");
 }

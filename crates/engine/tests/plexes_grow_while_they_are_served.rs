@@ -11,6 +11,7 @@ use common::{Memory, run};
 use plexum_engine::buf::{Buf, BufMut};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::gvinum::{Drive, SystemRequest, edit, volume_bytes};
+use plexum_engine::volume::{JobKind, VolumeOptions};
 use plexum_engine::wait::join;
 use plexum_format::vinum::{Config, DriveHeader, PlexState};
 
@@ -265,5 +266,133 @@ fn a_growth_goes_on_after_a_crash_at_any_write() {
                 sectors += 131; // whole configurations lie between two steps
             }
         }
+    }
+}
+
+#[test]
+fn how_far_a_growth_is_can_be_asked_and_waited_for() {
+    for (organisation, count) in PLEXES {
+        let (drives, content) = growing(organisation, count);
+        let left = Rc::new(Cell::new(usize::MAX));
+        let slow = |memory: &Memory| Cut {
+            memory: memory.clone(),
+            left: Rc::clone(&left),
+        };
+        let opened = only(open(
+            drives.iter().map(slow).collect(),
+            SystemRequest::default(),
+        ));
+        let growing = opened.growing.as_ref().unwrap();
+        let (done, total) = growing.progress();
+        assert!(done == 0 && total > content.len() as u64, "{organisation}");
+        let job = growing.job().unwrap();
+        assert_eq!((job.kind, job.done_bytes), (JobKind::Reshape, 0));
+        assert_eq!((job.total_bytes, job.worked_bytes), (total, 0));
+        run(join(growing.run(), async {
+            growing.ended().await;
+            assert_eq!(growing.progress(), (total, total), "{organisation}");
+            assert_eq!(growing.job(), None);
+        }));
+        run(opened.volume.stop()).unwrap();
+        run(growing.stop()).unwrap();
+    }
+}
+
+#[test]
+fn a_growth_that_an_error_ends_is_waited_for_no_longer_and_is_no_job() {
+    let (drives, _) = growing("striped 1k", 2);
+    let left = Rc::new(Cell::new(2000));
+    let cut = |memory: &Memory| Cut {
+        memory: memory.clone(),
+        left: Rc::clone(&left),
+    };
+    let opened = only(open(
+        drives.iter().map(cut).collect(),
+        SystemRequest::default(),
+    ));
+    let growing = opened.growing.as_ref().unwrap();
+    run(join(growing.run(), growing.ended()));
+    let (done, total) = growing.progress();
+    assert!(done < total, "{done}");
+    assert_eq!(growing.job(), None);
+}
+
+/// Drives whose growth was cut while its first rows are kept at the end of the new subdisk.
+fn cut_in_the_first_step(organisation: &str, count: usize) -> Vec<Memory> {
+    let (first, content) = growing(organisation, count);
+    for sectors in (1..).step_by(7) {
+        let drives: Vec<Memory> = first
+            .iter()
+            .map(|drive| Memory::new(drive.bytes.borrow().clone()))
+            .collect();
+        let has_ended = grow_until(&drives, &mut content.clone(), &mut Vec::new(), sectors);
+        let growth = system(&drives).config.plexes[0].growth;
+        if growth.is_some_and(|growth| growth.backup_bytes > 0) {
+            return drives;
+        }
+        assert!(
+            !has_ended,
+            "{organisation}: it is never seen in its first step"
+        );
+    }
+    unreachable!("there are enough numbers")
+}
+
+#[test]
+fn what_was_cut_in_its_first_step_is_served_only_with_its_new_drive_and_to_be_written() {
+    let refusal = |drives: Vec<Memory>, request: SystemRequest| {
+        let opened = open(drives, request).unwrap_or_else(|error| panic!("{error}"));
+        let refused = opened.refused.first().map(|(_, error)| error.to_string());
+        refused.unwrap_or_default()
+    };
+    let reading = || SystemRequest {
+        volume: VolumeOptions {
+            is_read_only: true,
+            ..VolumeOptions::default()
+        },
+        ..SystemRequest::default()
+    };
+    for (organisation, count) in [("striped 1k", 2), ("raid5 1k", 3)] {
+        let drives = cut_in_the_first_step(organisation, count);
+        let text = refusal(drives.clone(), reading());
+        assert!(
+            text.contains("cut in the first step"),
+            "{organisation}: {text:?}"
+        );
+        let opened = only(open(drives, SystemRequest::default()));
+        assert!(opened.growing.is_some());
+    }
+    // Before its first step it can be read, and there is nothing that could go on.
+    let (drives, content) = growing("raid5 1k", 3);
+    let opened = only(open(drives, reading()));
+    assert!(opened.growing.is_none() && read_all(&opened) == content);
+}
+
+#[test]
+fn a_growth_that_was_left_in_a_write_without_a_drive_needs_force() {
+    for (organisation, count) in [("raid5 1k", 3)] {
+        let (drives, mut content) = growing(organisation, count);
+        // Past its first step, with writes under way.
+        grow_until(&drives, &mut content, &mut Vec::new(), 6000);
+        assert!(
+            system(&drives).config.plexes[0].growth.is_some(),
+            "it was cut"
+        );
+        let fewer = || drives[1..].to_vec();
+        let with = |force: bool, is_read_only: bool| SystemRequest {
+            run_degraded: true,
+            force,
+            volume: VolumeOptions {
+                is_read_only,
+                ..VolumeOptions::default()
+            },
+            ..SystemRequest::default()
+        };
+        let is_served = |request: SystemRequest| {
+            open(fewer(), request).is_ok_and(|opened| opened.volumes.len() == 1)
+        };
+        assert!(!is_served(with(false, false)), "parity may be wrong");
+        assert!(is_served(with(true, false)), "the user insists");
+        assert!(is_served(with(false, true)), "nothing is built upon it");
     }
 }

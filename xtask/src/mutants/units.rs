@@ -9,6 +9,9 @@ use super::build::Program;
 /// Seeds are run in ranges of this many.
 const SEEDS_AT_ONCE: u64 = 10;
 
+/// Besides seeds of everything: half as many of what the others seldom meet, by the words of the example.
+const RARE: [[&str; 2]; 2] = [["raid5", "ppls"], ["parity", "write-backs"]];
+
 /// A process may have this much address space: some mutants allocate without end.
 const KIB_MAX: u64 = 6 << 20;
 
@@ -128,7 +131,10 @@ pub fn all(programs: &[Program], seeds: u64) -> Result<Vec<Unit>, String> {
         }
         if program.kind == "example" {
             if program.name == SEEDS {
-                units.extend(ranges(program, seeds));
+                units.extend(ranges(program, seeds, &[]));
+                for words in RARE {
+                    units.extend(ranges(program, seeds / 2, &words));
+                }
             }
             continue;
         }
@@ -151,15 +157,21 @@ pub fn all(programs: &[Program], seeds: u64) -> Result<Vec<Unit>, String> {
     Ok(units)
 }
 
-fn ranges(program: &Program, seeds: u64) -> Vec<Unit> {
+fn ranges(program: &Program, seeds: u64, words: &[&str]) -> Vec<Unit> {
     (0..seeds)
         .step_by(SEEDS_AT_ONCE as usize)
         .map(|first| {
             let count = SEEDS_AT_ONCE.min(seeds - first);
+            let words = words.iter().map(|word| (*word).to_owned());
+            let name = format!("seeds {first} to {}", first + count - 1);
+            let kind: Vec<String> = words.clone().collect();
             Unit {
                 program: program.clone(),
-                arguments: vec![first.to_string(), count.to_string()],
-                name: format!("seeds {first} to {}", first + count - 1),
+                arguments: [first.to_string(), count.to_string()]
+                    .into_iter()
+                    .chain(words)
+                    .collect(),
+                name: [name, kind.join(" ")].join(" ").trim_end().to_owned(),
                 cost: Duration::ZERO,
             }
         })
