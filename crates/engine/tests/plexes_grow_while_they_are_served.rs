@@ -370,29 +370,27 @@ fn what_was_cut_in_its_first_step_is_served_only_with_its_new_drive_and_to_be_wr
 
 #[test]
 fn a_growth_that_was_left_in_a_write_without_a_drive_needs_force() {
-    for (organisation, count) in [("raid5 1k", 3)] {
-        let (drives, mut content) = growing(organisation, count);
-        // Past its first step, with writes under way.
-        grow_until(&drives, &mut content, &mut Vec::new(), 6000);
-        assert!(
-            system(&drives).config.plexes[0].growth.is_some(),
-            "it was cut"
-        );
-        let fewer = || drives[1..].to_vec();
-        let with = |force: bool, is_read_only: bool| SystemRequest {
-            run_degraded: true,
-            force,
-            volume: VolumeOptions {
-                is_read_only,
-                ..VolumeOptions::default()
-            },
-            ..SystemRequest::default()
-        };
-        let is_served = |request: SystemRequest| {
-            open(fewer(), request).is_ok_and(|opened| opened.volumes.len() == 1)
-        };
-        assert!(!is_served(with(false, false)), "parity may be wrong");
-        assert!(is_served(with(true, false)), "the user insists");
-        assert!(is_served(with(false, true)), "nothing is built upon it");
-    }
+    let (drives, mut content) = growing("raid5 1k", 3);
+    // Past its first step, with writes under way.
+    grow_until(&drives, &mut content, &mut Vec::new(), 6000);
+    assert!(
+        system(&drives).config.plexes[0].growth.is_some(),
+        "it was cut"
+    );
+    let fewer = || drives[1..].to_vec();
+    let with = |force: bool, is_read_only: bool| SystemRequest {
+        run_degraded: true,
+        force,
+        volume: VolumeOptions {
+            is_read_only,
+            ..VolumeOptions::default()
+        },
+        ..SystemRequest::default()
+    };
+    let is_served = |request: SystemRequest| {
+        open(fewer(), request).is_ok_and(|opened| opened.volumes.len() == 1)
+    };
+    assert!(!is_served(with(false, false)), "parity may be wrong");
+    assert!(is_served(with(true, false)), "the user insists");
+    assert!(is_served(with(false, true)), "nothing is built upon it");
 }
