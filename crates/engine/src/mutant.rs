@@ -150,6 +150,16 @@ pub enum Mutant {
     PplNotReplayed,
     /// An interrupted I/O is not tried again.
     RetryableIsFinal,
+    /// gmirror: the syncid does not rise when a component vanishes (W3, W7).
+    SyncIdNotRaised,
+    /// gmirror: the genid does not rise when a component is dropped for an error (W3, W7).
+    GenerationNotRaised,
+    /// gvinum: a subdisk that missed writes is taken as up at the start (W7).
+    StaleSubdiskBelieved,
+    /// gvinum: a subdisk is recorded as up while it is being revived (W7).
+    SubdiskUpBeforeRevived,
+    /// gvinum: the border of a plex that grows is on the drives before the data below it are in place (W2).
+    GrowthBorderAheadOfData,
 }
 
 /// All mutants, for `--mutants`.
@@ -217,6 +227,11 @@ pub const ALL: &[Mutant] = &[
     Mutant::PplNotWritten,
     Mutant::PplNotReplayed,
     Mutant::RetryableIsFinal,
+    Mutant::SyncIdNotRaised,
+    Mutant::GenerationNotRaised,
+    Mutant::StaleSubdiskBelieved,
+    Mutant::SubdiskUpBeforeRevived,
+    Mutant::GrowthBorderAheadOfData,
 ];
 
 /// Runs I/Os until the first has ended; the others go on unseen and count as done.

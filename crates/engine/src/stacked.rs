@@ -5,6 +5,7 @@
 //! - a plex is reached through a box, so that the type of a volume over plexes is finite;
 //! - bytes behind the end of a plex are its label: what is written there is carried to every drive under it.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -37,6 +38,37 @@ pub struct Lane {
     pub end_bytes: u64,
     /// For the copies that are written.
     pub pool: crate::buf::BufPool,
+    /// How often a flush of the drive has failed, whoever asked.
+    pub failed_flushes: Cell<u64>,
+}
+
+/// A drive's lane as one member uses it.
+#[derive(Clone)]
+pub struct LaneUser {
+    lane: Rc<Lane>,
+    /// Failed flushes that this member has heard of.
+    heard: Cell<u64>,
+}
+
+impl LaneUser {
+    /// A user of `lane`.
+    #[must_use]
+    pub fn new(lane: Rc<Lane>) -> Self {
+        let heard = Cell::new(lane.failed_flushes.get());
+        Self { lane, heard }
+    }
+
+    /// Flushes the drive. A flush that failed for another member has left what this one wrote in doubt as well, and the
+    /// device tells it only once (W13).
+    async fn flush<D: Device>(&self, device: &D) -> Result<(), IoError> {
+        let result = device.flush().await;
+        let failed = &self.lane.failed_flushes;
+        failed.set(failed.get() + u64::from(result.is_err()));
+        if self.heard.replace(failed.get()) < failed.get() {
+            return result.and(Err(IoError::Medium));
+        }
+        result
+    }
 }
 
 impl Lane {
@@ -63,7 +95,7 @@ pub enum Stacked<D: Device, C: Clock> {
     /// A device, perhaps shared with other members.
     Device(Rc<D>),
     /// A drive whose labels several volumes write.
-    Labelled(Rc<D>, Rc<Lane>),
+    Labelled(Rc<D>, LaneUser),
     /// A plex that is getting more subdisks.
     Growing(Rc<Growing<D, C>>),
     /// A plex.
@@ -74,7 +106,7 @@ impl<D: Device, C: Clock> Clone for Stacked<D, C> {
     fn clone(&self) -> Self {
         match self {
             Self::Device(device) => Self::Device(Rc::clone(device)),
-            Self::Labelled(device, lane) => Self::Labelled(Rc::clone(device), Rc::clone(lane)),
+            Self::Labelled(device, lane) => Self::Labelled(Rc::clone(device), lane.clone()),
             Self::Growing(growing) => Self::Growing(Rc::clone(growing)),
             Self::Plex(plex) => Self::Plex(Rc::clone(plex)),
         }
@@ -190,8 +222,8 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
 
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         match self {
-            Self::Labelled(device, lane) if offset_bytes < lane.end_bytes => {
-                lane.write(&**device, offset_bytes, fua).await
+            Self::Labelled(device, user) if offset_bytes < user.lane.end_bytes => {
+                user.lane.write(&**device, offset_bytes, fua).await
             }
             Self::Device(device) | Self::Labelled(device, _) => {
                 device.write(offset_bytes, data, fua).await
@@ -233,7 +265,8 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
 
     async fn flush(&self) -> Result<(), IoError> {
         match self {
-            Self::Device(device) | Self::Labelled(device, _) => device.flush().await,
+            Self::Device(device) => device.flush().await,
+            Self::Labelled(device, user) => user.flush(&**device).await,
             Self::Growing(growing) => {
                 let flushing: Boxed<'_, ()> = Box::pin(growing.flush());
                 flushing.await
@@ -266,5 +299,74 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
             Self::Growing(growing) if growing.is_frozen() => Err(IoError::Gone),
             Self::Plex(_) | Self::Growing(_) => Ok(()), // its own background looks after its members
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::buf::BufPool;
+
+    /// A device that says once that a flush has failed.
+    struct Once(Cell<bool>);
+
+    impl Device for Once {
+        fn info(&self) -> DeviceInfo {
+            DeviceInfo {
+                size_bytes: 512,
+                sector_bytes: 512,
+                is_rotational: false,
+                has_zeroing_trim: false,
+            }
+        }
+        async fn read(&self, _offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
+            Ok(buf)
+        }
+        async fn write(&self, _offset_bytes: u64, _data: Buf, _fua: Fua) -> Result<(), IoError> {
+            Ok(())
+        }
+        async fn flush(&self) -> Result<(), IoError> {
+            if self.0.replace(false) {
+                Err(IoError::Medium)
+            } else {
+                Ok(())
+            }
+        }
+    }
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        match future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
+            Poll::Ready(output) => output,
+            Poll::Pending => panic!("nothing here waits"),
+        }
+    }
+
+    #[test]
+    fn a_failed_flush_is_heard_by_every_member_on_the_drive_once() {
+        let lane = Rc::new(Lane {
+            turn: Mutex::new(),
+            labels: Box::new(Vec::new),
+            at_bytes: 0,
+            end_bytes: 0,
+            pool: BufPool::new(4096),
+            failed_flushes: Cell::new(0),
+        });
+        let (one, other) = (LaneUser::new(Rc::clone(&lane)), LaneUser::new(lane));
+        let device = Once(Cell::new(true));
+        assert!(run(one.flush(&device)).is_err());
+        assert_eq!(run(one.flush(&device)), Ok(()));
+        assert!(
+            run(other.flush(&device)).is_err(),
+            "its writes are in doubt too"
+        );
+        assert_eq!(run(other.flush(&device)), Ok(()));
     }
 }

@@ -150,7 +150,7 @@ fn labels_follow_writes_losses_and_returns() {
     for number in [0, 2] {
         assert!(!label_of(&devices[number]).is_dirty, "a clean stop");
     }
-    // It comes back by itself, and is filled.
+    // It comes back by itself, and is filled: whoever else may be missing gets behind.
     devices[1].memory.is_gone.set(false);
     let (volume, _) = open(&devices, false).unwrap();
     run(serve(&volume, async { volume.rebuilt().await }));
@@ -159,7 +159,7 @@ fn labels_follow_writes_losses_and_returns() {
         let label = label_of(device);
         assert_eq!(
             (label.sync_id, label.is_rebuilding, label.is_dirty),
-            (2, false, false)
+            (3, false, false)
         );
         assert_eq!(device.memory.bytes.borrow()[..SIZE - 512], first);
     }

@@ -69,6 +69,11 @@ pub trait Metadata {
     /// Whether this format writes superblocks at all while the array runs (linear and RAID-0 never change).
     fn has_commits(&self) -> bool;
 
+    /// Whether what the start has decided must be durable before anything is read: members differ, or may.
+    fn is_commit_due(&self) -> bool {
+        false
+    }
+
     /// Whether another bad range can be recorded on this member; never in a format without a list of them.
     fn has_room_for_bad(&self, member: MemberId, bad: &RangeSet) -> bool {
         let _ = (member, bad);

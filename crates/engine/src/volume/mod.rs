@@ -228,6 +228,8 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) is_stopping: Cell<bool>,
     /// The bitmap is being turned on or off: new writes wait.
     pub(crate) is_switching: Cell<bool>,
+    /// What the start decided about the members is not durable yet: reads wait for it.
+    pub(crate) reads_wait: Cell<bool>,
     pub(crate) is_background_running: Cell<bool>,
     pub(crate) announcements: RefCell<VecDeque<Announcement>>,
     pub(crate) announced: Signal,
@@ -270,7 +272,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let (records, drives) = split(parts.members, parts.options.mutant);
         let is_dirty = parts.resync_start_bytes == Some(0);
         // A dirty array was written to before it went down: what is true now (who is missing) must be durable before more is.
-        let first_version = u64::from(is_dirty && !parts.options.is_read_only);
+        let is_due = parts.metadata.is_commit_due() && !parts.options.is_read_only;
+        let first_version = u64::from(is_due || is_dirty && !parts.options.is_read_only);
         let state = ArrayState {
             members: records,
             slot_count,
@@ -318,6 +321,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             requests: Requests::default(),
             is_stopping: Cell::new(false),
             is_switching: Cell::new(false),
+            reads_wait: Cell::new(is_due),
             is_background_running: Cell::new(false),
             announcements: RefCell::default(),
             announced: Signal::new(),

@@ -16,6 +16,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// `OutOfRange`, `Medium` when this range is lost, `Failed` when the volume is frozen.
     pub async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<Rope, IoError> {
         self.check_request(offset_bytes, length_bytes as u64)?;
+        if self.reads_wait.get() {
+            self.commit_all().await?;
+            self.reads_wait.set(false);
+        }
         let now = self.clock.now();
         self.last_request.set(now);
         let tag = &self

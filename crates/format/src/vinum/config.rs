@@ -135,6 +135,12 @@ impl Organisation {
         }
     }
 
+    /// Whether a block can be lost.
+    #[must_use]
+    pub fn has_parity(self) -> bool {
+        matches!(self, Self::Raid5 { .. } | Self::Raid4 { .. })
+    }
+
     /// Strip size; `None` for concat.
     #[must_use]
     pub fn strip_bytes(self) -> Option<u64> {

@@ -3,7 +3,9 @@
 //! Invariants:
 //! - a label is written when it changed, and only then;
 //! - a member that failed by an I/O error is broken for good (genid), one that vanished gets behind (syncid), both before the
-//!   write that it missed is answered (W3).
+//!   write that it missed is answered (W3);
+//! - a new genid or syncid is durable on complete components before an incomplete one has it: cut off in between, those that
+//!   have the newest numbers can always be started.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +13,7 @@ use plexum_format::gmirror::MirrorLabel;
 
 use crate::device::DeviceInfo;
 use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
+use crate::mutant::Mutant;
 use crate::ranges::RangeSet;
 use crate::state::{FailCause, MemberId, Standing};
 
@@ -24,6 +27,12 @@ pub struct GmirrorMetadata {
     /// Labels that are on the disks, and those that are due.
     written: BTreeMap<Key, MirrorLabel>,
     due: BTreeMap<Key, MirrorLabel>,
+    /// Labels of incomplete components that go with the next commit: a number that no complete one has makes no mirror.
+    later: BTreeMap<Key, MirrorLabel>,
+    /// Genid and syncid that the complete components have durably, and the commit that was staged last.
+    numbers: (u32, u32),
+    staged: Option<u64>,
+    mutant: Option<Mutant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,12 +65,51 @@ impl GmirrorMetadata {
         });
         let mut metadata = Self {
             members: members.collect(),
+            numbers: (mirror.generation_id, mirror.sync_id),
             mirror,
             written: BTreeMap::new(),
             due: BTreeMap::new(),
+            later: BTreeMap::new(),
+            staged: None,
+            mutant: None,
         };
         metadata.take(due);
+        // Whoever is missing must not come back as an equal of those that were chosen, or were filled meanwhile.
+        if metadata.mirror.has_unequal && metadata.mirror.raises_sync_id {
+            let effects = metadata.mirror.raise_sync_id();
+            metadata.take(effects);
+        }
         metadata
+    }
+
+    /// With a deliberate bug.
+    #[must_use]
+    pub fn with_mutant(mut self, mutant: Option<Mutant>) -> Self {
+        self.mutant = mutant;
+        self
+    }
+
+    /// What goes to the labels with the commit that begins.
+    fn stage(&mut self, view: &CommitView<'_>) {
+        if self.staged.replace(view.event_count) == Some(view.event_count) {
+            return;
+        }
+        for (key, label) in std::mem::take(&mut self.later) {
+            self.due.entry(key).or_insert(label);
+        }
+        self.follow(view);
+        let numbers = (self.mirror.generation_id, self.mirror.sync_id);
+        if self.numbers == numbers {
+            return;
+        }
+        self.numbers = numbers;
+        for component in &self.mirror.components {
+            if component.state == ComponentState::Synchronizing
+                && let Some(label) = self.due.remove(&component.key)
+            {
+                self.later.insert(component.key, label);
+            }
+        }
     }
 
     fn take(&mut self, effects: Vec<Effect>) {
@@ -131,32 +179,54 @@ impl GmirrorMetadata {
 
     fn lost(&mut self, member: Member) {
         let key = member.key;
+        let is_gone = matches!(member.cause, Some(FailCause::Gone | FailCause::TimedOut));
         match member.cause {
             Some(FailCause::Asked) => self.apply(Event::Command(Command::Deactivate(key))),
-            Some(FailCause::Gone | FailCause::TimedOut) => {
-                self.apply(Event::WriteFailed { key, is_gone: true });
+            Some(_) if self.loses_quietly(is_gone) => {
+                self.apply(Event::Unplugged(key));
+                self.mirror.raises_sync_id = false;
             }
-            Some(_) => self.apply(Event::WriteFailed {
-                key,
-                is_gone: false,
-            }),
+            Some(_) => self.apply(Event::WriteFailed { key, is_gone }),
             // It was replaced: the mirror goes on without it.
             None => {
+                let count = self.mirror.component_count;
                 self.apply(Event::Unplugged(key));
-                self.apply(Event::Command(Command::Forget));
+                self.set_count(count.saturating_sub(1));
             }
         }
         self.due.remove(&key);
+        self.later.remove(&key);
     }
 
-    /// A new member takes a slot: whoever had it is forgotten, and the newcomer is inserted and tasted.
+    /// `SyncIdNotRaised`, `GenerationNotRaised`.
+    fn loses_quietly(&self, is_gone: bool) -> bool {
+        match self.mutant {
+            Some(Mutant::SyncIdNotRaised) => is_gone,
+            Some(Mutant::GenerationNotRaised) => !is_gone,
+            _ => false,
+        }
+    }
+
+    /// How many components there should be. Those that are not attached get behind at once: a former one must never pass for
+    /// one that is missing later.
+    fn set_count(&mut self, count: u8) {
+        let effects = self.mirror.set_count(count);
+        self.take(effects);
+        let effects = self.mirror.raise_sync_id();
+        self.take(effects);
+    }
+
+    /// A new member is inserted and tasted. It takes the place of a missing one, if there is one; the others that are missing
+    /// stay expected.
     fn insert(&mut self, index: usize) {
         let member = self.members[index];
         if member.is_inserted {
             return;
         }
         self.members[index].is_inserted = true;
-        self.apply(Event::Command(Command::Forget));
+        let count = self.mirror.component_count;
+        let attached = u8::try_from(self.mirror.components.len()).unwrap_or(u8::MAX);
+        self.apply(Event::Command(Command::Forget)); // `insert` needs all that are expected
         let new = NewComponent {
             key: member.key,
             provider: String::new(),
@@ -176,6 +246,9 @@ impl GmirrorMetadata {
                 sector_bytes: member.sector_bytes,
                 label,
             })));
+        }
+        if attached < count {
+            self.set_count(count);
         }
     }
 
@@ -198,7 +271,7 @@ impl Metadata for GmirrorMetadata {
         _bad: &RangeSet,
         _info: &DeviceInfo,
     ) -> Vec<MetadataWrite> {
-        self.follow(view);
+        self.stage(view);
         let Some(member) = self.members.get(usize::from(member.0)).copied() else {
             return Vec::new();
         };
@@ -219,6 +292,10 @@ impl Metadata for GmirrorMetadata {
 
     fn has_commits(&self) -> bool {
         true
+    }
+
+    fn is_commit_due(&self) -> bool {
+        self.mirror.has_unequal
     }
 
     fn note_failure(&mut self, member: MemberId, cause: FailCause) {

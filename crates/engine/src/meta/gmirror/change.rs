@@ -65,6 +65,12 @@ impl Mirror {
         self.number_writers()
     }
 
+    /// How many components there should be, on all labels.
+    pub(super) fn set_count(&mut self, count: u8) -> Vec<Effect> {
+        self.component_count = count;
+        self.write_labels(|_| true)
+    }
+
     /// Whoever was dropped is broken for good.
     fn raise_generation(&mut self) -> Vec<Effect> {
         self.generation_id = self.generation_id.saturating_add(1);

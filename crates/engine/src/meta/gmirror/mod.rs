@@ -148,6 +148,8 @@ pub struct Mirror {
     pub is_running: bool,
     /// The next write raises the syncid before any data.
     pub raises_sync_id: bool,
+    /// Components differ, or may: what the start decided about them is durable before anything is read.
+    pub has_unequal: bool,
     /// No write since the last quiet time: components are not marked dirty.
     pub is_idle: bool,
     /// Identities of components that were attached once and are not any more.

@@ -142,7 +142,8 @@ fn parts<D: Device, C: Clock>(
     }
     let mut options = request.volume;
     options.balance = request.balance.unwrap_or(policy_of(mirror));
-    let metadata = GmirrorMetadata::new(mirror.clone(), assembled.effects.clone(), &keys);
+    let metadata = GmirrorMetadata::new(mirror.clone(), assembled.effects.clone(), &keys)
+        .with_mutant(options.mutant);
     Ok(VolumeParts {
         name: request.name.unwrap_or_else(|| mirror.name.clone()),
         regions: regions_of(&geometry, sector_bytes, None),

@@ -53,6 +53,7 @@ impl Mirror {
             detached: Vec::new(),
             is_running: false,
             raises_sync_id: false,
+            has_unequal: false,
             is_idle: true,
             forgotten: Vec::new(),
         };
@@ -170,8 +171,12 @@ impl Mirror {
             effects.push(Effect::Destroyed);
             return effects;
         }
-        self.choose_after_crash();
-        self.raises_sync_id |= is_timeout;
+        // One that got behind may be a former component, in the place of one that is missing: whoever is missing gets behind.
+        let newest = self.sync_id;
+        let is_behind = |component: &Component| component.label.sync_id < newest;
+        let has_behind = self.components.iter().any(is_behind);
+        self.raises_sync_id |= is_timeout || has_behind;
+        self.has_unequal = self.choose_after_crash() || has_behind;
         self.is_running = true;
         // In list order: the first one of equals becomes active before the others are judged.
         let keys: Vec<Key> = self
@@ -229,8 +234,9 @@ impl Mirror {
         effects
     }
 
-    /// After an unclean stop: the dirty ones are filled from the clean ones, or all from the first of the list.
-    fn choose_after_crash(&mut self) {
+    /// After an unclean stop: the dirty ones are filled from the clean ones, or all from the first of the list. Whether it was
+    /// one.
+    fn choose_after_crash(&mut self) -> bool {
         let newest = self.sync_id;
         let complete = |component: &&mut Component| {
             component.label.sync_id == newest && !component.label.is_rebuilding
@@ -241,15 +247,13 @@ impl Mirror {
             .iter()
             .filter(|component| component.label.is_dirty)
             .count();
-        if dirty == 0 {
-            return;
-        }
         let is_all = dirty == complete.len();
         for (index, component) in complete.iter_mut().enumerate() {
             if component.label.is_dirty && !(is_all && index == 0) {
                 component.label.sync_id = 0;
             }
         }
+        dirty > 0
     }
 
     /// What a new component of a running mirror may be used for. Its label is rewritten, as the newest version.

@@ -3,6 +3,10 @@
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 
 use super::*;
+use crate::device::DeviceInfo;
+use crate::meta::adapter::{CommitView, Metadata};
+use crate::ranges::RangeSet;
+use crate::state::{ArrayState, FailCause, MemberId, MemberRecord, Standing};
 
 const SIZE_BYTES: u64 = 262_144;
 
@@ -328,4 +332,64 @@ fn a_smaller_or_larger_volume_fits_every_component() {
     mirror.apply(resize(100_000)).unwrap();
     assert_eq!(mirror.volume_bytes, 99_840, "whole sectors");
     assert_eq!(mirror.apply(resize(100_000)), Err(Refusal::NothingChanged));
+}
+
+#[test]
+fn a_new_number_is_on_complete_components_before_incomplete_ones() {
+    let mut labels = [label(1, 3, 0), label(2, 3, 1), label(3, 3, 2)];
+    labels[2].is_rebuilding = true;
+    let providers = labels.into_iter().enumerate();
+    let providers = providers.map(|(key, label)| provider(key, label));
+    let mirror = assemble(providers.collect()).mirror.unwrap();
+    let filling = Standing::Rebuilding {
+        valid_below_bytes: 0,
+        by_bitmap: false,
+    };
+    let standings = [Standing::Active, Standing::Active, filling];
+    let members: Vec<(Key, Standing)> = (0..3).map(Key).zip(standings).collect();
+    let mut metadata = GmirrorMetadata::new(mirror, Vec::new(), &members);
+    let mut state = ArrayState {
+        members: (0..3)
+            .map(|slot| MemberRecord {
+                slot: Some(slot),
+                standing: standings[usize::from(slot)],
+                is_replacement: false,
+                is_write_mostly: false,
+                is_replacing: false,
+            })
+            .collect(),
+        slot_count: 3,
+        is_dirty: true,
+        consistent_below_bytes: None,
+        is_frozen: false,
+        version: 1,
+        urgent_version: 1,
+    };
+    state.members[1].standing = Standing::Faulty;
+    metadata.note_failure(MemberId(1), FailCause::Gone);
+    let info = DeviceInfo {
+        size_bytes: SIZE_BYTES,
+        sector_bytes: 512,
+        is_rotational: false,
+        has_zeroing_trim: false,
+    };
+    let mut commit = |event_count| {
+        let view = CommitView {
+            state: &state,
+            event_count,
+            wall_seconds: 0,
+            is_doubtful: false,
+            answers_from_log: false,
+        };
+        [0, 2].map(|member| {
+            let writes = metadata.superblock(MemberId(member), &view, &RangeSet::new(), &info);
+            writes.len()
+        })
+    };
+    assert_eq!(
+        commit(1),
+        [1, 0],
+        "cut off here, the complete one can be started"
+    );
+    assert_eq!(commit(2), [0, 1]);
 }

@@ -1,13 +1,16 @@
 //! gvinum's metadata of one served volume, or of one plex of it: standings of members become states of subdisks.
 //!
 //! Invariants:
-//! - a subdisk is recorded up only while its member is active;
-//! - a plex that was failed has no subdisk that is up: nothing on it gets writes any more.
+//! - a subdisk is recorded up only while its member is active, and becomes up only when that was filled: whoever is above
+//!   may have failed the whole plex, which goes on by itself;
+//! - a plex that was failed has no subdisk that is up: nothing on it gets writes any more;
+//! - a plex that is complete says nothing about what is lost inside of it: that is for its own metadata.
 
 use plexum_format::vinum::SubdiskState;
 
 use crate::device::DeviceInfo;
 use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
+use crate::mutant::Mutant;
 use crate::ranges::RangeSet;
 use crate::state::{MemberId, Standing};
 
@@ -22,6 +25,8 @@ pub struct Held {
     pub drives: Vec<String>,
     /// Where a save is written through the member: behind a plex. `None`: to the drive's own places.
     pub label_at_bytes: Option<u64>,
+    /// It is being filled: when it is complete, what was stale is up.
+    pub is_filled: bool,
     /// A hot spare: the drive and the place on it that a subdisk gets when the member takes its slot.
     pub spare: Option<(String, u64)>,
 }
@@ -39,6 +44,7 @@ pub struct GvinumMetadata {
     /// A subdisk that is not up stays so: another volume over the same subdisks knows more.
     only_lowers: bool,
     saved: Option<u64>,
+    mutant: Option<Mutant>,
 }
 
 impl GvinumMetadata {
@@ -53,7 +59,15 @@ impl GvinumMetadata {
             slots: Vec::new(),
             only_lowers: false,
             saved: None,
+            mutant: None,
         }
+    }
+
+    /// With a deliberate bug.
+    #[must_use]
+    pub fn with_mutant(mut self, mutant: Option<Mutant>) -> Self {
+        self.mutant = mutant;
+        self
     }
 
     /// Subdisks by slot: hot spares among the members take them over.
@@ -98,9 +112,13 @@ impl GvinumMetadata {
         }
         self.saved = Some(view.event_count);
         let taken = self.taken(view);
+        let is_early = self.mutant == Some(Mutant::SubdiskUpBeforeRevived);
         let mut store = self.store.borrow_mut();
         let mut states = Vec::new();
-        for (held, record) in self.members.iter().zip(&view.state.members) {
+        for (held, record) in self.members.iter_mut().zip(&view.state.members) {
+            held.is_filled |= matches!(record.standing, Standing::Rebuilding { .. });
+            let is_plex = held.label_at_bytes.is_some();
+            let keeps = !held.is_filled;
             for name in &held.subdisks {
                 let known = store
                     .config
@@ -110,7 +128,9 @@ impl GvinumMetadata {
                 let now = known.map_or(SubdiskState::Down, |subdisk| subdisk.state);
                 let is_one = held.subdisks.len() == 1;
                 let state = match record.standing {
+                    Standing::Active if keeps || is_plex && now == SubdiskState::Down => now,
                     Standing::Active => SubdiskState::Up,
+                    Standing::Rebuilding { .. } if is_early => SubdiskState::Up,
                     Standing::Rebuilding { .. } => SubdiskState::Stale,
                     Standing::Spare => continue,
                     Standing::Faulty | Standing::Removed if is_one => SubdiskState::Down,
@@ -125,6 +145,7 @@ impl GvinumMetadata {
                     states.push((name.clone(), state));
                 }
             }
+            held.is_filled &= record.standing != Standing::Active;
         }
         states.extend(taken);
         store.set_states(&states);

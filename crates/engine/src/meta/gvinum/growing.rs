@@ -24,6 +24,7 @@ use crate::device::{Device, DeviceInfo, Fua, IoError};
 use crate::lock::{RangeGuard, RangeLocks};
 use crate::meta::foreign::{ForeignError, regions_of};
 use crate::meta::plain::PlainMetadata;
+use crate::mutant::Mutant;
 use crate::plex::layout::{Geometry, GeometrySpec, Organisation};
 use crate::ranges::RangeSet;
 use crate::stacked::Stacked;
@@ -379,6 +380,9 @@ impl<D: Device, C: Clock> Growing<D, C> {
         };
         let end = (at + rows * new).min(total);
         let _lock = self.locks.lock(at..end).await;
+        if self.parts.before.has(Mutant::GrowthBorderAheadOfData) {
+            self.save(end, 0).await?;
+        }
         let mut from = at;
         while from < end {
             let upto = (from + new).min(end);

@@ -5,7 +5,7 @@
 //! - a plex that lacks a part is never written to; it is read, where its parts are current, only when no whole plex is there,
 //!   and then the volume is read-only.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -22,9 +22,10 @@ use crate::meta::adapter::Metadata;
 use crate::meta::foreign::{ForeignError, regions_of};
 use crate::meta::open::read_range;
 use crate::meta::plain::PlainMetadata;
+use crate::mutant::Mutant;
 use crate::plex::layout::{Geometry, GeometrySpec, Organisation};
 use crate::ranges::RangeSet;
-use crate::stacked::{Lane, PlexMember, Stacked};
+use crate::stacked::{Lane, LaneUser, PlexMember, Stacked};
 use crate::state::{MemberRecord, Standing};
 use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
 use crate::wait::Mutex;
@@ -34,7 +35,12 @@ use super::growing::Growing;
 use super::spares::{SpareArea, take_over};
 use super::store::{SharedStore, Store};
 use super::tally::{PlexTally, VolumeTally};
-use super::{FoundDrive, PlexMap, System, assemble, plex_map, plexes_of, volume_bytes};
+use super::{
+    FoundDrive, PlexMap, System, assemble, plex_map, plexes_of, subdisks_of, volume_bytes,
+};
+
+/// A plex has so many times as long to answer as a drive.
+const PLEX_PATIENCE: u32 = 4;
 
 /// What opening a system asks for besides the drives.
 #[derive(Clone, Debug, Default)]
@@ -126,6 +132,13 @@ pub async fn open_system<D: Device, C: Clock + Clone>(
     }
     let mut system =
         assemble(&found).map_err(|error| ForeignError::Unfit(None, error.to_string()))?;
+    if request.volume.mutant == Some(Mutant::StaleSubdiskBelieved) {
+        for subdisk in &mut system.config.subdisks {
+            if subdisk.state == SubdiskState::Stale {
+                subdisk.state = SubdiskState::Up;
+            }
+        }
+    }
     if !request.volume.is_read_only {
         take_over(&mut system, request.run_degraded);
     }
@@ -185,6 +198,7 @@ fn lanes<D>(
             at_bytes: HEADER_OFFSET_BYTES,
             end_bytes: DATA_OFFSET_BYTES,
             pool: pool.clone(),
+            failed_flushes: Cell::new(0),
         })
     };
     (0..devices.len()).map(lane).collect()
@@ -238,7 +252,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
     pub(super) fn drive_at(&self, key: usize) -> Option<(String, Stacked<D, C>)> {
         let (name, device) = self.devices.get(key)?;
         let lane = self.lanes.get(key)?;
-        let device = Stacked::Labelled(Rc::clone(device), Rc::clone(lane));
+        let device = Stacked::Labelled(Rc::clone(device), LaneUser::new(Rc::clone(lane)));
         Some((name.clone(), device))
     }
 
@@ -323,18 +337,21 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             subdisks: vec![subdisk.name.clone()],
             drives: vec![subdisk.drive.clone()],
             label_at_bytes: None,
+            is_filled: subdisk.state != SubdiskState::Up,
             spare: None,
         });
         let spares = spares.iter().map(|spare| Held {
             subdisks: Vec::new(),
             drives: vec![spare.drive.clone()],
             label_at_bytes: None,
+            is_filled: false,
             spare: Some((spare.drive.clone(), spare.at_bytes)),
         });
         let held = held.chain(spares).collect();
         let slots = map.subdisks.iter().map(|subdisk| subdisk.name.clone());
         GvinumMetadata::new(Rc::clone(&self.store), name, held, may_settle)
             .with_slots(slots.collect())
+            .with_mutant(self.request.volume.mutant)
     }
 
     /// Whether copies or parity have to be made equal first. What Plexum marked was being written; of what FreeBSD wrote
@@ -447,6 +464,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         }
         let mut options = self.request.volume.clone();
         options.balance = self.request.balance.unwrap_or(Policy::RoundRobin);
+        options.member_timeout *= PLEX_PATIENCE; // a plex looks after its drives, and has an answer without one
         let read_only_reason = (!has_whole).then(|| {
             format!(
                 "{name}: no plex is whole; what one lacks is read from another, nothing is written"
@@ -455,7 +473,9 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         options.is_read_only |= !has_whole;
         let doubt = self.doubt(false, false).then_some(0);
         let metadata = GvinumMetadata::new(Rc::clone(&self.store), name, held, true);
-        let metadata = metadata.with_slots(slots);
+        let metadata = metadata
+            .with_slots(slots)
+            .with_mutant(self.request.volume.mutant);
         let volume = Volume::new(VolumeParts {
             name: name.to_owned(),
             regions: regions_of(&geometry, 512, doubt),
@@ -499,7 +519,10 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             .subdisks
             .iter()
             .all(|subdisk| self.device(subdisk).is_some());
-        let is_whole = map.geometry.tolerates(&lost);
+        // Parity that is not proven gives nothing back: another plex does.
+        let is_doubtful =
+            lost.contains(&true) && self.doubt(true, true) && self.has_whole_beside(plex);
+        let is_whole = map.geometry.tolerates(&lost) && !(is_doubtful && all_here);
         let has_none = lost.iter().all(|lost| *lost);
         let (standing, missing) = if is_whole {
             (Standing::Active, RangeSet::new())
@@ -520,11 +543,11 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         options.is_read_only |= !is_whole && !all_here;
         let filled = is_filled.then(|| self.all_up(plex));
         let volume = match &filled {
-            None => self.inner(plex, &map, options),
+            None => self.inner(plex, &map, options, false),
             Some(config) => {
                 let map = plex_map(config, plex)
                     .map_err(|error| ForeignError::Unfit(None, error.to_string()))?;
-                self.inner(plex, &map, options)
+                self.inner(plex, &map, options, true)
             }
         };
         let (drives, names) = self.drives_of(&map);
@@ -550,6 +573,19 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
                 labels: Box::new(labels),
             }),
         }))
+    }
+
+    /// Whether another plex of the same volume lacks nothing.
+    fn has_whole_beside(&self, plex: &str) -> bool {
+        let config = self.config();
+        let found = config.plexes.iter().find(|other| other.name == plex);
+        let volume = found.and_then(|plex| plex.volume.as_deref());
+        let plexes = plexes_of(config, volume.unwrap_or_default());
+        plexes.iter().any(|other| {
+            let subdisks = subdisks_of(config, &other.name);
+            let is_up = |subdisk: &&Subdisk| subdisk.state == SubdiskState::Up;
+            other.name != plex && !subdisks.is_empty() && subdisks.iter().all(is_up)
+        })
     }
 
     /// A plex that is filled as a whole takes every subdisk as good: it is read only where it was filled.
@@ -583,16 +619,23 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         (drives, names)
     }
 
-    /// A plex under a volume of several. With parity it keeps its own redundancy and records it under its own name.
+    /// A plex under a volume of several. With parity it keeps its own redundancy and records it under its own name; of one
+    /// that is filled from another plex only that knows when something in it is up.
     pub(super) fn inner(
         &self,
         plex: &str,
         map: &PlexMap<'_>,
         options: VolumeOptions,
+        is_filled: bool,
     ) -> Volume<Stacked<D, C>, C> {
         let has_parity = map.geometry.parity_count() > 0;
         let metadata: Box<dyn Metadata> = if has_parity {
-            Box::new(self.metadata(plex, map, &[], true))
+            let metadata = self.metadata(plex, map, &[], true);
+            Box::new(if is_filled {
+                metadata.only_lowering()
+            } else {
+                metadata
+            })
         } else {
             Box::new(PlainMetadata::new("gvinum"))
         };
@@ -677,6 +720,7 @@ fn stack<D: Device, C: Clock>(
             subdisks: source.subdisks,
             drives: Vec::new(),
             label_at_bytes: Some(label_at),
+            is_filled: matches!(source.standing, Standing::Rebuilding { .. }),
             spare: None,
         });
         let device = Stacked::Plex(Rc::clone(&source.plex));

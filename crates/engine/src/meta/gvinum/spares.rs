@@ -195,12 +195,9 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
     ) {
         let lengths = plexes
             .iter()
-            .flat_map(|plex| subdisks_of(self.config(), plex));
-        let length = lengths
-            .map(|subdisk| subdisk.length_bytes)
-            .max()
-            .unwrap_or(0);
-        for area in self.spare_areas(length) {
+            .flat_map(|plex| subdisks_of(self.config(), plex))
+            .map(|subdisk| subdisk.length_bytes);
+        for area in self.spare_areas(lengths.max().unwrap_or(0)) {
             let name = format!("{volume} on {}", area.drive);
             let config = Config {
                 plexes: vec![Plex {
@@ -223,18 +220,18 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             let Ok(map) = plex_map(&config, &name) else {
                 continue;
             };
-            let inner = self.inner(&name, &map, self.request.volume.clone());
+            let options = self.request.volume.clone();
             let (drives, names) = self.drives_of(&map);
             let store = Rc::clone(&self.store);
             let labels = move || {
                 let store = store.borrow();
-                let each = names.iter().map(|(key, drive)| (*key, store.writes(drive)));
-                each.collect()
+                let of = |(key, drive): &(usize, String)| (*key, store.writes(drive));
+                names.iter().map(of).collect()
             };
             let plex = Rc::new(PlexMember {
                 name: name.clone(),
                 tally: self.tally(&name, &map),
-                volume: inner,
+                volume: self.inner(&name, &map, options, false),
                 drives,
                 labels: Box::new(labels),
             });
@@ -245,6 +242,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
                     plex.volume.size_bytes(),
                     plex.volume.sector_bytes(),
                 )),
+                is_filled: false,
                 spare: Some((area.drive.clone(), area.at_bytes)),
             });
             let device = Stacked::Plex(Rc::clone(&plex));

@@ -28,10 +28,7 @@ pub fn derive_plex(
     if subdisks.len() < subdisks_min(organisation) || was_growable {
         return PlexState::Down;
     }
-    let has_parity = matches!(
-        organisation,
-        Organisation::Raid5 { .. } | Organisation::Raid4 { .. }
-    );
+    let has_parity = organisation.has_parity();
     let count = |wanted: &[SubdiskState]| {
         let matching = subdisks.iter().filter(|state| wanted.contains(state));
         matching.count()

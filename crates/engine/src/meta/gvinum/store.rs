@@ -19,7 +19,7 @@ use plexum_format::vinum::{
 use crate::meta::adapter::MetadataWrite;
 
 use super::tally::Tallies;
-use super::{System, settle};
+use super::{System, plexes_of, settle};
 
 /// Shared by all volumes of a system.
 pub type SharedStore = Rc<RefCell<Store>>;
@@ -45,11 +45,15 @@ impl Store {
             let header = drive.header.clone()?;
             Some((drive.name.clone(), header))
         });
-        let volumes = system
-            .config
-            .volumes
-            .iter()
-            .map(|volume| volume.name.clone());
+        // Nobody else would ever settle one that has nothing which could differ.
+        let has_redundancy = |name: &str| {
+            let plexes = plexes_of(&system.config, name);
+            plexes.len() > 1 || plexes.iter().any(|plex| plex.organisation.has_parity())
+        };
+        let volumes = system.config.volumes.iter();
+        let volumes = volumes
+            .map(|volume| volume.name.clone())
+            .filter(|name| has_redundancy(name));
         Self {
             config: system.config.clone(),
             tallies: Tallies::default(),
