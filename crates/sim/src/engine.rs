@@ -116,9 +116,12 @@ pub fn run_one(scenario: &Scenario, options: &Settings, mutant: Option<Mutant>) 
     crate::world::run_scenario::<Engine>(scenario, options, mutant)
 }
 
-/// Hunts a deliberate bug of the real engine.
+/// Hunts a deliberate bug of the real engine, on md arrays or on the format that it belongs to.
 #[must_use]
 pub fn hunt(mutant: Mutant, first_seed: u64, seeds_max: u64) -> MutantResult {
+    if let Some(format) = crate::bsd::format_for(mutant) {
+        return crate::bsd::hunt(mutant, format, first_seed, seeds_max);
+    }
     crate::mutants::hunt::<Engine>(mutant, first_seed, seeds_max)
 }
 

@@ -3,6 +3,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod aim;
+pub mod bsd;
 pub mod cells;
 pub mod checker;
 pub mod clock;

@@ -149,6 +149,20 @@ impl Report {
     }
 
     fn add(&mut self, scenario: &Scenario, outcome: &Outcome, hash_sum: &mut u64) {
+        let level = scenario.spec.level.to_string();
+        let plan = || scenario.to_string();
+        self.add_outcome(&level, scenario.seed, &plan, outcome, hash_sum);
+    }
+
+    /// Adds what a seed of `kind` did; `plan` is asked for when there is a finding.
+    pub(crate) fn add_outcome(
+        &mut self,
+        kind: &str,
+        seed: u64,
+        plan: &dyn Fn() -> String,
+        outcome: &Outcome,
+        hash_sum: &mut u64,
+    ) {
         let Counts {
             requests,
             answers,
@@ -172,32 +186,27 @@ impl Report {
         self.polls += polls;
         self.member_ios += outcome.counts.member_ios;
         self.virtual_seconds += outcome.counts.virtual_ns / 1_000_000_000;
-        for kind in 0..FAULT_KINDS {
+        for fault in 0..FAULT_KINDS {
             let (put, hit) = (
-                outcome.counts.faults_put[kind],
-                outcome.counts.faults_hit[kind],
+                outcome.counts.faults_put[fault],
+                outcome.counts.faults_hit[fault],
             );
-            let name = kind_name(kind);
+            let name = kind_name(fault);
             *self.faults_put.entry(name).or_default() += put;
             *self.faults_hit.entry(name).or_default() += hit;
             if put > 0 {
-                *self
-                    .coverage
-                    .entry(format!("{} / {name} / put", scenario.spec.level))
-                    .or_default() += put;
+                let cell = format!("{kind} / {name} / put");
+                *self.coverage.entry(cell).or_default() += put;
             }
         }
         for (name, count) in &outcome.counts.operations {
             *self.operations.entry(name).or_default() += count;
         }
         for (what, count) in &outcome.counts.coverage {
-            *self
-                .coverage
-                .entry(format!("{} / {what}", scenario.spec.level))
-                .or_default() += count;
+            *self.coverage.entry(format!("{kind} / {what}")).or_default() += count;
         }
         for ((stage, fault, crash), count) in &outcome.counts.matrix {
-            let cell = format!("{} / {stage} / {fault} / {crash}", scenario.spec.level);
+            let cell = format!("{kind} / {stage} / {fault} / {crash}");
             *self.matrix.entry(cell).or_default() += count;
         }
         *hash_sum = hash_sum.wrapping_add(outcome.hash);
@@ -208,10 +217,10 @@ impl Report {
         self.violations += 1;
         if self.failures.len() < FAILURES_MAX {
             self.failures.push(Failure {
-                seed: scenario.seed,
+                seed,
                 kind: first.kind(),
                 findings: outcome.findings.iter().map(ToString::to_string).collect(),
-                plan: scenario.to_string(),
+                plan: plan(),
                 hash: format!("{:016x}", outcome.hash),
             });
         }

@@ -1,0 +1,492 @@
+//! The real engine on FreeBSD's formats: labels and configurations as `create` writes them, opened as the daemon opens them.
+//!
+//! Invariant: nothing here decides for the engine; refusals and errors are passed on.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use plexum_engine::background::Pace;
+use plexum_engine::background::scrub::ScrubMode;
+use plexum_engine::device::IoError;
+use plexum_engine::meta::foreign::ForeignError;
+use plexum_engine::meta::gmirror::{MirrorRequest, Refusal, open_mirror};
+use plexum_engine::meta::gvinum::{Growing, OpenedVolume, SystemRequest, open_system};
+use plexum_engine::stacked::{PlexMember, Stacked};
+use plexum_engine::state::{MemberId, Standing};
+use plexum_engine::volume::{MemberStatus, NewMember, Volume, VolumeOptions, VolumeStatus};
+use plexum_engine::wait::{join, join_all};
+use plexum_format::vinum::{Config, Subdisk};
+
+use super::labels;
+use super::plan::{Format, Plan};
+use crate::clock::SimClock;
+use crate::disk::SimDisk;
+use crate::subject::{Context, Force, Refusal as StartRefusal};
+
+type Device = Stacked<SimDisk, SimClock>;
+type Plex = Rc<PlexMember<SimDisk, SimClock>>;
+
+/// A volume that is served.
+pub(super) struct Served {
+    pub volume: Volume<Device, SimClock>,
+    plexes: Vec<Plex>,
+    growing: Option<Rc<Growing<SimDisk, SimClock>>>,
+    /// Drives under it.
+    drives: BTreeSet<u32>,
+}
+
+/// Everything that one set of disks serves.
+pub(super) struct Array {
+    pub volumes: Vec<Served>,
+    /// Components that were offered and are not used.
+    pub refused: Vec<u32>,
+    identities: Cell<u32>,
+}
+
+pub(super) fn name(disk: &SimDisk) -> String {
+    format!("disk {}", disk.number())
+}
+
+fn number(name: &str) -> Option<u32> {
+    name.strip_prefix("disk ")?.parse().ok()
+}
+
+fn volume_options(context: &Context) -> VolumeOptions {
+    VolumeOptions {
+        pace: Pace {
+            floor_bytes_per_s: context.pace_bytes_per_s,
+            ..Pace::default()
+        },
+        mutant: context.mutant,
+        ..VolumeOptions::default()
+    }
+}
+
+impl Array {
+    /// Opens what is on these disks: those that carry a label of the array.
+    pub async fn open(
+        context: &Context,
+        plan: &Plan,
+        disks: &[SimDisk],
+        force: Force,
+    ) -> Result<Self, StartRefusal> {
+        match plan.format {
+            Format::Gmirror => Self::open_mirror(context, disks).await,
+            Format::Gvinum => Self::open_system(context, disks, force).await,
+        }
+    }
+
+    async fn open_mirror(context: &Context, disks: &[SimDisk]) -> Result<Self, StartRefusal> {
+        let labelled: Vec<&SimDisk> = disks
+            .iter()
+            .filter(|disk| labels::mirror_label(disk).is_some())
+            .collect();
+        let devices = labelled.iter().map(|disk| {
+            let device = Stacked::Device(Rc::new((*disk).clone()));
+            (name(disk), device)
+        });
+        let request = MirrorRequest {
+            run_degraded: true,
+            ignores_names: false,
+            volume: volume_options(context),
+            balance: None,
+            name: None,
+        };
+        let (clock, pool) = (context.clock.clone(), context.pool.clone());
+        let opened = open_mirror(devices.collect(), clock, pool, request).await;
+        let (volume, assembled) = opened.map_err(|error| StartRefusal::Other(error.to_string()))?;
+        let wrongly = assembled
+            .refused
+            .iter()
+            .filter(|(_, reason)| !matches!(reason, Refusal::Inactive));
+        let refused = wrongly.map(|(key, _)| labelled[key.0].number()).collect();
+        let served = Served {
+            volume,
+            plexes: Vec::new(),
+            growing: None,
+            drives: disks.iter().map(SimDisk::number).collect(),
+        };
+        Ok(Self {
+            volumes: vec![served],
+            refused,
+            identities: Cell::new(0),
+        })
+    }
+
+    async fn open_system(
+        context: &Context,
+        disks: &[SimDisk],
+        force: Force,
+    ) -> Result<Self, StartRefusal> {
+        let labelled = disks
+            .iter()
+            .filter(|disk| labels::drive_header(disk).is_some());
+        let devices: Vec<(String, Rc<SimDisk>)> = labelled
+            .map(|disk| (name(disk), Rc::new(disk.clone())))
+            .collect();
+        let request = SystemRequest {
+            force: force == Force::Yes,
+            run_degraded: true,
+            volume: volume_options(context),
+            balance: None,
+        };
+        let (clock, pool) = (context.clock.clone(), context.pool.clone());
+        let opened = open_system(devices, clock, pool, request).await;
+        let opened = opened.map_err(|error| StartRefusal::Other(error.to_string()))?;
+        if let Some((volume, error)) = opened.refused.into_iter().next() {
+            let text = format!("{volume}: {error}");
+            return Err(match error {
+                ForeignError::DirtyDegraded(_) => StartRefusal::DirtyDegraded(text),
+                _ => StartRefusal::Other(text),
+            });
+        }
+        let config = opened.system.config;
+        let volumes = opened.volumes.into_iter();
+        let mut volumes: Vec<Served> = volumes
+            .map(|opened| {
+                let drives = drives_of(&config, opened.volume.name());
+                Served::new(opened, drives)
+            })
+            .collect();
+        volumes.sort_by(|a, b| a.volume.name().cmp(b.volume.name()));
+        Ok(Self {
+            volumes,
+            refused: Vec::new(),
+            identities: Cell::new(0),
+        })
+    }
+
+    /// Whether every volume has all its data without the disks in `bad`.
+    pub fn survives(&self, bad: &BTreeSet<u32>) -> bool {
+        self.volumes.iter().all(|served| served.survives(bad))
+    }
+
+    /// Whether every volume lacks nothing and has nothing left to do.
+    pub fn is_whole(&self) -> bool {
+        self.volumes.iter().all(Served::is_whole)
+    }
+
+    /// Whether some parity is not proven, or some row lacks a block.
+    pub fn has_hole(&self) -> bool {
+        self.volumes.iter().any(Served::has_hole)
+    }
+
+    /// Whether some data are there only by parity without the disks in `bad`.
+    pub fn needs_parity(&self, bad: &BTreeSet<u32>) -> bool {
+        let alone = self
+            .volumes
+            .iter()
+            .filter(|served| served.plexes.is_empty());
+        let mut alone = alone.filter(|served| served.volume.geometry().parity_count() > 0);
+        alone.any(|served| !served.drives.is_disjoint(bad))
+    }
+
+    fn has_growing(&self) -> bool {
+        self.volumes.iter().any(|served| served.growing.is_some())
+    }
+
+    /// Disks that belong to it in any live role.
+    pub fn live(&self) -> BTreeSet<u32> {
+        let mut live = BTreeSet::new();
+        for served in &self.volumes {
+            if served.is_mirror() {
+                let status = served.volume.status();
+                let members = status.members.iter().filter(|member| is_live(member));
+                live.extend(members.filter_map(disk_of));
+            } else {
+                live.extend(&served.drives);
+            }
+        }
+        live
+    }
+
+    /// Takes the member on this disk out. Of a system: from the first volume that lets it go.
+    pub async fn fail(&self, disk: u32) -> Result<(), String> {
+        let mut last = Err("it is no member".to_owned());
+        for served in &self.volumes {
+            let plexes = served.plexes.iter().map(|plex| &plex.volume);
+            for volume in std::iter::once(&served.volume).chain(plexes) {
+                let Some(member) = active_on(&volume.status(), disk) else {
+                    continue;
+                };
+                last = volume.fail(member).await.map_err(|error| error.to_string());
+                if last.is_ok() {
+                    return last;
+                }
+            }
+        }
+        last
+    }
+
+    /// Gives a mirror a component; `old`: to take over from the one on this disk.
+    pub async fn add(&self, seed: u64, disk: &SimDisk, old: Option<u32>) -> Result<(), String> {
+        let volume = &self.volumes[0].volume;
+        let status = volume.status();
+        let is_former = |member: &&MemberStatus| {
+            member.standing == Standing::Faulty && disk_of(member) == Some(disk.number())
+        };
+        if let Some(member) = status.members.iter().find(is_former) {
+            let removed = volume.remove(member.id).await;
+            removed.map_err(|error| error.to_string())?;
+        }
+        self.identities.set(self.identities.get() + 1);
+        let mut identity = [0; 16];
+        let low = crate::rng::mix(seed ^ u64::from(self.identities.get()));
+        identity[..8].copy_from_slice(&low.to_le_bytes());
+        let new = NewMember {
+            name: name(disk),
+            device: Stacked::Device(Rc::new(disk.clone())),
+            identity,
+            is_write_mostly: false,
+            former: None,
+        };
+        let done = match old.and_then(|old| active_on(&status, old)) {
+            Some(old) => volume.replace_with(old, new).await.map(|_| ()),
+            None if old.is_some() => return Err("it is no member".to_owned()),
+            None => volume.add(new, false).await.map(|_| ()),
+        };
+        done.map_err(|error| error.to_string())
+    }
+
+    /// Compares copies and parity of everything; gives the bytes that do not agree.
+    pub async fn scrub(&self) -> u64 {
+        let mut bytes = 0;
+        for served in &self.volumes {
+            let plexes = served.plexes.iter().map(|plex| &plex.volume);
+            for volume in std::iter::once(&served.volume).chain(plexes) {
+                if volume.start_scrub(ScrubMode::Check) {
+                    volume.scrub_ended().await;
+                    let report = volume.scrub_report().unwrap_or_default();
+                    bytes += report.mismatch_bytes;
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Runs all background work until `stop`.
+    pub async fn background(self: Rc<Self>) {
+        join_all(self.volumes.iter().map(Served::background)).await;
+    }
+
+    /// Ends everything in order.
+    pub async fn stop(&self) -> Result<(), IoError> {
+        let mut result = Ok(());
+        for served in &self.volumes {
+            result = result.and(served.stop().await);
+        }
+        result
+    }
+
+    /// Waits until no plex grows any more.
+    pub async fn grown(&self) {
+        for served in &self.volumes {
+            if let Some(growing) = &served.growing {
+                growing.ended().await;
+            }
+        }
+    }
+
+    /// What is still held although nothing runs any more.
+    pub fn leaks(&self) -> Option<String> {
+        let volumes = self.volumes.iter();
+        let held: usize = volumes
+            .map(|served| served.volume.requests().len() + served.volume.lock_count())
+            .sum();
+        (held > 0).then(|| format!("{held} requests and locks"))
+    }
+
+    /// What keeps it from being whole, for people.
+    pub fn lacks(&self) -> String {
+        let mut texts = Vec::new();
+        for served in &self.volumes {
+            let plexes = served.plexes.iter().map(|plex| &plex.volume);
+            for volume in std::iter::once(&served.volume).chain(plexes) {
+                let status = volume.status();
+                let members = status.members.iter();
+                let members: Vec<String> = members
+                    .map(|member| {
+                        let name = member.name.as_deref().unwrap_or("nobody");
+                        format!("{name} {:?}", member.standing)
+                    })
+                    .collect();
+                texts.push(format!(
+                    "{}: lost {:?}, {} regions in doubt, job {:?}, {}",
+                    status.name,
+                    status.lost_slots,
+                    status.doubtful_regions.0,
+                    status.job.map(|job| job.kind),
+                    members.join(", ")
+                ));
+            }
+        }
+        texts.join("; ")
+    }
+
+    /// What goes on, for coverage.
+    pub fn stage(&self) -> &'static str {
+        let statuses: Vec<VolumeStatus> = self
+            .volumes
+            .iter()
+            .map(|served| served.volume.status())
+            .collect();
+        if self.has_growing() {
+            "growth"
+        } else if statuses
+            .iter()
+            .any(|status| status.members.iter().any(is_filled))
+        {
+            "rebuild"
+        } else if statuses.iter().any(|status| status.doubtful_regions.0 > 0) {
+            "resync"
+        } else if statuses.iter().any(|status| !status.lost_slots.is_empty()) {
+            "degraded"
+        } else {
+            "whole"
+        }
+    }
+}
+
+impl Served {
+    fn new(opened: OpenedVolume<SimDisk, SimClock>, drives: BTreeSet<u32>) -> Self {
+        Self {
+            volume: opened.volume,
+            plexes: opened.plexes,
+            growing: opened.growing,
+            drives,
+        }
+    }
+
+    fn is_mirror(&self) -> bool {
+        self.volume.status().format == "gmirror"
+    }
+
+    async fn background(&self) {
+        let plexes = self.plexes.iter().map(|plex| plex.volume.run_background());
+        let growing = async {
+            if let Some(growing) = &self.growing {
+                growing.run().await;
+            }
+        };
+        let plexes = join(join_all(plexes), growing);
+        join(self.volume.run_background(), plexes).await;
+    }
+
+    async fn stop(&self) -> Result<(), IoError> {
+        let mut result = self.volume.stop().await;
+        for plex in &self.plexes {
+            let ended = plex.volume.stop().await;
+            if !plex.volume.is_frozen() {
+                result = result.and(ended);
+            }
+        }
+        if let Some(growing) = &self.growing {
+            result = result.and(growing.stop().await);
+        }
+        result
+    }
+
+    fn survives(&self, bad: &BTreeSet<u32>) -> bool {
+        if self.growing.is_some() {
+            return self.drives.is_disjoint(bad);
+        }
+        let status = self.volume.status();
+        let active = status.members.iter().filter(|member| is_active(member));
+        if self.is_mirror() {
+            let mut disks = active.filter_map(disk_of);
+            return disks.any(|disk| !bad.contains(&disk));
+        }
+        if self.plexes.is_empty() {
+            return holds(&self.volume, bad);
+        }
+        // Copies: one of them whole, whatever its own redundancy is good for after a crash.
+        let mut names = active.filter_map(|member| member.name.as_deref());
+        names.any(|name| {
+            let plex = self.plexes.iter().find(|plex| plex.name == name);
+            plex.is_some_and(|plex| is_untouched(&plex.volume, bad))
+        })
+    }
+
+    fn is_whole(&self) -> bool {
+        let plexes = self.plexes.iter().map(|plex| &plex.volume);
+        let mut volumes = std::iter::once(&self.volume).chain(plexes);
+        volumes.all(|volume| {
+            let status = volume.status();
+            let is_settled = status.doubtful_regions.0 == 0 && status.job.is_none();
+            is_settled
+                && status.lost_slots.is_empty()
+                && !status.members.iter().any(is_filled)
+                && volume.is_committed()
+        })
+    }
+
+    fn has_hole(&self) -> bool {
+        let volume = &self.volume;
+        let has_parity = volume.geometry().parity_count() > 0;
+        has_parity && !volume.status().lost_slots.is_empty()
+    }
+}
+
+/// Whether a volume with parity or none has all its data without `bad`.
+fn holds(volume: &Volume<Device, SimClock>, bad: &BTreeSet<u32>) -> bool {
+    let status = volume.status();
+    let slots = volume.geometry().member_count();
+    let mut lost = vec![true; slots];
+    for member in status.members.iter().filter(|member| is_active(member)) {
+        let is_good = disk_of(member).is_some_and(|disk| !bad.contains(&disk));
+        if let (true, Some(slot)) = (is_good, member.slot) {
+            lost[usize::from(slot)] = false;
+        }
+    }
+    // Parity that is not proven gives nothing back.
+    let is_doubtful = status.doubtful_regions.0 > 0;
+    volume.geometry().tolerates(&lost) && !(is_doubtful && lost.contains(&true))
+}
+
+fn is_untouched(volume: &Volume<Device, SimClock>, bad: &BTreeSet<u32>) -> bool {
+    let status = volume.status();
+    status.lost_slots.is_empty()
+        && status
+            .members
+            .iter()
+            .filter_map(disk_of)
+            .all(|disk| !bad.contains(&disk))
+}
+
+fn is_active(member: &MemberStatus) -> bool {
+    member.standing == Standing::Active
+}
+
+fn is_filled(member: &MemberStatus) -> bool {
+    matches!(member.standing, Standing::Rebuilding { .. })
+}
+
+fn is_live(member: &MemberStatus) -> bool {
+    is_active(member) || is_filled(member) || member.standing == Standing::Spare
+}
+
+fn disk_of(member: &MemberStatus) -> Option<u32> {
+    member.name.as_deref().and_then(number)
+}
+
+fn active_on(status: &VolumeStatus, disk: u32) -> Option<MemberId> {
+    let found = status
+        .members
+        .iter()
+        .find(|member| is_active(member) && disk_of(member) == Some(disk));
+    found.map(|member| member.id)
+}
+
+/// Numbers of the disks under a volume.
+fn drives_of(config: &Config, volume: &str) -> BTreeSet<u32> {
+    let is_of = |subdisk: &&Subdisk| {
+        let plex = subdisk.plex.as_ref().map(|(plex, _)| plex);
+        let mut plexes = config.plexes.iter();
+        plexes.any(|other| Some(&other.name) == plex && other.volume.as_deref() == Some(volume))
+    };
+    let subdisks = config.subdisks.iter().filter(is_of);
+    subdisks
+        .filter_map(|subdisk| labels::drive_number(&subdisk.drive))
+        .collect()
+}

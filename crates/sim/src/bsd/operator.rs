@@ -1,0 +1,181 @@
+//! Faults and administrators' operations, at their moments, as long as everybody's data stay within the promise.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use super::plan::{Format, Wish};
+use super::world::Shared;
+use crate::fault::Fault;
+use crate::trace::{Actor, Verb};
+
+/// Carries out, or holds back, every wish that is due at request `number`.
+pub(super) fn grant_wishes(shared: &Rc<Shared>, number: u64) {
+    while let Some((due, wish)) = shared.plan.wishes.get(shared.next_wish.get()) {
+        if *due > number {
+            return;
+        }
+        shared.next_wish.set(shared.next_wish.get() + 1);
+        if !grant(shared, wish) {
+            shared.counts.borrow_mut().held_back += 1;
+        }
+    }
+}
+
+fn grant(shared: &Rc<Shared>, wish: &Wish) -> bool {
+    match wish {
+        Wish::Fault { disk, fault } => strike(shared, *disk, fault),
+        Wish::Rest { length_ns } => {
+            shared.rest_until_ns.set(shared.clock.now_ns() + length_ns);
+            true
+        }
+        Wish::Fail { disk } => {
+            if !shared.admits(*disk) {
+                return false;
+            }
+            shared.struck.borrow_mut().insert(*disk);
+            shared.is_untouched.set(false);
+            let disk = *disk;
+            spawn(shared, "fail", async move |shared| {
+                shared.array().fail(disk).await.is_ok()
+            });
+            true
+        }
+        Wish::Add => match idle_disk(shared) {
+            Some(disk) => {
+                shared.is_untouched.set(false);
+                spawn(shared, "add", async move |shared| {
+                    add(&shared, disk, None).await
+                });
+                true
+            }
+            None => false,
+        },
+        Wish::Replace { disk } => {
+            let old = *disk;
+            let is_whole = shared.array().is_whole();
+            match idle_disk(shared).filter(|_| is_whole) {
+                Some(disk) => {
+                    shared.is_untouched.set(false);
+                    spawn(shared, "replace", async move |shared| {
+                        add(&shared, disk, Some(old)).await
+                    });
+                    true
+                }
+                None => false,
+            }
+        }
+        Wish::Scrub => {
+            spawn(shared, "scrub", async |shared| {
+                shared.array().scrub().await;
+                true
+            });
+            true
+        }
+    }
+}
+
+/// Gives the array a disk. Whether it took it.
+pub(super) async fn add(shared: &Rc<Shared>, disk: u32, old: Option<u32>) -> bool {
+    let handle = shared.disks[disk as usize].reopen();
+    let added = shared.array().add(shared.plan.seed, &handle, old).await;
+    shared.reserved.borrow_mut().remove(&disk);
+    added.is_ok()
+}
+
+fn spawn<F>(shared: &Rc<Shared>, name: &'static str, work: F)
+where
+    F: AsyncFnOnce(Rc<Shared>) -> bool + 'static,
+{
+    let inside = Rc::clone(shared);
+    shared.busy.set(shared.busy.get() + 1);
+    let task = async move {
+        let done = work(Rc::clone(&inside)).await;
+        let numbers = [name.len() as u64, 0, u64::from(!done)];
+        inside.trace.note(Actor::World, Verb::OperateDone, numbers);
+        if done {
+            *inside
+                .counts
+                .borrow_mut()
+                .operations
+                .entry(name)
+                .or_default() += 1;
+        }
+        inside.busy.set(inside.busy.get() - 1);
+    };
+    if let Some(spawner) = shared.spawner.borrow().as_ref() {
+        spawner.spawn(task);
+    }
+}
+
+/// A disk that is there and not part of a mirror. Systems of drives are changed between lives.
+pub(super) fn idle_disk(shared: &Shared) -> Option<u32> {
+    if shared.plan.format != Format::Gmirror {
+        return None;
+    }
+    let live = shared.array().live();
+    let mut reserved = shared.reserved.borrow_mut();
+    if live.len() + reserved.len() > shared.plan.member_count() {
+        return None; // one stands by at most
+    }
+    let is_idle = |disk: &u32| {
+        let handle = &shared.disks[*disk as usize];
+        handle.is_present()
+            && !handle.is_hung()
+            && !handle.has_write_errors()
+            && !live.contains(disk)
+            && !reserved.contains(disk)
+    };
+    let mut idle = (0..shared.disks.len() as u32).filter(is_idle);
+    let disk = if shared.counts.borrow().requests.is_multiple_of(2) {
+        idle.next()
+    } else {
+        idle.next_back()
+    }?;
+    reserved.insert(disk);
+    Some(disk)
+}
+
+fn strike(shared: &Rc<Shared>, disk: u32, fault: &Fault) -> bool {
+    let handle = &shared.disks[disk as usize];
+    if !handle.is_present() || handle.is_hung() || shared.reserved.borrow().contains(&disk) {
+        return false;
+    }
+    let is_harmless = matches!(fault, Fault::Retryable { .. } | Fault::Slow { .. });
+    if !is_harmless && !shared.admits(disk) {
+        return false;
+    }
+    match fault {
+        Fault::Retryable { .. } if handle.has_retryable() => return false,
+        Fault::Retryable { .. } | Fault::Slow { .. } | Fault::ReadError(_) => {}
+        _ => {
+            shared.struck.borrow_mut().insert(disk);
+        }
+    }
+    if *fault == Fault::Vanish {
+        shared.has_vanished.set(true);
+    }
+    shared.is_untouched.set(false);
+    handle.put_fault(fault);
+    true
+}
+
+impl Shared {
+    /// Disks whose data cannot be relied on.
+    pub(super) fn bad(&self) -> BTreeSet<u32> {
+        let mut bad = self.struck.borrow().clone();
+        let everywhere = 0..u64::MAX;
+        for disk in &self.disks {
+            if !disk.is_present() || disk.is_hung() || disk.has_read_errors(&everywhere) {
+                bad.insert(disk.number());
+            }
+        }
+        bad
+    }
+
+    /// Whether everything is still there when this disk is lost as well.
+    pub(super) fn admits(&self, disk: u32) -> bool {
+        let mut bad = self.bad();
+        bad.insert(disk);
+        self.array().survives(&bad)
+    }
+}

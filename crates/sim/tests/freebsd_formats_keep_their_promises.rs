@@ -1,0 +1,85 @@
+//! gmirror and gvinum under faults, crashes, operations, lost drives and drives that come back, by seed: the first ones, and
+//! fresh ones in every run.
+#![allow(clippy::unwrap_used)]
+
+use std::ops::ControlFlow;
+
+use plexum_sim::bsd::{Format, Plan, run_one, run_seeds};
+use plexum_sim::run::Report;
+
+/// Seeds of the run that everything is expected of.
+const SEEDS: u64 = 300;
+
+/// Seeds that no run has seen before.
+const FRESH_SEEDS: u64 = 100;
+
+fn run(format: Format, first: u64, count: u64) -> Report {
+    let report = run_seeds(first..first + count, format, None, &mut |_| {
+        ControlFlow::Continue(())
+    });
+    assert_eq!(report.violations, 0, "{report}");
+    report
+}
+
+/// What must have come up: crashes in each stage, and operations.
+fn expect(report: &Report, format: Format, stages: &[&str], operations: &[&str]) {
+    for stage in stages {
+        let cell = format!("{} / PowerCut / {stage}", format.name());
+        assert!(report.coverage.contains_key(&cell), "{cell}: {report}");
+    }
+    for operation in operations {
+        let count = report.operations.get(operation).copied();
+        assert!(count.unwrap_or(0) > 5, "{operation}: {report}");
+    }
+    assert!(
+        report.crashes > 300 && report.nested_crashes > 30,
+        "{report}"
+    );
+}
+
+#[test]
+fn mirrors_of_gmirror_keep_their_promises() {
+    let report = run(Format::Gmirror, 0, SEEDS);
+    let stages = ["start", "whole", "degraded", "rebuild"];
+    let operations = [
+        "add",
+        "fail",
+        "replace",
+        "hidden",
+        "scrub",
+        "deactivate",
+        "activate",
+    ];
+    expect(&report, Format::Gmirror, &stages, &operations);
+}
+
+#[test]
+fn volumes_of_gvinum_keep_their_promises() {
+    let report = run(Format::Gvinum, 0, SEEDS);
+    let stages = ["start", "whole", "degraded", "rebuild", "resync", "growth"];
+    let operations = ["fail", "hidden", "move", "grow", "scrub"];
+    expect(&report, Format::Gvinum, &stages, &operations);
+    assert!(report.forced_starts > 5, "{report}");
+}
+
+#[test]
+fn fresh_seeds_have_no_finding() {
+    // Other ones in every run; the message names the seed that makes a failure come back.
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    for format in Format::ALL {
+        run(format, now.as_secs() * 1000, FRESH_SEEDS);
+    }
+}
+
+#[test]
+fn two_runs_of_a_seed_give_one_hash() {
+    for seed in 0..20 {
+        for format in Format::ALL {
+            let plan = Plan::new(seed, format);
+            let hash = || run_one(&plan, None, false).hash;
+            assert_eq!(hash(), hash(), "seed {seed}");
+        }
+    }
+}
