@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::mutant;
+use plexum_sim::bsd::{self, Format, Plan};
 use plexum_sim::engine::{hunt, minimise, run_one, run_seeds};
 use plexum_sim::run::Report;
 use plexum_sim::scenario::{Options, Scenario};
+use plexum_sim::world;
 use serde_json::json;
 
 use crate::args::Sim;
@@ -35,10 +37,15 @@ pub fn run(args: &Sim, screen: &Screen) -> Outcome {
         return Err(Problem::new(Code::Usage, "--trace goes with --seed")
             .hint("for example:   plexum sim --seed 42 --trace"));
     }
-    match args.seed {
-        Some(seed) => one(seed, args.trace, screen),
-        None if args.mutants => mutants(args, screen),
-        None => many(args, screen),
+    let format = Format::ALL
+        .into_iter()
+        .find(|format| format.name() == args.format);
+    match (args.seed, format) {
+        (Some(seed), Some(format)) => Ok(one_of(seed, format, args.trace, screen)),
+        (Some(seed), None) => one(seed, args.trace, screen),
+        (None, Some(format)) => many(args, Some(format), screen),
+        (None, None) if args.mutants => mutants(args, screen),
+        (None, None) => many(args, None, screen),
     }
 }
 
@@ -49,15 +56,27 @@ fn one(seed: u64, is_traced: bool, screen: &Screen) -> Outcome {
     };
     let scenario = Scenario::new(seed, &options);
     let outcome = run_one(&scenario, &options, None);
+    Ok(tell(seed, &scenario.to_string(), &outcome, screen))
+}
+
+/// One seed of a format of FreeBSD.
+fn one_of(seed: u64, format: Format, is_traced: bool, screen: &Screen) -> u8 {
+    let plan = Plan::new(seed, format);
+    let outcome = bsd::run_one(&plan, None, is_traced);
+    tell(seed, &plan.to_string(), &outcome, screen)
+}
+
+/// What a seed did; the exit code.
+fn tell(seed: u64, plan: &str, outcome: &world::Outcome, screen: &Screen) -> u8 {
     let findings: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
     let hash = format!("{:016x}", outcome.hash);
     screen.object(&object(
         "sim_seed",
         None,
-        json!({"seed": seed, "plan": scenario.to_string(), "findings": findings, "hash": hash,
+        json!({"seed": seed, "plan": plan, "findings": findings, "hash": hash,
             "trace": outcome.lines}),
     ));
-    screen.line(scenario.to_string());
+    screen.line(plan);
     for line in &outcome.lines {
         screen.line(line);
     }
@@ -71,7 +90,7 @@ fn one(seed: u64, is_traced: bool, screen: &Screen) -> Outcome {
     if findings.is_empty() {
         screen.line(format!("seed {seed}: no violation"));
     }
-    Ok(u8::from(!findings.is_empty()))
+    u8::from(!findings.is_empty())
 }
 
 /// Until the seeds or the minutes are over.
@@ -116,7 +135,7 @@ impl Limit {
     }
 }
 
-fn many(args: &Sim, screen: &Screen) -> Outcome {
+fn many(args: &Sim, format: Option<Format>, screen: &Screen) -> Outcome {
     let mut limit = Limit::new(args, screen);
     // With a time limit alone the seeds go on until it is over.
     let seeds = args.seeds.unwrap_or(match args.minutes {
@@ -133,15 +152,24 @@ fn many(args: &Sim, screen: &Screen) -> Outcome {
     };
     let first = args.from.unwrap_or(0);
     let seeds = first..first.saturating_add(seeds);
-    let report = run_seeds(seeds, &Options::default(), None, &mut progress);
+    let report = match format {
+        None => run_seeds(seeds, &Options::default(), None, &mut progress),
+        Some(format) => bsd::run_seeds(seeds, format, None, &mut progress),
+    };
     limit.finish();
     let mut fields = serde_json::to_value(&report).unwrap_or_default();
     screen.line(report.to_string().trim_end());
     if let Some(failure) = report.failures.first() {
-        let small = minimised(failure.seed, screen);
-        fields["minimised"] = small;
+        if format.is_none() {
+            fields["minimised"] = minimised(failure.seed, screen);
+        } else {
+            screen.line(format!("\n{}", failure.plan.trim_end()));
+        }
+        let of = format.map_or(String::new(), |format| {
+            format!(" --format {}", format.name())
+        });
         screen.line(format!(
-            "to see it:   plexum sim --seed {} --trace",
+            "to see it:   plexum sim --seed {}{of} --trace",
             failure.seed
         ));
     }
