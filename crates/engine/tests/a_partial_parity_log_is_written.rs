@@ -6,11 +6,13 @@ mod common;
 use common::small_array::{
     BLOCK, Keeps, STRIP_BYTES, new_array, open, open_as, place, poke, read, write,
 };
-use common::{Memory, run};
+use common::{Memory, run, yield_once};
 use plexum_engine::buf::BufPool;
 use plexum_engine::device::{Fua, IoError};
 use plexum_engine::meta::assemble::{AssembleCode, Options};
 use plexum_engine::meta::open::{OpenError, examine};
+use plexum_engine::volume::NewMember;
+use plexum_engine::wait::join;
 use plexum_format::md::{MdVersion, PplHeader, ppl};
 
 type Members = Vec<(String, Memory)>;
@@ -258,4 +260,66 @@ fn keep_untouched(devices: &[(String, Memory)], at: u64, length: u64, before: &[
             devices[slot].1.bytes.borrow_mut()[at] = before[at];
         }
     }
+}
+
+/// Doubt that no header could name has ended with the resync: every member has a header again.
+#[test]
+fn after_a_resync_everything_is_named_again() {
+    let devices = crashed_in_one_strip();
+    spoil_header(&devices, 1);
+    let (volume, _) = open(&devices).unwrap();
+    assert!(volume.status().doubtful_regions.0 > 0);
+    let has_header = |slot: usize| {
+        let (name, device) = &devices[slot];
+        let superblock = run(examine(device, &BufPool::new(0), 0, name))
+            .unwrap()
+            .superblock;
+        let at = usize::try_from(superblock.ppl_sector().unwrap() * 512).unwrap();
+        let signature = ppl::signature(&superblock.array_uuid);
+        PplHeader::parse(&device.bytes.borrow()[at..at + 4096], 0, signature).is_ok()
+    };
+    assert!(
+        (0..3).all(|slot| !has_header(slot)),
+        "no member vouches for its rows"
+    );
+    run(join(volume.run_background(), async {
+        while volume.status().doubtful_regions.0 > 0 {
+            yield_once().await;
+        }
+        volume.resynced().await;
+        for _ in 0..1000 {
+            yield_once().await;
+        }
+        assert!((0..3).all(has_header), "known again while it is served");
+        volume.stop().await.unwrap();
+    }));
+    write(&open(&devices).unwrap().0, 0, 0x44);
+    let (volume, _) = open(&devices).unwrap();
+    assert_eq!(
+        volume.status().doubtful_regions.0,
+        0,
+        "a crash needs no resync again"
+    );
+}
+
+/// What its log said when it was a member before counts no more.
+#[test]
+fn a_member_that_comes_back_gets_a_header_that_names_nothing() {
+    let devices = crashed_in_one_strip();
+    assert_eq!(unit(&devices, 2).entries.len(), 1);
+    let old = devices[2].1.bytes.borrow().clone();
+    let (volume, _) = open(&devices).unwrap();
+    let member = volume.status().members[2].id;
+    run(volume.fail(member)).unwrap();
+    run(volume.remove(member)).unwrap();
+    *devices[2].1.bytes.borrow_mut() = old;
+    let back = NewMember {
+        name: "m2".to_owned(),
+        device: devices[2].1.clone(),
+        identity: [9; 16],
+        is_write_mostly: false,
+        former: None,
+    };
+    run(volume.add(back, false)).unwrap();
+    assert!(unit(&devices, 2).entries.is_empty());
 }
