@@ -197,7 +197,10 @@ fn no_read_fails_while_a_copy_can_be_read() {
 fn a_mirror_starts_without_a_component_only_when_that_is_asked_for() {
     let devices = mirror_devices(2, Balance::Load);
     let refused = open(&devices[..1], false).err();
-    assert!(matches!(refused, Some(ForeignError::Degraded(_))));
+    let Some(ForeignError::Degraded(text)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(text, "g: 1 of 2 components are here");
     let (volume, _) = open(&devices[..1], true).unwrap();
     run(serve(&volume, async {
         volume.write(0, data(9, 512), Fua::No).await.unwrap();

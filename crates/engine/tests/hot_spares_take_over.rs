@@ -162,3 +162,16 @@ fn at_the_start_a_hot_spare_takes_over_what_is_known_to_be_lost() {
         }
     }
 }
+
+#[test]
+fn a_hot_spare_has_room_for_all_of_the_subdisk_or_is_left_alone() {
+    // 891.5 KiB of room on the spare, of which another volume has some: 256 KiB are needed.
+    for (other, is_enough) in [("635k", true), ("636k", false)] {
+        let text = format!("{RAID5}volume w\nplex org concat\nsd length {other} drive h\n");
+        let drives = drives(&text, SIZE);
+        let left = without(&drives, 1);
+        let opened = open(left.clone(), degraded()).unwrap();
+        let notes = opened.system.notes.join("\n");
+        assert_eq!(notes.contains("takes over"), is_enough, "{other}: {notes}");
+    }
+}

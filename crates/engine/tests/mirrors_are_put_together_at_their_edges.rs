@@ -394,3 +394,89 @@ fn every_reason_is_a_sentence_of_its_own() {
         "{texts:?}"
     );
 }
+
+#[test]
+fn a_priority_is_changed_on_one_label_alone() {
+    let mut mirror = mirror(3);
+    let effects = mirror
+        .apply(Event::Command(Command::Priority(Key(1), 9)))
+        .unwrap();
+    assert_eq!(labelled(&effects), [1]);
+    let priority = |key: usize| mirror.component(Key(key)).unwrap().label.priority;
+    assert_eq!([0, 1, 2].map(priority), [0, 9, 0]);
+}
+
+#[test]
+fn a_component_is_filled_anew_from_its_start_when_that_is_asked_for() {
+    let mut mirror = mirror(3);
+    let effects = mirror
+        .apply(Event::Command(Command::Rebuild(Key(1))))
+        .unwrap();
+    assert_eq!(states(&mirror), [Active, Synchronizing, Active]);
+    let begun = Effect::StartRebuild {
+        key: Key(1),
+        from_bytes: 0,
+    };
+    assert!(effects.contains(&begun), "{effects:?}");
+    for key in [0, 2] {
+        mirror.apply(Event::Unplugged(Key(key))).unwrap();
+    }
+}
+
+#[test]
+fn who_is_behind_begins_anew_however_far_it_was_and_who_is_current_goes_on() {
+    for (sync_id, from_bytes) in [(4, 65_536), (3, 0)] {
+        let mut labels = vec![label(1, 2), label(2, 2)];
+        (labels[0].sync_id, labels[1].sync_id) = (4, sync_id);
+        labels[1].is_rebuilding = true;
+        labels[1].sync_offset_bytes = 65_536;
+        let mirror = put_together(labels).mirror.unwrap();
+        assert_eq!(states(&mirror), [Active, Synchronizing]);
+        let offset = mirror.component(Key(1)).unwrap().label.sync_offset_bytes;
+        assert_eq!(offset, from_bytes, "syncid {sync_id}");
+    }
+}
+
+#[test]
+fn a_component_that_joins_while_it_is_written_to_is_marked_unless_marks_are_off() {
+    for (has_failsync, is_marked) in [(true, true), (false, false)] {
+        let mut labels = vec![label(1, 2), label(2, 2)];
+        for label in &mut labels {
+            label.has_no_failsync = !has_failsync;
+        }
+        let second = provider(1, labels.pop().unwrap());
+        let (mut mirror, _) = Mirror::start(provider(0, labels.pop().unwrap())).unwrap();
+        mirror.apply(Event::StartTimeout).unwrap();
+        mirror.raises_sync_id = false; // nobody was missed yet
+        mirror.apply(Event::Write).unwrap();
+        let mut second = second;
+        second.label.sync_id = mirror.sync_id;
+        second.label.generation_id = mirror.generation_id;
+        mirror.apply(Event::Taste(Box::new(second))).unwrap();
+        assert_eq!(states(&mirror), [Active, Active]);
+        let marked = mirror.component(Key(1)).unwrap().label.is_dirty;
+        assert_eq!(marked, is_marked, "failsync {has_failsync}");
+    }
+}
+
+#[test]
+fn whoever_is_not_filled_by_itself_gets_further_behind_with_the_next_write() {
+    let mut labels = vec![label(1, 2), label(2, 2)];
+    for label in &mut labels {
+        label.has_no_autosync = true;
+    }
+    (labels[0].sync_id, labels[1].sync_id) = (5, 4);
+    let mut mirror = put_together(labels).mirror.unwrap();
+    assert_eq!(states(&mirror), [Active, ComponentState::Stale]);
+    assert!(mirror.raises_sync_id);
+    mirror.apply(Event::Write).unwrap();
+    assert_eq!(mirror.component(Key(0)).unwrap().label.sync_id, 6);
+}
+
+#[test]
+#[should_panic(expected = "a provider is attached once")]
+fn a_mirror_with_one_provider_twice_is_never_gone_on_with() {
+    let mut mirror = mirror(2);
+    mirror.components[1].key = mirror.components[0].key;
+    let _ = mirror.apply(Event::Quiet);
+}

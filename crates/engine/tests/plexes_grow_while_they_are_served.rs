@@ -13,7 +13,7 @@ use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::gvinum::{Drive, SystemRequest, edit, volume_bytes};
 use plexum_engine::volume::{JobKind, VolumeOptions};
 use plexum_engine::wait::join;
-use plexum_format::vinum::{Config, DriveHeader, PlexState};
+use plexum_format::vinum::{Config, DATA_OFFSET_BYTES, DriveHeader, PlexState};
 
 const SIZE: usize = 135_680 + 64 * 1024;
 
@@ -393,4 +393,60 @@ fn a_growth_that_was_left_in_a_write_without_a_drive_needs_force() {
     assert!(!is_served(with(false, false)), "parity may be wrong");
     assert!(is_served(with(true, false)), "the user insists");
     assert!(is_served(with(false, true)), "nothing is built upon it");
+}
+
+/// Changes every byte of the drives' data, one of each sector, that no read sees: parity, and what nobody uses.
+fn spoil_what_nobody_reads(drives: &[Memory], content: &[u8]) -> usize {
+    let reading = || SystemRequest {
+        volume: VolumeOptions {
+            is_read_only: true,
+            ..VolumeOptions::default()
+        },
+        ..SystemRequest::default()
+    };
+    let start = usize::try_from(DATA_OFFSET_BYTES).unwrap();
+    let mut spoilt = 0;
+    for drive in drives {
+        for at in (start..start + 64 * 1024).step_by(512) {
+            let flip = || drive.bytes.borrow_mut()[at] ^= 0xff;
+            flip();
+            if read_all(&only(open(drives.to_vec(), reading()))) == content {
+                spoilt += 1;
+            } else {
+                flip();
+            }
+        }
+    }
+    spoilt
+}
+
+/// Parity that a crash left wrong is made anew on both sides of the border before the border moves.
+#[test]
+fn parity_is_right_after_a_growth_that_was_left_in_a_write() {
+    let (drives, mut content) = growing("raid5 1k", 3);
+    let mut torn = Vec::new();
+    grow_until(&drives, &mut content, &mut torn, 6000);
+    let growth = system(&drives).config.plexes[0].growth.unwrap();
+    assert!(
+        growth.moved_bytes > 0 && growth.backup_bytes == 0,
+        "{growth:?}"
+    );
+    let reading = SystemRequest {
+        volume: VolumeOptions {
+            is_read_only: true,
+            ..VolumeOptions::default()
+        },
+        ..SystemRequest::default()
+    };
+    let content = read_all(&only(open(drives.clone(), reading)));
+    assert!(
+        spoil_what_nobody_reads(&drives, &content) > 64,
+        "a third is parity"
+    );
+    let opened = only(open(drives.clone(), SystemRequest::default()));
+    run(serve(&opened, async {
+        opened.growing.as_ref().unwrap().ended().await;
+    }));
+    drop(opened);
+    check_grown(&drives, &content, true);
 }
