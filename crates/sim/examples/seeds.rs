@@ -18,14 +18,7 @@ fn main() {
     };
     let (first, count) = (number(0, 0), number(1, 100));
     let mut options = Options::default();
-    if let Some(word) = arguments.get(2).filter(|word| *word != "all") {
-        options.levels.retain(|level| match word.as_str() {
-            "parity" => level.has_parity(),
-            "copies" => matches!(level, Level::Raid1 | Level::Raid10),
-            "redundant" => !matches!(level, Level::Linear | Level::Raid0),
-            _ => level.to_string() == *word,
-        });
-    }
+    keep_levels(&mut options, &arguments);
     for word in arguments.iter().skip(3) {
         match word.as_str() {
             "no-crashes" => options.has_crashes = false,
@@ -73,6 +66,20 @@ fn main() {
     println!("{report}");
 }
 
+/// Leaves the levels that the third word names.
+fn keep_levels(options: &mut Options, arguments: &[String]) {
+    let Some(word) = arguments.get(2) else { return };
+    options.levels.retain(|level| match word.as_str() {
+        "all" => true,
+        "none" => matches!(level, Level::Linear | Level::Raid0),
+        "parity" => level.has_parity(),
+        "single" => matches!(level, Level::Raid4 | Level::Raid5),
+        "copies" => matches!(level, Level::Raid1 | Level::Raid10),
+        "redundant" => !matches!(level, Level::Linear | Level::Raid0),
+        _ => level.to_string() == *word,
+    });
+}
+
 /// The drill that is asked for by `drill=NAME`.
 fn drill(arguments: &[String]) -> Option<Drill> {
     let name = arguments
@@ -93,6 +100,10 @@ fn hunt_mutants(first: u64, count: u64, arguments: &[String]) {
         }
         let mut options = options_for(*mutant);
         options.drill = drill(arguments).or(options.drill);
+        keep_levels(&mut options, arguments);
+        if options.levels.is_empty() {
+            continue;
+        }
         let MutantResult {
             mutant,
             seeds,

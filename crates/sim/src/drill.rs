@@ -51,6 +51,10 @@ pub enum Drill {
     /// A member cannot write some blocks, says so in its bad-block list until bits are cleared, is taken out and comes back by
     /// the bitmap (W7).
     Scarred,
+    /// A member's flush fails, and power is cut soon after (W13).
+    FailedFlush,
+    /// One cable too many falls out, again and again (W4).
+    Unplugged,
     /// A fault at a stage of a request, then a crash at a stage, by the book of the coverage matrix.
     Meet,
     /// One cell of the coverage matrix (see `aim.rs`).
@@ -59,7 +63,7 @@ pub enum Drill {
 
 impl Drill {
     /// All that can be asked for by name: `Lent` is half of `Kernel`, the other two go by the book of the coverage.
-    pub const ALL: [Drill; 16] = [
+    pub const ALL: [Drill; 18] = [
         Drill::RoundTrip,
         Drill::ComeBack,
         Drill::Narrow,
@@ -76,6 +80,8 @@ impl Drill {
         Drill::Replace,
         Drill::Refused,
         Drill::Scarred,
+        Drill::FailedFlush,
+        Drill::Unplugged,
     ];
 }
 
@@ -129,6 +135,7 @@ impl Scenario {
         let can_have = |drill: &Drill| match drill {
             Drill::Refused => can_replay,
             Drill::Scarred => drills.contains(&Drill::ComeBack),
+            Drill::FailedFlush | Drill::Unplugged => drills.contains(&Drill::TwoAway),
             other => drills.contains(other),
         };
         let drill = match options.drill.filter(can_have).or(self.drill) {
@@ -138,6 +145,8 @@ impl Scenario {
                 // Drawn apart, so that no other seed became another one when this drill was added.
                 Drill::Replay if Rng::new(self.seed).fork(22).chance(1, 3) => Drill::Refused,
                 Drill::ComeBack if Rng::new(self.seed).fork(22).chance(1, 6) => Drill::Scarred,
+                Drill::Flushes if Rng::new(self.seed).fork(22).chance(1, 4) => Drill::FailedFlush,
+                Drill::TwoAway if Rng::new(self.seed).fork(22).chance(1, 4) => Drill::Unplugged,
                 picked => picked,
             },
         };
@@ -167,6 +176,8 @@ impl Scenario {
             Drill::Replace => self.draw_replace(&mut rng),
             Drill::Refused => self.draw_refused(&mut rng),
             Drill::Scarred => self.draw_scarred(&mut rng),
+            Drill::FailedFlush => self.draw_failed_flushes(&mut rng),
+            Drill::Unplugged => self.draw_unplugged(&mut rng),
             Drill::Meet => self.draw_meet(&mut rng),
             Drill::Aim => self.draw_aim(&mut rng),
         }
@@ -472,6 +483,33 @@ impl Scenario {
         if rng.chance(1, 2) {
             self.lives
                 .push(cut(third + rng.between(8, 30), rng.below(60)));
+        }
+    }
+
+    fn draw_failed_flushes(&mut self, rng: &mut Rng) {
+        if rng.chance(1, 2) {
+            self.spec.log_bytes = None;
+        }
+        self.flushes_of_100 = 30;
+        self.clients = rng.between(2, 4) as usize;
+        self.load.reads_of_93 = 10;
+        let lives = rng.between(3, 5);
+        let step = self.requests / lives;
+        for life in 0..lives {
+            let slot = self.any_slot(rng);
+            let fault = Fault::FlushError { count: 1 };
+            self.at(life * step + 3, Wish::Fault { slot, fault });
+            self.lives.push(cut(rng.between(8, step), rng.below(60)));
+        }
+    }
+
+    fn draw_unplugged(&mut self, rng: &mut Rng) {
+        let lives = rng.between(2, 4);
+        let step = self.requests / (lives + 1);
+        for life in 0..lives {
+            let slot = self.any_slot(rng);
+            self.at(life * step + rng.between(2, step / 2), Wish::Cable { slot });
+            self.lives.push(cut(step, rng.below(200)));
         }
     }
 

@@ -93,6 +93,8 @@ fn drill_for(mutant: Mutant) -> Option<Drill> {
             Drill::Kernel
         }
         Mutant::ReAddForgetsBadBlocks => Drill::Scarred,
+        Mutant::IgnoreFlushError => Drill::FailedFlush,
+        Mutant::CommitBeyondRedundancy => Drill::Unplugged,
         _ => return None,
     })
 }

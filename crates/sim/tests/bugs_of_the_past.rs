@@ -7,6 +7,7 @@ mod common;
 use common::{Bench, spec};
 use plexum_engine::mutant::Mutant;
 use plexum_sim::disk::CrashKind;
+use plexum_sim::drill::Drill;
 use plexum_sim::engine::run_one;
 use plexum_sim::fault::Fault;
 use plexum_sim::scenario::{Options, Scenario};
@@ -461,6 +462,17 @@ fn seeds_of_the_past_have_no_finding_any_more() {
         write_backs_of_256: 256,
         ..logs(&parity)
     };
+    let has_redundancy = |level: &Level| !matches!(level, Level::Linear | Level::Raid0);
+    let redundant: Vec<Level> = Level::ALL.into_iter().filter(has_redundancy).collect();
+    let unplugged = Options {
+        drill: Some(Drill::Unplugged),
+        ..options(&redundant)
+    };
+    let ppls = Options {
+        logs_of_256: 0,
+        ppls_of_256: 256,
+        ..options(&[Level::Raid5])
+    };
     let beyond = Options {
         beyond_of_256: 256,
         ..options(&Level::ALL)
@@ -473,6 +485,8 @@ fn seeds_of_the_past_have_no_finding_any_more() {
         (options(&[Level::Raid1, Level::Raid10]), vec![920_122]),
         (options(&[Level::Raid4]), vec![4613]),
         (logs(&parity), vec![75, 910_224]),
+        (unplugged, vec![380, 408]),
+        (ppls, vec![1416, 1714]),
         (write_backs, vec![60_245]),
         (beyond, vec![50_291, 50_387]),
     ];

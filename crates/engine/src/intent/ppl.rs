@@ -241,11 +241,18 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 Err(error) => self.fail_for_ppl(drive.id, error),
             }
         }
+        if self.is_frozen() {
+            return Err(IoError::Failed); // without the unit nothing may change in place
+        }
         self.settle().await?; // W3: whoever lacks the unit is durably out before anything changes in place
         refused.map_or(Ok(()), Err)
     }
 
+    /// A frozen array keeps the units it has: they tell what was being written when too many members went (W4).
     async fn put_unit(&self, drive: &Drive<D>, unit: Buf) -> Result<(), IoError> {
+        if self.is_frozen() {
+            return Err(IoError::Failed);
+        }
         let place = self.metadata.borrow().ppl_place(drive.id);
         let (place, _) = place.ok_or(IoError::OutOfRange)?;
         drive.write_device(place.start, unit, Fua::Yes).await

@@ -61,7 +61,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         let drives = self.live_drives();
         self.check_drives(&drives).await;
-        let version = self.state.borrow().version;
+        // Only what was known when everybody was asked: a member that is lost from here on is the next attempt's, which asks
+        // again and finds out whether it was one cable too many (W4).
+        let state = self.state.borrow().clone();
+        let version = state.version;
         let staged = self.event_count.get() + u64::from(!self.has(Mutant::EventCountNotRaised));
         let drives = self.live_drives();
         if self.is_frozen() {
@@ -70,7 +73,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         // From here on nobody may fall back to the old count: some member may carry the new one already.
         self.event_count.set(staged);
         self.write_bitmap_header(staged).await?;
-        let state = self.state.borrow().clone();
         let plans: Vec<Vec<MetadataWrite>> = self.stage(&state, &drives, staged);
         if !self.bind_log(&state, &drives).await {
             return Ok(()); // a member was lost on the way: the next attempt goes without it

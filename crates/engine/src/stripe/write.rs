@@ -279,9 +279,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 let parts = unit.iter().map(|piece| piece.part.clone());
                 ppl.note_doubt(row, parts);
             }
+            // W3 before another unit takes this one's place: until it is durable that a member missed its block, only this unit
+            // makes the row right when the member comes back (W4).
+            let settled = self.settle().await;
             drop(lane);
             self.spread_ppl_doubt(ppl).await;
-            self.settle().await?;
+            settled?;
             result?;
         }
         Ok(())
