@@ -46,6 +46,8 @@ pub enum Mutant {
     BelieveStaleMember,
     /// Trim of a mirror reaches one copy only (W11).
     TrimOneCopy,
+    /// A scrub compares, and says nothing of what differs.
+    ScrubOverlooks,
     /// An error of a member's flush is ignored (W13).
     IgnoreFlushError,
     /// A client's flush does not reach the members.
@@ -175,6 +177,7 @@ pub const ALL: &[Mutant] = &[
     Mutant::ReadWhileRebuilding,
     Mutant::BelieveStaleMember,
     Mutant::TrimOneCopy,
+    Mutant::ScrubOverlooks,
     Mutant::IgnoreFlushError,
     Mutant::SkipFlush,
     Mutant::IgnoreFua,

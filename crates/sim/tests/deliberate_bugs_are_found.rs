@@ -1,8 +1,12 @@
 //! Each deliberate bug of the engine is found by the oracle or a checker within a bounded number of seeds, and stands in
 //! `docs/guarantees.md` beside the promise that it breaks. The pairs of that document are what runs here.
 
+use std::collections::BTreeMap;
+
 use plexum_engine::mutant::{ALL, Mutant};
-use plexum_sim::engine::hunt;
+use plexum_sim::engine::{Engine, hunt};
+use plexum_sim::mutants::{hunt_with, options_for};
+use plexum_sim::subject::Level;
 
 /// Bugs that take more seeds than a test has time for: `plexum sim --mutants` hunts them over a thousand.
 const SLOW: &[Mutant] = &[
@@ -54,6 +58,46 @@ fn every_fault_of_the_table_names_a_test_and_a_deliberate_bug_that_is_hunted() {
             .any(|mutant| bugs.contains(&format!("`{mutant:?}`")));
         assert!(is_hunted, "{fault}: no deliberate bug of the engine");
     }
+}
+
+/// Each promise of the table for one organisation is broken by one of its row's bugs in just that organisation. Column 0 is
+/// the fault, R0 to R6 follow.
+fn break_every_promise(column: usize, levels: &[Level]) {
+    let mut found: BTreeMap<String, bool> = BTreeMap::new();
+    for row in fault_rows() {
+        let (fault, promise, bugs) = (row[0], row[column], row[6]);
+        if promise == "-" {
+            continue;
+        }
+        let mut named = ALL
+            .iter()
+            .filter(|mutant| bugs.contains(&format!("`{mutant:?}`")));
+        let is_broken = named.any(|mutant| {
+            *found.entry(format!("{mutant:?}")).or_insert_with(|| {
+                let mut options = options_for(*mutant);
+                options.levels.retain(|level| levels.contains(level));
+                let result = (!options.levels.is_empty())
+                    .then(|| hunt_with::<Engine>(*mutant, &options, 0, SEEDS));
+                result.is_some_and(|result| result.seed.is_some())
+            })
+        });
+        assert!(is_broken, "{levels:?}, {fault}: none of {bugs} breaks it");
+    }
+}
+
+#[test]
+fn every_promise_for_copies_is_broken_by_a_bug_of_its_row() {
+    break_every_promise(2, &[Level::Raid1, Level::Raid10]);
+}
+
+#[test]
+fn every_promise_for_one_parity_is_broken_by_a_bug_of_its_row() {
+    break_every_promise(3, &[Level::Raid4, Level::Raid5]);
+}
+
+#[test]
+fn every_promise_for_two_parities_is_broken_by_a_bug_of_its_row() {
+    break_every_promise(4, &[Level::Raid6]);
 }
 
 /// Half of them, so that two cores share the work.

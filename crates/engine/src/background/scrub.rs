@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::member_io::MemberWrite;
+use crate::mutant::Mutant;
 use crate::ranges::RangeSet;
 use crate::stripe::{PerBlock, Row};
 use crate::volume::{Announcement, JobKind, Volume};
@@ -342,6 +343,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         volume_ranges: Vec<Range<u64>>,
         is_repaired: bool,
     ) {
+        if self.has(Mutant::ScrubOverlooks) {
+            return;
+        }
         let length = member_range.end - member_range.start;
         report.mismatch_bytes += length;
         report.repaired_bytes += if is_repaired { length } else { 0 };
