@@ -34,10 +34,24 @@ pub fn run(args: &Convert, common: &Common, screen: &Screen) -> Outcome {
     }
     let goal = match args.to.as_str() {
         "gmirror" => Goal::Gmirror,
-        "gvinum" | "vinum" => return headers(args, common, screen),
+        "gvinum" | "vinum" if !carries_md(args)? => return headers(args, common, screen),
+        "gvinum" | "vinum" => Goal::Gvinum,
         format => Goal::Md(version(format)?),
     };
     in_place(args, goal, common, screen)
+}
+
+/// Whether a member is one of a Linux array, perhaps besides what a conversion that was cut has written.
+fn carries_md(args: &Convert) -> Result<bool, Problem> {
+    for member in &args.members {
+        if examine_path(Path::new(member), member)?
+            .superblock
+            .is_some()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn version(format: &str) -> Result<MdVersion, Problem> {
@@ -108,10 +122,9 @@ fn in_place(args: &Convert, goal: Goal, common: &Common, screen: &Screen) -> Out
     screen.object(&object("converted", Some(&done.name), details));
     screen.done(format!("{}: {} is now {}", done.name, done.from, done.to));
     let words = args.members.join(" ");
-    let write = if goal == Goal::Gmirror {
-        "--write "
-    } else {
-        ""
+    let write = match goal {
+        Goal::Gmirror | Goal::Gvinum => "--write ",
+        Goal::Md(_) => "",
     };
     screen.done(format!("to serve it:   plexum serve {write}{words}"));
     Ok(0)

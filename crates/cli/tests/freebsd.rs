@@ -341,6 +341,41 @@ fn a_mirror_becomes_a_linux_array_and_comes_back_in_place() {
 }
 
 #[test]
+fn a_linux_array_becomes_a_vinum_volume_in_place() {
+    let place = Place::new("convert-to-gvinum");
+    let words = "convert a.img b.img --to gvinum";
+    ok(
+        &place,
+        "create v --level 0 --format md-1.1 --strip 64k --member-size 8M a.img b.img",
+    );
+    ok(&place, "serve --background a.img b.img");
+    fill(&place, "v", 300_032, 6);
+    ok(&place, "stop v");
+    ok(&place, words);
+    assert!(ok(&place, words).contains("current already"));
+    let list = ok(&place, "gvinum list --in .");
+    assert!(list.contains("P v.p0                S State: up"), "{list}");
+    let data = std::fs::read(place.file("a.img")).unwrap();
+    assert!(data[..4096].iter().all(|byte| *byte == 0));
+    assert!(
+        data[2 << 20..][..512] == [6; 512],
+        "the data stay where they were"
+    );
+    ok(
+        &place,
+        "create w --level 1 --format md-1.2 --member-size 8M c.img d.img",
+    );
+    let refused = place.plexum("convert c.img d.img --to gvinum");
+    assert_eq!(refused.exit, 4, "{}", refused.err);
+    let (why, way) = ("where the header of a Vinum drive goes", "--onto MEMBER");
+    assert!(
+        refused.err.contains(why) && refused.err.contains(way),
+        "{}",
+        refused.err
+    );
+}
+
+#[test]
 fn a_vinum_volume_is_copied_onto_a_linux_array_and_back() {
     let place = Place::new("convert-onto");
     ok(

@@ -9,13 +9,15 @@ use std::rc::Rc;
 use common::{Memory, Still, run};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
-use plexum_engine::meta::foreign::in_place::{InPlace, Seen, carry_out, look, to_md, to_mirror};
+use plexum_engine::meta::foreign::in_place::{
+    InPlace, Seen, carry_out, look, to_md, to_mirror, to_system,
+};
 use plexum_engine::meta::gmirror::{MirrorRequest, open_mirror};
 use plexum_engine::meta::gvinum::{SystemRequest, open_system};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::volume::VolumeOptions;
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
-use plexum_format::md::MdVersion;
+use plexum_format::md::{MdVersion, Superblock};
 
 const SIZE: usize = 1 << 20;
 /// What a mirror may hold so that a superblock of md-1.0 has room behind it.
@@ -193,8 +195,19 @@ fn cut_everywhere(
     read_old: impl Fn(&[Memory]) -> Option<Vec<u8>>,
     read_new: impl Fn(&[Memory]) -> Option<Vec<u8>>,
 ) {
+    cut_at_every(1, make, plan, read_old, read_new);
+}
+
+/// As `cut_everywhere`, after every so many sectors.
+fn cut_at_every(
+    step: usize,
+    make: impl Fn() -> Vec<Memory>,
+    plan: impl Fn(&[Seen]) -> Result<InPlace, String>,
+    read_old: impl Fn(&[Memory]) -> Option<Vec<u8>>,
+    read_new: impl Fn(&[Memory]) -> Option<Vec<u8>>,
+) {
     let expected = read_old(&make()).unwrap();
-    for sectors in 0.. {
+    for sectors in (0..).step_by(step) {
         let devices = make();
         let is_done = convert(&devices, &plan(&seen(&devices)).unwrap(), sectors);
         let whole = read_old(&devices).or_else(|| read_new(&devices));
@@ -239,15 +252,15 @@ fn a_gmirror_becomes_md_and_back_whatever_write_is_cut() {
     cut_everywhere(md, to_mirror, read_md, read_mirror);
 }
 
-#[test]
-fn volumes_of_gvinum_become_md_whatever_write_is_cut() {
+/// Volumes of gvinum with one subdisk on each drive, of each organisation that md has too.
+fn flat_volumes() -> Vec<Box<dyn Fn() -> Vec<Memory>>> {
     let plexes = [
         ("plex org concat", ["", "", ""], 3),
         ("plex org striped 8k", ["", "", ""], 3),
         ("plex org raid5 8k", ["", "", ""], 3),
         ("", ["plex org concat", "plex org concat", ""], 2),
     ];
-    for (plex, each, count) in plexes {
+    let of = |(plex, each, count): (&str, [&str; 3], usize)| -> Box<dyn Fn() -> Vec<Memory>> {
         let names = ["a", "b", "c"];
         let mut text = String::new();
         for name in &names[..count] {
@@ -257,7 +270,7 @@ fn volumes_of_gvinum_become_md_whatever_write_is_cut() {
         for (name, plex) in names.iter().zip(each).take(count) {
             text += &format!("{plex}\nsd length 512k drive {name}\n");
         }
-        let make = || {
+        Box::new(move || {
             let devices = drives(&text, count);
             for device in devices.iter().filter(|_| count == 2) {
                 device.bytes.borrow_mut()[135_680..][..4096].copy_from_slice(&content(4096));
@@ -266,8 +279,28 @@ fn volumes_of_gvinum_become_md_whatever_write_is_cut() {
                 devices[1].bytes.borrow_mut()[135_680..][..4096].copy_from_slice(&content(4096));
             }
             devices
-        };
+        })
+    };
+    plexes.into_iter().map(of).collect()
+}
+
+#[test]
+fn volumes_of_gvinum_become_md_whatever_write_is_cut() {
+    for make in flat_volumes() {
         cut_everywhere(make, md_11, read_system, read_md);
+    }
+}
+
+#[test]
+fn md_arrays_become_volumes_of_gvinum_whatever_write_is_cut() {
+    for volume in flat_volumes() {
+        let make = || {
+            let devices = volume();
+            let plan = md_11(&seen(&devices)).unwrap();
+            assert!(convert(&devices, &plan, usize::MAX));
+            devices
+        };
+        cut_at_every(11, make, to_system, read_md, read_system);
     }
 }
 
@@ -309,6 +342,59 @@ fn what_does_not_fit_in_place_is_refused_with_the_reason() {
     let mixed = [fits[0].clone(), striped[0].clone()];
     assert!(refusal(&mixed, &md_10).contains("carries neither"));
     assert!(refusal(&[], &md_10).contains("no member"));
+}
+
+/// The members of `make`, with a superblock that `change` has changed.
+fn changed(make: &dyn Fn() -> Vec<Memory>, change: impl Fn(&mut Superblock)) -> Vec<Memory> {
+    let devices = make();
+    let plan = md_11(&seen(&devices)).unwrap();
+    assert!(convert(&devices, &plan, usize::MAX));
+    for (device, seen) in devices.iter().zip(seen(&devices)) {
+        let mut superblock = seen.md.unwrap();
+        change(&mut superblock);
+        let bytes = superblock.encode();
+        device.bytes.borrow_mut()[..bytes.len()].copy_from_slice(&bytes);
+    }
+    devices
+}
+
+#[test]
+fn what_gvinum_cannot_say_of_a_linux_array_is_refused_with_the_reason() {
+    let volumes = flat_volumes();
+    let (striped, raid5) = (&volumes[1], &volumes[2]);
+    let refusal = |devices: &[Memory]| to_system(&seen(devices)).unwrap_err();
+    let turned = changed(raid5, |superblock| superblock.layout = 2);
+    assert!(refusal(&turned).contains("left-asymmetric only"));
+    let early = changed(striped, |superblock| superblock.data_offset_sectors = 256);
+    assert!(refusal(&early).contains("begin at byte 131072"));
+    let dirty = changed(raid5, |superblock| {
+        superblock.resync_offset_sectors = Some(0)
+    });
+    assert!(refusal(&dirty).contains("not stopped cleanly"));
+    let mapped = changed(raid5, |superblock| {
+        superblock.bitmap_offset_sectors = Some(8)
+    });
+    assert!(refusal(&mapped).contains("bitmap=none"));
+    let raid4 = changed(raid5, |superblock| {
+        (superblock.level, superblock.layout) = (4, 0)
+    });
+    assert!(refusal(&raid4).contains("no raid4"));
+    let whole = changed(striped, |_| {});
+    assert!(refusal(&whole[..2]).contains("2 of 3 members"));
+    assert!(refusal(&mirror(MIRRORED)).contains("no md superblock"));
+}
+
+/// The new drives were served before the superblocks were erased.
+#[test]
+fn drives_that_were_used_are_not_written_over() {
+    let devices = changed(&flat_volumes()[2], |_| {});
+    let plan = to_system(&seen(&devices)).unwrap();
+    run(carry_out(&plan.make, &devices, &pool())).unwrap();
+    assert_eq!(to_system(&seen(&devices)).unwrap().make, plan.make);
+    let system = common::vinum::system(&devices);
+    common::vinum::save(&system, &devices);
+    let error = to_system(&seen(&devices)).unwrap_err();
+    assert!(error.contains("used since"), "{error}");
 }
 
 /// The new array was served before the old labels were erased: what they say is out of date.

@@ -42,6 +42,8 @@ pub enum Goal {
     Md(MdVersion),
     /// A gmirror.
     Gmirror,
+    /// A volume of gvinum.
+    Gvinum,
 }
 
 /// What is being done.
@@ -87,6 +89,7 @@ fn forms(goal: Goal) -> impl Fn(&[in_place::Seen], u64) -> Result<InPlace, Strin
     move |seen, now| match goal {
         Goal::Md(version) => in_place::to_md(seen, version, now),
         Goal::Gmirror => in_place::to_mirror(seen),
+        Goal::Gvinum => in_place::to_system(seen),
     }
 }
 
@@ -151,12 +154,12 @@ pub async fn run_in_place(
     let plan = write(&|plan: &InPlace| plan.make.clone()).await?;
     // Without anything to make the comparison was made before the first old metadata were erased.
     if !plan.make.is_empty() {
-        let old = match goal {
-            Goal::Gmirror => None,
-            Goal::Md(_) if plan.from == "gmirror" => Some(Kind::Gmirror),
-            Goal::Md(_) => Some(Kind::Gvinum),
+        let (old, new) = match goal {
+            Goal::Gmirror => (None, Some(Kind::Gmirror)),
+            Goal::Gvinum => (None, Some(Kind::Gvinum)),
+            Goal::Md(_) if plan.from == "gmirror" => (Some(Kind::Gmirror), None),
+            Goal::Md(_) => (Some(Kind::Gvinum), None),
         };
-        let new = (goal == Goal::Gmirror).then_some(Kind::Gmirror);
         let old = open_as(handle, &pool, members, old).await?;
         let new = open_as(handle, &pool, members, new).await?;
         compare(&old, &new, &plan.name, listener).await?;

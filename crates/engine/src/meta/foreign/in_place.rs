@@ -1,4 +1,4 @@
-//! From one format to another while the data stay where they are: gmirror and md RAID-1, volumes of gvinum and md.
+//! From one format to another while the data stay where they are: gmirror and md RAID-1, volumes of gvinum and md, both ways.
 //!
 //! Invariants:
 //! - new metadata are durable on all members before the first old ones are erased: at any cut one of the two is whole;
@@ -7,6 +7,8 @@
 //! - the size of the volume stays; where it cannot, the reason is told and nothing is written.
 //!
 //! Source: freebsd-geom.md sections 1.2, 1.4, 2.2 and 2.8; linux-md.md section 1 (places of superblocks).
+
+mod to_system;
 
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 use plexum_format::md::{MdTime, MdVersion, NewMember, Role, Superblock, super_offset_sectors};
@@ -24,6 +26,8 @@ use crate::meta::open::{detect_on, read_range};
 use crate::plex::layout::{Geometry, GeometrySpec, Organisation};
 
 use super::{ForeignError, last_sector};
+
+pub use to_system::to_system;
 
 /// Bytes that a superblock is written and erased with.
 const PAGE_BYTES: usize = 4096;
@@ -496,11 +500,7 @@ pub fn to_mirror(seen: &[Seen]) -> Result<InPlace, String> {
     let members = members.filter(|members| !members.is_empty());
     let members = members.ok_or("a member carries no md superblock")?;
     let first = members[0];
-    let name = first
-        .name
-        .split_once(':')
-        .map_or(first.name.as_str(), |(_, name)| name);
-    let name = if name.is_empty() { "md" } else { name };
+    let name = md_name(first);
     let volume_bytes = first.component_sectors * SECTOR_BYTES;
     if members.len() != first.member_count as usize {
         let due = first.member_count;
@@ -545,6 +545,13 @@ pub fn to_mirror(seen: &[Seen]) -> Result<InPlace, String> {
         make,
         erase: seen.iter().enumerate().filter_map(md_erasure).collect(),
     })
+}
+
+/// Name of an array without the host that made it.
+fn md_name(md: &Superblock) -> &str {
+    let name = md.name.split_once(':');
+    let name = name.map_or(md.name.as_str(), |(_, name)| name);
+    if name.is_empty() { "md" } else { name }
 }
 
 fn md_erasure((index, seen): (usize, &Seen)) -> Option<(usize, MetadataWrite)> {
