@@ -1,7 +1,9 @@
 //! Runs seeds of the real engine and prints the report: `cargo run -p plexum-sim --example seeds -- FIRST COUNT [LEVEL]`.
+//! `gmirror` or `gvinum` in place of the level runs arrays of these formats.
 
 use std::ops::ControlFlow;
 
+use plexum_sim::bsd::{self, Format, Plan};
 use plexum_sim::drill::Drill;
 use plexum_sim::engine::{Engine, run_one, run_seeds};
 use plexum_sim::mutants::{MutantResult, hunt_with, options_for};
@@ -17,6 +19,11 @@ fn main() {
             .unwrap_or(default)
     };
     let (first, count) = (number(0, 0), number(1, 100));
+    let is_asked = |format: &&Format| arguments.get(2).is_some_and(|word| word == format.name());
+    if let Some(format) = Format::ALL.iter().find(is_asked) {
+        let is_traced = arguments.iter().any(|word| word == "trace");
+        return run_format(*format, first, count, is_traced);
+    }
     let mut options = Options::default();
     keep_levels(&mut options, &arguments);
     for word in arguments.iter().skip(3) {
@@ -90,6 +97,26 @@ fn drill(arguments: &[String]) -> Option<Drill> {
     drill.copied()
 }
 
+/// Seeds of a format of FreeBSD, or one of them with its trace.
+fn run_format(format: Format, first: u64, count: u64, is_traced: bool) {
+    if is_traced {
+        let plan = Plan::new(first, format);
+        println!("{plan}");
+        let outcome = bsd::run_one(&plan, None, true);
+        for line in &outcome.lines {
+            println!("{line}");
+        }
+        for finding in &outcome.findings {
+            println!("{finding}");
+        }
+        return;
+    }
+    let report = bsd::run_seeds(first..first + count, format, None, &mut |_| {
+        ControlFlow::Continue(())
+    });
+    println!("{report}");
+}
+
 /// Hunts all mutants, or those whose names begin with a further word.
 fn hunt_mutants(first: u64, count: u64, arguments: &[String]) {
     let is_name = |word: &&String| *word != "mutants" && !word.starts_with("drill=");
@@ -109,7 +136,10 @@ fn hunt_mutants(first: u64, count: u64, arguments: &[String]) {
             seeds,
             seed,
             finding,
-        } = hunt_with::<Engine>(*mutant, &options, first, count);
+        } = match bsd::format_for(*mutant) {
+            Some(format) => bsd::hunt(*mutant, format, first, count),
+            None => hunt_with::<Engine>(*mutant, &options, first, count),
+        };
         println!(
             "{mutant:<28} {seeds:>5} seeds {seed:?} {}",
             finding.as_deref().unwrap_or("SURVIVED")
