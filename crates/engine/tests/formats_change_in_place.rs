@@ -16,8 +16,9 @@ use plexum_engine::meta::gmirror::{MirrorRequest, open_mirror};
 use plexum_engine::meta::gvinum::{SystemRequest, open_system};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::volume::VolumeOptions;
+use plexum_format::EventCount;
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
-use plexum_format::md::{MdVersion, Superblock};
+use plexum_format::md::{BadBlockArea, MdVersion, Role, Superblock};
 
 const SIZE: usize = 1 << 20;
 /// What a mirror may hold so that a superblock of md-1.0 has room behind it.
@@ -416,4 +417,97 @@ fn new_metadata_that_were_used_are_not_written_over() {
     run(volume.stop()).unwrap();
     let error = md_10(&seen(&devices)).unwrap_err();
     assert!(error.contains("was used as md"), "{error}");
+}
+
+/// Words of the refusal, and what is wrong with a superblock.
+type Change = (&'static str, fn(&mut Superblock));
+
+/// What the new superblocks are after the first half of the way to md.
+fn half_way() -> Vec<Memory> {
+    let devices = mirror(MIRRORED);
+    let plan = md_10(&seen(&devices)).unwrap();
+    run(carry_out(&plan.make, &devices, &pool())).unwrap();
+    devices
+}
+
+#[test]
+fn a_superblock_that_is_there_already_has_to_be_the_very_one() {
+    let whole = seen(&half_way());
+    assert!(md_10(&whole).is_ok(), "they are these");
+    let changes: [Change; 4] = [
+        ("of another array besides", |md| md.array_uuid[15] ^= 1),
+        ("was used as md", |md| {
+            md.events = EventCount(md.events.0 + 1)
+        }),
+        ("was used as md", |md| md.utime.seconds += 1),
+        ("was used as md", |md| md.roles[1] = Role::Spare),
+    ];
+    for (text, change) in changes {
+        let mut other = whole.clone();
+        change(other[1].md.as_mut().unwrap());
+        let error = md_10(&other).unwrap_err();
+        assert!(error.starts_with("da1") && error.contains(text), "{error}");
+    }
+}
+
+#[test]
+fn a_member_of_md_is_whole_clean_and_plain_before_it_is_a_component() {
+    let devices = half_way();
+    let plan = md_10(&seen(&devices)).unwrap();
+    run(carry_out(&plan.erase, &devices, &pool())).unwrap();
+    let whole = seen(&devices);
+    assert!(to_mirror(&whole).is_ok());
+    let changes: [Change; 10] = [
+        ("belongs to another array", |md| md.array_uuid[15] ^= 1),
+        ("of level 5", |md| md.level = 5),
+        ("begin at byte 4096;", |md| md.data_offset_sectors = 8),
+        ("not in sync", |md| md.events = EventCount(md.events.0 + 1)),
+        ("not in sync", |md| md.rebuild_offset_sectors = Some(0)),
+        ("not stopped cleanly", |md| {
+            md.resync_offset_sectors = Some(0)
+        }),
+        ("reshaped or replaced", |md| md.is_replacement = true),
+        ("reshaped or replaced", |md| md.has_bad_blocks = true),
+        ("its bitmap may reach", |md| {
+            md.bitmap_offset_sectors = Some(8)
+        }),
+        ("its list of bad blocks may reach", |md| {
+            md.bad_block_log = Some(BadBlockArea {
+                offset_sectors: 8,
+                size_sectors: 8,
+                shift: 0,
+            });
+        }),
+    ];
+    for (text, change) in changes {
+        let mut other = whole.clone();
+        change(other[1].md.as_mut().unwrap());
+        let error = to_mirror(&other).unwrap_err();
+        assert!(
+            error.starts_with("da1: ") && error.contains(text),
+            "{text}: {error}"
+        );
+    }
+    // In front of the superblock both are in nobody's way.
+    let mut other = whole.clone();
+    let md = other[1].md.as_mut().unwrap();
+    md.bitmap_offset_sectors = Some(-8);
+    md.bad_block_log = Some(BadBlockArea {
+        offset_sectors: -16,
+        size_sectors: 8,
+        shift: 0,
+    });
+    assert!(to_mirror(&other).is_ok());
+    // Up to the superblock itself.
+    let mut other = whole.clone();
+    other[1].md.as_mut().unwrap().bitmap_offset_sectors = Some(0);
+    assert!(to_mirror(&other).is_ok());
+    let area = BadBlockArea {
+        offset_sectors: 0,
+        size_sectors: 8,
+        shift: 0,
+    };
+    let mut other = whole.clone();
+    other[1].md.as_mut().unwrap().bad_block_log = Some(area);
+    assert!(to_mirror(&other).is_ok());
 }

@@ -40,6 +40,7 @@ fn lose_while_served(text: &str, lost: &str) {
     let drives = drives(text, SIZE);
     let spare = drives.len() - 1;
     let opened = only(open(drives.clone(), SystemRequest::default()));
+    assert_eq!(opened.volume.status().format, "gvinum");
     run(serve(&opened, async {
         opened
             .volume

@@ -61,6 +61,19 @@ fn regions_nobody_asked_for_grow_until_the_bitmap_fits_and_others_are_refused() 
     let region = made.region_bytes.unwrap();
     let bytes = |region: u64| bitmap::area_bytes((3 * TIB).div_ceil(region));
     assert!(bytes(region) <= 60 << 10, "{region}");
+    // Of 52 TB the usual regions need more: they are doubled once.
+    let count = 26;
+    let large = NewArray {
+        members: vec![Some(2 * TIB - MIB); count],
+        identities: vec![[1; 16]; count],
+        ..new.clone()
+    };
+    let usual = bitmap::default_region_bytes(count as u64 * (2 * TIB - MIB) / 512);
+    assert!(bitmap::area_bytes((count as u64 * 2 * TIB).div_ceil(usual.into())) > 60 << 10);
+    assert_eq!(
+        plan(&large).unwrap().region_bytes,
+        Some(2 * u64::from(usual))
+    );
     let asked = NewArray {
         region_bytes: Some(1 << 20),
         ..new

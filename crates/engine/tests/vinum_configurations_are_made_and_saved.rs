@@ -9,6 +9,9 @@ use plexum_engine::meta::gvinum::{
     Room, Shortcut, Store, build, free_areas, print_config, volume_bytes,
 };
 use plexum_engine::meta::plain::PlainMetadata;
+use plexum_engine::meta::stripe_concat::{JoinedFormat, Labelled, join_stripe};
+use plexum_format::Slot;
+use plexum_format::gstripe::StripeLabel;
 use plexum_format::vinum::{
     Config, DATA_OFFSET_BYTES, DriveHeader, Growth, HEADER_OFFSET_BYTES, Mark, PlexState, Script,
     SubdiskState,
@@ -325,4 +328,46 @@ fn a_format_without_metadata_of_its_own_writes_none_and_takes_nobody() {
     let member = plexum_engine::state::MemberId(0);
     let refused = plain.add_member(member, [0; 16], &info).unwrap_err();
     assert_eq!(refused, "a gstripe volume takes no other members");
+}
+
+/// A stripe label of member `slot` of two.
+fn labelled(slot: u16) -> Labelled<StripeLabel> {
+    let bytes = 1 << 20;
+    Labelled {
+        index: usize::from(slot),
+        name: format!("/dev/da{slot}"),
+        size_bytes: bytes,
+        usable_bytes: bytes - 512,
+        label: StripeLabel::create("s", 7, (Slot(slot), 2), 4096, bytes).unwrap(),
+    }
+}
+
+#[test]
+fn stripes_are_joined_when_every_label_says_the_same() {
+    let both = || [labelled(0), labelled(1)];
+    assert!(join_stripe(&both()).is_ok());
+    type Change = (&'static str, fn(&mut StripeLabel));
+    let changes: [Change; 6] = [
+        ("belongs to t with id 7", |label| {
+            label.name = "t".to_owned()
+        }),
+        ("belongs to s with id 8", |label| label.volume_id = 8),
+        ("contradicts that of", |label| label.member_count = 3),
+        ("contradicts that of", |label| label.strip_bytes = 8192),
+        ("another member has number 0 too", |label| {
+            label.slot = Slot(0)
+        }),
+        ("bound to da9", |label| label.provider = "da9".to_owned()),
+    ];
+    for (text, change) in changes {
+        let mut members = both();
+        change(&mut members[1].label);
+        let error = join_stripe(&members).unwrap_err();
+        assert!(error.message.contains(text), "{text}: {}", error.message);
+    }
+    let mut bound = both();
+    bound[1].label.provider = "da1".to_owned();
+    assert!(join_stripe(&bound).is_ok(), "its own name");
+    assert_eq!(JoinedFormat::Stripe.name(), "gstripe");
+    assert_eq!(JoinedFormat::Concat.name(), "gconcat");
 }

@@ -274,3 +274,12 @@ fn a_plex_grows_only_alone_whole_and_onto_another_drive() {
     let refused = grow(&mut config, "v.p0", "d", SIZE as u64, None).unwrap_err();
     assert!(refused.contains("it must be up"), "{refused}");
 }
+
+#[test]
+fn what_is_up_is_detached_by_force_alone() {
+    let mut config = with(&[("concat", &["64k", "64k"])]);
+    let refused = detach(&mut config, "v.p0.s1", Force::No).unwrap_err();
+    assert_eq!(refused, "v.p0.s1 is up; -f detaches it all the same");
+    set_state(&mut config, "v.p0.s1", SubdiskState::Down, Force::Yes).unwrap();
+    detach(&mut config, "v.p0.s1", Force::No).unwrap();
+}

@@ -19,7 +19,7 @@ use crate::meta::open::sync_bytes;
 use crate::plex::layout::{Geometry, GeometryError, GeometrySpec, Level, Organisation};
 
 /// Largest region that is tried when the bitmap does not fit, in bytes.
-const REGION_BYTES_MAX: u64 = 64 << 20;
+const REGION_BYTES_MAX: u64 = 1 << 31;
 
 /// Whether the members of a new array agree already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
