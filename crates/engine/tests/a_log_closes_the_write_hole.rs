@@ -141,3 +141,20 @@ fn a_bitmap_that_grew_over_the_ring_ends_the_log() {
     );
     assert!(volume.status().log.is_none());
 }
+
+/// A tool may keep more room for the bitmap than its bits take.
+#[test]
+fn a_bitmap_that_keeps_the_room_of_the_ring_ends_the_log() {
+    let devices = crashed();
+    for (name, device) in &devices {
+        let examined = run(examine(device, &BufPool::new(0), 0, name)).unwrap();
+        let (header, _) = examined.log.unwrap();
+        let bitmap = examined.superblock.bitmap_sector().unwrap();
+        let kept = u32::try_from(header.area.ring_sector + 8 - bitmap).unwrap();
+        let at = usize::try_from(bitmap * 512 + 64).unwrap();
+        device.bytes.borrow_mut()[at..at + 4].copy_from_slice(&kept.to_le_bytes());
+    }
+    let (_, assembly) = open(&devices).unwrap();
+    let log = assembly.log;
+    assert!(matches!(log, LogUse::Refused { .. }), "{log:?}");
+}

@@ -115,6 +115,22 @@ async fn rest(volume: &Volume<Memory, Still>, clock: &Still, seconds: u64) {
 }
 
 #[test]
+fn bits_of_every_version_are_found_after_a_crash() {
+    for version in [MdVersion::V10, MdVersion::V090, MdVersion::V11] {
+        let devices = array(&NewArray {
+            version,
+            region_bytes: Some(65_536),
+            ..three_members(Organisation::Raid1, DEVICE_BYTES)
+        });
+        let (volume, _) = open(&devices).unwrap();
+        write(&volume, 8 << 20, 1);
+        drop(volume);
+        let (volume, _) = open(&devices).unwrap();
+        assert_eq!(volume.status().doubtful_regions.0, 1, "{version}");
+    }
+}
+
+#[test]
 fn a_bit_behind_the_first_block_is_found_after_a_crash() {
     for at in [0, 8 << 20, 20 << 20] {
         let devices = mirror();
@@ -433,6 +449,8 @@ fn bad_blocks_are_known_again_where_they_were() {
     let mut log = BadBlocks::new(area.size_sectors, area.shift).unwrap();
     log.add(data + 8..data + 16).unwrap();
     log.add(data - 8..data).unwrap(); // before the data: nobody reads there
+    let each = |number: u64| data + 64 + number * 2;
+    (0..100).for_each(|number| log.add(each(number)..each(number) + 1).unwrap());
     superblock.has_bad_blocks = true;
     {
         let mut bytes = devices[1].1.bytes.borrow_mut();
@@ -449,6 +467,47 @@ fn bad_blocks_are_known_again_where_they_were() {
         .iter()
         .flat_map(|member| &member.bad_ranges)
         .collect();
-    assert_eq!(bad, [&(4096..8192)]);
-    assert_eq!(members[1].bad_bytes, 4096);
+    assert_eq!(*bad[0], 4096..8192);
+    assert_eq!(bad.len(), 101, "more than one sector of the list");
+    let last = (64 + 99 * 2) * 512;
+    assert_eq!(*bad[100], last..last + 512);
+    assert_eq!(members[1].bad_bytes, 4096 + 100 * 512);
+}
+
+/// Bits and bad blocks of another array that was here before must not pass for this one's.
+#[test]
+fn a_bitmap_of_another_size_is_none() {
+    let devices = mirror();
+    let (volume, _) = open(&devices).unwrap();
+    write(&volume, 0, 1);
+    drop(volume);
+    let (volume, _) = open(&devices).unwrap();
+    let (few, all) = volume.status().doubtful_regions;
+    assert!(few == 1 && all > 100, "{few} of {all}");
+    drop(volume);
+    for (_, device) in &devices {
+        let at = look(device).superblock.bitmap_sector().unwrap() * 512 + 40;
+        let at = usize::try_from(at).unwrap();
+        let mut bytes = device.bytes.borrow_mut();
+        let sectors = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        bytes[at..at + 8].copy_from_slice(&(sectors - 8).to_le_bytes());
+    }
+    let (volume, _) = open(&devices).unwrap();
+    let status = volume.status();
+    assert_eq!(status.bitmap_region_bytes, None);
+    assert_eq!(status.doubtful_regions.0, status.doubtful_regions.1);
+}
+
+#[test]
+fn what_was_asked_for_to_be_read_only_takes_no_writes() {
+    let devices = mirror();
+    let options = Options {
+        read_only: true,
+        ..Options::default()
+    };
+    let (volume, _) = common::small_array::open_as(&devices, options).unwrap();
+    assert!(volume.status().is_read_only);
+    let data = BufPool::new(0).copy_of(&[1; BLOCK]).freeze();
+    let written = run(volume.write(0, data, plexum_engine::device::Fua::No));
+    assert_eq!(written, Err(IoError::ReadOnly));
 }

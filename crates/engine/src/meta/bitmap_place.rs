@@ -303,4 +303,107 @@ mod tests {
         );
         assert!(plan(Some(first), None).unwrap_err().contains("no room"));
     }
+
+    /// Nobody asked for a size, and there is room: it is the usual one of an array this large.
+    #[test]
+    fn regions_that_nobody_asked_for_have_the_usual_size() {
+        for device_sectors in [1 << 16, (8 << 21) + 8192, 300 << 21] {
+            let mut superblock = member(MdVersion::V12, device_sectors);
+            superblock.bad_block_log = None;
+            let sync_bytes = superblock.component_sectors * SECTOR_BYTES;
+            let usual = bitmap::default_region_bytes(superblock.component_sectors);
+            let plan = plan_bitmap(&[Some(&superblock)], &[], sync_bytes, None, 9).unwrap();
+            assert_eq!(plan.region_bytes, u64::from(usual), "{device_sectors}");
+        }
+    }
+
+    /// md keeps the size in 32 bits: an array that would need larger regions has no bitmap.
+    #[test]
+    fn regions_never_grow_beyond_what_md_can_say() {
+        let superblock = member(MdVersion::V12, 8 << 21);
+        let ring = Some(superblock.super_offset_sectors + 2 * PAGE_SECTORS);
+        let bits = (4096 - bitmap::area_bytes(0)) * 8;
+        let plan = |bytes| plan_bitmap(&[Some(&superblock)], &[ring], bytes, None, 9);
+        let most = plan(bits * REGION_BYTES_MAX).unwrap();
+        assert_eq!(most.region_bytes, REGION_BYTES_MAX);
+        let refusal = plan(bits * REGION_BYTES_MAX + 1).unwrap_err();
+        assert!(refusal.contains("no room"), "{refusal}");
+    }
+
+    /// Behind the superblock lies the end of the device: what does not fit in front of it does not fit.
+    #[test]
+    fn a_bitmap_of_version_1_0_lies_between_the_data_and_the_superblock() {
+        let mut superblock = member(MdVersion::V10, 1 << 16);
+        superblock.bad_block_log = None;
+        let plan = |member: &Superblock| {
+            let sync_bytes = member.component_sectors * SECTOR_BYTES;
+            plan_bitmap(&[Some(member)], &[], sync_bytes, None, 9)
+        };
+        let at = superblock.super_offset_sectors;
+        superblock.data_size_sectors = at - 8;
+        assert_eq!(plan(&superblock).unwrap().offset_sectors, -8);
+        superblock.data_size_sectors = at - 7;
+        let refusal = plan(&superblock).unwrap_err();
+        assert!(refusal.contains("no room"), "{refusal}");
+    }
+
+    /// A member of a RAID-5 whose gap between the superblock and the data has this many sectors.
+    fn with_gap(sectors: u64) -> Superblock {
+        let mut superblock = member(MdVersion::V12, 1 << 16);
+        superblock.level = 5;
+        superblock.bad_block_log = None;
+        superblock.data_offset_sectors = superblock.super_offset_sectors + PAGE_SECTORS + sectors;
+        superblock
+    }
+
+    #[test]
+    fn a_partial_parity_log_takes_whole_pages_of_the_gap_and_no_less_than_a_ring() {
+        let least = u64::from(RING_SECTORS);
+        let refusal = plan_ppl(&with_gap(least - 1)).unwrap_err();
+        assert!(refusal.contains("KiB are free"), "{refusal}");
+        for (gap, sectors) in [
+            (least, least),
+            (least + 7, least),
+            (least + 8, least + 8),
+            (9000, PPL_SECTORS_MAX),
+        ] {
+            let area = plan_ppl(&with_gap(gap)).unwrap();
+            assert_eq!(u64::from(area.size_sectors), sectors, "{gap}");
+            assert_eq!(area.offset_sectors, 8, "right behind the superblock");
+        }
+    }
+
+    #[test]
+    fn a_partial_parity_log_lies_in_front_of_the_bad_blocks_or_behind_them() {
+        let mut superblock = with_gap(2000);
+        let mut plan = |log_at: i16| {
+            superblock.bad_block_log = Some(plexum_format::md::BadBlockArea {
+                offset_sectors: log_at.into(),
+                size_sectors: 8,
+                shift: 0,
+            });
+            let area = plan_ppl(&superblock).unwrap();
+            (area.offset_sectors, area.size_sectors)
+        };
+        assert_eq!(plan(1008), (8, 1000), "in front: as much as there is");
+        assert_eq!(plan(992), (1000, 1008), "behind");
+    }
+
+    #[test]
+    fn what_excludes_a_partial_parity_log_is_said() {
+        assert!(plan_ppl(&with_gap(2000)).is_ok());
+        let refusal = |change: &dyn Fn(&mut Superblock)| {
+            let mut superblock = with_gap(2000);
+            change(&mut superblock);
+            plan_ppl(&superblock).err().unwrap_or_default()
+        };
+        let journal = refusal(&|member| member.has_journal = true);
+        assert!(journal.contains("journal"), "{journal}");
+        let most = refusal(&|member| member.member_count = MAX_MEMBERS);
+        assert_eq!(most, "");
+        for count in [MAX_MEMBERS + 1, MAX_MEMBERS + 2] {
+            let text = refusal(&|member| member.member_count = count);
+            assert!(text.contains("at most 64"), "{text}");
+        }
+    }
 }

@@ -94,3 +94,25 @@ pub fn regions_of(geometry: &Geometry, block_bytes: u32, doubt_from_bytes: Optio
     }
     regions
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plex::layout::{GeometrySpec, Organisation};
+
+    /// So that memory stays small and doubt is still narrow.
+    #[test]
+    fn an_array_without_a_bitmap_has_about_sixteen_thousand_regions() {
+        for (bytes, regions) in [(1 << 20, 16), (64 << 30, 16_384), (3 << 40, 12_288)] {
+            let geometry = Geometry::new(&GeometrySpec {
+                organisation: Organisation::Raid1,
+                member_count: 2,
+                strip_bytes: 0,
+                component_bytes: bytes,
+                member_sizes_bytes: Vec::new(),
+            });
+            let regions_of = regions_of(&geometry.unwrap(), 512, Some(0));
+            assert_eq!(regions_of.count(), regions, "{bytes} bytes");
+        }
+    }
+}

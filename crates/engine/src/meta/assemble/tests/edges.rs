@@ -218,3 +218,59 @@ fn a_split_names_one_member_of_each_half() {
         "the first named goes on"
     );
 }
+
+/// It called everybody else failed, and nobody has heard of it: what it did alone was nothing.
+#[test]
+fn who_left_the_others_without_their_notice_is_stale_and_no_split_brain() {
+    let mut members = array(1, 0, 3);
+    record(&mut members, &[1], 0, Role::Faulty);
+    record(&mut members, &[1], 2, Role::Faulty);
+    set_events(&mut members, &[EVENTS, EVENTS - 5, EVENTS]);
+    let assembly = started(&members, DEGRADED);
+    assert!(is_stale(&assembly, 1));
+    assert_eq!(assembly.missing_slots, [1]);
+}
+
+#[test]
+fn the_bitmap_of_a_member_that_is_behind_says_nothing() {
+    let mut members = array(1, 0, 3);
+    set_events(&mut members, &[EVENTS, EVENTS, EVENTS - 5]);
+    add_bitmaps(&mut members, 20);
+    members[2].bitmap.as_mut().unwrap().events_cleared = EventCount(33);
+    let BitmapUse::Usable {
+        events_cleared,
+        sources,
+    } = started(&members, DEGRADED).bitmap
+    else {
+        panic!("two of them have the newest");
+    };
+    assert_eq!((events_cleared.0, sources), (20, vec![100, 101]));
+}
+
+/// Two of one slot, and a third that is to replace whoever of them is meant.
+#[test]
+fn a_replacement_goes_on_from_the_one_that_is_meant_of_two() {
+    let mut members = array(1, 0, 2);
+    for (number, uuid) in [(5, 9), (6, 10)] {
+        let mut other = member(1, 0, 2, 1);
+        (other.index, other.name) = (usize::from(uuid), format!("m{number}"));
+        other.superblock.device_uuid = uuid_of(uuid);
+        other.superblock.dev_number = number;
+        members.push(other);
+        for position in 0..members.len() {
+            record(&mut members, &[position], number, active(1));
+        }
+        record(&mut members, &[2], 5, active(1));
+    }
+    record(&mut members, &[3], 5, active(1));
+    members[3].superblock.is_replacement = true;
+    set_events(&mut members, &[EVENTS, EVENTS, EVENTS - 1, EVENTS]);
+    let assembly = started(&members, PLAIN);
+    assert!(is_stale(&assembly, 2));
+    assert_eq!(*standing(&assembly, 1), AssembledStanding::Active);
+    let whole = AssembledStanding::Rebuilding {
+        valid_below_bytes: COMPONENT_SECTORS * 512,
+        by_bitmap: false,
+    };
+    assert_eq!(*standing(&assembly, 3), whole);
+}
