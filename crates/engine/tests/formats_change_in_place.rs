@@ -19,6 +19,7 @@ use plexum_engine::volume::VolumeOptions;
 use plexum_format::EventCount;
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 use plexum_format::md::{BadBlockArea, MdVersion, Role, Superblock};
+use plexum_format::vinum::Mark;
 
 const SIZE: usize = 1 << 20;
 /// What a mirror may hold so that a superblock of md-1.0 has room behind it.
@@ -341,7 +342,9 @@ fn what_does_not_fit_in_place_is_refused_with_the_reason() {
     striped[1].bytes.borrow_mut()[10] = 1;
     assert!(refusal(&striped, &md_11).contains("first 4 KiB of da1"));
     let mixed = [fits[0].clone(), striped[0].clone()];
-    assert!(refusal(&mixed, &md_10).contains("carries neither"));
+    assert!(refusal(&mixed, &md_10).starts_with("a member carries neither"));
+    let blank = [fits[0].clone(), Memory::new(vec![0; SIZE])];
+    assert!(refusal(&blank, &md_10).starts_with("da1 carries neither"));
     assert!(refusal(&[], &md_10).contains("no member"));
 }
 
@@ -510,4 +513,115 @@ fn a_member_of_md_is_whole_clean_and_plain_before_it_is_a_component() {
     let mut other = whole.clone();
     other[1].md.as_mut().unwrap().bad_block_log = Some(area);
     assert!(to_mirror(&other).is_ok());
+}
+
+/// The data end where the superblock of md-1.0 begins.
+#[test]
+fn a_gmirror_that_leaves_just_the_room_of_a_superblock_becomes_md() {
+    let devices = mirror(SIZE as u64 - 8192);
+    let expected = read_mirror(&devices).unwrap();
+    let plan = md_10(&seen(&devices)).unwrap();
+    assert!(convert(&devices, &plan, usize::MAX));
+    assert!(read_md(&devices).unwrap() == expected);
+}
+
+#[test]
+fn a_gmirror_that_was_not_stopped_becomes_nothing_else() {
+    let mut left = seen(&mirror(MIRRORED));
+    for member in &mut left {
+        member.mirror.as_mut().unwrap().0.is_dirty = true;
+    }
+    let error = md_10(&left).unwrap_err();
+    assert!(error.starts_with("da0 is not in sync"), "{error}");
+}
+
+/// Plans name members by their place in what was given.
+#[test]
+fn drives_become_md_in_whatever_order_they_are_given() {
+    for make in flat_volumes() {
+        let mut devices = make();
+        let expected = read_system(&devices).unwrap();
+        let mut turned = seen(&devices);
+        turned.reverse();
+        let plan = md_11(&turned).unwrap();
+        devices.reverse();
+        assert!(convert(&devices, &plan, usize::MAX));
+        assert!(read_md(&devices).unwrap() == expected);
+    }
+}
+
+/// gvinum never made the parity of a new plex: it is made when nobody says that it is right.
+#[test]
+fn parity_that_nobody_vouches_for_is_made_by_the_new_array() {
+    let resync = |make: &dyn Fn() -> Vec<Memory>, mark: Mark| {
+        let mut drives = seen(&make());
+        for member in &mut drives {
+            member.drive.as_mut().unwrap().header.mark = mark;
+        }
+        let plan = md_11(&drives).unwrap();
+        let sectors = SIZE as u64 / 512;
+        let superblock = Superblock::parse(&plan.make[0].1.bytes, 0, sectors, MdVersion::V11);
+        superblock.unwrap().resync_offset_sectors
+    };
+    let volumes = flat_volumes();
+    let (striped, raid5) = (&volumes[1], &volumes[2]);
+    assert_eq!(resync(raid5, Mark::Unknown), Some(0));
+    assert_eq!(resync(raid5, Mark::Settled), None);
+    assert_eq!(resync(striped, Mark::Unknown), None);
+}
+
+#[test]
+fn what_is_md_already_is_left_as_it_is() {
+    let strange = changed(&flat_volumes()[2], |md| md.array_uuid = [9; 16]);
+    let plan = md_11(&seen(&strange)).unwrap();
+    assert!(plan.make.is_empty() && plan.erase.is_empty(), "{plan:?}");
+}
+
+/// Old labels are erased only where the new metadata were made of them, on every member.
+#[test]
+fn labels_of_others_are_not_erased() {
+    // To md: one label is erased, and the superblocks are those of another array, or of two.
+    let changes: [fn(&mut [Seen]); 2] = [
+        |members| {
+            for member in members {
+                member.md.as_mut().unwrap().array_uuid = [9; 16];
+            }
+        },
+        |members| members[1].md.as_mut().unwrap().array_uuid[15] ^= 1,
+    ];
+    let mut cut = seen(&half_way());
+    cut[0].mirror = None;
+    assert!(md_10(&cut).unwrap().make.is_empty(), "only the rest");
+    for change in changes {
+        let mut other = cut.clone();
+        change(&mut other);
+        let error = md_10(&other).unwrap_err();
+        assert!(error.contains("carries neither"), "{error}");
+    }
+    // To gmirror: one superblock is erased, and the labels are of another mirror, or of two.
+    let devices = half_way();
+    run(carry_out(
+        &md_10(&seen(&devices)).unwrap().erase,
+        &devices,
+        &pool(),
+    ))
+    .unwrap();
+    run(carry_out(
+        &to_mirror(&seen(&devices)).unwrap().make,
+        &devices,
+        &pool(),
+    ))
+    .unwrap();
+    let mut cut = seen(&devices);
+    cut[0].md = None;
+    assert!(to_mirror(&cut).unwrap().make.is_empty(), "only the rest");
+    let mut other = cut.clone();
+    other[1].md.as_mut().unwrap().array_uuid = [9; 16];
+    assert!(to_mirror(&other).unwrap_err().contains("no md superblock"));
+    let mut other = cut.clone();
+    other[0].mirror.as_mut().unwrap().0.mirror_id ^= 1;
+    assert!(to_mirror(&other).unwrap_err().contains("no md superblock"));
+    let mut other = cut;
+    other[1].mirror.as_mut().unwrap().0.mirror_id ^= 1;
+    assert!(to_mirror(&other).unwrap_err().contains("no md superblock"));
 }

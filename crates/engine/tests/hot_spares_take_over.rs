@@ -62,6 +62,11 @@ fn lose_while_served(text: &str, lost: &str) {
             .await
             .unwrap();
     }));
+    // What is done on the subdisk from now on is done on its new drive.
+    let subdisks = opened.tally.plexes.iter().flat_map(|plex| &plex.subdisks);
+    let moved: Vec<_> = subdisks.filter(|one| one.name == lost).collect();
+    assert!(!moved.is_empty());
+    assert!(moved.iter().all(|one| one.drive().name == "h"));
     drop(opened);
     for index in (0..drives.len()).filter(|index| *index != 1) {
         let saved = subdisk(&drives[index], lost);
@@ -174,5 +179,38 @@ fn a_hot_spare_has_room_for_all_of_the_subdisk_or_is_left_alone() {
         let opened = open(left.clone(), degraded()).unwrap();
         let notes = opened.system.notes.join("\n");
         assert_eq!(notes.contains("takes over"), is_enough, "{other}: {notes}");
+    }
+}
+
+#[test]
+fn what_nobody_can_make_again_is_not_taken_over() {
+    let drives_of = |text: &str| drives(text, SIZE);
+    let takes_over = |text: &str, missing: &[usize]| {
+        let mut left = drives_of(text);
+        for index in missing.iter().rev() {
+            left.remove(*index);
+        }
+        let opened = open(left, degraded()).unwrap();
+        opened.system.notes.join("\n").contains("takes over")
+    };
+    let named = "drive a device /dev/a\ndrive b device /dev/b\ndrive c device /dev/c\n\
+        drive h device /dev/h hotspare\ndrive i device /dev/i hotspare\nvolume v\n";
+    let raid5 = "plex org raid5 4k\nsd length 256k drive a\nsd length 256k drive b\nsd length 256k drive c\n";
+    let concat = "plex org concat\nsd length 256k drive a\nsd length 256k drive b\n";
+    let striped = "plex org striped 4k\nsd length 256k drive a\nsd length 256k drive b\n";
+    assert!(takes_over(&format!("{named}{raid5}"), &[1]));
+    assert!(
+        !takes_over(&format!("{named}{raid5}"), &[0, 1]),
+        "two of them"
+    );
+    for plex in [concat, striped] {
+        assert!(!takes_over(&format!("{named}{plex}"), &[1]), "{plex}");
+        // With a whole copy elsewhere it can be.
+        let copied = format!("{named}{plex}plex org concat\nsd length 512k drive c\n");
+        assert!(takes_over(&copied, &[1]), "{plex}");
+        assert!(
+            !takes_over(&copied, &[1, 2]),
+            "{plex}: the copy is away, too"
+        );
     }
 }

@@ -13,7 +13,7 @@ use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::gvinum::{Drive, SystemRequest, edit, volume_bytes};
 use plexum_engine::volume::{JobKind, VolumeOptions};
 use plexum_engine::wait::join;
-use plexum_format::vinum::{Config, DATA_OFFSET_BYTES, DriveHeader, PlexState};
+use plexum_format::vinum::{Config, DATA_OFFSET_BYTES, DriveHeader, Mark, PlexState};
 
 const SIZE: usize = 135_680 + 64 * 1024;
 
@@ -449,4 +449,275 @@ fn parity_is_right_after_a_growth_that_was_left_in_a_write() {
     }));
     drop(opened);
     check_grown(&drives, &content, true);
+}
+
+fn copies(drives: &[Memory]) -> Vec<Memory> {
+    let bytes = drives.iter().map(|drive| drive.bytes.borrow().clone());
+    bytes.map(Memory::new).collect()
+}
+
+/// Copies of the drives after a growth until the power fails after so many sectors, with no client.
+fn moved_until(drives: &[Memory], sectors: usize) -> Vec<Memory> {
+    let drives = copies(drives);
+    let left = Rc::new(Cell::new(sectors));
+    let cut = |memory: &Memory| Cut {
+        memory: memory.clone(),
+        left: Rc::clone(&left),
+    };
+    let opened = only(open(
+        drives.iter().map(cut).collect(),
+        SystemRequest::default(),
+    ));
+    run(opened.growing.as_ref().unwrap().run());
+    drop(opened);
+    drives
+}
+
+/// The fewest sectors after which the drives are as wanted; from then on they stay so.
+fn fewest(drives: &[Memory], is_wanted: impl Fn(&[Memory]) -> bool) -> usize {
+    let (mut without, mut with) = (0, 1 << 20);
+    while with - without > 1 {
+        let middle = usize::midpoint(without, with);
+        if is_wanted(&moved_until(drives, middle)) {
+            with = middle;
+        } else {
+            without = middle;
+        }
+    }
+    with
+}
+
+fn growth(drives: &[Memory]) -> Option<plexum_format::vinum::Growth> {
+    system(drives).config.plexes[0].growth
+}
+
+/// Another version of the program may have to put them back.
+#[test]
+fn the_first_rows_are_kept_at_the_end_of_the_new_subdisk() {
+    for (organisation, count) in PLEXES {
+        let (drives, content) = growing(organisation, count);
+        let is_kept = |drives: &[Memory]| {
+            growth(drives).is_none_or(|one| one.backup_bytes > 0 || one.moved_bytes > 0)
+        };
+        let cut = moved_until(&drives, fewest(&drives, is_kept));
+        let data = count - usize::from(organisation.contains("raid5"));
+        let strip = if organisation.ends_with("1536") {
+            1536
+        } else {
+            1024
+        };
+        let kept = data * (data + 1) * strip;
+        assert_eq!(
+            growth(&cut).unwrap().backup_bytes,
+            kept as u64,
+            "{organisation}"
+        );
+        let config = system(&cut).config;
+        let new = config
+            .subdisks
+            .iter()
+            .find(|one| one.drive == "new")
+            .unwrap();
+        let end = usize::try_from(new.drive_end_bytes()).unwrap();
+        let bytes = cut.last().unwrap().bytes.borrow();
+        assert!(bytes[end - kept..end] == content[..kept], "{organisation}");
+    }
+}
+
+/// The old place of the first rows is written over row by row: from then on only what is kept counts.
+#[test]
+fn the_first_rows_survive_a_crash_while_they_are_put_back() {
+    for (organisation, count) in [PLEXES[0], PLEXES[2]] {
+        let (drives, content) = growing(organisation, count);
+        let has_moved = |drives: &[Memory]| growth(drives).is_none_or(|one| one.moved_bytes > 0);
+        let moved = fewest(&drives, has_moved);
+        let data = |drives: &[Memory]| -> Vec<Vec<u8>> {
+            let start = usize::try_from(DATA_OFFSET_BYTES).unwrap();
+            let bytes = drives
+                .iter()
+                .map(|drive| drive.bytes.borrow()[start..].to_vec());
+            bytes.collect()
+        };
+        // In front of the save that says so lie both copies of the configuration and what is put back.
+        let mut before = data(&moved_until(&drives, moved - 400));
+        let mut changes = 0;
+        for sectors in moved - 399..moved {
+            let cut = moved_until(&drives, sectors);
+            let now = data(&cut);
+            if now == before {
+                continue;
+            }
+            before = now;
+            changes += 1;
+            let opened = only(open(cut.clone(), SystemRequest::default()));
+            run(serve(&opened, opened.growing.as_ref().unwrap().ended()));
+            drop(opened);
+            check_grown(&cut, &content, organisation.contains("raid5"));
+        }
+        assert!(
+            changes > 6,
+            "{organisation}: it was cut there {changes} times"
+        );
+    }
+}
+
+/// A growth that goes on and is stopped leaves nothing in doubt: any drive may be lost then.
+#[test]
+fn parity_is_right_on_both_sides_before_anybody_says_so() {
+    let (first, mut content) = growing("raid5 1k", 3);
+    // The first rows have moved, and clients were writing.
+    let mut left = (2000..).step_by(100).map(|sectors| {
+        let drives = copies(&first);
+        grow_until(&drives, &mut content, &mut Vec::new(), sectors);
+        drives
+    });
+    let is_early = |drives: &Vec<Memory>| growth(drives).is_some_and(|one| one.moved_bytes > 0);
+    let drives = left.find(is_early).unwrap();
+    let reading = || SystemRequest {
+        run_degraded: true,
+        volume: VolumeOptions {
+            is_read_only: true,
+            ..VolumeOptions::default()
+        },
+        ..SystemRequest::default()
+    };
+    let content = read_all(&only(open(drives.clone(), reading())));
+    assert!(spoil_what_nobody_reads(&drives, &content) > 64);
+    assert_eq!(system(&drives).mark, Mark::Writing);
+    let slow = |memory: &Memory| Cut {
+        memory: memory.clone(),
+        left: Rc::new(Cell::new(usize::MAX)),
+    };
+    let opened = only(open(
+        drives.iter().map(slow).collect(),
+        SystemRequest::default(),
+    ));
+    let growing = opened.growing.as_ref().unwrap();
+    let (border, _) = growing.progress();
+    run(join(growing.run(), async {
+        while growing.progress().0 == border {
+            common::yield_once().await;
+        }
+        opened.volume.stop().await.unwrap();
+        growing.stop().await.unwrap();
+    }));
+    let settled = drives;
+    assert_eq!(system(&settled).mark, Mark::Settled);
+    let growth = growth(&settled).unwrap();
+    assert!(growth.moved_bytes < content.len() as u64, "{growth:?}");
+    for missing in 0..settled.len() - 1 {
+        let mut fewer = settled.clone();
+        fewer.remove(missing);
+        let degraded = read_all(&only(open(fewer, reading())));
+        assert!(degraded == content, "without drive {missing}");
+    }
+}
+
+/// A device that takes no configuration any more, and counts flushes.
+struct Deaf {
+    memory: Memory,
+    is_deaf: bool,
+    flushes: Rc<Cell<u64>>,
+}
+
+impl Device for Deaf {
+    fn info(&self) -> DeviceInfo {
+        self.memory.info()
+    }
+    async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
+        common::yield_once().await;
+        self.memory.read(offset_bytes, buf).await
+    }
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        if self.is_deaf && offset_bytes < DATA_OFFSET_BYTES {
+            return Err(IoError::Gone);
+        }
+        self.memory.write(offset_bytes, data, fua).await
+    }
+    async fn flush(&self) -> Result<(), IoError> {
+        self.flushes.set(self.flushes.get() + 1);
+        self.memory.flush().await
+    }
+}
+
+fn deaf(drives: &[Memory], count: usize) -> (Vec<Deaf>, Rc<Cell<u64>>) {
+    let flushes = Rc::new(Cell::new(0));
+    let each = drives.iter().enumerate().map(|(index, memory)| Deaf {
+        memory: memory.clone(),
+        is_deaf: index < count,
+        flushes: Rc::clone(&flushes),
+    });
+    (each.collect(), flushes)
+}
+
+/// The border may be where only parity knows it from, and nowhere else.
+#[test]
+fn a_growth_stops_when_its_border_cannot_be_saved() {
+    for (organisation, count, deaf_count, ends) in [
+        ("striped 1k", 2, 0, true),
+        ("striped 1k", 2, 1, false),
+        ("raid5 1k", 3, 1, true),
+        ("raid5 1k", 3, 2, false),
+    ] {
+        let (drives, content) = growing(organisation, count);
+        let opened = only(open(deaf(&drives, deaf_count).0, SystemRequest::default()));
+        let growing = opened.growing.as_ref().unwrap();
+        run(growing.run());
+        let (done, total) = growing.progress();
+        assert_eq!(
+            (done == total, done == 0),
+            (ends, !ends),
+            "{organisation}, {deaf_count} are deaf"
+        );
+        drop(opened);
+        if organisation.contains("raid5") {
+            continue; // whoever takes no configuration is lost
+        }
+        if !ends {
+            let opened = only(open(drives.clone(), SystemRequest::default()));
+            run(serve(&opened, opened.growing.as_ref().unwrap().ended()));
+        }
+        check_grown(&drives, &content, false);
+    }
+}
+
+#[test]
+fn a_flush_of_a_growing_plex_reaches_its_drives() {
+    let (drives, _) = growing("striped 1k", 2);
+    let (devices, flushes) = deaf(&drives, 0);
+    let opened = only(open(devices, SystemRequest::default()));
+    let data = pool().copy_of(&[1; 2048]).freeze();
+    run(opened.volume.write(0, data, Fua::No)).unwrap();
+    let before = flushes.get();
+    run(opened.volume.flush()).unwrap();
+    assert!(flushes.get() >= before + 2, "both drives that were written");
+}
+
+#[test]
+fn requests_to_a_growing_plex_are_counted_with_their_bytes() {
+    let (drives, _) = growing("striped 1k", 2);
+    let opened = only(open(drives, SystemRequest::default()));
+    run(opened.volume.read(4096, 1536)).unwrap();
+    let data = pool().copy_of(&[1; 512]).freeze();
+    run(opened.volume.write(8192, data, Fua::No)).unwrap();
+    let done = opened.tally.done().transfers;
+    assert_eq!((done.reads, done.read_bytes), (2, 1536));
+    assert_eq!((done.writes, done.written_bytes), (1, 512));
+}
+
+/// Either half knows that too much is gone; the volume over both is told.
+#[test]
+fn a_growing_plex_that_lost_too_much_is_gone_to_its_volume() {
+    let (drives, _) = growing("striped 1k", 2);
+    let opened = only(open(drives.clone(), SystemRequest::default()));
+    let background = opened.volume.run_background();
+    run(join(background, async {
+        assert!(!opened.volume.is_frozen());
+        drives[0].is_gone.set(true);
+        assert!(opened.volume.read(0, 512).await.is_err());
+        while !opened.volume.is_frozen() {
+            common::yield_once().await;
+        }
+        let _ = opened.volume.stop().await; // it says that it is frozen
+    }));
 }

@@ -355,4 +355,37 @@ mod tests {
             (2, 0, 0)
         );
     }
+
+    /// What is shorter than a strip is split at a border, what is as long goes as one group (freebsd-geom.md 2.15).
+    #[test]
+    fn a_part_as_long_as_a_strip_is_one_group() {
+        let plex = plex(Organisation::Raid5(Raid5Layout::LeftAsymmetric), 64 * KIB);
+        let at = |offset: u64, length: u64| {
+            let found = counted(&plex, &[], Direction::Write, offset, length);
+            let done = found.transfers;
+            (found.multistripe, done.writes, done.written_bytes)
+        };
+        // Two blocks and the parity of the longer one.
+        assert_eq!(at(32 * KIB, 64 * KIB), (0, 3, 96 * KIB));
+        assert_eq!(at(48 * KIB, 64 * KIB), (0, 3, 112 * KIB));
+        // Two groups, each with its parity.
+        assert_eq!(at(32 * KIB, 64 * KIB - 512), (1, 4, 128 * KIB - 1024));
+        // Shorter than its block, which is not the first one.
+        assert_eq!(at(64 * KIB, 8 * KIB), (0, 2, 16 * KIB));
+    }
+
+    #[test]
+    fn organisations_that_vinum_does_not_have_are_not_counted() {
+        use crate::plex::layout::Raid6Layout;
+        let spec = GeometrySpec {
+            organisation: Organisation::Raid6(Raid6Layout::LeftSymmetric),
+            member_count: 4,
+            strip_bytes: 64 * KIB,
+            component_bytes: 4096 * KIB,
+            member_sizes_bytes: Vec::new(),
+        };
+        let plex = Geometry::new(&spec).unwrap();
+        let found = counted(&plex, &[], Direction::Write, 0, 64 * KIB);
+        assert_eq!(found, PlexCounters::default());
+    }
 }

@@ -256,3 +256,86 @@ fn a_concat_plex_with_a_hole_has_no_map() {
     );
     assert_eq!(volume_bytes(&config, "v"), 0);
 }
+
+/// The lines of a text the other way round: the same objects.
+fn turned(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().rev().collect();
+    lines.join("\n") + "\n"
+}
+
+#[test]
+fn drives_that_say_the_same_in_another_order_do_not_differ() {
+    let text = mirror_text(["up", "up", "down"]);
+    let drives = [
+        drive(0, "d0", (10, 0), &text),
+        drive(1, "d1", (10, 0), &text),
+    ];
+    let notes = assemble(&drives).unwrap().notes;
+    assert!(notes.is_empty(), "{notes:?}");
+    let mut drives = drives;
+    let other = drive(1, "d1", (10, 0), &text);
+    let config = turned(&String::from_utf8_lossy(&other.copies[0]).replace('\0', ""));
+    if Config::parse(config.as_bytes(), 0).is_ok() {
+        let mut bytes = config.into_bytes();
+        bytes.resize(other.copies[0].len(), 0);
+        drives[1].copies = [bytes.clone(), bytes];
+        let notes = assemble(&drives).unwrap().notes;
+        assert!(notes.is_empty(), "{notes:?}");
+    } else {
+        panic!("plexes may follow their subdisks");
+    }
+}
+
+/// Of what is as new and as much in doubt, the first one counts: nobody knows better.
+#[test]
+fn of_two_that_know_as_much_the_first_one_counts() {
+    let (one, other) = (
+        mirror_text(["up", "down", "up"]),
+        mirror_text(["up", "up", "down"]),
+    );
+    let state = |system: &System, at: usize| {
+        system.recorded.subdisks.iter().any(|subdisk| {
+            subdisk.name == format!("m.p{at}.s0") && subdisk.state == SubdiskState::Down
+        })
+    };
+    let system = assemble(&[
+        drive(0, "d0", (10, 0), &one),
+        drive(1, "d1", (10, 0), &other),
+    ])
+    .unwrap();
+    assert!(state(&system, 1) && !state(&system, 2));
+    assert!(
+        system.notes[0].contains("equally old and differ"),
+        "{:?}",
+        system.notes
+    );
+    // The two copies on one drive.
+    let mut torn = drive(0, "d0", (10, 0), &one);
+    torn.copies[1] = drive(0, "d0", (10, 0), &other).copies[0].clone();
+    let system = assemble(&[torn]).unwrap();
+    assert!(state(&system, 1) && !state(&system, 2));
+    // Two drives of one name.
+    let twins = [
+        drive(0, "d0", (10, 0), &one),
+        drive(1, "d0", (10, 0), &other),
+    ];
+    let system = assemble(&twins).unwrap();
+    assert_eq!(system.drives[0].key, Some(0));
+    assert!(
+        system.notes[0].starts_with("da1 is not used"),
+        "{:?}",
+        system.notes
+    );
+}
+
+#[test]
+fn who_has_an_older_configuration_is_told() {
+    let text = mirror_text(["up", "up", "up"]);
+    let drives = [
+        drive(0, "d0", (10, 0), &text),
+        drive(1, "d1", (9, 0), &text),
+        drive(2, "d2", (10, 0), &text),
+    ];
+    let notes = assemble(&drives).unwrap().notes;
+    assert_eq!(notes, ["da1 (d1) has an older configuration than da0"]);
+}
