@@ -139,7 +139,7 @@ fn add_subdisk(
     }
     let follows = match organisation.strip_bytes() {
         None => end,
-        Some(strip) => count.checked_mul(strip).unwrap_or(u64::MAX / 2) / 512 * 512,
+        Some(strip) => count.saturating_mul(strip) / 512 * 512,
     };
     let subdisk = Subdisk {
         name: name.clone(),

@@ -477,8 +477,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             .subdisks
             .iter()
             .any(|one| one.state != SubdiskState::Up);
-        let has_parity = after.geometry.parity_count() > 0;
-        if is_doubtful && is_degraded && has_parity && !is_read_only && !self.request.force {
+        if is_doubtful && is_degraded && !is_read_only && !self.request.force {
             return Err(ForeignError::DirtyDegraded(format!(
                 "{name}: writes were under way when it was left, and {plex} lacks a subdisk"
             )));
@@ -498,7 +497,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             store: Rc::clone(&self.store),
             growth,
             tally: self.tally(plex, &after),
-            is_doubtful: is_doubtful && !is_read_only,
+            is_doubtful,
             pool: self.pool.clone(),
         }));
         let volume = self.over(name, &growing)?;

@@ -129,8 +129,7 @@ fn replaceable(system: &System, volume: &str) -> Vec<String> {
             .iter()
             .map(|subdisk| subdisk.state != SubdiskState::Up)
             .collect();
-        let has_parity = map.geometry.parity_count() > 0;
-        if !(has_whole || has_parity && map.geometry.tolerates(&lost)) {
+        if !(has_whole || map.geometry.tolerates(&lost)) {
             continue;
         }
         let away = map.subdisks.iter().filter(|subdisk| {

@@ -91,9 +91,7 @@ impl Store {
             .filter(|other| other.name == plex)
         {
             other.growth = growth;
-            if growth.is_none() && other.state == PlexState::Growable {
-                other.state = PlexState::Up; // what it is now follows from its subdisks
-            }
+            other.state = PlexState::Up; // what it is now follows from its subdisks
         }
         settle(&mut self.config, |_| false);
     }
