@@ -23,7 +23,8 @@ cargo xtask WORD
   kill [...]  real servers killed, real members cut off: --kills N --cuts M --seed S [--only PART]
   fuzz [...]  damaged input for every parser: [TARGET]... --seconds N --seed S
   bench [...] the benchmark, optimised: `plexum bench`
-  mutants [FILE or FOLDER]...   every mutant of state, intent and metadata, in one build: [--seeds N] [--fresh] [--report]
+  mutants [FILE or FOLDER]...   every mutant of state, intent and metadata, in one build: [--seeds N] [--fresh]
+                                [--again] [--tests WORD] [--report]
   gen         tables of on-disk layouts in docs/formats.md
   picture     a terminal's lines as an SVG: plexum demo | cargo xtask picture > docs/demo.svg
   docs        documentation of all crates, in target/doc

@@ -7,6 +7,7 @@ use plexum_sim::bsd::{self, Format, Plan};
 use plexum_sim::drill::Drill;
 use plexum_sim::engine::{Engine, run_one, run_seeds};
 use plexum_sim::mutants::{MutantResult, hunt_with, options_for};
+use plexum_sim::run::Report;
 use plexum_sim::scenario::{Options, Scenario};
 use plexum_sim::subject::Level;
 
@@ -62,15 +63,20 @@ fn main() {
         }
         return;
     }
+    let report = run_seeds(first..first + count, &options, None, &mut teller());
+    println!("{report}");
+}
+
+/// Says failures as they are found.
+fn teller() -> impl FnMut(&Report) -> ControlFlow<()> {
     let mut told = 0;
-    let report = run_seeds(first..first + count, &options, None, &mut |report| {
+    move |report| {
         for failure in report.failures.iter().skip(told) {
             eprintln!("seed {}: {}", failure.seed, failure.findings.join("; "));
         }
         told = report.failures.len();
         ControlFlow::Continue(())
-    });
-    println!("{report}");
+    }
 }
 
 /// Leaves the levels that the third word names.
@@ -111,9 +117,7 @@ fn run_format(format: Format, first: u64, count: u64, is_traced: bool) {
         }
         return;
     }
-    let report = bsd::run_seeds(first..first + count, format, None, &mut |_| {
-        ControlFlow::Continue(())
-    });
+    let report = bsd::run_seeds(first..first + count, format, None, &mut teller());
     println!("{report}");
 }
 

@@ -3,7 +3,8 @@
 //! All mutants of the chosen files are woven into one copy of the sources, where a number from the environment chooses
 //! which of them runs (`weave.rs`). Each test is run once without a mutant to see which mutants it reaches; then each
 //! mutant meets the tests that reach it, the quick ones first, until one fails. What the compiler does not take is told
-//! apart and listed. Results are kept, so that a run can be stopped, and goes on with what was not caught yet.
+//! apart and listed. Results are kept, so that a run can be stopped, and goes on with what was not caught yet. `--again`
+//! tries what was caught instead, by the test that caught it first; `--tests` lets survivors meet only tests with this word in their names.
 
 mod build;
 mod list;
@@ -47,10 +48,13 @@ struct Arguments {
     files: Vec<String>,
     seeds: u64,
     is_fresh: bool,
+    is_again: bool,
+    /// Words in the names of the tests that are run; none: all tests.
+    tests: Vec<String>,
     is_report: bool,
 }
 
-/// Runs `cargo xtask mutants [FILE or FOLDER]... [--seeds N] [--fresh] [--report]`.
+/// Runs `cargo xtask mutants [FILE or FOLDER]... [--seeds N] [--fresh] [--again] [--tests WORD] [--report]`.
 ///
 /// # Errors
 /// A sentence when something other than a mutant fails.
@@ -75,7 +79,10 @@ pub fn run(root: &Path, words: &[&str]) -> Result<(), String> {
     }
     println!("{} are woven in", mutants.len() - dropped.len());
     let programs = copy.programs(&TESTED_BY)?;
-    let mut field = Field::new(&place, units::all(&programs, arguments.seeds)?)?;
+    let mut units = units::all(&programs, arguments.seeds)?;
+    let is_wanted = |unit: &Unit| arguments.tests.iter().any(|word| unit.name.contains(word));
+    units.retain(|unit| arguments.tests.is_empty() || is_wanted(unit));
+    let mut field = Field::new(&place, units)?;
     field.baseline(mutants.len())?;
     let mut woven: Vec<(u32, &Mutant)> = (1..)
         .zip(&mutants)
@@ -86,7 +93,8 @@ pub fn run(root: &Path, words: &[&str]) -> Result<(), String> {
         let begins = |file: &String| mutant.file.starts_with(file.as_str());
         arguments.files.iter().position(begins)
     });
-    field.meet(&woven, &mut results)?;
+    woven.retain(|(_, mutant)| results.catcher(mutant).is_some() == arguments.is_again);
+    field.meet(&woven, &mut results, arguments.tests.is_empty())?;
     print!("{}", results.report(&mutants));
     Ok(())
 }
@@ -96,13 +104,20 @@ fn arguments(words: &[&str]) -> Result<Arguments, String> {
         files: Vec::new(),
         seeds: SEEDS,
         is_fresh: false,
+        is_again: false,
+        tests: Vec::new(),
         is_report: false,
     };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match *word {
             "--fresh" => arguments.is_fresh = true,
+            "--again" => arguments.is_again = true,
             "--report" => arguments.is_report = true,
+            "--tests" => {
+                let word = words.next().ok_or("--tests wants a word")?;
+                arguments.tests.push((*word).to_owned());
+            }
             "--seeds" => {
                 let number = words.next().and_then(|word| word.parse().ok());
                 arguments.seeds = number.ok_or("--seeds wants a number")?;
@@ -189,29 +204,47 @@ impl Field {
         Ok(())
     }
 
-    /// Lets each mutant that was not caught meet its tests.
-    fn meet(&mut self, mutants: &[(u32, &Mutant)], results: &mut Results) -> Result<(), String> {
+    /// Lets each mutant meet its tests. Not `has_all` of them: only what they catch is news.
+    fn meet(
+        &mut self,
+        mutants: &[(u32, &Mutant)],
+        results: &mut Results,
+        has_all: bool,
+    ) -> Result<(), String> {
         for &(number, mutant) in mutants {
-            if results.is_caught(mutant) {
-                continue;
-            }
+            let catcher = results.catcher(mutant).and_then(|by| self.unit(by));
             let began = Instant::now();
-            let (outcome, by) = self.judge(number, mutant)?;
-            results.put(mutant, outcome, &by)?;
+            let (outcome, by) = self.judge(number, mutant, catcher)?;
+            if has_all || outcome.is_caught() {
+                results.put(mutant, outcome, &by)?;
+            }
             let seconds = began.elapsed().as_secs_f32();
             println!("{seconds:>6.1} s {outcome}: {}; {by}", mutant.name);
         }
         self.clear_scratch()
     }
 
-    fn judge(&mut self, number: u32, mutant: &Mutant) -> Result<(Outcome, String), String> {
+    /// The unit of this name, as results have it.
+    fn unit(&self, name: &str) -> Option<usize> {
+        let is_it = |unit: &Unit| unit.full_name() == name;
+        self.units.iter().position(is_it)
+    }
+
+    fn judge(
+        &mut self,
+        number: u32,
+        mutant: &Mutant,
+        catcher: Option<usize>,
+    ) -> Result<(Outcome, String), String> {
         let key = (mutant.file.clone(), mutant.function.clone());
         let reaching = &self.reached_by[number as usize];
         if reaching.is_empty() {
             return Ok((Outcome::Unreached, String::new()));
         }
         // Who caught a neighbour catches this one as well, often.
-        let mut order: Vec<usize> = self.catchers.get(&key).cloned().unwrap_or_default();
+        let mut order: Vec<usize> = catcher.into_iter().collect();
+        let neighbours = self.catchers.get(&key).into_iter().flatten();
+        order.extend(neighbours.filter(|unit| Some(**unit) != catcher));
         order.retain(|unit| reaching.contains(unit));
         order.truncate(4);
         let first: BTreeSet<usize> = order.iter().copied().collect();
@@ -229,7 +262,7 @@ impl Field {
             } else {
                 Outcome::Caught
             };
-            let by = format!("{}: {}", unit.stage(), unit.name);
+            let by = unit.full_name();
             let catchers = self.catchers.entry(key).or_default();
             catchers.retain(|catcher| *catcher != index);
             catchers.insert(0, index);

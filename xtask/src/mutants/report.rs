@@ -43,7 +43,8 @@ impl Outcome {
         }
     }
 
-    fn is_caught(self) -> bool {
+    /// Whether a test has seen it.
+    pub fn is_caught(self) -> bool {
         matches!(self, Outcome::Caught | Outcome::TimedOut)
     }
 }
@@ -108,11 +109,10 @@ impl Results {
         Ok(())
     }
 
-    /// Whether a test has caught it.
-    pub fn is_caught(&self, mutant: &Mutant) -> bool {
-        self.by_name
-            .get(&mutant.name)
-            .is_some_and(|(outcome, _)| outcome.is_caught())
+    /// The test that has caught it.
+    pub fn catcher(&self, mutant: &Mutant) -> Option<&str> {
+        let (outcome, by) = self.by_name.get(&mutant.name)?;
+        outcome.is_caught().then_some(by)
     }
 
     /// The numbers of those that are known not to compile, with the reason.
@@ -196,7 +196,8 @@ mod tests {
         put(Outcome::Survived, "");
         put(Outcome::Caught, "unit tests: engine: it_is_so");
         let results = Results::open(&place, false).expect("it is read");
-        assert!(results.is_caught(&mutants[0]));
+        let catcher = results.catcher(&mutants[0]);
+        assert_eq!(catcher, Some("unit tests: engine: it_is_so"));
         let report = results.report(&mutants);
         assert!(report.contains("100.0 %"), "{report}");
         assert!(report.contains("1 by unit tests"), "{report}");

@@ -9,8 +9,13 @@ use super::build::Program;
 /// Seeds are run in ranges of this many.
 const SEEDS_AT_ONCE: u64 = 10;
 
-/// Besides seeds of everything: half as many of what the others seldom meet, by the words of the example.
-const RARE: [[&str; 2]; 2] = [["raid5", "ppls"], ["parity", "write-backs"]];
+/// Besides seeds of everything: half as many of what the others seldom or never meet, by the words of the example.
+const RARE: [&[&str]; 4] = [
+    &["raid5", "ppls"],
+    &["parity", "write-backs"],
+    &["gmirror"],
+    &["gvinum"],
+];
 
 /// A process may have this much address space: some mutants allocate without end.
 const KIB_MAX: u64 = 6 << 20;
@@ -19,8 +24,9 @@ const KIB_MAX: u64 = 6 << 20;
 const SEEDS: &str = "sim seeds";
 
 /// Tests that say nothing of a mutant: they run seeds as we do, ask for the time, or hunt bugs of their own.
-const LEFT_OUT: [&str; 2] = [
+const LEFT_OUT: [&str; 3] = [
     "sim the_engine_keeps_its_promises",
+    "sim freebsd_formats_keep_their_promises",
     "sim deliberate_bugs_are_found",
 ];
 
@@ -57,6 +63,11 @@ impl Unit {
             (name, _) if name.starts_with("sim ") => "scripts of the simulator",
             _ => "integration tests",
         }
+    }
+
+    /// Kind and name, as results have it.
+    pub fn full_name(&self) -> String {
+        format!("{}: {}", self.stage(), self.name)
     }
 
     /// Runs it against a mutant, or 0 for none; a time-out counts from now.
@@ -133,7 +144,7 @@ pub fn all(programs: &[Program], seeds: u64) -> Result<Vec<Unit>, String> {
             if program.name == SEEDS {
                 units.extend(ranges(program, seeds, &[]));
                 for words in RARE {
-                    units.extend(ranges(program, seeds / 2, &words));
+                    units.extend(ranges(program, seeds / 2, words));
                 }
             }
             continue;
