@@ -35,6 +35,7 @@ const HEAD_BYTES: usize = 4 << 20;
 struct Member {
     /// Page-aligned: a copy whose target lies 16 bytes behind its source, modulo a page, takes four times as long.
     bytes: RefCell<BufMut>,
+    length_bytes: usize,
     is_late: bool,
 }
 
@@ -52,8 +53,9 @@ impl Device for Member {
             yield_once().await;
         }
         let start = usize::try_from(offset_bytes).unwrap();
-        if let Some(bytes) = self.bytes.borrow().get(start..start + buf.len()) {
-            buf.copy_from_slice(bytes);
+        let end = start + buf.len();
+        if end <= self.length_bytes {
+            buf.copy_from_slice(&self.bytes.borrow()[start..end]);
         }
         Ok(buf)
     }
@@ -62,8 +64,9 @@ impl Device for Member {
             yield_once().await;
         }
         let start = usize::try_from(offset_bytes).unwrap();
-        if let Some(bytes) = self.bytes.borrow_mut().get_mut(start..start + data.len()) {
-            bytes.copy_from_slice(&data);
+        let end = start + data.len();
+        if end <= self.length_bytes {
+            self.bytes.borrow_mut()[start..end].copy_from_slice(&data);
         }
         Ok(())
     }
@@ -146,6 +149,7 @@ fn volume(organisation: &str, members: &str, consistency: &str) -> Volume<Member
     // Ones: memory that was never touched would be measured as page faults.
     let member = || Member {
         bytes: RefCell::new(BufPool::new(0).copy_of(&vec![1; length])),
+        length_bytes: length,
         is_late: members == "later",
     };
     let devices: Vec<Option<Member>> = (0..count).map(|_| Some(member())).collect();

@@ -9,7 +9,7 @@
 //! Handles are `Send`, because the thread runtime moves them to another thread for the length of one I/O.
 
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use smallvec::SmallVec;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -26,6 +26,11 @@ const CLASSES: usize = (CLASS_LOG_MAX - CLASS_LOG_MIN + 1) as usize;
 #[repr(C, align(4096))]
 struct Page([u8; ALIGNMENT_BYTES]);
 
+struct Home {
+    shelves: Mutex<Shelves>,
+    keep_bytes_max: usize,
+}
+
 #[derive(Default)]
 struct Shelves {
     free: [Vec<Arc<Block>>; CLASSES],
@@ -38,17 +43,19 @@ struct Shelves {
 /// in use is the business of whoever accepts requests (tags, memory budget).
 #[derive(Clone)]
 pub struct BufPool {
-    shelves: Arc<Mutex<Shelves>>,
-    keep_bytes_max: usize,
+    home: Arc<Home>,
 }
 
 impl BufPool {
     /// A pool that keeps at most `keep_bytes_max` bytes of unused buffers.
     #[must_use]
     pub fn new(keep_bytes_max: usize) -> Self {
+        let shelves = Mutex::default();
         Self {
-            shelves: Arc::default(),
-            keep_bytes_max,
+            home: Arc::new(Home {
+                shelves,
+                keep_bytes_max,
+            }),
         }
     }
 
@@ -58,20 +65,18 @@ impl BufPool {
         let pages = length_bytes.div_ceil(ALIGNMENT_BYTES).max(1);
         let class = class_of(pages);
         let reused = class.and_then(|class| {
-            let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shelves = self.home.shelves();
             let block = shelves.free[class].pop()?;
             shelves.kept_bytes -= block.memory.len() * ALIGNMENT_BYTES;
             Some(block)
         });
-        let mut block = reused.unwrap_or_else(|| {
+        let block = reused.unwrap_or_else(|| {
             let count = class.map_or(pages, |class| 1 << class);
             Arc::new(Block {
                 memory: vec![Page([0; ALIGNMENT_BYTES]); count].into_boxed_slice(),
-                home: None,
+                home: Arc::downgrade(&self.home),
             })
         });
-        let owned = Arc::get_mut(&mut block).expect("nobody else knows a block on the shelf");
-        owned.home = Some(self.clone());
         BufMut {
             handle: Handle(Some(block)),
             length_bytes,
@@ -93,12 +98,18 @@ impl BufPool {
         buf.copy_from_slice(bytes);
         buf
     }
+}
+
+impl Home {
+    fn shelves(&self) -> MutexGuard<'_, Shelves> {
+        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     fn give_back(&self, block: Arc<Block>) {
         let Some(class) = class_of(block.memory.len()) else {
             return;
         };
-        let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shelves = self.shelves();
         let bytes = block.memory.len() * ALIGNMENT_BYTES;
         if shelves.kept_bytes + bytes <= self.keep_bytes_max {
             shelves.kept_bytes += bytes;
@@ -115,8 +126,8 @@ fn class_of(pages: usize) -> Option<usize> {
 
 struct Block {
     memory: Box<[Page]>,
-    /// Where it goes when nobody uses it any more; `None` on the shelf, which would else keep itself alive.
-    home: Option<BufPool>,
+    /// Where it goes when nobody uses it any more, if that is still there. Weak: blocks on the shelf do not keep it.
+    home: Weak<Home>,
 }
 
 /// Keeps a block in use; `None` only while it is dropped. The last one puts the block back on its shelf. Of two that are
@@ -139,11 +150,13 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let Some(mut block) = self.0.take() else {
+        let Some(block) = self.0.take() else {
             return;
         };
-        let home = Arc::get_mut(&mut block).and_then(|last| last.home.take());
-        if let Some(home) = home {
+        // Whoever has the only handle cannot be overtaken: nobody else could make another one.
+        if Arc::strong_count(&block) == 1
+            && let Some(home) = block.home.upgrade()
+        {
             home.give_back(block);
         }
     }
@@ -288,7 +301,7 @@ mod tests {
         assert_eq!(pool.take(100).as_ptr(), address);
         let many: Vec<_> = (0..8).map(|_| pool.take(4096)).collect();
         drop(many);
-        assert_eq!(pool.shelves.lock().unwrap().kept_bytes, 8192);
+        assert_eq!(pool.home.shelves().kept_bytes, 8192);
     }
 
     #[test]

@@ -38,7 +38,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
         tag.enter(Stage::Lock);
-        let (offset_bytes, data) = self.widened(offset_bytes, data).await;
+        let (offset_bytes, data) = match self.has(Mutant::WidenedWrites) {
+            true => Box::pin(self.widened(offset_bytes, data)).await,
+            false => (offset_bytes, data),
+        };
         let sync = Self::copies_sync(offset_bytes, data.len() as u64);
         let _lock = if self.has(Mutant::NoRangeLock) {
             None
@@ -51,7 +54,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         for place in self.geometry.copies_of(offset_bytes).iter() {
             let start = place.member_offset_bytes;
             for drive in self.write_targets(&set, place.slot) {
-                writes.push((drive, start..start + data.len() as u64, data.clone()));
+                writes.push((
+                    Rc::clone(drive),
+                    start..start + data.len() as u64,
+                    data.clone(),
+                ));
             }
         }
         let outcome = self.write_members(writes, fua).await;
@@ -109,7 +116,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         for place in self.geometry.copies_of(offset_bytes).iter() {
             for drive in self.write_targets(&set, place.slot) {
                 targets.push((
-                    drive,
+                    Rc::clone(drive),
                     place.member_offset_bytes..place.member_offset_bytes + length_bytes,
                 ));
             }
@@ -179,11 +186,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
             offset_bytes,
             length_bytes: length_bytes as u64,
             group,
-            now: self.clock.now(),
+            now: tag.started(),
         };
         let pick = self.balancer.borrow_mut().pick(&request, &mut candidates);
         if let Pick::Whole(place) = pick {
-            let read = self.read_copy(&set, place, offset_bytes, length_bytes);
+            let read = self.read_copy(&set, tag.started(), place, offset_bytes, length_bytes);
             return read.await.map(Rope::from);
         }
         let parts = pick.pieces(&candidates, length_bytes as u64).map(|piece| {
@@ -194,6 +201,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let length = usize::try_from(piece.length_bytes).expect("part of a request");
             self.read_copy(
                 &set,
+                tag.started(),
                 place,
                 offset_bytes + piece.request_offset_bytes,
                 length,
@@ -206,10 +214,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         Ok(Rope { pieces })
     }
 
-    /// Reads from the chosen copy; when it cannot, from any other, and mends it.
+    /// Reads from the chosen copy; when it cannot, from any other, and mends it. `started` is now.
     async fn read_copy(
         &self,
         set: &MemberSet<D>,
+        started: Moment,
         place: CopyPlace,
         offset_bytes: u64,
         length_bytes: usize,
@@ -217,15 +226,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
         let range = member_range(&place, length_bytes);
         let Some(drive) = self.readable_drive(set, place.slot, &range, &sync).cloned() else {
-            self.read_ended(&place, self.clock.now());
+            self.read_ended(&place, started, started);
             return self.read_any_copy(offset_bytes, length_bytes, None).await;
         };
-        let started = self.clock.now();
-        let other = self.other_copy(set, &drive, offset_bytes, length_bytes);
-        let result = self
-            .read_hedged(&drive, range.start, other, length_bytes)
+        let (result, ended) = self
+            .read_hedged(&drive, started, range.start, offset_bytes, length_bytes)
             .await;
-        self.read_ended(&place, started);
+        self.read_ended(&place, started, ended);
         match result {
             Ok(buf) => Ok(buf),
             Err(IoError::Gone) => {
@@ -240,11 +247,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// Tells the balancer that a read that it chose is answered.
-    fn read_ended(&self, place: &CopyPlace, started: Moment) {
-        let now = self.clock.now();
+    fn read_ended(&self, place: &CopyPlace, started: Moment, ended: Moment) {
         let mut balancer = self.balancer.borrow_mut();
-        balancer.finished(place.slot, now.since(started));
-        balancer.answered(place.slot, place.member_offset_bytes, now);
+        balancer.finished(place.slot, ended.since(started));
+        balancer.answered(place.slot, place.member_offset_bytes, ended);
     }
 
     /// Tries the copies one after the other under the range's lock; `failed` is mended with what another copy holds.
@@ -377,7 +383,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         for place in self.geometry.copies_of(offset_bytes).iter() {
             let range = member_range(&place, length_bytes);
             for drive in self.write_targets(&set, place.slot) {
-                writes.push((drive, range.clone(), data.clone()));
+                writes.push((Rc::clone(drive), range.clone(), data.clone()));
             }
         }
         let outcome = self.write_members(writes, Fua::No).await;

@@ -5,40 +5,37 @@
 //! - only copies that are known to agree are asked, or the rest of a row whose parity is proven: it does not matter who answers;
 //! - a read that lost still counts as under way when it hangs: the watchman fails its member.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
 use crate::buf::Buf;
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::device::{Device, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
-use crate::volume::{MemberSet, Volume};
+use crate::volume::Volume;
 
 /// Where else the same bytes are: a drive and the offset in its data area.
-pub(crate) type OtherCopy<D> = Option<(Rc<Drive<D>>, u64)>;
+type OtherCopy<D> = Option<(Rc<Drive<D>>, u64)>;
 
 impl<D: Device, C: Clock> Volume<D, C> {
-    /// Another in-sync copy of a range inside one strip, preferably not a write-mostly one.
-    pub(crate) fn other_copy(
-        &self,
-        set: &MemberSet<D>,
-        drive: &Rc<Drive<D>>,
-        offset_bytes: u64,
-        length_bytes: usize,
-    ) -> OtherCopy<D> {
+    /// Another in-sync copy of a range inside one strip that starts at `offset_bytes` of the volume, preferably not a
+    /// write-mostly one. Asked when the first copy takes too long, not before: who has the data may have changed meanwhile.
+    fn other_copy(&self, drive: &Drive<D>, offset_bytes: u64, length_bytes: usize) -> OtherCopy<D> {
         let sync = offset_bytes..offset_bytes + length_bytes as u64;
-        if drive.hedge_delay().is_none() || !self.regions.borrow().is_proven(&sync) {
+        if !self.regions.borrow().is_proven(&sync) {
             return None;
         }
+        let set = self.members();
         let copies = self.geometry.copies_of(offset_bytes);
         let mut found = None;
         for place in copies.iter() {
             let start = place.member_offset_bytes;
             let member = start..start + length_bytes as u64;
-            let other = self.readable_drive(set, place.slot, &member, &sync);
+            let other = self.readable_drive(&set, place.slot, &member, &sync);
             let Some(other) = other.filter(|other| other.id != drive.id) else {
                 continue;
             };
@@ -50,34 +47,45 @@ impl<D: Device, C: Clock> Volume<D, C> {
         found
     }
 
-    /// Reads from `drive`, and from the other copy as well when that takes too long.
+    /// Reads a range inside one strip from `drive`, where it starts at `start`, and from the other copy as well when that
+    /// takes too long. `started` is now; says when the answer came.
     pub(crate) async fn read_hedged(
         &self,
-        drive: &Rc<Drive<D>>,
+        drive: &Drive<D>,
+        started: Moment,
         start: u64,
-        other: OtherCopy<D>,
+        offset_bytes: u64,
         length_bytes: usize,
-    ) -> Result<Buf, IoError> {
-        let read = |drive: Rc<Drive<D>>, start: u64| async move {
-            let read = drive.read(&self.pool, &self.clock, start, length_bytes);
-            Ok(read.await?.freeze())
+    ) -> (Result<Buf, IoError>, Moment) {
+        let ended = Cell::new(started);
+        let first = || async {
+            let read = drive.read_since(&self.pool, &self.clock, started, start, length_bytes);
+            let (result, end) = read.await;
+            ended.set(end);
+            Ok(result?.freeze())
         };
-        match other {
-            None => read(Rc::clone(drive), start).await,
-            Some((other, other_start)) => {
-                let first = || read(Rc::clone(drive), start);
-                self.race(drive, first, || read(other, other_start)).await
-            }
-        }
+        let second = || {
+            let (other, start) = self.other_copy(drive, offset_bytes, length_bytes)?;
+            let (now, ended) = (self.clock.now(), &ended);
+            Some(async move {
+                let read = other.read_since(&self.pool, &self.clock, now, start, length_bytes);
+                let (result, end) = read.await;
+                ended.set(end);
+                Ok(result?.freeze())
+            })
+        };
+        (self.race(drive, started, first, second).await, ended.get())
     }
 
-    /// Waits for `first`, a read of `drive`; when that takes too long also for `second`, which is begun only then. Both are
-    /// made where they stay: moving the future of an I/O costs more than the choice.
+    /// Waits for `first`, a read of `drive` that begins now, at `started`; when that takes too long also for `second`, which
+    /// is begun only then, if there is one. Both are made where they stay: moving the future of an I/O costs more than the
+    /// choice.
     pub(crate) async fn race<F, S>(
         &self,
-        drive: &Rc<Drive<D>>,
+        drive: &Drive<D>,
+        started: Moment,
         first: impl FnOnce() -> F,
-        second: impl FnOnce() -> S,
+        second: impl FnOnce() -> Option<S>,
     ) -> Result<Buf, IoError>
     where
         F: Future<Output = Result<Buf, IoError>>,
@@ -87,7 +95,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let Some(delay) = drive.hedge_delay() else {
             return first.await;
         };
-        let started = self.clock.now();
         let mut patience = pin!(self.clock.sleep(delay));
         let early = poll_fn(|cx| match first.as_mut().poll(cx) {
             Poll::Ready(result) => Poll::Ready(Some(result)),
@@ -96,7 +103,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if let Some(result) = early.await {
             return result;
         }
-        let mut second = pin!(second());
+        let Some(second) = second() else {
+            return first.await;
+        };
+        let mut second = pin!(second);
         let (result, is_second) = first_good(first.as_mut(), second.as_mut()).await;
         if is_second {
             drive.note_hedged(self.clock.now().since(started));

@@ -22,6 +22,8 @@ struct Inner {
     next_ticket: u64,
     /// In order of arrival. Bounded by the number of request tags plus the background tasks.
     entries: Vec<Entry>,
+    /// How many of the entries are not held.
+    waiting: usize,
 }
 
 struct Entry {
@@ -70,6 +72,10 @@ impl RangeLocks {
             .iter()
             .position(|entry| entry.ticket == ticket);
         let gone = inner.entries.remove(place.expect("a ticket is left once"));
+        inner.waiting -= usize::from(!gone.is_held);
+        if inner.waiting == 0 {
+            return;
+        }
         let wakers: Vec<Waker> = inner
             .entries
             .iter_mut()
@@ -110,6 +116,7 @@ impl<'a> Future for RangeLock<'a> {
                     is_held: false,
                     waker: None,
                 });
+                inner.waiting += 1;
                 self.ticket = Some(ticket);
                 inner.entries.len() - 1
             }
@@ -119,6 +126,7 @@ impl<'a> Future for RangeLock<'a> {
             .any(|earlier| overlaps(&earlier.range, &self.range));
         if is_free {
             inner.entries[place].is_held = true;
+            inner.waiting -= 1;
             let ticket = self.ticket.take().expect("ticket was taken above");
             return Poll::Ready(RangeGuard { locks, ticket });
         }

@@ -48,15 +48,21 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 .as_ref()
                 .or(view.filling.as_ref().map(|filling| &filling.drive));
         }
-        view.readable(member, &self.region_indices(sync))
+        view.readable(member, || self.region_indices(sync))
     }
 
     /// Everybody a write to this slot has to reach.
-    pub(crate) fn write_targets(&self, set: &MemberSet<D>, slot: usize) -> Few<Rc<Drive<D>>> {
-        if self.has(Mutant::WriteSkipsRebuildTarget) {
-            return set.slots[slot].active.iter().cloned().collect();
-        }
-        set.slots[slot].writable().cloned().collect()
+    pub(crate) fn write_targets<'a>(
+        &self,
+        set: &'a MemberSet<D>,
+        slot: usize,
+    ) -> impl Iterator<Item = &'a Rc<Drive<D>>> + use<'a, D, C> {
+        let view = &set.slots[slot];
+        let filling = view.filling.as_ref().map(|filling| &filling.drive);
+        let is_skipped = self.has(Mutant::WriteSkipsRebuildTarget);
+        view.active
+            .iter()
+            .chain(filling.filter(move |_| !is_skipped))
     }
 
     /// Writes to several members at once; failures are recorded in the state, not yet durable: the answer waits for `settle`.
@@ -71,21 +77,42 @@ impl<D: Device, C: Clock> Volume<D, C> {
         } else {
             fua
         };
-        let under_way = writes
-            .iter()
-            .map(|(drive, range, data)| drive.write(&self.clock, range.start, data.clone(), fua));
+        let now = self.clock.now();
+        let under_way = writes.iter().map(|(drive, range, data)| {
+            drive.write_since(&self.clock, now, range.start, data, fua)
+        });
         let results = if self.has(Mutant::AnswerAfterFirstCopy) {
             crate::mutant::join_first(under_way).await.into()
         } else {
             join_few(under_way).await
         };
+        if results.iter().any(Result::is_err) {
+            // Boxed: what is seldom needed does not make every write larger.
+            return Box::pin(self.record_failures(writes, results, fua)).await;
+        }
+        for (drive, range, _) in &writes {
+            self.note_written(drive, range, fua);
+        }
+        WriteOutcome {
+            refused: None,
+            reached: writes.len(),
+        }
+    }
+
+    /// Some of the writes have failed: the state learns it, and what may be written in smaller pieces is.
+    async fn record_failures(
+        &self,
+        writes: Few<MemberWrite<D>>,
+        results: Few<Result<(), IoError>>,
+        fua: Fua,
+    ) -> WriteOutcome {
         let mut outcome = WriteOutcome::default();
         let mut failed = Vec::new();
         for ((drive, range, data), result) in writes.into_iter().zip(results) {
             match result {
                 Ok(()) => {
                     outcome.reached += 1;
-                    self.note_written(&drive, range, fua);
+                    self.note_written(&drive, &range, fua);
                 }
                 Err(IoError::NoSpace) if !self.is_filling(&drive) => {
                     outcome.refused = Some(IoError::NoSpace)
@@ -95,19 +122,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 Err(_) => {}
             }
         }
-        if !failed.is_empty() {
-            // Boxed: what is seldom needed does not make every write larger.
-            let again = failed.iter().map(|(drive, range, data)| {
-                Box::pin(self.write_by_halves(drive, range, data, fua))
-            });
-            for result in join_all(again).await {
-                outcome.refused = outcome.refused.or(result.err());
-            }
+        let again = failed
+            .iter()
+            .map(|(drive, range, data)| self.write_by_halves(drive, range, data, fua));
+        for result in join_all(again).await {
+            outcome.refused = outcome.refused.or(result.err());
         }
         outcome
     }
 
-    fn note_written(&self, drive: &Rc<Drive<D>>, range: Range<u64>, fua: Fua) {
+    fn note_written(&self, drive: &Drive<D>, range: &Range<u64>, fua: Fua) {
         let is_durable = fua == Fua::Yes || self.has(Mutant::BadEntryClearedWithoutFlush);
         if drive.clear_bad(range, is_durable) {
             self.apply(&Event::BadBlocksChanged {
@@ -141,8 +165,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
             for half in [whole.start..middle, middle..whole.end] {
                 let place = |at: u64| usize::try_from(at - range.start).expect("part of a request");
                 let part = data.slice(place(half.start)..place(half.end));
-                match drive.write(&self.clock, half.start, part, fua).await {
-                    Ok(()) => self.note_written(drive, half, fua),
+                match drive.write(&self.clock, half.start, &part, fua).await {
+                    Ok(()) => self.note_written(drive, &half, fua),
                     Err(IoError::Gone) => {
                         self.fail_member(drive.id, FailCause::Gone);
                         return Ok(());

@@ -286,9 +286,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// `WidenedWrites`: the write with its surroundings, as the first copy had them before any lock.
     pub(crate) async fn widened(&self, offset_bytes: u64, data: Buf) -> (u64, Buf) {
-        if !self.has(Mutant::WidenedWrites) {
-            return (offset_bytes, data);
-        }
         let start = offset_bytes / WIDE_BYTES * WIDE_BYTES;
         let end = (offset_bytes + data.len() as u64).next_multiple_of(WIDE_BYTES);
         let length = (end - start) as usize;

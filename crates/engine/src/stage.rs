@@ -124,6 +124,7 @@ struct Inner {
 pub struct Tag<'a> {
     requests: &'a Requests,
     place: usize,
+    started: Moment,
 }
 
 impl Requests {
@@ -156,6 +157,7 @@ impl Requests {
         Tag {
             requests: self,
             place,
+            started: now,
         }
     }
 
@@ -176,6 +178,11 @@ impl Requests {
 }
 
 impl Tag<'_> {
+    /// When the request came.
+    pub(crate) fn started(&self) -> Moment {
+        self.started
+    }
+
     /// The request enters a stage.
     pub(crate) fn enter(&self, stage: Stage) {
         if let Some(request) = &mut self.requests.inner.borrow_mut().places[self.place] {

@@ -91,6 +91,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
     async fn housekeeping(&self) {
         let mut bitmap_due = Moment(self.clock.now().0 + nanos(BITMAP_PERIOD));
         let mut check_due = Moment(self.clock.now().0 + nanos(MEMBER_CHECK_PERIOD));
+        // When a tick last saw a write that the one before had not seen: writes themselves have no time to read the clock.
+        let (mut last_write, mut write_count) = (Moment::default(), 0);
         while !self.is_ended() {
             self.clock.sleep(TICK).await;
             if self.is_ended() {
@@ -106,8 +108,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 self.check_members().await;
                 check_due = Moment(self.clock.now().0 + nanos(MEMBER_CHECK_PERIOD));
             }
-            let is_quiet =
-                self.writes.count() == 0 && now.since(self.last_write.get()) >= CLEAN_AFTER;
+            if write_count != self.write_count.get() {
+                (last_write, write_count) = (now, self.write_count.get());
+            }
+            let is_quiet = self.writes.count() == 0 && now.since(last_write) >= CLEAN_AFTER;
             if self.has_redundancy() && is_quiet && self.is_clean_due(false) {
                 let _ = self.mark_clean().await;
             }

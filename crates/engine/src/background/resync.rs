@@ -215,7 +215,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         for (block, bytes) in parity {
             let bytes = bytes.freeze();
             for drive in self.write_targets(&set, row.slot(block)) {
-                writes.push((drive, row.member_range(&part), bytes.clone()));
+                writes.push((Rc::clone(drive), row.member_range(&part), bytes.clone()));
             }
         }
         let outcome = self.write_members(writes, Fua::No).await;

@@ -275,7 +275,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         ),
         IoError,
     > {
-        let guard = self.enter_write().await?;
+        let guard = self.enter_write(self.clock.now()).await?;
         let mark = self.mark(sync).await?;
         Ok((guard, mark))
     }
@@ -301,7 +301,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let set = self.members();
         for (block, content) in blocks.iter().zip(contents) {
             for drive in self.write_targets(&set, row.slot(*block)) {
-                writes.push((drive, member.clone(), content.clone()));
+                writes.push((Rc::clone(drive), member.clone(), content.clone()));
             }
         }
         let outcome = self.write_members(writes, Fua::No).await;

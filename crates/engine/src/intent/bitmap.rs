@@ -36,19 +36,25 @@ impl<D: Device, C: Clock> Volume<D, C> {
             volume: self,
             range: range.clone(),
         };
-        if self.has(Mutant::BitmapAfterData) {
-            return Ok(mark);
+        let is_durable = self.regions.borrow().is_durable(&range);
+        if !is_durable && !self.has(Mutant::BitmapAfterData) {
+            // Boxed: what is seldom needed does not make every write larger.
+            Box::pin(self.make_durable(&range)).await?;
         }
-        while !self.regions.borrow().is_durable(&range) {
+        Ok(mark)
+    }
+
+    async fn make_durable(&self, range: &Range<u64>) -> Result<(), IoError> {
+        while !self.regions.borrow().is_durable(range) {
             if self.is_frozen() {
                 return Err(IoError::Failed);
             }
             let _turn = self.bitmap_writer.lock().await;
-            if !self.regions.borrow().is_durable(&range) {
+            if !self.regions.borrow().is_durable(range) {
                 self.write_bitmap_blocks().await?;
             }
         }
-        Ok(mark)
+        Ok(())
     }
 
     /// Writes what differs. The caller holds `bitmap_writer`.

@@ -475,7 +475,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) {
         let mut touched = Slots::default();
         for (slot, _) in &part.blocks {
-            if !self.write_targets(members, *slot).is_empty() {
+            if members.slots[*slot].is_writable() {
                 touched.insert(*slot);
             }
         }
@@ -491,7 +491,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             };
             for drive in self.write_targets(members, *slot) {
                 let batch = batches.entry(drive.id).or_insert_with(|| MemberBatch {
-                    drive: Rc::clone(&drive),
+                    drive: Rc::clone(drive),
                     records: Vec::new(),
                 });
                 batch.records.push((record, block.clone()));

@@ -31,7 +31,7 @@ use crate::mutant::Mutant;
 use crate::state::{FailCause, MemberId};
 use crate::stripe::Row;
 use crate::volume::Volume;
-use crate::wait::{Mutex, join_all};
+use crate::wait::{Few, Mutex, join_all};
 
 /// Most bytes of partial parity in one unit, as in the kernel.
 const UNIT_BYTES_MAX: u64 = 128 << 10;
@@ -226,7 +226,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let slot = row.slot(Block::P);
         // Without a part the unit is written all the same: it ends what the last one says.
         let unit = self.encode_unit(ppl, Some(slot), row, parts);
-        let drives = self.write_targets(&self.members(), slot);
+        let drives: Few<Rc<Drive<D>>> =
+            self.write_targets(&self.members(), slot).cloned().collect();
         let results = join_all(
             drives
                 .iter()

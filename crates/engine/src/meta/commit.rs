@@ -26,6 +26,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// # Errors
     /// `Failed` when the array is frozen or freezes meanwhile, `ReadOnly` when nothing may be written.
     pub(crate) async fn commit_until(&self, version: u64) -> Result<(), IoError> {
+        if self.committed.get() >= version {
+            return Ok(());
+        }
+        // Boxed: what is seldom needed does not make every request larger.
+        Box::pin(self.try_to_commit(version)).await
+    }
+
+    async fn try_to_commit(&self, version: u64) -> Result<(), IoError> {
         for _ in 0..ATTEMPTS_MAX {
             if self.committed.get() >= version {
                 return Ok(());

@@ -34,8 +34,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let drive = self.readable_drive(&set, row.slot(block), &member, &member);
         if let Some(drive) = drive {
             let read = || async { Ok(self.read_block(&set, &row, block, &part).await?.freeze()) };
-            let instead = || self.read_instead(&row, block, &part);
-            match self.race(drive, read, instead).await {
+            let instead = || Some(self.read_instead(&row, block, &part));
+            match self.race(drive, tag.started(), read, instead).await {
                 Ok(buf) => return Ok(buf),
                 Err(_) if self.is_frozen() => return Err(IoError::Failed),
                 Err(_) => {}
@@ -132,9 +132,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
             Err(_) => {}
         }
-        let written = drive
-            .write(&self.clock, member.start, data.clone(), Fua::No)
-            .await;
+        let written = drive.write(&self.clock, member.start, data, Fua::No).await;
         let read_back: Result<BufMut, IoError> = match written {
             Ok(()) => read(data.len()).await,
             Err(error) => Err(error),

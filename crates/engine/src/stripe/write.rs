@@ -1,6 +1,7 @@
 //! Writing parts of rows: reads, parity, then data and parity together. The bitmap was marked before (W1).
 
 use std::ops::{Deref, Range};
+use std::rc::Rc;
 
 use plexum_parity::Block;
 
@@ -340,7 +341,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) {
         for (slot, data) in blocks {
             for drive in self.write_targets(members, slot) {
-                writes.push((drive, row.member_range(part), data.clone()));
+                writes.push((Rc::clone(drive), row.member_range(part), data.clone()));
             }
         }
     }

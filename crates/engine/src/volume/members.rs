@@ -54,12 +54,17 @@ pub struct SlotView<D> {
 }
 
 impl<D: Device> SlotView<D> {
-    /// The drive that can be read in this range, if any. Bad blocks count as not readable.
-    pub fn readable(&self, member: &Range<u64>, regions: &Range<usize>) -> Option<&Rc<Drive<D>>> {
+    /// The drive that can be read in this range, if any. Bad blocks count as not readable. `regions`, of the sync space, are
+    /// asked for only where a member is being filled.
+    pub fn readable(
+        &self,
+        member: &Range<u64>,
+        regions: impl FnOnce() -> Range<usize>,
+    ) -> Option<&Rc<Drive<D>>> {
         let active = self.active.as_ref().filter(|drive| !drive.is_bad(member));
         active.or_else(|| {
             let filling = self.filling.as_ref()?;
-            (filling.is_valid(member, regions) && !filling.drive.is_bad(member))
+            (filling.is_valid(member, &regions()) && !filling.drive.is_bad(member))
                 .then_some(&filling.drive)
         })
     }

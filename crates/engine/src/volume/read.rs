@@ -92,7 +92,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<Rope, IoError> {
         match self.geometry.organisation() {
             Organisation::Linear | Organisation::Raid0(_) => {
-                self.read_flat(at, length_bytes).await.map(Rope::from)
+                self.read_flat(at, length_bytes, tag).await.map(Rope::from)
             }
             Organisation::Raid1 | Organisation::Raid10(_) => {
                 self.read_copies(at, length_bytes, tag).await
@@ -110,22 +110,21 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// Linear and RAID-0: one place, no redundancy.
-    async fn read_flat(&self, at: u64, length_bytes: usize) -> Result<Buf, IoError> {
+    async fn read_flat(&self, at: u64, length_bytes: usize, tag: &Tag<'_>) -> Result<Buf, IoError> {
         let place = self.geometry.locate(at);
         let set = self.members();
         let drive = set.slots[place.slot]
             .active
             .as_ref()
             .ok_or(IoError::Failed)?;
-        match drive
-            .read(
-                &self.pool,
-                &self.clock,
-                place.member_offset_bytes,
-                length_bytes,
-            )
-            .await
-        {
+        let read = drive.read_since(
+            &self.pool,
+            &self.clock,
+            tag.started(),
+            place.member_offset_bytes,
+            length_bytes,
+        );
+        match read.await.0 {
             Ok(buf) => Ok(buf.freeze()),
             Err(IoError::Gone) => {
                 self.fail_member(drive.id, FailCause::Gone);

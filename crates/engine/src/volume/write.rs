@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::buf::Buf;
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::device::{Device, Fua, IoError, ZeroMode};
 use crate::mutant::Mutant;
 use crate::plex::layout::Organisation;
@@ -43,7 +43,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
         tag.enter(Stage::DirtyMark);
-        let _in_flight = self.enter_write().await?;
+        let _in_flight = self.enter_write(tag.started()).await?;
         tag.enter(Stage::BitMark);
         let sync = self.sync_range(offset_bytes, data.len() as u64);
         let _mark = match sync {
@@ -69,7 +69,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         result: Result<(), IoError>,
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
-        self.last_write.set(self.clock.now());
         self.write_count.set(self.write_count.get() + 1);
         result?;
         tag.enter(Stage::Settle);
@@ -84,14 +83,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
-    /// W1: the array is durably dirty before the first write.
-    pub(crate) async fn enter_write(&self) -> Result<GaugeGuard, IoError> {
+    /// W1: the array is durably dirty before the first write. `now`: when the request came.
+    pub(crate) async fn enter_write(&self, now: Moment) -> Result<GaugeGuard, IoError> {
         self.check_writable()?;
         if self.is_switching.get() {
             self.changed.until(|| !self.is_switching.get()).await;
         }
         let guard = self.writes.enter();
-        self.last_request.set(self.clock.now());
+        self.last_request.set(now);
         self.write_count.set(self.write_count.get() + 1);
         if !self.has_redundancy() {
             return Ok(guard);
@@ -195,7 +194,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             fua
         };
         match drive
-            .write(&self.clock, place.member_offset_bytes, data, fua)
+            .write(&self.clock, place.member_offset_bytes, &data, fua)
             .await
         {
             Err(IoError::Gone) => {
@@ -248,7 +247,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return self.write_tagged(offset_bytes, zeroes, fua, tag).await;
         }
         tag.enter(Stage::DirtyMark);
-        let _in_flight = self.enter_write().await?;
+        let _in_flight = self.enter_write(tag.started()).await?;
         tag.enter(Stage::BitMark);
         let _mark = match self.sync_range(offset_bytes, length_bytes) {
             Some(sync) => Some(self.mark(sync).await?),

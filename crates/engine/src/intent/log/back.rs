@@ -165,7 +165,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         for (slot, start, data) in &taken.blocks {
             for drive in self.write_targets(&set, *slot) {
                 let range = *start..*start + data.len() as u64;
-                writes.push((Rc::clone(&drive), range, data.clone()));
+                writes.push((Rc::clone(drive), range, data.clone()));
             }
         }
         if self.has(Mutant::DestageLost) {
