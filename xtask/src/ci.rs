@@ -1,6 +1,6 @@
 //! What CI runs: stages one after another, each with its duration.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -39,10 +39,14 @@ const STAGES: &[Stage] = &[
         name: "tests",
         run: |root| cargo(root, &["test", "--workspace", "--locked", "--no-fail-fast"]),
     },
+    Stage {
+        name: "instructions",
+        run: |root| crate::instructions::run(root, &[]),
+    },
 ];
 
 /// Programs that judge; `scripts/packages.txt` has their packages.
-const TOOLS: [&str; 22] = [
+const TOOLS: [&str; 23] = [
     "python3",
     "linux.uml",
     "mdadm",
@@ -65,6 +69,7 @@ const TOOLS: [&str; 22] = [
     "xfs_repair",
     "mkfs.btrfs",
     "zstd",
+    "valgrind",
 ];
 
 /// Runs all stages, also after one that failed, so that one run shows everything that is wrong.
@@ -151,6 +156,12 @@ fn tools(_root: &Path) -> Result<(), String> {
 pub fn documentation(root: &Path) -> Result<(), String> {
     let arguments = ["doc", "--workspace", "--no-deps", "--locked"];
     start(root, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])
+}
+
+/// Where cargo puts what it makes.
+pub fn target(root: &Path) -> PathBuf {
+    let told = std::env::var_os("CARGO_TARGET_DIR");
+    told.map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 /// Calls cargo in `root`.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod instructions;
 mod layouts;
 mod mutants;
 mod picture;
@@ -25,6 +26,7 @@ cargo xtask WORD
   bench [...] the benchmark, optimised: `plexum bench`
   mutants [FILE or FOLDER]...   every mutant of state, intent and metadata, in one build: [--seeds N] [--fresh]
                                 [--again] [--tests WORD] [--report]
+  instructions [--write]        instructions a request in the engine, counted by callgrind, beside the committed ones
   gen         tables of on-disk layouts in docs/formats.md
   picture     a terminal's lines as an SVG: plexum demo | cargo xtask picture > docs/demo.svg
   docs        documentation of all crates, in target/doc
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Some((&"kill", rest)) => ci::cargo(&root, &[&KILL, rest].concat()),
         Some((&"fuzz", rest)) => ci::cargo(&root, &[&FUZZ, rest].concat()),
         Some((&"mutants", rest)) => mutants::run(&root, rest),
+        Some((&"instructions", rest)) => instructions::run(&root, rest),
         Some((&"gen", [])) => generate(&root),
         Some((&"picture", [])) => picture::run(),
         Some((&"docs", [])) => ci::documentation(&root),

@@ -134,10 +134,7 @@ fn arguments(words: &[&str]) -> Result<Arguments, String> {
 
 /// Where the copy, its build and the results are.
 fn place(root: &Path) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR");
-    target
-        .map_or_else(|| root.join("target"), PathBuf::from)
-        .join("mutants")
+    crate::ci::target(root).join("mutants")
 }
 
 /// The tests, and which mutants each of them reaches.
