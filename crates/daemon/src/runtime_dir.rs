@@ -147,11 +147,14 @@ impl RuntimeDir {
         Ok(())
     }
 
-    /// Path of a volume's file of one kind. Always at most `SOCKET_PATH_BYTES_MAX` bytes when the folder itself leaves room.
+    /// Path of a volume's file of one kind. Always at most `SOCKET_PATH_BYTES_MAX` bytes when the folder itself leaves room, and
+    /// always in the folder: names come from disks that anybody may have written.
     #[must_use]
     pub fn file(&self, volume: &str, kind: Kind) -> PathBuf {
         let plain = self.path.join(format!("{volume}.{}", kind.extension()));
-        if plain.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
+        let is_plain =
+            !volume.starts_with('.') && !volume.contains(|c: char| c == '/' || c.is_control());
+        if is_plain && plain.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
             return plain;
         }
         self.path
@@ -269,6 +272,31 @@ mod tests {
         assert_eq!(at(Some("/x"), 0), Path::new("/x/plexum"));
         assert_eq!(at(None, 0), Path::new("/run/plexum"));
         assert_eq!(at(None, 1000), Path::new("/tmp/plexum-1000"));
+    }
+
+    #[test]
+    fn a_name_on_a_disk_never_leads_out_of_the_folder() {
+        let dir = RuntimeDir::at(PathBuf::from("/x/plexum"));
+        for name in [
+            "../../etc/cron.d/x",
+            "/etc/x",
+            "a/b",
+            "..",
+            ".",
+            "a\nb",
+            "a\0",
+        ] {
+            let path = dir.file(name, Kind::Control);
+            assert_eq!(path.parent(), Some(dir.path()), "{name:?}");
+            let last = path.file_name().unwrap().to_str().unwrap();
+            assert!(
+                last.ends_with(".control") && !last.starts_with('.'),
+                "{last}"
+            );
+            assert!(!last.contains(char::is_control), "{name:?}");
+        }
+        assert_ne!(dir.file("a/b", Kind::Nbd), dir.file("a/c", Kind::Nbd));
+        assert_eq!(dir.file("gm0", Kind::Nbd), Path::new("/x/plexum/gm0.nbd"));
     }
 
     #[test]

@@ -58,6 +58,10 @@ fn names_have_one_to_63_visible_letters() {
         (String::new(), false),
         ("a b".to_owned(), false),
         ("\u{e4}".to_owned(), false),
+        ("a#b".to_owned(), true),
+        ("#b".to_owned(), false), // a comment for whoever reads it
+        ("../x".to_owned(), false),
+        ("a\\b".to_owned(), false),
     ] {
         let mut config = before.clone();
         let result = rename(&mut config, "v", &name, false);

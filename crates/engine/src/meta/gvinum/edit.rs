@@ -24,10 +24,12 @@ pub enum Force {
 /// # Errors
 /// A sentence: no such object, a name that is taken or does not fit.
 pub fn rename(config: &mut Config, object: &str, new: &str, is_deep: bool) -> Result<(), String> {
-    let fits = !new.is_empty() && new.len() < 64 && new.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_letter = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'\\');
+    let is_comment = new.starts_with('#');
+    let fits = !new.is_empty() && new.len() < 64 && new.bytes().all(is_letter) && !is_comment;
     if !fits {
         return Err(format!(
-            "{new:?} is no name: at most 63 letters without blanks"
+            "{new:?} is no name: at most 63 letters without blanks and slashes, no # first"
         ));
     }
     let taken = config.volumes.iter().any(|volume| volume.name == new)
