@@ -6,7 +6,7 @@
 //!
 //! Source: freebsd-geom.md section 3.
 
-use crate::describe::{Field, List};
+use crate::describe::Field;
 use crate::error::{FormatError, Place, Problem};
 use crate::geom::{LABEL_BYTES, Packed, has_magic, is_name};
 use crate::kept::Kept;
@@ -63,8 +63,7 @@ impl ConcatLabel {
             return Err(place.error(Problem::NoMagic, 0, "magic", found, "GEOM::CONCAT"));
         }
         let mut label = Self::empty(*bytes);
-        let mut copy = *bytes;
-        label.walk(&mut Packed::reader(&mut copy));
+        label.walk(&mut Packed::reader(bytes));
         if label.version > NEWEST_VERSION {
             let found = label.version;
             return Err(place.error(Problem::Unsupported, 16, "version", found, "at most 4"));
@@ -86,19 +85,18 @@ impl ConcatLabel {
         }
     }
 
+    /// The fields in order, with the names by which they are told.
     fn walk(&mut self, fields: &mut Packed<'_>) {
-        fields.u32(&mut self.version);
-        fields.name(&mut self.name);
-        fields.u32(&mut self.volume_id);
-        fields.u16(&mut self.slot.0);
-        fields.u16(&mut self.member_count);
-        if self.version >= 3 {
-            fields.name(&mut self.provider);
+        fields.u32("version", &mut self.version);
+        fields.name("name", &mut self.name);
+        fields.u32("volume_id", &mut self.volume_id);
+        fields.u16("slot", &mut self.slot.0);
+        fields.u16("member_count", &mut self.member_count);
+        if fields.has(self.version >= 3) {
+            fields.name("provider", &mut self.provider);
         }
-        if self.version >= 4 {
-            let mut size = self.provider_bytes.unwrap_or(0);
-            fields.u64(&mut size);
-            self.provider_bytes = Some(size);
+        if fields.has(self.version >= 4) {
+            fields.recorded("provider_bytes", &mut self.provider_bytes);
         }
     }
 
@@ -169,16 +167,7 @@ impl ConcatLabel {
 /// Everything a label says.
 #[must_use]
 pub fn describe(label: &ConcatLabel) -> Vec<Field> {
-    let mut list = List::new(STRUCTURE);
-    list.add("version", label.version);
-    list.add("name", label.name.as_str());
-    list.add("volume_id", label.volume_id);
-    list.add("slot", label.slot.0);
-    list.add("member_count", label.member_count);
-    list.add(
-        "provider",
-        Some(label.provider.as_str()).filter(|name| !name.is_empty()),
-    );
-    list.add("provider_bytes", label.provider_bytes);
-    list.0
+    let mut fields = Packed::teller(STRUCTURE);
+    label.clone().walk(&mut fields);
+    fields.told()
 }

@@ -7,7 +7,7 @@
 //!
 //! Source: freebsd-geom.md sections 1.2, 1.3 and 1.4.
 
-use crate::describe::{Field, List};
+use crate::describe::Field;
 use crate::error::{FormatError, Place, Problem};
 use crate::geom::{LABEL_BYTES, Packed, has_magic, is_name};
 use crate::kept::Kept;
@@ -29,12 +29,6 @@ const COMPONENT_SYNCHRONIZING: u64 = 0x2;
 const COMPONENT_FORCE_SYNC: u64 = 0x4;
 const COMPONENT_INACTIVE: u64 = 0x8;
 const COMPONENT_CAN_DELETE: u64 = 0x40;
-const KNOWN_COMPONENT_FLAGS: u64 = COMPONENT_DIRTY
-    | COMPONENT_SYNCHRONIZING
-    | COMPONENT_FORCE_SYNC
-    | COMPONENT_INACTIVE
-    | COMPONENT_CAN_DELETE;
-
 /// How reads are spread over the components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Balance {
@@ -122,54 +116,6 @@ pub struct MirrorLabel {
     raw: Kept<LABEL_BYTES>,
 }
 
-/// Numbers as they stand in the sector.
-#[derive(Default)]
-struct Raw {
-    name: String,
-    mirror_id: u32,
-    component_id: u32,
-    component_count: u8,
-    generation_id: u32,
-    sync_id: u32,
-    priority: u8,
-    slice: u32,
-    balance: u8,
-    media_size: u64,
-    sector_size: u32,
-    sync_offset: u64,
-    mirror_flags: u64,
-    component_flags: u64,
-    provider: String,
-    provider_size: u64,
-}
-
-impl Raw {
-    /// The fields of a version in order. Source: freebsd-geom.md section 1.2.
-    fn walk(&mut self, version: &mut u32, fields: &mut Packed<'_>) {
-        fields.u32(version);
-        fields.name(&mut self.name);
-        fields.u32(&mut self.mirror_id);
-        fields.u32(&mut self.component_id);
-        fields.u8(&mut self.component_count);
-        if *version >= 2 {
-            fields.u32(&mut self.generation_id);
-        }
-        fields.u32(&mut self.sync_id);
-        fields.u8(&mut self.priority);
-        fields.u32(&mut self.slice);
-        fields.u8(&mut self.balance);
-        fields.u64(&mut self.media_size);
-        fields.u32(&mut self.sector_size);
-        fields.u64(&mut self.sync_offset);
-        fields.u64(&mut self.mirror_flags);
-        fields.u64(&mut self.component_flags);
-        fields.name(&mut self.provider);
-        if *version >= 3 {
-            fields.u64(&mut self.provider_size);
-        }
-    }
-}
-
 impl MirrorLabel {
     /// Checks the last sector of a provider (its first 512 bytes), found at `offset_bytes` of `provider_bytes`.
     ///
@@ -193,53 +139,137 @@ impl MirrorLabel {
             let found = crate::error::escape_text(&bytes[..12]);
             return Err(place.error(Problem::NoMagic, 0, "magic", found, "GEOM::MIRROR"));
         }
-        let mut copy = *bytes;
-        let mut version = 0;
-        Packed::reader(&mut copy).u32(&mut version);
-        if version > NEWEST_VERSION {
-            let problem = Problem::Unsupported;
-            return Err(place.error(problem, OFFSET_VERSION, "version", version, "at most 4"));
+        let mut label = Self::empty(*bytes);
+        Packed::reader(bytes).u32("version", &mut label.version);
+        if label.version > NEWEST_VERSION {
+            let (problem, found) = (Problem::Unsupported, label.version);
+            return Err(place.error(problem, OFFSET_VERSION, "version", found, "at most 4"));
         }
-        let mut raw = Raw::default();
-        let mut fields = Packed::reader(&mut copy);
-        raw.walk(&mut version, &mut fields);
+        let mut fields = Packed::reader(bytes);
+        label.walk(&mut fields);
         let covered = fields.position();
         let (found, computed) = (&bytes[covered..covered + 16], md5(&bytes[..covered]));
         if found != computed {
             let (found, computed) = (hex(found), hex(&computed));
             return Err(place.error(Problem::Checksum, covered as u64, "md5", found, computed));
         }
-        let balance = check(&raw, version, provider_bytes, offset_bytes, place)?;
-        Ok(Self::from_raw(raw, version, balance, bytes))
+        fields.check(place)?;
+        label.check(provider_bytes, offset_bytes, place)?;
+        Ok(label)
     }
 
-    fn from_raw(raw: Raw, version: u32, balance: Balance, bytes: &[u8; LABEL_BYTES]) -> Self {
-        let has = |flag: u64| raw.component_flags & flag != 0;
+    fn empty(bytes: [u8; LABEL_BYTES]) -> Self {
         Self {
-            version,
-            mirror_id: raw.mirror_id,
-            component_id: raw.component_id,
-            component_count: raw.component_count,
-            generation_id: raw.generation_id,
-            sync_id: raw.sync_id,
-            priority: raw.priority,
-            slice_bytes: raw.slice,
-            balance,
-            volume_bytes: raw.media_size,
-            sector_bytes: raw.sector_size,
-            sync_offset_bytes: raw.sync_offset,
-            has_no_autosync: raw.mirror_flags & MIRROR_NO_AUTOSYNC != 0,
-            has_no_failsync: raw.mirror_flags & MIRROR_NO_FAILSYNC != 0,
-            is_dirty: has(COMPONENT_DIRTY),
-            is_rebuilding: has(COMPONENT_SYNCHRONIZING),
-            is_rebuild_forced: has(COMPONENT_FORCE_SYNC),
-            is_inactive: has(COMPONENT_INACTIVE),
-            can_trim: has(COMPONENT_CAN_DELETE),
-            provider_bytes: raw.provider_size,
-            name: raw.name,
-            provider: raw.provider,
-            raw: Kept::new(*bytes),
+            version: NEWEST_VERSION,
+            name: String::new(),
+            mirror_id: 0,
+            component_id: 0,
+            component_count: 0,
+            generation_id: 0,
+            sync_id: 0,
+            priority: 0,
+            slice_bytes: 0,
+            balance: Balance::None,
+            volume_bytes: 0,
+            sector_bytes: 0,
+            sync_offset_bytes: 0,
+            has_no_autosync: false,
+            has_no_failsync: false,
+            is_dirty: false,
+            is_rebuilding: false,
+            is_rebuild_forced: false,
+            is_inactive: false,
+            can_trim: false,
+            provider: String::new(),
+            provider_bytes: 0,
+            raw: Kept::new(bytes),
         }
+    }
+
+    /// The fields of a version in order, with the names by which they are told. Source: freebsd-geom.md section 1.2.
+    fn walk(&mut self, fields: &mut Packed<'_>) {
+        fields.u32("version", &mut self.version);
+        fields.name("name", &mut self.name);
+        fields.u32("mirror_id", &mut self.mirror_id);
+        fields.u32("component_id", &mut self.component_id);
+        fields.u8("member_count", &mut self.component_count);
+        if fields.has(self.version >= 2) {
+            fields.u32("generation_id", &mut self.generation_id);
+        }
+        fields.u32("sync_id", &mut self.sync_id);
+        fields.u8("priority", &mut self.priority);
+        fields.u32("slice_bytes", &mut self.slice_bytes);
+        fields.choice("balance", &mut self.balance, &Balance::ALL, Balance::name);
+        fields.u64("volume_bytes", &mut self.volume_bytes);
+        fields.u32("sector_bytes", &mut self.sector_bytes);
+        fields.u64("rebuild_offset_bytes", &mut self.sync_offset_bytes);
+        fields.flags(
+            "mirror flags",
+            &mut [
+                (
+                    "has_no_autosync",
+                    MIRROR_NO_AUTOSYNC,
+                    &mut self.has_no_autosync,
+                ),
+                (
+                    "has_no_failsync",
+                    MIRROR_NO_FAILSYNC,
+                    &mut self.has_no_failsync,
+                ),
+            ],
+        );
+        fields.flags(
+            "component flags",
+            &mut [
+                ("is_dirty", COMPONENT_DIRTY, &mut self.is_dirty),
+                (
+                    "is_rebuilding",
+                    COMPONENT_SYNCHRONIZING,
+                    &mut self.is_rebuilding,
+                ),
+                (
+                    "is_rebuild_forced",
+                    COMPONENT_FORCE_SYNC,
+                    &mut self.is_rebuild_forced,
+                ),
+                ("is_inactive", COMPONENT_INACTIVE, &mut self.is_inactive),
+                ("can_trim", COMPONENT_CAN_DELETE, &mut self.can_trim),
+            ],
+        );
+        fields.name("provider", &mut self.provider);
+        if fields.has(self.version >= 3) {
+            fields.size("provider_bytes", &mut self.provider_bytes);
+        }
+    }
+
+    /// What the fields say together. Offsets of errors are those of version 2 on; before it they are 4 bytes less.
+    fn check(
+        &self,
+        provider_bytes: u64,
+        offset_bytes: u64,
+        place: Place,
+    ) -> Result<(), FormatError> {
+        let count = self.component_count;
+        place.check(count >= 1, 44, "number of components", count, "at least 1")?;
+        let sector = self.sector_bytes;
+        let fits = sector.is_power_of_two() && u64::from(sector) >= SECTOR_BYTES;
+        let expected = "a power of two of at least 512";
+        place.check(fits, 67, "sector size", sector, expected)?;
+        let media = self.volume_bytes;
+        let fits = media > 0 && media.is_multiple_of(u64::from(sector));
+        place.check(fits, 59, "media size", media, "whole sectors, not 0")?;
+        let size = self.provider_bytes;
+        if size != 0 && size != provider_bytes {
+            let problem = Problem::Foreign;
+            return Err(place.error(problem, 111, "provider size", size, provider_bytes));
+        }
+        if media > offset_bytes {
+            let expected = format!("at most {offset_bytes}, where the metadata begin");
+            return Err(place.error(Problem::Foreign, 59, "media size", media, expected));
+        }
+        let offset = self.sync_offset_bytes;
+        let expected = format!("at most {media}");
+        place.check(offset <= media, 71, "sync offset", offset, expected)
     }
 
     /// The 512 bytes for the last sector (zeroes follow on larger sectors), MD5 computed.
@@ -249,37 +279,12 @@ impl MirrorLabel {
     #[must_use]
     pub fn encode(&self) -> [u8; LABEL_BYTES] {
         assert!(self.version <= NEWEST_VERSION, "a version that exists");
-        let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
-        let mut raw = Raw {
-            name: self.name.clone(),
-            mirror_id: self.mirror_id,
-            component_id: self.component_id,
-            component_count: self.component_count,
-            generation_id: self.generation_id,
-            sync_id: self.sync_id,
-            priority: self.priority,
-            slice: self.slice_bytes,
-            balance: self.balance as u8, // the order of the enum is the format's
-            media_size: self.volume_bytes,
-            sector_size: self.sector_bytes,
-            sync_offset: self.sync_offset_bytes,
-            mirror_flags: flag(self.has_no_autosync, MIRROR_NO_AUTOSYNC)
-                | flag(self.has_no_failsync, MIRROR_NO_FAILSYNC),
-            component_flags: flag(self.is_dirty, COMPONENT_DIRTY)
-                | flag(self.is_rebuilding, COMPONENT_SYNCHRONIZING)
-                | flag(self.is_rebuild_forced, COMPONENT_FORCE_SYNC)
-                | flag(self.is_inactive, COMPONENT_INACTIVE)
-                | flag(self.can_trim, COMPONENT_CAN_DELETE),
-            provider: self.provider.clone(),
-            provider_size: self.provider_bytes,
-        };
         let mut bytes = *self.raw;
-        let mut version = self.version;
-        if bytes[16..20] != version.to_le_bytes() {
+        if bytes[16..20] != self.version.to_le_bytes() {
             bytes.fill(0); // another layout: old bytes would land in other fields
         }
         let mut fields = Packed::writer(&mut bytes, MAGIC);
-        raw.walk(&mut version, &mut fields);
+        self.clone().walk(&mut fields);
         let covered = fields.position();
         let digest = md5(&bytes[..covered]);
         bytes[covered..covered + 16].copy_from_slice(&digest);
@@ -302,29 +307,18 @@ impl MirrorLabel {
             return Err(place.error(Problem::Request, 20, "name", found, expected));
         }
         let label = Self {
-            version: NEWEST_VERSION,
             name: new.name.to_owned(),
             mirror_id: new.mirror_id,
             component_id: new.component_id,
             component_count: new.component_count,
-            generation_id: 0,
             sync_id: 1,
             priority: new.priority,
             slice_bytes: new.slice_bytes,
             balance: new.balance,
             volume_bytes: new.volume_bytes,
             sector_bytes: new.sector_bytes,
-            sync_offset_bytes: 0,
-            has_no_autosync: false,
-            has_no_failsync: false,
-            is_dirty: false,
-            is_rebuilding: false,
-            is_rebuild_forced: false,
-            is_inactive: false,
-            can_trim: false,
-            provider: String::new(),
             provider_bytes: new.provider_bytes,
-            raw: Kept::new([0; LABEL_BYTES]),
+            ..Self::empty([0; LABEL_BYTES])
         };
         let sector = u64::from(new.sector_bytes).max(SECTOR_BYTES);
         let offset = new.provider_bytes.saturating_sub(sector);
@@ -360,97 +354,9 @@ pub struct NewMirrorLabel<'a> {
 /// Everything a label says.
 #[must_use]
 pub fn describe(label: &MirrorLabel) -> Vec<Field> {
-    let mut list = List::new(STRUCTURE);
-    list.add("version", label.version);
-    list.add("name", label.name.as_str());
-    list.add("mirror_id", label.mirror_id);
-    list.add("component_id", label.component_id);
-    list.add("member_count", label.component_count);
-    list.add("generation_id", label.generation_id);
-    list.add("sync_id", label.sync_id);
-    list.add("priority", label.priority);
-    list.add("balance", label.balance.name());
-    list.add("slice_bytes", label.slice_bytes);
-    list.add("volume_bytes", label.volume_bytes);
-    list.add("sector_bytes", label.sector_bytes);
-    list.add("is_dirty", label.is_dirty);
-    list.add("is_rebuilding", label.is_rebuilding);
-    list.add("rebuild_offset_bytes", label.sync_offset_bytes);
-    list.add("is_rebuild_forced", label.is_rebuild_forced);
-    list.add("is_inactive", label.is_inactive);
-    list.add("can_trim", label.can_trim);
-    list.add("has_no_autosync", label.has_no_autosync);
-    list.add("has_no_failsync", label.has_no_failsync);
-    list.add(
-        "provider",
-        Some(label.provider.as_str()).filter(|name| !name.is_empty()),
-    );
-    list.add(
-        "provider_bytes",
-        Some(label.provider_bytes).filter(|size| *size != 0),
-    );
-    list.0
-}
-
-fn check(
-    raw: &Raw,
-    version: u32,
-    provider_bytes: u64,
-    offset_bytes: u64,
-    place: Place,
-) -> Result<Balance, FormatError> {
-    // Offsets behind the generation shift by its 4 bytes; messages name the field, the offset is that of version 2 on.
-    let unknown = raw.component_flags & !KNOWN_COMPONENT_FLAGS;
-    if unknown != 0 {
-        let found = format!("{:#x}", raw.component_flags);
-        return Err(place.error(
-            Problem::Unsupported,
-            87,
-            "component flags",
-            found,
-            "bits of 0x4f",
-        ));
-    }
-    if raw.mirror_flags & !(MIRROR_NO_AUTOSYNC | MIRROR_NO_FAILSYNC) != 0 {
-        let found = format!("{:#x}", raw.mirror_flags);
-        return Err(place.error(
-            Problem::Unsupported,
-            79,
-            "mirror flags",
-            found,
-            "bits of 0x3",
-        ));
-    }
-    let balance = Balance::ALL.get(usize::from(raw.balance)).copied();
-    let wrong = || place.error(Problem::Invalid, 58, "balance", raw.balance, "0 to 4");
-    let balance = balance.ok_or_else(wrong)?;
-    place.check(
-        raw.component_count >= 1,
-        44,
-        "number of components",
-        0,
-        "at least 1",
-    )?;
-    let sector = raw.sector_size;
-    let fits = sector.is_power_of_two() && u64::from(sector) >= SECTOR_BYTES;
-    let expected = "a power of two of at least 512";
-    place.check(fits, 67, "sector size", sector, expected)?;
-    let media = raw.media_size;
-    let fits = media > 0 && media.is_multiple_of(u64::from(sector));
-    place.check(fits, 59, "media size", media, "whole sectors, not 0")?;
-    if version >= 3 && raw.provider_size != 0 && raw.provider_size != provider_bytes {
-        let found = raw.provider_size;
-        let problem = Problem::Foreign;
-        return Err(place.error(problem, 111, "provider size", found, provider_bytes));
-    }
-    if media > offset_bytes {
-        let expected = format!("at most {offset_bytes}, where the metadata begin");
-        return Err(place.error(Problem::Foreign, 59, "media size", media, expected));
-    }
-    let offset = raw.sync_offset;
-    let expected = format!("at most {media}");
-    place.check(offset <= media, 71, "sync offset", offset, expected)?;
-    Ok(balance)
+    let mut fields = Packed::teller(STRUCTURE);
+    label.clone().walk(&mut fields);
+    fields.told()
 }
 
 fn hex(bytes: &[u8]) -> String {
