@@ -237,6 +237,35 @@ fn a_new_component_has_room_for_the_volume_and_its_label_and_fitting_sectors() {
 }
 
 #[test]
+fn a_label_is_never_bound_to_a_name_that_it_cannot_keep() {
+    let bind = |name: &str| {
+        let mut mirror = mirror(2);
+        mirror.components[1].provider = name.to_owned();
+        let before = mirror.clone();
+        let settings = Settings {
+            is_bound: Some(true),
+            ..Settings::default()
+        };
+        let result = mirror.apply(Event::Command(Command::Configure(settings)));
+        assert!(
+            result.is_ok() || mirror == before,
+            "nothing is half changed"
+        );
+        result.map(|effects| labelled(&effects))
+    };
+    assert_eq!(bind("fifteen-letters"), Ok(vec![0, 1]));
+    assert_eq!(bind("/dev/fifteen-letters"), Ok(vec![0, 1]));
+    assert_eq!(bind("sixteen--letters"), Err(Refusal::LongName));
+    let Command::Insert(mut new) = new(2, SIZE_BYTES, 512) else {
+        panic!("it is an insert");
+    };
+    new.is_bound = true;
+    new.provider = "sixteen--letters".to_owned();
+    let result = mirror(2).apply(Event::Command(Command::Insert(new)));
+    assert_eq!(result, Err(Refusal::LongName));
+}
+
+#[test]
 fn a_size_is_whole_sectors_and_leaves_the_last_one_to_the_label() {
     let resize = |bytes: u64| {
         let mut mirror = mirror(2);

@@ -76,6 +76,33 @@ fn columns_of_a_new_plex_are_cut_to_the_smallest_and_to_whole_strips() {
 }
 
 #[test]
+fn a_plex_that_joins_a_volume_has_nothing_of_it_yet() {
+    let text = format!("{DRIVES}volume v\nplex org concat\nsd length 64k drive a\n");
+    let before = made(&text, &Config::default()).unwrap();
+    let more = format!("{DRIVES}plex name v.p1 org concat volume v\nsd length 64k drive b\n");
+    let after = made(&more, &before).unwrap();
+    let state = |name: &str| {
+        after
+            .subdisks
+            .iter()
+            .find(|one| one.name == name)
+            .unwrap()
+            .state
+    };
+    assert_eq!(state("v.p0.s0"), SubdiskState::Up);
+    assert_eq!(state("v.p1.s0"), SubdiskState::Stale);
+    let other = made(
+        &format!("{DRIVES}volume w\nplex org concat\nsd length 64k drive b\n"),
+        &before,
+    );
+    let subdisks = other.unwrap().subdisks;
+    assert!(
+        subdisks.iter().all(|one| one.state == SubdiskState::Up),
+        "a volume of its own"
+    );
+}
+
+#[test]
 fn a_column_that_comes_later_has_what_the_others_have() {
     let text = format!(
         "{DRIVES}volume v\nplex name p org striped 4k volume v\nsd plex p length 64k drive a\n"

@@ -128,7 +128,12 @@ pub async fn open(
     let mut notes = Vec::new();
     let devices = open_members(handle, pool, &request.members, &access, &mut notes).await?;
     let names: Vec<String> = devices.iter().map(|(name, _)| name.clone()).collect();
-    let tell = |error| problem_of(error, kind, &names);
+    // Whoever was left out may be why the others are not enough.
+    let left_out = notes.clone();
+    let tell = |error| {
+        let left_out = left_out.iter().cloned();
+        left_out.fold(problem_of(error, kind, &names), Problem::why)
+    };
     if is_read_only && !request.options.read_only {
         notes.push(format!(
             "a {} volume is served read-only until --write is given",

@@ -6,6 +6,9 @@ use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 
 use super::{Component, ComponentState, Effect, Key, Mirror, Outcome, Provider, Refusal};
 
+/// Longest name that a label keeps, in bytes.
+const NAME_BYTES_MAX: usize = 15;
+
 /// A provider that is to become a component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewComponent {
@@ -147,7 +150,7 @@ impl Mirror {
         // Without it a component that was just inserted would wait for ever under NOAUTOSYNC.
         label.is_rebuild_forced = self.has_no_autosync;
         if new.is_bound {
-            label.provider = bare(&new.provider).to_owned();
+            label.provider = bound(&new.provider)?;
         }
         self.component_count = count;
         let mut effects = vec![Effect::WriteLabel {
@@ -235,6 +238,12 @@ impl Mirror {
 
     fn configure(&mut self, settings: Settings) -> Outcome {
         self.is_complete()?;
+        if settings.is_bound == Some(true) {
+            let providers = self.components.iter().map(|one| one.provider.as_str());
+            providers
+                .map(bound)
+                .collect::<Result<Vec<String>, Refusal>>()?;
+        }
         let before = self.clone();
         self.balance = settings.balance.unwrap_or(self.balance);
         self.slice_bytes = settings.slice_bytes.unwrap_or(self.slice_bytes);
@@ -304,6 +313,15 @@ impl Mirror {
         }
         self.write_labels(|component| marked.contains(&component.key))
     }
+}
+
+/// The name to which a label can be bound.
+fn bound(provider: &str) -> Result<String, Refusal> {
+    let name = bare(provider);
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Refusal::LongName);
+    }
+    Ok(name.to_owned())
 }
 
 fn bare(provider: &str) -> &str {

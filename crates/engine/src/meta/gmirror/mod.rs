@@ -287,6 +287,8 @@ pub enum Refusal {
     NothingChanged,
     /// As many components as the format can count.
     TooMany,
+    /// The name of its provider is longer than a label can keep: bound to it, it would never fit again.
+    LongName,
     /// The device vanished.
     Gone,
     /// Reading, writing or rebuilding it failed.
@@ -334,6 +336,9 @@ impl fmt::Display for Refusal {
             Self::LastActive => f.write_str("it is the last complete component"),
             Self::NothingChanged => f.write_str("nothing has changed"),
             Self::TooMany => f.write_str("a mirror has at most 255 components"),
+            Self::LongName => {
+                f.write_str("a label is bound to names of at most 15 bytes, and one is longer")
+            }
             Self::Gone => f.write_str("the device is gone"),
             Self::IoError => f.write_str("an I/O error"),
             Self::Asked => f.write_str("as asked"),

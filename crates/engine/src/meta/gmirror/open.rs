@@ -63,7 +63,7 @@ pub async fn open_mirror<D: Device, C: Clock>(
         .as_ref()
         .is_some_and(|mirror| !mirror.is_running);
     if waits && !may_start {
-        return Err(ForeignError::Degraded(degraded_text(&assembled)));
+        return Err(ForeignError::Degraded(degraded_text(&assembled, &devices)));
     }
     if waits {
         assembled.start_degraded();
@@ -75,16 +75,21 @@ pub async fn open_mirror<D: Device, C: Clock>(
     Ok((Volume::new(parts), assembled))
 }
 
-fn degraded_text(assembled: &Assembled) -> String {
+/// How many are here; and of those that were given and do not count, why.
+fn degraded_text<D>(assembled: &Assembled, devices: &[(String, D)]) -> String {
     let Some(mirror) = &assembled.mirror else {
         return String::new();
     };
-    format!(
+    let mut text = format!(
         "{}: {} of {} components are here",
         mirror.name,
         mirror.components.len(),
         mirror.component_count
-    )
+    );
+    for (key, reason) in &assembled.refused {
+        text.push_str(&format!("; {} does not count: {reason}", devices[key.0].0));
+    }
+    text
 }
 
 fn unfit<D>(assembled: &Assembled, devices: &[(String, D)]) -> ForeignError {

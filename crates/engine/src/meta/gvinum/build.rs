@@ -14,7 +14,7 @@ use plexum_format::vinum::{
     Config, Organisation, Plex, PlexState, Subdisk, SubdiskState, Volume, VolumeState,
 };
 
-use super::{free_areas, plex_map, settle, subdisks_of};
+use super::{free_areas, plex_map, plexes_of, settle, subdisks_of};
 
 /// Strip size of the shortcuts.
 pub const SHORTCUT_STRIP_BYTES: u64 = 256 << 10;
@@ -94,6 +94,17 @@ pub fn build(script: &Script, rooms: &[Room], existing: &Config) -> Result<Confi
     }
     for plex in &script.plexes {
         finish_plex(&mut config, plex)?;
+        // What a volume holds already is not on a plex that joins it.
+        if !plexes_of(existing, &plex.volume).is_empty() {
+            let on = |one: &&mut Subdisk| {
+                one.plex
+                    .as_ref()
+                    .is_some_and(|(name, _)| *name == plex.name)
+            };
+            for subdisk in config.subdisks.iter_mut().filter(on) {
+                subdisk.state = SubdiskState::Stale;
+            }
+        }
     }
     settle(&mut config, |_| false);
     if let Err(error) = config.encode() {
