@@ -165,12 +165,12 @@ pub enum Command {
     Top(Later),
     /// The vocabulary of FreeBSD's gmirror
     #[command(
-        after_help = "Example:\n  plexum gmirror status --in images/\n  plexum gmirror label gm0 a.img b.img"
+        after_help = "Its commands:\n  plexum gmirror help\n\nExample:\n  plexum gmirror status --in images/\n  plexum gmirror label gm0 a.img b.img"
     )]
     Gmirror(Words),
     /// The vocabulary of FreeBSD's gvinum
     #[command(
-        after_help = "Example:\n  plexum gvinum list --in images/\n  plexum gvinum printconfig --in images/"
+        after_help = "Its commands:\n  plexum gvinum help\n\nExample:\n  plexum gvinum list --in images/\n  plexum gvinum printconfig --in images/"
     )]
     Gvinum(Words),
     /// Make another format of a volume: in place where the data can stay, or onto new members

@@ -3,7 +3,7 @@
 use plexum_daemon::create::this_host;
 use plexum_daemon::examine::{Examination, examine_path};
 use plexum_daemon::foreign::Kind;
-use plexum_daemon::foreign::create::{ForeignCreation, LabelRequest};
+use plexum_daemon::foreign::create::{ForeignCreation, LabelRequest, MirrorOptions};
 use plexum_daemon::foreign::offline::{Found, Judged, judge};
 use plexum_daemon::open::MemberWord;
 use plexum_daemon::problem::{Code, Problem};
@@ -88,6 +88,7 @@ pub fn create_request(args: &Create) -> Result<Option<CreateRequest>, Problem> {
         strip_bytes: args.strip,
         balance: label_balance(args.balance.as_deref().unwrap_or("load"))?,
         is_assume_clean: args.assume_clean,
+        mirror: MirrorOptions::default(),
     })))
 }
 

@@ -1,103 +1,68 @@
-//! `plexum gmirror`: FreeBSD's words for mirrors that nobody serves, and their output.
+//! `plexum gmirror`: FreeBSD's words for mirrors, and their output.
 //!
 //! Invariants:
 //! - a command is one event of the mirror's state machine; what it asks to be written is written, nothing else;
-//! - members in use by a server are refused by their locks.
+//! - members in use by a server are left to it (`live.rs`): their locks refuse everybody else;
+//! - as the originals, commands that went well say nothing; with `-v` they do.
 //!
 //! Source: freebsd-geom.md section 1.13.
+
+mod live;
+mod show;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use plexum_daemon::create::random_uuid;
 use plexum_daemon::examine::examine_path;
-use plexum_daemon::foreign::create::{Edit, carry_out};
+use plexum_daemon::foreign::Kind;
+use plexum_daemon::foreign::create::{Edit, LabelRequest, MirrorOptions, carry_out};
 use plexum_daemon::foreign::offline::{Found, mirror_of};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::meta::gmirror::{
-    Assembled, Command, Component, Effect, Event, Key, Mirror, NewComponent, Provider, Settings,
+    Assembled, Command, Effect, Event, Key, Mirror, NewComponent, Provider, Refusal, Settings,
 };
-use plexum_format::gmirror::describe;
+use plexum_format::gmirror::MirrorLabel;
 
 use crate::args::Common;
 use crate::create::runtime;
 use crate::errors::Outcome;
-use crate::foreign::label_balance;
+use crate::foreign::{CreateRequest, label_balance};
 use crate::output::Screen;
 use crate::scan::find_sets;
+use crate::words::{self, Vocabulary, Words};
 
-fn usage(text: impl Into<String>) -> Problem {
-    Problem::new(Code::Usage, text).hint("plexum gmirror status|list|dump|label|insert|remove|forget|configure|rebuild|activate|deactivate|resize|destroy|clear")
-}
+/// What gmirror understands. Source: freebsd-geom.md section 1.13.
+const VOCABULARY: Vocabulary = Vocabulary {
+    program: "plexum gmirror",
+    commands: &[
+        word(&["activate"], "[-v] name prov ..."),
+        word(&["clear"], "[-v] prov ..."),
+        word(
+            &["configure"],
+            "[-adfFhnv] [-b balance] [-s slice] [-p priority] name [prov]",
+        ),
+        word(&["create"], "[-Fnv] [-b balance] [-s slice] name prov ..."),
+        word(&["deactivate"], "[-v] name prov ..."),
+        word(&["destroy"], "[-fv] name ..."),
+        word(&["dump"], "prov ..."),
+        word(&["forget"], "[-v] name ..."),
+        word(&["help"], ""),
+        word(&["insert"], "[-hiv] [-p priority] name prov ..."),
+        word(&["label"], "[-Fhnv] [-b balance] [-s slice] name prov ..."),
+        word(&["list"], "[-a] [name ...]"),
+        word(&["load"], "[-v]"),
+        word(&["rebuild"], "[-v] name prov ..."),
+        word(&["remove"], "[-v] name prov ..."),
+        word(&["resize"], "[-v] [-s size] name"),
+        word(&["status"], "[-ags] [name ...]"),
+        word(&["stop"], "[-fv] name ..."),
+        word(&["unload"], "[-v]"),
+    ],
+};
 
-/// Words of a command: options with their values, and what is left.
-pub struct Words {
-    /// Folders, files and devices in which members are looked for.
-    pub places: Vec<String>,
-    options: Vec<(String, Option<String>)>,
-    /// Everything else, in order.
-    pub rest: Vec<String>,
-}
-
-impl Words {
-    /// Sorts words; `with_value`: options that take one.
-    ///
-    /// # Errors
-    /// `Usage` for an option without its value.
-    pub fn parse(words: &[String], with_value: &[&str]) -> Result<Self, Problem> {
-        let mut parsed = Self {
-            places: Vec::new(),
-            options: Vec::new(),
-            rest: Vec::new(),
-        };
-        let mut words = words.iter();
-        while let Some(word) = words.next() {
-            let mut value = || {
-                let value = words.next().cloned();
-                value.ok_or_else(|| usage(format!("{word} needs a value")))
-            };
-            match word.as_str() {
-                "--in" => parsed.places.push(value()?),
-                option if with_value.contains(&option) => {
-                    let value = value()?;
-                    parsed.options.push((option.to_owned(), Some(value)));
-                }
-                option if option.starts_with('-') && option.len() > 1 => {
-                    parsed.options.push((option.to_owned(), None));
-                }
-                _ => parsed.rest.push(word.clone()),
-            }
-        }
-        Ok(parsed)
-    }
-
-    /// Whether an option was given.
-    #[must_use]
-    pub fn has(&self, option: &str) -> bool {
-        self.options.iter().any(|(known, _)| known == option)
-    }
-
-    /// The value of an option.
-    #[must_use]
-    pub fn value(&self, option: &str) -> Option<&str> {
-        let found = self.options.iter().rev().find(|(known, _)| known == option);
-        found.and_then(|(_, value)| value.as_deref())
-    }
-
-    /// Refuses options that the command does not have.
-    ///
-    /// # Errors
-    /// `Usage` with the option.
-    pub fn only(&self, known: &[&str]) -> Result<(), Problem> {
-        match self
-            .options
-            .iter()
-            .find(|(option, _)| !known.contains(&option.as_str()))
-        {
-            None => Ok(()),
-            Some((option, _)) => Err(usage(format!("{option} is no option of this command"))),
-        }
-    }
+const fn word(names: &'static [&'static str], usage: &'static str) -> words::Command {
+    words::Command { names, usage }
 }
 
 /// A mirror with the paths of its members.
@@ -119,28 +84,49 @@ impl Known {
 /// # Errors
 /// `Usage`; what the mirror refuses; of reading and writing.
 pub fn run(words: &[String], common: &Common, screen: &Screen) -> Outcome {
-    let Some((command, words)) = words.split_first() else {
-        return Err(usage("a command is missing"));
-    };
-    let with_value = ["-b", "-s", "-p"];
-    let parsed = Words::parse(words, &with_value)?;
-    match command.as_str() {
-        "status" | "list" => show(command == "status", &parsed, screen),
-        "dump" => dump(&parsed, screen),
-        "label" => label(&parsed, common, screen),
-        "clear" => clear(&parsed, common, screen),
-        "stop" => Err(usage("a mirror is stopped with:   plexum stop NAME")),
-        "create" => Err(usage(
-            "a mirror without metadata would be forgotten at the next start",
+    let (command, words) = VOCABULARY.parse(words)?;
+    match command {
+        "help" => VOCABULARY.help(screen),
+        "load" | "unload" => finish(&words, screen), // there is no module
+        "status" | "list" => show::run(command == "status", &words, screen),
+        "dump" => show::dump(&words, screen),
+        "label" => label(&words, common, screen),
+        "clear" => clear(&words, common, screen),
+        "stop" => live::stop(&words, common, screen),
+        "create" => Err(VOCABULARY.wrong(
+            "label",
+            "a mirror without labels would be forgotten at the next start",
         )),
-        _ => change(command, &parsed, common, screen),
+        "forget" | "destroy" => {
+            for name in &words.rest {
+                change(command, &words, name, common, screen)?;
+            }
+            finish(&words, screen)
+        }
+        _ => {
+            change(command, &words, &words.rest[0], common, screen)?;
+            finish(&words, screen)
+        }
     }
 }
 
-/// All mirrors in the places, by name.
+/// What the originals say at the end of a command when they are asked to say more.
+fn finish(words: &Words, screen: &Screen) -> Outcome {
+    if words.has('v') || screen.verbosity > 0 {
+        screen.line("Done.");
+    }
+    Ok(0)
+}
+
+/// All mirrors in the places, by name; without places on all disks, and those that are served.
 fn mirrors(places: &[String]) -> Result<Vec<Known>, Problem> {
     let mut known = Vec::new();
-    for set in find_sets(places)? {
+    let mut sets = find_sets(places)?;
+    let served = live::served_files();
+    if places.is_empty() && !served.is_empty() {
+        sets.extend(find_sets(&served)?);
+    }
+    for set in sets {
         let found: Vec<&Found> = set
             .examined
             .iter()
@@ -170,130 +156,11 @@ fn mirrors(places: &[String]) -> Result<Vec<Known>, Problem> {
     Ok(known)
 }
 
-fn show(is_short: bool, words: &Words, screen: &Screen) -> Outcome {
-    words.only(&[])?;
-    if is_short {
-        screen.line(format!("{:>15}  {:>8}  Components", "Name", "Status"));
-    }
-    for known in mirrors(&words.places)? {
-        let Some(mirror) = known.mirror() else {
-            continue;
-        };
-        if !words.rest.is_empty() && !words.rest.contains(&mirror.name) {
-            continue;
-        }
-        let lines = if is_short {
-            status(mirror)
-        } else {
-            list(mirror)
-        };
-        for line in lines {
-            screen.line(line);
-        }
-    }
-    Ok(0)
-}
-
-fn state_of(component: &Component, mirror: &Mirror) -> String {
-    let label = &component.label;
-    match component.state.name() {
-        "SYNCHRONIZING" => {
-            let percent = label.sync_offset_bytes * 100 / mirror.volume_bytes.max(1);
-            format!("SYNCHRONIZING, {percent}%")
-        }
-        name => name.to_owned(),
-    }
-}
-
-fn status(mirror: &Mirror) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (index, component) in mirror.components.iter().enumerate() {
-        let (name, state) = if index == 0 {
-            (format!("mirror/{}", mirror.name), mirror.state().name())
-        } else {
-            (String::new(), "")
-        };
-        let (provider, shown) = (&component.provider, state_of(component, mirror));
-        lines.push(format!("{name:>15}  {state:>8}  {provider} ({shown})"));
-    }
-    lines
-}
-
-fn flags(pairs: &[(bool, &str)]) -> String {
-    let set: Vec<&str> = pairs
-        .iter()
-        .filter(|(is_set, _)| *is_set)
-        .map(|(_, name)| *name)
-        .collect();
-    if set.is_empty() {
-        "NONE".to_owned()
-    } else {
-        set.join(", ")
-    }
-}
-
-fn list(mirror: &Mirror) -> Vec<String> {
-    let mut lines = vec![
-        format!("Geom name: {}", mirror.name),
-        format!("State: {}", mirror.state().name()),
-        format!("Components: {}", mirror.component_count),
-        format!("Balance: {}", mirror.balance.name()),
-        format!("Slice: {}", mirror.slice_bytes),
-        format!(
-            "Flags: {}",
-            flags(&[
-                (mirror.has_no_autosync, "NOAUTOSYNC"),
-                (mirror.has_no_failsync, "NOFAILSYNC"),
-            ])
-        ),
-        format!("GenID: {}", mirror.generation_id),
-        format!("SyncID: {}", mirror.sync_id),
-        format!("ID: {}", mirror.mirror_id),
-        "Type: AUTOMATIC".to_owned(),
-        "Providers:".to_owned(),
-        format!("1. Name: mirror/{}", mirror.name),
-        format!("   Mediasize: {}", mirror.volume_bytes),
-        format!("   Sectorsize: {}", mirror.sector_bytes),
-        "   Mode: r0w0e0".to_owned(),
-        "Consumers:".to_owned(),
-    ];
-    for (index, component) in mirror.components.iter().enumerate() {
-        let label = &component.label;
-        let number = index + 1;
-        lines.push(format!("{number}. Name: {}", component.provider));
-        let mut fields = vec![
-            format!("Mediasize: {}", component.size_bytes),
-            format!("Sectorsize: {}", component.sector_bytes),
-            "Mode: r0w0e0".to_owned(),
-            format!("State: {}", component.state.name()),
-            format!("Priority: {}", label.priority),
-            format!(
-                "Flags: {}",
-                flags(&[
-                    (label.is_dirty, "DIRTY"),
-                    (!label.provider.is_empty(), "HARDCODED"),
-                    (label.is_inactive, "INACTIVE"),
-                    (label.is_rebuilding, "SYNCHRONIZING"),
-                    (label.is_rebuild_forced, "FORCE_SYNC"),
-                ])
-            ),
-            format!("GenID: {}", label.generation_id),
-            format!("SyncID: {}", label.sync_id),
-            format!("ID: {}", label.component_id),
-        ];
-        if component.state.name() == "SYNCHRONIZING" {
-            let percent = label.sync_offset_bytes * 100 / mirror.volume_bytes.max(1);
-            fields.push(format!("Synchronized: {percent}%"));
-            fields.push(format!("BytesSynced: {}", label.sync_offset_bytes));
-        }
-        lines.extend(fields.into_iter().map(|field| format!("   {field}")));
-    }
-    lines.push(String::new());
-    lines
-}
-
 fn provider_at(path: &str) -> Result<Provider, Problem> {
-    match examine_path(Path::new(path), path)?.foreign {
+    match examine_path(Path::new(path), path)
+        .map_err(without_slots)?
+        .foreign
+    {
         Some(Found::Mirror(provider)) => Ok(*provider),
         _ => {
             Err(Problem::new(Code::NoMetadata, format!("{path}: no gmirror metadata")).member(path))
@@ -301,23 +168,24 @@ fn provider_at(path: &str) -> Result<Provider, Problem> {
     }
 }
 
-fn dump(words: &Words, screen: &Screen) -> Outcome {
-    words.only(&[])?;
-    for path in &words.rest {
-        let provider = provider_at(path)?;
-        screen.line(format!("Metadata on {path}:"));
-        for field in describe(&provider.label) {
-            screen.line(format!("{:>22}: {}", field.name, field.value));
-        }
-    }
-    Ok(0)
+/// A mirror has no slots that could be left empty.
+fn without_slots(mut problem: Problem) -> Problem {
+    problem.hints.retain(|hint| !hint.contains("`missing`"));
+    problem
 }
 
-fn write(
-    edits: BTreeMap<String, Vec<(u64, Vec<u8>)>>,
-    common: &Common,
-    screen: &Screen,
-) -> Outcome {
+/// Writes by member.
+type Edits = BTreeMap<String, Vec<(u64, Vec<u8>)>>;
+
+/// The write of a label, or of zeroes in its place.
+fn label_edit(provider: &Provider, label: Option<&MirrorLabel>) -> (u64, Vec<u8>) {
+    let mut bytes = label.map_or_else(Vec::new, |label| label.encode().to_vec());
+    bytes.resize(provider.sector_bytes as usize, 0);
+    let at = provider.size_bytes - u64::from(provider.sector_bytes);
+    (at, bytes)
+}
+
+fn write(edits: Edits, common: &Common, screen: &Screen) -> Outcome {
     if common.dry_run {
         for member in edits.keys() {
             screen.line(format!("would write the label of {member}"));
@@ -334,38 +202,61 @@ fn write(
 }
 
 fn clear(words: &Words, common: &Common, screen: &Screen) -> Outcome {
-    words.only(&[])?;
     let mut edits = BTreeMap::new();
     for path in &words.rest {
         let provider = provider_at(path)?;
-        let sector = u64::from(provider.sector_bytes);
-        let zeroes = vec![0; provider.sector_bytes as usize];
-        edits.insert(path.clone(), vec![(provider.size_bytes - sector, zeroes)]);
+        edits.insert(path.clone(), vec![label_edit(&provider, None)]);
     }
-    write(edits, common, screen)
+    write(edits, common, screen)?;
+    if words.has('v') && !common.dry_run {
+        for path in &words.rest {
+            screen.line(format!("Metadata cleared on {path}."));
+        }
+    }
+    finish(words, screen)
 }
 
-/// `label` is `create` with FreeBSD's options.
+fn number_of(text: &str, what: &str) -> Result<u32, Problem> {
+    text.parse()
+        .map_err(|_| Problem::new(Code::Usage, format!("{text}: {what} is expected")))
+}
+
+/// `label` is `create` with FreeBSD's options. What else is on a member is destroyed only as `create --force` would.
 fn label(words: &Words, common: &Common, screen: &Screen) -> Outcome {
-    words.only(&["-b", "-v"])?;
-    let Some((name, members)) = words
-        .rest
-        .split_first()
-        .filter(|(_, members)| !members.is_empty())
-    else {
-        return Err(usage("label NAME MEMBER..."));
+    let (name, members) = (&words.rest[0], &words.rest[1..]);
+    let mut mirror = MirrorOptions {
+        has_no_autosync: words.has('n'),
+        has_no_failsync: words.has('F'),
+        is_bound: words.has('h'),
+        ..MirrorOptions::default()
     };
-    let mut typed = vec![
-        "plexum", "create", name, "--level", "1", "--format", "gmirror", "--force",
-    ];
-    typed.extend(["--balance", words.value("-b").unwrap_or("load")]);
-    typed.extend(members.iter().map(String::as_str));
-    let cli = <crate::args::Cli as clap::Parser>::try_parse_from(typed)
-        .map_err(|error| usage(error.to_string()))?;
-    match &cli.command {
-        crate::args::Command::Create(args) => crate::create::run(args, common, screen),
-        _ => Err(Problem::new(Code::Bug, "create is create")),
+    if let Some(slice) = words.value('s') {
+        mirror.slice_bytes = number_of(slice, "a number of bytes")?;
     }
+    let request = CreateRequest::Labels(LabelRequest {
+        kind: Kind::Gmirror,
+        name: name.clone(),
+        members: members.to_vec(),
+        member_size_bytes: None,
+        strip_bytes: None,
+        balance: label_balance(words.value('b').unwrap_or("load"))?,
+        is_assume_clean: false,
+        mirror,
+    });
+    let typed = ["plexum", "create", name, "--force", "--level", "1"];
+    let cli = <crate::args::Cli as clap::Parser>::try_parse_from(typed)
+        .map_err(|error| VOCABULARY.wrong("label", error.to_string()))?;
+    let crate::args::Command::Create(args) = &cli.command else {
+        return Err(Problem::new(Code::Bug, "create is create"));
+    };
+    let made = crate::foreign::create(&request, args, common, screen);
+    made.map_err(without_slots)?;
+    if words.has('v') && !common.dry_run {
+        for member in members {
+            screen.line(format!("Metadata value stored on {member}."));
+        }
+    }
+    finish(words, screen)
 }
 
 fn find(words: &Words, name: &str) -> Result<Known, Problem> {
@@ -378,50 +269,65 @@ fn find(words: &Words, name: &str) -> Result<Known, Problem> {
     })
 }
 
-fn change(command: &str, words: &Words, common: &Common, screen: &Screen) -> Outcome {
-    let Some((name, rest)) = words.rest.split_first() else {
-        return Err(usage(format!("{command} needs the name of a mirror")));
-    };
+fn change(
+    command: &'static str,
+    words: &Words,
+    name: &str,
+    common: &Common,
+    screen: &Screen,
+) -> Outcome {
     let mut known = find(words, name)?;
+    let served = live::served();
+    if let Some(status) = live::status_of(&known, &served) {
+        let mut served = served.iter();
+        if let Some(server) = served.find(|(_, other)| other.volume == status.volume) {
+            return live::change(command, words, server, common, screen);
+        }
+    }
+    let rest = words.rest.get(1..).unwrap_or_default();
     let mut effects = known.assembled.effects.clone();
-    for command in commands(command, words, rest, &mut known)? {
+    for asked in commands(command, words, rest, &mut known)? {
         let Some(mirror) = known.assembled.mirror.as_mut() else {
             break;
         };
-        let result = mirror.apply(Event::Command(command));
-        effects.extend(
-            result
-                .map_err(|refusal| Problem::new(Code::WrongState, format!("{name}: {refusal}")))?,
-        );
+        match mirror.apply(Event::Command(asked)) {
+            Ok(more) => effects.extend(more),
+            // Nobody is missing: as it should be, and the original says nothing either.
+            Err(Refusal::NothingChanged) if command == "forget" => return Ok(0),
+            Err(refusal) => {
+                return Err(Problem::new(Code::WrongState, format!("{name}: {refusal}")));
+            }
+        }
     }
-    let mut edits: BTreeMap<String, Vec<(u64, Vec<u8>)>> = BTreeMap::new();
+    let mut edits = Edits::new();
     for effect in effects {
         let (key, label) = match effect {
             Effect::WriteLabel { key, label } => (key, Some(label)),
             Effect::ClearLabel(key) => (key, None),
             _ => continue,
         };
-        let provider = &known.providers[key.0];
-        let mut bytes = label.map_or_else(Vec::new, |label| label.encode().to_vec());
-        bytes.resize(provider.sector_bytes as usize, 0);
-        let at = provider.size_bytes - u64::from(provider.sector_bytes);
+        let edit = label_edit(&known.providers[key.0], label.as_deref());
         // The last label of a member counts.
-        edits.insert(known.paths[key.0].clone(), vec![(at, bytes)]);
+        edits.insert(known.paths[key.0].clone(), vec![edit]);
     }
     write(edits, common, screen)
 }
 
 /// The commands for the state machine; members that are new get a number of their own.
 fn commands(
-    command: &str,
+    command: &'static str,
     words: &Words,
     rest: &[String],
     known: &mut Known,
 ) -> Result<Vec<Command>, Problem> {
     let number = |text: &str| {
         text.parse::<u8>()
-            .map_err(|_| usage(format!("{text}: a priority is 0 to 255")))
+            .map_err(|_| VOCABULARY.wrong(command, format!("{text}: a priority is 0 to 255")))
     };
+    if let Some(double) = (1..rest.len()).find(|at| rest[..*at].contains(&rest[*at])) {
+        let text = format!("{} is given twice", rest[double]);
+        return Err(Problem::new(Code::DuplicateMember, text).member(rest[double].clone()));
+    }
     let each = |known: &Known, make: &dyn Fn(Key) -> Command| {
         let keys = rest.iter().map(|member| key_of(known, member));
         keys.map(|key| key.map(make))
@@ -442,59 +348,73 @@ fn commands(
                 .collect())
         }
         "insert" => {
-            words.only(&["-h", "-i", "-p"])?;
-            let priority = words.value("-p").map_or(Ok(0), number)?;
+            let priority = words.value('p').map_or(Ok(0), number)?;
             let inserted = rest
                 .iter()
                 .map(|member| insert(member, priority, words, known));
             inserted.collect()
         }
-        "configure" => match words.value("-p") {
+        "configure" => match words.value('p') {
+            Some(_) if words.has_other_than("pv") || rest.is_empty() => Err(VOCABULARY.wrong(
+                command,
+                "-p is for one component, with no other option:   configure -p priority name prov",
+            )),
             Some(priority) => {
-                words.only(&["-p"])?;
                 let priority = number(priority)?;
                 each(known, &|key| Command::Priority(key, priority))
             }
+            None if !rest.is_empty() => {
+                Err(VOCABULARY.wrong(command, "a component is named with -p only"))
+            }
             None => configure(words).map(|settings| vec![Command::Configure(settings)]),
         },
-        "resize" => {
-            words.only(&["-s"])?;
-            let mirror = known.mirror();
-            let sector = mirror.map_or(512, |mirror| u64::from(mirror.sector_bytes));
-            let rooms = mirror.into_iter().flat_map(|mirror| &mirror.components);
-            let room = rooms
-                .map(|component| component.size_bytes - u64::from(component.sector_bytes))
-                .min();
-            let asked = words.value("-s").map(|text| {
-                let sectors = text.parse::<u64>().ok();
-                let bytes = sectors.and_then(|sectors| sectors.checked_mul(sector));
-                bytes.ok_or_else(|| usage(format!("{text}: a number of sectors is expected")))
-            });
-            let bytes = asked.unwrap_or(Ok(room.unwrap_or(0)))?;
-            Ok(vec![Command::Resize(bytes)])
-        }
-        _ => Err(usage(format!("{command} is no command of gmirror"))),
+        _ => resize(words, known).map(|command| vec![command]),
     }
 }
 
+fn resize(words: &Words, known: &Known) -> Result<Command, Problem> {
+    let mirror = known.mirror();
+    let sector = mirror.map_or(512, |mirror| u64::from(mirror.sector_bytes));
+    let rooms = mirror.into_iter().flat_map(|mirror| &mirror.components);
+    let room = rooms
+        .map(|component| component.size_bytes - u64::from(component.sector_bytes))
+        .min();
+    let asked = words.value('s').map(|text| {
+        let sectors = text.parse::<u64>().ok();
+        let bytes = sectors.and_then(|sectors| sectors.checked_mul(sector));
+        bytes.ok_or_else(|| {
+            VOCABULARY.wrong("resize", format!("{text}: a number of sectors is expected"))
+        })
+    });
+    let bytes = asked.unwrap_or(Ok(room.unwrap_or(0)))?;
+    if let Some(room) = room.filter(|room| *room < bytes) {
+        let text = format!(
+            "the smallest component has room for {} sectors",
+            room / sector
+        );
+        return Err(Problem::new(Code::MemberTooSmall, text));
+    }
+    Ok(Command::Resize(bytes))
+}
+
 fn configure(words: &Words) -> Result<Settings, Problem> {
-    words.only(&["-a", "-n", "-d", "-h", "-f", "-F", "-b", "-s"])?;
-    let switch = |on: &str, off: &str| match (words.has(on), words.has(off)) {
-        (true, true) => Err(usage(format!("{on} and {off} exclude each other"))),
+    let switch = |on: char, off: char| match (words.has(on), words.has(off)) {
+        (true, true) => {
+            Err(VOCABULARY.wrong("configure", format!("-{on} and -{off} exclude each other")))
+        }
         (true, false) => Ok(Some(true)),
         (false, true) => Ok(Some(false)),
         (false, false) => Ok(None),
     };
-    let slice = words.value("-s").map(|text| {
-        text.parse()
-            .map_err(|_| usage(format!("{text}: a number of bytes is expected")))
-    });
+    let slice = words
+        .value('s')
+        .map(|text| number_of(text, "a number of bytes"));
     Ok(Settings {
-        balance: words.value("-b").map(label_balance).transpose()?,
+        balance: words.value('b').map(label_balance).transpose()?,
         slice_bytes: slice.transpose()?,
-        has_autosync: switch("-a", "-n")?,
-        has_failsync: switch("-f", "-F")?,
-        is_bound: switch("-h", "-d")?,
+        has_autosync: switch('a', 'n')?,
+        has_failsync: switch('f', 'F')?,
+        is_bound: switch('h', 'd')?,
     })
 }
 
@@ -504,18 +424,29 @@ fn insert(
     words: &Words,
     known: &mut Known,
 ) -> Result<Command, Problem> {
-    let examined = examine_path(Path::new(member), member)?;
-    if examined.foreign.is_some() || examined.superblock.is_some() {
-        return Err(Problem::new(
+    if known.paths.iter().any(|path| live::is_same(path, member)) {
+        let text = format!("{member} is a component already");
+        return Err(Problem::new(Code::DuplicateMember, text).member(member));
+    }
+    let examined = examine_path(Path::new(member), member).map_err(without_slots)?;
+    if examined.detection.best().is_some() {
+        let problem = Problem::new(
             Code::WouldDestroy,
             format!("{member} is a member of something already"),
-        )
-        .member(member)
-        .hint(format!("plexum gmirror clear {member}")));
+        );
+        let problem = problem
+            .member(member)
+            .hint(format!("to look at it:   plexum examine {member}"));
+        return Err(match examined.foreign {
+            Some(Found::Mirror(_)) => {
+                problem.hint(format!("to use it anew:   plexum gmirror clear {member}"))
+            }
+            _ => problem,
+        });
     }
     let mirror = known
         .mirror()
-        .ok_or_else(|| usage("the mirror cannot start"))?;
+        .ok_or_else(|| Problem::new(Code::WrongState, "the mirror cannot start"))?;
     let template = mirror.components[0].label.clone();
     let uuid = random_uuid()?;
     let key = Key(known.providers.len());
@@ -526,8 +457,8 @@ fn insert(
         sector_bytes: 512,
         component_id: u32::from_le_bytes([uuid[0], uuid[1], uuid[2], uuid[3]]),
         priority,
-        is_inactive: words.has("-i"),
-        is_bound: words.has("-h"),
+        is_inactive: words.has('i'),
+        is_bound: words.has('h'),
     };
     known.paths.push(member.to_owned());
     known.providers.push(Provider {

@@ -1,12 +1,14 @@
-//! `plexum gvinum`: FreeBSD's words for systems of Vinum drives that nobody serves, and their output.
+//! `plexum gvinum`: FreeBSD's words for systems of Vinum drives, and their output.
 //!
 //! Invariants:
 //! - a change is decided on all drives of the system, and saved on all of them with one time;
-//! - drives in use by a server are refused by their locks.
+//! - drives in use by a server are refused by their locks;
+//! - as the originals, commands that went well say nothing; with `-v` what there is now.
 //!
 //! Source: freebsd-geom.md sections 2.12 and 2.13.
 
 mod counters;
+mod extend;
 mod list;
 mod old;
 
@@ -18,20 +20,58 @@ use plexum_daemon::foreign::create::{Edit, carry_out};
 use plexum_daemon::foreign::offline::{Found, system_of};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::meta::gvinum::edit::{self, Force};
-use plexum_engine::meta::gvinum::{Drive, Store, System};
+use plexum_engine::meta::gvinum::{Drive, Store, System, subdisks_of};
 use plexum_format::vinum::{Config, DriveHeader, SubdiskState};
+use serde_json::json;
 
 use crate::args::Common;
 use crate::config::text_of;
 use crate::create::runtime;
 use crate::errors::Outcome;
-use crate::gmirror::Words;
-use crate::output::Screen;
+use crate::output::{Screen, object};
 use crate::scan::find_sets;
 use crate::units::parse_bytes;
+use crate::words::{self, Vocabulary, Words};
 
-fn usage(text: impl Into<String>) -> Problem {
-    Problem::new(Code::Usage, text).hint("plexum gvinum list|resetstats|printconfig|dump|create|concat|stripe|raid5|mirror|start|stop|checkparity|rebuildparity|rename|rm|attach|detach|move|setstate|grow|hotspare|saveconfig|resetconfig|clear")
+/// What gvinum understands, and a few words more. Source: freebsd-geom.md section 2.12.
+const VOCABULARY: Vocabulary = Vocabulary {
+    program: "plexum gvinum",
+    commands: &[
+        word(&["attach"], "[-v] object to [offset] [rename]"),
+        word(&["checkparity"], "[-fv] plex ..."),
+        word(&["clear"], "device ..."),
+        word(&["concat"], "[-fv] [-n name] device ..."),
+        word(&["create"], "[-fv] file"),
+        word(&["detach"], "[-fv] object"),
+        word(&["dump", "dumpconfig"], "[device ...]"),
+        word(&["grow"], "[-v] plex device"),
+        word(&["help"], ""),
+        word(&["hotspare"], "[-v] drive ..."),
+        word(&["list", "l"], "[-rsvV] [object ...]"),
+        word(&["ld"], "[-rsvV] [drive ...]"),
+        word(&["lp"], "[-rsvV] [plex ...]"),
+        word(&["ls"], "[-rsvV] [subdisk ...]"),
+        word(&["lv"], "[-rsvV] [volume ...]"),
+        word(&["mirror"], "[-fsv] [-n name] device ..."),
+        word(&["move", "mv"], "[-fv] drive subdisk ..."),
+        word(&["printconfig"], ""),
+        word(&["quit", "exit"], ""),
+        word(&["raid5"], "[-fv] [-n name] [-s stripesize] device ..."),
+        word(&["rebuildparity"], "[-fv] plex ..."),
+        word(&["rename"], "[-rv] object name"),
+        word(&["resetconfig"], "[-f]"),
+        word(&["resetstats"], "[-r] [object ...]"),
+        word(&["rm"], "[-frv] object ..."),
+        word(&["saveconfig"], "[-v]"),
+        word(&["setstate"], "[-fv] state object ..."),
+        word(&["start"], "[-vw] [-S size] [-i interval] object ..."),
+        word(&["stop"], "[-fv] object ..."),
+        word(&["stripe"], "[-fv] [-n name] [-s stripesize] device ..."),
+    ],
+};
+
+const fn word(names: &'static [&'static str], usage: &'static str) -> words::Command {
+    words::Command { names, usage }
 }
 
 fn refused(text: String) -> Problem {
@@ -43,86 +83,31 @@ fn refused(text: String) -> Problem {
 /// # Errors
 /// `Usage`; what a change is refused for; of reading and writing.
 pub fn run(words: &[String], common: &Common, screen: &Screen) -> Outcome {
-    let Some((command, rest)) = words.split_first() else {
-        return Err(usage("a command is missing"));
-    };
-    if let Some(outcome) = made(command, rest, common, screen) {
-        return outcome;
-    }
-    let words = match command.as_str() {
-        "list" | "l" | "ld" | "lv" | "lp" | "ls" => Words::parse(rest, &[])?, // their -s has no value
-        _ => Words::parse(rest, &["-n", "-s"])?,
-    };
-    match command.as_str() {
-        "list" | "l" | "ld" | "lv" | "lp" | "ls" if words.has("-s") => {
-            counters::list(&words, screen)
+    let (command, words) = VOCABULARY.parse(words)?;
+    match command {
+        "help" => VOCABULARY.help(screen),
+        "quit" => Ok(0),
+        "concat" | "stripe" | "raid5" | "mirror" | "create" => {
+            extend::make(command, &words, common, screen)
         }
+        "list" | "ld" | "lv" | "lp" | "ls" if words.has('s') => counters::list(&words, screen),
         "resetstats" => counters::reset(&words, screen),
-        "list" | "l" | "ld" | "lv" | "lp" | "ls" => list::run(command, &words, screen),
+        "list" | "ld" | "lv" | "lp" | "ls" => list::run(command, &words, screen),
         "printconfig" => {
             for (system, _) in systems(&words.places)? {
-                for line in text_of(&system).lines() {
-                    screen.line(line);
-                }
+                let text = text_of(&system);
+                text.lines().for_each(|line| screen.line(line));
+                screen.object(&object("configuration", None, json!({"text": text})));
             }
             Ok(0)
         }
         "start" | "stop" | "checkparity" | "rebuildparity" => {
             old::on_served(command, &words, common, screen)
         }
-        "dump" | "dumpconfig" => old::dump(&words, screen),
+        "dump" => old::dump(&words, screen),
         "resetconfig" => old::reset(&words, common, screen),
         "clear" => old::clear(&words, common, screen),
-        "quit" => Ok(0),
         _ => change(command, &words, common, screen),
-    }
-}
-
-/// Commands that make something new: those of `plexum create`.
-fn made(command: &str, rest: &[String], common: &Common, screen: &Screen) -> Option<Outcome> {
-    let level = match command {
-        "concat" => "linear",
-        "stripe" => "0",
-        "raid5" => "5",
-        "mirror" => "1",
-        "create" => "",
-        _ => return None,
-    };
-    Some(make(level, rest, common, screen))
-}
-
-fn make(level: &str, rest: &[String], common: &Common, screen: &Screen) -> Outcome {
-    // `mirror -s` takes no value, `raid5 -s SIZE` does.
-    let with_value: &[&str] = if level == "1" { &["-n"] } else { &["-n", "-s"] };
-    let words = Words::parse(rest, with_value)?;
-    words.only(&["-n", "-s", "-f"])?;
-    let mut typed = vec!["plexum".to_owned(), "create".to_owned()];
-    if level.is_empty() {
-        let [file] = words.rest.as_slice() else {
-            return Err(usage("create FILE"));
-        };
-        typed.extend(["-f".to_owned(), file.clone()]);
-    } else {
-        typed.push(words.value("-n").unwrap_or("gvinumvolume0").to_owned());
-        let level = if level == "1" && words.has("-s") {
-            "10"
-        } else {
-            level
-        };
-        typed.extend(["--level", level, "--format", "gvinum"].map(str::to_owned));
-        if let Some(strip) = words.value("-s") {
-            typed.extend(["--strip".to_owned(), strip.to_owned()]);
-        }
-        typed.extend(words.rest.iter().cloned());
-    }
-    if words.has("-f") {
-        typed.push("--force".to_owned());
-    }
-    let cli = <crate::args::Cli as clap::Parser>::try_parse_from(typed)
-        .map_err(|error| usage(error.to_string()))?;
-    match &cli.command {
-        crate::args::Command::Create(args) => crate::create::run(args, common, screen),
-        _ => Err(Problem::new(Code::Bug, "create is create")),
     }
 }
 
@@ -144,29 +129,39 @@ fn systems(places: &[String]) -> Result<Vec<(System, Vec<String>)>, Problem> {
     Ok(systems)
 }
 
-fn change(command: &str, words: &Words, common: &Common, screen: &Screen) -> Outcome {
+/// The one system in the places.
+fn only_system(words: &Words) -> Result<(System, Vec<String>), Problem> {
     let mut systems = systems(&words.places)?;
-    if systems.len() != 1 {
-        let text = format!("{} systems of Vinum drives were found", systems.len());
-        return Err(Problem::new(Code::NoMetadata, text)
-            .hint("say where the drives of one are:   --in DIR"));
+    if systems.len() == 1 {
+        return Ok(systems.remove(0));
     }
-    let (mut system, mut paths) = systems.remove(0);
-    let force = if words.has("-f") {
+    let text = match systems.len() {
+        0 => "no Vinum drives were found".to_owned(),
+        count => format!("{count} systems of Vinum drives were found, and one is changed"),
+    };
+    Err(Problem::new(Code::NoMetadata, text).hint("say where the drives of one are:   --in DIR"))
+}
+
+fn change(command: &'static str, words: &Words, common: &Common, screen: &Screen) -> Outcome {
+    let (mut system, mut paths) = only_system(words)?;
+    let force = if words.has('f') {
         Force::Yes
     } else {
         Force::No
     };
-    let is_deep = words.has("-r");
+    let is_deep = words.has('r');
     let rest: Vec<&str> = words.rest.iter().map(String::as_str).collect();
+    let is_drive = |word: &&str| system.drive(word).is_some();
+    let names_a_drive = rest.first().is_some_and(is_drive);
     let config = &mut system.config;
     match (command, rest.as_slice()) {
-        ("saveconfig", []) => {}
-        ("rename", [object, new]) => edit::rename(config, object, new, is_deep).map_err(refused)?,
-        ("rm", objects) if !objects.is_empty() => {
-            remove(&mut system, objects, is_deep)?;
+        ("saveconfig", _) => {}
+        ("rename", [object, new]) if names_a_drive => {
+            old::rename_drive(&mut system, object, new)?;
         }
-        ("hotspare", drives) if !drives.is_empty() => {
+        ("rename", [object, new]) => edit::rename(config, object, new, is_deep).map_err(refused)?,
+        ("rm", objects) => remove(&mut system, objects, is_deep)?,
+        ("hotspare", drives) => {
             for drive in drives {
                 let (name, _) = known_or_new(&mut system, &mut paths, drive)?;
                 if !system.config.spares.contains(&name) {
@@ -175,15 +170,9 @@ fn change(command: &str, words: &Words, common: &Common, screen: &Screen) -> Out
             }
         }
         ("detach", [object]) => edit::detach(config, object, force).map_err(refused)?,
-        ("attach", [object, to]) => edit::attach(config, object, to, None).map_err(refused)?,
-        ("attach", [object, to, offset]) => {
-            let offset = parse_bytes(offset).map_err(usage)?;
-            edit::attach(config, object, to, Some(offset)).map_err(refused)?;
-        }
-        ("setstate", [state, objects @ ..]) if !objects.is_empty() => {
-            set_states(config, state, objects, force)?;
-        }
-        ("move", [drive, subdisks @ ..]) if !subdisks.is_empty() => {
+        ("attach", [object, to, more @ ..]) => attach(config, object, to, more)?,
+        ("setstate", [state, objects @ ..]) => set_states(config, state, objects, force)?,
+        ("move", [drive, subdisks @ ..]) => {
             let (drive, size) = known_or_new(&mut system, &mut paths, drive)?;
             for subdisk in subdisks {
                 edit::move_subdisk(&mut system.config, subdisk, &drive, size, force)
@@ -194,16 +183,49 @@ fn change(command: &str, words: &Words, common: &Common, screen: &Screen) -> Out
             let (drive, size) = known_or_new(&mut system, &mut paths, device)?;
             edit::grow(&mut system.config, plex, &drive, size, None).map_err(refused)?;
         }
-        _ => {
-            return Err(usage(format!(
-                "{command} {}: not understood",
-                rest.join(" ")
-            )));
-        }
+        _ => return Err(VOCABULARY.wrong(command, "not understood")),
     }
-    save(&system, &paths, common, screen)
+    save(&system, &paths, common, screen)?;
+    finish(&system, words, common, screen)
 }
 
+/// What there is now, when that is asked for.
+fn finish(system: &System, words: &Words, common: &Common, screen: &Screen) -> Outcome {
+    if (words.has('v') || screen.verbosity > 0) && !common.dry_run {
+        list::all(system).iter().for_each(|line| screen.line(line));
+    }
+    Ok(0)
+}
+
+/// `attach OBJECT TO [OFFSET] [rename]`; renamed, an object is called after its new place: the next number there.
+fn attach(config: &mut Config, object: &str, to: &str, more: &[&str]) -> Result<(), Problem> {
+    let (offset, is_renamed) = match more {
+        [] => (None, false),
+        ["rename"] => (None, true),
+        [offset] => (Some(*offset), false),
+        [offset, "rename"] => (Some(*offset), true),
+        _ => return Err(VOCABULARY.wrong("attach", "behind an offset there is only: rename")),
+    };
+    let bad = |text| VOCABULARY.wrong("attach", text);
+    let offset = offset.map(parse_bytes).transpose().map_err(bad)?;
+    edit::attach(config, object, to, offset).map_err(refused)?;
+    if !is_renamed {
+        return Ok(());
+    }
+    let is_plex = config.plexes.iter().any(|plex| plex.name == object);
+    let letter = if is_plex { 'p' } else { 's' };
+    let is_taken = |name: &String| {
+        config.plexes.iter().any(|one| one.name == *name)
+            || config.subdisks.iter().any(|one| one.name == *name)
+    };
+    let mut names = (0..).map(|number| format!("{to}.{letter}{number}"));
+    match names.find(|name| name == object || !is_taken(name)) {
+        Some(name) if name != object => edit::rename(config, object, &name, true).map_err(refused),
+        _ => Ok(()),
+    }
+}
+
+/// States of subdisks; those of a plex or a volume are set by its subdisks.
 fn set_states(
     config: &mut Config,
     state: &str,
@@ -214,10 +236,22 @@ fn set_states(
         "up" => SubdiskState::Up,
         "down" => SubdiskState::Down,
         "stale" => SubdiskState::Stale,
-        _ => return Err(usage(format!("{state}: up, down or stale"))),
+        _ => return Err(VOCABULARY.wrong("setstate", format!("{state}: it is up, down or stale"))),
     };
     for object in objects {
-        edit::set_state(config, object, state, force).map_err(refused)?;
+        let plexes = config
+            .plexes
+            .iter()
+            .filter(|plex| plex.name == *object || plex.volume.as_deref() == Some(object));
+        let plexes: Vec<&str> = plexes.map(|plex| plex.name.as_str()).collect();
+        let below = plexes.iter().flat_map(|plex| subdisks_of(config, plex));
+        let mut names: Vec<String> = below.map(|subdisk| subdisk.name.clone()).collect();
+        if names.is_empty() {
+            names.push((*object).to_owned());
+        }
+        for name in names {
+            edit::set_state(config, &name, state, force).map_err(refused)?;
+        }
     }
     Ok(())
 }
@@ -242,27 +276,36 @@ fn known_or_new(
 ) -> Result<(String, u64), Problem> {
     match system.drive(word) {
         Some(known) => Ok((known.name.clone(), known.size_bytes)),
-        None => new_drive(system, paths, word),
+        None => new_drive(system, paths, word, None),
     }
 }
 
-/// A blank member becomes a drive of the system, called `gvinumdriveN`: its name and size.
+/// A blank member becomes a drive of the system, called `gvinumdriveN` without a name of its own: its name and size.
 fn new_drive(
     system: &mut System,
     paths: &mut Vec<String>,
     device: &str,
+    name: Option<&str>,
 ) -> Result<(String, u64), Problem> {
-    let examined = examine_path(Path::new(device), device)?;
+    let examined = examine_path(Path::new(device), device).map_err(|mut problem| {
+        problem.hints.retain(|hint| !hint.contains("`missing`"));
+        problem.hint("drives of the system are:   plexum gvinum ld")
+    })?;
+    if paths.iter().any(|path| path == device) {
+        let text = format!("{device} is given twice");
+        return Err(Problem::new(Code::DuplicateMember, text).member(device));
+    }
     if examined.detection.best().is_some() {
         let text = format!("{device} is a member of something already");
         return Err(Problem::new(Code::WouldDestroy, text).member(device));
     }
-    let name = (0..)
-        .map(|number| format!("gvinumdrive{number}"))
-        .find(|name| system.drive(name).is_none())
-        .unwrap_or_default();
+    let free = || {
+        let mut names = (0..).map(|number| format!("gvinumdrive{number}"));
+        names.find(|name| system.drive(name).is_none())
+    };
+    let name = name.map(str::to_owned).or_else(free).unwrap_or_default();
     let header = DriveHeader::create(&this_host(), &name, system.updated)
-        .map_err(|error| usage(error.to_string()))?;
+        .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
     let size_bytes = examined.size_bytes / 512 * 512;
     system.drives.push(Drive {
         name: name.clone(),

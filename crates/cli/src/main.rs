@@ -39,6 +39,7 @@ mod stats;
 mod status;
 mod stop;
 mod units;
+mod words;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -76,15 +77,52 @@ fn main() -> ExitCode {
     ExitCode::from(exit)
 }
 
-/// Called as `gmirror` or `gvinum`, that is the command.
+/// Vocabularies of other programs, by whose names this one may be called.
+const VOCABULARIES: [&str; 2] = ["gmirror", "gvinum"];
+
+/// Called as `gmirror` or `gvinum`, that is the command. Long options of ours may stand anywhere behind it: its own words
+/// have short ones only.
 fn called_as(mut typed: Vec<OsString>) -> Vec<OsString> {
     let program = typed.first().map(Path::new).and_then(Path::file_name);
-    let known = ["gmirror", "gvinum"]
-        .into_iter()
-        .find(|known| program == Some(known.as_ref()));
-    if let Some(command) = known {
+    let mut known = VOCABULARIES.into_iter();
+    if let Some(command) = known.find(|known| program == Some(known.as_ref())) {
         typed.insert(1, command.into());
+        if typed.len() == 3 && (typed[2] == "--help" || typed[2] == "-h") {
+            typed[2] = "help".into();
+        }
     }
+    let mut words = typed.iter().skip(1).map(OsString::as_os_str);
+    let first = words.position(|word| !word.as_encoded_bytes().starts_with(b"-"));
+    let Some(at) = first.map(|at| at + 1) else {
+        return typed;
+    };
+    if !VOCABULARIES.iter().any(|known| typed[at] == *known) {
+        return typed;
+    }
+    let is_ours = |word: &OsString| {
+        let ours = [
+            "--dry-run",
+            "--yes",
+            "--json",
+            "--quiet",
+            "--verbose",
+            "--no-color",
+        ];
+        ours.iter().any(|known| word == known)
+    };
+    let rest = typed.split_off(at + 1);
+    let end = rest
+        .iter()
+        .position(|word| word == "--")
+        .unwrap_or(rest.len());
+    let (ours, theirs): (Vec<_>, Vec<_>) = rest
+        .into_iter()
+        .enumerate()
+        .partition(|(place, word)| *place < end && is_ours(word));
+    for (_, word) in ours.into_iter().rev() {
+        typed.insert(1, word);
+    }
+    typed.extend(theirs.into_iter().map(|(_, word)| word));
     typed
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use plexum_daemon::create::{CreateRequest, Creation};
 use plexum_daemon::foreign::Kind;
 use plexum_daemon::foreign::convert::{Goal, Journal, Phase, copy, run_in_place, source_of};
-use plexum_daemon::foreign::create::{ForeignCreation, LabelRequest};
+use plexum_daemon::foreign::create::{ForeignCreation, LabelRequest, MirrorOptions};
 use plexum_daemon::problem::Code;
 use plexum_engine::plex::layout::{Organisation, Raid5Layout};
 use plexum_format::gmirror::Balance;
@@ -47,6 +47,7 @@ async fn mirror(handle: &Handle, members: &[String]) -> Vec<u8> {
         strip_bytes: None,
         balance: Balance::Load,
         is_assume_clean: true,
+        mirror: MirrorOptions::default(),
     };
     let creation = ForeignCreation::labels(handle, &request, Access::ReadWrite).await;
     creation.unwrap().carry_out(handle).await.unwrap();

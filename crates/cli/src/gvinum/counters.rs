@@ -8,9 +8,9 @@ use super::old::volume_of;
 use super::systems;
 use crate::client::{Client, running_volumes};
 use crate::errors::Outcome;
-use crate::gmirror::Words;
 use crate::output::Screen;
 use crate::stats::vinum_lines;
+use crate::words::Words;
 
 /// Volumes that are named, by themselves or by an object of theirs; otherwise those of the systems in the places; otherwise
 /// all gvinum volumes that are served.
@@ -48,7 +48,6 @@ fn clients(words: &Words) -> Result<Vec<Client>, Problem> {
 /// # Errors
 /// `NoSuchVolume` when what is named is not served.
 pub fn list(words: &Words, screen: &Screen) -> Outcome {
-    words.only(&["-s", "-r", "-v", "-V"])?;
     for client in clients(words)? {
         let stats = client.stats(false)?;
         screen.object(&stats);
@@ -64,7 +63,6 @@ pub fn list(words: &Words, screen: &Screen) -> Outcome {
 /// # Errors
 /// As `list`.
 pub fn reset(words: &Words, screen: &Screen) -> Outcome {
-    words.only(&["-r"])?;
     for client in clients(words)? {
         client.stats(true)?;
         screen.done(format!("{} counts anew", client.volume));

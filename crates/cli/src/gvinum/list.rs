@@ -2,74 +2,162 @@
 //!
 //! Source: freebsd-geom.md section 2.13.
 
-use plexum_daemon::problem::Problem;
+use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::meta::gvinum::{Drive, System, grown_map, plex_map, subdisks_of, volume_bytes};
 use plexum_format::vinum::{Config, Organisation, Plex, Subdisk};
+use serde_json::{Value, json};
 
 use super::systems;
 use crate::errors::Outcome;
-use crate::gmirror::Words;
-use crate::output::Screen;
+use crate::output::{Screen, object};
+use crate::words::Words;
 
 /// Lists what was asked for.
 ///
 /// # Errors
 /// Of looking for drives; an option that is not known.
 pub fn run(command: &str, words: &Words, screen: &Screen) -> Outcome {
-    words.only(&["-v", "-V", "-r"])?;
-    let is_asked = |kind: &str| matches!(command, "list" | "l") || command.ends_with(kind);
+    let is_asked = |kind: &str| command == "list" || command.ends_with(kind);
     let is_below = |name: &str, top: &str| {
         let rest = name.strip_prefix(top);
-        words.has("-r") && rest.is_some_and(|rest| rest.starts_with('.'))
+        words.has('r') && rest.is_some_and(|rest| rest.starts_with('.'))
     };
     let is_named = |name: &str| {
         let mut asked = words.rest.iter();
         words.rest.is_empty() || asked.any(|word| word == name || is_below(name, word))
     };
-    if words.has("-v") || words.has("-V") {
-        return verbose(is_asked, is_named, words, screen);
+    let systems = systems(&words.places)?;
+    for word in &words.rest {
+        if !systems.iter().any(|(system, _)| knows(system, word)) {
+            return Err(
+                Problem::new(Code::NoMetadata, format!("there is no {word}"))
+                    .hint("say where its drives are:   --in DIR"),
+            );
+        }
     }
-    for (system, _) in systems(&words.places)? {
-        let config = &system.config;
-        if is_asked("d") {
-            section(screen, words, system.drives.len(), "drive");
-            for drive in system.drives.iter().filter(|drive| is_named(&drive.name)) {
-                screen.line(drive_line(&system, drive));
-            }
+    if words.has('v') || words.has('V') {
+        return verbose(&systems, is_asked, is_named, words, screen);
+    }
+    let is_whole = words.rest.is_empty();
+    for (system, _) in &systems {
+        for line in short(system, is_whole, &is_asked, &is_named) {
+            screen.line(line);
         }
-        if is_asked("v") {
-            section(screen, words, config.volumes.len(), "volume");
-            for volume in config
-                .volumes
-                .iter()
-                .filter(|volume| is_named(&volume.name))
-            {
-                let size = rough_size(volume_bytes(config, &volume.name));
-                let plexes = system.plexes_of(&volume.name).len();
-                let (name, state) = (&volume.name, volume.state.name());
-                screen.line(format!(
-                    "V {name:<21} State: {state}\tPlexes: {plexes:7}\tSize: {size}"
-                ));
-            }
-        }
-        if is_asked("p") {
-            section(screen, words, config.plexes.len(), "plex");
-            for plex in config.plexes.iter().filter(|plex| is_named(&plex.name)) {
-                screen.line(plex_line(config, plex));
-            }
-        }
-        if is_asked("s") {
-            section(screen, words, config.subdisks.len(), "subdisk");
-            for subdisk in config
-                .subdisks
-                .iter()
-                .filter(|subdisk| is_named(&subdisk.name))
-            {
-                screen.line(subdisk_line(subdisk));
-            }
+        screen.object(&as_object(system));
+    }
+    if systems.is_empty() && is_whole {
+        let kinds = [
+            ("d", "drive"),
+            ("v", "volume"),
+            ("p", "plex"),
+            ("s", "subdisk"),
+        ];
+        for (_, kind) in kinds.iter().filter(|(letter, _)| is_asked(letter)) {
+            screen.line(section(0, kind));
         }
     }
     Ok(0)
+}
+
+/// Everything of a system, as `list` shows it.
+pub fn all(system: &System) -> Vec<String> {
+    short(system, true, &|_| true, &|_| true)
+}
+
+fn knows(system: &System, name: &str) -> bool {
+    let config = &system.config;
+    system.drive(name).is_some()
+        || config.volumes.iter().any(|one| one.name == name)
+        || config.plexes.iter().any(|one| one.name == name)
+        || config.subdisks.iter().any(|one| one.name == name)
+}
+
+/// One line an object, by kind; `is_whole`: with how many there are.
+fn short(
+    system: &System,
+    is_whole: bool,
+    is_asked: &dyn Fn(&str) -> bool,
+    is_named: &dyn Fn(&str) -> bool,
+) -> Vec<String> {
+    let config = &system.config;
+    let mut lines = Vec::new();
+    let head = |lines: &mut Vec<String>, count, kind| {
+        if is_whole {
+            lines.push(section(count, kind));
+        }
+    };
+    if is_asked("d") {
+        head(&mut lines, system.drives.len(), "drive");
+        let named = system.drives.iter().filter(|drive| is_named(&drive.name));
+        lines.extend(named.map(|drive| drive_line(system, drive)));
+    }
+    if is_asked("v") {
+        head(&mut lines, config.volumes.len(), "volume");
+        let named = config
+            .volumes
+            .iter()
+            .filter(|volume| is_named(&volume.name));
+        lines.extend(named.map(|volume| {
+            let size = rough_size(volume_bytes(config, &volume.name));
+            let plexes = system.plexes_of(&volume.name).len();
+            let (name, state) = (&volume.name, volume.state.name());
+            format!("V {name:<21} State: {state}\tPlexes: {plexes:7}\tSize: {size}")
+        }));
+    }
+    if is_asked("p") {
+        head(&mut lines, config.plexes.len(), "plex");
+        let named = config.plexes.iter().filter(|plex| is_named(&plex.name));
+        lines.extend(named.map(|plex| plex_line(config, plex)));
+    }
+    if is_asked("s") {
+        head(&mut lines, config.subdisks.len(), "subdisk");
+        let named = config.subdisks.iter().filter(|one| is_named(&one.name));
+        lines.extend(named.map(subdisk_line));
+    }
+    lines
+}
+
+fn as_object(system: &System) -> Value {
+    let config = &system.config;
+    let drives = system.drives.iter().map(|drive| {
+        let free: u64 = system
+            .free_areas(&drive.name)
+            .iter()
+            .map(|area| area.1)
+            .sum();
+        json!({
+            "name": drive.name, "device": drive.device, "is_up": drive.is_up(),
+            "size_bytes": drive.usable_bytes(), "free_bytes": free,
+            "is_spare": config.spares.contains(&drive.name),
+        })
+    });
+    let volumes = config.volumes.iter().map(|volume| {
+        json!({
+            "name": volume.name, "state": volume.state.name(),
+            "size_bytes": volume_bytes(config, &volume.name),
+        })
+    });
+    let plexes = config.plexes.iter().map(|plex| {
+        let size = plex_map(config, &plex.name).map_or(0, |map| map.geometry.volume_bytes());
+        json!({
+            "name": plex.name, "organisation": plex.organisation.name(),
+            "strip_bytes": plex.organisation.strip_bytes(), "volume": plex.volume,
+            "state": plex.state.name(), "size_bytes": size,
+        })
+    });
+    let subdisks = config.subdisks.iter().map(|one| {
+        json!({
+            "name": one.name, "state": one.state.name(), "drive": one.drive,
+            "drive_offset_bytes": one.drive_offset_bytes, "size_bytes": one.length_bytes,
+            "plex": one.plex.as_ref().map(|(plex, _)| plex),
+            "plex_offset_bytes": one.plex.as_ref().map(|(_, offset)| offset),
+        })
+    });
+    let fields = json!({
+        "drives": drives.collect::<Vec<_>>(), "volumes": volumes.collect::<Vec<_>>(),
+        "plexes": plexes.collect::<Vec<_>>(), "subdisks": subdisks.collect::<Vec<_>>(),
+    });
+    object("system", None, fields)
 }
 
 fn plex_line(config: &Config, plex: &Plex) -> String {
@@ -93,15 +181,13 @@ fn plex_line(config: &Config, plex: &Plex) -> String {
     format!("P {name:<18} {organisation:>2} State: {state}\tSubdisks: {count:5}\tSize: {size}")
 }
 
-fn section(screen: &Screen, words: &Words, count: usize, kind: &str) {
-    if words.rest.is_empty() {
-        let plural = match kind {
-            "plex" => "plexes".to_owned(),
-            kind => format!("{kind}s"),
-        };
-        let word = if count == 1 { kind.to_owned() } else { plural };
-        screen.line(format!("{count} {word}:"));
-    }
+fn section(count: usize, kind: &str) -> String {
+    let plural = match kind {
+        "plex" => "plexes".to_owned(),
+        kind => format!("{kind}s"),
+    };
+    let word = if count == 1 { kind } else { &plural };
+    format!("{count} {word}:")
 }
 
 fn drive_line(system: &System, drive: &Drive) -> String {
@@ -144,18 +230,19 @@ fn rough_size(bytes: u64) -> String {
 
 /// A paragraph for each object; with `-V` also what it consists of.
 fn verbose(
+    systems: &[(System, Vec<String>)],
     is_asked: impl Fn(&str) -> bool,
     is_named: impl Fn(&str) -> bool,
     words: &Words,
     screen: &Screen,
 ) -> Outcome {
-    let has_members = words.has("-V");
-    for (system, _) in systems(&words.places)? {
+    let has_members = words.has('V');
+    for (system, _) in systems {
         let config = &system.config;
         let mut lines = Vec::new();
         for drive in system.drives.iter().filter(|_| is_asked("d")) {
             if is_named(&drive.name) {
-                lines.extend(drive_text(&system, drive, has_members));
+                lines.extend(drive_text(system, drive, has_members));
             }
         }
         for volume in config.volumes.iter().filter(|_| is_asked("v")) {
@@ -178,7 +265,7 @@ fn verbose(
         }
         for plex in config.plexes.iter().filter(|_| is_asked("p")) {
             if is_named(&plex.name) {
-                lines.extend(plex_text(&system, plex, has_members));
+                lines.extend(plex_text(system, plex, has_members));
             }
         }
         for subdisk in config.subdisks.iter().filter(|_| is_asked("s")) {
@@ -190,7 +277,7 @@ fn verbose(
             screen.line(line);
         }
     }
-    Ok::<u8, Problem>(0)
+    Ok(0)
 }
 
 fn drive_text(system: &System, drive: &Drive, has_members: bool) -> Vec<String> {

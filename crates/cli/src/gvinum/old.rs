@@ -9,15 +9,16 @@ use plexum_daemon::foreign::create::{Edit, carry_out};
 use plexum_daemon::foreign::offline::Found;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::meta::gvinum::System;
-use plexum_format::vinum::{CONFIG_BYTES, CONFIG_OFFSETS_BYTES, HEADER_OFFSET_BYTES};
+use plexum_format::vinum::{CONFIG_BYTES, CONFIG_OFFSETS_BYTES, DriveHeader, HEADER_OFFSET_BYTES};
 
-use super::{refused, systems, usage};
+use super::{VOCABULARY, refused, systems};
 use crate::args::{Cli, Command, Common};
 use crate::client::Client;
 use crate::create::runtime;
 use crate::errors::Outcome;
-use crate::gmirror::Words;
-use crate::output::Screen;
+use crate::examine::fields_json;
+use crate::output::{Screen, object};
+use crate::words::Words;
 
 /// What gvinum wants to read before it forgets a configuration.
 const NO_FUTURE: &str = "NO FUTURE";
@@ -32,11 +33,12 @@ pub fn volume_of(object: &str) -> &str {
 ///
 /// # Errors
 /// `NoSuchVolume` when it is not served; of the command that does it.
-pub fn on_served(command: &str, words: &Words, common: &Common, screen: &Screen) -> Outcome {
-    words.only(&["-f", "-v", "-S", "-i", "-w"])?;
-    if words.rest.is_empty() {
-        return Err(usage(format!("{command} needs the name of an object")));
-    }
+pub fn on_served(
+    command: &'static str,
+    words: &Words,
+    common: &Common,
+    screen: &Screen,
+) -> Outcome {
     let mut code = 0;
     for object in &words.rest {
         let volume = volume_of(object);
@@ -50,7 +52,7 @@ pub fn on_served(command: &str, words: &Words, common: &Common, screen: &Screen)
             }
         };
         let cli = <Cli as clap::Parser>::try_parse_from(typed)
-            .map_err(|error| usage(error.to_string()))?;
+            .map_err(|error| VOCABULARY.wrong(command, error.to_string()))?;
         let outcome = match &cli.command {
             Command::Stop(args) => crate::stop::run(args, common, screen)?,
             Command::Scrub(args) => crate::scrub::run(args, common, screen)?,
@@ -81,7 +83,6 @@ fn start(volume: &str, screen: &Screen) -> Result<(), Problem> {
 /// # Errors
 /// `NoMetadata` for what is no drive.
 pub fn dump(words: &Words, screen: &Screen) -> Outcome {
-    words.only(&[])?;
     let mut paths = words.rest.clone();
     if paths.is_empty() {
         let found = systems(&words.places)?.into_iter();
@@ -95,11 +96,14 @@ pub fn dump(words: &Words, screen: &Screen) -> Outcome {
             );
         };
         screen.line(format!("Metadata on {path}:"));
-        for (_, fields) in drive.fields() {
-            for field in fields {
+        let mut value = serde_json::json!({"member": path});
+        for (part, fields) in drive.fields() {
+            for field in &fields {
                 screen.line(format!("{:>14}: {}", field.name, field.value));
             }
+            value[part] = fields_json(&fields);
         }
+        screen.object(&object("drive", None, value));
     }
     Ok(0)
 }
@@ -132,17 +136,56 @@ pub fn remove_drive(system: &mut System, name: &str, is_deep: bool) -> Result<()
     Ok(())
 }
 
+/// Gives a drive another name: in its header, and where its subdisks and hot spares name it.
+///
+/// # Errors
+/// A sentence: the name is taken, does not fit, or the drive is not there to be written to.
+pub fn rename_drive(system: &mut System, name: &str, new: &str) -> Result<(), Problem> {
+    if system.drive(new).is_some() {
+        return Err(refused(format!("{new} exists")));
+    }
+    let Some(drive) = system.drives.iter_mut().find(|drive| drive.name == name) else {
+        return Err(refused(format!("there is no {name}")));
+    };
+    let Some(header) = &mut drive.header else {
+        return Err(refused(format!(
+            "{name} is not there: its header keeps its name"
+        )));
+    };
+    let mut made = DriveHeader::create(&header.host, new, header.created)
+        .map_err(|error| refused(error.to_string()))?;
+    made.mark = header.mark;
+    *header = made;
+    new.clone_into(&mut drive.name);
+    for subdisk in system
+        .config
+        .subdisks
+        .iter_mut()
+        .filter(|one| one.drive == name)
+    {
+        new.clone_into(&mut subdisk.drive);
+    }
+    for spare in system
+        .config
+        .spares
+        .iter_mut()
+        .filter(|spare| *spare == name)
+    {
+        new.clone_into(spare);
+    }
+    Ok(())
+}
+
 /// Forgets a whole configuration: its drives are free.
 ///
 /// # Errors
 /// `NotConfirmed` without the words.
 pub fn reset(words: &Words, common: &Common, screen: &Screen) -> Outcome {
-    words.only(&["-f"])?;
     let mut paths = Vec::new();
     for (_, members) in systems(&words.places)? {
         paths.extend(members);
     }
-    if !words.has("-f") && !common.dry_run {
+    if !words.has('f') && !common.dry_run {
         screen.line("This command completely wipes the configuration of these drives:");
         screen.line(format!("  {}", paths.join(" ")));
         screen.line(format!("Enter the text \"{NO_FUTURE}\" to go on."));
@@ -160,7 +203,6 @@ pub fn reset(words: &Words, common: &Common, screen: &Screen) -> Outcome {
 /// # Errors
 /// `NoMetadata` for what is no drive.
 pub fn clear(words: &Words, common: &Common, screen: &Screen) -> Outcome {
-    words.only(&[])?;
     for path in &words.rest {
         let examined = examine_path(std::path::Path::new(path), path)?;
         if !matches!(examined.foreign, Some(Found::Drive(_))) {

@@ -31,6 +31,9 @@ use crate::problem::{Code, Problem};
 /// Strip size of gstripe when none is asked for, in bytes.
 pub const STRIPE_BYTES_DEFAULT: u64 = 65_536;
 
+/// Reads of a gmirror above this are split when nothing else is asked for, in bytes.
+const SLICE_BYTES_DEFAULT: u32 = 4096;
+
 /// Labels to be made.
 #[derive(Clone, Debug)]
 pub struct LabelRequest {
@@ -48,6 +51,32 @@ pub struct LabelRequest {
     pub balance: Balance,
     /// The members are equal already.
     pub is_assume_clean: bool,
+    /// What `gmirror label` can set besides.
+    pub mirror: MirrorOptions,
+}
+
+/// Settings of a new gmirror.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MirrorOptions {
+    /// Reads above this are split.
+    pub slice_bytes: u32,
+    /// Stale components wait for the operator.
+    pub has_no_autosync: bool,
+    /// Nothing is marked dirty and nothing rebuilt after a crash.
+    pub has_no_failsync: bool,
+    /// Labels are bound to the names of their members.
+    pub is_bound: bool,
+}
+
+impl Default for MirrorOptions {
+    fn default() -> Self {
+        Self {
+            slice_bytes: SLICE_BYTES_DEFAULT,
+            has_no_autosync: false,
+            has_no_failsync: false,
+            is_bound: false,
+        }
+    }
 }
 
 /// A volume of the plan.
@@ -89,8 +118,11 @@ pub struct ForeignCreation {
     pub notes: Vec<String>,
 }
 
-/// A text, or every place in it that cannot be understood.
-fn parse(text: &[u8], path: &str) -> Result<Script, Problem> {
+/// A text, or every place in it that cannot be understood. `path` names it in messages.
+///
+/// # Errors
+/// `Usage` with line, place and expectation.
+pub fn parse(text: &[u8], path: &str) -> Result<Script, Problem> {
     Script::parse(text).map_err(|errors| {
         let mut texts = errors.iter().map(ToString::to_string);
         let first = texts.next().unwrap_or_default();
@@ -101,6 +133,12 @@ fn parse(text: &[u8], path: &str) -> Result<Script, Problem> {
 
 fn usage(text: impl Into<String>) -> Problem {
     Problem::new(Code::Usage, text)
+}
+
+fn no_drive(path: &str) -> Problem {
+    usage(format!("{path} names no drive"))
+        .hint("a line for each:   drive NAME device DEVICE")
+        .hint("for drives that are there already:   plexum gvinum create --in DIR FILE")
 }
 
 fn of_format(error: &FormatError) -> Problem {
@@ -168,7 +206,7 @@ impl ForeignCreation {
     ) -> Result<Self, Problem> {
         let script = parse(text, path)?;
         if script.drives.is_empty() {
-            return Err(usage(format!("{path} names no drive")).hint("drive NAME device DEVICE"));
+            return Err(no_drive(path));
         }
         let (mut members, mut rooms) = (Vec::new(), Vec::new());
         for drive in &script.drives {
@@ -384,6 +422,7 @@ fn mirror_labels(
     let count = count.ok_or_else(|| usage("a gmirror has 1 to 255 members"))?;
     let volume_bytes = sizes.iter().copied().min().unwrap_or(0).saturating_sub(512);
     let mut labels = Vec::new();
+    let options = request.mirror;
     for (number, size) in (0_u8..).zip(sizes) {
         let made = MirrorLabel::create(&NewMirrorLabel {
             name: &request.name,
@@ -391,7 +430,7 @@ fn mirror_labels(
             component_id: random_number()?,
             component_count: count,
             priority: number,
-            slice_bytes: 4096,
+            slice_bytes: options.slice_bytes,
             balance: request.balance,
             volume_bytes,
             sector_bytes: 512,
@@ -400,9 +439,27 @@ fn mirror_labels(
         let mut label = made.map_err(|error| of_format(&error))?;
         // Of clean and dirty components the dirty ones are filled: from the first member (defect 4 of upstream).
         label.is_dirty = number > 0 && !all_new && !request.is_assume_clean;
+        label.has_no_autosync = options.has_no_autosync;
+        label.has_no_failsync = options.has_no_failsync;
+        // Without it they would wait for ever, as it is not asked for that they are filled later.
+        label.is_rebuild_forced = label.is_dirty && options.has_no_autosync;
+        if options.is_bound {
+            label.provider = bound_name(&request.members[usize::from(number)])?;
+        }
         labels.push(label.encode());
     }
     Ok(("mirror", volume_bytes, labels))
+}
+
+/// The name of a provider as a label keeps it: without folders, at most 15 letters.
+fn bound_name(member: &str) -> Result<String, Problem> {
+    let name = member.rsplit('/').next().unwrap_or(member);
+    if name.len() > 15 {
+        return Err(usage(format!(
+            "{name} is too long for a label to be bound to it: at most 15 letters"
+        )));
+    }
+    Ok(name.to_owned())
 }
 
 fn stripe_labels(request: &LabelRequest, sizes: &[u64], volume_id: u32) -> Result<Labels, Problem> {
