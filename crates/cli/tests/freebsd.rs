@@ -200,7 +200,7 @@ fn a_mirror_is_made_served_degraded_and_mended_with_the_words_of_gmirror() {
     ok(&place, "stop gm0");
     let list = ok(&place, "gmirror list --in disks");
     assert!(
-        list.contains("State: COMPLETE") && list.contains("SyncID: 2"),
+        list.contains("State: COMPLETE") && list.contains("SyncID: 3"), // who was forgotten is behind
         "{list}"
     );
     assert_eq!(
@@ -266,8 +266,8 @@ fn what_makes_no_sense_is_refused_and_nothing_is_written() {
             2,
             "15 bytes",
         ),
-        ("gmirror frobnicate x --in .", 4, "no mirror x"),
-        ("gvinum rename x y --in .", 4, "0 systems"),
+        ("gmirror frobnicate x --in .", 2, "no command frobnicate"),
+        ("gvinum rename x y --in .", 4, "no Vinum drives"),
         ("config garbage", 2, "line 1"),
     ] {
         let run = place.plexum(words);
@@ -531,7 +531,7 @@ fn old_scripts_of_gvinum_find_their_words() {
     assert!(asked.out.contains("NO FUTURE"), "{}", asked.out);
     ok(&place, "gvinum clear b.img");
     ok(&place, "gvinum resetconfig -f --in .");
-    assert_eq!(ok(&place, "gvinum list --in ."), "");
+    assert!(ok(&place, "gvinum list --in .").starts_with("0 drives:\n0 volumes:\n"));
 }
 
 /// Defect 4 of gmirror: `label` of disks that differ claimed that they are equal.

@@ -135,6 +135,16 @@ fn usage(text: impl Into<String>) -> Problem {
     Problem::new(Code::Usage, text)
 }
 
+/// These formats have no slots that could be left empty; what is not there can be made.
+fn without_slots(mut problem: Problem) -> Problem {
+    let count = problem.hints.len();
+    problem.hints.retain(|hint| !hint.contains("`missing`"));
+    if problem.hints.len() == count {
+        return problem;
+    }
+    problem.hint("to make it as a file:   --member-size SIZE")
+}
+
 fn no_drive(path: &str) -> Problem {
     usage(format!("{path} names no drive"))
         .hint("a line for each:   drive NAME device DEVICE")
@@ -363,7 +373,8 @@ async fn open_member(
         Access::ReadOnly => OpenOptions::read_only(),
         Access::ReadWrite => OpenOptions::read_write(),
     };
-    let device = AnyDevice::open(handle, &parsed, &options).await?;
+    let opened = AnyDevice::open(handle, &parsed, &options).await;
+    let device = opened.map_err(without_slots)?;
     let info = device.info();
     if info.sector_bytes > 512 {
         let sector = info.sector_bytes;
