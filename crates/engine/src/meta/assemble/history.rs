@@ -159,7 +159,8 @@ fn members_of_history(examined: &[Examined], among: &[usize], freshest: usize) -
 
 /// Members that went on without anybody of `history`, while `history` went on without them; ascending.
 ///
-/// A member that merely missed the end still counts those as active whom it last worked with, so it is stale, no fork.
+/// A member that merely missed the end still counts those as active whom it last worked with, so it is stale, no fork. Neither is
+/// one whose slot somebody of the line has had after it: replaced members are not told that they are.
 fn forks_of(examined: &[Examined], among: &[usize], history: &[usize]) -> Vec<usize> {
     let superblock = |position: usize| &examined[position].superblock;
     let line = line_of(examined, among, history);
@@ -168,7 +169,8 @@ fn forks_of(examined: &[Examined], among: &[usize], history: &[usize]) -> Vec<us
             excludes(superblock(*m), superblock(*other))
                 && excludes(superblock(*other), superblock(*m))
         };
-        !line.contains(m) && history.iter().all(of)
+        let has_slot_of = |n: &usize| superblock(*n).role().slot() == superblock(*m).role().slot();
+        !line.contains(m) && !line.iter().any(has_slot_of) && history.iter().all(of)
     };
     among.iter().copied().filter(is_fork).collect()
 }

@@ -171,6 +171,31 @@ fn who_was_last_together_with_one_that_went_on_is_stale_and_no_split_brain() {
 }
 
 #[test]
+fn a_member_that_was_replaced_is_stale_and_no_split_brain_when_its_replacement_is_lost_as_well() {
+    // RAID-1: 0 was lost; 1 was replaced by a new member, which it knows as a spare only; a third was filled from that, which
+    // then was lost too.
+    let mut members = array(1, 0, 2);
+    record(&mut members, &[1], 0, Role::Faulty);
+    for number in [2, 3] {
+        let mut new = member(1, 0, 2, number);
+        new.superblock.roles = members[1].superblock.roles.clone();
+        members.push(new);
+    }
+    members.remove(0);
+    record(&mut members, &[1, 2], 1, Role::Faulty);
+    record(&mut members, &[1, 2], 2, active(1));
+    record(&mut members, &[1, 2], 3, active(0));
+    record(&mut members, &[2], 2, Role::Faulty);
+    set_events(&mut members, &[20, 60, 70]);
+    let assembly = started(&members, PLAIN);
+    assert!(is_stale(&assembly, 0) && is_stale(&assembly, 1));
+    assert_eq!((assembly.freshest, assembly.missing_slots), (103, vec![1]));
+    // Without the one that took its place nobody can tell it from a half that went its own way.
+    members.remove(1);
+    assert_eq!(refused(&members, PLAIN), ("split_brain", 4));
+}
+
+#[test]
 fn a_lost_event_does_not_make_a_failed_member_the_freshest() {
     // Both have the same count, but only one knows that the other failed.
     let mut members = array(1, 0, 2);
