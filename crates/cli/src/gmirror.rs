@@ -87,7 +87,7 @@ pub fn run(words: &[String], common: &Common, screen: &Screen) -> Outcome {
     let (command, words) = VOCABULARY.parse(words)?;
     match command {
         "help" => VOCABULARY.help(screen),
-        "load" | "unload" => finish(&words, screen), // there is no module
+        "load" | "unload" => finish(&words, common, screen), // there is no module
         "status" | "list" => show::run(command == "status", &words, screen),
         "dump" => show::dump(&words, screen),
         "label" => label(&words, common, screen),
@@ -101,18 +101,18 @@ pub fn run(words: &[String], common: &Common, screen: &Screen) -> Outcome {
             for name in &words.rest {
                 change(command, &words, name, common, screen)?;
             }
-            finish(&words, screen)
+            finish(&words, common, screen)
         }
         _ => {
             change(command, &words, &words.rest[0], common, screen)?;
-            finish(&words, screen)
+            finish(&words, common, screen)
         }
     }
 }
 
 /// What the originals say at the end of a command when they are asked to say more.
-fn finish(words: &Words, screen: &Screen) -> Outcome {
-    if words.has('v') || screen.verbosity > 0 {
+fn finish(words: &Words, common: &Common, screen: &Screen) -> Outcome {
+    if (words.has('v') || screen.verbosity > 0) && !common.dry_run {
         screen.line("Done.");
     }
     Ok(0)
@@ -213,7 +213,7 @@ fn clear(words: &Words, common: &Common, screen: &Screen) -> Outcome {
             screen.line(format!("Metadata cleared on {path}."));
         }
     }
-    finish(words, screen)
+    finish(words, common, screen)
 }
 
 fn number_of(text: &str, what: &str) -> Result<u32, Problem> {
@@ -256,7 +256,7 @@ fn label(words: &Words, common: &Common, screen: &Screen) -> Outcome {
             screen.line(format!("Metadata value stored on {member}."));
         }
     }
-    finish(words, screen)
+    finish(words, common, screen)
 }
 
 fn find(words: &Words, name: &str) -> Result<Known, Problem> {

@@ -260,7 +260,7 @@ fn a_label_is_made_with_every_option_of_the_original() {
     // Although nobody is filled by himself, the ones that were labelled as different are.
     ok(&place, "serve --background --write a.img b.img");
     while place.plexum("status gm1").exit != 0 {}
-    ok(&place, "gmirror stop -v gm1");
+    assert_eq!(ok(&place, "gmirror stop gm1"), "");
     let moved = place.file("c.img");
     std::fs::rename(place.file("b.img"), &moved).unwrap();
     let run = place.plexum("serve --write a.img c.img");
@@ -318,7 +318,11 @@ fn a_mirror_that_is_served_is_changed_through_its_server() {
             .contains("round-robin")
     );
     // Put aside, it says so itself; the status is the server's.
-    assert_eq!(ok(&place, "gmirror deactivate gm0 b.img"), "");
+    assert_eq!(
+        ok(&place, "gmirror deactivate -v gm0 b.img"),
+        "Done.\n",
+        "once"
+    );
     let status = ok(&place, "gmirror status gm0");
     assert!(
         status.contains("DEGRADED  a.img (ACTIVE)") && !status.contains("b.img"),
@@ -498,4 +502,49 @@ fn a_volume_with_a_path_for_a_name_makes_no_file_elsewhere() {
         }
     }
     ok(&place, &format!("stop {name}"));
+}
+
+/// Which members were read while the volume was copied out once.
+fn members_read(place: &Place, volume: &str) -> Vec<bool> {
+    ok(place, &format!("stats {volume} --reset"));
+    let run = place.tool("nbdcopy", &format!("{} copy", uri(place, volume)));
+    assert_eq!(run.exit, 0, "{}", run.err);
+    let stats = place.plexum(&format!("stats {volume} --json"));
+    let stats = stats.objects().remove(0);
+    let members = stats["members"].as_array().unwrap().iter();
+    members
+        .map(|member| member["reads"].as_u64() > Some(0))
+        .collect()
+}
+
+#[test]
+fn a_balance_that_is_changed_while_it_is_served_spreads_the_next_reads() {
+    let made = [
+        ("--level 1 --format gmirror", "a b c", 3),
+        ("--level 1 --format gvinum", "a b", 2),
+        ("--level 10 --format md-1.2", "a b c d", 4),
+    ];
+    for (how, members, count) in made {
+        let place = Place::new("words-balance");
+        ok(
+            &place,
+            &format!("create v {how} --member-size 8M {members}"),
+        );
+        ok(
+            &place,
+            &format!("serve --background --write --balance prefer {members}"),
+        );
+        std::fs::write(place.file("pattern"), vec![7; 4 << 20]).unwrap();
+        let run = place.tool("nbdcopy", &format!("pattern {}", uri(&place, "v")));
+        assert_eq!(run.exit, 0, "{}", run.err);
+        // One copy of everything: of RAID-10 one member of each pair.
+        let first = members_read(&place, "v");
+        let copies = first.iter().filter(|is_read| **is_read).count();
+        assert_eq!(copies, if count == 4 { 2 } else { 1 }, "{how}: {first:?}");
+        ok(&place, "set v balance=round-robin");
+        assert_eq!(members_read(&place, "v"), vec![true; count], "{how}");
+        ok(&place, "set v balance=prefer");
+        assert_eq!(members_read(&place, "v"), first, "{how}: and back");
+        ok(&place, "stop v");
+    }
 }

@@ -67,7 +67,7 @@ pub fn stop(words: &Words, common: &Common, screen: &Screen) -> Outcome {
         let volume = Some(bare.to_owned());
         crate::stop::run(&OneVolume { volume }, common, &quiet(screen))?;
     }
-    finish(words, screen)
+    finish(words, common, screen)
 }
 
 /// Without what says no more than that all went well.
@@ -140,7 +140,7 @@ pub fn change(
             .collect::<Result<_, _>>()?;
         mark(&paths, true, common, screen)?;
     }
-    finish(words, screen)
+    Ok(0)
 }
 
 fn needs_a_stop(command: &str, status: &VolumeStatus, members: &[String]) -> Problem {
@@ -190,7 +190,7 @@ fn activate(words: &Words, status: &VolumeStatus, common: &Common, screen: &Scre
     }
     mark(members, false, common, screen)?;
     screen.note(format!("{name} takes it at its next start"));
-    finish(words, screen)
+    Ok(0)
 }
 
 /// Writes INACTIVE on labels, or takes it off.
