@@ -511,7 +511,7 @@ async fn build<D: Device, C: Clock>(
     let (bitmap, mut regions) = load_regions(&devices, &pool, examined, assembly, &geometry).await;
     let mut options = request.volume;
     forget_doubt(&mut regions, options.mutant, request.assemble.force);
-    options.is_read_only |= request.assemble.read_only || assembly.is_read_only;
+    options.is_read_only |= assembly.is_read_only;
     options.trust_unproven |= assembly.serves_doubtful_data;
     let mut superblocks = Vec::new();
     let mut members = Vec::new();
@@ -612,17 +612,11 @@ fn used(assembly: &Assembly, index: usize) -> Option<(&AssembledMember, MemberRe
         AssembledStanding::Spare => Standing::Spare,
         _ => return None,
     };
-    let is_replacing = !member.is_replacement
-        && member.slot.is_some()
-        && assembly.members.iter().any(|other| {
-            other.is_replacement && other.slot == member.slot && other.standing.is_used()
-        });
     let record = MemberRecord {
         slot: member.slot,
         standing,
         is_replacement: member.is_replacement,
         is_write_mostly: member.is_write_mostly,
-        is_replacing,
     };
     Some((member, record))
 }

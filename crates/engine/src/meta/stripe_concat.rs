@@ -255,7 +255,6 @@ pub async fn open_joined<D: Device, C: Clock>(
                 standing: Standing::Active,
                 is_replacement: false,
                 is_write_mostly: false,
-                is_replacing: false,
             },
             data: 0..*usable_bytes,
             bad: RangeSet::new(),

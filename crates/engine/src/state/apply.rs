@@ -178,14 +178,6 @@ impl ArrayState {
         {
             self.record_mut(heir).is_replacement = false;
         }
-        // A source whose replacement failed is no longer being replaced.
-        if let Some(source) = record
-            .slot
-            .filter(|_| record.is_replacement)
-            .and_then(|slot| self.active(slot))
-        {
-            self.record_mut(source).is_replacing = false;
-        }
         vec![
             self.changed(true),
             Effect::PublishMembers,
@@ -204,7 +196,6 @@ impl ArrayState {
             standing: Standing::Spare,
             is_replacement: false,
             is_write_mostly,
-            is_replacing: false,
         });
         vec![
             self.changed(false),
@@ -234,9 +225,6 @@ impl ArrayState {
             is_replacement,
             "a replacement needs a source, a rebuild an empty slot"
         );
-        if let Some(source) = self.active(slot) {
-            self.record_mut(source).is_replacing = true;
-        }
         let record = self.record_mut(member);
         record.slot = Some(slot);
         record.standing = Standing::Rebuilding {
@@ -276,7 +264,6 @@ impl ArrayState {
             let old = self.record_mut(old);
             old.standing = Standing::Faulty;
             old.slot = None;
-            old.is_replacing = false;
         }
         let record = self.record_mut(member);
         record.standing = Standing::Active;
@@ -337,7 +324,6 @@ mod tests {
             standing: Standing::Active,
             is_replacement: false,
             is_write_mostly: false,
-            is_replacing: false,
         }
     }
 
@@ -545,9 +531,7 @@ mod tests {
             by_bitmap: false,
         };
         state.apply(&start, &one_loss);
-        assert!(state.record(MemberId(0)).is_replacing);
         state.apply(&failed(3), &one_loss);
-        assert!(!state.record(MemberId(0)).is_replacing);
         assert_eq!(state.active(0), Some(MemberId(0)));
     }
 }

@@ -35,8 +35,6 @@ pub struct MemberRecord {
     pub is_replacement: bool,
     /// Whether it is read only when nobody else can answer.
     pub is_write_mostly: bool,
-    /// Whether `replace` was asked for this member, which stays active until the copy is complete.
-    pub is_replacing: bool,
 }
 
 impl MemberRecord {

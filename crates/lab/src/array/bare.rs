@@ -51,7 +51,6 @@ pub(super) fn build(
                 standing: Standing::Active,
                 is_write_mostly: false,
                 is_replacement: false,
-                is_replacing: false,
             },
             data: 0..member_bytes,
             bad: RangeSet::new(),

@@ -139,7 +139,6 @@ fn parts<D: Device, C: Clock>(
                 standing,
                 is_replacement: false,
                 is_write_mostly: false,
-                is_replacing: false,
             },
             data: 0..mirror.volume_bytes,
             bad: RangeSet::new(),

@@ -355,7 +355,6 @@ fn a_new_number_is_on_complete_components_before_incomplete_ones() {
                 standing: standings[usize::from(slot)],
                 is_replacement: false,
                 is_write_mostly: false,
-                is_replacing: false,
             })
             .collect(),
         slot_count: 3,

@@ -689,7 +689,6 @@ pub(super) fn part<D: Device, C: Clock>(
             standing,
             is_replacement: false,
             is_write_mostly: false,
-            is_replacing: false,
         },
         data,
         bad,

@@ -260,6 +260,5 @@ fn waiting() -> MemberRecord {
         standing: Standing::Spare,
         is_replacement: false,
         is_write_mostly: false,
-        is_replacing: false,
     }
 }
