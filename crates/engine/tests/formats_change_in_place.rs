@@ -547,6 +547,9 @@ fn drives_become_md_in_whatever_order_they_are_given() {
         devices.reverse();
         assert!(convert(&devices, &plan, usize::MAX));
         assert!(read_md(&devices).unwrap() == expected);
+        let slots = seen(&devices).into_iter();
+        let slots = slots.map(|one| usize::from(one.md.unwrap().role().slot().unwrap().0));
+        assert!(slots.rev().eq(0..devices.len()));
     }
 }
 
@@ -612,6 +615,7 @@ fn labels_of_others_are_not_erased() {
         &pool(),
     ))
     .unwrap();
+    assert_eq!(to_mirror(&seen(&devices)).unwrap().name, "g");
     let mut cut = seen(&devices);
     cut[0].md = None;
     assert!(to_mirror(&cut).unwrap().make.is_empty(), "only the rest");
@@ -624,4 +628,63 @@ fn labels_of_others_are_not_erased() {
     let mut other = cut;
     other[1].mirror.as_mut().unwrap().0.mirror_id ^= 1;
     assert!(to_mirror(&other).unwrap_err().contains("no md superblock"));
+}
+
+#[test]
+fn a_member_of_md_is_whole_clean_and_plain_before_it_is_a_drive() {
+    let whole = seen(&changed(&flat_volumes()[2], |_| {}));
+    assert!(to_system(&whole).is_ok());
+    let changes: [Change; 6] = [
+        ("not in sync", |md| md.events = EventCount(md.events.0 + 1)),
+        ("not in sync", |md| md.rebuild_offset_sectors = Some(0)),
+        ("not stopped cleanly", |md| md.has_answers_in_log = true),
+        ("reshaped or replaced", |md| md.is_replacement = true),
+        ("reshaped or replaced", |md| md.has_bad_blocks = true),
+        ("belongs to another array", |md| md.array_uuid[15] ^= 1),
+    ];
+    for (text, change) in changes {
+        let mut other = whole.clone();
+        change(other[1].md.as_mut().unwrap());
+        let error = to_system(&other).unwrap_err();
+        assert!(
+            error.starts_with("da1: ") && error.contains(text),
+            "{error}"
+        );
+    }
+}
+
+/// Superblocks are erased only where the drives were made of them.
+#[test]
+fn superblocks_of_others_are_not_erased() {
+    let devices = changed(&flat_volumes()[2], |_| {});
+    let plan = to_system(&seen(&devices)).unwrap();
+    run(carry_out(&plan.make, &devices, &pool())).unwrap();
+    let mut cut = seen(&devices);
+    cut[0].md = None;
+    assert!(to_system(&cut).unwrap().make.is_empty(), "only the rest");
+    let changes: [fn(&mut [Seen]); 3] = [
+        |members| members[1].md.as_mut().unwrap().ctime.seconds += 1,
+        |members| members[1].md.as_mut().unwrap().name = "other".into(),
+        |members| members[0].drive.as_mut().unwrap().header.host = "other".into(),
+    ];
+    for change in changes {
+        let mut other = cut.clone();
+        change(&mut other);
+        assert!(to_system(&other).is_err());
+    }
+}
+
+/// FreeBSD goes by these places.
+#[test]
+fn subdisks_of_a_new_plex_begin_one_strip_after_the_other() {
+    for volume in &flat_volumes()[1..3] {
+        let devices = changed(volume, |_| {});
+        let plan = to_system(&seen(&devices)).unwrap();
+        assert!(convert(&devices, &plan, usize::MAX));
+        let subdisks = common::vinum::system(&devices).config.subdisks;
+        let places = subdisks.iter().filter_map(|one| one.plex.as_ref());
+        let mut places: Vec<u64> = places.map(|(_, at)| *at).collect();
+        places.sort_unstable();
+        assert_eq!(places, [0, 8192, 16_384]);
+    }
 }
