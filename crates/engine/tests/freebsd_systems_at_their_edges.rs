@@ -5,7 +5,7 @@ mod common;
 
 use common::vinum::{drives, only, open, pool, save, serve, system};
 use common::{Memory, run};
-use plexum_engine::device::Fua;
+use plexum_engine::device::{Fua, IoError};
 use plexum_engine::meta::foreign::{ForeignError, last_sector};
 use plexum_engine::meta::gvinum::{SystemRequest, read_drive};
 use plexum_engine::volume::VolumeOptions;
@@ -194,4 +194,16 @@ fn a_stop_before_parity_is_right_does_not_say_that_it_is() {
     assert_ne!(system(&drives).mark, Mark::Settled);
     let opened = only(open(drives, SystemRequest::default()));
     assert!(opened.volume.status().doubtful_regions.0 > 0);
+}
+
+#[test]
+fn what_was_asked_for_to_be_read_only_takes_no_writes() {
+    let mirror = "plex org concat\nsd length 256k drive a\nplex org concat\nsd length 256k drive b\n\
+        plex org concat\nsd length 256k drive c\n";
+    for plex in [RAID5, STRIPED, mirror] {
+        let opened = only(open(made(plex), request(false, false, true)));
+        let data = pool().copy_of(&[1; 512]).freeze();
+        let written = run(opened.volume.write(0, data, Fua::No));
+        assert_eq!(written, Err(IoError::ReadOnly), "{plex}");
+    }
 }
