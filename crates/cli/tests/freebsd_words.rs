@@ -349,6 +349,13 @@ fn a_mirror_that_is_served_is_changed_through_its_server() {
     ok(&place, "serve --background --write --run-degraded a.img");
     ok(&place, "gmirror insert gm0 c.img");
     while place.plexum("status gm0").exit != 0 {}
+    // What its server has dropped is no component, although its label does not say so.
+    ok(&place, "fail gm0 c.img");
+    let status = ok(&place, "gmirror status gm0");
+    assert!(
+        status.contains("DEGRADED  a.img (ACTIVE)") && !status.contains("c.img"),
+        "{status}"
+    );
     ok(&place, "gmirror stop gm0");
     assert_eq!(
         std::fs::read(place.file("c.img")).unwrap()[..4096],
@@ -482,7 +489,8 @@ fn objects_are_attached_under_a_new_name_and_drives_are_renamed() {
 fn a_volume_with_a_path_for_a_name_makes_no_file_elsewhere() {
     let place = Place::new("words-path");
     system(&place);
-    let name = "../../../escaped";
+    let escaped = format!("escaped-{}", std::process::id());
+    let name = format!("../../../{escaped}");
     for drive in ["a.img", "b.img", "c.img"] {
         let mut bytes = std::fs::read(place.file(drive)).unwrap();
         for at in [4608, 70_144] {
@@ -497,7 +505,7 @@ fn a_volume_with_a_path_for_a_name_makes_no_file_elsewhere() {
     let parent = place.folder.parent().unwrap();
     for folder in [parent, parent.parent().unwrap(), place.folder.as_path()] {
         for extension in ["nbd", "control", "log"] {
-            let path = folder.join(format!("escaped.{extension}"));
+            let path = folder.join(format!("{escaped}.{extension}"));
             assert!(!path.exists(), "{} was made", path.display());
         }
     }
