@@ -59,7 +59,7 @@ pub(super) struct Shared {
     pub struck: RefCell<BTreeSet<u32>>,
     /// Disks that an operation is about to give to the array.
     pub reserved: RefCell<BTreeSet<u32>>,
-    /// A disk vanished in this life: its answered writes are lost like in a power cut.
+    /// A disk vanished in this life, or a flush failed: answered writes of it are lost like in a power cut.
     pub has_vanished: Cell<bool>,
     /// No fault, no operation and no loss since the array was whole last.
     pub is_untouched: Cell<bool>,
@@ -543,6 +543,9 @@ impl World {
         *shared.spawner.borrow_mut() = None;
         *shared.array.borrow_mut() = None;
         shared.clock.clear();
+        if shared.disks.iter().any(SimDisk::has_dropped) {
+            shared.has_vanished.set(true);
+        }
         for disk in &shared.disks {
             disk.crash(kind);
             // One that is away may be found again by the restart, with old contents.

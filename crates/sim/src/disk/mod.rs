@@ -316,6 +316,11 @@ impl SimDisk {
         }
     }
 
+    /// Whether a flush has failed since the last crash: what it covered may be gone after any crash, a kill too.
+    pub fn has_dropped(&self) -> bool {
+        !self.shared.state.borrow().limbo.is_empty()
+    }
+
     /// Ends every fault: nothing strikes any more, what was damaged stays damaged. A vanished disk returns.
     pub fn end_faults(&self) {
         if !self.is_present() || self.shared.state.borrow().faults.is_hung {

@@ -209,10 +209,13 @@ fn after_a_failed_flush_some_of_what_it_covered_is_lost_at_the_next_cut() {
         let mut bench = Bench::new(seed);
         bench.write(0, 1, 2048, Fua::No).unwrap();
         bench.disk.put_fault(&Fault::FlushError { count: 1 });
+        assert!(!bench.disk.has_dropped(), "the fault is only to come");
         assert_eq!(bench.flush(), Err(IoError::Medium));
         assert_eq!(bench.read(0, 2048).unwrap(), [1; 2048]);
         bench.flush().unwrap();
+        assert!(bench.disk.has_dropped());
         bench.disk.crash(CrashKind::PowerCut);
+        assert!(!bench.disk.has_dropped());
         is_lost |= bench.read(0, 2048).unwrap() != [1; 2048];
     }
     assert!(

@@ -291,11 +291,13 @@ impl<S: Subject> Kernel<'_, S> {
         let lost = self.by_slot.len() - held.len();
         // Without a log, parity that is lost and written promises nothing at a crash: only clean ends follow.
         let slot = *self.rng.pick(&held);
-        // Nor beside a member that is struck already, whoever notices it first.
-        let doomed = self.shared.doomed.borrow();
-        let is_struck = doomed.iter().any(|disk| {
-            let position = self.by_slot[slot].expect("the slot is held");
-            *disk != self.all[position].disk
+        // Nor beside a member that is struck already or cannot be read everywhere, whoever notices it first.
+        let own = self.by_slot[slot].expect("the slot is held");
+        let own = self.all[own].disk;
+        let everywhere = 0..u64::MAX;
+        let is_struck = self.shared.disks.iter().any(|disk| {
+            let is_struck = self.shared.doomed.borrow().contains(&disk.number());
+            disk.number() != own && (is_struck || disk.has_read_errors(&everywhere))
         });
         if lost >= self.shared.scenario.spec.tolerates() || lost > 0 || is_struck {
             return;

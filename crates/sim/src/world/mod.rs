@@ -120,7 +120,7 @@ pub(crate) struct Shared<S> {
     pub reserved: RefCell<BTreeSet<u32>>,
     /// Slots that are empty on the members: that they are filled again may not be durable yet.
     pub lacking: Cell<usize>,
-    /// A disk vanished in this life: its answered writes are lost like in a power cut.
+    /// A disk vanished in this life, or a flush failed: answered writes of it are lost like in a power cut.
     pub has_vanished: Cell<bool>,
     /// Too many cables are out: errors are right until the next start, which must need no force (W4).
     pub is_unplugged: Cell<bool>,
@@ -661,6 +661,9 @@ impl<S: Subject> World<S> {
         *shared.spawner.borrow_mut() = None;
         *shared.subject.borrow_mut() = None;
         shared.clock.clear();
+        if shared.disks.iter().any(SimDisk::has_dropped) {
+            shared.has_vanished.set(true);
+        }
         for disk in &shared.disks {
             disk.crash(kind);
             if !disk.is_present() && self.order.chance(1, 2) {

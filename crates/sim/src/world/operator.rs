@@ -193,8 +193,7 @@ fn strike<S: Subject>(shared: &Shared<S>, disk: u32, fault: &Fault) -> bool {
     if costs_member {
         shared.doomed.borrow_mut().insert(disk);
     }
-    // What a cache has dropped after a failed flush, a kill does not bring back either.
-    if matches!(fault, Fault::Vanish | Fault::FlushError { .. }) {
+    if *fault == Fault::Vanish {
         shared.has_vanished.set(true);
     }
     let start = shared.subject().data_offset_bytes(disk);
