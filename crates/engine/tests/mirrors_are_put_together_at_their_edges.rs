@@ -509,3 +509,17 @@ fn a_mirror_with_one_provider_twice_is_never_gone_on_with() {
     mirror.components[1].key = mirror.components[0].key;
     let _ = mirror.apply(Event::Quiet);
 }
+
+/// It was being written when it went, and nobody has counted up since: what it has of the last writes is not known.
+#[test]
+fn who_comes_back_to_a_running_mirror_with_its_mark_is_filled() {
+    for (is_dirty, expected) in [(true, Synchronizing), (false, Active)] {
+        let mut mirror = mirror(2);
+        mirror.apply(Event::Unplugged(Key(1))).unwrap();
+        let mut back = label(2, 2);
+        (back.sync_id, back.generation_id) = (mirror.sync_id, mirror.generation_id);
+        back.is_dirty = is_dirty;
+        assert_eq!(taste(&mut mirror, provider(1, back)), None);
+        assert_eq!(states(&mirror), [Active, expected]);
+    }
+}
