@@ -186,8 +186,7 @@ fn line_of(examined: &[Examined], among: &[usize], history: &[usize]) -> Vec<usi
         let led_to = |m: &usize| {
             let (own, events) = (superblock(*m), superblock(*m).events);
             line.iter().map(|n| superblock(*n)).any(|next| {
-                own.role_of(next.dev_number).slot().is_some()
-                    && (events <= next.events || next.events.is_fresh_beside(events))
+                own.role_of(next.dev_number).slot().is_some() && next.events.is_fresh_beside(events)
             })
         };
         let next = among
