@@ -17,6 +17,9 @@ use crate::subject::{Operation, Subject};
 /// Between two looks at an array that is becoming whole.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
+/// So long after a member has been pulled and plugged in again somebody has noticed, without any I/O to it.
+const NOTICED_AFTER: Duration = Duration::from_secs(3);
+
 /// Client number of the last reads in traces.
 const LAST_READER: u32 = 2000;
 
@@ -26,12 +29,16 @@ impl<S: Subject> World<S> {
         if shared.subject.borrow().is_none() || shared.scenario.promise == Promise::Beyond {
             return;
         }
+        let is_one_away = shared.disks.iter().any(|disk| !disk.is_present());
         for disk in &shared.disks {
             disk.end_faults();
         }
         let is_done = Rc::new(Cell::new(false));
         let (done, inside) = (Rc::clone(&is_done), Rc::clone(&shared));
         self.executor.spawn(async move {
+            if is_one_away {
+                inside.clock.sleep(NOTICED_AFTER).await;
+            }
             // Beyond the promise rows may stay in doubt until they are written whole: the array need not become whole.
             if !inside.are_errors_allowed.get() {
                 make_whole(&inside).await;
