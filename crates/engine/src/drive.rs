@@ -8,6 +8,7 @@
 //! - `Retryable` never leaves this file.
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -88,6 +89,22 @@ pub struct Drive<D> {
 /// From `started` to `ended`.
 fn nanoseconds(started: Moment, ended: Moment) -> u64 {
     u64::try_from(ended.since(started).as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// An I/O on a device that no drive stands before: interrupted ones are tried again, as a drive does it.
+///
+/// # Errors
+/// `Medium` after too many interruptions; those of the I/O.
+pub(crate) async fn retrying<T, F: Future<Output = Result<T, IoError>>>(
+    begin: impl Fn() -> F,
+) -> Result<T, IoError> {
+    for _ in 0..=RETRIES_MAX {
+        match begin().await {
+            Err(IoError::Retryable) => {}
+            other => return other,
+        }
+    }
+    Err(IoError::Medium)
 }
 
 impl<D: Device> Drive<D> {

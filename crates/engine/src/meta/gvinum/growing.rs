@@ -21,6 +21,7 @@ use plexum_format::vinum::{Growth, HEADER_OFFSET_BYTES, Mark, SubdiskState};
 use crate::buf::{Buf, BufMut, BufPool};
 use crate::clock::{Clock, Moment};
 use crate::device::{Device, DeviceInfo, Fua, IoError};
+use crate::drive::retrying;
 use crate::lock::{RangeGuard, RangeLocks};
 use crate::meta::foreign::{ForeignError, regions_of};
 use crate::meta::plain::PlainMetadata;
@@ -336,7 +337,7 @@ impl<D: Device, C: Clock> Growing<D, C> {
         for at in (0..end).step_by(row as usize) {
             let data = self.parts.before.read(at, row as usize).await?.to_vec();
             let data = self.parts.pool.copy_of(&data).freeze();
-            drive.write(self.kept_at(at), data, Fua::No).await?;
+            retrying(|| drive.write(self.kept_at(at), data.clone(), Fua::No)).await?;
         }
         drive.flush().await?;
         self.save(0, end).await?;
@@ -350,8 +351,8 @@ impl<D: Device, C: Clock> Growing<D, C> {
         let end = self.backup_bytes.get();
         let lock = self.locks.lock(0..end).await;
         for at in (0..end).step_by(row as usize) {
-            let buf = self.parts.pool.take(row as usize);
-            let kept = self.parts.backup.0.read(self.kept_at(at), buf).await?;
+            let buf = || self.parts.pool.take(row as usize);
+            let kept = retrying(|| self.parts.backup.0.read(self.kept_at(at), buf())).await?;
             self.parts.after.write(at, kept.freeze(), Fua::No).await?;
         }
         self.parts.after.flush().await?;
@@ -423,7 +424,8 @@ impl<D: Device, C: Clock> Growing<D, C> {
         let mut failed = 0;
         for drive in &self.parts.drives {
             let nothing = self.parts.pool.copy_of(&[0; 512]).freeze();
-            let saved = match drive.write(HEADER_OFFSET_BYTES, nothing, Fua::Yes).await {
+            let write = || drive.write(HEADER_OFFSET_BYTES, nothing.clone(), Fua::Yes);
+            let saved = match retrying(write).await {
                 Ok(()) => drive.flush().await,
                 error => error,
             };
