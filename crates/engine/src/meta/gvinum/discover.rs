@@ -160,7 +160,8 @@ fn choose<'a>(
     Err(first_error.unwrap_or(SystemError::NoDrive))
 }
 
-/// The first copy that makes sense, with a note when something is wrong with the other.
+/// The first copy that makes sense, with a note when something is wrong with the other. Where both do and differ, a save was
+/// interrupted: the first may be torn, and half a text can make sense, so the one counts that another drive has as well.
 fn read_copies(
     drive: &FoundDrive,
     drives: &[&FoundDrive],
@@ -177,15 +178,16 @@ fn read_copies(
     let device = &drive.device;
     match (first, second) {
         (Ok(first), Ok(second)) if first == second => Ok((first, None)),
-        // A save was interrupted between the two; the one that has more in doubt is right about it.
         (Ok(first), Ok(second)) => {
             let note = format!("{device}: the copies of the configuration differ");
-            let chosen = if doubt(&second) > doubt(&first) {
-                second
-            } else {
-                first
-            };
-            Ok((chosen, Some(note)))
+            let is_second =
+                match [&first, &second].map(|config| is_elsewhere(config, drive, drives)) {
+                    [true, false] => false,
+                    [false, true] => true,
+                    // The one that has more in doubt is right about it.
+                    _ => doubt(&second) > doubt(&first),
+                };
+            Ok((if is_second { second } else { first }, Some(note)))
         }
         (Ok(first), Err(error)) => Ok((
             first,
@@ -197,6 +199,19 @@ fn read_copies(
         )),
         (Err(error), Err(_)) => Err(error),
     }
+}
+
+/// Whether another drive has a copy that says the same, one as new as `drive` at least: Plexum writes the time last, so that
+/// drives of one age have not heard of an interrupted save, while gvinum writes it first.
+fn is_elsewhere(config: &Config, drive: &FoundDrive, drives: &[&FoundDrive]) -> bool {
+    let is_as_new = |other: &&&FoundDrive| {
+        other.key != drive.key && other.header.updated >= drive.header.updated
+    };
+    let others = drives.iter().filter(is_as_new);
+    others.flat_map(|other| &other.copies).any(|copy| {
+        let other = Config::parse(copy, 0);
+        other.is_ok_and(|other| same_objects(config, &other))
+    })
 }
 
 /// How many subdisks are not up.

@@ -124,6 +124,35 @@ fn contradicting_copies_of_an_interrupted_save_leave_the_doubt() {
     }
 }
 
+/// A save that a power cut tore: the lines of the new text are shifted against those of the old one, and what is left of both
+/// still makes sense.
+#[test]
+fn of_two_copies_that_make_sense_the_one_counts_that_another_drive_has_as_well() {
+    let whole = mirror_text(["up", "up", "up"]);
+    let torn = whole.replacen("len 100s", "len 10s", 1);
+    assert_ne!(whole, torn);
+    let copy = |text: &str| drive(0, "d0", (30, 0), text).copies[0].clone();
+    for copies in [[copy(&torn), copy(&whole)], [copy(&whole), copy(&torn)]] {
+        let mut first = drive(0, "d0", (30, 0), &whole);
+        first.copies = copies;
+        let second = drive(1, "d1", (30, 0), &whole);
+        for drives in [
+            vec![first.clone(), second.clone()],
+            vec![second.clone(), first.clone()],
+        ] {
+            let system = assemble(&drives).unwrap();
+            let lengths: Vec<u64> = system
+                .config
+                .subdisks
+                .iter()
+                .map(|subdisk| subdisk.length_bytes)
+                .collect();
+            assert_eq!(lengths, [100 * 512; 3]);
+            assert!(system.notes[0].contains("copies of the configuration differ"));
+        }
+    }
+}
+
 /// Defect 7: what was detached was dropped, and its space counted as free.
 #[test]
 fn detached_objects_stay_and_keep_their_space() {
