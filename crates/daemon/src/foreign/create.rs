@@ -240,7 +240,7 @@ impl ForeignCreation {
             .map_err(|error| usage(format!("{path}: {error}")))?;
         let all_new = members.iter().all(|member| member.is_new);
         let seconds = now_seconds()?;
-        let text = config.encode().map_err(|error| of_format(&error))?;
+        let text = config.encode_sealed().map_err(|error| of_format(&error))?;
         for (member, drive) in members.iter_mut().zip(&script.drives) {
             let header = DriveHeader::create(host, &drive.name, (seconds, 0));
             let mut header = header.map_err(|error| of_format(&error))?;

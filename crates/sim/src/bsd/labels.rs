@@ -139,7 +139,7 @@ fn put_drive(disk: &SimDisk, config: &Config) -> Result<(), String> {
     let header = DriveHeader::create("sim", &name, (MADE_SECONDS, 0));
     let mut header = header.map_err(|error| error.to_string())?;
     header.mark = Mark::Settled; // holes everywhere: copies and parity agree
-    let text = config.encode().map_err(|error| error.to_string())?;
+    let text = config.encode_sealed().map_err(|error| error.to_string())?;
     for at in CONFIG_OFFSETS_BYTES {
         disk.poke(at, &text);
     }

@@ -135,7 +135,8 @@ impl Store {
     /// place (no more can be added then; what is there stays).
     #[must_use]
     pub fn writes(&self, drive: &str) -> Vec<MetadataWrite> {
-        let (Some(header), Ok(text)) = (self.headers.get(drive), self.config.encode()) else {
+        let (Some(header), Ok(text)) = (self.headers.get(drive), self.config.encode_sealed())
+        else {
             return Vec::new();
         };
         let mut header = header.clone();

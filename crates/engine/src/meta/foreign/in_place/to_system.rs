@@ -260,7 +260,7 @@ fn writes(
             member.name
         ));
     }
-    let text = config.encode().map_err(tell)?;
+    let text = config.encode_sealed().map_err(tell)?;
     config
         .check_drive(&drive_name(slot), member.size_bytes)
         .map_err(tell)?;
