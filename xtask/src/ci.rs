@@ -40,10 +40,17 @@ const STAGES: &[Stage] = &[
         run: |root| cargo(root, &["test", "--workspace", "--locked", "--no-fail-fast"]),
     },
     Stage {
+        name: "fresh seeds",
+        run: |root| crate::fresh::run(root, &[FRESH_MINUTES]),
+    },
+    Stage {
         name: "instructions",
         run: |root| crate::instructions::run(root, &[]),
     },
 ];
+
+/// As many fresh seeds as fit in so long. To become 6 when hunts of that length have been quiet for a while.
+const FRESH_MINUTES: &str = "0.5";
 
 /// Programs that judge; `scripts/packages.txt` has their packages.
 const TOOLS: [&str; 23] = [

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod fresh;
 mod instructions;
 mod layouts;
 mod mutants;
@@ -21,6 +22,7 @@ cargo xtask WORD
   test [...]  all tests; arguments go to cargo test
   ci          what CI runs, nothing else
   sim [...]   the simulator, optimised: `plexum sim`; --seed S --trace shows one run
+  fresh MINUTES   seeds of the simulator that nobody has met before, on every processor
   kill [...]  real servers killed, real members cut off: --kills N --cuts M --seed S [--only PART]
   fuzz [...]  damaged input for every parser: [TARGET]... --seconds N --seed S
   bench [...] the benchmark, optimised: `plexum bench`
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Some((&"test", rest)) => ci::cargo(&root, &[&["test", "--workspace"], rest].concat()),
         Some((&"ci", [])) => ci::run(&root),
         Some((&("sim" | "bench"), _)) => plexum(&root, &words),
+        Some((&"fresh", rest)) => fresh::run(&root, rest),
         Some((&"kill", rest)) => ci::cargo(&root, &[&KILL, rest].concat()),
         Some((&"fuzz", rest)) => ci::cargo(&root, &[&FUZZ, rest].concat()),
         Some((&"mutants", rest)) => mutants::run(&root, rest),

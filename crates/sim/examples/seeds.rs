@@ -1,7 +1,10 @@
 //! Runs seeds of the real engine and prints the report: `cargo run -p plexum-sim --example seeds -- FIRST COUNT [LEVEL]`.
+//! `minutes=N` ends it after so long, however many seeds there were. A finding is exit code 1.
 //! `gmirror` or `gvinum` in place of the level runs arrays of these formats.
 
 use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use plexum_sim::bsd::{self, Format, Plan};
 use plexum_sim::drill::Drill;
@@ -11,7 +14,7 @@ use plexum_sim::run::Report;
 use plexum_sim::scenario::{Options, Scenario};
 use plexum_sim::subject::Level;
 
-fn main() {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize, default: u64| {
         arguments
@@ -23,7 +26,7 @@ fn main() {
     let is_asked = |format: &&Format| arguments.get(2).is_some_and(|word| word == format.name());
     if let Some(format) = Format::ALL.iter().find(is_asked) {
         let is_traced = arguments.iter().any(|word| word == "trace");
-        return run_format(*format, first, count, is_traced);
+        return run_format(*format, first, count, is_traced, minutes(&arguments));
     }
     let mut options = Options::default();
     keep_levels(&mut options, &arguments);
@@ -41,6 +44,7 @@ fn main() {
             "ppls" => (options.logs_of_256, options.ppls_of_256) = (0, 256),
             "trace" => options.is_traced = true,
             "mutants" => {}
+            _ if word.starts_with("minutes=") => {}
             _ if word.starts_with("drill=") => {}
             _ if arguments.iter().any(|word| word == "mutants") => {}
             _ => eprintln!("unknown word {word}"),
@@ -49,7 +53,8 @@ fn main() {
     options.drill = drill(&arguments);
     assert!(!options.levels.is_empty(), "levels are {:?}", Level::ALL);
     if arguments.iter().any(|word| word == "mutants") {
-        return hunt_mutants(first, count, &arguments);
+        hunt_mutants(first, count, &arguments);
+        return ExitCode::SUCCESS;
     }
     if options.is_traced {
         let scenario = Scenario::new(first, &options);
@@ -61,21 +66,45 @@ fn main() {
         for finding in &outcome.findings {
             println!("{finding}");
         }
-        return;
+        return ExitCode::from(u8::from(!outcome.findings.is_empty()));
     }
-    let report = run_seeds(first..first + count, &options, None, &mut teller());
-    println!("{report}");
+    let mut teller = teller(minutes(&arguments));
+    finish(&run_seeds(
+        first..first + count,
+        &options,
+        None,
+        &mut teller,
+    ))
 }
 
-/// Says failures as they are found.
-fn teller() -> impl FnMut(&Report) -> ControlFlow<()> {
+/// Prints the report.
+fn finish(report: &Report) -> ExitCode {
+    println!("{report}");
+    ExitCode::from(u8::from(report.violations > 0))
+}
+
+/// How long the run may take, as `minutes=N` says.
+fn minutes(arguments: &[String]) -> Option<Duration> {
+    let minutes = arguments
+        .iter()
+        .find_map(|word| word.strip_prefix("minutes="))?;
+    let minutes: f64 = minutes.parse().expect("minutes are a number");
+    Some(Duration::from_secs_f64(minutes * 60.0))
+}
+
+/// Says failures as they are found, and when to end.
+fn teller(limit: Option<Duration>) -> impl FnMut(&Report) -> ControlFlow<()> {
     let mut told = 0;
+    let started = Instant::now();
     move |report| {
         for failure in report.failures.iter().skip(told) {
             eprintln!("seed {}: {}", failure.seed, failure.findings.join("; "));
         }
         told = report.failures.len();
-        ControlFlow::Continue(())
+        match limit {
+            Some(limit) if started.elapsed() >= limit => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
     }
 }
 
@@ -104,7 +133,13 @@ fn drill(arguments: &[String]) -> Option<Drill> {
 }
 
 /// Seeds of a format of FreeBSD, or one of them with its trace.
-fn run_format(format: Format, first: u64, count: u64, is_traced: bool) {
+fn run_format(
+    format: Format,
+    first: u64,
+    count: u64,
+    is_traced: bool,
+    limit: Option<Duration>,
+) -> ExitCode {
     if is_traced {
         let plan = Plan::new(first, format);
         println!("{plan}");
@@ -115,10 +150,15 @@ fn run_format(format: Format, first: u64, count: u64, is_traced: bool) {
         for finding in &outcome.findings {
             println!("{finding}");
         }
-        return;
+        return ExitCode::from(u8::from(!outcome.findings.is_empty()));
     }
-    let report = bsd::run_seeds(first..first + count, format, None, &mut teller());
-    println!("{report}");
+    let mut teller = teller(limit);
+    finish(&bsd::run_seeds(
+        first..first + count,
+        format,
+        None,
+        &mut teller,
+    ))
 }
 
 /// Hunts all mutants, or those whose names begin with a further word.
