@@ -494,10 +494,14 @@ fn a_volume_with_a_path_for_a_name_makes_no_file_elsewhere() {
     for drive in ["a.img", "b.img", "c.img"] {
         let mut bytes = std::fs::read(place.file(drive)).unwrap();
         for at in [4608, 70_144] {
-            let text = String::from_utf8(bytes[at..at + 65_536].to_vec()).unwrap();
+            // Written as gvinum writes it: the text, and zeroes over Plexum's seal.
+            let copy = &mut bytes[at..at + 65_536];
+            let text: Vec<u8> = copy.iter().copied().take_while(|byte| *byte != 0).collect();
+            let text = String::from_utf8(text).unwrap();
             let changed = text.replace("volume v ", &format!("volume {name} "));
             let changed = changed.replace("vol v ", &format!("vol {name} "));
-            bytes[at..at + 65_536].copy_from_slice(&changed.as_bytes()[..65_536]);
+            copy.fill(0);
+            copy[..changed.len()].copy_from_slice(changed.as_bytes());
         }
         std::fs::write(place.file(drive), bytes).unwrap();
     }
