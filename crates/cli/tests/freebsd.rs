@@ -759,7 +759,7 @@ fn listed(place: &Place, start: &str) -> Vec<String> {
 
 #[test]
 fn what_the_words_of_gvinum_change_is_saved_on_every_drive() {
-    let place = Place::new("gvinum-words");
+    let place = Place::new("gvinum-saved");
     let text = "drive a device a.img\ndrive b device b.img\ndrive c device c.img\nvolume v setupstate\n plex org concat\n  sd length 1m drive a\n plex org concat\n  sd length 1m drive b\n";
     std::fs::write(place.file("text"), text).unwrap();
     ok(&place, "create -f text --member-size 4M");
