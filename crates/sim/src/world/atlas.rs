@@ -23,8 +23,11 @@ impl<S: Subject> Shared<S> {
     pub(super) fn lost_slots(&self) -> usize {
         let status = self.subject().status();
         let doomed = self.doomed.borrow();
-        let is_held =
-            |disk: &u32| !doomed.contains(disk) && self.disks[*disk as usize].is_present();
+        let is_held = |disk: &u32| {
+            let device = &self.disks[*disk as usize];
+            // Bad blocks count wherever and as often as the disk is used again.
+            !doomed.contains(disk) && device.is_present() && !device.has_write_errors()
+        };
         status
             .slots
             .iter()

@@ -296,7 +296,8 @@ impl<S: Subject> Kernel<'_, S> {
         let own = self.all[own].disk;
         let everywhere = 0..u64::MAX;
         let is_struck = self.shared.disks.iter().any(|disk| {
-            let is_struck = self.shared.doomed.borrow().contains(&disk.number());
+            let is_struck =
+                self.shared.doomed.borrow().contains(&disk.number()) || disk.has_write_errors();
             disk.number() != own && (is_struck || disk.has_read_errors(&everywhere))
         });
         if lost >= self.shared.scenario.spec.tolerates() || lost > 0 || is_struck {

@@ -241,10 +241,6 @@ pub(super) async fn operate<S: Subject>(
         Operation::Add { disk } | Operation::Replace { disk, .. } => Some(disk),
         Operation::Fail { .. } | Operation::Scrub => None,
     };
-    if let Some(number) = disk.filter(|disk| shared.disks[*disk as usize].has_write_errors()) {
-        // It comes back as sick as it went: its bad blocks count as lost wherever it is used.
-        shared.doomed.borrow_mut().insert(number);
-    }
     let result = shared.subject().operate(operation, &shared.disks).await;
     if let Some(disk) = disk {
         shared.reserved.borrow_mut().remove(&disk);
