@@ -256,7 +256,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
             marked_regions: regions.wanted().count(),
             bitmap_region_bytes: regions.is_persistent.then(|| regions.region_bytes()),
             has_ppl: self.ppl.borrow().is_some(),
-            log: self.stripe_log().map(|log| log.status()),
+            log: self.stripe_log().map(|log| {
+                let mut status = log.status();
+                // The log counts at the next start only when the superblocks say that writes were under way; else what
+                // they say of a resync that was interrupted does.
+                let is_clean_and_whole = state.consistent_below_bytes.is_none();
+                status.is_sure &= self.is_committed() && (state.is_dirty || is_clean_and_whole);
+                status
+            }),
             balance: options.balance.to_string(),
             writes_in_flight: self.writes.count(),
         }

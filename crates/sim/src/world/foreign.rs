@@ -296,8 +296,9 @@ impl<S: Subject> Kernel<'_, S> {
         let own = self.all[own].disk;
         let everywhere = 0..u64::MAX;
         let is_struck = self.shared.disks.iter().any(|disk| {
-            let is_struck =
-                self.shared.doomed.borrow().contains(&disk.number()) || disk.has_write_errors();
+            let is_struck = self.shared.doomed.borrow().contains(&disk.number())
+                || disk.has_write_errors()
+                || disk.is_full();
             disk.number() != own && (is_struck || disk.has_read_errors(&everywhere))
         });
         if lost >= self.shared.scenario.spec.tolerates() || lost > 0 || is_struck {
