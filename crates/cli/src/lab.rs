@@ -1,6 +1,7 @@
 //! `plexum lab`: experiments in virtual time, published tables, balance policies, reports.
 
 mod real;
+mod work;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -15,13 +16,11 @@ use plexum_lab::preset::presets;
 use plexum_lab::report::experiment as reports;
 use plexum_lab::report::table::Table;
 use plexum_lab::reproduce::{self, Band, Reproduction, cells_table, effects_table};
-use plexum_lab::setup::Setup;
-use plexum_lab::work::{KINDS, Measurement, Work as LabWork, measure};
 use serde_json::json;
 
 use crate::errors::Outcome;
 use crate::output::{Color, Screen, object};
-use crate::units::{parse_bytes, show_seconds};
+use crate::units::show_seconds;
 
 /// `plexum lab`.
 #[derive(clap::Args, Debug)]
@@ -34,12 +33,15 @@ pub struct Lab {
 /// The commands of the laboratory.
 #[derive(clap::Subcommand, Debug)]
 pub enum LabCommand {
-    /// Run one workload on one simulated arrangement, in virtual time
+    /// Run one workload: on a simulated arrangement in virtual time, or on something real
     #[command(
         after_help = "Example:\n  plexum lab work random-read --level 10 --members 4 --disk nas-12t\n  \
-        plexum lab work rawio --level 1 --members 2 --balance round-robin"
+        plexum lab work rawio --level 1 --members 2 --balance round-robin\n  \
+        plexum lab work random-read --on \"nbd+unix:///pool1?socket=pool1.sock\" --depth 16\n  \
+        plexum lab work bonnie++ --on /mnt/array --range 16G\n  \
+        plexum lab work sequential-write --on /dev/sdx --destroy /dev/sdx"
     )]
-    Work(Box<Work>),
+    Work(Box<work::Work>),
     /// Run the published tables again and show published figures beside ours
     #[command(
         after_help = "Example:\n  plexum lab reproduce vinum\n  plexum lab reproduce --check"
@@ -109,74 +111,6 @@ pub struct Report {
     pub no_files: bool,
 }
 
-/// `plexum lab work`.
-#[derive(clap::Args, Debug)]
-pub struct Work {
-    /// Workload; `list` shows all
-    #[arg(value_name = "WORKLOAD")]
-    pub kind: String,
-    /// Preset or preset file of the disks; may be repeated, the last one stands for the rest
-    #[arg(long, value_name = "PRESET", default_value = "sata-7200-750")]
-    pub disk: Vec<String>,
-    /// Number of disks
-    #[arg(long, default_value_t = 4)]
-    pub members: usize,
-    /// single, linear, 0, 1, 4, 5, 6 or 10
-    #[arg(long, default_value = "10")]
-    pub level: String,
-    /// Layout in md's words
-    #[arg(long, default_value = "")]
-    pub layout: String,
-    /// Strip size
-    #[arg(long, default_value = "512K", value_parser = parse_bytes)]
-    pub strip: u64,
-    /// Balance policy
-    #[arg(long, default_value = "load")]
-    pub balance: String,
-    /// Leave the bitmap out
-    #[arg(long)]
-    pub no_bitmap: bool,
-    /// Commands each disk holds [default: as the preset says]
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub queue_depth: u32,
-    /// Length of a request
-    #[arg(long, default_value = "4K", value_parser = parse_bytes)]
-    pub block: u64,
-    /// Processes
-    #[arg(long, default_value_t = 4)]
-    pub processes: usize,
-    /// Requests under way of each process
-    #[arg(long, default_value_t = 1)]
-    pub depth: usize,
-    /// Requests of each process
-    #[arg(long, default_value_t = 500)]
-    pub requests: u64,
-    /// Reads in a hundred requests, for `mixed`
-    #[arg(long, default_value_t = 70)]
-    pub read_percent: u64,
-    /// Range of the volume that is used [default: all]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub range: Option<u64>,
-    /// Job file of `fio`, or trace of `trace`
-    #[arg(long, value_name = "FILE", default_value = "")]
-    pub file: String,
-    /// Bytes used of each member [default: all]
-    #[arg(long = "member-size", value_name = "SIZE", value_parser = parse_bytes)]
-    pub member_size_bytes: Option<u64>,
-    /// Each write is durable before it counts
-    #[arg(long)]
-    pub sync: bool,
-    /// rawio: lengths of 1 to 120 sectors as in the Vinum measurements
-    #[arg(long)]
-    pub vinum_mix: bool,
-    /// Seed
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// text, csv, json (JSON Lines) or markdown
-    #[arg(long, default_value = "text")]
-    pub format: String,
-}
-
 /// `plexum lab reproduce`.
 #[derive(clap::Args, Debug)]
 pub struct Reproduce {
@@ -201,6 +135,9 @@ pub(crate) fn problem(error: &LabError) -> Problem {
     match error {
         LabError::Usage(text) => Problem::new(Code::Usage, text.clone()),
         LabError::Io(text) => Problem::new(Code::IoError, text.clone()),
+        LabError::WouldDestroy(text) => Problem::new(Code::WouldDestroy, text.clone())
+            .hint("when it may be lost, name it a second time: --destroy, and the same words as after --on"),
+        LabError::Interrupted => Problem::new(Code::IoError, "interrupted; what was made for the workload is removed"),
         other => Problem::new(Code::Bug, other.to_string()),
     }
 }
@@ -211,7 +148,7 @@ pub(crate) fn problem(error: &LabError) -> Problem {
 /// `Usage` for an arrangement that cannot be.
 pub fn run(args: &Lab, screen: &Screen) -> Outcome {
     match &args.command {
-        LabCommand::Work(args) => work(args, screen),
+        LabCommand::Work(args) => work::run(args, screen),
         LabCommand::Reproduce(args) => reproduce(args, screen),
         LabCommand::Balance(args) => balance(args, screen),
         LabCommand::Run(args) => run_file(args, screen),
@@ -290,96 +227,6 @@ fn list_presets(screen: &Screen) -> Outcome {
     }
     print(&table, "lab_preset", "text", screen)?;
     Ok(0)
-}
-
-fn work(args: &Work, screen: &Screen) -> Outcome {
-    if args.kind == "list" {
-        let mut table = Table::new("", &["workload", "what it does"]);
-        for (kind, about) in KINDS {
-            table.push(vec![json!(kind), json!(about)]);
-        }
-        print(&table, "lab_workload", &args.format, screen)?;
-        return Ok(0);
-    }
-    let setup = Setup {
-        disks: args.disk.clone(),
-        members: args.members,
-        level: args.level.clone(),
-        layout: args.layout.clone(),
-        strip_bytes: args.strip,
-        balance: args.balance.clone(),
-        has_bitmap: !args.no_bitmap,
-        queue_depth: args.queue_depth,
-        member_bytes: args.member_size_bytes.unwrap_or(0),
-        ..Setup::default()
-    };
-    let work = LabWork {
-        kind: args.kind.clone(),
-        block_bytes: args.block,
-        processes: args.processes,
-        depth: args.depth,
-        requests: args.requests,
-        read_percent: args.read_percent,
-        range_bytes: args.range.unwrap_or(0),
-        is_sync: args.sync,
-        has_vinum_mix: args.vinum_mix,
-        file: args.file.clone(),
-    };
-    let seen = measure(&setup, &work, args.seed).map_err(|error| problem(&error))?;
-    show_measurement(&setup, &work, &seen, args, screen)?;
-    Ok(0)
-}
-
-fn show_measurement(
-    setup: &Setup,
-    work: &LabWork,
-    seen: &Measurement,
-    args: &Work,
-    screen: &Screen,
-) -> Result<(), Problem> {
-    screen.object(&object(
-        "lab_measurement",
-        None,
-        json!({"setup": setup, "work": work, "seed": args.seed, "result": seen}),
-    ));
-    if screen.is_json {
-        return Ok(());
-    }
-    let mut table = Table::new("", &["arrangement", "workload", "figure", "value", "unit"]);
-    for figure in &seen.figures {
-        table.push(vec![
-            json!(setup.label()),
-            json!(work.kind),
-            json!(figure.name),
-            json!((figure.value * 100.0).round() / 100.0),
-            json!(figure.unit),
-        ]);
-    }
-    print(&table, "lab_figure", &args.format, screen)?;
-    if args.format != "text" {
-        return Ok(());
-    }
-    if !seen.classic.is_empty() {
-        screen.line(format!("\n{}", seen.classic.trim_end()));
-    }
-    for (name, latency) in [("reads", &seen.reads), ("writes", &seen.writes)] {
-        if latency.count > 0 {
-            screen.line(format!(
-                "\n{name}: {} requests, mean {:.0} us, median {:.0}, 90 % {:.0}, 99 % {:.0}, 99.9 % {:.0}, worst {:.0}",
-                latency.count,
-                latency.mean_us,
-                latency.p50_us,
-                latency.p90_us,
-                latency.p99_us,
-                latency.p999_us,
-                latency.max_us
-            ));
-        }
-    }
-    screen.line(format!("\n{}", iostat::freebsd(&seen.members).trim_end()));
-    screen.line(format!("\n{}", iostat::linux(&seen.members).trim_end()));
-    screen.line(format!("\n{}", iostat::reasons(&seen.members).trim_end()));
-    Ok(())
 }
 
 fn reproduce(args: &Reproduce, screen: &Screen) -> Outcome {

@@ -88,6 +88,24 @@ fn what_the_laboratory_cannot_do_is_said_in_one_line() {
         ),
         ("lab run nowhere.toml", "nowhere.toml"),
         ("lab report nowhere", "nowhere"),
+        ("lab work random-read --on nowhere", "nowhere: "),
+        (
+            "lab work random-read --on nbd+unix:///v?socket=nowhere",
+            "no server answers",
+        ),
+        (
+            "lab work rebuild --on small --destroy small",
+            "simulated disks only",
+        ),
+        ("lab work random-read --on small --range 2M", "small has"),
+        (
+            "lab work random-write --on small --destroy other",
+            "--destroy names \"other\"",
+        ),
+        (
+            "lab work random-read --on small --level 5",
+            "cannot be used with",
+        ),
         ("lab reproduce atlantis", "atlantis"),
     ] {
         let run = place.plexum(words);

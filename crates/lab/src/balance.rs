@@ -8,6 +8,8 @@
 
 use std::cell::Cell as Counter;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use plexum_engine::balance::Policy;
 use plexum_engine::device::{Device, Fua};
@@ -354,12 +356,12 @@ fn client_processes(
                 .collect())
         }
         Client::Rebuild => {
-            let next = Rc::new(Counter::new(0u64));
+            let next = Arc::new(AtomicU64::new(0));
             Ok((0..REBUILD_DEPTH)
                 .map(|_| {
-                    let next = Rc::clone(&next);
+                    let next = Arc::clone(&next);
                     Process::single(std::iter::from_fn(move || {
-                        let at = next.replace(next.get() + REBUILD_BYTES);
+                        let at = next.fetch_add(REBUILD_BYTES, Ordering::Relaxed);
                         Some(crate::workload::Request::read(at, REBUILD_BYTES))
                     }))
                 })

@@ -10,8 +10,12 @@ use crate::world::Stalled;
 pub enum LabError {
     /// It makes no sense as asked; nothing was touched.
     Usage(String),
+    /// It would write to something that may hold data; nothing was touched.
+    WouldDestroy(String),
     /// A request failed.
     Io(String),
+    /// Somebody asked for the end; what was made was removed.
+    Interrupted,
     /// A bug of the laboratory.
     Bug(String),
 }
@@ -19,7 +23,11 @@ pub enum LabError {
 impl std::fmt::Display for LabError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            LabError::Usage(text) | LabError::Io(text) | LabError::Bug(text) => f.write_str(text),
+            LabError::Usage(text)
+            | LabError::WouldDestroy(text)
+            | LabError::Io(text)
+            | LabError::Bug(text) => f.write_str(text),
+            LabError::Interrupted => f.write_str("interrupted"),
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod experiment;
 pub mod host;
 pub mod iostat;
 pub mod member;
+pub mod place;
 pub mod predict;
 pub mod preset;
 pub mod real;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use plexum_engine::buf::BufPool;
 
 use crate::error::LabError;
+use crate::place::lanes::Span;
 use crate::workload::{Operation, Request};
 
 /// Memory that the buffers of one process may keep, in bytes.
@@ -31,7 +32,7 @@ pub struct RealRun {
     pub requests: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// From the common start to the end of the last process.
+    /// From the first start to the last end of the processes.
     pub elapsed_s: f64,
 }
 
@@ -110,15 +111,16 @@ impl RealDisk {
                 .map(|requests| scope.spawn(|| self.process(requests, limit, &start)))
                 .collect();
             start.wait();
-            let started = Instant::now();
+            let mut span = Span::default();
             let mut run = RealRun::default();
             for thread in threads {
                 let died = |_| LabError::Bug("a process of the workload died".to_owned());
-                let (count, bytes) = thread.join().map_err(died)??;
+                let (count, bytes, started, ended) = thread.join().map_err(died)??;
                 run.requests += count;
                 run.bytes += bytes;
+                span.add(started, ended);
             }
-            run.elapsed_s = started.elapsed().as_secs_f64();
+            run.elapsed_s = span.length().as_secs_f64();
             Ok(run)
         })
     }
@@ -128,7 +130,7 @@ impl RealDisk {
         requests: &[Request],
         limit: Option<Duration>,
         start: &Barrier,
-    ) -> Result<(u64, u64), LabError> {
+    ) -> Result<(u64, u64, Instant, Instant), LabError> {
         let pool = BufPool::new(POOL_BYTES);
         start.wait();
         let started = Instant::now();
@@ -141,6 +143,6 @@ impl RealDisk {
             count += 1;
             bytes += request.length_bytes;
         }
-        Ok((count, bytes))
+        Ok((count, bytes, started, Instant::now()))
     }
 }

@@ -54,6 +54,15 @@ pub struct Traffic {
     pub flushes: Latencies,
 }
 
+impl Traffic {
+    /// Adds what went through elsewhere.
+    pub fn merge(&mut self, other: &Traffic) {
+        self.reads.merge(&other.reads);
+        self.writes.merge(&other.writes);
+        self.flushes.merge(&other.flushes);
+    }
+}
+
 impl Target {
     fn new(world: &World, place: Place, size_bytes: u64) -> Self {
         let payload = world.pool().take_zeroed(REQUEST_BYTES_MAX).freeze();

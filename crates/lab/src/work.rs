@@ -1,6 +1,8 @@
 //! One measurement: a workload on an arrangement, with figures, latencies and what each member did.
 
+mod phases;
 mod programs;
+pub mod real;
 mod rebuild;
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +13,7 @@ use crate::host::{HostFile, HostSpec};
 use crate::iostat::MemberRow;
 use crate::setup::{Running, Setup};
 use crate::stats::LatencySummary;
-use crate::workload::bonnie::{self, Bonnie};
+use crate::workload::bonnie::{self, BonnieFigures};
 use crate::workload::rawio::{self, Mix, Rawio, Test};
 use crate::workload::{Operation, Outcome, Process, dd, mixed, run_processes};
 
@@ -81,6 +83,18 @@ impl Figure {
     }
 }
 
+impl BonnieFigures {
+    /// As figures of a measurement.
+    pub(crate) fn list(&self) -> Vec<Figure> {
+        vec![
+            Figure::new("block write", self.block_write_kib_per_s, "KiB/s"),
+            Figure::new("rewrite", self.rewrite_kib_per_s, "KiB/s"),
+            Figure::new("block read", self.block_read_kib_per_s, "KiB/s"),
+            Figure::new("seeks", self.seeks_per_s, "1/s"),
+        ]
+    }
+}
+
 /// What a measurement gave.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Measurement {
@@ -96,8 +110,11 @@ pub struct Measurement {
     pub fairness: f64,
     /// The look of the classic program, where there is one.
     pub classic: String,
-    /// Virtual time it took.
+    /// Time it took: virtual on simulated disks.
     pub elapsed_s: f64,
+    /// What a reader of the figures should know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// All kinds with a line about each.
@@ -231,6 +248,7 @@ fn summarise(outcome: &Outcome, members: Vec<MemberRow>) -> Measurement {
         fairness: outcome.fairness(),
         classic: String::new(),
         elapsed_s: outcome.seconds(),
+        notes: Vec::new(),
     }
 }
 
@@ -243,14 +261,14 @@ fn run_requests(running: &Running, work: &Work, seed: u64) -> Result<Measurement
         .run(async move { run_processes(&spawner, &target, processes, None).await })??;
     let members = sampler.sample(running.world.clock().now_ns());
     let mut measurement = summarise(&outcome, members);
-    if work.kind.starts_with("dd") {
+    if work.kind.contains("dd") {
         measurement.classic = dd::classic(&outcome);
     }
     Ok(measurement)
 }
 
-fn run_rawio(running: &Running, work: &Work, seed: u64) -> Result<Measurement, LabError> {
-    let rawio = Rawio {
+fn rawio_of(work: &Work, seed: u64) -> Rawio {
+    Rawio {
         process_count: work.processes,
         request_count: work.requests,
         mix: if work.has_vinum_mix {
@@ -259,7 +277,11 @@ fn run_rawio(running: &Running, work: &Work, seed: u64) -> Result<Measurement, L
             Mix::Uniform
         },
         seed,
-    };
+    }
+}
+
+fn run_rawio(running: &Running, work: &Work, seed: u64) -> Result<Measurement, LabError> {
+    let rawio = rawio_of(work, seed);
     let mut sampler = running.sampler();
     let mut all = Outcome::default();
     let mut figures = Vec::new();
@@ -272,10 +294,7 @@ fn run_rawio(running: &Running, work: &Work, seed: u64) -> Result<Measurement, L
             .run(async move { run_processes(&spawner, &target, processes, None).await })??;
         pairs[index] = (outcome.bytes_per_s() / 1024.0, outcome.requests_per_s());
         figures.push(Figure::new(test.name(), pairs[index].0, "KiB/s"));
-        all.elapsed_ns += outcome.elapsed_ns;
-        all.traffic.reads.merge(&outcome.traffic.reads);
-        all.traffic.writes.merge(&outcome.traffic.writes);
-        all.process_bytes = outcome.process_bytes;
+        all.add(&outcome);
     }
     let members = sampler.sample(running.world.clock().now_ns());
     let mut measurement = summarise(&all, members);
@@ -292,12 +311,7 @@ fn run_bonnie(running: &Running, work: &Work, seed: u64) -> Result<Measurement, 
     };
     let target = running.target.part(0, file_bytes)?;
     let file = HostFile::new(HostSpec::ufs_1999(), target, running.world.spawner());
-    let options = if work.kind == "bonnie++" {
-        Bonnie::plus()
-    } else {
-        Bonnie::default()
-    };
-    let workload = Bonnie { seed, ..options };
+    let workload = phases::bonnie_of(work, seed);
     let mut sampler = running.sampler();
     let started = running.world.clock().now_ns();
     let spawner = running.world.spawner();
@@ -306,12 +320,7 @@ fn run_bonnie(running: &Running, work: &Work, seed: u64) -> Result<Measurement, 
         .run(async move { workload.run(&spawner, &file).await })??;
     let now = running.world.clock().now_ns();
     Ok(Measurement {
-        figures: vec![
-            Figure::new("block write", figures.block_write_kib_per_s, "KiB/s"),
-            Figure::new("rewrite", figures.rewrite_kib_per_s, "KiB/s"),
-            Figure::new("block read", figures.block_read_kib_per_s, "KiB/s"),
-            Figure::new("seeks", figures.seeks_per_s, "1/s"),
-        ],
+        figures: figures.list(),
         members: sampler.sample(now),
         classic: bonnie::classic(&[("volume".to_owned(), figures)]),
         elapsed_s: (now - started) as f64 / 1e9,

@@ -6,9 +6,9 @@ use crate::setup::Running;
 use crate::workload::{Outcome, Process, fio, iozone, run_processes, trace};
 
 /// File of iozone when nothing else is said.
-const FILE_BYTES: u64 = 100 << 20;
+pub(super) const FILE_BYTES: u64 = 100 << 20;
 
-fn read_file(work: &Work) -> Result<String, LabError> {
+pub(super) fn read_file(work: &Work) -> Result<String, LabError> {
     std::fs::read_to_string(&work.file)
         .map_err(|error| LabError::Usage(format!("{}: \"{}\": {error}", work.kind, work.file)))
 }
@@ -46,9 +46,7 @@ pub(super) fn iozone(running: &Running, work: &Work, seed: u64) -> Result<Measur
         let rate = outcome.bytes_per_s() / 1024.0;
         figures.push(Figure::new(test, rate, "KiB/s"));
         rates.push(rate);
-        all.elapsed_ns += outcome.elapsed_ns;
-        all.traffic.reads.merge(&outcome.traffic.reads);
-        all.traffic.writes.merge(&outcome.traffic.writes);
+        all.add(&outcome);
     }
     let members = sampler.sample(running.world.clock().now_ns());
     let mut measurement = summarise(&all, members);
@@ -57,66 +55,81 @@ pub(super) fn iozone(running: &Running, work: &Work, seed: u64) -> Result<Measur
     Ok(measurement)
 }
 
-/// A job file: jobs that do not wait for the ones before run at the same time.
-pub(super) fn fio(running: &Running, work: &Work, seed: u64) -> Result<Measurement, LabError> {
+/// Jobs that run at the same time, and their common limit.
+pub(super) struct Group {
+    /// Names of the jobs.
+    pub(super) name: String,
+    /// Their processes.
+    pub(super) processes: Vec<Process>,
+    /// No request starts later.
+    pub(super) limit_ns: Option<u64>,
+}
+
+/// The groups of a job file, all checked before anything runs.
+pub(super) fn fio_groups(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Group>, LabError> {
     let jobs = fio::parse(&read_file(work)?)?;
-    let mut groups: Vec<Vec<fio::Job>> = Vec::new();
-    for job in jobs {
-        match groups.last_mut() {
-            Some(group) if !job.waits => group.push(job),
-            _ => groups.push(vec![job]),
-        }
-    }
-    // Everything is checked before anything runs.
     let mut prepared = Vec::new();
-    for group in groups {
+    for group in fio::groups(jobs) {
         let (mut processes, mut start) = (Vec::new(), 0u64);
         for (index, job) in group.iter().enumerate() {
             let seed = seed.wrapping_add(index as u64 * 1000);
-            processes.extend(fio::processes(
-                job,
-                start,
-                running.target.size_bytes(),
-                seed,
-            )?);
+            processes.extend(fio::processes(job, start, size_bytes, seed)?);
             start += job.size_bytes * job.clones as u64;
         }
         let limit = group.iter().filter_map(|job| job.runtime_s).max();
         let names: Vec<String> = group.iter().map(|job| job.name.clone()).collect();
-        prepared.push((
-            names.join("+"),
+        prepared.push(Group {
+            name: names.join("+"),
             processes,
-            limit.map(|s| s.saturating_mul(1_000_000_000)),
-        ));
+            limit_ns: limit.map(|s| s.saturating_mul(1_000_000_000)),
+        });
     }
+    Ok(prepared)
+}
+
+/// Bytes that the files of the largest group take.
+pub(super) fn fio_bytes(work: &Work) -> Result<u64, LabError> {
+    let groups = fio::groups(fio::parse(&read_file(work)?)?);
+    let bytes = |job: &fio::Job| job.size_bytes.saturating_mul(job.clones as u64);
+    let sums = groups.iter().map(|group| group.iter().map(bytes).sum());
+    Ok(sums.max().unwrap_or(0))
+}
+
+/// Figures of one group, and its lines as fio prints them.
+pub(super) fn fio_figures(name: &str, outcome: &Outcome, figures: &mut Vec<Figure>) -> String {
+    let mut classic = String::new();
+    for (word, latencies) in [
+        ("read", &outcome.traffic.reads),
+        ("write", &outcome.traffic.writes),
+    ] {
+        if latencies.count() == 0 {
+            continue;
+        }
+        let iops = latencies.count() as f64 / outcome.seconds();
+        let kib = latencies.bytes() as f64 / 1024.0 / outcome.seconds();
+        figures.push(Figure::new(&format!("{name} {word}"), kib, "KiB/s"));
+        let summary = latencies.summary();
+        classic += &format!(
+            "{name}:\n  {word}: IOPS={iops:.0}, BW={kib:.0}KiB/s ({:.0}MiB/{:.0}msec)\n    lat (usec): max={:.0}, avg={:.2}\n",
+            latencies.bytes() as f64 / 1_048_576.0,
+            outcome.seconds() * 1e3,
+            summary.max_us,
+            summary.mean_us
+        );
+    }
+    classic
+}
+
+/// A job file: jobs that do not wait for the ones before run at the same time.
+pub(super) fn fio(running: &Running, work: &Work, seed: u64) -> Result<Measurement, LabError> {
+    let groups = fio_groups(work, running.target.size_bytes(), seed)?;
     let mut sampler = running.sampler();
     let mut all = Outcome::default();
     let (mut figures, mut classic) = (Vec::new(), String::new());
-    for (name, processes, limit_ns) in prepared {
-        let outcome = run(running, processes, limit_ns)?;
-        for (word, latencies) in [
-            ("read", &outcome.traffic.reads),
-            ("write", &outcome.traffic.writes),
-        ] {
-            if latencies.count() == 0 {
-                continue;
-            }
-            let iops = latencies.count() as f64 / outcome.seconds();
-            let kib = latencies.bytes() as f64 / 1024.0 / outcome.seconds();
-            figures.push(Figure::new(&format!("{name} {word}"), kib, "KiB/s"));
-            let summary = latencies.summary();
-            classic += &format!(
-                "{name}:\n  {word}: IOPS={iops:.0}, BW={kib:.0}KiB/s ({:.0}MiB/{:.0}msec)\n    lat (usec): max={:.0}, avg={:.2}\n",
-                latencies.bytes() as f64 / 1_048_576.0,
-                outcome.seconds() * 1e3,
-                summary.max_us,
-                summary.mean_us
-            );
-        }
-        all.elapsed_ns += outcome.elapsed_ns;
-        all.traffic.reads.merge(&outcome.traffic.reads);
-        all.traffic.writes.merge(&outcome.traffic.writes);
-        all.process_bytes = outcome.process_bytes;
+    for group in groups {
+        let outcome = run(running, group.processes, group.limit_ns)?;
+        classic += &fio_figures(&group.name, &outcome, &mut figures);
+        all.add(&outcome);
     }
     let members = sampler.sample(running.world.clock().now_ns());
     let mut measurement = summarise(&all, members);

@@ -9,12 +9,15 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use plexum_exec::Spawner;
 use plexum_sim::rng::Rng;
 
 use crate::error::LabError;
 use crate::host::HostFile;
+use crate::workload::{Process, Request};
 
 /// Processes of the seek phase.
 const SEEKERS: u64 = 3;
@@ -93,10 +96,7 @@ impl Bonnie {
             || size < self.piece_bytes
             || !size.is_multiple_of(self.piece_bytes)
         {
-            return Err(LabError::Usage(format!(
-                "bonnie: a file of {size} bytes is not a whole number of pieces of {}",
-                self.piece_bytes
-            )));
+            return Err(not_whole(size, self.piece_bytes));
         }
         let mut figures = BonnieFigures {
             file_mib: size >> 20,
@@ -193,6 +193,88 @@ impl Bonnie {
     }
 }
 
+/// The phases with data as requests of processes, for a file without a host model: name and processes. The phases with
+/// one character at a time are left out: they measure the C library.
+///
+/// # Errors
+/// `Usage` for a file that is not a whole number of pieces.
+pub fn requests(
+    options: &Bonnie,
+    file_bytes: u64,
+) -> Result<Vec<(&'static str, Vec<Process>)>, LabError> {
+    let piece = options.piece_bytes;
+    if piece == 0 || file_bytes < piece || !file_bytes.is_multiple_of(piece) {
+        return Err(not_whole(file_bytes, piece));
+    }
+    let at = move |number: u64| number * piece;
+    let pieces = file_bytes / piece;
+    let write = (
+        "block write",
+        vec![Process::single(
+            (0..pieces).map(move |number| Request::write(at(number), piece)),
+        )],
+    );
+    let rewrite = (
+        "rewrite",
+        vec![Process::single((0..pieces).flat_map(move |number| {
+            [
+                Request::read(at(number), piece),
+                Request::write(at(number), piece),
+            ]
+        }))],
+    );
+    let read = (
+        "block read",
+        vec![Process::single(
+            (0..pieces).map(move |number| Request::read(at(number), piece)),
+        )],
+    );
+    let seeks = ("seeks", seekers(options, pieces));
+    Ok(if options.is_plus {
+        vec![write, rewrite, read, seeks]
+    } else {
+        // What is rewritten must be there: the phase with characters wrote it.
+        let first = (0..pieces).map(move |number| Request::write(at(number), piece));
+        let laid_out = ("", vec![Process::single(first)]);
+        vec![laid_out, rewrite, write, read, seeks]
+    })
+}
+
+fn seekers(options: &Bonnie, pieces: u64) -> Vec<Process> {
+    let (piece, is_plus) = (options.piece_bytes, options.is_plus);
+    let tickets = Arc::new(AtomicU64::new(options.seek_count));
+    let base = Rng::new(options.seed);
+    let count = if is_plus { PLUS_SEEKERS } else { SEEKERS };
+    let seeker = |process| {
+        let (mut rng, tickets) = (base.fork(process), Arc::clone(&tickets));
+        let (mut taken, mut owed) = (0u64, None);
+        Process::single(std::iter::from_fn(move || {
+            if let Some(write) = owed.take() {
+                return Some(write);
+            }
+            let take = |left: u64| left.checked_sub(1);
+            tickets
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+                .ok()?;
+            let ticket = rng.below(pieces);
+            let deciding = if is_plus { ticket } else { taken };
+            taken += 1;
+            let at = ticket * piece;
+            owed = deciding
+                .is_multiple_of(10)
+                .then(|| Request::write(at, piece));
+            Some(Request::read(at, piece))
+        }))
+    };
+    (0..count).map(seeker).collect()
+}
+
+fn not_whole(file_bytes: u64, piece_bytes: u64) -> LabError {
+    LabError::Usage(format!(
+        "bonnie: a file of {file_bytes} bytes is not a whole number of pieces of {piece_bytes}"
+    ))
+}
+
 fn rate(file: &HostFile, started_ns: u64) -> f64 {
     let seconds = ((file.now_ns() - started_ns) as f64 / 1e9).max(1e-9);
     file.size_bytes() as f64 / 1024.0 / seconds
@@ -221,4 +303,80 @@ pub fn classic(rows: &[(String, BonnieFigures)]) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Operation;
+
+    const SIZE: u64 = 8192 * 50;
+
+    fn phases(options: &Bonnie) -> Vec<(&'static str, Vec<Vec<Request>>)> {
+        let all = requests(options, SIZE).unwrap();
+        let listed = |processes: Vec<Process>| {
+            processes
+                .into_iter()
+                .map(|one| one.requests.collect())
+                .collect()
+        };
+        all.into_iter()
+            .map(|(name, processes)| (name, listed(processes)))
+            .collect()
+    }
+
+    #[test]
+    fn bonnie_rewrites_before_it_writes_and_bonnie_plus_after() {
+        let names = |options: &Bonnie| -> Vec<&str> {
+            let named = phases(options).into_iter().map(|(name, _)| name);
+            named.filter(|name| !name.is_empty()).collect()
+        };
+        assert_eq!(
+            names(&Bonnie::default()),
+            ["rewrite", "block write", "block read", "seeks"]
+        );
+        assert_eq!(
+            names(&Bonnie::plus()),
+            ["block write", "rewrite", "block read", "seeks"]
+        );
+        let (_, rewrite) = &phases(&Bonnie::plus())[1];
+        assert_eq!(rewrite[0].len(), 100);
+        assert_eq!(
+            rewrite[0][2..4],
+            [Request::read(8192, 8192), Request::write(8192, 8192)]
+        );
+        assert!(requests(&Bonnie::default(), 8192 * 3 + 1).is_err());
+    }
+
+    #[test]
+    fn seekers_share_their_tickets_and_write_back_what_the_program_does() {
+        let options = Bonnie {
+            seek_count: 400,
+            ..Bonnie::default()
+        };
+        let (_, seekers) = phases(&options).remove(4);
+        assert_eq!(seekers.len(), 3);
+        let reads = seekers.iter().flatten();
+        let reads = reads.filter(|one| one.operation == Operation::Read);
+        assert_eq!(reads.count(), 400, "all processes together");
+        // One process alone takes all tickets here: its 1st, 11th, 21st ... read is written back.
+        assert_eq!(
+            seekers[0][1],
+            Request::write(seekers[0][0].offset_bytes, 8192)
+        );
+        assert_eq!(seekers[0].len(), 440);
+        assert_eq!(seekers[0][2].operation, Operation::Read);
+        assert_eq!(
+            seekers[0][12],
+            Request::write(seekers[0][11].offset_bytes, 8192)
+        );
+        let (_, plus) = phases(&Bonnie::plus()).remove(3);
+        assert_eq!(plus.len(), 5);
+        for pair in plus[0].windows(2) {
+            if pair[0].operation == Operation::Read {
+                let divisible = (pair[0].offset_bytes / 8192).is_multiple_of(10);
+                assert_eq!(pair[1].operation == Operation::Write, divisible);
+            }
+        }
+    }
 }

@@ -51,6 +51,15 @@ pub struct Job {
     pub waits: bool,
 }
 
+impl Job {
+    /// Whether it writes.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        let (Pattern::Forward(reads) | Pattern::Random(reads)) = self.pattern;
+        reads < 100
+    }
+}
+
 #[derive(Clone, Default)]
 struct Draft {
     pattern: Option<(bool, Option<u64>)>,
@@ -220,6 +229,19 @@ pub fn parse(text: &str) -> Result<Vec<Job>, LabError> {
                 .map_err(|error| LabError::Usage(format!("fio job [{name}]: {error}")))
         })
         .collect()
+}
+
+/// Jobs that run at the same time, in order: a job that waits begins a new group.
+#[must_use]
+pub fn groups(jobs: Vec<Job>) -> Vec<Vec<Job>> {
+    let mut groups: Vec<Vec<Job>> = Vec::new();
+    for job in jobs {
+        match groups.last_mut() {
+            Some(group) if !job.waits => group.push(job),
+            _ => groups.push(vec![job]),
+        }
+    }
+    groups
 }
 
 /// The processes of a job, their files one after another from `start_bytes`.

@@ -72,7 +72,7 @@ impl Request {
 }
 
 /// A stream of requests.
-pub type Stream = Box<dyn Iterator<Item = Request>>;
+pub type Stream = Box<dyn Iterator<Item = Request> + Send>;
 
 /// One process of a workload.
 pub struct Process {
@@ -85,7 +85,7 @@ pub struct Process {
 impl Process {
     /// One request at a time.
     #[must_use]
-    pub fn single(requests: impl Iterator<Item = Request> + 'static) -> Self {
+    pub fn single(requests: impl Iterator<Item = Request> + Send + 'static) -> Self {
         Self {
             depth: 1,
             requests: Box::new(requests),
@@ -105,6 +105,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Adds a phase that ran after this one.
+    pub fn add(&mut self, later: &Outcome) {
+        self.elapsed_ns += later.elapsed_ns;
+        self.traffic.merge(&later.traffic);
+        self.process_bytes.clone_from(&later.process_bytes);
+    }
+
     /// Seconds it took.
     #[must_use]
     pub fn seconds(&self) -> f64 {

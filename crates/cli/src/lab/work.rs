@@ -1,0 +1,214 @@
+//! `plexum lab work`: one workload, on simulated disks or on something real.
+
+use plexum_daemon::problem::Problem;
+use plexum_lab::iostat;
+use plexum_lab::report::table::Table;
+use plexum_lab::setup::Setup;
+use plexum_lab::work::real::{On, measure_on};
+use plexum_lab::work::{KINDS, Measurement, Work as LabWork, measure};
+use serde_json::json;
+
+use super::{print, problem};
+use crate::errors::Outcome;
+use crate::output::{Screen, object};
+use crate::units::parse_bytes;
+
+/// Options that say what is simulated.
+const SIMULATED: [&str; 9] = [
+    "disk",
+    "members",
+    "level",
+    "layout",
+    "strip",
+    "balance",
+    "no_bitmap",
+    "queue_depth",
+    "member_size_bytes",
+];
+
+/// `plexum lab work`.
+#[derive(clap::Args, Debug)]
+pub struct Work {
+    /// Workload; `list` shows all
+    #[arg(value_name = "WORKLOAD")]
+    pub kind: String,
+    /// Run it on something real: a device, a file, a folder of a file system, or the NBD URI of a served volume
+    #[arg(long, value_name = "PLACE", conflicts_with_all = SIMULATED)]
+    pub on: Option<String>,
+    /// The workload writes, and what is on this device, file or export may be lost; the same words as after --on
+    #[arg(long, value_name = "PLACE", requires = "on")]
+    pub destroy: Option<String>,
+    /// Preset or preset file of the disks; may be repeated, the last one stands for the rest
+    #[arg(long, value_name = "PRESET", default_value = "sata-7200-750")]
+    pub disk: Vec<String>,
+    /// Number of disks
+    #[arg(long, default_value_t = 4)]
+    pub members: usize,
+    /// single, linear, 0, 1, 4, 5, 6 or 10
+    #[arg(long, default_value = "10")]
+    pub level: String,
+    /// Layout in md's words
+    #[arg(long, default_value = "")]
+    pub layout: String,
+    /// Strip size
+    #[arg(long, default_value = "512K", value_parser = parse_bytes)]
+    pub strip: u64,
+    /// Balance policy
+    #[arg(long, default_value = "load")]
+    pub balance: String,
+    /// Leave the bitmap out
+    #[arg(long)]
+    pub no_bitmap: bool,
+    /// Commands each disk holds [default: as the preset says]
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub queue_depth: u32,
+    /// Length of a request
+    #[arg(long, default_value = "4K", value_parser = parse_bytes)]
+    pub block: u64,
+    /// Processes
+    #[arg(long, default_value_t = 4)]
+    pub processes: usize,
+    /// Requests under way of each process
+    #[arg(long, default_value_t = 1)]
+    pub depth: usize,
+    /// Requests of each process
+    #[arg(long, default_value_t = 500)]
+    pub requests: u64,
+    /// Reads in a hundred requests, for `mixed`
+    #[arg(long, default_value_t = 70)]
+    pub read_percent: u64,
+    /// Range of the volume that is used [default: all]; in a folder the size of the file
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub range: Option<u64>,
+    /// Job file of `fio`, or trace of `trace`
+    #[arg(long, value_name = "FILE", default_value = "")]
+    pub file: String,
+    /// Bytes used of each member [default: all]
+    #[arg(long = "member-size", value_name = "SIZE", value_parser = parse_bytes)]
+    pub member_size_bytes: Option<u64>,
+    /// Each write is durable before it counts
+    #[arg(long)]
+    pub sync: bool,
+    /// rawio: lengths of 1 to 120 sectors as in the Vinum measurements
+    #[arg(long)]
+    pub vinum_mix: bool,
+    /// Seed
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// text, csv, json (JSON Lines) or markdown
+    #[arg(long, default_value = "text")]
+    pub format: String,
+}
+
+/// Runs `plexum lab work`.
+///
+/// # Errors
+/// `Usage` for what cannot be, `WouldDestroy` for a workload that would write to what was not named for it.
+pub fn run(args: &Work, screen: &Screen) -> Outcome {
+    if args.kind == "list" {
+        let mut table = Table::new("", &["workload", "what it does"]);
+        for (kind, about) in KINDS {
+            table.push(vec![json!(kind), json!(about)]);
+        }
+        print(&table, "lab_workload", &args.format, screen)?;
+        return Ok(0);
+    }
+    let work = work_of(args);
+    let told = |error| problem(&error);
+    if let Some(name) = &args.on {
+        let on = On {
+            name,
+            destroy: args.destroy.as_deref(),
+        };
+        let seen = measure_on(&on, &work, args.seed).map_err(told)?;
+        let head = json!({"on": name, "work": work, "seed": args.seed, "result": seen});
+        show_measurement(name, head, &work, &seen, args, screen)?;
+        return Ok(0);
+    }
+    let setup = Setup {
+        disks: args.disk.clone(),
+        members: args.members,
+        level: args.level.clone(),
+        layout: args.layout.clone(),
+        strip_bytes: args.strip,
+        balance: args.balance.clone(),
+        has_bitmap: !args.no_bitmap,
+        queue_depth: args.queue_depth,
+        member_bytes: args.member_size_bytes.unwrap_or(0),
+        ..Setup::default()
+    };
+    let seen = measure(&setup, &work, args.seed).map_err(told)?;
+    let head = json!({"setup": setup, "work": work, "seed": args.seed, "result": seen});
+    show_measurement(&setup.label(), head, &work, &seen, args, screen)?;
+    Ok(0)
+}
+
+fn work_of(args: &Work) -> LabWork {
+    LabWork {
+        kind: args.kind.clone(),
+        block_bytes: args.block,
+        processes: args.processes,
+        depth: args.depth,
+        requests: args.requests,
+        read_percent: args.read_percent,
+        range_bytes: args.range.unwrap_or(0),
+        is_sync: args.sync,
+        has_vinum_mix: args.vinum_mix,
+        file: args.file.clone(),
+    }
+}
+
+fn show_measurement(
+    label: &str,
+    fields: serde_json::Value,
+    work: &LabWork,
+    seen: &Measurement,
+    args: &Work,
+    screen: &Screen,
+) -> Result<(), Problem> {
+    for note in &seen.notes {
+        screen.note(note);
+    }
+    screen.object(&object("lab_measurement", None, fields));
+    if screen.is_json {
+        return Ok(());
+    }
+    let mut table = Table::new("", &["arrangement", "workload", "figure", "value", "unit"]);
+    for figure in &seen.figures {
+        table.push(vec![
+            json!(label),
+            json!(work.kind),
+            json!(figure.name),
+            json!((figure.value * 100.0).round() / 100.0),
+            json!(figure.unit),
+        ]);
+    }
+    print(&table, "lab_figure", &args.format, screen)?;
+    if args.format != "text" {
+        return Ok(());
+    }
+    if !seen.classic.is_empty() {
+        screen.line(format!("\n{}", seen.classic.trim_end()));
+    }
+    for (name, latency) in [("reads", &seen.reads), ("writes", &seen.writes)] {
+        if latency.count > 0 {
+            screen.line(format!(
+                "\n{name}: {} requests, mean {:.0} us, median {:.0}, 90 % {:.0}, 99 % {:.0}, 99.9 % {:.0}, worst {:.0}",
+                latency.count,
+                latency.mean_us,
+                latency.p50_us,
+                latency.p90_us,
+                latency.p99_us,
+                latency.p999_us,
+                latency.max_us
+            ));
+        }
+    }
+    if seen.members.is_empty() {
+        return Ok(());
+    }
+    screen.line(format!("\n{}", iostat::freebsd(&seen.members).trim_end()));
+    screen.line(format!("\n{}", iostat::linux(&seen.members).trim_end()));
+    screen.line(format!("\n{}", iostat::reasons(&seen.members).trim_end()));
+    Ok(())
+}

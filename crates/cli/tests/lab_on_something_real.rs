@@ -1,0 +1,164 @@
+//! `plexum lab work --on`: workloads on files, folders and served volumes, and what they leave behind.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::process::Stdio;
+
+use common::Place;
+use common::served::{Server, done, uri};
+
+/// Looks at something before a test gives up.
+const LOOKS_MAX: usize = 2_000_000;
+
+fn names(place: &Place, folder: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(place.file(folder)).unwrap();
+    entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+#[test]
+fn a_file_with_content_is_not_written_to_until_it_is_named() {
+    let place = Place::new("lab-on-file");
+    let bytes = vec![7_u8; 8 << 20];
+    std::fs::write(place.file("disk"), &bytes).unwrap();
+    for kind in [
+        "random-write",
+        "mixed",
+        "rawio",
+        "bonnie",
+        "iozone",
+        "dd-write",
+    ] {
+        let words = format!("lab work {kind} --on disk --range 4M --requests 16");
+        let refused = place.plexum(&words);
+        assert_eq!(refused.exit, 3, "{kind}: {}", refused.err);
+        assert!(refused.err.contains("--destroy"), "{kind}: {}", refused.err);
+    }
+    let read = place.plexum("lab work random-read --on disk --requests 50 --format csv");
+    assert_eq!(read.exit, 0, "{}", read.err);
+    assert!(
+        read.out
+            .starts_with("arrangement,workload,figure,value,unit\ndisk,random-read,requests,")
+    );
+    assert!(
+        std::fs::read(place.file("disk")).unwrap() == bytes,
+        "it was written to"
+    );
+
+    let written = place
+        .plexum("lab work random-write --on disk --destroy disk --range 4M --requests 50 --json");
+    assert_eq!(written.exit, 0, "{}", written.err);
+    let result = &written.objects()[0]["result"];
+    assert_eq!(result["writes"]["count"], 200);
+    let after = std::fs::read(place.file("disk")).unwrap();
+    assert!(after[..4 << 20] != bytes[..4 << 20], "nothing was written");
+    assert!(after[4 << 20..] == bytes[4 << 20..], "beyond the range");
+}
+
+#[test]
+fn every_program_runs_in_a_folder_and_leaves_nothing_there() {
+    let place = Place::new("lab-on-folder");
+    std::fs::create_dir(place.file("mnt")).unwrap();
+    std::fs::write(place.file("mnt/theirs"), "data").unwrap();
+    std::fs::write(
+        place.file("jobs.fio"),
+        "[global]\nsize=256k\nbs=4k\n[a]\nrw=randread\nnumjobs=2\n[b]\nstonewall\nrw=randwrite\nend_fsync=1\n",
+    )
+    .unwrap();
+    std::fs::write(
+        place.file("trace"),
+        "0 R 0 4096\n0.001 W 8192 4096\n0.002 F 0 0\n",
+    )
+    .unwrap();
+    for (words, look) in [
+        ("random-read", "reads: 2000 requests"),
+        ("mixed --sync", "writes:"),
+        ("sequential-write --depth 4", "writes: 2000 requests"),
+        ("dd-write --block 16K", "500+0 records out"),
+        ("random-dd --requests 20", "20+0 records in"),
+        ("rawio --requests 20", "Random read"),
+        ("bonnie", "-Rewrite--"),
+        ("bonnie++", "--Seeks---"),
+        ("iozone", "reclen"),
+        ("fio --file jobs.fio", "b:\n  write: IOPS="),
+        ("trace --file trace", "writes: 1 requests"),
+    ] {
+        let range = if words.contains("dd-write") || words.contains("fio") {
+            ""
+        } else {
+            " --range 4M"
+        };
+        let run = place.plexum(&format!("lab work {words} --on mnt{range}"));
+        assert_eq!(run.exit, 0, "{words}: {}", run.err);
+        assert!(run.out.contains(look), "{words}: {}", run.out);
+        assert_eq!(names(&place, "mnt"), ["theirs"], "{words}");
+    }
+    assert_eq!(std::fs::read(place.file("mnt/theirs")).unwrap(), b"data");
+}
+
+#[test]
+fn an_interrupted_workload_removes_its_folder() {
+    let place = Place::new("lab-on-interrupt");
+    std::fs::create_dir(place.file("mnt")).unwrap();
+    std::fs::write(
+        place.file("long.fio"),
+        "[a]\nrw=randread\nbs=4k\nsize=1m\nruntime=600\ntime_based\n",
+    )
+    .unwrap();
+    let mut child = place
+        .command(env!("CARGO_BIN_EXE_plexum"))
+        .args("lab work fio --file long.fio --on mnt".split(' '))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut looks = 0;
+    while names(&place, "mnt").is_empty() {
+        looks += 1;
+        assert!(looks < LOOKS_MAX, "the folder never came");
+        std::thread::yield_now();
+    }
+    let killed = place.tool("kill", &format!("-INT {}", child.id()));
+    assert_eq!(killed.exit, 0, "{}", killed.err);
+    let status = child.wait().unwrap();
+    assert!(!status.success());
+    assert!(
+        names(&place, "mnt").is_empty(),
+        "{:?}",
+        names(&place, "mnt")
+    );
+}
+
+#[test]
+fn a_served_volume_is_measured_over_nbd_and_only_written_to_when_named() {
+    let place = Place::new("lab-on-nbd");
+    done(&place, "create nas --level 5 --member-size 32M a b c");
+    let server = Server::start(&place, "a b c");
+    let name = uri(&place);
+    let refused = place.plexum(&format!("lab work rawio --on {name}"));
+    assert_eq!(refused.exit, 3, "{}", refused.err);
+    for (words, look) in [
+        (
+            "random-read --depth 8 --requests 100",
+            "reads: 400 requests",
+        ),
+        ("rawio --requests 20", "nas"),
+        ("bonnie --range 4M", "nas"),
+        ("mixed --processes 2 --depth 4 --sync", "writes:"),
+    ] {
+        let destroy = if words.starts_with("random-read") {
+            String::new()
+        } else {
+            format!("--destroy {name}")
+        };
+        let run = place.plexum(&format!("lab work {words} --on {name} {destroy}"));
+        assert_eq!(run.exit, 0, "{words}: {}", run.err);
+        assert!(run.out.contains(look), "{words}: {}", run.out);
+    }
+    // A member of a running volume is in use.
+    let member = place.plexum("lab work random-write --on a --destroy a");
+    assert_eq!(member.exit, 2, "{}", member.err);
+    assert!(member.err.contains("a is in use"), "{}", member.err);
+    server.stop(&place);
+}

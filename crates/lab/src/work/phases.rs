@@ -1,0 +1,140 @@
+//! A workload as requests alone: phases, one after another, without a model of the host.
+
+use super::programs::{self, FILE_BYTES};
+use super::{Work, processes, rawio_of};
+use crate::error::LabError;
+use crate::place::Actor;
+use crate::workload::bonnie::{self, Bonnie};
+use crate::workload::rawio::Test;
+use crate::workload::{Operation, Process, fio, iozone, trace};
+
+/// A part of a workload that has a figure of its own.
+pub(super) struct Phase {
+    /// Its name; "" when its figure is not shown.
+    pub(super) name: String,
+    /// Its processes.
+    pub(super) actors: Vec<Actor>,
+    /// No request starts later.
+    pub(super) limit_ns: Option<u64>,
+}
+
+impl Phase {
+    fn new(name: &str, processes: Vec<Process>) -> Self {
+        Self {
+            name: name.to_owned(),
+            actors: processes.into_iter().map(Actor::of).collect(),
+            limit_ns: None,
+        }
+    }
+}
+
+/// Bytes of the file of bonnie and iozone.
+pub(super) fn file_bytes(work: &Work, size_bytes: u64) -> Result<u64, LabError> {
+    let wanted = match work.range_bytes {
+        0 => FILE_BYTES,
+        bytes => bytes,
+    };
+    if wanted > size_bytes {
+        return Err(LabError::Usage(format!(
+            "{}: a file of {wanted} bytes does not fit into {size_bytes}",
+            work.kind
+        )));
+    }
+    Ok(wanted)
+}
+
+/// The options of bonnie.
+pub(super) fn bonnie_of(work: &Work, seed: u64) -> Bonnie {
+    let options = if work.kind == "bonnie++" {
+        Bonnie::plus()
+    } else {
+        Bonnie::default()
+    };
+    Bonnie { seed, ..options }
+}
+
+/// All phases on a place of `size_bytes`.
+///
+/// # Errors
+/// `Usage` when the workload does not fit.
+pub(super) fn phases(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Phase>, LabError> {
+    let mut all = Vec::new();
+    match work.kind.as_str() {
+        "rawio" => {
+            let rawio = rawio_of(work, seed);
+            for test in Test::ALL {
+                all.push(Phase::new(test.name(), rawio.processes(test, size_bytes)?));
+            }
+        }
+        "bonnie" | "bonnie++" => {
+            let file_bytes = file_bytes(work, size_bytes)?;
+            for (name, processes) in bonnie::requests(&bonnie_of(work, seed), file_bytes)? {
+                all.push(Phase::new(name, processes));
+            }
+        }
+        "iozone" => {
+            let file_bytes = file_bytes(work, size_bytes)?;
+            for test in iozone::TESTS {
+                let requests = iozone::requests(test, file_bytes, work.block_bytes, seed)?;
+                all.push(Phase::new(test, vec![Process::single(requests)]));
+            }
+        }
+        "fio" => {
+            for group in programs::fio_groups(work, size_bytes, seed)? {
+                all.push(Phase {
+                    limit_ns: group.limit_ns,
+                    ..Phase::new(&group.name, group.processes)
+                });
+            }
+        }
+        "trace" => {
+            let entries = trace::parse(&programs::read_file(work)?, size_bytes)?;
+            all.push(Phase {
+                actors: vec![Actor::replay(entries)],
+                ..Phase::new("trace", Vec::new())
+            });
+        }
+        "rebuild" | "rebuild-load" => {
+            return Err(LabError::Usage(format!(
+                "{} takes a member away, which is done to simulated disks only",
+                work.kind
+            )));
+        }
+        kind => all.push(Phase::new(kind, processes(work, size_bytes, seed)?)),
+    }
+    Ok(all)
+}
+
+/// Whether a workload writes.
+///
+/// # Errors
+/// `Usage` for a job file or trace that cannot be read.
+pub(super) fn writes(work: &Work) -> Result<bool, LabError> {
+    Ok(match work.kind.as_str() {
+        "random-read" | "sequential-read" | "dd-read" | "random-dd" => false,
+        "fio" => {
+            let jobs = fio::parse(&programs::read_file(work)?)?;
+            jobs.iter().any(fio::Job::writes)
+        }
+        "trace" => {
+            let entries = trace::parse(&programs::read_file(work)?, u64::MAX)?;
+            let is_write =
+                |one: Operation| matches!(one, Operation::Write | Operation::WriteThrough);
+            entries.iter().any(|(_, one)| is_write(one.operation))
+        }
+        _ => true,
+    })
+}
+
+/// Whether the program that the workload is named after goes through the page cache.
+pub(super) fn is_buffered(kind: &str) -> bool {
+    matches!(
+        kind,
+        "bonnie" | "bonnie++" | "iozone" | "dd-read" | "dd-write" | "random-dd"
+    )
+}
+
+/// Whether the workload makes its file itself.
+pub(super) fn makes_its_file(kind: &str) -> bool {
+    matches!(kind, "bonnie" | "bonnie++" | "iozone" | "dd-write")
+}

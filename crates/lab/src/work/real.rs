@@ -1,0 +1,160 @@
+//! A workload on something real, by our own requests.
+
+use std::time::Duration;
+
+use super::phases::{Phase, bonnie_of, file_bytes, is_buffered, makes_its_file, phases, writes};
+use super::{Figure, Measurement, Work, programs, summarise};
+use crate::error::LabError;
+use crate::place::{Place, Wish, interrupt};
+use crate::workload::bonnie::{self, BonnieFigures};
+use crate::workload::{Outcome, dd, iozone, rawio};
+
+/// What ran, and where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct On<'a> {
+    /// A folder, a device, a file or an NBD URI.
+    pub name: &'a str,
+    /// The one whose content may be lost.
+    pub destroy: Option<&'a str>,
+}
+
+/// What the workload wants of the place it runs on.
+pub(super) fn wish<'a>(on: &On<'a>, work: &Work) -> Result<Wish<'a>, LabError> {
+    let is_folder = std::path::Path::new(on.name).is_dir();
+    let needed = match work.range_bytes {
+        0 if is_folder && work.kind.starts_with("dd") => {
+            work.block_bytes.saturating_mul(work.requests)
+        }
+        0 if is_folder && work.kind == "fio" => programs::fio_bytes(work)?,
+        bytes => bytes,
+    };
+    Ok(Wish {
+        writes: writes(work)?,
+        destroy: on.destroy,
+        range_bytes: needed,
+        is_direct: !(is_folder && is_buffered(&work.kind)),
+        has_content: !makes_its_file(&work.kind),
+    })
+}
+
+/// Runs the workload once, by our own requests.
+///
+/// # Errors
+/// `Usage` for a workload that cannot be there and `WouldDestroy` for one that would write to what was not named as
+/// the one to be destroyed, before anything is touched; a request that failed; `Interrupted`.
+pub fn measure_on(on: &On, work: &Work, seed: u64) -> Result<Measurement, LabError> {
+    work.check()?;
+    // What is not possible at all is refused before a file is made for it.
+    if work.kind != "trace" {
+        phases(work, u64::MAX >> 1, seed)?;
+    }
+    interrupt::catch()?;
+    let place = Place::open(on.name, wish(on, work)?)?;
+    let size = place.size_bytes();
+    if work.range_bytes > size {
+        return Err(LabError::Usage(format!(
+            "the workload wants {} bytes, {} has {size}",
+            work.range_bytes, on.name
+        )));
+    }
+    let used = match work.range_bytes {
+        0 => size,
+        bytes => bytes,
+    };
+    let mut all = Outcome::default();
+    let mut parts = Vec::new();
+    for phase in phases(work, used, seed)? {
+        let Phase {
+            name,
+            actors,
+            limit_ns,
+        } = phase;
+        let outcome = place.run(actors, limit_ns.map(Duration::from_nanos))?;
+        if !name.is_empty() {
+            all.add(&outcome);
+            parts.push((name, outcome));
+        }
+    }
+    let mut measurement = summarise(&all, Vec::new());
+    show(&mut measurement, work, on.name, used, &parts, seed)?;
+    measurement.notes.clone_from(&place.notes);
+    Ok(measurement)
+}
+
+fn show(
+    seen: &mut Measurement,
+    work: &Work,
+    name: &str,
+    used_bytes: u64,
+    parts: &[(String, Outcome)],
+    seed: u64,
+) -> Result<(), LabError> {
+    let rates = || {
+        parts
+            .iter()
+            .map(|(_, outcome)| outcome.bytes_per_s() / 1024.0)
+    };
+    let named = || {
+        let pairs = parts.iter().zip(rates());
+        pairs.map(|((name, _), rate)| Figure::new(name, rate, "KiB/s"))
+    };
+    match work.kind.as_str() {
+        "rawio" => {
+            seen.figures = named().collect();
+            let mut pairs = [(0.0, 0.0); 4];
+            for (pair, (_, outcome)) in pairs.iter_mut().zip(parts) {
+                *pair = (outcome.bytes_per_s() / 1024.0, outcome.requests_per_s());
+            }
+            seen.classic = rawio::classic(&[(short(name), pairs)]);
+        }
+        "iozone" => {
+            seen.figures = named().collect();
+            let rates: Vec<f64> = rates().collect();
+            seen.classic = iozone::classic(file_bytes(work, used_bytes)?, work.block_bytes, &rates);
+        }
+        "bonnie" | "bonnie++" => {
+            let file_bytes = file_bytes(work, used_bytes)?;
+            let seeks = bonnie_of(work, seed).seek_count;
+            let figures = bonnie_figures(parts, file_bytes, seeks);
+            seen.figures = figures.list();
+            seen.classic = bonnie::classic(&[(short(name), figures)]);
+        }
+        "fio" => {
+            seen.figures.clear();
+            for (name, outcome) in parts {
+                seen.classic += &programs::fio_figures(name, outcome, &mut seen.figures);
+            }
+        }
+        kind if kind.contains("dd") => {
+            for (_, outcome) in parts {
+                seen.classic += &dd::classic(outcome);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// What fits into the column of a name.
+fn short(name: &str) -> String {
+    let export = name.split('?').next().unwrap_or(name);
+    let last = export.rsplit('/').find(|part| !part.is_empty());
+    last.unwrap_or(name).chars().take(8).collect()
+}
+
+fn bonnie_figures(parts: &[(String, Outcome)], file_bytes: u64, seeks: u64) -> BonnieFigures {
+    let seconds = |name: &str| {
+        let part = parts.iter().find(|(part, _)| part == name);
+        part.map_or(f64::INFINITY, |(_, outcome)| outcome.seconds())
+    };
+    let rate = |name: &str| file_bytes as f64 / 1024.0 / seconds(name);
+    BonnieFigures {
+        file_mib: file_bytes >> 20,
+        putc_kib_per_s: None,
+        block_write_kib_per_s: rate("block write"),
+        rewrite_kib_per_s: rate("rewrite"),
+        getc_kib_per_s: None,
+        block_read_kib_per_s: rate("block read"),
+        seeks_per_s: seeks as f64 / seconds("seeks"),
+    }
+}
