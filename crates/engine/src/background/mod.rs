@@ -115,6 +115,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             if self.has_redundancy() && is_quiet && self.is_clean_due(false) {
                 let _ = self.mark_clean().await;
             }
+            let is_right = self.regions.borrow().doubtful_count() == 0;
+            if is_right && self.stripe_log().is_some_and(|log| log.is_sure_late()) {
+                self.settle_log_doubt().await; // a flush failed when the last doubt ended, or an older one was still under way
+            }
             // Changes nobody waits for (checkpoints, bad blocks taken off) become durable here.
             let _ = self.commit_all().await;
         }

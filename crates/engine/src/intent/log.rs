@@ -9,6 +9,7 @@
 //! - a superblock is committed only after headers that name its hash are durable (L6).
 
 pub(crate) mod back;
+mod flushed;
 mod headers;
 mod overlay;
 mod replay;
@@ -100,20 +101,14 @@ struct Book {
     covered: u64,
     /// Sync bytes below which parity is right and flushed but for the log; `u64::MAX`: everywhere.
     flushed_doubt: u64,
+    /// How often doubt has grown: a flush that began before knows nothing of it.
+    doubts: u64,
     /// Counts completions, for `Ring::written`.
     moment: u64,
     /// By `MemberId`.
     rings: Vec<Option<Ring>>,
     /// Hash of the superblock on each member, and of the one on its way (zero: none).
     bindings: Vec<([u8; 16], [u8; 16])>,
-}
-
-/// What a flush of all members will have covered when it ends.
-pub(crate) struct FlushBegun<D> {
-    log: Rc<StripeLog<D>>,
-    floor: u64,
-    covers: Vec<u64>,
-    doubt: u64,
 }
 
 /// What a group writes to one member.
@@ -180,6 +175,7 @@ impl<D: Device> StripeLog<D> {
             outstanding: BTreeSet::new(),
             covered: tail.unwrap_or(1),
             flushed_doubt: 0,
+            doubts: 0,
             moment: 0,
             rings: headers
                 .iter()
@@ -232,8 +228,12 @@ impl<D: Device> StripeLog<D> {
 
     /// Rows written without their parity, or on some members only: from here on parity may be wrong.
     pub(crate) fn lower_doubt(&self, from_bytes: u64) {
-        let mut book = self.book.borrow_mut();
-        book.flushed_doubt = book.flushed_doubt.min(from_bytes);
+        self.book.borrow_mut().lower_doubt(from_bytes);
+    }
+
+    /// Whether the headers could say by now that the log makes every row right, and do not.
+    pub(crate) fn is_sure_late(&self) -> bool {
+        !self.has_unlogged.get() && !self.book.borrow().is_sure
     }
 }
 
@@ -671,46 +671,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
     async fn cover(&self) -> Result<(), IoError> {
         self.flush_members().await?;
         self.settle().await
-    }
-
-    /// A flush of all members begins.
-    pub(crate) fn before_flush(&self) -> Option<FlushBegun<D>> {
-        let log = self.stripe_log()?;
-        let doubt = self.regions.borrow().consistent_below_bytes();
-        let (floor, covers) = {
-            let book = log.book.borrow();
-            (book.floor(), book.written())
-        };
-        Some(FlushBegun {
-            log,
-            floor,
-            covers,
-            doubt: doubt.unwrap_or(u64::MAX),
-        })
-    }
-
-    /// That flush has ended well on all live members.
-    pub(crate) fn after_flush(&self, begun: Option<FlushBegun<D>>) {
-        let Some(FlushBegun {
-            log,
-            floor,
-            covers,
-            doubt,
-        }) = begun
-        else {
-            return;
-        };
-        let now = self
-            .regions
-            .borrow()
-            .consistent_below_bytes()
-            .unwrap_or(u64::MAX);
-        let mut book = log.book.borrow_mut();
-        for drive in self.live_drives() {
-            book.note_flushed(drive.id, &covers);
-        }
-        book.covered = book.covered.max(floor);
-        book.flushed_doubt = doubt.min(now);
     }
 
     /// Waits until every record is in place, flushes, and puts the tail behind them all.

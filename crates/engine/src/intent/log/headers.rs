@@ -211,7 +211,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let now = self.regions.borrow().consistent_below_bytes();
         let mut book = log.book.borrow_mut();
         // What a resync has made right counts only after a flush (W2).
-        book.flushed_doubt = book.flushed_doubt.min(now.unwrap_or(u64::MAX));
+        let now = now.unwrap_or(u64::MAX);
+        if now < book.flushed_doubt {
+            book.lower_doubt(now);
+        }
         let doubt = if log.has_unlogged.get() {
             0
         } else {

@@ -96,6 +96,31 @@ fn doubt_only_grows_until_it_is_flushed_away() {
 }
 
 #[test]
+fn of_flushes_that_overlap_an_older_one_takes_nothing_back() {
+    let log = log(&[]);
+    let mut book = log.book.borrow_mut();
+    book.lower_doubt(0);
+    let doubts = book.doubts;
+    book.raise_doubt(doubts, u64::MAX, u64::MAX); // began when the resync had ended
+    book.raise_doubt(doubts, 4096, u64::MAX); // began while it was under way
+    assert_eq!(book.flushed_doubt, u64::MAX);
+}
+
+#[test]
+fn a_flush_says_nothing_of_doubt_that_has_grown_since_it_began() {
+    let log = log(&[]);
+    let mut book = log.book.borrow_mut();
+    book.flushed_doubt = u64::MAX;
+    let before = book.doubts;
+    book.lower_doubt(8192);
+    book.raise_doubt(before, u64::MAX, u64::MAX); // made right meanwhile, but not flushed
+    assert_eq!(book.flushed_doubt, 8192);
+    let after = book.doubts;
+    book.raise_doubt(after, u64::MAX, 12_288); // and in doubt again elsewhere
+    assert_eq!(book.flushed_doubt, 12_288);
+}
+
+#[test]
 fn a_submission_fits_half_of_the_smallest_ring_with_its_page() {
     let log = log(&[Some(0), None]);
     assert_eq!(log.submission_bytes_max(), 32_768 - 4096);
