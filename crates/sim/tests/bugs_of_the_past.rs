@@ -6,6 +6,8 @@ mod common;
 
 use common::{Bench, spec};
 use plexum_engine::mutant::Mutant;
+use plexum_format::Slot;
+use plexum_sim::checker;
 use plexum_sim::disk::CrashKind;
 use plexum_sim::drill::Drill;
 use plexum_sim::engine::run_one;
@@ -447,6 +449,42 @@ fn a_record_waits_until_the_loss_of_a_member_is_durable() {
 
 /// Seeds that have found something, under the options under which they did. The scripts above do not change with the generator;
 /// these may, and cost little.
+/// How many superblocks say that the slot has another member than the one that was created with it.
+fn successors_known(bench: &Bench, slot: u16) -> usize {
+    let members = bench.disks.iter().filter_map(checker::inspect);
+    let says_so = members.filter(|member| {
+        let first = u32::from(slot);
+        let numbers = first + 1..bench.disks.len() as u32 + 3;
+        let holds = |number| member.superblock.role_of(number).slot() == Some(Slot(slot));
+        !holds(first) && numbers.into_iter().any(holds)
+    });
+    says_so.count()
+}
+
+#[test]
+fn a_crash_while_a_replacement_takes_over_leaves_its_slot_filled() {
+    for (seed, metadata) in (0..6).flat_map(|seed| [(seed, 90), (seed, 120)]) {
+        let mut bench = Bench::new(seed, spec(Level::Raid5, 2, 3, 4096), metadata, None);
+        bench.write(0, 65_536, 1).unwrap();
+        bench.flush();
+        bench.disks[4].put_fault(&Fault::Slow { factor: 200 });
+        let replaced = Operation::Replace { slot: 1, disk: 4 };
+        bench.operate(replaced).unwrap();
+        // A clean array would start without the member.
+        bench.keep_writing();
+        while successors_known(&bench, 1) == 0 {
+            bench.step();
+        }
+        bench.crash(CrashKind::PowerCut);
+        bench.disks[4].put_fault(&Fault::Slow { factor: 1 });
+        bench.start(Force::No).unwrap();
+        assert!(
+            !bench.status().slots.contains(&None),
+            "seed {seed}, metadata {metadata}"
+        );
+    }
+}
+
 #[test]
 fn seeds_of_the_past_have_no_finding_any_more() {
     let parity = [Level::Raid4, Level::Raid5, Level::Raid6];

@@ -3,6 +3,7 @@
 //! Invariants:
 //! - one commit at a time; whoever needs a newer version commits again, all who wait for it share that commit;
 //! - the bitmap's superblock is written before the members' (linux-md.md 3, rule 4);
+//! - a member that has become complete says so itself before the others do;
 //! - a member that cannot be written is one more failure, and the commit starts again without it (W3);
 //! - a frozen array commits nothing (W4).
 
@@ -85,31 +86,54 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if !self.bind_log(&state, &drives).await {
             return Ok(()); // a member was lost on the way: the next attempt goes without it
         }
-        let results = join_all(
-            drives
-                .iter()
-                .zip(plans)
-                .map(|(drive, writes)| self.write_metadata(drive, writes)),
-        )
-        .await;
-        let mut is_complete = true;
-        for (drive, result) in drives.iter().zip(results) {
-            match result {
-                Ok(()) => self.note_superblock(drive),
-                Err(error) => {
-                    is_complete = false;
-                    self.fail_member(drive.id, cause_of(error));
-                }
-            }
-        }
+        let is_complete = self.write_superblocks(&state, &drives, plans).await;
         if self.is_frozen() {
             return Err(IoError::Failed);
         }
         if is_complete {
+            *self.durably_active.borrow_mut() = state.all_active().collect();
             self.committed.set(self.committed.get().max(version));
             self.changed.notify();
         }
         Ok(())
+    }
+
+    /// Writes the staged superblocks, of members that have just become complete before all others: until its own says so, a
+    /// member is a spare, or filled in part, to whoever assembles the array, whatever the others say of it. A crash in between
+    /// would leave its slot empty, and the member it replaces is out already. `false`: some could not be written and was failed.
+    async fn write_superblocks(
+        &self,
+        state: &ArrayState,
+        drives: &[Rc<Drive<D>>],
+        plans: Vec<Vec<MetadataWrite>>,
+    ) -> bool {
+        let is_new = |drive: &Drive<D>| {
+            let was_active = self.durably_active.borrow().contains(&drive.id);
+            !was_active && state.all_active().any(|id| id == drive.id)
+        };
+        let (first, then): (Vec<_>, Vec<_>) = drives
+            .iter()
+            .zip(plans)
+            .partition(|(drive, _)| is_new(drive));
+        for members in [first, then] {
+            let writes = members
+                .into_iter()
+                .map(async |(drive, writes)| (drive, self.write_metadata(drive, writes).await));
+            let mut is_complete = true;
+            for (drive, result) in join_all(writes).await {
+                match result {
+                    Ok(()) => self.note_superblock(drive),
+                    Err(error) => {
+                        is_complete = false;
+                        self.fail_member(drive.id, cause_of(error));
+                    }
+                }
+            }
+            if !is_complete {
+                return false;
+            }
+        }
+        true
     }
 
     /// Brings members that an interrupted commit left one event behind to the newest count, before any gets a higher one:

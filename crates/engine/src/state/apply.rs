@@ -56,6 +56,15 @@ impl ArrayState {
         self.find(|record| record.slot == Some(slot) && record.standing == Standing::Active)
     }
 
+    /// All active members.
+    pub(crate) fn all_active(&self) -> impl Iterator<Item = MemberId> + '_ {
+        let ids = (0..).map(MemberId);
+        let active = ids.zip(&self.members);
+        active
+            .filter(|(_, record)| record.standing == Standing::Active)
+            .map(|(id, _)| id)
+    }
+
     /// The member that is being filled for a slot.
     #[must_use]
     pub fn rebuilding(&self, slot: u16) -> Option<MemberId> {

@@ -211,6 +211,8 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) uneven: RefCell<Option<ArrayState>>,
     /// Last version of the state that is durable.
     pub(crate) committed: Cell<u64>,
+    /// Members that are active in it.
+    pub(crate) durably_active: RefCell<Vec<MemberId>>,
     /// Version of the state that says "dirty"; writes wait until it is durable.
     pub(crate) dirty_version: Cell<u64>,
     pub(crate) commit_lock: Mutex,
@@ -295,6 +297,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             pool: parts.pool,
             locks: RangeLocks::new(),
             options: RefCell::new(parts.options),
+            durably_active: RefCell::new(state.all_active().collect()),
             state: RefCell::new(state),
             drives: RefCell::new(drives),
             fillings: RefCell::default(),

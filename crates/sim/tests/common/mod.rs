@@ -134,6 +134,23 @@ impl Bench {
         panic!("the script is stuck");
     }
 
+    /// One poll of a task, or the next moment at which there is one.
+    pub fn step(&mut self) {
+        assert!(self.executor.poll_one() || self.clock.advance());
+    }
+
+    /// Writes from now on until the array crashes, so that it stays dirty.
+    pub fn keep_writing(&mut self) {
+        let (subject, clock) = (self.subject(), self.clock.clone());
+        let data = self.context.pool.copy_of(&[9; 4096]).freeze();
+        self.executor.spawn(async move {
+            loop {
+                subject.write(0, data.clone(), Fua::No).await.unwrap();
+                clock.sleep(Duration::from_millis(5)).await;
+            }
+        });
+    }
+
     pub fn subject(&self) -> Rc<Engine> {
         Rc::clone(self.subject.as_ref().unwrap())
     }
