@@ -1,5 +1,6 @@
 //! Rows of the parity organisations: what to read and write for a request, and doing it.
 
+pub(crate) mod collect;
 pub mod plan;
 mod read;
 mod reconstruct;

@@ -4,7 +4,9 @@ use std::ops::{Deref, Range};
 use std::rc::Rc;
 
 use plexum_parity::Block;
+use smallvec::SmallVec;
 
+use super::collect::Run;
 use super::plan::{DataView, ParityView, WritePlan, plan_write};
 use super::{Exponents, PerBlock, Row};
 use crate::buf::{Buf, BufMut};
@@ -30,7 +32,7 @@ struct Segment {
 /// What a segment wants written.
 struct Prepared {
     part: Range<u64>,
-    /// Data strips that are written: they follow one another.
+    /// First to last data strip that is written; with a partial parity log none between them is left out.
     touched: Range<usize>,
     blocks: Few<(Block, Buf)>,
     /// New data that no member takes: only parity keeps them.
@@ -42,9 +44,14 @@ struct Prepared {
 }
 
 impl Segment {
-    fn touched(&self) -> Range<usize> {
-        let first = self.new.iter().position(Option::is_some).unwrap_or(0);
-        first..first + self.new.iter().flatten().count()
+    /// Indices of the data blocks that are written, ascending.
+    fn touched(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
+        (0..self.new.len()).filter(|index| self.new[*index].is_some())
+    }
+
+    fn span(&self) -> Range<usize> {
+        let first = self.touched().next().unwrap_or(0);
+        first..self.touched().next_back().map_or(first, |last| last + 1)
     }
 }
 
@@ -69,37 +76,34 @@ impl Prepared {
 }
 
 impl<D: Device, C: Clock> Volume<D, C> {
-    /// Writes `data` at `at_bytes` of the row's data (0 to data strips x strip size).
-    pub(crate) async fn write_row(
+    /// Writes these runs, ascending and apart, within a row. The caller has the row's lock.
+    pub(super) async fn write_runs(
         &self,
-        row_number: u64,
-        at_bytes: u64,
-        data: Buf,
+        row: &Row,
+        runs: &[Run],
         fua: Fua,
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
-        tag.enter(Stage::Lock);
-        let row = self.row(row_number);
-        let _lock = if self.has(Mutant::NoRowLock) {
-            None
-        } else {
-            Some(self.locks.row(row_number).await)
-        };
-        for alone in self.written_alone(&row, at_bytes, data.len() as u64) {
-            let place = |at: u64| usize::try_from(at - at_bytes).expect("part of a request");
-            let data = data.slice(place(alone.start)..place(alone.end));
-            self.write_locked(&row, alone.start, data, fua, tag).await?;
+        if self.ppl.borrow().is_none() {
+            return self.write_locked(row, runs, fua, tag).await;
+        }
+        for run in runs {
+            for alone in self.written_alone(row, run) {
+                let place =
+                    |at: u64| usize::try_from(at - run.at_bytes).expect("part of a request");
+                let data = run.data.slice(place(alone.start)..place(alone.end));
+                let at_bytes = alone.start;
+                self.write_locked(row, &[Run { at_bytes, data }], fua, tag)
+                    .await?;
+            }
         }
         Ok(())
     }
 
-    /// Parts of a request that are carried out one after the other. With a partial parity log a strip that cannot be read
+    /// Parts of a run that are carried out one after the other. With a partial parity log a strip that cannot be read
     /// is written alone: then its parity is its only place, and each sector of it is old or new after a crash.
-    fn written_alone(&self, row: &Row, at_bytes: u64, length_bytes: u64) -> Few<Range<u64>> {
-        let end = at_bytes + length_bytes;
-        if self.ppl.borrow().is_none() {
-            return std::iter::once(at_bytes..end).collect();
-        }
+    fn written_alone(&self, row: &Row, run: &Run) -> Few<Range<u64>> {
+        let (at_bytes, end) = (run.at_bytes, run.end_bytes());
         let set = self.members();
         let mut parts: Few<Range<u64>> = Few::new();
         let mut was_alone = true;
@@ -122,13 +126,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
     async fn write_locked(
         &self,
         row: &Row,
-        at_bytes: u64,
-        data: Buf,
+        runs: &[Run],
         fua: Fua,
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
         tag.enter(Stage::Read);
-        let segments = cut(row, at_bytes, &data);
+        let segments = cut(row, runs);
         let mut prepared: Few<Prepared> = Few::new();
         let results: Few<Result<Prepared, IoError>> = match &segments[..] {
             [segment] => std::iter::once(self.prepare(row, segment).await).collect(),
@@ -435,7 +438,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             };
             return Ok(Prepared {
                 part: segment.part.clone(),
-                touched: segment.touched(),
+                touched: segment.span(),
                 blocks,
                 homeless,
                 makes_right,
@@ -575,14 +578,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         parities: &[Block],
         excluded: &mut Vec<Block>,
     ) -> Option<Few<(Block, Buf)>> {
-        let touched = segment.touched();
-        let mut wanted: PerBlock<Block> = touched.clone().map(Block::Data).collect();
+        let mut wanted: PerBlock<Block> = segment.touched().map(Block::Data).collect();
+        let touched_count = wanted.len();
         wanted.extend(parities.iter().copied());
         let mut read = self
             .read_blocks(set, row, &wanted, &segment.part, excluded)
             .await?;
-        let (old_data, old_parities) = read.split_at_mut(touched.len());
-        for (index, old) in touched.clone().zip(old_data) {
+        let (old_data, old_parities) = read.split_at_mut(touched_count);
+        for (index, old) in segment.touched().zip(old_data) {
             let new = segment.new[index]
                 .as_ref()
                 .expect("touched blocks have new content");
@@ -602,7 +605,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 _ => unreachable!("one or two parities"),
             }
         }
-        let new_parities = read.drain(touched.len()..).map(BufMut::freeze);
+        let new_parities = read.drain(touched_count..).map(BufMut::freeze);
         Some(parities.iter().copied().zip(new_parities).collect())
     }
 
@@ -688,17 +691,15 @@ fn writable_parities(row: &Row, views: &[ParityView]) -> Few<Block> {
         .collect()
 }
 
-/// Cuts a write into parts of the strip in which the same blocks are touched: at most three.
-fn cut(row: &Row, at_bytes: u64, data: &Buf) -> Few<Segment> {
+/// Cuts runs, ascending and apart, into parts of the strip in which the same blocks are touched.
+fn cut(row: &Row, runs: &[Run]) -> Few<Segment> {
     let strip = row.strip_bytes;
-    let end = at_bytes + data.len() as u64;
-    let head = at_bytes % strip;
-    let tail = if end.is_multiple_of(strip) {
-        strip
-    } else {
-        end % strip
-    };
-    let mut borders = [0, head, tail, strip];
+    let mut borders: SmallVec<[u64; 8]> = smallvec::smallvec![0, strip];
+    for run in runs {
+        let tail = run.end_bytes() % strip;
+        borders.push(run.at_bytes % strip);
+        borders.push(if tail == 0 { strip } else { tail });
+    }
     borders.sort_unstable();
     let mut segments = Few::new();
     for pair in borders.windows(2) {
@@ -709,10 +710,11 @@ fn cut(row: &Row, at_bytes: u64, data: &Buf) -> Few<Segment> {
         let new: PerBlock<Option<Buf>> = (0..row.map.data_count() as u64)
             .map(|index| {
                 let (from, to) = (index * strip + part.start, index * strip + part.end);
-                let is_touched = at_bytes <= from && to <= end;
-                let place =
-                    |at: u64| usize::try_from(at - at_bytes).expect("a request fits memory");
-                is_touched.then(|| data.slice(place(from)..place(to)))
+                let place = runs.partition_point(|run| run.end_bytes() < to);
+                let run = runs.get(place).filter(|run| run.at_bytes <= from)?;
+                let inside =
+                    |at: u64| usize::try_from(at - run.at_bytes).expect("a request fits memory");
+                Some(run.data.slice(inside(from)..inside(to)))
             })
             .collect();
         if new.iter().any(Option::is_some) {

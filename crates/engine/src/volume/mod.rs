@@ -45,6 +45,7 @@ use crate::plex::layout::{Geometry, Organisation};
 use crate::ranges::RangeSet;
 use crate::stage::{RequestInfo, Requests};
 use crate::state::{ArrayState, Effect, Event, FailCause, MemberId, MemberRecord, Standing};
+use crate::stripe::collect::Collector;
 use crate::wait::{Gauge, Mutex, Signal};
 
 /// How long a member may take to answer when nothing else is said (reliability.md, row 15).
@@ -189,6 +190,8 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) clock: C,
     pub(crate) pool: BufPool,
     pub(crate) locks: RangeLocks,
+    /// Partial writes that wait for their row.
+    pub(crate) collector: Collector,
     pub(crate) options: RefCell<VolumeOptions>,
     pub(crate) state: RefCell<ArrayState>,
     /// By `MemberId`; `None` for members that are not there.
@@ -296,6 +299,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             clock: parts.clock,
             pool: parts.pool,
             locks: RangeLocks::new(),
+            collector: Collector::default(),
             options: RefCell::new(parts.options),
             durably_active: RefCell::new(state.all_active().collect()),
             state: RefCell::new(state),

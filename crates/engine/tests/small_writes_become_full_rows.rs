@@ -1,0 +1,171 @@
+//! Small writes that meet at a row are carried out together: parity is computed once, and full rows need no reads.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)] // tests
+
+mod common;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use common::small_array::{STRIP_BYTES, three_members};
+use common::{Memory, Still, run, yield_once};
+use plexum_engine::buf::{Buf, BufMut, BufPool};
+use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
+use plexum_engine::meta::create::{NewArray, plan, write_new};
+use plexum_engine::meta::open::{OpenRequest, open_volume};
+use plexum_engine::plex::layout::{Organisation, Raid5Layout, Raid6Layout};
+use plexum_engine::volume::Volume;
+use plexum_engine::wait::join_all;
+
+const DEVICE_BYTES: u64 = 6 << 20;
+const BLOCK_BYTES: u64 = 4096;
+
+/// Answers one turn late, as devices do, and counts the bytes that are read and written.
+#[derive(Clone)]
+struct Late {
+    memory: Memory,
+    read_bytes: Rc<Cell<u64>>,
+    written_bytes: Rc<Cell<u64>>,
+}
+
+impl Device for Late {
+    fn info(&self) -> DeviceInfo {
+        self.memory.info()
+    }
+    async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
+        yield_once().await;
+        self.read_bytes
+            .set(self.read_bytes.get() + buf.len() as u64);
+        self.memory.read(offset_bytes, buf).await
+    }
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        yield_once().await;
+        self.written_bytes
+            .set(self.written_bytes.get() + data.len() as u64);
+        self.memory.write(offset_bytes, data, fua).await
+    }
+    async fn flush(&self) -> Result<(), IoError> {
+        yield_once().await;
+        self.memory.flush().await
+    }
+}
+
+/// A volume and its members, which share their counters.
+struct Bench {
+    volume: Volume<Late, Still>,
+    member: Late,
+    members: Vec<Late>,
+    row_bytes: u64,
+}
+
+impl Bench {
+    fn new(organisation: Organisation, member_count: u8) -> Self {
+        let new = NewArray {
+            members: vec![Some(DEVICE_BYTES); usize::from(member_count)],
+            identities: (1..=member_count).map(|number| [number; 16]).collect(),
+            has_bitmap: false,
+            ..three_members(organisation, DEVICE_BYTES)
+        };
+        let plan = plan(&new).unwrap();
+        let late = Late {
+            memory: Memory::new(Vec::new()),
+            read_bytes: Rc::default(),
+            written_bytes: Rc::default(),
+        };
+        let bytes = usize::try_from(DEVICE_BYTES).unwrap();
+        let members: Vec<Late> = (0..member_count)
+            .map(|_| Late {
+                memory: Memory::new(vec![0; bytes]),
+                ..late.clone()
+            })
+            .collect();
+        let devices: Vec<Option<Late>> = members.iter().cloned().map(Some).collect();
+        let pool = BufPool::new(1 << 20);
+        run(write_new(&plan, &devices, &pool)).unwrap();
+        let named = members.iter().cloned().enumerate();
+        let named = named.map(|(index, device)| (format!("m{index}"), device));
+        let opened = open_volume(
+            named.collect(),
+            Still::default(),
+            pool,
+            OpenRequest::default(),
+        );
+        let parities = if matches!(organisation, Organisation::Raid6(_)) {
+            2
+        } else {
+            1
+        };
+        Self {
+            volume: run(opened).unwrap().0,
+            member: late,
+            row_bytes: STRIP_BYTES * u64::from(member_count - parities),
+            members,
+        }
+    }
+
+    /// Bytes read and written on all members while these blocks are written at once, each with its own number.
+    fn write_at_once(&self, blocks: impl Iterator<Item = u64>) -> (u64, u64) {
+        let before = (
+            self.member.read_bytes.get(),
+            self.member.written_bytes.get(),
+        );
+        let writes = blocks.map(|block| {
+            let data = BufPool::new(0).copy_of(&content(block)).freeze();
+            self.volume.write(block * BLOCK_BYTES, data, Fua::No)
+        });
+        let results = run(join_all(writes));
+        assert!(results.into_iter().all(|result| result.is_ok()));
+        (
+            self.member.read_bytes.get() - before.0,
+            self.member.written_bytes.get() - before.1,
+        )
+    }
+
+    fn check(&self, blocks: impl Iterator<Item = u64>) {
+        for block in blocks {
+            let read = run(self.volume.read(block * BLOCK_BYTES, 4096)).unwrap();
+            assert_eq!(read.to_vec(), content(block), "block {block}");
+        }
+    }
+}
+
+fn content(block: u64) -> Vec<u8> {
+    let mut bytes = vec![0x5a; 4096];
+    bytes[..8].copy_from_slice(&block.to_le_bytes());
+    bytes
+}
+
+fn parity_organisations() -> [(Organisation, u8); 2] {
+    [
+        (Organisation::Raid5(Raid5Layout::LeftSymmetric), 4),
+        (Organisation::Raid6(Raid6Layout::LeftSymmetric), 6),
+    ]
+}
+
+#[test]
+fn a_row_of_small_writes_that_come_at_once_is_written_without_reads() {
+    for (organisation, member_count) in parity_organisations() {
+        let bench = Bench::new(organisation, member_count);
+        let blocks = bench.row_bytes / BLOCK_BYTES;
+        bench.write_at_once(0..blocks); // of the first row nobody knows that others will come
+        let moved = bench.write_at_once(blocks..2 * blocks);
+        let rows_bytes = bench.row_bytes / BLOCK_BYTES * BLOCK_BYTES;
+        let strip_bytes =
+            rows_bytes / u64::from(member_count - if member_count == 6 { 2 } else { 1 });
+        assert_eq!(moved, (0, strip_bytes * u64::from(member_count)));
+        bench.check(0..2 * blocks);
+    }
+}
+
+#[test]
+fn blocks_apart_in_one_row_are_written_together_and_parity_is_right() {
+    for (organisation, member_count) in parity_organisations() {
+        let bench = Bench::new(organisation, member_count);
+        let blocks = bench.row_bytes / BLOCK_BYTES;
+        let scattered: Vec<u64> = (0..4 * blocks).filter(|block| block % 3 != 1).collect();
+        bench.write_at_once(0..4 * blocks);
+        bench.write_at_once(scattered.iter().copied());
+        bench.members[1].memory.is_gone.set(true);
+        bench.check(0..4 * blocks);
+    }
+}
