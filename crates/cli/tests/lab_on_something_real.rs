@@ -162,3 +162,104 @@ fn a_served_volume_is_measured_over_nbd_and_only_written_to_when_named() {
     assert!(member.err.contains("a is in use"), "{}", member.err);
     server.stop(&place);
 }
+
+#[test]
+fn the_real_programs_give_their_figures_and_leave_nothing() {
+    let place = Place::new("lab-real-programs");
+    std::fs::create_dir(place.file("mnt")).unwrap();
+    place.sparse("disk", 16 << 20);
+    std::fs::write(
+        place.file("jobs.fio"),
+        "[a]\nrw=randread\nbs=4k\nsize=1m\nnumjobs=2\n[b]\nstonewall\nrw=write\nbs=64k\nsize=1m\n",
+    )
+    .unwrap();
+    for (words, figures) in [
+        ("fio --file jobs.fio --on mnt", &["a read", "b write"][..]),
+        (
+            "fio --file jobs.fio --on disk --destroy disk",
+            &["a read", "b write"],
+        ),
+        (
+            "random-read --depth 4 --range 4M --on mnt",
+            &["random-read read"],
+        ),
+        (
+            "mixed --sync --on disk --destroy disk",
+            &["mixed read", "mixed write"],
+        ),
+        (
+            "sequential-read --on disk --requests 16",
+            &["sequential-read read"],
+        ),
+        (
+            "dd-read --block 16K --requests 100 --on disk",
+            &["requests", "rate"],
+        ),
+        (
+            "dd-write --block 16K --requests 100 --on mnt",
+            &["requests", "rate"],
+        ),
+        (
+            "random-dd --requests 10 --range 1M --on mnt",
+            &["requests", "rate"],
+        ),
+        ("bonnie++ --range 16M --on mnt", &[]),
+    ] {
+        let run = place.plexum(&format!("lab work {words} --real --json"));
+        assert_eq!(run.exit, 0, "{words}: {}", run.err);
+        let result = run.objects().remove(0)["result"].clone();
+        for name in figures {
+            let mut all = result["figures"].as_array().unwrap().iter();
+            let value = all
+                .find(|one| one["name"] == *name)
+                .map(|one| one["value"].as_f64());
+            assert!(
+                value.flatten().is_some_and(|value| value > 0.0),
+                "{words}: {result}"
+            );
+        }
+        assert!(!result["classic"].as_str().unwrap().is_empty(), "{words}");
+        assert!(
+            names(&place, "mnt").is_empty(),
+            "{words}: {:?}",
+            names(&place, "mnt")
+        );
+    }
+    for (words, text) in [
+        ("rawio --on mnt", "no program is known"),
+        ("bonnie++ --on disk --destroy disk", "name a folder"),
+        ("dd-read --on nbd+unix:///v?socket=s", "knows no NBD"),
+        ("random-write --on disk", "would be lost"),
+        ("iozone --on disk --destroy disk", "iozone"),
+    ] {
+        let run = place.plexum(&format!("lab work {words} --real"));
+        assert!(matches!(run.exit, 2 | 3), "{words}: {}", run.err);
+        assert!(run.err.contains(text), "{words}: {}", run.err);
+    }
+    // Without the program: one line.
+    let run = place
+        .command(env!("CARGO_BIN_EXE_plexum"))
+        .args("lab work random-read --on disk --real".split(' '))
+        .env("PATH", "/nowhere")
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(2));
+    let told = String::from_utf8(run.stderr).unwrap();
+    assert!(told.starts_with("error: fio is not installed"), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+}
+
+#[test]
+fn fio_measures_a_served_volume() {
+    let place = Place::new("lab-real-nbd");
+    done(&place, "create nas --level 1 --member-size 32M a b");
+    let server = Server::start(&place, "a b");
+    let name = uri(&place);
+    let words = format!("lab work mixed --real --depth 4 --on {name} --destroy {name} --json");
+    let run = place.plexum(&words);
+    assert_eq!(run.exit, 0, "{}", run.err);
+    let result = run.objects().remove(0)["result"].clone();
+    let count = |word: &str| result[word]["count"].as_u64().unwrap();
+    assert_eq!(count("reads") + count("writes"), 2000, "{result}");
+    server.stop(&place);
+}

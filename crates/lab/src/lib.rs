@@ -13,6 +13,7 @@ pub mod member;
 pub mod place;
 pub mod predict;
 pub mod preset;
+pub mod program;
 pub mod real;
 pub mod report;
 pub mod reproduce;

@@ -1,6 +1,7 @@
 //! One measurement: a workload on an arrangement, with figures, latencies and what each member did.
 
 mod phases;
+pub mod program;
 mod programs;
 pub mod real;
 mod rebuild;
@@ -74,7 +75,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    fn new(name: &str, value: f64, unit: &str) -> Self {
+    pub(crate) fn new(name: &str, value: f64, unit: &str) -> Self {
         Self {
             name: name.to_owned(),
             value,

@@ -4,6 +4,7 @@ use plexum_daemon::problem::Problem;
 use plexum_lab::iostat;
 use plexum_lab::report::table::Table;
 use plexum_lab::setup::Setup;
+use plexum_lab::work::program::measure_program;
 use plexum_lab::work::real::{On, measure_on};
 use plexum_lab::work::{KINDS, Measurement, Work as LabWork, measure};
 use serde_json::json;
@@ -38,6 +39,9 @@ pub struct Work {
     /// The workload writes, and what is on this device, file or export may be lost; the same words as after --on
     #[arg(long, value_name = "PLACE", requires = "on")]
     pub destroy: Option<String>,
+    /// Let the program that the workload is named after do it: fio, dd, bonnie++ or iozone, which must be installed
+    #[arg(long, requires = "on")]
+    pub real: bool,
     /// Preset or preset file of the disks; may be repeated, the last one stands for the rest
     #[arg(long, value_name = "PRESET", default_value = "sata-7200-750")]
     pub disk: Vec<String>,
@@ -120,8 +124,13 @@ pub fn run(args: &Work, screen: &Screen) -> Outcome {
             name,
             destroy: args.destroy.as_deref(),
         };
-        let seen = measure_on(&on, &work, args.seed).map_err(told)?;
-        let head = json!({"on": name, "work": work, "seed": args.seed, "result": seen});
+        let seen = if args.real {
+            measure_program(&on, &work, args.seed)
+        } else {
+            measure_on(&on, &work, args.seed)
+        };
+        let seen = seen.map_err(told)?;
+        let head = json!({"on": name, "is_real_program": args.real, "work": work, "seed": args.seed, "result": seen});
         show_measurement(name, head, &work, &seen, args, screen)?;
         return Ok(0);
     }
