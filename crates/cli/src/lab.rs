@@ -421,6 +421,7 @@ fn show_report(folder: &Path, writes_files: bool, screen: &Screen) -> Outcome {
     let results = read_results(folder).map_err(|error| problem(&error))?;
     let name = folder.display().to_string();
     let comparisons = reports::compare(&results);
+    let skipped = reports::skipped(&results);
     for comparison in &comparisons {
         screen.object(&object(
             "lab_answer",
@@ -429,18 +430,18 @@ fn show_report(folder: &Path, writes_files: bool, screen: &Screen) -> Outcome {
                 "rows": comparison.table().objects().collect::<Vec<_>>()}),
         ));
     }
-    screen.line(reports::text(&name, &comparisons).trim_end());
+    screen.line(reports::text(&name, &comparisons, &skipped).trim_end());
     if !writes_files {
         return Ok(0);
     }
     let mut files = vec![
         (
             "report.html".to_owned(),
-            reports::html(&name, &text, &comparisons),
+            reports::html(&name, &text, &comparisons, &skipped),
         ),
         (
             "report.md".to_owned(),
-            reports::markdown(&name, &comparisons),
+            reports::markdown(&name, &comparisons, &skipped),
         ),
     ];
     for (index, chart) in reports::charts(&comparisons).into_iter().enumerate() {

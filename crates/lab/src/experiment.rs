@@ -16,7 +16,8 @@ use toml::{Table, Value};
 use crate::array::Mode;
 use crate::error::LabError;
 use crate::setup::Setup;
-use crate::work::{Figure, Work, measure};
+use crate::work::real::may_write;
+use crate::work::{Figure, Measurement, Work, measure};
 
 /// Runs an experiment may have.
 const RUNS_MAX: usize = 100_000;
@@ -54,6 +55,9 @@ pub struct RunResult {
     pub seed: u64,
     /// Figures, the main one first.
     pub figures: Vec<Figure>,
+    /// Why it was not run; empty when it was.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub skipped: String,
     /// Latencies.
     pub reads: serde_json::Value,
     /// The same of writes.
@@ -218,7 +222,8 @@ impl Experiment {
         let mut by_kind: BTreeMap<String, f64> = BTreeMap::new();
         let mut sum = 0.0;
         for run in &self.runs {
-            let each = match by_kind.get(&run.work.kind) {
+            let kind = format!("{} {}", run.setup.on, run.work.kind);
+            let each = match by_kind.get(&kind) {
                 Some(seconds) => *seconds,
                 None => {
                     let part = (run.work.requests / 10).max(10).min(run.work.requests);
@@ -227,10 +232,13 @@ impl Experiment {
                         ..run.work.clone()
                     };
                     let started = now_s();
-                    measure(&run.setup, &work, run.seed)?;
+                    measure_or_skip(&Run {
+                        work,
+                        ..run.clone()
+                    })?;
                     let seconds =
                         (now_s() - started) * run.work.requests as f64 / part.max(1) as f64;
-                    by_kind.insert(run.work.kind.clone(), seconds);
+                    by_kind.insert(kind, seconds);
                     seconds
                 }
             };
@@ -282,12 +290,15 @@ impl Experiment {
         for run in &self.runs {
             if !done.contains(&run.key()) {
                 let started = now_s();
-                let seen = measure(&run.setup, &run.work, run.seed)?;
-                let line = serde_json::json!({
+                let (seen, skipped) = measure_or_skip(run)?;
+                let mut line = serde_json::json!({
                     "setup": run.setup, "work": run.work, "seed": run.seed,
                     "figures": seen.figures, "reads": seen.reads, "writes": seen.writes,
                     "members": seen.members, "real_s": now_s() - started,
                 });
+                if !skipped.is_empty() {
+                    line["skipped"] = skipped.into();
+                }
                 writeln!(file, "{line}").map_err(told)?;
             }
             count += 1;
@@ -296,6 +307,17 @@ impl Experiment {
             }
         }
         file.flush().map_err(told)
+    }
+}
+
+/// Runs it. Something real that is not there, or where the workload cannot be, is skipped with the reason.
+fn measure_or_skip(run: &Run) -> Result<(Measurement, String), LabError> {
+    match measure(&run.setup, &run.work, run.seed) {
+        Ok(seen) => Ok((seen, String::new())),
+        Err(LabError::Usage(reason)) if !run.setup.on.is_empty() => {
+            Ok((Measurement::default(), reason))
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -312,7 +334,9 @@ fn end_last_line(path: &Path, file: &mut std::fs::File) -> std::io::Result<()> {
 fn check_arrangements(runs: &[Run]) -> Result<(), LabError> {
     let mut seen = BTreeSet::new();
     for run in runs {
-        if seen.insert(format!("{:?}", run.setup)) {
+        if !run.setup.on.is_empty() {
+            may_write(&run.setup.on, &run.setup.destroy, &run.work)?;
+        } else if seen.insert(format!("{:?}", run.setup)) {
             let running = run
                 .setup
                 .start(run.seed, 0, Mode::Timing)
@@ -388,6 +412,47 @@ requests = 20
             let error = result.expect_err(to).to_string();
             assert!(error.contains(word), "{to}: {error}");
         }
+    }
+
+    #[test]
+    fn something_real_is_run_beside_simulated_disks_and_skipped_with_the_reason() {
+        let place = tempfile::tempdir().unwrap();
+        let on = place.path().to_str().unwrap();
+        let text = FILE_TEXT
+            .replace(
+                "[setup]",
+                &format!("[setup]\non = [\"\", \"{on}\", \"/nowhere\"]"),
+            )
+            .replace("requests = 20", "requests = 20\nrange_bytes = \"1M\"");
+        let experiment = Experiment::parse(&text).unwrap();
+        assert_eq!(experiment.runs.len(), (3 + 1 + 1) * 2 * 2);
+        let folder = tempfile::tempdir().unwrap();
+        experiment
+            .run_in(folder.path(), &clock, |_, _| true)
+            .unwrap();
+        let results = read_results(folder.path()).unwrap();
+        for result in &results {
+            let is_missing = result.setup.on == "/nowhere";
+            assert_eq!(result.figures.is_empty(), is_missing, "{result:?}");
+            assert_eq!(
+                result.skipped.contains("/nowhere: "),
+                is_missing,
+                "{result:?}"
+            );
+        }
+        assert_eq!(std::fs::read_dir(on).unwrap().count(), 0, "cleaned up");
+
+        // What would be written to is named, or nothing runs at all.
+        let file = place.path().join("disk");
+        std::fs::write(&file, [7; 4096]).unwrap();
+        let name = file.to_str().unwrap();
+        let writes = text
+            .replace("/nowhere", name)
+            .replace("random-read", "random-write");
+        let refused = Experiment::parse(&writes).unwrap_err();
+        assert!(matches!(refused, LabError::WouldDestroy(_)), "{refused}");
+        let named = writes.replace("[setup]", &format!("[setup]\ndestroy = \"{name}\""));
+        assert!(Experiment::parse(&named).is_ok());
     }
 
     #[test]

@@ -22,6 +22,12 @@ use crate::world::World;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Setup {
+    /// Something real instead of simulated disks: a device, a file, a folder or an NBD URI; the rest is ignored then.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub on: String,
+    /// What of it may be destroyed: the same words, for workloads that write.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub destroy: String,
     /// Presets (or preset files) of the disks; the last one is repeated.
     pub disks: Vec<String>,
     /// Number of disks.
@@ -53,6 +59,8 @@ pub struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Self {
+            on: String::new(),
+            destroy: String::new(),
             disks: vec!["sata-7200-750".to_owned()],
             members: 4,
             level: "10".to_owned(),
@@ -101,6 +109,9 @@ impl Setup {
     /// A short name for tables.
     #[must_use]
     pub fn label(&self) -> String {
+        if !self.on.is_empty() {
+            return self.on.clone();
+        }
         if self.level == "single" {
             return "single disk".to_owned();
         }

@@ -179,6 +179,11 @@ impl Work {
 /// `Usage` for an arrangement or a workload that cannot be, before anything runs.
 pub fn measure(setup: &Setup, work: &Work, seed: u64) -> Result<Measurement, LabError> {
     work.check()?;
+    if !setup.on.is_empty() {
+        let destroy = (!setup.destroy.is_empty()).then_some(setup.destroy.as_str());
+        let name = &setup.on;
+        return real::measure_on(&real::On { name, destroy }, work, seed);
+    }
     let spares = usize::from(work.kind.starts_with("rebuild"));
     let mut running = setup.start(seed, spares, Mode::Timing)?;
     let size = running.target.size_bytes();

@@ -57,11 +57,24 @@ fn size(bytes: u64) -> String {
 }
 
 fn name_of(result: &RunResult) -> String {
+    if !result.setup.on.is_empty() {
+        return result.setup.label();
+    }
     format!(
         "{} ({})",
         result.setup.label(),
         result.setup.disks.join(", ")
     )
+}
+
+/// What was not run, with the reason, each once.
+#[must_use]
+pub fn skipped(results: &[RunResult]) -> Vec<String> {
+    let is_skipped = |result: &&RunResult| !result.skipped.is_empty();
+    let told = |result: &RunResult| format!("{}: {}", describe(result), result.skipped);
+    let all: std::collections::BTreeSet<String> =
+        results.iter().filter(is_skipped).map(told).collect();
+    all.into_iter().collect()
 }
 
 /// Groups results by workload and figure.
@@ -206,6 +219,9 @@ impl Comparison {
             else {
                 continue;
             };
+            if members.is_empty() {
+                continue; // something real: its disks are not seen
+            }
             let mut row = vec![json!(name)];
             for column in &columns[1..] {
                 let sum: f64 = members
@@ -253,6 +269,9 @@ impl Comparison {
                 let Some(result) = self.samples.get(name) else {
                     continue;
                 };
+                if !result.setup.on.is_empty() {
+                    continue; // something real has no such parameter
+                }
                 let line = format!("level {} {}", result.setup.level, result.setup.layout);
                 series.entry(line).or_default().push((value(result), *row));
             }
@@ -280,28 +299,33 @@ type Parameter = fn(&RunResult) -> f64;
 
 /// For the terminal.
 #[must_use]
-pub fn text(name: &str, comparisons: &[Comparison]) -> String {
+pub fn text(name: &str, comparisons: &[Comparison], skipped: &[String]) -> String {
     let mut out = format!("{name}\n\n");
     for comparison in comparisons {
         out += &format!("{}\n  {}\n", comparison.title, comparison.answer());
     }
+    for reason in skipped {
+        out += &format!("skipped: {reason}\n");
+    }
     for comparison in comparisons {
-        out += &format!(
-            "\n{}{}\n{}",
-            comparison.table().text(),
-            comparison.plot(),
-            comparison.reasons().text()
-        );
+        out += &format!("\n{}{}", comparison.table().text(), comparison.plot());
+        let reasons = comparison.reasons();
+        if !reasons.rows.is_empty() {
+            out += &format!("\n{}", reasons.text());
+        }
     }
     out
 }
 
 /// For a page of text; the charts are files beside it.
 #[must_use]
-pub fn markdown(name: &str, comparisons: &[Comparison]) -> String {
+pub fn markdown(name: &str, comparisons: &[Comparison], skipped: &[String]) -> String {
     let mut out = format!("# {name}\n\n");
     for comparison in comparisons {
         out += &format!("- **{}**: {}\n", comparison.title, comparison.answer());
+    }
+    for reason in skipped {
+        out += &format!("- skipped: {reason}\n");
     }
     for (index, comparison) in comparisons.iter().enumerate() {
         out += &format!(
@@ -325,12 +349,12 @@ pub fn charts(comparisons: &[Comparison]) -> Vec<String> {
 
 const STYLE: &str = "body{font-family:sans-serif;max-width:60em;margin:1em auto;padding:0 1em;line-height:1.4}\
 table{border-collapse:collapse;display:block;overflow-x:auto}td,th{border:1px solid #ccc;padding:.2em .5em;text-align:left}\
-td.n{text-align:right}svg{width:100%;height:auto}figure{margin:1em 0}figcaption{font-weight:bold}\
+td.n{text-align:right}svg{width:100%;max-width:34em;height:auto;display:block}figure{margin:1em 0}figcaption{font-weight:bold}\
 pre{overflow-x:auto;background:#f4f4f4;padding:.5em}@media print{svg,table{break-inside:avoid}}";
 
 /// One file with everything, for a phone, a desk and a printer.
 #[must_use]
-pub fn html(name: &str, file: &str, comparisons: &[Comparison]) -> String {
+pub fn html(name: &str, file: &str, comparisons: &[Comparison], skipped: &[String]) -> String {
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"><title>{0}</title><style>{STYLE}</style></head>\
@@ -344,6 +368,9 @@ pub fn html(name: &str, file: &str, comparisons: &[Comparison]) -> String {
             escape(&comparison.answer())
         );
     }
+    for reason in skipped {
+        out += &format!("<li>skipped: {}</li>\n", escape(reason));
+    }
     out += "</ul>\n";
     for comparison in comparisons {
         out += &format!("<h2>{}</h2>\n", escape(&comparison.title));
@@ -352,7 +379,10 @@ pub fn html(name: &str, file: &str, comparisons: &[Comparison]) -> String {
             out += &lines;
         }
         out += &comparison.table().html();
-        out += &comparison.reasons().html();
+        let reasons = comparison.reasons();
+        if !reasons.rows.is_empty() {
+            out += &reasons.html();
+        }
     }
     out + &format!(
         "<h2>To run it again</h2><p>Save as <code>experiment.toml</code>, then <code>plexum lab run experiment.toml</code></p>\
@@ -405,14 +435,16 @@ mod tests {
     #[test]
     fn the_html_file_needs_no_network_and_no_script() {
         let comparisons = compare(&results());
-        let page = html("demo", FILE, &comparisons);
+        let page = html("demo", FILE, &comparisons, &[]);
         assert!(page.contains("<svg") && page.contains("To run it again"));
         for foreign in ["<script", "<link", "src=", "@import", "url("] {
             assert!(!page.contains(foreign), "{foreign}");
         }
         let outside = page.replace("http://www.w3.org/2000/svg", "");
         assert!(!outside.contains("http"), "no address but the name of SVG");
-        assert!(text("demo", &comparisons).contains("random-read 4 KiB, 8 processes: requests"));
+        assert!(
+            text("demo", &comparisons, &[]).contains("random-read 4 KiB, 8 processes: requests")
+        );
         assert_eq!(charts(&comparisons).len(), comparisons.len());
     }
 }

@@ -5,10 +5,14 @@
 use super::table::escape;
 use crate::stats::Spread;
 
-const WIDTH: f64 = 720.0;
-const LEFT: f64 = 230.0;
-const RIGHT: f64 = 90.0;
-const BAR: f64 = 22.0;
+/// Narrow enough for a phone: text stays readable when the chart fills its screen.
+const WIDTH: f64 = 420.0;
+const LEFT: f64 = 4.0;
+const RIGHT: f64 = 66.0;
+/// A bar with its name above.
+const BAR: f64 = 36.0;
+/// Letters of a name that fit.
+const NAME_LETTERS: usize = 60;
 const COLORS: [&str; 8] = [
     "#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096", "#975a16", "#285e61",
 ];
@@ -20,6 +24,18 @@ fn open(height: f64, title: &str) -> String {
          <text x=\"4\" y=\"16\" font-weight=\"bold\">{0}</text>",
         escape(title)
     )
+}
+
+/// A name that fits; what is left out is in the middle.
+fn fitting(name: &str) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= NAME_LETTERS {
+        return name.to_owned();
+    }
+    let half = NAME_LETTERS / 2;
+    let first: String = letters[..half].iter().collect();
+    let last: String = letters[letters.len() - half + 1..].iter().collect();
+    format!("{first}\u{2026}{last}")
 }
 
 fn short(value: f64) -> String {
@@ -48,22 +64,29 @@ pub fn bars(title: &str, unit: &str, rows: &[(String, Spread)]) -> String {
             LEFT + (spread.mean + spread.margin) * scale,
         );
         svg += &format!(
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
+            "<text x=\"{LEFT:.1}\" y=\"{:.1}\">{}</text>\
              <rect x=\"{LEFT:.1}\" y=\"{:.1}\" width=\"{length:.1}\" height=\"14\" fill=\"{}\"/>\
              <path d=\"M{low:.1} {:.1}H{high:.1}\" stroke=\"#000\"/>\
              <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            LEFT - 6.0,
-            y + 12.0,
-            escape(name),
-            y,
+            y + 10.0,
+            escape(&fitting(name)),
+            y + 14.0,
             COLORS[index % COLORS.len()],
-            y + 7.0,
+            y + 21.0,
             high + 5.0,
-            y + 12.0,
+            y + 26.0,
             short(spread.mean),
         );
     }
     svg + "</svg>\n"
+}
+
+/// Places of the axis that have a point, ascending.
+fn ticks<'a>(points: impl Iterator<Item = &'a (f64, Spread)>) -> Vec<f64> {
+    let mut ticks: Vec<f64> = points.map(|(x, _)| *x).collect();
+    ticks.sort_by(f64::total_cmp);
+    ticks.dedup();
+    ticks
 }
 
 /// A line for each name over a logarithmic axis (base 2).
@@ -85,10 +108,14 @@ pub fn lines(
     let top = points()
         .map(|(_, spread)| spread.mean + spread.margin)
         .fold(1e-12f64, f64::max);
-    let width = WIDTH - 60.0 - 200.0;
+    let width = WIDTH - 80.0;
     let x = |value: f64| 60.0 + (value.max(1e-9).log2() - low) / (high - low).max(1e-9) * width;
     let y = |value: f64| TOP + HEIGHT - value / top * HEIGHT;
-    let mut svg = open(TOP + HEIGHT + 40.0, &format!("{title} ({unit})"));
+    let legend = TOP + HEIGHT + 52.0;
+    let mut svg = open(
+        legend + series.len() as f64 * 16.0,
+        &format!("{title} ({unit})"),
+    );
     svg += &format!(
         "<path d=\"M60 {TOP}V{0}H{1:.1}\" fill=\"none\" stroke=\"#888\"/>\
          <text x=\"56\" y=\"{2}\" text-anchor=\"end\">{3}</text><text x=\"56\" y=\"{0}\" text-anchor=\"end\">0</text>\
@@ -100,10 +127,7 @@ pub fn lines(
         TOP + HEIGHT + 34.0,
         escape(axis)
     );
-    let mut ticks: Vec<f64> = points().map(|(x, _)| *x).collect();
-    ticks.sort_by(f64::total_cmp);
-    ticks.dedup();
-    for tick in ticks {
+    for tick in ticks(points()) {
         svg += &format!(
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
             x(tick),
@@ -130,9 +154,9 @@ pub fn lines(
         }
         svg += &format!(
             "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{color}\">{}</text>",
-            70.0 + width,
-            TOP + 12.0 + index as f64 * 16.0,
-            escape(name)
+            LEFT,
+            legend + index as f64 * 16.0,
+            escape(&fitting(name))
         );
     }
     svg + "</svg>\n"
@@ -161,9 +185,18 @@ mod tests {
         let svg = bars("T", "1/s", &rows);
         assert!(svg.contains("a&lt;b") && !svg.contains("a<b"));
         assert!(
-            svg.contains("width=\"200.0\"") && svg.contains("width=\"400.0\""),
+            svg.contains("width=\"175.0\"") && svg.contains("width=\"350.0\""),
             "{svg}"
         );
+    }
+
+    #[test]
+    fn a_long_name_keeps_its_ends() {
+        let long = "x".repeat(100) + "end";
+        let shown = fitting(&long);
+        assert_eq!(shown.chars().count(), NAME_LETTERS);
+        assert!(shown.starts_with("xx") && shown.ends_with("end"), "{shown}");
+        assert_eq!(fitting("short"), "short");
     }
 
     #[test]

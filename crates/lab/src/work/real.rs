@@ -37,6 +37,20 @@ pub(super) fn wish<'a>(on: &On<'a>, work: &Work) -> Result<Wish<'a>, LabError> {
     })
 }
 
+/// Whether a workload may run on `name` as far as writing goes, before anything runs.
+///
+/// # Errors
+/// `WouldDestroy` when it would write to what was not named in `destroy`.
+pub fn may_write(name: &str, destroy: &str, work: &Work) -> Result<(), LabError> {
+    if name == destroy || std::path::Path::new(name).is_dir() || !writes(work)? {
+        return Ok(());
+    }
+    Err(LabError::WouldDestroy(format!(
+        "\"{}\" writes, and what is on {name} would be lost: only with destroy = \"{name}\"",
+        work.kind
+    )))
+}
+
 /// Runs the workload once, by our own requests.
 ///
 /// # Errors

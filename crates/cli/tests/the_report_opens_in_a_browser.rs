@@ -1,0 +1,126 @@
+//! The report of a small real run beside a small simulated one, opened in Chromium without a screen: charts drawn, nothing clipped,
+//! no script error, no request to anybody.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Place, Run};
+use serde_json::Value;
+
+const EXPERIMENT: &str = r#"
+name = "a mirror, stripes, and what this machine has"
+repetitions = 2
+[setup]
+on = ["", "mnt", "/dev/nowhere"]
+disks = "sata-7200-750"
+members = 4
+level = ["0", "10"]
+strip_bytes = ["64K", "256K"]
+[work]
+kind = "random-read"
+block_bytes = "16K"
+processes = 4
+requests = 60
+range_bytes = "16M"
+"#;
+
+/// A page that shows another one on a telephone and says what it sees.
+fn looking_at(page: &str) -> String {
+    r#"<!DOCTYPE html><body><iframe id="page" src="PAGE" width="360" height="700"></iframe><script>
+onload = () => {
+  const view = document.getElementById("page").contentWindow, page = view.document;
+  const box = (one) => one.getBoundingClientRect(), all = (what) => [...page.querySelectorAll(what)];
+  const charts = all("svg");
+  const seen = {
+    title: page.title,
+    charts: charts.length,
+    drawn: charts.filter((one) => box(one).width > 200 && box(one).height > 60).length,
+    bars: all("svg rect").filter((one) => box(one).width > 20 && box(one).height > 5).length,
+    points: all("svg circle").length,
+    clipped: all("svg text").filter((one) => box(one).left < box(one.closest("svg")).left - 1
+      || box(one).right > box(one.closest("svg")).right + 1).map((one) => one.textContent),
+    letters: Math.min(...all("svg text").map((one) => box(one).height)),
+    width: page.documentElement.scrollWidth,
+    rows: all("tr").length,
+    skipped: all("li").filter((one) => one.textContent.includes("skipped")).length,
+    scripts: page.scripts.length,
+    requests: view.performance.getEntriesByType("resource").map((one) => one.name),
+  };
+  document.body.textContent = JSON.stringify(seen);
+};
+</script></body>"#
+        .replace("PAGE", page)
+}
+
+/// Opens a page; what it says when it has been drawn.
+fn browse(place: &Place, page: &str) -> (Value, Run) {
+    std::fs::write(place.file("looking.html"), looking_at(page)).unwrap();
+    let folder = place.folder.display();
+    let run = place.tool(
+        "chromium",
+        &format!(
+            "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking \
+             --allow-file-access-from-files --user-data-dir={folder}/profile --enable-logging=stderr \
+             --proxy-server=127.0.0.1:9 --dump-dom file://{folder}/looking.html"
+        ),
+    );
+    assert_eq!(run.exit, 0, "{}", run.err);
+    let start = run.out.find('{');
+    let end = run.out.rfind('}');
+    let (Some(start), Some(end)) = (start, end) else {
+        panic!("the page says nothing: {}\n{}", run.out, run.err);
+    };
+    let text = run.out[start..=end]
+        .replace("&lt;", "<")
+        .replace("&amp;", "&");
+    (serde_json::from_str(&text).unwrap(), run)
+}
+
+#[test]
+fn a_report_of_real_and_simulated_runs_is_drawn_without_script_or_network() {
+    let place = Place::new("lab-browser");
+    std::fs::create_dir(place.file("mnt")).unwrap();
+    std::fs::write(place.file("e.toml"), EXPERIMENT).unwrap();
+    let made = place.plexum("lab run e.toml --out report");
+    assert_eq!(made.exit, 0, "{}", made.err);
+    assert_eq!(std::fs::read_dir(place.file("mnt")).unwrap().count(), 0);
+
+    let (seen, run) = browse(&place, "report/report.html");
+    let number = |key: &str| {
+        seen[key]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{key}: {seen}"))
+    };
+    // Two figures; for each the bars and the sweep over strips.
+    assert_eq!((number("charts"), number("drawn")), (4, 4), "{seen}");
+    assert!(
+        number("bars") >= 2,
+        "the best of each chart is long: {seen}"
+    );
+    assert_eq!(
+        number("points"),
+        8,
+        "two levels, two strips, two figures: {seen}"
+    );
+    assert_eq!(seen["clipped"], Value::Array(Vec::new()), "{seen}");
+    assert!(
+        seen["letters"].as_f64().unwrap() >= 9.0,
+        "too small to read: {seen}"
+    );
+    assert!(number("width") <= 360, "wider than a telephone: {seen}");
+    assert!(number("rows") >= 5 * 2, "{seen}");
+    assert_eq!(number("skipped"), 1, "{seen}");
+    assert_eq!(number("scripts"), 0, "{seen}");
+    assert_eq!(seen["requests"], Value::Array(Vec::new()), "{seen}");
+    assert!(!run.err.contains("CONSOLE"), "{}", run.err);
+
+    // The same look sees what it has to see.
+    let bad = "<!DOCTYPE html><title>bad</title><img src=\"http://127.0.0.1:9/x.png\"><script>nothing()</script>\
+        <svg width=\"90\" height=\"20\"><text x=\"-50\" y=\"9\">clipped</text></svg>";
+    std::fs::write(place.file("bad.html"), bad).unwrap();
+    let (seen, run) = browse(&place, "bad.html");
+    assert_eq!(seen["requests"].as_array().unwrap().len(), 1, "{seen}");
+    assert_eq!(seen["clipped"][0], "clipped", "{seen}");
+    assert_eq!(seen["drawn"], 0, "{seen}");
+    assert!(run.err.contains("CONSOLE"), "{}", run.err);
+}
