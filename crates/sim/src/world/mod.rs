@@ -201,7 +201,7 @@ pub fn run_scenario<S: Subject>(
         // After a panic nothing that belongs to the engine is trusted to drop cleanly.
         std::mem::forget(world);
     } else {
-        drop(world);
+        world.end();
     }
     shared.outcome()
 }
@@ -411,6 +411,14 @@ impl<S: Subject> World<S> {
                 return;
             }
         }
+    }
+
+    /// Gives all memory back: the tasks of the last life hold what they share, and that holds the way to start tasks.
+    fn end(self) {
+        *self.shared.spawner.borrow_mut() = None;
+        drop(self.executor);
+        *self.shared.subject.borrow_mut() = None;
+        self.shared.clock.clear();
     }
 
     /// The kernel has the array between two lives.
