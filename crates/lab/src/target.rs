@@ -5,11 +5,14 @@
 //! - every request is counted with its latency, under its class.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use plexum_engine::buf::{Buf, BufPool};
 use plexum_engine::clock::Clock;
 use plexum_engine::device::{Device, Fua, IoError};
+use plexum_engine::wait::Signal;
 
 use crate::member::{Member, SimVolume};
 use crate::stats::Latencies;
@@ -23,12 +26,51 @@ enum Place {
     Volume(Rc<SimVolume>),
 }
 
+/// Rows of a volume, and which have a write under way.
+struct Rows {
+    row_bytes: u64,
+    taken: RefCell<BTreeSet<u64>>,
+    changed: Signal,
+}
+
+impl Rows {
+    /// Waits until no row of the range is taken, and takes them.
+    async fn turn(self: &Rc<Self>, at_bytes: u64, length_bytes: u64) -> Turn {
+        let end = at_bytes + length_bytes.max(1) - 1;
+        let range = at_bytes / self.row_bytes..=end / self.row_bytes;
+        let is_free = || self.taken.borrow().range(range.clone()).next().is_none();
+        self.changed.until(is_free).await;
+        self.taken.borrow_mut().extend(range.clone());
+        Turn {
+            rows: Rc::clone(self),
+            range,
+        }
+    }
+}
+
+/// Rows that are taken as long as it lives.
+struct Turn {
+    rows: Rc<Rows>,
+    range: RangeInclusive<u64>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        for row in self.range.clone() {
+            self.rows.taken.borrow_mut().remove(&row);
+        }
+        self.rows.changed.notify();
+    }
+}
+
 struct Inner {
     place: Place,
     start_bytes: u64,
     size_bytes: u64,
     /// Longer requests go in pieces, one after another; 0 = never.
     cut_bytes: u64,
+    /// Rows in which one write is under way at a time.
+    rows: Option<Rc<Rows>>,
     clock: plexum_sim::clock::SimClock,
     pool: BufPool,
     payload: Buf,
@@ -72,6 +114,7 @@ impl Target {
                 start_bytes: 0,
                 size_bytes,
                 cut_bytes: 0,
+                rows: None,
                 clock: world.clock().clone(),
                 pool: world.pool().clone(),
                 payload,
@@ -106,16 +149,40 @@ impl Target {
         if end > self.size_bytes() {
             return Err(IoError::OutOfRange);
         }
-        Ok(self.derive(start_bytes, length_bytes, self.inner.cut_bytes))
+        let inner = &self.inner;
+        Ok(self.derive(
+            start_bytes,
+            length_bytes,
+            inner.cut_bytes,
+            inner.rows.clone(),
+        ))
     }
 
     /// The same target for a host that cuts longer requests into pieces of `cut_bytes`, one after another.
     #[must_use]
     pub fn with_cut(&self, cut_bytes: u64) -> Self {
-        self.derive(0, self.size_bytes(), cut_bytes)
+        self.derive(0, self.size_bytes(), cut_bytes, self.inner.rows.clone())
     }
 
-    fn derive(&self, start_bytes: u64, length_bytes: u64, cut_bytes: u64) -> Self {
+    /// The same target for a driver that locks the whole row for each write of its own, as those did that join nothing.
+    #[must_use]
+    pub fn with_row_turns(&self, row_bytes: u64) -> Self {
+        let rows = Rows {
+            row_bytes: row_bytes.max(1),
+            taken: RefCell::default(),
+            changed: Signal::new(),
+        };
+        let cut_bytes = self.inner.cut_bytes;
+        self.derive(0, self.size_bytes(), cut_bytes, Some(Rc::new(rows)))
+    }
+
+    fn derive(
+        &self,
+        start_bytes: u64,
+        length_bytes: u64,
+        cut_bytes: u64,
+        rows: Option<Rc<Rows>>,
+    ) -> Self {
         let inner = &self.inner;
         let place = match &inner.place {
             Place::Device(member) => Place::Device(member.clone()),
@@ -127,6 +194,7 @@ impl Target {
                 start_bytes: inner.start_bytes + start_bytes,
                 size_bytes: length_bytes,
                 cut_bytes,
+                rows,
                 clock: inner.clock.clone(),
                 pool: inner.pool.clone(),
                 payload: inner.payload.clone(),
@@ -219,6 +287,10 @@ impl Target {
         let started = self.inner.clock.now();
         for (at, length) in self.pieces(at, length_bytes) {
             let data = self.inner.payload.slice(0..length);
+            let _turn = match &self.inner.rows {
+                Some(rows) => Some(rows.turn(at, length as u64).await),
+                None => None,
+            };
             match &self.inner.place {
                 Place::Device(member) => member.write(at, data, fua).await?,
                 Place::Volume(volume) => volume.write(at, data, fua).await?,

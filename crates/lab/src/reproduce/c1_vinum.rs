@@ -17,6 +17,8 @@ const TABLE: &str =
     include_str!("../../../../fixtures/lab/seed-tables/c1_vinum_stripe_sweep_bonnie.csv");
 const FILE_BYTES: u64 = 100 << 20;
 
+const DISKS: u64 = 4;
+
 /// The rows that are run: name, organisation, strip size. (s4m/17 is s4m/16 with other cylinder groups.)
 fn rows() -> Vec<(&'static str, Option<(Organisation, u64)>)> {
     let striped = |kib: u64| Some((Organisation::Raid0(Raid0Layout::Original), kib << 10));
@@ -38,7 +40,7 @@ fn rows() -> Vec<(&'static str, Option<(Organisation, u64)>)> {
 fn bonnie(layout: Option<(Organisation, u64)>, seed: u64) -> Result<BonnieFigures, LabError> {
     let world = World::new();
     let spec = DiskSpec::Mechanical(preset::scsi_1989());
-    let set = DiskSet::of(&spec, 4).on_one_bus(preset::SCSI_1989_BUS_BYTES_PER_S);
+    let set = DiskSet::of(&spec, DISKS as usize).on_one_bus(preset::SCSI_1989_BUS_BYTES_PER_S);
     let disks = set.make(&world, seed, Mode::Timing)?;
     let target = match layout {
         None => Target::device(&world, &Member::Disk(disks[0].clone())),
@@ -54,7 +56,12 @@ fn bonnie(layout: Option<(Organisation, u64)>, seed: u64) -> Result<BonnieFigure
                 array,
                 Mode::Timing,
             ))??;
-            Target::volume(&world, &volume)
+            let target = Target::volume(&world, &volume);
+            // Vinum locked a stripe for each write and joined none.
+            match organisation {
+                Organisation::Raid5(_) => target.with_row_turns(strip_bytes * (DISKS - 1)),
+                _ => target,
+            }
         }
     };
     let file = target.part(16 << 20, FILE_BYTES)?;
