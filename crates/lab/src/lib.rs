@@ -5,6 +5,7 @@
 pub mod array;
 pub mod balance;
 pub mod calibrate;
+pub mod cow;
 pub mod error;
 pub mod experiment;
 pub mod host;

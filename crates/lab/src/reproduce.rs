@@ -12,6 +12,7 @@ mod b1_rebuild;
 mod bands;
 mod c1_vinum;
 mod d_howto;
+mod e_ratios;
 
 use serde::Serialize;
 use serde_json::json;
@@ -95,7 +96,7 @@ impl Reproduction {
 }
 
 /// The tables that can be reproduced, with a line about each.
-pub const TABLES: [(&str, &str); 5] = [
+pub const TABLES: [(&str, &str); 6] = [
     (
         "gmirror-rebuild",
         "four balance algorithms while a mirror is rebuilt (iostat)",
@@ -110,6 +111,10 @@ pub const TABLES: [(&str, &str); 5] = [
         "bonnie on RAID-0, RAID-5, RAID-10, tagged queueing",
     ),
     ("article", "rawio and dd on gmirror and a single disk"),
+    (
+        "ratios",
+        "md and a copy-on-write pool of 2020, bitmap on and off",
+    ),
 ];
 
 /// Runs one table with one seed.
@@ -123,6 +128,7 @@ pub fn run(table: &str, seed: u64) -> Result<Reproduction, LabError> {
         "vinum" => c1_vinum::run(seed),
         "howto" => d_howto::run(seed),
         "article" => a_article::run(seed),
+        "ratios" => e_ratios::run(seed),
         _ => {
             let names: Vec<&str> = TABLES.iter().map(|(name, _)| *name).collect();
             Err(LabError::Usage(format!(

@@ -36,6 +36,11 @@ fn the_article_has_the_published_writes_and_order() {
 }
 
 #[test]
+fn the_ratios_of_2020_have_their_directions() {
+    bands_are_reached("ratios");
+}
+
+#[test]
 fn a_rerun_gives_the_same_bytes_and_another_seed_does_not() {
     let run = |seed| {
         let all = run("gmirror-rebuild", seed).expect("the table runs");
