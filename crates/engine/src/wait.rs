@@ -184,6 +184,19 @@ impl Drop for MutexGuard<'_> {
     }
 }
 
+/// Lets everybody else who is ready run first.
+pub(crate) async fn yield_once() {
+    let mut has_yielded = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// A short list that needs no memory of its own until it grows beyond what most arrays need.
 pub type Few<T> = SmallVec<[T; FEW]>;
 

@@ -1,4 +1,5 @@
-//! Small writes that meet at a row are carried out together: parity is computed once, and full rows need no reads.
+//! Small writes that meet at a row are carried out together: parity is computed once, and full rows need no reads. Those that
+//! meet at the stripe log share its writes and flushes.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // tests
 
@@ -20,12 +21,22 @@ use plexum_engine::wait::join_all;
 const DEVICE_BYTES: u64 = 6 << 20;
 const BLOCK_BYTES: u64 = 4096;
 
-/// Answers one turn late, as devices do, and counts the bytes that are read and written.
+/// Answers one turn late, as devices do, or at once, as files in memory do; counts what is done.
 #[derive(Clone)]
 struct Late {
     memory: Memory,
+    is_late: bool,
+    flushes: Rc<Cell<u64>>,
     read_bytes: Rc<Cell<u64>>,
     written_bytes: Rc<Cell<u64>>,
+}
+
+impl Late {
+    async fn answer_late(&self) {
+        if self.is_late {
+            yield_once().await;
+        }
+    }
 }
 
 impl Device for Late {
@@ -33,19 +44,20 @@ impl Device for Late {
         self.memory.info()
     }
     async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
-        yield_once().await;
+        self.answer_late().await;
         self.read_bytes
             .set(self.read_bytes.get() + buf.len() as u64);
         self.memory.read(offset_bytes, buf).await
     }
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        yield_once().await;
+        self.answer_late().await;
         self.written_bytes
             .set(self.written_bytes.get() + data.len() as u64);
         self.memory.write(offset_bytes, data, fua).await
     }
     async fn flush(&self) -> Result<(), IoError> {
-        yield_once().await;
+        self.answer_late().await;
+        self.flushes.set(self.flushes.get() + 1);
         self.memory.flush().await
     }
 }
@@ -60,7 +72,12 @@ struct Bench {
 
 impl Bench {
     fn new(organisation: Organisation, member_count: u8) -> Self {
+        Self::made(organisation, member_count, true, false)
+    }
+
+    fn made(organisation: Organisation, member_count: u8, is_late: bool, has_log: bool) -> Self {
         let new = NewArray {
+            log_bytes_max: has_log.then_some(1 << 20),
             members: vec![Some(DEVICE_BYTES); usize::from(member_count)],
             identities: (1..=member_count).map(|number| [number; 16]).collect(),
             has_bitmap: false,
@@ -69,6 +86,8 @@ impl Bench {
         let plan = plan(&new).unwrap();
         let late = Late {
             memory: Memory::new(Vec::new()),
+            is_late,
+            flushes: Rc::default(),
             read_bytes: Rc::default(),
             written_bytes: Rc::default(),
         };
@@ -167,5 +186,26 @@ fn blocks_apart_in_one_row_are_written_together_and_parity_is_right() {
         bench.write_at_once(scattered.iter().copied());
         bench.members[1].memory.is_gone.set(true);
         bench.check(0..4 * blocks);
+    }
+}
+
+#[test]
+fn writes_that_come_at_once_share_the_writes_and_flushes_of_the_log() {
+    for (organisation, member_count) in parity_organisations() {
+        for is_late in [false, true] {
+            let bench = Bench::made(organisation, member_count, is_late, true);
+            let blocks = bench.row_bytes / BLOCK_BYTES;
+            bench.write_at_once(0..1);
+            let before = bench.member.flushes.get();
+            // Ten rows, one block of each: twenty or thirty records, which take two groups at most.
+            bench.write_at_once((0..10).map(|row| row * blocks + row));
+            let flushes = bench.member.flushes.get() - before;
+            let groups = flushes.div_ceil(u64::from(member_count));
+            assert!(
+                (1..=2).contains(&groups),
+                "{flushes} flushes, late: {is_late}"
+            );
+            bench.check((0..10).map(|row| row * blocks + row));
+        }
     }
 }

@@ -16,9 +16,14 @@ mod replay;
 mod ring;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
+use std::future::{Future, poll_fn};
 use std::ops::Range;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use smallvec::SmallVec;
 
 use plexum_format::stripe_log::{
     BATCH_RECORDS_MAX, Batch, LogArea, LogHeader, PAGE_BYTES, Record, Slots, batch_bytes,
@@ -32,7 +37,7 @@ use crate::drive::Drive;
 use crate::mutant::Mutant;
 use crate::state::{FailCause, MemberId};
 use crate::volume::{LogStatus, MemberSet, Volume};
-use crate::wait::{Mutex, Signal, join_all};
+use crate::wait::{Mutex, MutexGuard, Signal, join_all, yield_once};
 
 pub(crate) use replay::ReplayError;
 use ring::{ChainStart, Ring};
@@ -64,6 +69,16 @@ pub(crate) struct Logged<D> {
 struct Submission<D> {
     parts: Vec<LogPart>,
     outcome: RefCell<Option<Result<Logged<D>, IoError>>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl<D> Submission<D> {
+    fn answer(&self, outcome: Result<Logged<D>, IoError>) {
+        self.outcome.replace(Some(outcome));
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
 }
 
 /// The log of one volume.
@@ -109,6 +124,37 @@ struct Book {
     rings: Vec<Option<Ring>>,
     /// Hash of the superblock on each member, and of the one on its way (zero: none).
     bindings: Vec<([u8; 16], [u8; 16])>,
+}
+
+/// What a group will take of one member's ring.
+#[derive(Clone, Copy)]
+struct Need {
+    member: MemberId,
+    records: usize,
+    block_bytes: u64,
+}
+
+/// By member, in the order in which they were met.
+type Needs = SmallVec<[Need; 8]>;
+
+impl Need {
+    fn batch_bytes(&self) -> u64 {
+        (PAGE_BYTES as u64 + self.block_bytes).next_multiple_of(PAGE_BYTES as u64)
+    }
+}
+
+fn add_need(needs: &mut Needs, member: MemberId, length_bytes: u32) {
+    let place = needs.iter().position(|need| need.member == member);
+    let place = place.unwrap_or_else(|| {
+        needs.push(Need {
+            member,
+            records: 0,
+            block_bytes: 0,
+        });
+        needs.len() - 1
+    });
+    needs[place].records += 1;
+    needs[place].block_bytes += u64::from(length_bytes);
 }
 
 /// What a group writes to one member.
@@ -294,19 +340,19 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<Logged<D>, IoError> {
         let submission = Rc::new(Submission {
             parts,
-            outcome: RefCell::new(None),
+            outcome: RefCell::default(),
+            waker: RefCell::default(),
         });
         log.queue.borrow_mut().push_back(Rc::clone(&submission));
+        // Requests that came with this one reach the log in the same turn, and share its write and its flush.
+        yield_once().await;
         loop {
-            let turn = log.writer.lock().await;
+            let turn = turn_or_outcome(log, &submission).await;
             if let Some(outcome) = submission.outcome.take() {
                 return outcome;
             }
             self.write_group(log).await;
             drop(turn);
-            if let Some(outcome) = submission.outcome.take() {
-                return outcome;
-            }
         }
     }
 
@@ -336,7 +382,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 sequences,
                 members: Rc::clone(&members),
             });
-            submission.outcome.replace(Some(logged));
+            submission.answer(logged);
         }
     }
 
@@ -372,13 +418,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let (group, needed) = self.select(log, &members);
         let short: Vec<MemberId> = {
             let book = log.book.borrow();
-            let has_room = |member: &MemberId, bytes: u64| {
-                book.ring(*member).is_some_and(|ring| ring.has_room(bytes))
+            let has_room = |need: &&Need| {
+                book.ring(need.member)
+                    .is_some_and(|ring| ring.has_room(need.batch_bytes()))
             };
-            let lacking = needed
-                .iter()
-                .filter(|(member, bytes)| !has_room(member, **bytes));
-            lacking.map(|(member, _)| *member).collect()
+            let lacking = needed.iter().filter(|need| !has_room(need));
+            lacking.map(|need| need.member).collect()
         };
         if short.is_empty() {
             let mut queue = log.queue.borrow_mut();
@@ -396,41 +441,31 @@ impl<D: Device, C: Clock> Volume<D, C> {
         &self,
         log: &StripeLog<D>,
         members: &MemberSet<D>,
-    ) -> (Vec<Rc<Submission<D>>>, BTreeMap<MemberId, u64>) {
+    ) -> (Vec<Rc<Submission<D>>>, Needs) {
         let mut group: Vec<Rc<Submission<D>>> = Vec::new();
-        let mut lengths: BTreeMap<MemberId, Vec<u32>> = BTreeMap::new();
+        let mut needs = Needs::new();
         for submission in log.queue.borrow().iter() {
-            let mut with = lengths.clone();
+            let mut with = needs.clone();
             for part in &submission.parts {
                 for (slot, _) in &part.blocks {
                     for drive in self.write_targets(members, *slot) {
                         self.ensure_ring(log, drive.id);
-                        with.entry(drive.id).or_default().push(part.length_bytes());
+                        add_need(&mut with, drive.id, part.length_bytes());
                     }
                 }
             }
-            let fits = with.iter().all(|(member, lengths)| {
-                let limit = log
-                    .book
-                    .borrow()
-                    .ring(*member)
-                    .map_or(0, Ring::group_bytes_max);
-                lengths.len() <= BATCH_RECORDS_MAX && batch_bytes(lengths.iter().copied()) <= limit
+            let book = log.book.borrow();
+            let fits = with.iter().all(|need| {
+                let limit = book.ring(need.member).map_or(0, Ring::group_bytes_max);
+                need.records <= BATCH_RECORDS_MAX && need.batch_bytes() <= limit
             });
             if !fits && !group.is_empty() {
                 break;
             }
-            lengths = with;
+            needs = with;
             group.push(Rc::clone(submission));
         }
-        let bytes = |lengths: Vec<u32>| batch_bytes(lengths.into_iter());
-        (
-            group,
-            lengths
-                .into_iter()
-                .map(|(member, l)| (member, bytes(l)))
-                .collect(),
-        )
+        (group, needs)
     }
 
     fn batches(
@@ -440,7 +475,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         members: &MemberSet<D>,
         sequences: &[Range<u64>],
     ) -> Vec<(MemberBatch<D>, Batch)> {
-        let mut batches: BTreeMap<MemberId, MemberBatch<D>> = BTreeMap::new();
+        let mut batches: Vec<MemberBatch<D>> = Vec::new();
         for (submission, sequences) in group.iter().zip(sequences) {
             for (part, sequence) in submission.parts.iter().zip(sequences.clone()) {
                 self.add_records(part, sequence, members, &mut batches);
@@ -448,12 +483,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         let mut book = log.book.borrow_mut();
         let log_id = book.log_id;
-        let mut placed = Vec::new();
-        for (member, batch) in batches {
+        let mut placed = Vec::with_capacity(batches.len());
+        for batch in batches {
             let records: Vec<Record> = batch.records.iter().map(|(record, _)| *record).collect();
             let length = batch_bytes(records.iter().map(|record| record.length_bytes));
             let last = records.last().expect("a batch has a record").sequence;
-            let ring = book.ring_mut(member).expect("rings were made before");
+            let ring = book
+                .ring_mut(batch.drive.id)
+                .expect("rings were made before");
             let start = ring.take(length, last);
             let page = Batch {
                 log_id,
@@ -471,7 +508,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         part: &LogPart,
         sequence: u64,
         members: &MemberSet<D>,
-        batches: &mut BTreeMap<MemberId, MemberBatch<D>>,
+        batches: &mut Vec<MemberBatch<D>>,
     ) {
         let mut touched = Slots::default();
         for (slot, _) in &part.blocks {
@@ -490,11 +527,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 touched,
             };
             for drive in self.write_targets(members, *slot) {
-                let batch = batches.entry(drive.id).or_insert_with(|| MemberBatch {
-                    drive: Rc::clone(drive),
-                    records: Vec::new(),
+                let place = batches.iter().position(|batch| batch.drive.id == drive.id);
+                let place = place.unwrap_or_else(|| {
+                    batches.push(MemberBatch {
+                        drive: Rc::clone(drive),
+                        records: Vec::new(),
+                    });
+                    batches.len() - 1
                 });
-                batch.records.push((record, block.clone()));
+                batches[place].records.push((record, block.clone()));
             }
         }
     }
@@ -707,9 +748,26 @@ fn number_records<D>(log: &StripeLog<D>, group: &[Rc<Submission<D>>]) -> Vec<Ran
     numbered
 }
 
+/// The turn to write a group, unless somebody else has written this submission: whoever has the turn may be waiting for it to
+/// come into place.
+async fn turn_or_outcome<'a, D>(
+    log: &'a StripeLog<D>,
+    submission: &Submission<D>,
+) -> Option<MutexGuard<'a>> {
+    let mut turn = pin!(log.writer.lock());
+    poll_fn(|cx| {
+        if submission.outcome.borrow().is_some() {
+            return Poll::Ready(None);
+        }
+        submission.waker.replace(Some(cx.waker().clone()));
+        turn.as_mut().poll(cx).map(Some)
+    })
+    .await
+}
+
 fn answer_all<D>(log: &StripeLog<D>, error: IoError) {
     for submission in log.queue.borrow_mut().drain(..) {
-        submission.outcome.replace(Some(Err(error)));
+        submission.answer(Err(error));
     }
 }
 

@@ -10,7 +10,7 @@
 //! - who joined always gets an outcome, even when the leader is dropped.
 
 use std::cell::RefCell;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -22,13 +22,16 @@ use crate::mutant::Mutant;
 use crate::stage::{Stage, Tag};
 use crate::stripe::Row;
 use crate::volume::Volume;
-use crate::wait::Few;
+use crate::wait::{Few, yield_once};
 
 /// Most writes that are carried out together.
 const PIECES_MAX: usize = 128;
 
 /// Rows for which the first write gives the others a turn after writes have met.
 const PATIENCE: u8 = 16;
+
+/// Of so many rows one is waited for in any case.
+const ASK_EVERY: u8 = 8;
 
 /// A part of a row and its new content.
 #[derive(Clone)]
@@ -81,6 +84,8 @@ struct Inner {
     lists: Vec<Vec<Piece>>,
     /// How many rows may still be waited for in vain before it is believed that writes no longer meet.
     patience: u8,
+    /// Rows since the last one that was waited for without such a belief.
+    unasked: u8,
 }
 
 impl Inner {
@@ -157,9 +162,12 @@ impl Collector {
         })
     }
 
-    /// Whether writes have met lately: then those that come with one are worth a turn of waiting.
+    /// Whether those that come with a write are worth a turn of waiting: when writes have met lately, and now and then to find
+    /// out. With members that answer at once, nothing but such a turn lets writes meet.
     fn is_worth_a_turn(&self) -> bool {
-        self.inner.borrow().patience > 0
+        let mut inner = self.inner.borrow_mut();
+        inner.unasked = (inner.unasked + 1) % ASK_EVERY;
+        inner.patience > 0 || inner.unasked == 0
     }
 
     fn take(&self, leader: u64) -> Batch<'_> {
@@ -379,19 +387,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 }
 
-/// Lets everybody else who is ready run first.
-async fn yield_once() {
-    let mut has_yielded = false;
-    poll_fn(|cx| {
-        if mem::replace(&mut has_yielded, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -477,15 +472,17 @@ mod tests {
             drop(only.close());
             collector.is_worth_a_turn()
         };
-        assert!(!alone());
+        assert_eq!((0..80).filter(|_| alone()).count(), 10, "now and then");
         let first = lead(collector.join(7, run(&pool, 0, b"ab"), Fua::No));
         let joined = follower(collector.join(7, run(&pool, 2, b"cd"), Fua::No));
         drop((first.close(), joined));
-        assert!(collector.is_worth_a_turn());
-        assert_eq!(
-            (0..100).filter(|_| alone()).count(),
-            usize::from(PATIENCE) - 1
-        );
+        let turns = (0..PATIENCE).filter(|_| {
+            let is_worth_it = collector.is_worth_a_turn();
+            alone();
+            is_worth_it
+        });
+        assert_eq!(turns.count(), usize::from(PATIENCE));
+        assert_eq!((0..80).filter(|_| alone()).count(), 10, "now and then");
     }
 
     #[test]

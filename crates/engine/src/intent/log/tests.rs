@@ -152,7 +152,8 @@ fn whoever_waits_for_the_log_gets_the_error_that_ends_it() {
         .map(|_| {
             Rc::new(Submission {
                 parts: vec![part(0..512)],
-                outcome: RefCell::new(None),
+                outcome: RefCell::default(),
+                waker: RefCell::default(),
             })
         })
         .collect();
