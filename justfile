@@ -36,6 +36,10 @@ fuzz *ARGS:
 bench *ARGS:
     cargo xtask bench {{ARGS}}
 
+# a flame graph of one path of the engine: `just flame raid5 null bitmap write 4096 32 random 3000000 > flame.svg`
+flame *ARGS:
+    @cargo xtask flame {{ARGS}}
+
 # tables of on-disk layouts in docs/formats.md
 gen:
     cargo xtask gen

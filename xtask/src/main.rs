@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod flame;
 mod fresh;
 mod instructions;
 mod layouts;
@@ -29,6 +30,7 @@ cargo xtask WORD
   mutants [FILE or FOLDER]...   every mutant of state, intent and metadata, in one build: [--seeds N] [--fresh]
                                 [--again] [--tests WORD] [--report]
   instructions [--write]        instructions a request in the engine, counted by callgrind, beside the committed ones
+  flame PATH  a flame graph of one path of crates/engine/examples/hot.rs: flame raid5 null bitmap write 4096 32 random 3000000 > flame.svg
   gen         tables of on-disk layouts in docs/formats.md
   picture     a terminal's lines as an SVG: plexum demo | cargo xtask picture > docs/demo.svg
   docs        documentation of all crates, in target/doc
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Some((&"fuzz", rest)) => ci::cargo(&root, &[&FUZZ, rest].concat()),
         Some((&"mutants", rest)) => mutants::run(&root, rest),
         Some((&"instructions", rest)) => instructions::run(&root, rest),
+        Some((&"flame", rest)) => flame::run(&root, rest),
         Some((&"gen", [])) => generate(&root),
         Some((&"picture", [])) => picture::run(),
         Some((&"docs", [])) => ci::documentation(&root),
