@@ -6,98 +6,124 @@
 //! - a figure is the median of the rounds, and rounds of all rows are interleaved.
 #![forbid(unsafe_code)]
 
+mod bare;
+mod chart;
+mod client;
+mod compare;
+mod detail;
 mod device;
+mod engine;
+mod goals;
+mod line;
 mod load;
+mod log;
+mod machine;
 mod parity;
+mod place;
 mod pool;
+mod process;
 mod row;
+mod served;
 mod setup;
+mod start;
+mod upkeep;
 
+pub use bare::serve as serve_bare;
+pub use chart::chart;
+pub use compare::{Skipped, Step};
+pub use goals::{Better, Verdict};
+pub use line::{Held, Line, PeerFigure, goals_markdown, goals_table, tally};
 pub use load::Pattern;
+pub use machine::Machine;
 pub use row::{Row, table};
 pub use setup::{BenchError, MemberKind, Path};
 
-use plexum_runtime::{IoChoice, Runtime};
-use setup::Case;
+use compare::Samples;
+use plexum_runtime::IoChoice;
+use upkeep::Work;
 
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
-    /// Groups by name: `engine`, `nbd`, `consistency`, `parity`, `pool`; empty: all.
+    /// Groups by name, of [`GROUPS`] or [`DETAILS`]; empty: all of [`GROUPS`].
     pub groups: Vec<String>,
-    /// Rounds of each row.
+    /// Rounds of each line.
     pub rounds: usize,
     /// Milliseconds of one measurement.
     pub millis: u64,
     /// Reactor.
     pub io: IoChoice,
-    /// Folder for file members.
-    pub folder: std::path::PathBuf,
+    /// Folder for members in files; none: memory as a file system, or the folder for temporary files.
+    pub folder: Option<std::path::PathBuf>,
+    /// The `plexum` that is measured as a process of its own.
+    pub program: std::path::PathBuf,
 }
 
-/// The groups that can be asked for.
-pub const GROUPS: &[&str] = &["engine", "nbd", "consistency", "parity", "pool"];
+/// Hears what is measured next.
+pub type Progress<'a> = dyn FnMut(&Step) + 'a;
 
-/// Measures and returns the rows. `progress` hears (done, all) after each measurement.
+/// Groups of the table of goals.
+pub const GROUPS: &[&str] = &[
+    "parity", "engine", "served", "scrub", "rebuild", "start", "log",
+];
+
+/// Groups that show the parts by themselves, beside nobody.
+pub const DETAILS: &[&str] = &["direct", "nbd", "consistency", "pool"];
+
+/// What was measured.
+#[derive(Debug)]
+pub struct Report {
+    /// On what.
+    pub machine: Machine,
+    /// The table of goals.
+    pub lines: Vec<Line>,
+    /// The details.
+    pub rows: Vec<Row>,
+    /// Who was not measured, and why.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Measures. `progress` hears of each measurement before it begins.
 ///
 /// # Errors
-/// `BenchError` when a group is unknown, the runtime cannot start or a volume cannot be made.
-pub fn run(
-    options: &BenchOptions,
-    mut progress: impl FnMut(usize, usize),
-) -> Result<Vec<Row>, BenchError> {
-    for group in &options.groups {
-        if !GROUPS.contains(&group.as_str()) {
-            return Err(BenchError(format!(
-                "no group {group}: the groups are {}",
-                GROUPS.join(", ")
-            )));
+/// `BenchError` when a group is unknown, the runtime cannot start or members cannot be made; a contestant that fails is in
+/// [`Report::skipped`].
+pub fn run(options: &BenchOptions, progress: &mut Progress<'_>) -> Result<Report, BenchError> {
+    let all = || GROUPS.iter().chain(DETAILS);
+    if let Some(group) = options
+        .groups
+        .iter()
+        .find(|group| !all().any(|known| known == group))
+    {
+        let known: Vec<&str> = all().copied().collect();
+        return Err(BenchError(format!(
+            "no group {group}: the groups are {}",
+            known.join(", ")
+        )));
+    }
+    let mut report = Report {
+        machine: Machine::look(),
+        lines: Vec::new(),
+        rows: detail::rows(options, progress)?,
+        skipped: Vec::new(),
+    };
+    for &group in GROUPS {
+        if !options.groups.is_empty() && !options.groups.iter().any(|name| name == group) {
+            continue;
         }
-    }
-    let wants =
-        |group: &str| options.groups.is_empty() || options.groups.iter().any(|name| name == group);
-    let mut rows = Vec::new();
-    if wants("parity") {
-        rows.extend(parity::measure(options.rounds, options.millis));
-    }
-    if wants("pool") {
-        rows.extend(pool::measure(options)?);
-    }
-    let mut cases: Vec<Case> = Vec::new();
-    for path in [Path::Direct, Path::Nbd] {
-        if wants(if path == Path::Direct {
-            "engine"
-        } else {
-            "nbd"
-        }) {
-            cases.extend(setup::cases(path));
+        let mut samples = Samples::default();
+        let to = &mut samples;
+        match group {
+            "parity" => parity::measure(options, to, progress)?,
+            "engine" => engine::measure(options, to, progress),
+            "scrub" => upkeep::measure("scrub", Work::Scrub, options, to, progress)?,
+            "rebuild" => upkeep::measure("rebuild", Work::Rebuild, options, to, progress)?,
+            "start" => start::measure(options, to, progress)?,
+            "log" => log::measure(to, progress)?,
+            _ => served::measure(options, to, progress)?,
         }
+        report.lines.extend(line::lines(group, &samples));
+        report.skipped.append(&mut samples.skipped);
     }
-    let others = cases.len();
-    if wants("consistency") {
-        cases.extend(setup::consistency_cases());
-    }
-    let mut measured: Vec<Vec<row::Figures>> = cases.iter().map(|_| Vec::new()).collect();
-    let total = cases.len() * options.rounds;
-    for round in 0..options.rounds {
-        for (index, case) in cases.iter().enumerate() {
-            let mut runtime =
-                Runtime::new(options.io).map_err(|error| BenchError(error.to_string()))?;
-            let handle = runtime.handle();
-            measured[index].push(runtime.block_on(setup::measure(handle, case, options))?);
-            progress(round * cases.len() + index + 1, total);
-        }
-    }
-    setup::remove_files(options);
-    rows.extend(
-        cases
-            .iter()
-            .zip(measured)
-            .enumerate()
-            .map(|(index, (case, figures))| {
-                let group = (index >= others).then_some("consistency");
-                Row::of(case, group, figures)
-            }),
-    );
-    Ok(rows)
+    Ok(report)
 }

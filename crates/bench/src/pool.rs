@@ -154,8 +154,7 @@ impl Maker {
     fn new(options: &BenchOptions) -> std::io::Result<Self> {
         let (mut paths, mut files) = (Vec::new(), Vec::new());
         for n in 0..MEMBERS {
-            let path = options
-                .folder
+            let path = crate::setup::file_folder(options)
                 .join(format!("plexum-bench-pool-{}-{n}", std::process::id()));
             let file = FileOptions::new()
                 .read(true)

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::setup::{Case, MemberKind, Path};
+use crate::setup::{Case, MemberKind};
 
 /// Figures of one measurement.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct Figures {
 /// One row: what was measured, and the medians.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// `engine`, `nbd`, `consistency`, `parity` or `pool`.
+    /// One of [`crate::DETAILS`].
     pub group: &'static str,
     /// Organisation, or parity operation.
     pub what: String,
@@ -38,17 +38,14 @@ pub struct Row {
 }
 
 impl Row {
-    pub(crate) fn of(case: &Case, group: Option<&'static str>, figures: Vec<Figures>) -> Self {
+    pub(crate) fn of(case: &Case, group: &'static str, figures: Vec<Figures>) -> Self {
         let members = match case.members {
             MemberKind::Null => "null",
             MemberKind::Memory => "memory",
             MemberKind::File => "file",
         };
         Self {
-            group: group.unwrap_or(match case.path {
-                Path::Direct => "engine",
-                Path::Nbd => "nbd",
-            }),
+            group,
             what: case.label.to_owned(),
             members: members.to_owned(),
             request_bytes: case.pattern.request_bytes as u64,

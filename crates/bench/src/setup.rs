@@ -169,7 +169,7 @@ pub(crate) fn cases(path: Path) -> Vec<Case> {
     cases
 }
 
-fn new_array(case: &Case, device_bytes: u64) -> NewArray {
+pub(crate) fn new_array(case: &Case, device_bytes: u64) -> NewArray {
     let uuid = |number: u8| [number; 16];
     NewArray {
         version: MdVersion::V12,
@@ -266,6 +266,12 @@ fn devices(
     Ok(devices)
 }
 
+/// Where file members of this process lie.
+pub(crate) fn file_folder(options: &BenchOptions) -> std::path::PathBuf {
+    let folder = options.folder.clone();
+    folder.unwrap_or_else(std::env::temp_dir)
+}
+
 /// A fresh sparse file that vanishes when it is closed.
 fn file(
     handle: &Handle,
@@ -273,9 +279,7 @@ fn file(
     index: usize,
     device_bytes: u64,
 ) -> Result<FileDevice, BenchError> {
-    let path = options
-        .folder
-        .join(format!("bench-{}-{index}.img", std::process::id()));
+    let path = file_folder(options).join(format!("bench-{}-{index}.img", std::process::id()));
     let told = |error: &dyn std::fmt::Display| BenchError(format!("{}: {error}", path.display()));
     let made = std::fs::File::create(&path).map_err(|error| told(&error))?;
     made.set_len(device_bytes).map_err(|error| told(&error))?;
@@ -286,9 +290,7 @@ fn file(
 /// Removes the file members of this process.
 pub(crate) fn remove_files(options: &BenchOptions) {
     for index in 0..16 {
-        let path = options
-            .folder
-            .join(format!("bench-{}-{index}.img", std::process::id()));
+        let path = file_folder(options).join(format!("bench-{}-{index}.img", std::process::id()));
         let _ = std::fs::remove_file(path); // it may never have been made
     }
 }

@@ -136,7 +136,9 @@ pub enum Command {
     #[command(after_help = "Example:\n  plexum sim --seeds 100\n  plexum sim --seed 42 --trace")]
     Sim(Sim),
     /// Measure own speed: each organisation, direct and over NBD
-    #[command(after_help = "Example:\n  plexum bench\n  plexum bench engine --json")]
+    #[command(
+        after_help = "Example:\n  plexum bench\n  plexum bench served --rounds 9 --chart served.svg\n  plexum bench engine --json"
+    )]
     Bench(Bench),
     /// Print completions for a shell
     #[command(after_help = "Example:\n  plexum completions bash > /etc/bash_completion.d/plexum")]
@@ -652,21 +654,30 @@ pub struct Sim {
 /// `plexum bench`.
 #[derive(clap::Args, Debug)]
 pub struct Bench {
-    /// Groups: engine, nbd, parity [default: all]
+    /// Groups of goals: parity, engine, served, scrub, rebuild, start, log [default: all]; of parts alone: direct, nbd, consistency, pool
     #[arg(value_name = "GROUP")]
     pub groups: Vec<String>,
-    /// Rounds of each row; the median counts
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
+    /// Rounds, in which everybody is asked by turns; the median counts
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub rounds: u64,
     /// Milliseconds of one measurement
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub millis: u64,
-    /// Folder for file members [default: the folder for temporary files]
+    /// Folder for members in files [default: /dev/shm; of parts alone: the folder for temporary files]
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
     /// Member I/O: auto, uring or threads
     #[arg(long, default_value = "auto")]
     pub io: String,
+    /// Print the table of goals as Markdown
+    #[arg(long)]
+    pub markdown: bool,
+    /// Draw the table of goals into this SVG file
+    #[arg(long, value_name = "FILE")]
+    pub chart: Option<PathBuf>,
+    /// Serve FILE at SOCKET with nothing between: the yardstick that the bench starts for itself
+    #[arg(long, hide = true, num_args = 2, value_names = ["SOCKET", "FILE"])]
+    pub bare_server: Vec<PathBuf>,
 }
 
 /// `plexum completions`.

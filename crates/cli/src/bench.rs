@@ -1,6 +1,10 @@
-//! `plexum bench`: own speed as a table and as JSON.
+//! `plexum bench`: own speed beside the peers that are installed, as a table, as JSON and as a chart.
 
-use plexum_bench::{BenchOptions, run as measure, table};
+use std::io::{IsTerminal, stderr};
+
+use plexum_bench::{
+    BenchOptions, Report, Step, goals_markdown, goals_table, run as measure, table, tally,
+};
 use plexum_daemon::problem::{Code, Problem};
 
 use crate::args::Bench;
@@ -11,37 +15,100 @@ use crate::serve::io_choice;
 /// Runs the command.
 ///
 /// # Errors
-/// `Usage` for an unknown group, `IoError` when a volume cannot be made.
+/// `Usage` for an unknown group, `IoError` when members or the chart cannot be made.
 pub fn run(args: &Bench, screen: &Screen) -> Outcome {
+    let told = |error: std::io::Error| Problem::new(Code::IoError, error.to_string());
+    if let [socket, file] = args.bare_server.as_slice() {
+        plexum_bench::serve_bare(socket, file).map_err(told)?;
+        return Ok(0);
+    }
+    let groups = || plexum_bench::GROUPS.iter().chain(plexum_bench::DETAILS);
+    if let Some(group) = args
+        .groups
+        .iter()
+        .find(|group| !groups().any(|known| known == group))
+    {
+        let known: Vec<&str> = groups().copied().collect();
+        return Err(Problem::new(Code::Usage, format!("{group} is no group"))
+            .hint(format!("groups are:   {}", known.join(" "))));
+    }
     let options = BenchOptions {
         groups: args.groups.clone(),
         rounds: usize::try_from(args.rounds).unwrap_or(1),
         millis: args.millis,
         io: io_choice(&args.io)?,
-        folder: args.folder.clone().unwrap_or_else(std::env::temp_dir),
+        folder: args.folder.clone(),
+        program: std::env::current_exe().map_err(told)?,
     };
-    if let Some(group) = args
-        .groups
-        .iter()
-        .find(|group| !plexum_bench::GROUPS.contains(&group.as_str()))
-    {
-        return Err(Problem::new(Code::Usage, format!("{group} is no group"))
-            .hint(format!("groups are:   {}", plexum_bench::GROUPS.join(" "))));
-    }
-    let shows = !screen.is_quiet && !screen.is_json;
-    let rows = measure(&options, |done, all| {
-        if shows && std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-            eprint!("\r{done} of {all}\x1b[K");
+    let shows = !screen.is_quiet && !screen.is_json && stderr().is_terminal();
+    let report = measure(&options, &mut |step| {
+        if shows {
+            eprint!("\r{}\x1b[K", progress(step));
         }
     })
     .map_err(|error| Problem::new(Code::IoError, error.0))?;
-    if shows && std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+    if shows {
         eprint!("\r\x1b[K");
     }
-    for row in &rows {
-        let fields = serde_json::to_value(row).unwrap_or_default();
-        screen.object(&object("bench", None, fields));
+    show(&report, args.markdown, screen);
+    if let Some(path) = &args.chart {
+        let svg = plexum_bench::chart(&report.lines, &report.machine);
+        std::fs::write(path, svg)
+            .map_err(|error| Problem::new(Code::IoError, format!("{}: {error}", path.display())))?;
     }
-    screen.line(table(&rows).trim_end());
     Ok(0)
+}
+
+/// One line that says how far it is, and how long it still takes.
+fn progress(step: &Step) -> String {
+    let left = step.left.map_or_else(String::new, |left| {
+        let seconds = left.as_secs();
+        format!(", {}:{:02} left", seconds / 60, seconds % 60)
+    });
+    format!(
+        "{}: {} of {}{left}  {}",
+        step.group, step.done, step.total, step.what
+    )
+}
+
+fn show(report: &Report, is_markdown: bool, screen: &Screen) {
+    let fields = |value: serde_json::Result<serde_json::Value>| value.unwrap_or_default();
+    for row in &report.rows {
+        screen.object(&object("bench", None, fields(serde_json::to_value(row))));
+    }
+    if !report.rows.is_empty() {
+        screen.line(table(&report.rows).trim_end());
+    }
+    if report.lines.is_empty() {
+        return;
+    }
+    let machine = fields(serde_json::to_value(&report.machine));
+    screen.object(&object("bench-machine", None, machine));
+    for line in &report.lines {
+        screen.object(&object(
+            "bench-goal",
+            None,
+            fields(serde_json::to_value(line)),
+        ));
+    }
+    for skipped in &report.skipped {
+        let skipped = fields(serde_json::to_value(skipped));
+        screen.object(&object("bench-skipped", None, skipped));
+    }
+    screen.line(report.machine.words());
+    screen.line("");
+    let table = if is_markdown {
+        goals_markdown(&report.lines)
+    } else {
+        goals_table(&report.lines)
+    };
+    screen.line(table.trim_end());
+    screen.line("");
+    screen.line(tally(&report.lines));
+    for skipped in &report.skipped {
+        screen.line(format!(
+            "skipped: {} at {}: {}",
+            skipped.name, skipped.task, skipped.reason
+        ));
+    }
 }

@@ -1,0 +1,143 @@
+//! Groups `scrub` and `rebuild`: what an array does for itself, over members on tmpfs, beside SnapRAID and btrfs.
+//!
+//! All figures are user data of the whole array a second: what a scrub or a rebuild goes through, however many members it
+//! reads for it.
+
+mod bound;
+mod btrfs;
+mod plexum;
+mod snapraid;
+
+use std::time::{Duration, Instant};
+
+use crate::compare::{Probe, Role, Samples, take_turns};
+use crate::place::Place;
+use crate::{BenchError, BenchOptions, Progress};
+
+/// User data of each array.
+const DATA_BYTES: u64 = 512 << 20;
+
+/// Which of the two groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Scrub,
+    Rebuild,
+}
+
+/// Somebody with an array that can be asked to do the work again and again.
+trait Keeper {
+    fn work(&mut self, work: Work) -> Result<Duration, BenchError>;
+}
+
+/// An array by its members.
+#[derive(Clone, Copy, Debug)]
+struct Array {
+    metric: &'static str,
+    level: &'static str,
+    data_members: usize,
+    parities: usize,
+}
+
+const ARRAYS: [Array; 3] = [
+    Array {
+        metric: "RAID-5 of 5",
+        level: "5",
+        data_members: 4,
+        parities: 1,
+    },
+    Array {
+        metric: "RAID-6 of 6",
+        level: "6",
+        data_members: 4,
+        parities: 2,
+    },
+    Array {
+        metric: "mirror of 2",
+        level: "1",
+        data_members: 1,
+        parities: 1,
+    },
+];
+
+impl Array {
+    /// Bytes of data on each member.
+    fn share_bytes(self) -> u64 {
+        DATA_BYTES / self.data_members as u64
+    }
+}
+
+type Made = Result<Box<dyn Keeper>, BenchError>;
+
+/// Measures one of the groups.
+pub(crate) fn measure(
+    group: &'static str,
+    work: Work,
+    options: &BenchOptions,
+    samples: &mut Samples,
+    progress: &mut Progress<'_>,
+) -> Result<(), BenchError> {
+    let place = Place::make(options)?;
+    for array in ARRAYS {
+        if work == Work::Rebuild && array.level == "1" {
+            continue;
+        }
+        let mut keepers: Vec<(&str, Role, Box<dyn Keeper>)> = Vec::new();
+        let mut add = |name, role, made: Made| match made {
+            Ok(keeper) => keepers.push((name, role, keeper)),
+            Err(error) => samples.skip(name, array.metric, error.to_string()),
+        };
+        let folder = |name: &str| place.folder(&format!("{} {name}", array.metric));
+        add(
+            "plexum",
+            Role::Plexum,
+            plexum::make(options, &folder("p")?, array),
+        );
+        if array.level != "1" {
+            add("snapraid", Role::Peer, snapraid::make(&folder("s")?, array));
+        }
+        add("btrfs", Role::Peer, btrfs::make(&folder("b")?, array));
+        add(
+            "plain loop, one core",
+            Role::Limit,
+            bound::make(&folder("l")?, array),
+        );
+        let probes = keepers.iter_mut().map(|(name, role, keeper)| Probe {
+            name: (*name).to_owned(),
+            role: *role,
+            task: array.metric.to_owned(),
+            measure: Box::new(move || {
+                let rate = DATA_BYTES as f64 / keeper.work(work)?.as_secs_f64() / 1e9;
+                Ok(vec![(array.metric.to_owned(), "GB/s", rate)])
+            }),
+        });
+        take_turns(group, probes.collect(), options.rounds, samples, progress);
+    }
+    let reason = "this table keeps its members on tmpfs, past which no O_DIRECT goes";
+    let metric = match work {
+        Work::Scrub => "mirror of 2, O_DIRECT on disk",
+        Work::Rebuild => "RAID-5 of 5, O_DIRECT on disk",
+    };
+    samples.skip("plexum", metric, reason);
+    Ok(())
+}
+
+fn timed(work: impl FnOnce() -> Result<String, BenchError>) -> Result<Duration, BenchError> {
+    let started = Instant::now();
+    work()?;
+    Ok(started.elapsed())
+}
+
+/// Bytes that cannot be guessed, the same for everybody.
+fn write_noise(path: &std::path::Path, length_bytes: u64) -> Result<(), BenchError> {
+    let mut random = 88_172_645_463_325_252u64;
+    let words = length_bytes / 8;
+    let bytes: Vec<u8> = (0..words)
+        .flat_map(|_| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random.to_le_bytes()
+        })
+        .collect();
+    std::fs::write(path, bytes).map_err(|error| BenchError(format!("{}: {error}", path.display())))
+}

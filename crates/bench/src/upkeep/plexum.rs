@@ -1,0 +1,126 @@
+//! A served volume that is scrubbed, or loses a member and fills another one.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::{Array, DATA_BYTES, Keeper, Made, Work};
+use crate::client::fill;
+use crate::process::output;
+use crate::served::{NAME, Server, Volume, command};
+use crate::{BenchError, BenchOptions};
+
+/// Requests of clients slow the work down for a while: it is measured when nobody has asked for longer than that.
+const QUIET: Duration = Duration::from_millis(1500);
+
+/// How often the volume is asked whether it is done: `--wait` asks too seldom for the small arrays of a bench.
+const ASK_EVERY: Duration = Duration::from_millis(4);
+
+/// Time after which work that was not seen to begin never will.
+const BEGIN_TIME_MAX: Duration = Duration::from_secs(5);
+
+struct Served {
+    options: BenchOptions,
+    folder: PathBuf,
+    member_bytes: u64,
+    /// The member that is lost next, and how many were.
+    lost: (PathBuf, u32),
+    _server: Server,
+}
+
+pub(super) fn make(options: &BenchOptions, folder: &Path, array: Array) -> Made {
+    let member_bytes = array.share_bytes() + (16 << 20);
+    let volume = Volume {
+        level: array.level,
+        members: array.data_members + array.parities,
+        member_bytes,
+        options: &[],
+    };
+    let server = volume.serve(options, folder)?;
+    fill(&server.socket, &server.export, DATA_BYTES)?;
+    std::thread::sleep(QUIET);
+    Ok(Box::new(Served {
+        options: options.clone(),
+        folder: folder.to_owned(),
+        member_bytes,
+        lost: (folder.join(format!("{NAME}-0.img")), 0),
+        _server: server,
+    }))
+}
+
+impl Served {
+    fn tell(
+        &self,
+        words: &[&str],
+        member: Option<&Path>,
+        rest: &[&str],
+    ) -> Result<String, BenchError> {
+        let mut tell = command(&self.options, &self.folder);
+        tell.args(words).arg(NAME).args(member).args(rest);
+        output(&mut tell)
+    }
+}
+
+impl Served {
+    /// Asks for the work and waits for its end; the time of both.
+    fn time(
+        &self,
+        words: &[&str],
+        member: Option<&Path>,
+        rest: &[&str],
+    ) -> Result<Duration, BenchError> {
+        let started = Instant::now();
+        self.tell(words, member, rest)?;
+        let mut has_begun = false;
+        loop {
+            let is_at_work = self.is_at_work()?;
+            has_begun |= is_at_work;
+            if has_begun && !is_at_work {
+                return Ok(started.elapsed());
+            }
+            if !has_begun && started.elapsed() > BEGIN_TIME_MAX {
+                return Err(BenchError(format!("{words:?} was not seen to begin")));
+            }
+            std::thread::sleep(ASK_EVERY);
+        }
+    }
+
+    fn is_at_work(&self) -> Result<bool, BenchError> {
+        let path = self.folder.join("plexum").join(format!("{NAME}.control"));
+        let ask = || {
+            let mut socket = UnixStream::connect(&path)?;
+            write!(
+                socket,
+                "GET /v1/volumes/{NAME} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            )?;
+            let mut answer = String::new();
+            socket.read_to_string(&mut answer)?;
+            Ok::<String, std::io::Error>(answer)
+        };
+        let answer = ask().map_err(|error| BenchError(format!("{}: {error}", path.display())))?;
+        if !answer.contains("\"jobs\":") {
+            return Err(BenchError(format!("{}: no status", path.display())));
+        }
+        Ok(!answer.contains("\"jobs\":[]"))
+    }
+}
+
+impl Keeper for Served {
+    fn work(&mut self, work: Work) -> Result<Duration, BenchError> {
+        if work == Work::Scrub {
+            return self.time(&["scrub"], None, &[]);
+        }
+        let (lost, count) = self.lost.clone();
+        let new = self.folder.join(format!("new-{count}.img"));
+        std::fs::File::create(&new)
+            .and_then(|file| file.set_len(self.member_bytes))
+            .map_err(|error| BenchError(format!("{}: {error}", new.display())))?;
+        self.tell(&["fail"], Some(&lost), &["--yes"])?;
+        self.tell(&["remove"], Some(&lost), &["--yes"])?;
+        let time = self.time(&["add"], Some(&new), &["--yes"])?;
+        let _ = std::fs::remove_file(&lost); // its memory is for the next one
+        self.lost = (new, count + 1);
+        Ok(time)
+    }
+}
