@@ -135,7 +135,7 @@ pub enum Command {
     /// Run the engine in a made-up world and look for violations
     #[command(after_help = "Example:\n  plexum sim --seeds 100\n  plexum sim --seed 42 --trace")]
     Sim(Sim),
-    /// Measure own speed: each organisation, direct and over NBD
+    /// Measure own speed beside the peers that are installed, and hold it against the goals
     #[command(
         after_help = "Example:\n  plexum bench\n  plexum bench served --rounds 9 --chart served.svg\n  plexum bench engine --json"
     )]

@@ -139,18 +139,10 @@ fn storage_daemon(folder: &Path, copies: usize) -> Result<Server, BenchError> {
     server("qemu-storage-daemon", &mut command, folder, "x")
 }
 
-fn nbd_server(folder: &Path) -> Result<Server, BenchError> {
-    let program = need_program("nbd-server")?;
-    let image = image(folder, "raw")?;
-    let configuration = folder.join("conf");
-    let text = format!(
-        "[generic]\nunixsock = {}\n[x]\nexportname = {}\n",
-        socket(folder).display(),
-        image.display()
-    );
-    std::fs::write(&configuration, text)
-        .map_err(|error| BenchError(format!("{}: {error}", configuration.display())))?;
-    let mut command = Command::new(program);
-    command.arg("-n").arg("-C").arg(&configuration);
-    server("nbd-server", &mut command, folder, "x")
+/// It is named, so that nobody misses it: in the foreground it serves one connection and ends.
+fn nbd_server(_folder: &Path) -> Result<Server, BenchError> {
+    need_program("nbd-server")?;
+    let reason =
+        "it serves further connections only in the background, where it is another process";
+    Err(BenchError(reason.to_owned()))
 }
