@@ -1,7 +1,7 @@
 //! bonnie: putc write, rewrite, block write, getc read, block read, seeks, on one file.
 //!
 //! Invariants:
-//! - no phase syncs: the clock stops at close;
+//! - no phase of bonnie syncs: the clock stops at close; those of bonnie++ do;
 //! - rewrite reads each piece and writes it back where it was;
 //! - seeks: so many tickets shared by three processes; each reads one piece anywhere, its 1st, 11th, 21st ... is written back.
 //!
@@ -17,13 +17,15 @@ use plexum_sim::rng::Rng;
 
 use crate::error::LabError;
 use crate::host::HostFile;
-use crate::workload::{Process, Request};
+use crate::workload::{Operation, Process, Request, Stream};
 
 /// Processes of the seek phase.
 const SEEKERS: u64 = 3;
 /// The same of bonnie++ 2.00a, and its number of seeks.
 const PLUS_SEEKERS: u64 = 5;
 const PLUS_SEEKS: u64 = 8192;
+/// Tickets are random numbers below this; the piece is the rest of a division.
+const TICKETS: u64 = 1 << 31;
 /// CPU time of one putc or getc, in microseconds: what the C library of the time took.
 const CHARACTER_US: f64 = 0.3;
 
@@ -137,7 +139,7 @@ impl Bonnie {
             at += self.piece_bytes;
         }
         if is_write {
-            file.close().await?;
+            self.end(file).await?;
         }
         Ok(rate(file, started))
     }
@@ -151,8 +153,17 @@ impl Bonnie {
             file.write(at, self.piece_bytes).await?;
             at += self.piece_bytes;
         }
-        file.close().await?;
+        self.end(file).await?;
         Ok(rate(file, started))
+    }
+
+    /// Ends a phase that wrote: bonnie++ waits until it is durable.
+    async fn end(&self, file: &HostFile) -> Result<(), LabError> {
+        if self.is_plus {
+            file.sync().await
+        } else {
+            file.close().await
+        }
     }
 
     async fn seeks(&self, spawner: &Spawner, file: &HostFile) -> Result<f64, LabError> {
@@ -170,8 +181,8 @@ impl Bonnie {
                 let mut count = 0u64;
                 while tickets.get() > 0 {
                     tickets.set(tickets.get() - 1);
-                    let ticket = rng.below(pieces);
-                    let at = ticket * piece;
+                    let ticket = rng.below(TICKETS);
+                    let at = ticket % pieces * piece;
                     file.read_random(at, piece).await?;
                     let deciding = if is_plus { ticket } else { count };
                     if deciding.is_multiple_of(10) {
@@ -193,6 +204,13 @@ impl Bonnie {
     }
 }
 
+const FLUSH: Request = Request {
+    operation: Operation::Flush,
+    offset_bytes: 0,
+    length_bytes: 0,
+    think_ns: 0,
+};
+
 /// The phases with data as requests of processes, for a file without a host model: name and processes. The phases with
 /// one character at a time are left out: they measure the C library.
 ///
@@ -208,34 +226,29 @@ pub fn requests(
     }
     let at = move |number: u64| number * piece;
     let pieces = file_bytes / piece;
-    let write = (
-        "block write",
-        vec![Process::single(
-            (0..pieces).map(move |number| Request::write(at(number), piece)),
-        )],
-    );
-    let rewrite = (
-        "rewrite",
-        vec![Process::single((0..pieces).flat_map(move |number| {
-            [
-                Request::read(at(number), piece),
-                Request::write(at(number), piece),
-            ]
-        }))],
-    );
-    let read = (
-        "block read",
-        vec![Process::single(
-            (0..pieces).map(move |number| Request::read(at(number), piece)),
-        )],
-    );
+    // bonnie++ makes each phase durable before it closes the file; bonnie does not.
+    let flushes = usize::from(options.is_plus);
+    let phase = |name, requests: Stream| {
+        let end = std::iter::repeat_n(FLUSH, flushes);
+        (name, vec![Process::single(requests.chain(end))])
+    };
+    let writes = move || (0..pieces).map(move |number| Request::write(at(number), piece));
+    let reads = (0..pieces).map(move |number| Request::read(at(number), piece));
+    let both = (0..pieces).flat_map(move |number| {
+        [
+            Request::read(at(number), piece),
+            Request::write(at(number), piece),
+        ]
+    });
+    let write = phase("block write", Box::new(writes()));
+    let rewrite = phase("rewrite", Box::new(both));
+    let read = phase("block read", Box::new(reads));
     let seeks = ("seeks", seekers(options, pieces));
     Ok(if options.is_plus {
         vec![write, rewrite, read, seeks]
     } else {
         // What is rewritten must be there: the phase with characters wrote it.
-        let first = (0..pieces).map(move |number| Request::write(at(number), piece));
-        let laid_out = ("", vec![Process::single(first)]);
+        let laid_out = phase("", Box::new(writes()));
         vec![laid_out, rewrite, write, read, seeks]
     })
 }
@@ -247,19 +260,20 @@ fn seekers(options: &Bonnie, pieces: u64) -> Vec<Process> {
     let count = if is_plus { PLUS_SEEKERS } else { SEEKERS };
     let seeker = |process| {
         let (mut rng, tickets) = (base.fork(process), Arc::clone(&tickets));
-        let (mut taken, mut owed) = (0u64, None);
+        let (mut taken, mut owed, mut owes_flush) = (0u64, None, is_plus);
         Process::single(std::iter::from_fn(move || {
             if let Some(write) = owed.take() {
                 return Some(write);
             }
             let take = |left: u64| left.checked_sub(1);
-            tickets
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
-                .ok()?;
-            let ticket = rng.below(pieces);
+            let taking = tickets.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+            if taking.is_err() {
+                return std::mem::take(&mut owes_flush).then_some(FLUSH);
+            }
+            let ticket = rng.below(TICKETS);
             let deciding = if is_plus { ticket } else { taken };
             taken += 1;
-            let at = ticket * piece;
+            let at = ticket % pieces * piece;
             owed = deciding
                 .is_multiple_of(10)
                 .then(|| Request::write(at, piece));
@@ -308,7 +322,6 @@ pub fn classic(rows: &[(String, BonnieFigures)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Operation;
 
     const SIZE: u64 = 8192 * 50;
 
@@ -340,7 +353,7 @@ mod tests {
             ["block write", "rewrite", "block read", "seeks"]
         );
         let (_, rewrite) = &phases(&Bonnie::plus())[1];
-        assert_eq!(rewrite[0].len(), 100);
+        assert_eq!(rewrite[0].len(), 101, "a flush at the end");
         assert_eq!(
             rewrite[0][2..4],
             [Request::read(8192, 8192), Request::write(8192, 8192)]
@@ -372,11 +385,17 @@ mod tests {
         );
         let (_, plus) = phases(&Bonnie::plus()).remove(3);
         assert_eq!(plus.len(), 5);
-        for pair in plus[0].windows(2) {
-            if pair[0].operation == Operation::Read {
-                let divisible = (pair[0].offset_bytes / 8192).is_multiple_of(10);
-                assert_eq!(pair[1].operation == Operation::Write, divisible);
-            }
-        }
+        let backs: usize = plus.iter().map(|list| written_back(list)).sum();
+        assert!((700..940).contains(&backs), "one ticket in ten: {backs}");
+    }
+
+    /// Writes, each of which must be of the piece read just before.
+    fn written_back(list: &[Request]) -> usize {
+        let writes = list
+            .windows(2)
+            .filter(|pair| pair[1].operation == Operation::Write);
+        writes
+            .inspect(|pair| assert_eq!(pair[1], Request::write(pair[0].offset_bytes, 8192)))
+            .count()
     }
 }

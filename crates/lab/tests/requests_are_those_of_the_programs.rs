@@ -1,0 +1,248 @@
+//! The request streams of the laboratory beside what the real programs do: fio's own log of its requests, and the system calls of dd and
+//! bonnie++.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+
+use plexum_lab::program::fio::{Target, job_file};
+use plexum_lab::workload::bonnie::{self, Bonnie};
+use plexum_lab::workload::{Operation, Process, Request, dd, fio};
+
+const PIECE: u64 = 8192;
+
+fn run(command: &mut Command) {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{name} must be installed: {error}"));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {told}");
+}
+
+fn flush() -> Request {
+    Request {
+        operation: Operation::Flush,
+        ..Request::read(0, 0)
+    }
+}
+
+fn listed(processes: Vec<Process>) -> Vec<Vec<Request>> {
+    let list = |process: Process| process.requests.collect();
+    processes.into_iter().map(list).collect()
+}
+
+/// The requests that fio logged: `TIME FILE WHAT OFFSET LENGTH`.
+fn of_log(log: &str) -> Vec<Request> {
+    let request = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |word: usize| words[word].parse().unwrap();
+        match words.get(2).copied() {
+            Some("read") => Some(Request::read(number(3), number(4))),
+            Some("write") => Some(Request::write(number(3), number(4))),
+            Some("sync" | "datasync") => Some(flush()),
+            _ => None,
+        }
+    };
+    log.lines().skip(1).filter_map(request).collect()
+}
+
+#[test]
+fn fio_makes_the_requests_of_its_job_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    std::fs::File::create(&disk)
+        .unwrap()
+        .set_len(4 << 20)
+        .unwrap();
+    for job in [
+        "rw=read\nbs=16k",
+        "rw=write\nbs=4k\nfsync=8",
+        "rw=randread\nbs=4k",
+        "rw=randwrite\nbs=8k\nfsync=1",
+        "rw=randwrite\nbs=4k\nend_fsync=1",
+        "rw=randrw\nrwmixread=25\nbs=4k",
+    ] {
+        let text = format!("[a]\nsize=1m\n{job}\n");
+        let groups = fio::groups(fio::parse(&text).unwrap());
+        let log = folder.path().join("log");
+        let name = disk.to_str().unwrap();
+        let jobs = job_file(&groups, &Target::File(name));
+        let jobs = jobs + &format!("write_iolog={}\n", log.display());
+        let path = folder.path().join("jobs.fio");
+        std::fs::write(&path, jobs).unwrap();
+        run(Command::new("fio").arg(&path));
+        let real = of_log(&std::fs::read_to_string(&log).unwrap());
+        std::fs::remove_file(&log).unwrap(); // fio would append
+        let processes = fio::processes(&groups[0][0], 0, 4 << 20, 1).unwrap();
+        let ours = listed(processes).remove(0);
+        if job.contains("rand") {
+            compare_random(job, &real, &ours);
+        } else {
+            assert_eq!(real, ours, "{job}");
+        }
+    }
+}
+
+/// Orders are random in both; everything else is the same.
+fn compare_random(job: &str, real: &[Request], ours: &[Request]) {
+    let offsets = |all: &[Request]| {
+        let data = all.iter().filter(|one| one.operation != Operation::Flush);
+        let mut offsets: Vec<(u64, u64)> = data
+            .map(|one| (one.offset_bytes, one.length_bytes))
+            .collect();
+        let is_shuffled = offsets.windows(2).any(|pair| pair[0] > pair[1]);
+        assert!(is_shuffled, "{job}");
+        offsets.sort_unstable();
+        offsets
+    };
+    assert_eq!(offsets(real), offsets(ours), "{job}: every block once");
+    let share = |all: &[Request]| {
+        let reads = all.iter().filter(|one| one.operation == Operation::Read);
+        reads.count() as f64 / all.len() as f64
+    };
+    assert!(
+        (share(real) - share(ours)).abs() < 0.12,
+        "{job}: share of reads"
+    );
+    let flushes = |all: &[Request]| -> Vec<usize> {
+        let places = all.iter().enumerate();
+        let places = places.filter(|(_, one)| one.operation == Operation::Flush);
+        places.map(|(place, _)| place).collect()
+    };
+    assert_eq!(flushes(real), flushes(ours), "{job}: flushes");
+}
+
+/// What a process did with the file whose name contains `word`, opening by opening: from the output of `strace -ff`.
+fn of_calls(trace: &Path, word: &str) -> Vec<Vec<Request>> {
+    let (mut all, mut fd, mut at) = (Vec::<Vec<Request>>::new(), String::new(), 0_u64);
+    for line in std::fs::read_to_string(trace).unwrap().lines() {
+        let Some((call, result)) = line.rsplit_once(" = ") else {
+            continue;
+        };
+        let Ok(result) = result.trim().parse::<u64>() else {
+            continue;
+        };
+        if call.starts_with("openat(") {
+            if call.contains(word) {
+                (fd, at) = (result.to_string(), 0);
+                all.push(Vec::new());
+            } else if fd == result.to_string() {
+                fd.clear();
+            }
+            continue;
+        }
+        let Some(list) = all.last_mut() else { continue };
+        let is = |name: &str| {
+            let rest = call
+                .strip_prefix(name)
+                .and_then(|rest| rest.strip_prefix('('));
+            rest.and_then(|rest| rest.split([',', ')']).next()) == Some(fd.as_str())
+        };
+        if is("lseek") {
+            at = result;
+        } else if is("fsync") {
+            list.push(flush());
+        } else if (is("read") || is("write")) && result > 0 {
+            let make = if is("read") {
+                Request::read
+            } else {
+                Request::write
+            };
+            list.push(make(at, result));
+            at += result;
+        }
+    }
+    all
+}
+
+#[test]
+fn dd_reads_block_after_block() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    std::fs::write(&disk, vec![7; 1 << 20]).unwrap();
+    let trace = folder.path().join("calls");
+    run(Command::new("strace")
+        .args(["-e", "trace=openat,read,write,lseek,dup2", "-o"])
+        .arg(&trace)
+        .arg("dd")
+        .arg(format!("if={}", disk.display()))
+        .args(["of=/dev/null", "bs=16k", "count=50"]));
+    // dd moves the file to descriptor 0.
+    let text = std::fs::read_to_string(&trace).unwrap();
+    let reads: Vec<Request> = text
+        .lines()
+        .filter(|line| line.starts_with("read(0,"))
+        .enumerate()
+        .map(|(number, line)| {
+            let length = line.rsplit_once(" = ").unwrap().1.trim().parse().unwrap();
+            Request::read(number as u64 * 16384, length)
+        })
+        .collect();
+    let ours: Vec<Request> = dd::sequential(Operation::Read, 16384, 50, 1 << 20)
+        .unwrap()
+        .collect();
+    assert_eq!(reads, ours);
+}
+
+#[test]
+fn bonnie_plus_writes_rewrites_reads_and_seeks_as_the_program_does() {
+    const MIB: u64 = 2;
+    let folder = tempfile::tempdir().unwrap();
+    let traces = tempfile::tempdir().unwrap();
+    let mut command = Command::new("strace");
+    command
+        .args(["-ff", "-e", "trace=openat,read,write,lseek,fsync", "-o"])
+        .arg(traces.path().join("calls"))
+        .args(["bonnie++", "-q", "-f", "-n", "0", "-r", "0", "-s"])
+        .arg(MIB.to_string())
+        .arg("-d")
+        .arg(folder.path());
+    use std::os::unix::fs::MetadataExt;
+    if std::fs::metadata(folder.path()).unwrap().uid() == 0 {
+        command.args(["-u", "root"]);
+    }
+    run(&mut command);
+    let (mut phases, mut seekers) = (Vec::new(), Vec::new());
+    for entry in std::fs::read_dir(traces.path()).unwrap() {
+        let mut seen = of_calls(&entry.unwrap().path(), "Bonnie.");
+        match seen.len() {
+            0 => {}
+            1 => seekers.push(seen.remove(0)),
+            _ => phases = seen,
+        }
+    }
+    let ours = bonnie::requests(&Bonnie::plus(), MIB << 20).unwrap();
+    let mut ours: Vec<_> = ours
+        .into_iter()
+        .map(|(name, processes)| (name, listed(processes)))
+        .collect();
+    let (_, our_seekers) = ours.pop().unwrap();
+    // The first opening makes the file for the phase of single characters, which is left out.
+    for ((name, list), real) in ours.iter().zip(&phases[1..]) {
+        assert_eq!(&list[0], real, "{name}");
+    }
+    for (who, seekers) in [("bonnie++", &seekers), ("ours", &our_seekers)] {
+        assert_eq!(seekers.len(), 5, "{who}");
+        let reads = seekers.iter().flatten();
+        let reads = reads.filter(|one| one.operation == Operation::Read);
+        assert_eq!(reads.count(), 8192, "{who}");
+        let mut backs = 0;
+        for list in seekers {
+            assert_eq!(list.last(), Some(&flush()), "{who}");
+            for pair in list.windows(2) {
+                let at = pair[0].offset_bytes;
+                assert!(at.is_multiple_of(PIECE) && at < MIB << 20, "{who}: {at}");
+                if pair[1].operation == Operation::Write {
+                    assert_eq!(pair[0], Request::read(at, PIECE), "{who}");
+                    assert_eq!(pair[1], Request::write(at, PIECE), "{who}");
+                    backs += 1;
+                }
+            }
+        }
+        assert!(
+            (700..940).contains(&backs),
+            "{who}: one in ten of 8192: {backs}"
+        );
+    }
+}
