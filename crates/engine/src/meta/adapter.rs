@@ -185,6 +185,11 @@ pub trait Metadata {
     fn forget_member(&mut self, member: MemberId) {
         let _ = member;
     }
+
+    /// Takes back `add_member`: the device did not become a member, and its id will be given again.
+    fn withdraw_member(&mut self, member: MemberId) {
+        self.forget_member(member);
+    }
 }
 
 #[cfg(test)]

@@ -254,7 +254,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .map_err(ControlError::Unfit)?;
         let log = self.metadata.borrow().log_header(member, None);
         if let (true, Err(reason)) = (self.stripe_log().is_some(), log) {
-            self.metadata.borrow_mut().forget_member(member);
+            self.metadata.borrow_mut().withdraw_member(member);
             return Err(ControlError::Unfit(format!("{}: {reason}", new.name)));
         }
         let needed = (0..self.geometry.member_count())
@@ -262,7 +262,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .max()
             .unwrap_or(0);
         if place.data.end - place.data.start < needed {
-            self.metadata.borrow_mut().forget_member(member);
+            self.metadata.borrow_mut().withdraw_member(member);
             let has = place.data.end - place.data.start;
             return Err(ControlError::Unfit(format!(
                 "{}: {has} bytes for data, {needed} are needed",
@@ -275,7 +275,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             Err(error) => Err(error),
         };
         if let Err(error) = prepared {
-            self.metadata.borrow_mut().forget_member(member);
+            self.metadata.borrow_mut().withdraw_member(member);
             return Err(error.into());
         }
         // From here to the push nothing awaits, so ids stay in order.
@@ -283,8 +283,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             u16::try_from(self.state.borrow().members.len())
                 .map_err(|_| ControlError::WrongState)?,
         );
-        if now != member {
-            self.metadata.borrow_mut().forget_member(member);
+        if now != member || self.is_frozen() {
+            // A frozen array takes nobody in: its state stays as it is.
+            self.metadata.borrow_mut().withdraw_member(member);
             return Err(ControlError::WrongState);
         }
         self.drives.borrow_mut().push(Some(drive));

@@ -346,11 +346,10 @@ impl Metadata for GmirrorMetadata {
         })
     }
 
-    fn forget_member(&mut self, member: MemberId) {
-        // An id that was never used is given again; a used one keeps its place.
-        let is_last = usize::from(member.0) + 1 == self.members.len();
-        if is_last && self.members.last().is_some_and(|last| !last.is_inserted) {
-            self.members.pop();
-        }
+    // A removed member keeps its place, whether a label has named it or not: its id is not given again.
+
+    fn withdraw_member(&mut self, member: MemberId) {
+        debug_assert_eq!(usize::from(member.0) + 1, self.members.len());
+        self.members.pop();
     }
 }

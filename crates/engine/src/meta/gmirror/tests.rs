@@ -392,3 +392,20 @@ fn a_new_number_is_on_complete_components_before_incomplete_ones() {
     );
     assert_eq!(commit(2), [0, 1]);
 }
+
+#[test]
+fn a_member_that_is_taken_out_before_a_label_named_it_keeps_its_place() {
+    let mirror = assemble(vec![provider(0, label(1, 1, 0))]).mirror.unwrap();
+    let mut metadata = GmirrorMetadata::new(mirror, Vec::new(), &[(Key(0), Standing::Active)]);
+    let info = DeviceInfo {
+        size_bytes: SIZE_BYTES,
+        sector_bytes: 512,
+        is_rotational: false,
+        has_zeroing_trim: false,
+    };
+    metadata.add_member(MemberId(1), [1; 16], &info).unwrap();
+    metadata.forget_member(MemberId(1));
+    metadata.add_member(MemberId(2), [2; 16], &info).unwrap();
+    metadata.withdraw_member(MemberId(2));
+    metadata.add_member(MemberId(2), [3; 16], &info).unwrap();
+}
