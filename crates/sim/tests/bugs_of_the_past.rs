@@ -533,6 +533,7 @@ fn seeds_of_the_past_have_no_finding_any_more() {
                 4_107_499,
                 5_105_406,
                 1_795_355_152_000_005_507,
+                1_795_355_152_010_000_490,
             ],
         ),
         (options(&[Level::Raid1, Level::Raid10]), vec![920_122]),

@@ -147,6 +147,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// W2: flush, then "clean", when no write came in between.
     pub(crate) async fn mark_clean(&self) -> Result<(), crate::device::IoError> {
         let writes_before = self.write_count.get();
+        // What a resync makes right while the flush runs is not covered by it: the superblocks say so at the next one.
+        let reached_before = self.regions.borrow().consistent_below_bytes();
         self.destage().await?;
         if !self.has(crate::mutant::Mutant::CleanWithoutFlush) {
             self.flush_members().await?;
@@ -157,7 +159,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if let Some(log) = self.stripe_log() {
             log.note_clean();
         }
-        let consistent_below_bytes = self.regions.borrow().consistent_below_bytes();
+        let reached_now = self.regions.borrow().consistent_below_bytes();
+        let consistent_below_bytes = match (reached_before, reached_now) {
+            (Some(before), Some(now)) => Some(before.min(now)),
+            (before, now) => before.or(now),
+        };
         self.apply(&Event::Quiet {
             consistent_below_bytes,
         });
