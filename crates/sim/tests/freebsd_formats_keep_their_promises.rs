@@ -74,6 +74,16 @@ fn fresh_seeds_have_no_finding() {
 }
 
 #[test]
+fn seeds_that_once_had_a_finding_have_none() {
+    let mirrors = [
+        1_795_355_152_020_003_209, // an insertion cut off after its own label
+    ];
+    for seed in mirrors {
+        run(Format::Gmirror, seed, 1);
+    }
+}
+
+#[test]
 fn two_runs_of_a_seed_give_one_hash() {
     for seed in 0..20 {
         for format in Format::ALL {

@@ -40,6 +40,7 @@ fn compare_mirror(plan: &Plan, disks: &[SimDisk], oracle: &mut Oracle) -> Option
     let newest = labels::newest(disks)?;
     let mut counts: Vec<u8> = Vec::new();
     let mut copies: Vec<(u32, Vec<u8>)> = Vec::new();
+    let mut incomplete: Vec<(u32, u8)> = Vec::new();
     for disk in disks {
         let Some(label) = labels::mirror_label(disk) else {
             continue;
@@ -49,11 +50,18 @@ fn compare_mirror(plan: &Plan, disks: &[SimDisk], oracle: &mut Oracle) -> Option
             continue; // a former component
         }
         if label.is_rebuilding || label.is_dirty {
-            let text = format!("{}: its label says incomplete or dirty", disk.number());
-            return Some(wrong(text));
+            incomplete.push((disk.number(), label.component_count));
+            continue;
         }
         counts.push(label.component_count);
         copies.push((disk.number(), labels::bytes(disk, 0, plan.volume_bytes)));
+    }
+    // The label of a component that is inserted is written first: one that was cut off there expects more components than the
+    // complete ones do, and is none of theirs.
+    let is_theirs = |count: &u8| counts.is_empty() || counts.contains(count);
+    if let Some((disk, _)) = incomplete.iter().find(|(_, count)| is_theirs(count)) {
+        let text = format!("{disk}: its label says incomplete or dirty");
+        return Some(wrong(text));
     }
     let Shape::Mirror { components, .. } = plan.shape else {
         return None;

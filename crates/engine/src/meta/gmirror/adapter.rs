@@ -15,7 +15,7 @@ use crate::device::DeviceInfo;
 use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
 use crate::mutant::Mutant;
 use crate::ranges::RangeSet;
-use crate::state::{FailCause, MemberId, Standing};
+use crate::state::{FailCause, MemberId, MemberRecord, Standing};
 
 use super::{Command, ComponentState, Effect, Event, Key, Mirror, NewComponent, Provider};
 
@@ -140,7 +140,7 @@ impl GmirrorMetadata {
             if is_out(now) && !is_out(before.standing) {
                 lost.push(before);
             } else {
-                self.came_up(index, before, now);
+                self.came_up(index, before, &view.state.members[index]);
             }
         }
         for member in lost {
@@ -153,10 +153,11 @@ impl GmirrorMetadata {
         }
     }
 
-    fn came_up(&mut self, index: usize, before: Member, now: Standing) {
+    fn came_up(&mut self, index: usize, before: Member, record: &MemberRecord) {
+        let now = record.standing;
         let is_filling = matches!(now, Standing::Rebuilding { .. });
         if before.standing == Standing::Spare && (is_filling || now == Standing::Active) {
-            self.insert(index);
+            self.insert(index, record.is_replacement);
         }
         let known = self.mirror.component(before.key);
         let Some(known) = known.filter(|known| known.state == ComponentState::Synchronizing) else {
@@ -217,8 +218,9 @@ impl GmirrorMetadata {
     }
 
     /// A new member is inserted and tasted. It takes the place of a missing one, if there is one; the others that are missing
-    /// stay expected.
-    fn insert(&mut self, index: usize) {
+    /// stay expected. A replacement takes the place of the one that it copies, which goes when the copy is complete: until then
+    /// there is one component more, and who is missing stays expected.
+    fn insert(&mut self, index: usize, is_replacement: bool) {
         let member = self.members[index];
         if member.is_inserted {
             return;
@@ -248,7 +250,7 @@ impl GmirrorMetadata {
             })));
         }
         if attached < count {
-            self.set_count(count);
+            self.set_count(count.saturating_add(u8::from(is_replacement)));
         }
     }
 

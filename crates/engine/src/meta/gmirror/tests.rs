@@ -10,6 +10,13 @@ use crate::state::{ArrayState, FailCause, MemberId, MemberRecord, Standing};
 
 const SIZE_BYTES: u64 = 262_144;
 
+const INFO: DeviceInfo = DeviceInfo {
+    size_bytes: SIZE_BYTES,
+    sector_bytes: 512,
+    is_rotational: false,
+    has_zeroing_trim: false,
+};
+
 fn label(id: u32, count: u8, priority: u8) -> MirrorLabel {
     MirrorLabel::create(&NewMirrorLabel {
         name: "g",
@@ -33,6 +40,35 @@ fn provider(key: usize, label: MirrorLabel) -> Provider {
         size_bytes: SIZE_BYTES,
         sector_bytes: 512,
         label,
+    }
+}
+
+/// An array with members of these standings, each in the slot of its number.
+fn state_of(standings: &[Standing]) -> ArrayState {
+    let members = (0..).zip(standings).map(|(slot, standing)| MemberRecord {
+        slot: Some(slot),
+        standing: *standing,
+        is_replacement: false,
+        is_write_mostly: false,
+    });
+    ArrayState {
+        members: members.collect(),
+        slot_count: standings.len() as u16,
+        is_dirty: true,
+        consistent_below_bytes: None,
+        is_frozen: false,
+        version: 1,
+        urgent_version: 1,
+    }
+}
+
+fn view_of(state: &ArrayState, event_count: u64) -> CommitView<'_> {
+    CommitView {
+        state,
+        event_count,
+        wall_seconds: 0,
+        is_doubtful: false,
+        answers_from_log: false,
     }
 }
 
@@ -348,40 +384,13 @@ fn a_new_number_is_on_complete_components_before_incomplete_ones() {
     let standings = [Standing::Active, Standing::Active, filling];
     let members: Vec<(Key, Standing)> = (0..3).map(Key).zip(standings).collect();
     let mut metadata = GmirrorMetadata::new(mirror, Vec::new(), &members);
-    let mut state = ArrayState {
-        members: (0..3)
-            .map(|slot| MemberRecord {
-                slot: Some(slot),
-                standing: standings[usize::from(slot)],
-                is_replacement: false,
-                is_write_mostly: false,
-            })
-            .collect(),
-        slot_count: 3,
-        is_dirty: true,
-        consistent_below_bytes: None,
-        is_frozen: false,
-        version: 1,
-        urgent_version: 1,
-    };
+    let mut state = state_of(&standings);
     state.members[1].standing = Standing::Faulty;
     metadata.note_failure(MemberId(1), FailCause::Gone);
-    let info = DeviceInfo {
-        size_bytes: SIZE_BYTES,
-        sector_bytes: 512,
-        is_rotational: false,
-        has_zeroing_trim: false,
-    };
     let mut commit = |event_count| {
-        let view = CommitView {
-            state: &state,
-            event_count,
-            wall_seconds: 0,
-            is_doubtful: false,
-            answers_from_log: false,
-        };
+        let view = view_of(&state, event_count);
         [0, 2].map(|member| {
-            let writes = metadata.superblock(MemberId(member), &view, &RangeSet::new(), &info);
+            let writes = metadata.superblock(MemberId(member), &view, &RangeSet::new(), &INFO);
             writes.len()
         })
     };
@@ -397,15 +406,33 @@ fn a_new_number_is_on_complete_components_before_incomplete_ones() {
 fn a_member_that_is_taken_out_before_a_label_named_it_keeps_its_place() {
     let mirror = assemble(vec![provider(0, label(1, 1, 0))]).mirror.unwrap();
     let mut metadata = GmirrorMetadata::new(mirror, Vec::new(), &[(Key(0), Standing::Active)]);
-    let info = DeviceInfo {
-        size_bytes: SIZE_BYTES,
-        sector_bytes: 512,
-        is_rotational: false,
-        has_zeroing_trim: false,
-    };
-    metadata.add_member(MemberId(1), [1; 16], &info).unwrap();
+    metadata.add_member(MemberId(1), [1; 16], &INFO).unwrap();
     metadata.forget_member(MemberId(1));
-    metadata.add_member(MemberId(2), [2; 16], &info).unwrap();
+    metadata.add_member(MemberId(2), [2; 16], &INFO).unwrap();
     metadata.withdraw_member(MemberId(2));
-    metadata.add_member(MemberId(2), [3; 16], &info).unwrap();
+    metadata.add_member(MemberId(2), [3; 16], &INFO).unwrap();
+}
+
+#[test]
+fn a_replacement_leaves_the_place_of_one_that_is_missing() {
+    let providers = (0..2).map(|key| provider(key, label(key as u32 + 1, 3, key as u8)));
+    let mut mirror = assemble(providers.collect()).mirror.unwrap();
+    mirror.apply(Event::StartTimeout).unwrap();
+    let present = [Standing::Active; 2];
+    let members: Vec<(Key, Standing)> = (0..2).map(Key).zip(present).collect();
+    let mut metadata = GmirrorMetadata::new(mirror, Vec::new(), &members);
+    metadata.add_member(MemberId(2), [1; 16], &INFO).unwrap();
+    let filling = Standing::Rebuilding {
+        valid_below_bytes: 0,
+        by_bitmap: false,
+    };
+    let mut state = state_of(&[Standing::Active, Standing::Active, filling]);
+    (state.slot_count, state.members[2].slot) = (2, Some(1));
+    state.members[2].is_replacement = true;
+    metadata.superblock(MemberId(0), &view_of(&state, 1), &RangeSet::new(), &INFO);
+    assert_eq!(metadata.mirror().component_count, 4);
+    state.members[1].standing = Standing::Faulty;
+    state.members[2].standing = Standing::Active;
+    metadata.superblock(MemberId(0), &view_of(&state, 2), &RangeSet::new(), &INFO);
+    assert_eq!(metadata.mirror().component_count, 3);
 }
