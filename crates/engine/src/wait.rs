@@ -185,7 +185,7 @@ impl Drop for MutexGuard<'_> {
 }
 
 /// Lets everybody else who is ready run first.
-pub(crate) async fn yield_once() {
+pub async fn yield_once() {
     let mut has_yielded = false;
     std::future::poll_fn(|cx| {
         if std::mem::replace(&mut has_yielded, true) {

@@ -547,7 +547,8 @@ impl Batch {
     /// Length of the whole batch, rounded up to pages.
     #[must_use]
     pub fn length_bytes(&self) -> u64 {
-        batch_bytes(self.records.iter().map(|record| record.length_bytes))
+        let lengths = self.records.iter().map(|record| record.length_bytes);
+        batch_bytes(lengths.map(u64::from).sum()) // at most 63 x 4 GiB
     }
 
     /// Position of each record's block, in bytes since the ring began.
@@ -561,11 +562,10 @@ impl Batch {
     }
 }
 
-/// Bytes that a batch with blocks of these lengths takes in the ring.
+/// Bytes that a batch takes in the ring, with blocks of `block_bytes` together.
 #[must_use]
-pub fn batch_bytes(lengths: impl Iterator<Item = u32>) -> u64 {
-    let blocks: u64 = lengths.map(u64::from).sum(); // at most 63 x 4 GiB
-    (PAGE_BYTES as u64 + blocks).next_multiple_of(PAGE_BYTES as u64)
+pub fn batch_bytes(block_bytes: u64) -> u64 {
+    (PAGE_BYTES as u64 + block_bytes).next_multiple_of(PAGE_BYTES as u64)
 }
 
 fn decode_record(

@@ -151,6 +151,20 @@ pub const KINDS: [(&str, &str); 16] = [
 ];
 
 impl Work {
+    /// How many bytes of `place` it uses, which has `size_bytes`: what was asked for, or all.
+    ///
+    /// # Errors
+    /// `Usage` when more was asked for than there is.
+    pub(crate) fn used_bytes(&self, place: &str, size_bytes: u64) -> Result<u64, LabError> {
+        match self.range_bytes {
+            0 => Ok(size_bytes),
+            bytes if bytes <= size_bytes => Ok(bytes),
+            bytes => Err(LabError::Usage(format!(
+                "the workload wants {bytes} bytes, {place} has {size_bytes}"
+            ))),
+        }
+    }
+
     /// Checks what needs no volume.
     ///
     /// # Errors
@@ -187,14 +201,9 @@ pub fn measure(setup: &Setup, work: &Work, seed: u64) -> Result<Measurement, Lab
     let spares = usize::from(work.kind.starts_with("rebuild"));
     let mut running = setup.start(seed, spares, Mode::Timing)?;
     let size = running.target.size_bytes();
-    if work.range_bytes > size {
-        return Err(LabError::Usage(format!(
-            "the workload wants {} bytes, the volume has {size}",
-            work.range_bytes
-        )));
-    }
+    let used = work.used_bytes("the volume", size)?;
     if work.range_bytes > 0 {
-        running.target = running.target.part(0, work.range_bytes)?;
+        running.target = running.target.part(0, used)?;
     }
     match work.kind.as_str() {
         "rawio" => run_rawio(&running, work, seed),

@@ -10,6 +10,7 @@ mod peers;
 mod plexum;
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::client::{Client, Served, fill};
@@ -37,6 +38,26 @@ pub(crate) struct Server {
     pub uses_kernel: bool,
     /// What has to be undone when it has ended; dropped after the process.
     pub undo: Option<btrfs::Mounted>,
+}
+
+impl Server {
+    /// Starts a server and waits until its socket is there.
+    fn start(
+        name: &str,
+        command: &mut Command,
+        socket: PathBuf,
+        export: &str,
+    ) -> Result<Self, BenchError> {
+        let mut process = Process::start(name, command)?;
+        process.wait_for_socket(&socket)?;
+        Ok(Self {
+            process,
+            socket,
+            export: export.to_owned(),
+            uses_kernel: false,
+            undo: None,
+        })
+    }
 }
 
 /// What a server does with its members, and who can.

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::{SPAN_BYTES, Server, Volume, btrfs};
 use crate::compare::Role;
-use crate::process::{Process, need_program};
+use crate::process::need_program;
 use crate::{BenchError, BenchOptions};
 
 type Start<'a> = Box<dyn FnOnce(&BenchOptions, &Path) -> Result<Server, BenchError> + 'a>;
@@ -61,17 +61,7 @@ fn server(
     folder: &Path,
     export: &str,
 ) -> Result<Server, BenchError> {
-    let socket = socket(folder);
-    let mut process = Process::start(name, command)?;
-    process.wait_for_socket(&socket)?;
-    let export = export.to_owned();
-    Ok(Server {
-        process,
-        socket,
-        export,
-        uses_kernel: false,
-        undo: None,
-    })
+    Server::start(name, command, socket(folder), export)
 }
 
 fn socket(folder: &Path) -> PathBuf {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Server;
-use crate::process::{Process, output};
+use crate::process::output;
 use crate::{BenchError, BenchOptions};
 
 /// A volume to be made and served by the program itself.
@@ -55,17 +55,7 @@ pub(crate) fn serve(
 ) -> Result<Server, BenchError> {
     let mut serve = command(options, folder);
     serve.arg("serve").args(members);
-    let mut process = Process::start("plexum serve", &mut serve)?;
-    let socket = socket(folder, NAME);
-    process.wait_for_socket(&socket)?;
-    let export = NAME.to_owned();
-    Ok(Server {
-        process,
-        socket,
-        export,
-        uses_kernel: false,
-        undo: None,
-    })
+    Server::start("plexum serve", &mut serve, socket(folder, NAME), NAME)
 }
 
 /// Tells a running server something about its volume.

@@ -137,12 +137,6 @@ struct Need {
 /// By member, in the order in which they were met.
 type Needs = SmallVec<[Need; 8]>;
 
-impl Need {
-    fn batch_bytes(&self) -> u64 {
-        (PAGE_BYTES as u64 + self.block_bytes).next_multiple_of(PAGE_BYTES as u64)
-    }
-}
-
 fn add_need(needs: &mut Needs, member: MemberId, length_bytes: u32) {
     let place = needs.iter().position(|need| need.member == member);
     let place = place.unwrap_or_else(|| {
@@ -420,7 +414,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let book = log.book.borrow();
             let has_room = |need: &&Need| {
                 book.ring(need.member)
-                    .is_some_and(|ring| ring.has_room(need.batch_bytes()))
+                    .is_some_and(|ring| ring.has_room(batch_bytes(need.block_bytes)))
             };
             let lacking = needed.iter().filter(|need| !has_room(need));
             lacking.map(|need| need.member).collect()
@@ -457,7 +451,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let book = log.book.borrow();
             let fits = with.iter().all(|need| {
                 let limit = book.ring(need.member).map_or(0, Ring::group_bytes_max);
-                need.records <= BATCH_RECORDS_MAX && need.batch_bytes() <= limit
+                need.records <= BATCH_RECORDS_MAX && batch_bytes(need.block_bytes) <= limit
             });
             if !fits && !group.is_empty() {
                 break;
@@ -486,7 +480,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let mut placed = Vec::with_capacity(batches.len());
         for batch in batches {
             let records: Vec<Record> = batch.records.iter().map(|(record, _)| *record).collect();
-            let length = batch_bytes(records.iter().map(|record| record.length_bytes));
+            let lengths = records.iter().map(|record| u64::from(record.length_bytes));
+            let length = batch_bytes(lengths.sum());
             let last = records.last().expect("a batch has a record").sequence;
             let ring = book
                 .ring_mut(batch.drive.id)

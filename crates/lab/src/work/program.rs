@@ -59,16 +59,7 @@ pub fn measure_program(on: &On, work: &Work, seed: u64) -> Result<Measurement, L
     };
     let place = Place::open(on.name, wished)?;
     let size = place.size_bytes();
-    if work.range_bytes > size {
-        return Err(LabError::Usage(format!(
-            "the workload wants {} bytes, {} has {size}",
-            work.range_bytes, on.name
-        )));
-    }
-    let used = match work.range_bytes {
-        0 => size,
-        bytes => bytes,
-    };
+    let used = work.used_bytes(on.name, size)?;
     let call = Call {
         on: on.name,
         work,

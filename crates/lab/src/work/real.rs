@@ -65,16 +65,7 @@ pub fn measure_on(on: &On, work: &Work, seed: u64) -> Result<Measurement, LabErr
     interrupt::catch()?;
     let place = Place::open(on.name, wish(on, work)?)?;
     let size = place.size_bytes();
-    if work.range_bytes > size {
-        return Err(LabError::Usage(format!(
-            "the workload wants {} bytes, {} has {size}",
-            work.range_bytes, on.name
-        )));
-    }
-    let used = match work.range_bytes {
-        0 => size,
-        bytes => bytes,
-    };
+    let used = work.used_bytes(on.name, size)?;
     let mut all = Outcome::default();
     let mut parts = Vec::new();
     for phase in phases(work, used, seed)? {

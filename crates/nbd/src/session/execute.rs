@@ -6,6 +6,7 @@ use std::task::Poll;
 
 use plexum_engine::clock::Clock;
 use plexum_engine::device::IoError;
+use plexum_engine::wait::yield_once;
 
 use super::judge::Command;
 use super::{Answer, Body, Job, Session};
@@ -137,15 +138,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
         if self.is_cut.get() {
             return Err(IoError::Failed);
         }
-        let mut has_yielded = false;
-        poll_fn(|cx| {
-            if std::mem::replace(&mut has_yielded, true) {
-                return Poll::Ready(());
-            }
-            cx.waker().wake_by_ref();
-            Poll::Pending
-        })
-        .await;
+        yield_once().await;
         Ok(())
     }
 }
