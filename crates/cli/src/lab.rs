@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use plexum_daemon::problem::{Code, Problem};
+use plexum_daemon::runtime_dir::Surroundings;
 use plexum_lab::balance as policies;
+use plexum_lab::build::Workshop;
 use plexum_lab::error::LabError;
 use plexum_lab::experiment::{Experiment, read_results};
 use plexum_lab::iostat;
@@ -18,6 +20,7 @@ use plexum_lab::report::table::Table;
 use plexum_lab::reproduce::{self, Band, Reproduction, cells_table, effects_table};
 use serde_json::json;
 
+use crate::client::runtime_dir;
 use crate::errors::Outcome;
 use crate::output::{Color, Screen, object};
 use crate::units::show_seconds;
@@ -133,7 +136,7 @@ pub struct Reproduce {
 
 pub(crate) fn problem(error: &LabError) -> Problem {
     match error {
-        LabError::Usage(text) => Problem::new(Code::Usage, text.clone()),
+        LabError::Usage(text) | LabError::Skipped(text) => Problem::new(Code::Usage, text.clone()),
         LabError::Io(text) => Problem::new(Code::IoError, text.clone()),
         LabError::WouldDestroy(text) => Problem::new(Code::WouldDestroy, text.clone())
             .hint("when it may be lost, name it a second time: --destroy, and the same words as after --on"),
@@ -164,6 +167,8 @@ struct Steps<'a> {
     /// Before the figures.
     word: &'a str,
     shows: bool,
+    /// Steps that were done before this start.
+    before: u64,
     started: Instant,
 }
 
@@ -172,14 +177,21 @@ impl<'a> Steps<'a> {
         Self {
             word,
             shows: !screen.is_quiet && !screen.is_json && std::io::stderr().is_terminal(),
+            before: 0,
             started: Instant::now(),
         }
+    }
+
+    /// The same with steps that an earlier start has done: they say nothing about how long the others take.
+    fn after(self, before: u64) -> Self {
+        Self { before, ..self }
     }
 
     fn tell(&self, done: u64, all: u64) {
         if self.shows && done > 0 {
             let spent = self.started.elapsed().as_secs_f64();
-            let left = spent / done as f64 * all.saturating_sub(done) as f64;
+            let fresh = done.saturating_sub(self.before).max(1);
+            let left = spent / fresh as f64 * all.saturating_sub(done) as f64;
             let left = show_seconds(left.ceil() as u64);
             eprint!("\r{}{done} of {all}, {left} left\x1b[K", self.word);
         }
@@ -381,7 +393,14 @@ fn read_text(path: &Path) -> Result<String, Problem> {
 
 fn run_file(args: &RunFile, screen: &Screen) -> Outcome {
     let told = |error: LabError| problem(&error);
-    let experiment = Experiment::parse(&read_text(&args.file)?).map_err(told)?;
+    let mut experiment = Experiment::parse(&read_text(&args.file)?).map_err(told)?;
+    if experiment
+        .runs
+        .iter()
+        .any(|run| !run.setup.system.is_empty())
+    {
+        experiment.workshop = Some(workshop()?);
+    }
     let folder = args
         .out
         .clone()
@@ -394,14 +413,23 @@ fn run_file(args: &RunFile, screen: &Screen) -> Outcome {
     }
     let began = Instant::now();
     let now_s = || began.elapsed().as_secs_f64();
-    let estimate = experiment.estimate_s(&now_s).map_err(told)?;
+    for line in experiment.clear_leftovers().map_err(told)? {
+        screen.note(line);
+    }
+    let pending = experiment.pending(&folder).map_err(told)?;
+    let estimate = experiment.estimate_s(&pending, &now_s).map_err(told)?;
+    let before = experiment.runs.len() - pending.len();
+    let done = match before {
+        0 => String::new(),
+        before => format!(", {before} of them done before"),
+    };
     screen.note(format!(
-        "{}: {} runs, about {}",
+        "{}: {} runs{done}, about {}",
         experiment.name,
         experiment.runs.len(),
         show_seconds(estimate.ceil() as u64)
     ));
-    let steps = Steps::new("", screen);
+    let steps = Steps::new("", screen).after(before as u64);
     experiment
         .run_in(&folder, &now_s, |done, all| {
             steps.tell(done as u64, all as u64);
@@ -410,6 +438,17 @@ fn run_file(args: &RunFile, screen: &Screen) -> Outcome {
         .map_err(told)?;
     steps.end();
     show_report(&folder, true, screen)
+}
+
+/// Where volumes are built: by this program, with its journals in a folder that is the user's alone.
+fn workshop() -> Result<Workshop, Problem> {
+    let runtime = runtime_dir();
+    runtime.ensure(&Surroundings::of_this_process())?;
+    let program = std::env::current_exe()
+        .map_err(|error| Problem::from_io(&error, "looking for", "this program"))?;
+    let home = std::path::absolute(runtime.path().join("lab"))
+        .map_err(|error| Problem::from_io(&error, "looking at", "the runtime folder"))?;
+    Ok(Workshop { program, home })
 }
 
 fn report(args: &Report, screen: &Screen) -> Outcome {

@@ -12,6 +12,8 @@ pub enum LabError {
     Usage(String),
     /// It would write to something that may hold data; nothing was touched.
     WouldDestroy(String),
+    /// This one cannot be run here, with the reason; others can.
+    Skipped(String),
     /// A request failed.
     Io(String),
     /// Somebody asked for the end; what was made was removed.
@@ -25,6 +27,7 @@ impl std::fmt::Display for LabError {
         match self {
             LabError::Usage(text)
             | LabError::WouldDestroy(text)
+            | LabError::Skipped(text)
             | LabError::Io(text)
             | LabError::Bug(text) => f.write_str(text),
             LabError::Interrupted => f.write_str("interrupted"),

@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::array::Mode;
+use crate::build::{self, Workshop};
 use crate::error::LabError;
+use crate::place::interrupt;
 use crate::setup::Setup;
 use crate::work::real::may_write;
 use crate::work::{Figure, Measurement, Work, measure};
@@ -23,6 +25,10 @@ use crate::work::{Figure, Measurement, Work, measure};
 const RUNS_MAX: usize = 100_000;
 /// Name of the results in a folder.
 const RESULTS: &str = "results.jsonl";
+/// Keys of `[setup]` that make sense for volumes that are built.
+const BUILT_KEYS: [&str; 4] = ["members_on", "file_system", "through", "consistency"];
+/// Keys whose list is one choice.
+const LIST_KEYS: [&str; 3] = ["slow", "members_on", "destroy"];
 /// Name of the copy of the experiment file.
 const FILE: &str = "experiment.toml";
 
@@ -77,6 +83,8 @@ pub struct Experiment {
     pub text: String,
     /// All runs in the order in which they are run.
     pub runs: Vec<Run>,
+    /// Where volumes are built; experiments with real ones need it.
+    pub workshop: Option<Workshop>,
 }
 
 fn refused(text: impl Into<String>) -> LabError {
@@ -124,7 +132,7 @@ fn combinations(section: &Table) -> Result<Vec<Table>, LabError> {
     let mut all = vec![Table::new()];
     for (key, value) in section {
         let choices: Vec<Value> = match value {
-            Value::Array(list) if key != "slow" => list.clone(),
+            Value::Array(list) if !LIST_KEYS.contains(&key.as_str()) => list.clone(),
             other => vec![other.clone()],
         };
         if choices.is_empty() {
@@ -198,6 +206,7 @@ impl Experiment {
         if runs.len() > RUNS_MAX {
             return Err(refused(format!("more than {RUNS_MAX} runs")));
         }
+        check_keys(&section("setup")?, &runs)?;
         check_arrangements(&runs)?;
         let mut rng = Rng::new(seed ^ 0x0de5);
         for index in (1..runs.len()).rev() {
@@ -211,33 +220,47 @@ impl Experiment {
             },
             text: text.to_owned(),
             runs,
+            workshop: None,
         })
     }
 
-    /// Seconds that all runs will take, from a short one of each workload.
+    /// Runs without a result in `folder`, in their order.
+    ///
+    /// # Errors
+    /// `Io` when the folder cannot be read.
+    pub fn pending(&self, folder: &Path) -> Result<Vec<&Run>, LabError> {
+        let done: BTreeSet<String> = read_results(folder)?
+            .into_iter()
+            .map(|result| {
+                let RunResult {
+                    setup, work, seed, ..
+                } = result;
+                Run { setup, work, seed }.key()
+            })
+            .collect();
+        let is_pending = |run: &&Run| !done.contains(&run.key());
+        Ok(self.runs.iter().filter(is_pending).collect())
+    }
+
+    /// Seconds that `runs` will take, from a short one of each system and workload.
     ///
     /// # Errors
     /// As a run.
-    pub fn estimate_s(&self, now_s: &dyn Fn() -> f64) -> Result<f64, LabError> {
+    pub fn estimate_s(&self, runs: &[&Run], now_s: &dyn Fn() -> f64) -> Result<f64, LabError> {
         let mut by_kind: BTreeMap<String, f64> = BTreeMap::new();
         let mut sum = 0.0;
-        for run in &self.runs {
-            let kind = format!("{} {}", run.setup.on, run.work.kind);
+        for run in runs {
+            let Setup {
+                on,
+                system,
+                file_system,
+                ..
+            } = &run.setup;
+            let kind = format!("{on} {system} {file_system} {}", run.work.kind);
             let each = match by_kind.get(&kind) {
                 Some(seconds) => *seconds,
                 None => {
-                    let part = (run.work.requests / 10).max(10).min(run.work.requests);
-                    let work = Work {
-                        requests: part,
-                        ..run.work.clone()
-                    };
-                    let started = now_s();
-                    measure_or_skip(&Run {
-                        work,
-                        ..run.clone()
-                    })?;
-                    let seconds =
-                        (now_s() - started) * run.work.requests as f64 / part.max(1) as f64;
+                    let seconds = self.estimate_one_s(run, now_s)?;
                     by_kind.insert(kind, seconds);
                     seconds
                 }
@@ -245,6 +268,29 @@ impl Experiment {
             sum += each;
         }
         Ok(sum)
+    }
+
+    /// Building takes as long each time; the work takes longer with each request.
+    fn estimate_one_s(&self, run: &Run, now_s: &dyn Fn() -> f64) -> Result<f64, LabError> {
+        let requests = run.work.requests;
+        let part = (requests / 10).max(10).min(requests);
+        let work = Work {
+            requests: part,
+            ..run.work.clone()
+        };
+        let short = Run {
+            work,
+            ..run.clone()
+        };
+        let started = now_s();
+        let (seen, _) = self.measure_or_skip(&short)?;
+        let took = now_s() - started;
+        let is_built = !run.setup.system.is_empty() && run.setup.on.is_empty();
+        let fixed = match is_built {
+            true => (took - seen.elapsed_s).max(0.0),
+            false => 0.0,
+        };
+        Ok(fixed + (took - fixed) * requests as f64 / part.max(1) as f64)
     }
 
     /// Runs what has no result in `folder` yet. `tell` hears (done, all) and says whether to go on.
@@ -271,53 +317,64 @@ impl Experiment {
             Err(_) => std::fs::write(&copy, &self.text).map_err(told)?,
         }
         let results = folder.join(RESULTS);
-        let before = read_results(folder)?;
-        let done: BTreeSet<String> = before
-            .iter()
-            .map(|result| {
-                let (setup, work) = (result.setup.clone(), result.work.clone());
-                let seed = result.seed;
-                Run { setup, work, seed }.key()
-            })
-            .collect();
+        let pending = self.pending(folder)?;
         let mut file = std::fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(&results)
             .map_err(told)?;
         end_last_line(&results, &mut file).map_err(told)?;
-        let mut count = 0;
-        for run in &self.runs {
-            if !done.contains(&run.key()) {
-                let started = now_s();
-                let (seen, skipped) = measure_or_skip(run)?;
-                let mut line = serde_json::json!({
-                    "setup": run.setup, "work": run.work, "seed": run.seed,
-                    "figures": seen.figures, "reads": seen.reads, "writes": seen.writes,
-                    "members": seen.members, "real_s": now_s() - started,
-                });
-                if !skipped.is_empty() {
-                    line["skipped"] = skipped.into();
-                }
-                writeln!(file, "{line}").map_err(told)?;
+        let done = self.runs.len() - pending.len();
+        for (index, run) in pending.into_iter().enumerate() {
+            interrupt::check()?;
+            let started = now_s();
+            let (seen, skipped) = self.measure_or_skip(run)?;
+            let mut line = serde_json::json!({
+                "setup": run.setup, "work": run.work, "seed": run.seed,
+                "figures": seen.figures, "reads": seen.reads, "writes": seen.writes,
+                "members": seen.members, "real_s": now_s() - started,
+            });
+            if !skipped.is_empty() {
+                line["skipped"] = skipped.into();
             }
-            count += 1;
-            if !tell(count, self.runs.len()) {
+            writeln!(file, "{line}").map_err(told)?;
+            if !tell(done + index + 1, self.runs.len()) {
                 break;
             }
         }
         file.flush().map_err(told)
     }
-}
 
-/// Runs it. Something real that is not there, or where the workload cannot be, is skipped with the reason.
-fn measure_or_skip(run: &Run) -> Result<(Measurement, String), LabError> {
-    match measure(&run.setup, &run.work, run.seed) {
-        Ok(seen) => Ok((seen, String::new())),
-        Err(LabError::Usage(reason)) if !run.setup.on.is_empty() => {
-            Ok((Measurement::default(), reason))
+    /// Runs it. Something real that is not there, or where the workload cannot be, is skipped with the reason.
+    fn measure_or_skip(&self, run: &Run) -> Result<(Measurement, String), LabError> {
+        let Run { setup, work, seed } = run;
+        let measured = match &self.workshop {
+            _ if setup.system.is_empty() || !setup.on.is_empty() => measure(setup, work, *seed),
+            Some(workshop) => build::measure(workshop, setup, work, *seed),
+            None => Err(LabError::Bug("nowhere to build volumes".to_owned())),
+        };
+        match measured {
+            Ok(seen) => Ok((seen, String::new())),
+            Err(LabError::Skipped(reason)) => Ok((Measurement::default(), reason)),
+            Err(LabError::Usage(reason)) if !setup.on.is_empty() => {
+                Ok((Measurement::default(), reason))
+            }
+            Err(error) => Err(error),
         }
-        Err(error) => Err(error),
+    }
+
+    /// Lines about what experiments that died have left; what can be removed safely is removed.
+    ///
+    /// # Errors
+    /// The folder of the journals cannot be read.
+    pub fn clear_leftovers(&self) -> Result<Vec<String>, LabError> {
+        let mut lines = match &self.workshop {
+            Some(workshop) => workshop.clear_leftovers()?,
+            None => Vec::new(),
+        };
+        let strays = self.runs.iter().flat_map(|run| build::strays(&run.setup));
+        lines.extend(strays.collect::<BTreeSet<String>>());
+        Ok(lines)
     }
 }
 
@@ -330,12 +387,28 @@ fn end_last_line(path: &Path, file: &mut std::fs::File) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Keys of volumes that are built are refused where none is.
+fn check_keys(setup: &Table, runs: &[Run]) -> Result<(), LabError> {
+    let is_built = runs.iter().any(|run| !run.setup.system.is_empty());
+    let odd = BUILT_KEYS.iter().find(|key| setup.contains_key(**key));
+    match odd {
+        Some(key) if !is_built => Err(refused(format!(
+            "{key} is for volumes that are built: name their system, for example system = \"plexum\""
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Builds every arrangement once, and nothing more.
 fn check_arrangements(runs: &[Run]) -> Result<(), LabError> {
     let mut seen = BTreeSet::new();
     for run in runs {
         if !run.setup.on.is_empty() {
             may_write(&run.setup.on, &run.setup.destroy, &run.work)?;
+        } else if !run.setup.system.is_empty() {
+            if seen.insert(format!("{:?}{:?}", run.setup, run.work)) {
+                build::check(&run.setup, &run.work)?;
+            }
         } else if seen.insert(format!("{:?}", run.setup)) {
             let running = run
                 .setup

@@ -4,6 +4,7 @@
 
 pub mod array;
 pub mod balance;
+pub mod build;
 pub mod calibrate;
 pub mod cow;
 pub mod error;

@@ -8,9 +8,10 @@ use plexum_engine::balance::Policy;
 use plexum_engine::plex::layout::{Level, Organisation};
 use plexum_sim::disk::mechanical_spec::{DiskSpec, QueueOrder};
 use plexum_sim::disk::timed::TimedDisk;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::array::{ArraySpec, DiskSet, Mode, Surroundings, build};
+use crate::array::{ArraySpec, DiskSet, Mode, Surroundings, build as make};
+use crate::build;
 use crate::error::LabError;
 use crate::iostat::Sampler;
 use crate::member::{Member, SimVolume};
@@ -25,9 +26,30 @@ pub struct Setup {
     /// Something real instead of simulated disks: a device, a file, a folder or an NBD URI; the rest is ignored then.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub on: String,
-    /// What of it may be destroyed: the same words, for workloads that write.
+    /// What may be destroyed: `on` in the same words, for workloads that write; every device of `members_on`.
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "one_or_many"
+    )]
+    pub destroy: Vec<String>,
+    /// Who builds a real volume (`build::SYSTEMS`); empty: the disks are simulated.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub destroy: String,
+    pub system: String,
+    /// Members of a real volume: a folder for files, or devices.
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "one_or_many"
+    )]
+    pub members_on: Vec<String>,
+    /// File system on a real volume: `ext4`, `xfs`, `btrfs`; empty: none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub file_system: String,
+    /// How a volume of Plexum without a file system is reached: `nbd` (also when empty) or `device`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub through: String,
+    /// What closes the write hole of a real volume: `log`, `write-back`, `ppl`, `bitmap`, `resync`; empty: the usual.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub consistency: String,
     /// Presets (or preset files) of the disks; the last one is repeated.
     pub disks: Vec<String>,
     /// Number of disks.
@@ -60,7 +82,12 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             on: String::new(),
-            destroy: String::new(),
+            destroy: Vec::new(),
+            system: String::new(),
+            members_on: Vec::new(),
+            file_system: String::new(),
+            through: String::new(),
+            consistency: String::new(),
             disks: vec!["sata-7200-750".to_owned()],
             members: 4,
             level: "10".to_owned(),
@@ -76,6 +103,21 @@ impl Default for Setup {
             inner_strip_bytes: vec![64 << 10],
         }
     }
+}
+
+/// A word alone, or a list of words.
+fn one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Words {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match Words::deserialize(from)? {
+        Words::One(word) if word.is_empty() => Vec::new(),
+        Words::One(word) => vec![word],
+        Words::Many(words) => words,
+    })
 }
 
 /// An arrangement that runs.
@@ -111,6 +153,9 @@ impl Setup {
     pub fn label(&self) -> String {
         if !self.on.is_empty() {
             return self.on.clone();
+        }
+        if !self.system.is_empty() {
+            return build::label(self);
         }
         if self.level == "single" {
             return "single disk".to_owned();
@@ -225,7 +270,7 @@ impl Setup {
         };
         let array = self.array(&self.level, &self.layout, self.strip_bytes)?;
         let members = members.into_iter().map(Some).collect();
-        let volume = world.run(build(Surroundings::of(&world), members, array, mode))??;
+        let volume = world.run(make(Surroundings::of(&world), members, array, mode))??;
         Ok(Running {
             target: Target::volume(&world, &volume),
             volume: Some(volume),
@@ -251,7 +296,7 @@ impl Setup {
             let array = self.array(&self.inner_level, "", strip.unwrap_or(64 << 10))?;
             let disks = disks.iter().cloned().map(Some).collect();
             let around = Surroundings::of(world);
-            let volume = world.run(build(around, disks, array, Mode::Data))??;
+            let volume = world.run(make(around, disks, array, Mode::Data))??;
             volumes.push(Member::Volume(volume));
         }
         Ok(volumes)

@@ -194,9 +194,14 @@ impl Work {
 pub fn measure(setup: &Setup, work: &Work, seed: u64) -> Result<Measurement, LabError> {
     work.check()?;
     if !setup.on.is_empty() {
-        let destroy = (!setup.destroy.is_empty()).then_some(setup.destroy.as_str());
         let name = &setup.on;
+        let destroy = setup.destroy.iter().find(|named| *named == name);
+        let destroy = destroy.map(String::as_str);
         return real::measure_on(&real::On { name, destroy }, work, seed);
+    }
+    if !setup.system.is_empty() {
+        let text = "volumes are built by experiments: put it into a file, plexum lab run FILE";
+        return Err(LabError::Usage(text.to_owned()));
     }
     let spares = usize::from(work.kind.starts_with("rebuild"));
     let mut running = setup.start(seed, spares, Mode::Timing)?;

@@ -159,6 +159,21 @@ impl Place {
     }
 }
 
+/// The size of a block device that nobody uses; opened for writing, and nothing is written.
+///
+/// # Errors
+/// `Usage` when it is none, not there, or in use.
+pub(crate) fn look_at_device(path: &Path) -> Result<u64, LabError> {
+    let shown = path.display();
+    let kind = std::fs::metadata(path)
+        .map_err(|error| LabError::Usage(format!("{shown}: {error}")))?
+        .file_type();
+    if !std::os::unix::fs::FileTypeExt::is_block_device(&kind) {
+        return Err(LabError::Usage(format!("{shown} is no block device")));
+    }
+    Ok(file::FilePlace::open(path, true, false)?.size_bytes)
+}
+
 fn may_write(name: &str, wish: Wish) -> Result<(), LabError> {
     match wish.destroy {
         Some(other) if other != name => Err(LabError::Usage(format!(

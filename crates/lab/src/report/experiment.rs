@@ -4,7 +4,7 @@
 //! - a winner is named only when its confidence interval does not overlap the next one's;
 //! - the HTML file needs no network and no script.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
@@ -57,7 +57,7 @@ fn size(bytes: u64) -> String {
 }
 
 fn name_of(result: &RunResult) -> String {
-    if !result.setup.on.is_empty() {
+    if is_real(result) {
         return result.setup.label();
     }
     format!(
@@ -67,14 +67,27 @@ fn name_of(result: &RunResult) -> String {
     )
 }
 
-/// What was not run, with the reason, each once.
+fn is_real(result: &RunResult) -> bool {
+    !result.setup.on.is_empty() || !result.setup.system.is_empty()
+}
+
+/// What was not run, with the reason, each once: of all workloads, or of some with their names.
 #[must_use]
 pub fn skipped(results: &[RunResult]) -> Vec<String> {
-    let is_skipped = |result: &&RunResult| !result.skipped.is_empty();
-    let told = |result: &RunResult| format!("{}: {}", describe(result), result.skipped);
-    let all: std::collections::BTreeSet<String> =
-        results.iter().filter(is_skipped).map(told).collect();
-    all.into_iter().collect()
+    let works: BTreeSet<String> = results.iter().map(describe).collect();
+    let mut by_reason: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for result in results.iter().filter(|result| !result.skipped.is_empty()) {
+        let of_reason = by_reason.entry(&result.skipped).or_default();
+        of_reason.insert(describe(result));
+    }
+    let told = |(reason, skipped): (&str, BTreeSet<String>)| {
+        if skipped == works {
+            return vec![reason.to_owned()];
+        }
+        let of_one = |work: String| format!("{work}: {reason}");
+        skipped.into_iter().map(of_one).collect()
+    };
+    by_reason.into_iter().flat_map(told).collect()
 }
 
 /// Groups results by workload and figure.
@@ -272,7 +285,16 @@ impl Comparison {
                 if !result.setup.on.is_empty() {
                     continue; // something real has no such parameter
                 }
-                let line = format!("level {} {}", result.setup.level, result.setup.layout);
+                let setup = &result.setup;
+                let words = [
+                    &setup.system,
+                    "level",
+                    &setup.level,
+                    &setup.layout,
+                    &setup.file_system,
+                ];
+                let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+                let line = words.join(" ");
                 series.entry(line).or_default().push((value(result), *row));
             }
             let is_sweep = |points: &Vec<(f64, Spread)>| {
@@ -446,5 +468,22 @@ mod tests {
             text("demo", &comparisons, &[]).contains("random-read 4 KiB, 8 processes: requests")
         );
         assert_eq!(charts(&comparisons).len(), comparisons.len());
+    }
+
+    #[test]
+    fn what_was_skipped_is_said_once_for_all_workloads_or_by_name_for_some() {
+        let mut results = results();
+        for result in &mut results {
+            result.skipped = "md: not here".to_owned();
+        }
+        assert_eq!(skipped(&results), ["md: not here"]);
+        let mut other = results[0].clone();
+        other.work.block_bytes = 65536;
+        other.skipped.clear();
+        results.push(other);
+        assert_eq!(
+            skipped(&results),
+            ["random-read 4 KiB, 8 processes: md: not here"]
+        );
     }
 }

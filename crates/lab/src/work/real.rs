@@ -3,11 +3,16 @@
 use std::time::Duration;
 
 use super::phases::{Phase, bonnie_of, file_bytes, is_buffered, makes_its_file, phases, writes};
+use super::programs::FILE_BYTES;
 use super::{Figure, Measurement, Work, programs, summarise};
 use crate::error::LabError;
-use crate::place::{Place, Wish, interrupt};
+use crate::place::{Actor, Place, Wish, interrupt};
 use crate::workload::bonnie::{self, BonnieFigures};
-use crate::workload::{Outcome, dd, iozone, rawio};
+use crate::workload::{Operation, Outcome, Process, Request, dd, iozone, rawio};
+
+/// Length of the writes that give a device content, and how many are under way.
+const FILL_BYTES: usize = 1 << 20;
+const FILL_DEPTH: usize = 4;
 
 /// What ran, and where.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,28 +26,83 @@ pub struct On<'a> {
 /// What the workload wants of the place it runs on.
 pub(super) fn wish<'a>(on: &On<'a>, work: &Work) -> Result<Wish<'a>, LabError> {
     let is_folder = std::path::Path::new(on.name).is_dir();
-    let needed = match work.range_bytes {
+    Ok(Wish {
+        writes: writes(work)?,
+        destroy: on.destroy,
+        range_bytes: needed_bytes(work, is_folder)?,
+        is_direct: !(is_folder && is_buffered(&work.kind)),
+        has_content: !makes_its_file(&work.kind),
+    })
+}
+
+/// Bytes that a workload asks for; 0 = as many as usual.
+fn needed_bytes(work: &Work, is_folder: bool) -> Result<u64, LabError> {
+    Ok(match work.range_bytes {
         0 if is_folder && work.kind.starts_with("dd") => {
             work.block_bytes.saturating_mul(work.requests)
         }
         0 if is_folder && work.kind == "fio" => programs::fio_bytes(work)?,
         bytes => bytes,
-    };
-    Ok(Wish {
-        writes: writes(work)?,
-        destroy: on.destroy,
-        range_bytes: needed,
-        is_direct: !(is_folder && is_buffered(&work.kind)),
-        has_content: !makes_its_file(&work.kind),
     })
+}
+
+/// Whether a workload fits on a device or a file system of about that size, before there is one.
+///
+/// # Errors
+/// `Usage` when it does not, or can only run on simulated disks.
+pub(crate) fn check_on(work: &Work, is_folder: bool, size_bytes: u64) -> Result<(), LabError> {
+    let used = match (needed_bytes(work, is_folder)?, is_folder) {
+        (0, true) => FILE_BYTES,
+        (0, false) => size_bytes,
+        (bytes, _) => bytes,
+    };
+    if used > size_bytes {
+        return Err(LabError::Usage(format!(
+            "the workload wants {used} bytes, the volume will have about {size_bytes}"
+        )));
+    }
+    phases(work, used, 1).map(drop)
+}
+
+/// Writes what a workload is about to use of a device or an export, so that it reads no holes.
+///
+/// # Errors
+/// As `measure_on`.
+pub(crate) fn fill(on: &On, work: &Work) -> Result<(), LabError> {
+    if makes_its_file(&work.kind) {
+        return Ok(());
+    }
+    let wish = Wish {
+        writes: true,
+        ..wish(on, work)?
+    };
+    let place = Place::open(on.name, wish)?;
+    let used = work.used_bytes(on.name, place.size_bytes())?;
+    let requests = (0..used)
+        .step_by(FILL_BYTES)
+        .map(move |at| Request::write(at, used.min(at + FILL_BYTES as u64) - at));
+    let writes = Process {
+        depth: FILL_DEPTH,
+        requests: Box::new(requests),
+    };
+    place.run(vec![Actor::of(writes)], None)?;
+    let flush = Request {
+        operation: Operation::Flush,
+        ..Request::read(0, 0)
+    };
+    let flush = Process::single(std::iter::once(flush));
+    place.run(vec![Actor::of(flush)], None).map(drop)
 }
 
 /// Whether a workload may run on `name` as far as writing goes, before anything runs.
 ///
 /// # Errors
 /// `WouldDestroy` when it would write to what was not named in `destroy`.
-pub fn may_write(name: &str, destroy: &str, work: &Work) -> Result<(), LabError> {
-    if name == destroy || std::path::Path::new(name).is_dir() || !writes(work)? {
+pub fn may_write(name: &str, destroy: &[String], work: &Work) -> Result<(), LabError> {
+    if destroy.iter().any(|named| named == name)
+        || std::path::Path::new(name).is_dir()
+        || !writes(work)?
+    {
         return Ok(());
     }
     Err(LabError::WouldDestroy(format!(
