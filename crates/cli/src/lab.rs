@@ -16,6 +16,7 @@ use plexum_lab::experiment::{Experiment, read_results};
 use plexum_lab::iostat;
 use plexum_lab::preset::presets;
 use plexum_lab::report::experiment as reports;
+use plexum_lab::report::results as rows;
 use plexum_lab::report::table::Table;
 use plexum_lab::reproduce::{self, Band, Reproduction, cells_table, effects_table};
 use serde_json::json;
@@ -486,11 +487,22 @@ fn show_report(folder: &Path, writes_files: bool, screen: &Screen) -> Outcome {
     for (index, chart) in reports::charts(&comparisons).into_iter().enumerate() {
         files.push((format!("chart{index}.svg"), chart));
     }
+    let rows = rows::table(&results);
+    files.push(("results.csv".to_owned(), rows.csv()));
     for (file, content) in files {
-        let path = folder.join(file);
-        std::fs::write(&path, content)
-            .map_err(|error| Problem::new(Code::IoError, format!("{}: {error}", path.display())))?;
+        write_file(&folder.join(file), content.as_bytes())?;
+    }
+    #[cfg(feature = "parquet")]
+    {
+        let content = plexum_lab::report::parquet::file(&rows, &rows::COLUMNS)
+            .map_err(|error| problem(&error))?;
+        write_file(&folder.join("results.parquet"), &content)?;
     }
     screen.note(format!("report: {}", folder.join("report.html").display()));
     Ok(0)
+}
+
+fn write_file(path: &Path, content: &[u8]) -> Result<(), Problem> {
+    std::fs::write(path, content)
+        .map_err(|error| Problem::new(Code::IoError, format!("{}: {error}", path.display())))
 }
