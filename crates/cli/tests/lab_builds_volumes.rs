@@ -79,6 +79,11 @@ fn volumes_are_built_formatted_measured_and_taken_apart() {
     let results = results(&place);
     // Plexum's two with four file systems each; btrfs' two, which are file systems themselves.
     assert_eq!(results.len(), (2 * 4 + 2) * 2);
+    let table = std::fs::read_to_string(place.file("built/results.csv")).unwrap();
+    let figures = results
+        .iter()
+        .map(|one| one["figures"].as_array().unwrap().len());
+    assert_eq!(table.lines().count(), 1 + figures.sum::<usize>(), "{table}");
     for result in &results {
         let figure = &result["figures"][0]["value"];
         assert!(figure.as_f64().unwrap() > 0.0, "{result}");
@@ -324,4 +329,63 @@ fn devices_that_were_named_are_members_and_carry_nothing_afterwards() {
     assert!(!run.out.contains("skipped"), "{}", run.out);
     assert_eq!(left, [""; 3]);
     assert_eq!(leavings(&place), [""; 0]);
+}
+
+/// Runs an experiment where the kernel's own md driver is: in a guest, whose devices are the members.
+const IN_THE_GUEST: &str = r#"
+export XDG_RUNTIME_DIR=$OUT
+list="\"$D0\", \"$D1\", \"$D2\""
+cat >$OUT/md.toml <<END
+repetitions = 1
+[setup]
+system = ["md", "zfs"]
+members_on = [$list]
+destroy = [$list]
+level = ["1", "5"]
+members = 3
+strip_bytes = "64K"
+file_system = ["", "ext4"]
+[work]
+kind = "random-write"
+range_bytes = "24M"
+requests = 50
+END
+PLEXUM lab run $OUT/md.toml --out $OUT/md || exit 1
+cat /proc/mdstat >$OUT/mdstat
+for device in $DEVS; do blkid -p $device; done >$OUT/left
+find $OUT/plexum/lab -mindepth 1 >>$OUT/left
+exit 0
+"#;
+
+#[test]
+fn the_kernels_md_is_built_measured_and_stopped() {
+    let place = Place::new("lab-md");
+    for name in ["m0", "m1", "m2"] {
+        place.sparse(name, 128 << 20);
+    }
+    let program = env!("CARGO_BIN_EXE_plexum");
+    let script = IN_THE_GUEST.replace("PLEXUM", program);
+    let oracle = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/md-oracle");
+    let output = place
+        .command(oracle)
+        .args(["--timeout", "180", "run", "--out", "out", "-c", &script])
+        .args(["m0", "m1", "m2"])
+        .output()
+        .unwrap();
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{words}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for row in [
+        "md RAID-1 of 3 ",
+        "md RAID-1 of 3, ext4 ",
+        "md RAID-5 of 3 strip 64K ",
+        "md RAID-5 of 3 strip 64K, ext4 ",
+    ] {
+        assert!(text.contains(row), "{row}: {text}{words}");
+    }
+    assert!(!text.contains("skipped: md"), "{text}");
+    let arrays = std::fs::read_to_string(place.file("out/mdstat")).unwrap();
+    assert!(!arrays.contains("active"), "{arrays}");
+    let left = std::fs::read_to_string(place.file("out/left")).unwrap();
+    assert_eq!(left, "");
 }

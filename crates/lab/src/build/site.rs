@@ -356,3 +356,74 @@ fn is_mount_point(folder: &Path) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_dead_maker_left_is_removed_and_a_living_one_is_left_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let workshop = Workshop {
+            program: PathBuf::from("/nowhere"),
+            home: place.path().join("lab"),
+        };
+        let parent = place.path().join("members");
+        fs::create_dir(&parent).unwrap();
+        assert!(
+            clear_leftovers(&workshop).unwrap().is_empty(),
+            "no folder yet"
+        );
+
+        let mut site = Site::begin(&workshop).unwrap();
+        let folder = site.members_folder(&parent).unwrap();
+        let file = folder.join("member0");
+        site.note(Step::File(file.clone())).unwrap();
+        fs::write(&file, "data").unwrap();
+        site.note(Step::File(folder.join("never made"))).unwrap();
+        site.mount_point().unwrap();
+        assert!(
+            Site::begin(&workshop).is_err(),
+            "one at a time in a process"
+        );
+        assert!(clear_leftovers(&workshop).unwrap().is_empty());
+        assert!(stray_members(&parent).is_empty());
+        assert!(file.exists(), "the maker lives");
+
+        // It dies while it writes a line.
+        write!(site.journal, "{{\"fi").unwrap();
+        site.is_given_up = true;
+        drop(site);
+        assert_eq!(stray_members(&parent), [folder.as_path()]);
+        let lines = clear_leftovers(&workshop).unwrap();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("is removed"), "{lines:?}");
+        assert!(lines[0].contains(&file.display().to_string()), "{lines:?}");
+        assert_eq!(fs::read_dir(&parent).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&workshop.home).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_lies_below_something_that_cannot_be_undone_is_left_alone_and_tried_again() {
+        let place = tempfile::tempdir().unwrap();
+        let workshop = Workshop {
+            program: PathBuf::from("/nowhere"),
+            home: place.path().join("lab"),
+        };
+        let mut site = Site::begin(&workshop).unwrap();
+        let file = place.path().join("member0");
+        site.note(Step::File(file.clone())).unwrap();
+        fs::write(&file, "data").unwrap();
+        // A folder with something of somebody else in it cannot be removed.
+        let folder = place.path().join("folder");
+        site.note(Step::Folder(folder.clone())).unwrap();
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("theirs"), "").unwrap();
+        let error = site.undo().unwrap_err().to_string();
+        assert!(error.starts_with("not all was undone: "), "{error}");
+        assert!(file.exists(), "the step before was undone");
+        fs::remove_file(folder.join("theirs")).unwrap();
+        site.undo().unwrap();
+        assert!(!file.exists() && !folder.exists() && !site.home.exists());
+    }
+}
