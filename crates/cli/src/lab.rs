@@ -5,8 +5,9 @@ mod work;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::runtime_dir::Surroundings;
 use plexum_lab::balance as policies;
@@ -163,21 +164,26 @@ pub fn run(args: &Lab, screen: &Screen) -> Outcome {
     }
 }
 
-/// How far a measurement is, in steps; a line on a terminal.
-struct Steps<'a> {
-    /// Before the figures.
-    word: &'a str,
-    shows: bool,
+/// How far a measurement is, in steps, and how long the others will take; a bar on a terminal.
+struct Steps {
+    bar: Option<ProgressBar>,
     /// Steps that were done before this start.
     before: u64,
     started: Instant,
 }
 
-impl<'a> Steps<'a> {
-    fn new(word: &'a str, screen: &Screen) -> Self {
+impl Steps {
+    fn new(word: &str, screen: &Screen) -> Self {
+        let shows = !screen.is_quiet && !screen.is_json && std::io::stderr().is_terminal();
+        let bar = shows.then(|| {
+            let style = ProgressStyle::with_template("{msg}[{bar:30}] {prefix}")
+                .unwrap_or_else(|_| ProgressStyle::default_bar())
+                .progress_chars("#>-");
+            let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
+            bar.with_style(style).with_message(word.to_owned())
+        });
         Self {
-            word,
-            shows: !screen.is_quiet && !screen.is_json && std::io::stderr().is_terminal(),
+            bar,
             before: 0,
             started: Instant::now(),
         }
@@ -189,20 +195,33 @@ impl<'a> Steps<'a> {
     }
 
     fn tell(&self, done: u64, all: u64) {
-        if self.shows && done > 0 {
-            let spent = self.started.elapsed().as_secs_f64();
-            let fresh = done.saturating_sub(self.before).max(1);
-            let left = spent / fresh as f64 * all.saturating_sub(done) as f64;
-            let left = show_seconds(left.ceil() as u64);
-            eprint!("\r{}{done} of {all}, {left} left\x1b[K", self.word);
-        }
+        let Some(bar) = &self.bar else {
+            return;
+        };
+        let left = seconds_left(
+            self.started.elapsed(),
+            done.saturating_sub(self.before),
+            all - done.min(all),
+        );
+        bar.set_length(all);
+        bar.set_position(done);
+        bar.set_prefix(format!("{done} of {all}{left}"));
     }
 
     fn end(&self) {
-        if self.shows {
-            eprint!("\r\x1b[K");
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
         }
     }
+}
+
+/// How long `left` steps will take when `done` have taken so long; nothing before the first one.
+fn seconds_left(spent: Duration, done: u64, left: u64) -> String {
+    if done == 0 {
+        return String::new();
+    }
+    let seconds = spent.as_secs_f64() / done as f64 * left as f64;
+    format!(", {} left", show_seconds(seconds.ceil() as u64))
 }
 
 /// Prints a table in the look that was asked for; JSON lines with `--json`.
@@ -431,6 +450,7 @@ fn run_file(args: &RunFile, screen: &Screen) -> Outcome {
         show_seconds(estimate.ceil() as u64)
     ));
     let steps = Steps::new("", screen).after(before as u64);
+    steps.tell(before as u64, experiment.runs.len() as u64);
     experiment
         .run_in(&folder, &now_s, |done, all| {
             steps.tell(done as u64, all as u64);
@@ -505,4 +525,23 @@ fn show_report(folder: &Path, writes_files: bool, screen: &Screen) -> Outcome {
 fn write_file(path: &Path, content: &[u8]) -> Result<(), Problem> {
     std::fs::write(path, content)
         .map_err(|error| Problem::new(Code::IoError, format!("{}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_comes_from_the_steps_of_this_start() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(seconds_left(minute, 0, 20), "");
+        assert_eq!(
+            seconds_left(minute, 3, 6),
+            format!(", {} left", show_seconds(120))
+        );
+        assert_eq!(
+            seconds_left(minute, 9, 0),
+            format!(", {} left", show_seconds(0))
+        );
+    }
 }

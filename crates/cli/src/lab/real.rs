@@ -48,13 +48,13 @@ pub struct Predict {
 }
 
 /// A probe that says how far it is.
-struct Told<'a> {
+struct Told {
     inner: RealProbe,
     done: u64,
-    steps: Steps<'a>,
+    steps: Steps,
 }
 
-impl Told<'_> {
+impl Told {
     fn step(&mut self) {
         self.done += 1;
         if self.done.is_multiple_of(8) {
@@ -63,7 +63,7 @@ impl Told<'_> {
     }
 }
 
-impl Probe for Told<'_> {
+impl Probe for Told {
     fn size_bytes(&self) -> u64 {
         self.inner.size_bytes()
     }
