@@ -331,14 +331,16 @@ fn devices_that_were_named_are_members_and_carry_nothing_afterwards() {
     assert_eq!(leavings(&place), [""; 0]);
 }
 
-/// Runs an experiment where the kernel's own md driver is: in a guest, whose devices are the members.
+/// Runs an experiment where the kernel has md and an NBD client: in a guest, whose devices are the members.
 const IN_THE_GUEST: &str = r#"
 export XDG_RUNTIME_DIR=$OUT
+for module in nbd fuse loop; do /run/modprobe $module; done
 list="\"$D0\", \"$D1\", \"$D2\""
 cat >$OUT/md.toml <<END
 repetitions = 1
 [setup]
-system = ["md", "zfs"]
+system = ["md", "plexum", "btrfs"]
+through = ["device", "kernel-nbd"]
 members_on = [$list]
 destroy = [$list]
 level = ["1", "5"]
@@ -352,13 +354,14 @@ requests = 50
 END
 PLEXUM lab run $OUT/md.toml --out $OUT/md || exit 1
 cat /proc/mdstat >$OUT/mdstat
+ls -d /sys/block/nbd*/pid /sys/block/loop*/loop >$OUT/devices 2>/dev/null
 for device in $DEVS; do blkid -p $device; done >$OUT/left
 find $OUT/plexum/lab -mindepth 1 >>$OUT/left
 exit 0
 "#;
 
 #[test]
-fn the_kernels_md_is_built_measured_and_stopped() {
+fn the_kernels_md_and_its_nbd_client_are_set_up_measured_and_stopped() {
     let place = Place::new("lab-md");
     for name in ["m0", "m1", "m2"] {
         place.sparse(name, 128 << 20);
@@ -380,12 +383,19 @@ fn the_kernels_md_is_built_measured_and_stopped() {
         "md RAID-1 of 3, ext4 ",
         "md RAID-5 of 3 strip 64K ",
         "md RAID-5 of 3 strip 64K, ext4 ",
+        "plexum RAID-5 of 3 strip 64K, device ",
+        "plexum RAID-5 of 3 strip 64K, kernel NBD ",
+        "plexum RAID-1 of 3 load, ext4 ",
+        "plexum RAID-1 of 3 load, ext4, kernel NBD ",
+        "btrfs RAID-5 of 3 ",
     ] {
         assert!(text.contains(row), "{row}: {text}{words}");
     }
-    assert!(!text.contains("skipped: md"), "{text}");
+    assert!(!text.contains("skipped"), "{text}");
     let arrays = std::fs::read_to_string(place.file("out/mdstat")).unwrap();
     assert!(!arrays.contains("active"), "{arrays}");
-    let left = std::fs::read_to_string(place.file("out/left")).unwrap();
-    assert_eq!(left, "");
+    for list in ["left", "devices"] {
+        let left = std::fs::read_to_string(place.file(&format!("out/{list}"))).unwrap();
+        assert_eq!(left, "");
+    }
 }

@@ -44,7 +44,7 @@ pub struct Setup {
     /// File system on a real volume: `ext4`, `xfs`, `btrfs`; empty: none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub file_system: String,
-    /// How a volume of Plexum without a file system is reached: `nbd` (also when empty) or `device`.
+    /// How a volume of Plexum is reached: `nbd` (also when empty), `device` (FUSE and loop) or `kernel-nbd`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub through: String,
     /// What closes the write hole of a real volume: `log`, `write-back`, `ppl`, `bitmap`, `resync`; empty: the usual.

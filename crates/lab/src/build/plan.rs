@@ -12,8 +12,10 @@ use crate::setup::Setup;
 pub const SYSTEMS: [&str; 5] = ["plexum", "md", "btrfs", "zfs", "gmirror"];
 /// File systems on a volume.
 const FILE_SYSTEMS: [&str; 4] = ["", "ext4", "xfs", "btrfs"];
-/// Ways to a volume without a file system.
-const THROUGH: [&str; 3] = ["", "nbd", "device"];
+/// Ways to a volume of Plexum; with a file system it is a device in any case.
+const THROUGH: [&str; 4] = ["", "nbd", "device", KERNEL_NBD];
+/// The kernel's own NBD client instead of FUSE and a loop device.
+pub(super) const KERNEL_NBD: &str = "kernel-nbd";
 /// What closes the write hole.
 const CONSISTENCY: [&str; 6] = ["", "log", "write-back", "ppl", "bitmap", "resync"];
 
@@ -158,7 +160,9 @@ impl<'a> Plan<'a> {
 
     /// Whether the volume has to be a block device of the kernel.
     pub(super) fn is_device(&self) -> bool {
-        self.setup.system != "plexum" || self.is_mounted() || self.setup.through == "device"
+        self.setup.system != "plexum"
+            || self.is_mounted()
+            || matches!(self.setup.through.as_str(), "device" | KERNEL_NBD)
     }
 }
 
@@ -189,10 +193,13 @@ pub(crate) fn label(setup: &Setup) -> String {
     if is_redundant && lacks_bitmap(setup) {
         label += " no bitmap";
     }
-    match (setup.file_system.as_str(), setup.through.as_str()) {
-        ("", "device") if setup.system == "plexum" => label + ", device",
-        ("", _) => label,
-        (file_system, _) => format!("{label}, {file_system}"),
+    if !setup.file_system.is_empty() {
+        label += &format!(", {}", setup.file_system);
+    }
+    match (setup.system.as_str(), setup.through.as_str()) {
+        ("plexum", KERNEL_NBD) => label + ", kernel NBD",
+        ("plexum", "device") if setup.file_system.is_empty() => label + ", device",
+        _ => label,
     }
 }
 
@@ -526,6 +533,13 @@ mod tests {
         assert_eq!(
             of("plexum", "10", |s| s.through = "device".into()),
             "plexum RAID-10 of 4 strip 64K load, device"
+        );
+        assert_eq!(
+            of("plexum", "0", |s| {
+                s.through = "kernel-nbd".into();
+                s.file_system = "xfs".into();
+            }),
+            "plexum RAID-0 of 4 strip 64K, xfs, kernel NBD"
         );
         assert_eq!(
             of("md", "10", |s| s.has_bitmap = false),

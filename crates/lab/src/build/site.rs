@@ -48,6 +48,8 @@ pub(super) enum Step {
     Attached,
     /// A mounted file system.
     Mounted(PathBuf),
+    /// A device of the kernel's NBD client.
+    Nbd(PathBuf),
     /// An array of the kernel's md.
     Md(PathBuf),
     /// A ZFS pool of this name.
@@ -212,6 +214,10 @@ impl Site {
                 self.insist(unmount.arg(folder), || !is_mount_point(folder))?;
                 gone_is_fine(fs::remove_dir(folder)).map_err(told(folder))
             }
+            Step::Nbd(device) => {
+                let mut disconnect = Command::new(find("nbd-client")?);
+                self.insist(disconnect.arg("-d").arg(device), || is_free_nbd(device))
+            }
             Step::Md(device) => {
                 let name = device.file_name().unwrap_or_default();
                 let array = Path::new("/sys/block").join(name).join("md");
@@ -321,9 +327,11 @@ impl Step {
     /// What it is, in a few words.
     fn shown(&self) -> String {
         match self {
-            Step::Folder(path) | Step::File(path) | Step::Device(path) | Step::Md(path) => {
-                path.display().to_string()
-            }
+            Step::Folder(path)
+            | Step::File(path)
+            | Step::Device(path)
+            | Step::Nbd(path)
+            | Step::Md(path) => path.display().to_string(),
             Step::Server(_) => "a server".to_owned(),
             Step::Attached => "an attached volume".to_owned(),
             Step::Mounted(path) => format!("a file system at {}", path.display()),
@@ -345,6 +353,12 @@ fn loop_devices(file: &Path) -> Vec<PathBuf> {
         .filter(|name| holds(name))
         .map(|name| Path::new("/dev").join(name))
         .collect()
+}
+
+/// Whether a device of the kernel's NBD client is connected to nothing.
+pub(super) fn is_free_nbd(device: &Path) -> bool {
+    let name = device.file_name().unwrap_or_default();
+    !Path::new("/sys/block").join(name).join("pid").exists()
 }
 
 /// Whether something is mounted there; a dead file system counts.

@@ -6,11 +6,14 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::plan::Plan;
-use super::site::{NAME, Site, Step};
+use super::plan::{KERNEL_NBD, Plan};
+use super::site::{NAME, Site, Step, is_free_nbd};
 use super::tool::{LOOK_EVERY, Process, find, one_line};
 use crate::error::LabError;
 use crate::place::interrupt;
+
+/// Devices of the kernel's NBD client that are looked at.
+const NBD_DEVICES_MAX: usize = 256;
 
 /// Builds it; the name of the place that workloads run on.
 ///
@@ -117,7 +120,10 @@ enum Volume {
 
 fn plexum(site: &mut Site, plan: &Plan) -> Result<Volume, LabError> {
     let words = plan.create_words()?;
-    if plan.is_device() {
+    let is_kernel_nbd = plan.setup.through == KERNEL_NBD;
+    if is_kernel_nbd {
+        need_kernel_nbd(plan)?;
+    } else if plan.is_device() {
         named(plan, find("losetup"))?;
         if !Path::new("/dev/fuse").exists() {
             return Err(skipped(plan, "there is no /dev/fuse here"));
@@ -136,6 +142,9 @@ fn plexum(site: &mut Site, plan: &Plan) -> Result<Volume, LabError> {
             "nbd+unix:///{NAME}?socket={}",
             socket.display()
         )));
+    }
+    if is_kernel_nbd {
+        return connect(site, plan, &socket).map(Volume::Device);
     }
     site.note(Step::Attached)?;
     let mut attach = site.plexum();
@@ -173,6 +182,37 @@ fn serve(site: &mut Site, plan: &Plan, members: &[PathBuf]) -> Result<PathBuf, L
         std::thread::sleep(LOOK_EVERY);
     }
     Ok(socket)
+}
+
+fn need_kernel_nbd(plan: &Plan) -> Result<(), LabError> {
+    named(plan, find("nbd-client"))?;
+    let is_there = || Path::new("/sys/module/nbd").exists();
+    if is_there() || (load_module("nbd") && is_there()) {
+        return Ok(());
+    }
+    Err(skipped(plan, "the kernel has no NBD client"))
+}
+
+/// The volume as a device of the kernel's NBD client.
+fn connect(site: &mut Site, plan: &Plan, socket: &Path) -> Result<PathBuf, LabError> {
+    let devices = (0..NBD_DEVICES_MAX).map(|number| PathBuf::from(format!("/dev/nbd{number}")));
+    let mut free = devices.filter(|device| device.exists() && is_free_nbd(device));
+    let device = free
+        .next()
+        .ok_or_else(|| skipped(plan, "all devices of the kernel's NBD client are taken"))?;
+    site.note(Step::Nbd(device.clone()))?;
+    let mut connect = Command::new(find("nbd-client")?);
+    connect.arg("-unix").arg(socket).arg(&device);
+    site.run(connect.args(["-name", NAME]))?;
+    Ok(device)
+}
+
+/// Loads a module of the kernel; whether that went well.
+fn load_module(name: &str) -> bool {
+    find("modprobe").is_ok_and(|modprobe| {
+        let quiet = Command::new(modprobe).args(["--quiet", name]).status();
+        quiet.is_ok_and(|status| status.success())
+    })
 }
 
 fn md(site: &mut Site, plan: &Plan) -> Result<PathBuf, LabError> {
@@ -234,11 +274,7 @@ fn need_file_system(plan: &Plan, name: &str) -> Result<(), LabError> {
     {
         return Ok(());
     }
-    let load = find("modprobe").map(|modprobe| {
-        let quiet = Command::new(modprobe).args(["--quiet", name]).status();
-        quiet.is_ok_and(|status| status.success())
-    });
-    if load.unwrap_or(false) {
+    if load_module(name) {
         return Ok(());
     }
     Err(skipped(plan, &format!("the kernel has no {name}")))
