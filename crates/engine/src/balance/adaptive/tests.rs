@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use super::super::{Balancer, MemberTraits, Policy, Request};
+use super::super::{Balancer, MemberTraits, Pick, Policy, Request};
 use super::SPLIT_BYTES_MIN;
 use crate::clock::Moment;
 use crate::plex::layout::CopyPlace;
 
 const MS: u64 = 1_000_000;
 
-/// A member's cost in nanoseconds: of a jump, and of a MiB.
+/// A member's cost in nanoseconds: of a jump, of a turn (up to so much is waited after a jump), and of a MiB.
 #[derive(Clone, Copy)]
 struct Model {
     jump_ns: u64,
+    turn_ns: u64,
     mib_ns: u64,
 }
 
@@ -40,8 +41,7 @@ impl Mirror {
         }
     }
 
-    /// One read from beginning to end; who took part.
-    fn read(&mut self, offset_bytes: u64, length_bytes: u64) -> Vec<usize> {
+    fn pick(&mut self, offset_bytes: u64, length_bytes: u64) -> (Pick, Vec<CopyPlace>) {
         let mut candidates: Vec<CopyPlace> = (0..self.models.len())
             .map(|slot| CopyPlace {
                 slot,
@@ -54,13 +54,22 @@ impl Mirror {
             group: 0,
             now: Moment(self.now_ns),
         };
-        let pick = self.balancer.pick(&request, &mut candidates);
+        (self.balancer.pick(&request, &mut candidates), candidates)
+    }
+
+    /// One read from beginning to end; who took part.
+    fn read(&mut self, offset_bytes: u64, length_bytes: u64) -> Vec<usize> {
+        let (pick, candidates) = self.pick(offset_bytes, length_bytes);
         let mut ends = Vec::new();
         for piece in pick.pieces(&candidates, length_bytes) {
             let model = self.models[piece.slot];
             let is_jump = self.heads[piece.slot] != piece.member_offset_bytes;
             self.heads[piece.slot] = piece.member_offset_bytes + piece.length_bytes;
-            let took = u64::from(is_jump) * model.jump_ns
+            let wait_ns = match model.turn_ns {
+                0 => 0,
+                turn_ns => self.draw() % turn_ns,
+            };
+            let took = u64::from(is_jump) * (model.jump_ns + wait_ns)
                 + piece.length_bytes * model.mib_ns / (1 << 20)
                 + 1000;
             ends.push((self.now_ns + took, piece));
@@ -76,12 +85,23 @@ impl Mirror {
         ends.iter().map(|(_, piece)| piece.slot).collect()
     }
 
-    fn read_anywhere(&mut self, length_bytes: u64) -> Vec<usize> {
+    /// Who gets a read that is not answered.
+    fn choose(&mut self, offset_bytes: u64, length_bytes: u64) -> usize {
+        let (pick, candidates) = self.pick(offset_bytes, length_bytes);
+        let first = pick.pieces(&candidates, length_bytes).next();
+        first.expect("a read has at least one part").slot
+    }
+
+    fn draw(&mut self) -> u64 {
         self.random = self
             .random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        let offset = (self.random >> 24) % (1 << 20) * (64 << 10);
+        self.random >> 24
+    }
+
+    fn read_anywhere(&mut self, length_bytes: u64) -> Vec<usize> {
+        let offset = self.draw() % (1 << 20) * (64 << 10);
         self.read(offset, length_bytes)
     }
 
@@ -95,10 +115,12 @@ impl Mirror {
 
 const DISK: Model = Model {
     jump_ns: 8 * MS,
+    turn_ns: 0,
     mib_ns: 10 * MS,
 };
 const FLASH: Model = Model {
     jump_ns: MS / 10,
+    turn_ns: 0,
     mib_ns: 2 * MS,
 };
 
@@ -145,6 +167,65 @@ fn a_long_read_is_split_where_that_is_faster_and_only_there() {
     let unlike = parts(&[FLASH, DISK], 4 << 20);
     assert!(unlike < 20, "{unlike} of 200 in parts");
     assert_eq!(parts(&[DISK, DISK], SPLIT_BYTES_MIN / 2), 0);
+}
+
+#[test]
+fn the_turn_of_a_disk_does_not_end_what_was_learned_of_parts() {
+    let turning = Model {
+        jump_ns: 5 * MS,
+        turn_ns: 8 * MS,
+        mib_ns: 12 * MS,
+    };
+    for seed in 1..6 {
+        let mut mirror = Mirror::new(&[turning; 2]);
+        mirror.random = seed;
+        let split = (0..4000).filter(|_| mirror.read_anywhere(1 << 20).len() > 1);
+        let split = split.count();
+        assert!(split > 3800, "{split} of 4000 in parts, seed {seed}");
+    }
+}
+
+#[test]
+fn a_stream_is_split_where_going_elsewhere_costs_nothing_and_only_there() {
+    const LENGTH_BYTES: u64 = 256 << 10;
+    let parts = |model: Model| {
+        let mut mirror = Mirror::new(&[model; 2]);
+        let step = |number: u64| mirror.read(number * LENGTH_BYTES, LENGTH_BYTES).len();
+        let parts: Vec<usize> = (0..1200).map(step).collect();
+        parts[1000..].iter().filter(|parts| **parts > 1).count()
+    };
+    let flash = Model {
+        jump_ns: 1000,
+        ..FLASH
+    };
+    let split = parts(flash);
+    assert!(split > 180, "{split} of 200 in parts");
+    assert_eq!(parts(DISK), 0);
+}
+
+#[test]
+fn others_wait_for_each_other_rather_than_come_between_a_stream() {
+    let mut mirror = Mirror::new(&[DISK, DISK]);
+    let mut home = Vec::new();
+    for step in 0..200u64 {
+        home = mirror.read(step * (64 << 10), 64 << 10);
+        mirror.read_anywhere(4096);
+    }
+    for number in 0..3 {
+        let chosen = mirror.choose((1 << 41) + number * (1 << 30), 4096);
+        assert_ne!(chosen, home[0], "read {number}");
+    }
+}
+
+#[test]
+fn one_slow_answer_at_the_beginning_leaves_no_member_unused() {
+    let mut mirror = Mirror::new(&[DISK, DISK]);
+    mirror.models[1].jump_ns = 14 * MS;
+    let asked = (0..4).filter(|_| mirror.read_anywhere(4096).contains(&1));
+    assert!((1..4).contains(&asked.count()));
+    mirror.models[1].jump_ns = 4 * MS;
+    let asked = mirror.share(1, 200);
+    assert!(asked > 150, "{asked} of 200");
 }
 
 #[test]

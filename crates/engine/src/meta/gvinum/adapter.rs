@@ -187,10 +187,6 @@ impl Metadata for GvinumMetadata {
         }
     }
 
-    fn is_commit_due(&self) -> bool {
-        self.store.borrow().is_uneven
-    }
-
     fn has_commits(&self) -> bool {
         true
     }
