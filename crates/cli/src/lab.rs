@@ -88,9 +88,12 @@ pub struct Balance {
     /// Exit with 1 when the policy `adaptive` misses its bands
     #[arg(long)]
     pub check: bool,
-    /// Seed
+    /// First seed
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// How many seeds: a cell is their median
+    #[arg(long, default_value_t = 5)]
+    pub seeds: u64,
     /// text, csv, json (JSON Lines) or markdown
     #[arg(long, default_value = "text")]
     pub format: String,
@@ -355,11 +358,16 @@ fn show_reproduction(all: &Reproduction, args: &Reproduce, screen: &Screen) -> R
 
 fn balance(args: &Balance, screen: &Screen) -> Outcome {
     let shows = !screen.is_quiet && !screen.is_json && std::io::stderr().is_terminal();
-    let cells = policies::run_matrix(&args.disks, &args.load, args.seed, |done| {
-        if shows {
-            eprint!("\rcell {done} of at most 136\x1b[K");
-        }
-    })
+    let cells = policies::run_matrix(
+        &args.disks,
+        &args.load,
+        args.seed..args.seed.saturating_add(args.seeds),
+        |done| {
+            if shows {
+                eprint!("\rcell {done} of at most 136\x1b[K");
+            }
+        },
+    )
     .map_err(|error| problem(&error))?;
     if shows {
         eprint!("\r\x1b[K");
@@ -402,6 +410,19 @@ fn balance(args: &Balance, screen: &Screen) -> Outcome {
         ));
         let word = if is_reached { "reached" } else { "MISSED" };
         screen.line(format!("adaptive, {sentence}: {word}"));
+    }
+    let near = policies::near_by_seed(&cells);
+    screen.object(&object(
+        "lab_seeds",
+        None,
+        json!({"first": args.seed, "cells": cells.len(), "near": near}),
+    ));
+    if near.len() > 1 {
+        let counts: Vec<String> = near.iter().map(ToString::to_string).collect();
+        screen.line(format!(
+            "with each seed alone within 2 %: {}",
+            counts.join(", ")
+        ));
     }
     Ok(u8::from(args.check && missed > 0))
 }

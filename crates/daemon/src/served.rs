@@ -216,16 +216,10 @@ impl Served {
     /// Takes samples of the job's progress until `end`; a task of its own.
     pub async fn sample(self: Rc<Self>) {
         while !self.has_ended.get() {
-            let change = self.volume.changes();
-            if !self.take_sample() {
-                // No job: none begins, and nobody becomes a member, without a change.
-                select(pin!(change), pin!(self.ended.changed())).await;
-            }
-            if self.has_ended.get() {
-                break;
-            }
             let rest = pin!(self.clock.sleep(SAMPLE_EVERY));
-            select(rest, pin!(self.ended.changed())).await;
+            let ended = pin!(self.ended.changed());
+            select(rest, ended).await;
+            self.take_sample();
         }
     }
 
@@ -235,14 +229,13 @@ impl Served {
         self.ended.notify();
     }
 
-    /// Whether there is a job to take samples of.
-    fn take_sample(&self) -> bool {
+    fn take_sample(&self) {
         let _ = self.known_members();
         let mut samples = self.samples.borrow_mut();
         let job = self.volume.job_beside(self.volume.status().job);
         let Some(job) = job else {
             samples.clear();
-            return false;
+            return;
         };
         let is_other =
             |last: &Sample| last.kind != job.kind || last.worked_bytes > job.worked_bytes;
@@ -257,7 +250,6 @@ impl Served {
             kind: job.kind,
             worked_bytes: job.worked_bytes,
         });
-        true
     }
 
     /// Publishes what the volume announces until `end`; a task of its own.
