@@ -216,10 +216,16 @@ impl Served {
     /// Takes samples of the job's progress until `end`; a task of its own.
     pub async fn sample(self: Rc<Self>) {
         while !self.has_ended.get() {
+            let change = self.volume.changes();
+            if !self.take_sample() {
+                // No job: none begins, and nobody becomes a member, without a change.
+                select(pin!(change), pin!(self.ended.changed())).await;
+            }
+            if self.has_ended.get() {
+                break;
+            }
             let rest = pin!(self.clock.sleep(SAMPLE_EVERY));
-            let ended = pin!(self.ended.changed());
-            select(rest, ended).await;
-            self.take_sample();
+            select(rest, pin!(self.ended.changed())).await;
         }
     }
 
@@ -229,13 +235,14 @@ impl Served {
         self.ended.notify();
     }
 
-    fn take_sample(&self) {
+    /// Whether there is a job to take samples of.
+    fn take_sample(&self) -> bool {
         let _ = self.known_members();
         let mut samples = self.samples.borrow_mut();
         let job = self.volume.job_beside(self.volume.status().job);
         let Some(job) = job else {
             samples.clear();
-            return;
+            return false;
         };
         let is_other =
             |last: &Sample| last.kind != job.kind || last.worked_bytes > job.worked_bytes;
@@ -250,6 +257,7 @@ impl Served {
             kind: job.kind,
             worked_bytes: job.worked_bytes,
         });
+        true
     }
 
     /// Publishes what the volume announces until `end`; a task of its own.

@@ -10,6 +10,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::ops::Range;
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::buf::{Buf, BufMut, BufPool};
@@ -161,6 +162,11 @@ impl<D: Device> Drive<D> {
     /// The watchman's tick; says for how many whole ticks somebody has been waiting for the oldest I/O.
     pub(crate) fn tick(&self) -> u64 {
         self.slots.tick(self.device.busy())
+    }
+
+    /// Whether nothing is under way; if so, the watchman is woken by the first I/O that has to wait for its device.
+    pub(crate) fn rests(&self, watchman: &Waker) -> bool {
+        self.slots.rests(self.device.busy(), watchman)
     }
 
     /// How long a read may take before another copy is asked as well: longer than 99 of 100 took lately. `None` while too

@@ -32,6 +32,8 @@ pub(crate) struct Slots {
     /// When the oldest I/O began that nobody waits for and that the device may still have.
     orphaned_tick: Cell<Option<u64>>,
     freed: Signal,
+    /// The watchman, while there is nothing to watch.
+    watcher: RefCell<Option<Waker>>,
 }
 
 /// One slot in use.
@@ -83,6 +85,9 @@ impl Slots {
                     .is_some_and(|waker| waker.will_wake(cx.waker()))
             {
                 flight.waker = Some(cx.waker().clone());
+                if let Some(watcher) = self.watcher.take() {
+                    watcher.wake();
+                }
             }
             result
         })
@@ -122,6 +127,16 @@ impl Slots {
         let oldest = waited_for.chain(self.orphaned_tick.get()).min();
         // The first tick after its start may have come at once.
         oldest.map_or(0, |since| now - since - 1)
+    }
+
+    /// Whether nothing is under way that ticks could count. If so, `watcher` is woken when that changes. `busy`: I/Os that the
+    /// device has.
+    pub(crate) fn rests(&self, busy: usize, watcher: &Waker) -> bool {
+        let rests = self.count.get() == 0 && (busy == 0 || self.is_abandoned.get());
+        if rests {
+            *self.watcher.borrow_mut() = Some(watcher.clone());
+        }
+        rests
     }
 
     /// Somebody has stopped to wait for an I/O because another drive answered first; it still counts when it hangs.

@@ -20,7 +20,7 @@ use plexum_engine::meta::open::{OpenError, OpenRequest, examine, former_member, 
 use plexum_engine::mutant::Mutant;
 use plexum_engine::plex::layout::Organisation;
 use plexum_engine::state::{MemberId, Standing};
-use plexum_engine::volume::{NewMember, Volume, VolumeOptions};
+use plexum_engine::volume::{MemberStatus, NewMember, Volume, VolumeOptions};
 use plexum_engine::wait::join;
 use plexum_format::md::{MdVersion, Superblock};
 use plexum_nbd::export::ZeroRequest;
@@ -147,7 +147,7 @@ impl Engine {
     }
 
     fn member_of_slot(&self, slot: usize) -> Option<MemberId> {
-        let is_active = |member: &&plexum_engine::volume::MemberStatus| {
+        let is_active = |member: &&MemberStatus| {
             member.standing == Standing::Active && member.slot.map(usize::from) == Some(slot)
         };
         self.volume
@@ -179,7 +179,7 @@ impl Engine {
     /// An earlier record of the same disk that is of no use any more is taken out first, as an administrator would.
     async fn remove_former(&self, disk: u32) -> Result<(), String> {
         let members = self.volume.status().members;
-        let is_former = |member: &&plexum_engine::volume::MemberStatus| {
+        let is_former = |member: &&MemberStatus| {
             member.standing == Standing::Faulty
                 && member.name.as_deref().and_then(number) == Some(disk)
         };
@@ -428,12 +428,12 @@ impl Subject for Engine {
             |member: &plexum_engine::volume::MemberStatus| member.name.as_deref().and_then(number);
         let slot_count = self.volume.geometry().member_count();
         let active = |slot: usize| {
-            let is_it = |member: &&plexum_engine::volume::MemberStatus| {
+            let is_it = |member: &&MemberStatus| {
                 member.standing == Standing::Active && member.slot.map(usize::from) == Some(slot)
             };
             status.members.iter().find(is_it).and_then(disk_of)
         };
-        let is_live = |member: &&plexum_engine::volume::MemberStatus| {
+        let is_live = |member: &&MemberStatus| {
             matches!(
                 member.standing,
                 Standing::Active | Standing::Rebuilding { .. } | Standing::Spare
@@ -461,7 +461,12 @@ impl Subject for Engine {
             .iter()
             .any(|member| member.standing == Standing::Spare);
         let is_lacking = slots.iter().any(Option::is_none);
+        let is_unsure = |member: &&MemberStatus| {
+            member.standing == Standing::Active && !self.volume.is_durably_active(member.id)
+        };
+        let unsure = status.members.iter().filter(is_unsure);
         Status {
+            unsure: unsure.filter_map(disk_of).collect(),
             live: status
                 .members
                 .iter()

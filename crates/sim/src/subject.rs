@@ -196,6 +196,8 @@ pub enum Operation {
 pub struct Status {
     /// By slot: number of the disk that holds the slot's data completely.
     pub slots: Vec<Option<u32>>,
+    /// Disks that hold a slot although it is not durable yet that they are complete: a crash leaves the slot empty.
+    pub unsure: Vec<u32>,
     /// Disks that belong to the array in any live role: active, being filled, spare.
     pub live: Vec<u32>,
     /// A resync or rebuild runs or has still to run.

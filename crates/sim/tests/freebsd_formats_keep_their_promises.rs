@@ -77,9 +77,19 @@ fn fresh_seeds_have_no_finding() {
 fn seeds_that_once_had_a_finding_have_none() {
     let mirrors = [
         1_795_355_152_020_003_209, // an insertion cut off after its own label
+        1_795_361_000_000_006_943, // a replacement while another component was missing
+        1_795_371_000_000_004_100, // the same, cut off
+        1_795_371_000_000_038_431, // a replacement that could not be read where it had been filled
+    ];
+    let systems = [
+        1_795_372_000_000_000_748, // the other plex was lost before it was durable that this one is filled
+        1_795_372_000_000_018_392, // drives of one age that differ after a save was cut off
     ];
     for seed in mirrors {
         run(Format::Gmirror, seed, 1);
+    }
+    for seed in systems {
+        run(Format::Gvinum, seed, 1);
     }
 }
 

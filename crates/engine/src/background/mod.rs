@@ -14,7 +14,7 @@ use crate::clock::{Clock, Moment};
 use crate::device::Device;
 use crate::state::{Event, FailCause};
 use crate::volume::Volume;
-use crate::wait::{join, join_all};
+use crate::wait::{first, join, join_all};
 
 /// Quiet time after which the array is marked clean (cli.md, settled details).
 const CLEAN_AFTER: Duration = Duration::from_millis(200);
@@ -94,12 +94,18 @@ impl<D: Device, C: Clock> Volume<D, C> {
         // When a tick last saw a write that the one before had not seen: writes themselves have no time to read the clock.
         let (mut last_write, mut write_count) = (Moment::default(), 0);
         while !self.is_ended() {
-            self.clock.sleep(TICK).await;
+            let has_bits = self.has_redundancy() && self.regions.borrow().has_marks();
+            let due = if has_bits {
+                check_due.min(bitmap_due)
+            } else {
+                check_due
+            };
+            self.rest_until(due).await;
             if self.is_ended() {
                 break;
             }
             let now = self.clock.now();
-            if self.has_redundancy() && now >= bitmap_due {
+            if has_bits && now >= bitmap_due {
                 let _ = self.clear_idle_bits(false).await;
                 let _ = self.settle().await;
                 bitmap_due = Moment(self.clock.now().0 + nanos(BITMAP_PERIOD));
@@ -115,13 +121,39 @@ impl<D: Device, C: Clock> Volume<D, C> {
             if self.has_redundancy() && is_quiet && self.is_clean_due(false) {
                 let _ = self.mark_clean().await;
             }
-            let is_right = self.regions.borrow().doubtful_count() == 0;
-            if is_right && self.stripe_log().is_some_and(|log| log.is_sure_late()) {
+            if self.is_log_sure_late() {
                 self.settle_log_doubt().await; // a flush failed when the last doubt ended, or an older one was still under way
             }
             // Changes nobody waits for (checkpoints, bad blocks taken off) become durable here.
             let _ = self.commit_all().await;
         }
+    }
+
+    /// Until the next tick while something waits for one; otherwise until `due`, so that a volume at rest does nothing.
+    async fn rest_until(&self, due: Moment) {
+        while !self.is_ended() {
+            if self.has_chores() {
+                self.clock.sleep(TICK).await;
+                return;
+            }
+            let now = self.clock.now();
+            if now >= due {
+                return;
+            }
+            first(self.clock.sleep(due.since(now)), self.changed.changed()).await;
+        }
+    }
+
+    /// Whether a tick would find something to do, now or when the volume has been quiet for long enough.
+    fn has_chores(&self) -> bool {
+        !self.is_committed()
+            || self.has_redundancy() && self.is_clean_due(false)
+            || self.is_log_sure_late()
+    }
+
+    fn is_log_sure_late(&self) -> bool {
+        let is_right = self.regions.borrow().doubtful_count() == 0;
+        is_right && self.stripe_log().is_some_and(|log| log.is_sure_late())
     }
 
     async fn check_members(&self) {

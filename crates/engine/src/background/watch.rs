@@ -2,8 +2,11 @@
 //!
 //! Invariants:
 //! - it waits for no member itself: whoever waited for the hung one makes the failure durable (W3);
-//! - it goes on while anything is under way, also during a stop and after a freeze.
+//! - it goes on while anything is under way, also during a stop and after a freeze;
+//! - it sleeps while nothing is: no tick, no wake-up.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::background::nanos;
@@ -33,6 +36,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let timeout = self.options.borrow().member_timeout;
             let period = (timeout / TICKS_PER_TIMEOUT).clamp(PERIOD_MIN, PERIOD_MAX);
             let ticks = nanos(timeout).div_ceil(nanos(period));
+            if !is_over() {
+                let rest = LATENCY_PERIOD.saturating_sub(self.clock.now().since(rotated));
+                let change = first(self.members_at_work(), self.changed.changed());
+                first(change, self.clock.sleep(rest)).await;
+            }
             let due = self.clock.now().0 + nanos(period);
             while self.clock.now().0 < due {
                 if is_over() && self.is_idle() {
@@ -59,6 +67,20 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 }
             }
         }
+    }
+
+    /// Waits until some member has something under way.
+    async fn members_at_work(&self) {
+        poll_fn(|cx| {
+            let mut all_rest = true;
+            self.for_each_drive(|drive| all_rest &= drive.rests(cx.waker()));
+            if all_rest {
+                Poll::Pending
+            } else {
+                Poll::Ready(())
+            }
+        })
+        .await;
     }
 
     fn is_idle(&self) -> bool {

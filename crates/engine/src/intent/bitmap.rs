@@ -16,6 +16,9 @@ use crate::state::FailCause;
 use crate::volume::Volume;
 use crate::wait::join_all;
 
+/// Longest write of neighbouring blocks.
+const RUN_BYTES_MAX: u64 = 1 << 20;
+
 /// A write in flight over a range of the sync space; leaving is dropping.
 pub(crate) struct Mark<'a, D: Device, C: Clock> {
     volume: &'a Volume<D, C>,
@@ -101,13 +104,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Ok(());
         };
         let block_bytes = self.regions.borrow().block_bytes();
-        for &block in blocks {
-            let mut bytes = self.regions.borrow().encode_block(block);
-            self.put_header(block, &mut bytes);
+        for run in runs(blocks, RUN_BYTES_MAX / block_bytes) {
+            let mut bytes = Vec::with_capacity(run.len() * block_bytes as usize);
+            for &block in run {
+                let mut encoded = self.regions.borrow().encode_block(block);
+                self.put_header(block, &mut encoded);
+                bytes.extend(encoded);
+            }
             let data = self.pool.copy_of(&bytes).freeze();
-            drive
-                .write_device(start + block * block_bytes, data, Fua::Yes)
-                .await?;
+            let at = start + run[0] * block_bytes;
+            drive.write_device(at, data, Fua::Yes).await?;
         }
         Ok(())
     }
@@ -201,5 +207,23 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.write_bitmap_blocks().await?;
         }
         Ok(())
+    }
+}
+
+/// Neighbours among ascending blocks, at most `blocks_max` together: one write each. A block is valid for itself, so that a
+/// write that a crash tears loses nothing that one after the other would have kept.
+fn runs(blocks: &[u64], blocks_max: u64) -> impl Iterator<Item = &[u64]> {
+    let chunks = blocks.chunk_by(|one, next| one + 1 == *next);
+    chunks.flat_map(move |run| run.chunks(usize::try_from(blocks_max).unwrap_or(usize::MAX).max(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::runs;
+
+    #[test]
+    fn neighbours_go_together_as_far_as_a_write_may_reach() {
+        let runs: Vec<&[u64]> = runs(&[0, 1, 2, 3, 4, 7, 9, 10], 3).collect();
+        assert_eq!(runs, [&[0, 1, 2][..], &[3, 4], &[7], &[9, 10]]);
     }
 }

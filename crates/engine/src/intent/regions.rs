@@ -323,6 +323,12 @@ impl Regions {
         &self.wanted
     }
 
+    /// Whether any bit is set: a period that ends could clear it.
+    #[must_use]
+    pub fn has_marks(&self) -> bool {
+        self.wanted.next(0).is_some()
+    }
+
     /// Ends one ageing period: regions that could be cleared if they stay untouched until after a flush.
     pub fn age(&mut self) -> Vec<usize> {
         let idle: Vec<usize> = self

@@ -108,7 +108,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         plans: Vec<Vec<MetadataWrite>>,
     ) -> bool {
         let is_new = |drive: &Drive<D>| {
-            let was_active = self.durably_active.borrow().contains(&drive.id);
+            let was_active = self.is_durably_active(drive.id);
             !was_active && state.all_active().any(|id| id == drive.id)
         };
         let (first, then): (Vec<_>, Vec<_>) = drives

@@ -92,7 +92,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// Writes what was recovered back to the member that could not read it, and reads it again; only where it still cannot be
-    /// read. What cannot be mended goes on the bad-block list, or the member is failed (linux-md.md 13).
+    /// read. What cannot be mended goes on the bad-block list, or the member is failed (linux-md.md 13), but not for want of space.
     pub(crate) async fn mend(
         &self,
         drive: &Rc<Drive<D>>,
@@ -153,6 +153,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 self.fail_member(drive.id, FailCause::Gone);
                 self.settle().await
             }
+            // Nothing is wrong with the member, and the others have the data: a later read tries again.
+            Err(IoError::NoSpace) => Ok(()),
             _ => {
                 self.record_bad(drive, member);
                 self.settle().await

@@ -46,7 +46,7 @@ use crate::ranges::RangeSet;
 use crate::stage::{RequestInfo, Requests};
 use crate::state::{ArrayState, Effect, Event, FailCause, MemberId, MemberRecord, Standing};
 use crate::stripe::collect::Collector;
-use crate::wait::{Gauge, Mutex, Signal};
+use crate::wait::{Changed, Gauge, Mutex, Signal};
 
 /// How long a member may take to answer when nothing else is said (reliability.md, row 15).
 pub const MEMBER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -387,6 +387,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.committed.get() >= self.state.borrow().version
     }
 
+    /// Whether the members' superblocks name this one as complete: whoever starts the array after a crash can rely on it.
+    pub fn is_durably_active(&self, member: MemberId) -> bool {
+        self.durably_active.borrow().contains(&member)
+    }
+
     /// Client requests that are being carried out, oldest first.
     pub fn requests(&self) -> Vec<RequestInfo> {
         self.requests.list()
@@ -465,6 +470,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         queue.push_back(announcement);
         drop(queue);
         self.announced.notify();
+    }
+
+    /// Waits until something changes from now on: members, jobs, what the superblocks say. Requests change nothing.
+    pub fn changes(&self) -> Changed<'_> {
+        self.changed.changed()
     }
 
     /// The next thing the outside should hear about. One task only.

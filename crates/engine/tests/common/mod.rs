@@ -5,8 +5,9 @@ pub mod small_array;
 pub mod vinum;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -73,9 +74,58 @@ impl Device for Memory {
     }
 }
 
-/// Time that passes only by sleeping.
+/// Time that passes only by sleeping: up to the end of the shortest sleep, when everybody has had some turns.
 #[derive(Clone, Default)]
-pub struct Still(pub Rc<Cell<u64>>);
+pub struct Still(pub Rc<Cell<u64>>, Rc<RefCell<Sleepers>>);
+
+/// Ends of the sleeps under way, by their number.
+#[derive(Default)]
+struct Sleepers {
+    ends: BTreeMap<u64, u64>,
+    next: u64,
+}
+
+/// Turns of the one who wakes first that the others have before time passes.
+const TURNS: u32 = 4;
+
+struct Sleep<'a> {
+    clock: &'a Still,
+    number: u64,
+    end: u64,
+    turns: u32,
+}
+
+impl Future for Sleep<'_> {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let now = self.clock.0.get();
+        let first = self.clock.1.borrow().ends.values().min().copied();
+        if now < self.end && first == Some(self.end) {
+            self.turns += 1;
+            if self.turns > TURNS {
+                self.clock.0.set(self.end);
+            }
+        }
+        if self.clock.0.get() >= self.end {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        self.clock.1.borrow_mut().ends.remove(&self.number);
+    }
+}
+
+impl Still {
+    /// How often anybody has begun to sleep.
+    pub fn sleeps(&self) -> u64 {
+        self.1.borrow().next
+    }
+}
 
 impl Clock for Still {
     fn now(&self) -> Moment {
@@ -85,9 +135,22 @@ impl Clock for Still {
         1_700_000_000
     }
     async fn sleep(&self, duration: Duration) {
-        self.0
-            .set(self.0.get() + u64::try_from(duration.as_nanos()).unwrap());
-        yield_once().await;
+        let end = self.0.get() + u64::try_from(duration.as_nanos()).unwrap();
+        let number = {
+            let mut sleepers = self.1.borrow_mut();
+            let number = sleepers.next;
+            sleepers.next += 1;
+            sleepers.ends.insert(number, end);
+            number
+        };
+        let (clock, turns) = (self, 0);
+        Sleep {
+            clock,
+            number,
+            end,
+            turns,
+        }
+        .await;
     }
 }
 

@@ -162,6 +162,15 @@ impl Array {
         self.volumes.iter().all(|served| served.survives(bad))
     }
 
+    /// Whether the component on this disk is incomplete.
+    pub fn is_filled(&self, disk: u32) -> bool {
+        self.volumes.iter().flat_map(Served::all).any(|volume| {
+            let status = volume.status();
+            let mut filled = status.members.iter().filter(|member| is_filled(member));
+            filled.any(|member| disk_of(member) == Some(disk))
+        })
+    }
+
     /// Whether every volume lacks nothing and has nothing left to do.
     pub fn is_whole(&self) -> bool {
         self.volumes.iter().all(Served::is_whole)
@@ -205,8 +214,7 @@ impl Array {
     pub async fn fail(&self, disk: u32) -> Result<(), String> {
         let mut last = Err("it is no member".to_owned());
         for served in &self.volumes {
-            let plexes = served.plexes.iter().map(|plex| &plex.volume);
-            for volume in std::iter::once(&served.volume).chain(plexes) {
+            for volume in served.all() {
                 let Some(member) = active_on(&volume.status(), disk) else {
                     continue;
                 };
@@ -253,8 +261,7 @@ impl Array {
     pub async fn scrub(&self) -> u64 {
         let mut bytes = 0;
         for served in &self.volumes {
-            let plexes = served.plexes.iter().map(|plex| &plex.volume);
-            for volume in std::iter::once(&served.volume).chain(plexes) {
+            for volume in served.all() {
                 if volume.start_scrub(ScrubMode::Check) {
                     volume.scrub_ended().await;
                     let report = volume.scrub_report().unwrap_or_default();
@@ -301,8 +308,7 @@ impl Array {
     pub fn lacks(&self) -> String {
         let mut texts = Vec::new();
         for served in &self.volumes {
-            let plexes = served.plexes.iter().map(|plex| &plex.volume);
-            for volume in std::iter::once(&served.volume).chain(plexes) {
+            for volume in served.all() {
                 let status = volume.status();
                 let members = status.members.iter();
                 let members: Vec<String> = members
@@ -391,6 +397,9 @@ impl Served {
         if self.growing.is_some() {
             return self.drives.is_disjoint(bad);
         }
+        if self.is_unsure() {
+            return false;
+        }
         let status = self.volume.status();
         let active = status.members.iter().filter(|member| is_active(member));
         if self.is_mirror() {
@@ -408,10 +417,22 @@ impl Served {
         })
     }
 
-    fn is_whole(&self) -> bool {
+    fn all(&self) -> impl Iterator<Item = &Volume<Device, SimClock>> {
         let plexes = self.plexes.iter().map(|plex| &plex.volume);
-        let mut volumes = std::iter::once(&self.volume).chain(plexes);
-        volumes.all(|volume| {
+        std::iter::once(&self.volume).chain(plexes)
+    }
+
+    /// Whether somebody is complete and the disks do not say so yet: a crash takes it back.
+    fn is_unsure(&self) -> bool {
+        self.all().any(|volume| {
+            let status = volume.status();
+            let mut active = status.members.iter().filter(|member| is_active(member));
+            active.any(|member| !volume.is_durably_active(member.id))
+        })
+    }
+
+    fn is_whole(&self) -> bool {
+        self.all().all(|volume| {
             let status = volume.status();
             let is_settled = status.doubtful_regions.0 == 0 && status.job.is_none();
             is_settled

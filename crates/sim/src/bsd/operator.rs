@@ -146,6 +146,8 @@ fn strike(shared: &Rc<Shared>, disk: u32, fault: &Fault) -> bool {
     }
     match fault {
         Fault::Retryable { .. } if handle.has_retryable() => return false,
+        // What is being filled is not read before it is complete: it would then be the only one perhaps.
+        Fault::ReadError(_) if shared.array().is_filled(disk) => return false,
         Fault::Retryable { .. } | Fault::Slow { .. } | Fault::ReadError(_) => {}
         _ => {
             shared.struck.borrow_mut().insert(disk);

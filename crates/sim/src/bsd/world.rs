@@ -472,7 +472,13 @@ impl World {
             if self.executor.poll_one() {
                 shared.counts.borrow_mut().polls += 1;
             } else if !shared.clock.advance() || shared.clock.now_ns() > deadline_ns {
-                return Stop::Stalled;
+                // At rest hardly anything is polled: a crash that is due comes nevertheless.
+                let is_at_rest = polls_left.is_some() && shared.busy.get() == 0;
+                return if is_at_rest {
+                    Stop::Crashed
+                } else {
+                    Stop::Stalled
+                };
             }
         }
         Stop::Stalled

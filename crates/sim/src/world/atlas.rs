@@ -19,14 +19,17 @@ use crate::subject::{Level, Subject};
 const PLACE_BYTES: u64 = 65536;
 
 impl<S: Subject> Shared<S> {
-    /// Slots without a member that can be relied on.
+    /// Slots without a member that can be relied on, now and after a crash.
     pub(super) fn lost_slots(&self) -> usize {
         let status = self.subject().status();
         let doomed = self.doomed.borrow();
         let is_held = |disk: &u32| {
             let device = &self.disks[*disk as usize];
             // Bad blocks count wherever and as often as the disk is used again.
-            !doomed.contains(disk) && device.is_present() && !device.has_write_errors()
+            !doomed.contains(disk)
+                && !status.unsure.contains(disk)
+                && device.is_present()
+                && !device.has_write_errors()
         };
         status
             .slots
@@ -35,24 +38,10 @@ impl<S: Subject> Shared<S> {
             .count()
     }
 
-    /// Notes how many slots are empty on the members, which learn of a finished rebuild later than the engine: what a crash
-    /// would leave.
-    pub(super) fn review_lacking(&self) -> usize {
-        let now = self.lost_slots();
-        let lacking = if self.subject().status().is_uncommitted {
-            self.lacking.get().max(now)
-        } else {
-            now
-        };
-        self.lacking.set(lacking);
-        lacking
-    }
-
     /// Forgets doomed disks that the array has dropped: their slot counts as lost by itself.
     pub(super) fn review_doomed(&self) {
         let live = self.subject().status().live;
         self.doomed.borrow_mut().retain(|disk| live.contains(disk));
-        self.review_lacking();
     }
 
     /// Most other disks of the array with latent errors in one place near `range` (data offsets).
@@ -92,7 +81,7 @@ impl<S: Subject> Shared<S> {
         let whole = 0..self.scenario.spec.component_bytes;
         let is_doubtful =
             self.scenario.spec.level.has_parity() && self.subject().status().is_doubtful;
-        let lost = self.review_lacking();
+        let lost = self.lost_slots();
         match fault {
             Fault::Slow { .. } | Fault::Return => true,
             // A write that is refused half-way leaves its row in doubt: parity has nothing to spare then.
@@ -122,12 +111,11 @@ impl<S: Subject> Shared<S> {
 
     /// Whether a crash now would meet the write hole: parity without a log, and a part of some row that only parity has.
     pub(super) fn has_hole(&self) -> bool {
-        self.review_lacking();
         // With a log, rows that were being written are wholly old or new. Only what a resync has not reached is in doubt.
         let has_log = self.scenario.spec.log_bytes.is_some();
         self.scenario.spec.level.has_parity()
             && (!has_log || self.subject().status().is_doubtful)
-            && (self.lacking.get() > 0
+            && (self.lost_slots() > 0
                 || !self.subject().status().bad_ranges.is_empty()
                 || self.has_read_errors())
     }

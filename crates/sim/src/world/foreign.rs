@@ -310,7 +310,6 @@ impl<S: Subject> Kernel<'_, S> {
         self.set_role(number, Role::Faulty);
         self.finish_change();
         self.is_degraded = true;
-        self.shared.lacking.set(1);
     }
 
     fn set_role(&mut self, number: u32, role: Role) {

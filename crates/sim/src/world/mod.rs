@@ -13,6 +13,7 @@ mod finale;
 mod foreign;
 mod operator;
 mod silent;
+mod start;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +33,7 @@ use crate::finding::Finding;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::scenario::{LifeEnd, Options, Promise, Scenario};
-use crate::subject::{Context, Force, Refusal, Subject};
+use crate::subject::{Context, Subject};
 use crate::trace::{Actor, Trace, Verb};
 
 /// Virtual time within which every request is answered, and the array whole after the last fault.
@@ -118,8 +119,6 @@ pub(crate) struct Shared<S> {
     pub doomed: RefCell<BTreeSet<u32>>,
     /// Disks that an operation is about to give to the array.
     pub reserved: RefCell<BTreeSet<u32>>,
-    /// Slots that are empty on the members: that they are filled again may not be durable yet.
-    pub lacking: Cell<usize>,
     /// A disk vanished in this life, or a flush failed: answered writes of it are lost like in a power cut.
     pub has_vanished: Cell<bool>,
     /// Too many cables are out: errors are right until the next start, which must need no force (W4).
@@ -318,7 +317,6 @@ impl<S: Subject> World<S> {
             outstanding: Cell::new(0),
             doomed: RefCell::default(),
             reserved: RefCell::default(),
-            lacking: Cell::new(0),
             has_vanished: Cell::new(false),
             is_unplugged: Cell::new(false),
             are_errors_allowed: Cell::new(scenario.promise == Promise::Beyond),
@@ -499,109 +497,6 @@ impl<S: Subject> World<S> {
         });
     }
 
-    /// Creates or assembles; true when the volume runs.
-    fn start(&mut self, is_created: bool, crash_after_polls: Option<u64>) -> bool {
-        let mut force = Force::No;
-        if is_created && self.is_left_to_the_stale() {
-            self.is_over = true;
-            return false;
-        }
-        loop {
-            let result: Rc<RefCell<Option<Result<S, Refusal>>>> = Rc::default();
-            let (cell, context, shared) = (
-                Rc::clone(&result),
-                self.context.clone(),
-                Rc::clone(&self.shared),
-            );
-            self.executor.spawn(async move {
-                let spec = &shared.scenario.spec;
-                let disks: Vec<SimDisk> = shared.disks.iter().map(SimDisk::reopen).collect();
-                let outcome = if is_created {
-                    let present: Vec<SimDisk> =
-                        disks.into_iter().filter(SimDisk::is_present).collect();
-                    S::assemble(&context, spec, &present, force).await
-                } else {
-                    S::create(&context, spec, &disks)
-                        .await
-                        .map_err(Refusal::Other)
-                };
-                *cell.borrow_mut() = Some(outcome);
-            });
-            let waiting = Rc::clone(&result);
-            let due = crash_after_polls.map(|polls| CrashDue {
-                polls,
-                ..CrashDue::default()
-            });
-            match self.drive(due, || waiting.borrow().is_some()) {
-                Stop::Done => {}
-                Stop::Crashed => return false,
-                Stop::Stalled => {
-                    self.shared
-                        .find(Finding::NotStarted("it never answered".to_owned()));
-                    return false;
-                }
-            }
-            let outcome = result.borrow_mut().take().expect("the start has ended");
-            let code = u64::from(outcome.is_err());
-            self.shared.trace.note(
-                Actor::World,
-                Verb::Assemble,
-                [u64::from(force == Force::Yes), 0, code],
-            );
-            match outcome {
-                Ok(subject) => {
-                    self.adopt(subject);
-                    return true;
-                }
-                Err(Refusal::DirtyDegraded(_)) if force == Force::No && self.may_be_refused() => {
-                    force = Force::Yes;
-                    self.shared.are_errors_allowed.set(true);
-                    self.shared.counts.borrow_mut().forced += 1;
-                }
-                Err(_) if self.shared.make_space() => {}
-                Err(_) if self.shared.scenario.promise == Promise::Beyond => {
-                    self.is_over = true;
-                    return false;
-                }
-                Err(Refusal::DirtyDegraded(reason) | Refusal::Other(reason)) => {
-                    self.shared.find(Finding::NotStarted(reason));
-                    return false;
-                }
-            }
-        }
-    }
-
-    /// Beyond the promise, everybody who knows of the last commit may be away: whoever is started without them cannot know
-    /// that he is stale, and gives old data.
-    fn is_left_to_the_stale(&self) -> bool {
-        let disks = &self.shared.disks;
-        let present: Vec<SimDisk> = disks.iter().filter(|d| d.is_present()).cloned().collect();
-        S::HAS_METADATA
-            && self.shared.scenario.promise == Promise::Beyond
-            && checker::highest_count(&present) < checker::highest_count(disks)
-    }
-
-    fn adopt(&mut self, subject: S) {
-        let shared = &self.shared;
-        if !self.size_known {
-            *shared.oracle.borrow_mut() =
-                Oracle::new(shared.scenario.seed, subject.size_bytes() / 512);
-            self.size_known = true;
-        }
-        let now = subject.status().event_count;
-        let before = shared.event_count.replace(now);
-        // A member that is not there may have been the only one with the last, unfinished commit.
-        if now < before && shared.disks.iter().all(SimDisk::is_present) {
-            shared.find(Finding::EventCountBack { before, now });
-        }
-        let is_whole = subject.status().slots.iter().all(Option::is_some);
-        if S::HAS_METADATA && shared.was_whole.replace(false) && !is_whole {
-            let left_out = "a member was left out, and nothing had happened to it";
-            shared.find(Finding::NotStarted(left_out.to_owned()));
-        }
-        *shared.subject.borrow_mut() = Some(Rc::new(subject));
-    }
-
     /// Polls and lets time pass until `is_done`, a crash is due, or nothing will ever happen again.
     fn drive(&mut self, crash: Option<CrashDue>, is_done: impl Fn() -> bool) -> Stop {
         let shared = Rc::clone(&self.shared);
@@ -638,7 +533,13 @@ impl<S: Subject> World<S> {
             if self.executor.poll_one() {
                 shared.counts.borrow_mut().polls += 1;
             } else if !shared.clock.advance() || shared.clock.now_ns() > deadline_ns {
-                return Stop::Stalled;
+                // At rest hardly anything is polled: a crash that is due comes nevertheless.
+                let is_at_rest = polls_left.is_some() && shared.busy.get() == 0;
+                return if is_at_rest {
+                    Stop::Crashed
+                } else {
+                    Stop::Stalled
+                };
             }
         }
         Stop::Stalled

@@ -77,7 +77,9 @@ fn grant<S: Subject>(shared: &Rc<Shared<S>>, wish: &Wish) -> bool {
         }
         Wish::Replace { slot } => {
             let is_whole = status.slots.iter().all(Option::is_some);
-            let Some(disk) = idle_disk(shared).filter(|_| is_whole) else {
+            // One with bad blocks in the place of one without would be one loss more.
+            let is_good = |disk: &u32| !shared.disks[*disk as usize].has_write_errors();
+            let Some(disk) = idle_disk(shared).filter(is_good).filter(|_| is_whole) else {
                 return false;
             };
             spawn(shared, "replace", Operation::Replace { slot: *slot, disk });

@@ -44,6 +44,8 @@ struct Member {
     sector_bytes: u32,
     component_id: u32,
     is_inserted: bool,
+    /// It replaces another one, and there is one component more until that one goes.
+    is_one_more: bool,
 }
 
 impl GmirrorMetadata {
@@ -61,6 +63,7 @@ impl GmirrorMetadata {
                 sector_bytes: component.map_or(512, |component| component.sector_bytes),
                 component_id: component.map_or(0, |component| component.label.component_id),
                 is_inserted: true,
+                is_one_more: false,
             }
         });
         let mut metadata = Self {
@@ -190,10 +193,21 @@ impl GmirrorMetadata {
             Some(_) => self.apply(Event::WriteFailed { key, is_gone }),
             // It was replaced: the mirror goes on without it.
             None => {
-                let count = self.mirror.component_count;
                 self.apply(Event::Unplugged(key));
-                self.set_count(count.saturating_sub(1));
+                let is_heir = |member: &&mut Member| {
+                    member.is_one_more && member.standing == Standing::Active
+                };
+                let heir = self.members.iter_mut().find(is_heir);
+                let is_one_more = heir.is_some_and(|heir| std::mem::take(&mut heir.is_one_more));
+                self.set_count(
+                    self.mirror
+                        .component_count
+                        .saturating_sub(u8::from(is_one_more)),
+                );
             }
+        }
+        if member.is_one_more && !matches!(member.cause, None | Some(FailCause::Asked)) {
+            self.set_count(self.mirror.component_count.saturating_sub(1)); // the one to be replaced stays
         }
         self.due.remove(&key);
         self.later.remove(&key);
@@ -218,8 +232,7 @@ impl GmirrorMetadata {
     }
 
     /// A new member is inserted and tasted. It takes the place of a missing one, if there is one; the others that are missing
-    /// stay expected. A replacement takes the place of the one that it copies, which goes when the copy is complete: until then
-    /// there is one component more, and who is missing stays expected.
+    /// stay expected. When nobody is missing there is one component more, for good or until the one that it replaces goes.
     fn insert(&mut self, index: usize, is_replacement: bool) {
         let member = self.members[index];
         if member.is_inserted {
@@ -250,7 +263,9 @@ impl GmirrorMetadata {
             })));
         }
         if attached < count {
-            self.set_count(count.saturating_add(u8::from(is_replacement)));
+            self.set_count(count);
+        } else {
+            self.members[index].is_one_more = is_replacement && count < u8::MAX;
         }
     }
 
@@ -341,6 +356,7 @@ impl Metadata for GmirrorMetadata {
             sector_bytes: info.sector_bytes,
             component_id: component_id.unwrap_or(wanted),
             is_inserted: false,
+            is_one_more: false,
         });
         let end = info.size_bytes.saturating_sub(u64::from(info.sector_bytes));
         Ok(NewMemberPlace {

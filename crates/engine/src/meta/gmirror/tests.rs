@@ -413,11 +413,13 @@ fn a_member_that_is_taken_out_before_a_label_named_it_keeps_its_place() {
     metadata.add_member(MemberId(2), [3; 16], &INFO).unwrap();
 }
 
-#[test]
-fn a_replacement_leaves_the_place_of_one_that_is_missing() {
-    let providers = (0..2).map(|key| provider(key, label(key as u32 + 1, 3, key as u8)));
+/// A mirror of `count` with two components there, the second of which is being replaced; the state of the engine beside it.
+fn being_replaced(count: u8) -> (GmirrorMetadata, ArrayState) {
+    let providers = (0..2).map(|key| provider(key, label(key as u32 + 1, count, key as u8)));
     let mut mirror = assemble(providers.collect()).mirror.unwrap();
-    mirror.apply(Event::StartTimeout).unwrap();
+    if count > 2 {
+        mirror.apply(Event::StartTimeout).unwrap();
+    }
     let present = [Standing::Active; 2];
     let members: Vec<(Key, Standing)> = (0..2).map(Key).zip(present).collect();
     let mut metadata = GmirrorMetadata::new(mirror, Vec::new(), &members);
@@ -429,10 +431,35 @@ fn a_replacement_leaves_the_place_of_one_that_is_missing() {
     let mut state = state_of(&[Standing::Active, Standing::Active, filling]);
     (state.slot_count, state.members[2].slot) = (2, Some(1));
     state.members[2].is_replacement = true;
-    metadata.superblock(MemberId(0), &view_of(&state, 1), &RangeSet::new(), &INFO);
-    assert_eq!(metadata.mirror().component_count, 4);
-    state.members[1].standing = Standing::Faulty;
-    state.members[2].standing = Standing::Active;
-    metadata.superblock(MemberId(0), &view_of(&state, 2), &RangeSet::new(), &INFO);
-    assert_eq!(metadata.mirror().component_count, 3);
+    (metadata, state)
+}
+
+fn count_after(metadata: &mut GmirrorMetadata, state: &ArrayState, event_count: u64) -> u8 {
+    let view = view_of(state, event_count);
+    metadata.superblock(MemberId(0), &view, &RangeSet::new(), &INFO);
+    metadata.mirror().component_count
+}
+
+#[test]
+fn a_mirror_is_as_wide_after_a_replacement_as_before() {
+    for count in [2, 3] {
+        let (mut metadata, mut state) = being_replaced(count);
+        assert_eq!(count_after(&mut metadata, &state, 1), 3);
+        state.members[1].standing = Standing::Faulty;
+        state.members[2].standing = Standing::Active;
+        assert_eq!(count_after(&mut metadata, &state, 2), count);
+        assert_eq!(metadata.mirror().components.len(), 2);
+    }
+}
+
+#[test]
+fn a_mirror_is_as_wide_after_a_replacement_that_failed_as_before() {
+    for count in [2, 3] {
+        let (mut metadata, mut state) = being_replaced(count);
+        assert_eq!(count_after(&mut metadata, &state, 1), 3);
+        state.members[2].standing = Standing::Faulty;
+        metadata.note_failure(MemberId(2), FailCause::WriteError);
+        assert_eq!(count_after(&mut metadata, &state, 2), count);
+        assert_eq!(metadata.mirror().components.len(), 2);
+    }
 }

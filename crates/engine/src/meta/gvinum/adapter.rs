@@ -187,6 +187,10 @@ impl Metadata for GvinumMetadata {
         }
     }
 
+    fn is_commit_due(&self) -> bool {
+        self.store.borrow().is_uneven
+    }
+
     fn has_commits(&self) -> bool {
         true
     }

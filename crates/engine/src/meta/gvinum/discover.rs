@@ -37,6 +37,7 @@ pub fn assemble(found: &[FoundDrive]) -> Result<System, SystemError> {
     let latest = drives
         .iter()
         .filter(|drive| drive.header.updated == updated);
+    let is_uneven = latest.clone().any(|drive| says_else(drive, &recorded));
     // Whoever of the newest says that writes were under way is right.
     let mark = latest
         .map(|drive| drive.header.mark)
@@ -87,6 +88,7 @@ pub fn assemble(found: &[FoundDrive]) -> Result<System, SystemError> {
         recorded,
         mark,
         updated,
+        is_uneven,
         notes,
     })
 }
@@ -244,6 +246,15 @@ fn most_cautious<'a>(
         }
     }
     chosen
+}
+
+/// Whether a copy on this drive says something else.
+fn says_else(drive: &FoundDrive, recorded: &Config) -> bool {
+    let says_it = |copy: &Vec<u8>| {
+        let config = Config::parse(copy, 0);
+        config.is_ok_and(|config| same_objects(&config, recorded))
+    };
+    !drive.copies.iter().all(says_it)
 }
 
 /// Whether two configurations say the same, in whatever order.

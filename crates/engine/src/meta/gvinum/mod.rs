@@ -77,6 +77,8 @@ pub struct System {
     pub mark: Mark,
     /// Last update of the newest drive: seconds and microseconds.
     pub updated: (u64, u64),
+    /// Some copy on the newest drives says something else: a save was interrupted.
+    pub is_uneven: bool,
     /// What people should know: drives that are older, copies that were not used.
     pub notes: Vec<String>,
 }

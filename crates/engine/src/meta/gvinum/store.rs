@@ -33,6 +33,8 @@ pub struct Store {
     pub tallies: Tallies,
     headers: BTreeMap<String, DriveHeader>,
     updated: (u64, u64),
+    /// The drives differed when the system was assembled: every volume has to make its own say the same.
+    pub is_uneven: bool,
     /// Volumes whose copies or parity may differ.
     unsettled: BTreeSet<String>,
 }
@@ -59,6 +61,7 @@ impl Store {
             tallies: Tallies::default(),
             headers: headers.collect(),
             updated: system.updated,
+            is_uneven: system.is_uneven,
             unsettled: if system.mark == Mark::Settled {
                 BTreeSet::new()
             } else {
