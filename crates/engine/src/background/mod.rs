@@ -89,6 +89,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     async fn housekeeping(&self) {
+        let begun = self.clock.now();
         let mut bitmap_due = Moment(self.clock.now().0 + nanos(BITMAP_PERIOD));
         let mut check_due = Moment(self.clock.now().0 + nanos(MEMBER_CHECK_PERIOD));
         // When a tick last saw a write that the one before had not seen: writes themselves have no time to read the clock.
@@ -100,7 +101,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             } else {
                 check_due
             };
-            self.rest_until(due).await;
+            self.rest_until(due, begun).await;
             if self.is_ended() {
                 break;
             }
@@ -130,13 +131,17 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// Until the next tick while something waits for one; otherwise until `due`, so that a volume at rest does nothing.
-    async fn rest_until(&self, due: Moment) {
+    ///
+    /// Ticks are counted from `begun`.
+    async fn rest_until(&self, due: Moment, begun: Moment) {
         while !self.is_ended() {
+            let now = self.clock.now();
             if self.has_chores() {
-                self.clock.sleep(TICK).await;
+                let since_tick = nanos(now.since(begun)) % nanos(TICK);
+                let rest = nanos(TICK) - since_tick;
+                self.clock.sleep(Duration::from_nanos(rest)).await;
                 return;
             }
-            let now = self.clock.now();
             if now >= due {
                 return;
             }
