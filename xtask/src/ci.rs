@@ -50,7 +50,7 @@ const STAGES: &[Stage] = &[
 ];
 
 /// As many fresh seeds as fit in so long. To become 6 when hunts of that length have been quiet for a while.
-const FRESH_MINUTES: &str = "0.25";
+const FRESH_MINUTES: &str = "6";
 
 /// Programs that judge; `scripts/packages.txt` has their packages.
 const TOOLS: [&str; 23] = [
