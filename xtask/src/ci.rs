@@ -53,7 +53,7 @@ const STAGES: &[Stage] = &[
 const FRESH_MINUTES: &str = "6";
 
 /// Programs that judge; `scripts/packages.txt` has their packages.
-const TOOLS: [&str; 23] = [
+const TOOLS: [&str; 24] = [
     "python3",
     "linux.uml",
     "mdadm",
@@ -67,6 +67,7 @@ const TOOLS: [&str; 23] = [
     "fio",
     "nbdkit",
     "fusermount3",
+    "nbd-client",
     "losetup",
     "mount",
     "blkid",
@@ -134,7 +135,11 @@ fn lints(root: &Path) -> Result<(), String> {
             "-D",
             "warnings",
         ],
-    )
+    )?;
+    // What the usual build leaves out is looked at as well.
+    let package = ["clippy", "-p", "plexum-lab", "--all-targets"].as_slice();
+    let rest = ["--features", "parquet", "--locked", "--", "-D", "warnings"].as_slice();
+    cargo(root, &[package, rest].concat())
 }
 
 /// A missing judge is a failure: a test that is skipped proves nothing.
