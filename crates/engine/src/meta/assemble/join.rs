@@ -197,7 +197,11 @@ impl Judge<'_> {
         if let Some(reason) = unusable(member, newest) {
             return Verdict::out(AssembledStanding::Unusable, reason);
         }
-        if excludes(superblock, newest) && newest.rebuild_offset_sectors.is_none() {
+        // The freshest may have become active in the very commit that this one missed: its own superblock is written first.
+        let is_newcomer = superblock.role_of(newest.dev_number) == Role::Spare
+            && newest.events.0 == superblock.events.0 + 1;
+        let is_filled = newest.rebuild_offset_sectors.is_none();
+        if excludes(superblock, newest) && is_filled && !is_newcomer {
             let reason = "it records the freshest member as missing".to_owned();
             return Verdict::out(self.stale_for_good(superblock), reason);
         }

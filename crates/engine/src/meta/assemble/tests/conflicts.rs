@@ -422,7 +422,7 @@ fn an_old_member_that_never_met_its_successor_is_stale_and_no_split_brain() {
 #[test]
 fn a_member_that_records_the_freshest_as_missing_is_left_out_unless_that_one_was_just_added() {
     let mut members = array(1, 0, 3);
-    record(&mut members, &[1], 0, Role::Spare);
+    record(&mut members, &[1], 0, Role::Faulty);
     set_events(&mut members, &[EVENTS, EVENTS - 1, EVENTS]);
     let assembly = started(&members, DEGRADED);
     assert_eq!(
@@ -435,4 +435,18 @@ fn a_member_that_records_the_freshest_as_missing_is_left_out_unless_that_one_was
     let assembly = started(&members, PLAIN);
     assert_eq!(*standing(&assembly, 1), AssembledStanding::Active);
     assert_eq!(assembly.missing_slots, [0]);
+}
+
+#[test]
+fn a_spare_that_is_the_first_to_know_that_it_is_complete_leaves_nobody_out() {
+    // Its superblock was written before the others', in a format whose table does not show who is being filled.
+    let mut members = array(1, 0, 3);
+    record(&mut members, &[1, 2], 0, Role::Spare);
+    set_events(&mut members, &[EVENTS, EVENTS - 1, EVENTS - 1]);
+    let assembly = started(&members, PLAIN);
+    assert_eq!(assembly.missing_slots, []);
+    // Two commits behind, they would have heard of it.
+    set_events(&mut members, &[EVENTS, EVENTS - 2, EVENTS - 2]);
+    let assembly = started(&members, DEGRADED);
+    assert_eq!(assembly.missing_slots, [1, 2]);
 }
