@@ -43,14 +43,14 @@ impl<S: Subject> World<S> {
                     self.shared.counts.borrow_mut().forced += 1;
                 }
                 Err(_) if self.shared.make_space() => {}
+                Err(_) if self.shared.scenario.promise == Promise::Beyond => {
+                    self.is_over = true;
+                    return false;
+                }
                 Err(Refusal::Other(reason))
                     if !leaves_out_the_stale && self.looks_split(&reason) =>
                 {
                     leaves_out_the_stale = true;
-                }
-                Err(_) if self.shared.scenario.promise == Promise::Beyond => {
-                    self.is_over = true;
-                    return false;
                 }
                 Err(Refusal::DirtyDegraded(reason) | Refusal::Other(reason)) => {
                     self.shared.find(Finding::NotStarted(reason));
