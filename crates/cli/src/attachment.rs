@@ -13,6 +13,7 @@ use std::time::Duration;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::runtime_dir::Surroundings;
 use plexum_export::process;
+use plexum_runtime::process::start_ticks;
 use serde::{Deserialize, Serialize};
 
 use crate::client::runtime_dir;
@@ -37,14 +38,7 @@ impl Process {
     /// The running process `pid`.
     #[must_use]
     pub fn find(pid: u32) -> Option<Self> {
-        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name in parentheses may hold anything; state is field 3, the start is field 22.
-        let (_, rest) = text.rsplit_once(") ")?;
-        let fields: Vec<&str> = rest.split(' ').collect();
-        if *fields.first()? == "Z" {
-            return None; // ended, only nobody has asked how
-        }
-        let start_ticks = fields.get(19)?.parse().ok()?;
+        let start_ticks = start_ticks(pid)?;
         Some(Self { pid, start_ticks })
     }
 

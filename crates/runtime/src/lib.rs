@@ -13,6 +13,7 @@ pub mod lock;
 pub mod mailbox;
 mod op;
 mod open;
+pub mod process;
 pub mod signals;
 pub mod socket;
 mod threads;

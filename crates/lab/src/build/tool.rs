@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use plexum_runtime::process::start_ticks;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde::{Deserialize, Serialize};
 
@@ -100,14 +101,7 @@ impl Process {
     }
 
     fn find(pid: i32) -> Option<Self> {
-        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name in parentheses may hold anything; state is field 3, the start is field 22.
-        let (_, rest) = text.rsplit_once(") ")?;
-        let fields: Vec<&str> = rest.split(' ').collect();
-        if *fields.first()? == "Z" {
-            return None; // ended, only nobody has asked how
-        }
-        let start_ticks = fields.get(19)?.parse().ok()?;
+        let start_ticks = start_ticks(u32::try_from(pid).ok()?)?;
         Some(Self { pid, start_ticks })
     }
 
