@@ -62,7 +62,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
         }
         let outcome = self.write_members(writes, fua).await;
-        self.copies_written(&sync, outcome.reached, outcome.refused)
+        self.copies_written(&sync, outcome.reached, outcome.refusal())
     }
 
     fn copies_written(
@@ -144,7 +144,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
         }
         let outcome = self.write_members(writes, fua).await;
-        let result = self.copies_written(&sync, reached + outcome.reached, outcome.refused);
+        let result = self.copies_written(&sync, reached + outcome.reached, outcome.refusal());
         drop(lock);
         result
     }
@@ -387,7 +387,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
         }
         let outcome = self.write_members(writes, Fua::No).await;
-        self.check_reached(&sync, outcome.reached, outcome.refused)?;
+        self.check_reached(&sync, outcome.reached, outcome.refusal())?;
         Ok(data)
     }
 

@@ -243,6 +243,11 @@ impl<D: Device> Drive<D> {
         !bad.is_empty() && bad.overlaps(range)
     }
 
+    /// The parts of a range of member data that are not on the list of bad blocks.
+    pub fn good_ranges(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        self.bad.borrow().gaps(range)
+    }
+
     /// The bad-block list, data ranges.
     pub fn bad_ranges(&self) -> RangeSet {
         self.bad.borrow().clone()

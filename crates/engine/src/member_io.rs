@@ -23,10 +23,18 @@ pub(crate) type MemberWrite<D> = (Rc<Drive<D>>, Range<u64>, Buf);
 /// What became of writes to several members. Failed members and bad blocks are in the state already.
 #[derive(Debug, Default)]
 pub(crate) struct WriteOutcome {
-    /// An error that concerns the request and not the members: no space.
-    pub refused: Option<IoError>,
+    /// Ranges of members' data that one had no space for: an error that concerns the request and not the member. What is on
+    /// the member's bad-block list is not among them: it counted for nothing before.
+    pub refused: RangeSet,
     /// How many writes reached their member.
     pub reached: usize,
+}
+
+impl WriteOutcome {
+    /// What the request is answered with, when it was refused.
+    pub fn refusal(&self) -> Option<IoError> {
+        (!self.refused.is_empty()).then_some(IoError::NoSpace)
+    }
 }
 
 impl<D: Device, C: Clock> Volume<D, C> {
@@ -94,7 +102,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.note_written(drive, range, fua);
         }
         WriteOutcome {
-            refused: None,
+            refused: RangeSet::new(),
             reached: writes.len(),
         }
     }
@@ -115,7 +123,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     self.note_written(&drive, &range, fua);
                 }
                 Err(IoError::NoSpace) if !self.is_filling(&drive) => {
-                    outcome.refused = Some(IoError::NoSpace)
+                    insert_all(&mut outcome.refused, &drive.good_ranges(&range));
                 }
                 Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
                 Err(_) if self.keeps_bad_blocks(&drive) => failed.push((drive, range, data)),
@@ -125,8 +133,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let again = failed
             .iter()
             .map(|(drive, range, data)| self.write_by_halves(drive, range, data, fua));
-        for result in join_all(again).await {
-            outcome.refused = outcome.refused.or(result.err());
+        for refused in join_all(again).await {
+            insert_all(&mut outcome.refused, &refused);
         }
         outcome
     }
@@ -142,19 +150,18 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// A write has failed, mostly because of few of its sectors: it is tried again in halves of halves, and what still fails
-    /// is recorded. Bounded: after `FAILURES_MAX` more failures the rest that failed is recorded as it is.
-    ///
-    /// # Errors
-    /// `NoSpace`, as from the first write.
+    /// is recorded. Bounded: after `FAILURES_MAX` more failures the rest that failed is recorded as it is. Gives what was refused
+    /// for want of space.
     async fn write_by_halves(
         &self,
         drive: &Rc<Drive<D>>,
         range: &Range<u64>,
         data: &Buf,
         fua: Fua,
-    ) -> Result<(), IoError> {
+    ) -> Vec<Range<u64>> {
         let sector = u64::from(self.sector_bytes());
         let (mut doubtful, mut bad) = (vec![range.clone()], RangeSet::default());
+        let mut refused = Vec::new();
         let mut failures_left = FAILURES_MAX;
         while let Some(whole) = doubtful.pop() {
             let middle = whole.start + (whole.end - whole.start) / 2 / sector * sector;
@@ -169,10 +176,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     Ok(()) => self.note_written(drive, &half, fua),
                     Err(IoError::Gone) => {
                         self.fail_member(drive.id, FailCause::Gone);
-                        return Ok(());
+                        return refused;
                     }
                     Err(IoError::NoSpace) if !self.is_filling(drive) => {
-                        return Err(IoError::NoSpace);
+                        refused.extend(drive.good_ranges(&half));
                     }
                     Err(_) => {
                         failures_left = failures_left.saturating_sub(1);
@@ -184,7 +191,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         for range in bad.iter() {
             self.record_bad(drive, range.clone());
         }
-        Ok(())
+        refused
     }
 
     fn is_filling(&self, drive: &Drive<D>) -> bool {
@@ -214,5 +221,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         } else {
             self.fail_member(drive.id, FailCause::WriteError);
         }
+    }
+}
+
+fn insert_all(set: &mut RangeSet, ranges: &[Range<u64>]) {
+    for range in ranges {
+        set.insert(range.clone());
     }
 }

@@ -554,3 +554,28 @@ fn the_newest_unit_of_a_ring_counts_and_without_a_ring_the_first() {
         );
     }
 }
+
+/// The block does not count before it is written again: for want of space it goes on not counting, and that is all.
+#[test]
+fn a_full_member_loses_nothing_by_what_is_bad_on_it_already() {
+    let devices = array(Keeps::Log);
+    let volume = open(&devices);
+    let (_, first) = &devices[0];
+    let bad = data_range(first, 8192).start;
+    write(&volume, 8192, 2 * BLOCK as u64, 0x11).unwrap();
+    refuse_writes(first, bad..bad + 4096, IoError::Medium);
+    write(&volume, 8192, BLOCK as u64, 0x22).unwrap();
+    assert_eq!(bad_list(first), [(16, 24)]);
+
+    refuse_writes(first, bad..bad + 8192, IoError::NoSpace);
+    write(&volume, 8192, BLOCK as u64, 0x33).unwrap();
+    assert_eq!(read(&volume, 8192), [0x33; BLOCK]);
+    let written = write(&volume, 8192, 2 * BLOCK as u64, 0x44);
+    assert_eq!(
+        written,
+        Err(IoError::NoSpace),
+        "the second block is good, and too old now"
+    );
+    assert_eq!(read(&volume, 8192), [0x44; BLOCK]);
+    assert_eq!(bad_list(first), [(16, 24)]);
+}

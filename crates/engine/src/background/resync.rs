@@ -219,7 +219,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
         }
         let outcome = self.write_members(writes, Fua::No).await;
-        if let Some(error) = outcome.refused {
+        if let Some(error) = outcome.refusal() {
             return Err(error);
         }
         if self.is_frozen() {

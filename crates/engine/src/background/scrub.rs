@@ -307,7 +307,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let outcome = self.write_members(writes, Fua::No).await;
         drop(mark);
         self.settle().await?;
-        outcome.refused.map_or(Ok(()), Err)
+        outcome.refusal().map_or(Ok(()), Err)
     }
 
     fn report_row(
@@ -498,7 +498,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .await;
         drop(mark);
         self.settle().await?;
-        outcome.refused.map_or(Ok(()), Err)
+        outcome.refusal().map_or(Ok(()), Err)
     }
 }
 

@@ -588,7 +588,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if self.is_frozen() {
             return Err(IoError::Failed);
         }
-        outcome.refused.map_or(Ok(false), Err)
+        outcome.refusal().map_or(Ok(false), Err)
     }
 }
 

@@ -176,7 +176,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     let by_slot = blocks.map(|(block, data)| (row.slot(*block), data));
                     self.add_writes(row, &segment.part, by_slot, &members, &mut writes);
                 }
-                self.write_in_place(row, prepared, writes, fua).await?;
+                self.write_in_place(writes, fua).await?;
             }
         }
         // Blocks that were not written may differ between a member and its replacement: that is left to the resync.
@@ -214,7 +214,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let parts = submission.clone();
             if self.has(Mutant::InPlaceBeforeRecord) {
                 let writes = self.writes_of(row, &parts, &self.members());
-                self.write_in_place(row, prepared, writes, fua).await?;
+                self.write_in_place(writes, fua).await?;
             }
             let submission = if self.has(Mutant::RecordWithoutParity) {
                 without_parity(row, submission)
@@ -230,7 +230,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             tag.enter(Stage::Write);
             let writes = self.writes_of(row, &parts, &logged.members);
             let written: Vec<MemberId> = writes.iter().map(|(drive, _, _)| drive.id).collect();
-            let result = self.write_in_place(row, prepared, writes, fua).await;
+            let result = self.write_in_place(writes, fua).await;
             // W3 before the record may be forgotten: a member that missed the block is durably out by then.
             self.settle().await?;
             if result.is_err() && !self.has(Mutant::RefusedRecordStays) {
@@ -278,7 +278,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.write_ppl_unit(ppl, row, &parts).await?;
             tag.enter(Stage::Write);
             let writes = self.writes_of(row, &unit, &self.members_to_write());
-            let result = self.write_in_place(row, prepared, writes, Fua::Yes).await;
+            let result = self.write_in_place(writes, Fua::Yes).await;
             if result.is_err() {
                 let parts = unit.iter().map(|piece| piece.part.clone());
                 ppl.note_doubt(row, parts);
@@ -609,24 +609,19 @@ impl<D: Device, C: Clock> Volume<D, C> {
         Some(parities.iter().copied().zip(new_parities).collect())
     }
 
-    async fn write_in_place(
-        &self,
-        row: &Row,
-        prepared: &[Prepared],
-        writes: Few<MemberWrite<D>>,
-        fua: Fua,
-    ) -> Result<(), IoError> {
+    async fn write_in_place(&self, writes: Few<MemberWrite<D>>, fua: Fua) -> Result<(), IoError> {
         let outcome = self.write_members(writes, fua).await;
         if self.is_frozen() {
             return Err(IoError::Failed);
         }
-        if let Some(error) = outcome.refused {
-            // Some members took it, others had no space: the row is in doubt until a resync mends it.
-            for segment in prepared {
-                if self.has(Mutant::RefusedWriteForgotten) {
-                    break;
-                }
-                self.unprove(&row.member_range(&segment.part));
+        if let Some(error) = outcome.refusal() {
+            // Some members took it, others had no space: there the row is in doubt until a resync mends it. Not elsewhere: a
+            // bad block of the full member comes from the rest of the row.
+            if !self.has(Mutant::RefusedWriteForgotten) {
+                outcome
+                    .refused
+                    .iter()
+                    .for_each(|refused| self.unprove(&refused));
             }
             return Err(error);
         }

@@ -176,7 +176,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if self.is_frozen() {
             return Err(IoError::Failed);
         }
-        if let Some(error) = outcome.refused {
+        if let Some(error) = outcome.refusal() {
             return Err(error);
         }
         // W3 before the records may be forgotten.
