@@ -81,6 +81,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
         }
         drop(overlay);
+        log.progress.notify(); // whoever waits for these records to come into place does that himself now
         if log.is_pressed() {
             self.changed.notify();
         }
