@@ -288,11 +288,13 @@ fn how_far_a_growth_is_can_be_asked_and_waited_for() {
         let job = growing.job().unwrap();
         assert_eq!((job.kind, job.done_bytes), (JobKind::Reshape, 0));
         assert_eq!((job.total_bytes, job.worked_bytes), (total, 0));
-        run(join(growing.run(), async {
+        // Asked before it has begun.
+        let waits = async {
             growing.ended().await;
             assert_eq!(growing.progress(), (total, total), "{organisation}");
             assert_eq!(growing.job(), None);
-        }));
+        };
+        run(join(waits, growing.run()));
         run(opened.volume.stop()).unwrap();
         run(growing.stop()).unwrap();
     }

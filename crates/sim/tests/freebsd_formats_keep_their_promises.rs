@@ -84,6 +84,9 @@ fn seeds_that_once_had_a_finding_have_none() {
     let systems = [
         1_795_372_000_000_000_748, // the other plex was lost before it was durable that this one is filled
         1_795_372_000_000_018_392, // drives of one age that differ after a save was cut off
+        1_795_371_263_000_117, // a drive was lost inside a plex while that was filled: it was taken as filled as well
+        1_795_373_693_002_085, // striped drives that differ after the last save of a growth was cut off
+        1_795_371_263_007_690, // a growth that had not begun to go on counted as ended
     ];
     for seed in mirrors {
         run(Format::Gmirror, seed, 1);

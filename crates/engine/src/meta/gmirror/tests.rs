@@ -4,9 +4,10 @@ use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 
 use super::*;
 use crate::device::DeviceInfo;
-use crate::meta::adapter::{CommitView, Metadata};
+use crate::meta::adapter::Metadata;
+use crate::meta::adapter::views::{state_of, view_of};
 use crate::ranges::RangeSet;
-use crate::state::{ArrayState, FailCause, MemberId, MemberRecord, Standing};
+use crate::state::{ArrayState, FailCause, MemberId, Standing};
 
 const SIZE_BYTES: u64 = 262_144;
 
@@ -40,35 +41,6 @@ fn provider(key: usize, label: MirrorLabel) -> Provider {
         size_bytes: SIZE_BYTES,
         sector_bytes: 512,
         label,
-    }
-}
-
-/// An array with members of these standings, each in the slot of its number.
-fn state_of(standings: &[Standing]) -> ArrayState {
-    let members = (0..).zip(standings).map(|(slot, standing)| MemberRecord {
-        slot: Some(slot),
-        standing: *standing,
-        is_replacement: false,
-        is_write_mostly: false,
-    });
-    ArrayState {
-        members: members.collect(),
-        slot_count: standings.len() as u16,
-        is_dirty: true,
-        consistent_below_bytes: None,
-        is_frozen: false,
-        version: 1,
-        urgent_version: 1,
-    }
-}
-
-fn view_of(state: &ArrayState, event_count: u64) -> CommitView<'_> {
-    CommitView {
-        state,
-        event_count,
-        wall_seconds: 0,
-        is_doubtful: false,
-        answers_from_log: false,
     }
 }
 

@@ -4,7 +4,7 @@
 //! - a subdisk is recorded up only while its member is active, and becomes up only when that was filled: whoever is above
 //!   may have failed the whole plex, which goes on by itself;
 //! - a plex that was failed has no subdisk that is up: nothing on it gets writes any more;
-//! - a plex that is complete says nothing about what is lost inside of it: that is for its own metadata.
+//! - a plex that is filled or complete says nothing about what is lost or filled inside of it: that is for its own metadata.
 
 use plexum_format::vinum::SubdiskState;
 
@@ -43,6 +43,8 @@ pub struct GvinumMetadata {
     slots: Vec<String>,
     /// A subdisk that is not up stays so: another volume over the same subdisks knows more.
     only_lowers: bool,
+    /// Saves once what the start has decided, and changes nothing.
+    only_evens: bool,
     saved: Option<u64>,
     mutant: Option<Mutant>,
 }
@@ -58,6 +60,7 @@ impl GvinumMetadata {
             may_settle,
             slots: Vec::new(),
             only_lowers: false,
+            only_evens: false,
             saved: None,
             mutant: None,
         }
@@ -81,6 +84,14 @@ impl GvinumMetadata {
     #[must_use]
     pub fn only_lowering(mut self) -> Self {
         self.only_lowers = true;
+        self
+    }
+
+    /// One save at the start, and nothing more: for a plex without redundancy on drives that differ. Nobody would ever make
+    /// these say the same, and the next start could believe another one.
+    #[must_use]
+    pub fn only_evening(mut self) -> Self {
+        self.only_evens = true;
         self
     }
 
@@ -111,6 +122,10 @@ impl GvinumMetadata {
             return;
         }
         self.saved = Some(view.event_count);
+        if self.only_evens {
+            self.store.borrow_mut().next_save(view.wall_seconds);
+            return;
+        }
         let taken = self.taken(view);
         let is_early = self.mutant == Some(Mutant::SubdiskUpBeforeRevived);
         let mut store = self.store.borrow_mut();
@@ -127,10 +142,15 @@ impl GvinumMetadata {
                     .find(|subdisk| subdisk.name == *name);
                 let now = known.map_or(SubdiskState::Down, |subdisk| subdisk.state);
                 let is_one = held.subdisks.len() == 1;
+                if !is_plex {
+                    store.set_behind(name, record.standing != Standing::Active);
+                }
+                let is_for_plex = is_plex && (store.is_behind(name) || now == SubdiskState::Down);
                 let state = match record.standing {
-                    Standing::Active if keeps || is_plex && now == SubdiskState::Down => now,
+                    Standing::Active if keeps || is_for_plex => now,
                     Standing::Active => SubdiskState::Up,
                     Standing::Rebuilding { .. } if is_early => SubdiskState::Up,
+                    Standing::Rebuilding { .. } if is_for_plex && !is_one => now,
                     Standing::Rebuilding { .. } => SubdiskState::Stale,
                     Standing::Spare => continue,
                     Standing::Faulty | Standing::Removed if is_one => SubdiskState::Down,
@@ -146,6 +166,9 @@ impl GvinumMetadata {
                 }
             }
             held.is_filled &= record.standing != Standing::Active;
+        }
+        for (name, state) in &taken {
+            store.set_behind(name, *state != SubdiskState::Up);
         }
         states.extend(taken);
         store.set_states(&states);
@@ -192,7 +215,7 @@ impl Metadata for GvinumMetadata {
     }
 
     fn has_commits(&self) -> bool {
-        true
+        !self.only_evens || self.saved.is_none()
     }
 
     fn add_member(
@@ -202,5 +225,124 @@ impl Metadata for GvinumMetadata {
         _info: &DeviceInfo,
     ) -> Result<NewMemberPlace, String> {
         Err("a subdisk of gvinum is moved to another drive with: plexum gvinum move".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use plexum_format::vinum::{Config, Mark, SubdiskState};
+
+    use super::{GvinumMetadata, Held};
+    use crate::device::DeviceInfo;
+    use crate::meta::adapter::Metadata;
+    use crate::meta::adapter::views::{state_of, view_of};
+    use crate::meta::gvinum::System;
+    use crate::meta::gvinum::store::{SharedStore, Store};
+    use crate::ranges::RangeSet;
+    use crate::state::{MemberId, Standing};
+
+    const FILLING: Standing = Standing::Rebuilding {
+        valid_below_bytes: 0,
+        by_bitmap: false,
+    };
+
+    /// A mirror of a plex of one subdisk and one with parity of three, all of the latter stale.
+    fn store() -> SharedStore {
+        let mut text = "volume m state up\nplex name m.p0 org concat vol m state up\n\
+            plex name m.p1 org raid5 8s vol m state down\n\
+            sd name m.p0.s0 drive d3 len 64s driveoffset 265s plex m.p0 plexoffset 0s state up\n"
+            .to_owned();
+        for n in 0..3 {
+            text += &format!(
+                "sd name m.p1.s{n} drive d{n} len 32s driveoffset 265s plex m.p1 plexoffset {}s state stale\n",
+                8 * n
+            );
+        }
+        let config = Config::parse(text.as_bytes(), 0).unwrap();
+        Rc::new(RefCell::new(Store::new(&System {
+            recorded: config.clone(),
+            config,
+            drives: Vec::new(),
+            updated: (1, 0),
+            mark: Mark::Settled,
+            is_uneven: false,
+            notes: Vec::new(),
+        })))
+    }
+
+    fn held(subdisks: &[&str], label_at_bytes: Option<u64>, is_filled: bool) -> Held {
+        Held {
+            subdisks: subdisks.iter().map(|name| (*name).to_owned()).collect(),
+            drives: Vec::new(),
+            label_at_bytes,
+            is_filled,
+            spare: None,
+        }
+    }
+
+    fn save(metadata: &mut GvinumMetadata, event_count: u64, standings: &[Standing]) {
+        let info = DeviceInfo {
+            size_bytes: 1 << 20,
+            sector_bytes: 512,
+            is_rotational: false,
+            has_zeroing_trim: false,
+        };
+        let state = state_of(standings);
+        let view = view_of(&state, event_count);
+        metadata.superblock(MemberId(0), &view, &RangeSet::new(), &info);
+    }
+
+    fn seen(store: &SharedStore) -> Vec<SubdiskState> {
+        let store = store.borrow();
+        let subdisks = store.config.subdisks.iter();
+        let inside = subdisks.filter(|subdisk| subdisk.name.starts_with("m.p1"));
+        inside.map(|subdisk| subdisk.state).collect()
+    }
+
+    #[test]
+    fn a_plex_that_was_filled_without_one_of_its_subdisks_does_not_say_that_this_is_up() {
+        use SubdiskState::{Down, Stale, Up};
+        let store = store();
+        let names = ["m.p1.s0", "m.p1.s1", "m.p1.s2"];
+        let outside = vec![
+            held(&["m.p0.s0"], Some(0), false),
+            held(&names, Some(0), true),
+        ];
+        let mut volume = GvinumMetadata::new(Rc::clone(&store), "m", outside, true);
+        let inside = names.iter().map(|name| held(&[name], None, false));
+        let inside = inside.collect();
+        let mut plex = GvinumMetadata::new(Rc::clone(&store), "m.p1", inside, true).only_lowering();
+
+        save(&mut volume, 1, &[Standing::Active, FILLING]);
+        assert_eq!(seen(&store), [Stale; 3]);
+        save(
+            &mut plex,
+            1,
+            &[Standing::Faulty, Standing::Active, Standing::Active],
+        );
+        assert_eq!(seen(&store), [Down, Stale, Stale]);
+        save(&mut volume, 2, &[Standing::Active, FILLING]);
+        assert_eq!(seen(&store), [Down, Stale, Stale]);
+        // It comes back, and is not filled yet when the plex is.
+        save(&mut plex, 2, &[FILLING, Standing::Active, Standing::Active]);
+        save(&mut volume, 3, &[Standing::Active, FILLING]);
+        assert_eq!(seen(&store), [Stale; 3]);
+        save(&mut volume, 4, &[Standing::Active, Standing::Active]);
+        assert_eq!(seen(&store), [Stale, Up, Up]);
+    }
+    #[test]
+    fn drives_under_a_plex_without_redundancy_are_made_even_by_one_save_that_changes_no_state() {
+        let store = store();
+        let members = vec![held(&["m.p0.s0"], None, false)];
+        let mut metadata =
+            GvinumMetadata::new(Rc::clone(&store), "m", members, true).only_evening();
+        let before = store.borrow().config.clone();
+        assert!(metadata.has_commits());
+        save(&mut metadata, 1, &[Standing::Faulty]);
+        assert!(!metadata.has_commits());
+        assert_eq!(store.borrow().config, before);
     }
 }

@@ -147,11 +147,15 @@ impl<D: Device, C: Clock> Growing<D, C> {
         })
     }
 
-    /// Waits until the growth has ended, or will not go on in this process.
+    /// Waits until the growth has ended, or will not go on in this process. It counts as going on before `run` was called.
     pub async fn ended(&self) {
         let total = self.parts.after.size_bytes();
+        let has_left = || {
+            let may_begin = self.begun.get().is_none() && !self.is_stopping.get();
+            !self.is_running.get() && !may_begin
+        };
         self.changed
-            .until(|| self.moved_bytes.get() >= total || !self.is_running.get())
+            .until(|| self.moved_bytes.get() >= total || has_left())
             .await;
     }
 

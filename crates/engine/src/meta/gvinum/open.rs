@@ -298,6 +298,8 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         let metadata: Box<dyn Metadata> = if has_parity {
             let may_settle = self.system.mark == Mark::Settled || !is_degraded;
             Box::new(self.metadata(name, &map, &spares, may_settle))
+        } else if self.system.is_uneven {
+            Box::new(self.metadata(name, &map, &[], true).only_evening())
         } else {
             Box::new(PlainMetadata::new("gvinum"))
         };

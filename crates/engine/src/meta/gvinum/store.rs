@@ -37,6 +37,8 @@ pub struct Store {
     pub is_uneven: bool,
     /// Volumes whose copies or parity may differ.
     unsettled: BTreeSet<String>,
+    /// Subdisks that their own plex does without, or is filling: that the plex as a whole is complete says nothing of them.
+    behind: BTreeSet<String>,
 }
 
 impl Store {
@@ -67,7 +69,23 @@ impl Store {
             } else {
                 volumes.collect()
             },
+            behind: BTreeSet::new(),
         }
+    }
+
+    /// Whether the plex of a subdisk does without it now, or is filling it. Said by the plex, before its next save.
+    pub fn set_behind(&mut self, subdisk: &str, is_behind: bool) {
+        if is_behind {
+            self.behind.insert(subdisk.to_owned());
+        } else {
+            self.behind.remove(subdisk);
+        }
+    }
+
+    /// What `set_behind` said last.
+    #[must_use]
+    pub fn is_behind(&self, subdisk: &str) -> bool {
+        self.behind.contains(subdisk)
     }
 
     /// Sets the state of subdisks; plexes and volumes follow.
