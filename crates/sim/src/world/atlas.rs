@@ -44,20 +44,29 @@ impl<S: Subject> Shared<S> {
         self.doomed.borrow_mut().retain(|disk| live.contains(disk));
     }
 
-    /// Most other disks of the array with latent errors in one place near `range` (data offsets).
+    /// Most other disks of the array with latent errors, or blocks on the list of bad ones (a disk that was filled while it was
+    /// full), in one place near `range` (data offsets).
     fn crowded(&self, disk: u32, range: &Range<u64>) -> usize {
         let subject = self.subject();
         let status = subject.status();
         let near = range.start / PLACE_BYTES * PLACE_BYTES..range.end.next_multiple_of(PLACE_BYTES);
+        let near = match self.scenario.spec.level {
+            Level::Raid10 => 0..u64::MAX / 2, // copies lie at different offsets: anywhere counts
+            _ => near,
+        };
+        let has_bad = |other: u32| {
+            let mut bad = status.bad_ranges.iter();
+            bad.any(|(slot, range)| {
+                let is_its = status.slots.get(*slot) == Some(&Some(other));
+                is_its && range.start < near.end && near.start < range.end
+            })
+        };
         let others = status.live.iter().filter(|other| **other != disk);
         others
             .filter(|other| {
                 let start = subject.data_offset_bytes(**other);
-                let area = match self.scenario.spec.level {
-                    Level::Raid10 => 0..u64::MAX, // copies lie at different offsets: anywhere counts
-                    _ => start + near.start..start + near.end,
-                };
-                self.disks[**other as usize].has_read_errors(&area)
+                let area = start + near.start..start + near.end;
+                self.disks[**other as usize].has_read_errors(&area) || has_bad(**other)
             })
             .count()
     }
