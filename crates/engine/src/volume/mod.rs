@@ -557,7 +557,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.commit_until(urgent).await
     }
 
-    /// Flushes every live member; a failed flush fails the member (W13).
+    /// Flushes every live member; a failed flush fails the member (W13), durably before it returns (W3).
     pub(crate) async fn flush_members(&self) -> Result<(), IoError> {
         if self.is_frozen() {
             return Err(IoError::Failed);
@@ -590,7 +590,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if self.is_frozen() {
             return Err(IoError::Failed);
         }
-        self.after_flush(begun);
+        if !self.is_settled() && !self.options.borrow().is_read_only {
+            // W3: what is covered but for a lost member is covered when its loss is durable. Until then a crash brings it back.
+            self.settle().await?;
+        }
+        if self.is_settled() {
+            self.after_flush(begun);
+        }
         Ok(())
     }
 

@@ -16,6 +16,9 @@ use crate::rng::Rng;
 /// Un-flushed writes kept; older ones have then been written out by the disk itself, as real caches do.
 const UNFLUSHED_WRITES_MAX: usize = 4096;
 
+/// A slow disk answers within this time: one that takes longer than a member may is a fault of its own, `Fault::Hang`.
+const SLOWEST_NS: u64 = 2_000_000_000;
+
 /// Answer number of a write that was not answered yet.
 pub(super) const NOT_YET: u64 = u64::MAX;
 
@@ -140,6 +143,7 @@ impl State {
         self.rng
             .between(usual_ns / 4, usual_ns * 2)
             .saturating_mul(factor)
+            .min(SLOWEST_NS)
     }
 
     /// Decides for every un-flushed sector whether it survives; afterwards durable and present contents agree.
