@@ -49,8 +49,8 @@ const STAGES: &[Stage] = &[
     },
 ];
 
-/// As many fresh seeds as fit in so long. To become 6 when runs of that length have been quiet for a while: the last one had one finding in 24,600 of md.
-const FRESH_MINUTES: &str = "0.25";
+/// As many fresh seeds as fit in so long.
+const FRESH_MINUTES: &str = "6";
 
 /// Programs that judge; `scripts/packages.txt` has their packages.
 const TOOLS: [&str; 24] = [
