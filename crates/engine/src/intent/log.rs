@@ -39,6 +39,7 @@ use crate::state::{FailCause, MemberId};
 use crate::volume::{LogStatus, MemberSet, Volume};
 use crate::wait::{Mutex, MutexGuard, Signal, join_all, yield_once};
 
+pub(crate) use flushed::FlushBegun;
 pub(crate) use replay::ReplayError;
 use ring::{ChainStart, Ring};
 

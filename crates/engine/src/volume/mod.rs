@@ -35,7 +35,7 @@ use crate::buf::BufPool;
 use crate::clock::{Clock, Moment};
 use crate::device::{Device, IoError};
 use crate::drive::Drive;
-use crate::intent::log::StripeLog;
+use crate::intent::log::{FlushBegun, StripeLog};
 use crate::intent::ppl::Ppl;
 use crate::intent::regions::Regions;
 use crate::lock::RangeLocks;
@@ -559,6 +559,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Flushes every live member; a failed flush fails the member (W13), durably before it returns (W3).
     pub(crate) async fn flush_members(&self) -> Result<(), IoError> {
+        let begun = self.flush_live_members().await?;
+        self.settle_flush(begun).await
+    }
+
+    /// The first half of `flush_members`: whoever could not be flushed is failed, not durably yet.
+    pub(crate) async fn flush_live_members(&self) -> Result<Option<FlushBegun<D>>, IoError> {
         if self.is_frozen() {
             return Err(IoError::Failed);
         }
@@ -590,6 +596,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if self.is_frozen() {
             return Err(IoError::Failed);
         }
+        Ok(begun)
+    }
+
+    /// The second half: what was flushed counts.
+    pub(crate) async fn settle_flush(&self, begun: Option<FlushBegun<D>>) -> Result<(), IoError> {
         if !self.is_settled() && !self.options.borrow().is_read_only {
             // W3: what is covered but for a lost member is covered when its loss is durable. Until then a crash brings it back.
             self.settle().await?;

@@ -327,8 +327,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if self.has(Mutant::FlushJoinsRunning) {
             return self.join_running_flush().await;
         }
-        self.flush_members().await?;
+        let begun = self.flush_live_members().await?;
         tag.enter(Stage::Settle);
+        self.settle_flush(begun).await?;
         self.settle().await
     }
 }
