@@ -21,6 +21,9 @@ use crate::client::runtime_dir;
 /// How often, and how many times, it is looked whether the kernel or a process has let go of something.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOKS_MAX: u32 = 250;
+/// How many times a file system that is busy is asked: a program that has just been started holds, until it has closed it, what
+/// whoever started it had open, and desktops look into what was mounted.
+const BUSY_LOOKS_MAX: u32 = 25;
 
 /// Longest name of a volume that makes a file name, in bytes.
 const NAME_BYTES_MAX: usize = 200;
@@ -212,8 +215,14 @@ impl Attachment {
                 return Err(Problem::new(Code::Busy, text)
                     .hint(format!("to unmount it first:   umount {shown}")));
             }
-            tool(Command::new("umount").arg(&mount.folder))
-                .map_err(|words| in_use(&mount.folder, &words))?;
+            let mut words = String::new();
+            let is_done = wait_at_most(BUSY_LOOKS_MAX, || {
+                let result = tool(Command::new("umount").arg(&mount.folder));
+                result.map_err(|error| words = error).is_ok()
+            });
+            if !is_done {
+                return Err(in_use(&mount.folder, &words));
+            }
         }
         self.mountpoint = None;
         self.save()
@@ -285,8 +294,12 @@ fn end(process: &Process) {
     }
 }
 
-fn wait_until(mut is_so: impl FnMut() -> bool) -> bool {
-    for _ in 0..LOOKS_MAX {
+fn wait_until(is_so: impl FnMut() -> bool) -> bool {
+    wait_at_most(LOOKS_MAX, is_so)
+}
+
+fn wait_at_most(looks: u32, mut is_so: impl FnMut() -> bool) -> bool {
+    for _ in 0..looks {
         if is_so() {
             return true;
         }
