@@ -3,19 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use plexum_engine::mutant::{ALL, Mutant};
+use plexum_engine::mutant::ALL;
 use plexum_sim::bsd::format_for;
 use plexum_sim::engine::{Engine, hunt};
 use plexum_sim::mutants::{hunt_with, options_for};
 use plexum_sim::subject::Level;
 
-/// Bugs that take more seeds than a test has time for: `plexum sim --mutants` hunts them over a thousand.
-const SLOW: &[Mutant] = &[
-    Mutant::RecordBeforeFailureCommit,
-    Mutant::ReplayBeforeCommit,
-];
-
-/// Seeds for each of the others.
+/// Seeds for each of them.
 const SEEDS: u64 = 300;
 
 /// Seeds for those of gmirror and gvinum, whose runs are short.
@@ -107,9 +101,6 @@ fn every_promise_for_two_parities_is_broken_by_a_bug_of_its_row() {
 /// Half of them, so that two cores share the work.
 fn hunt_half(half: usize) {
     for mutant in ALL.iter().skip(half).step_by(2) {
-        if SLOW.contains(mutant) {
-            continue;
-        }
         let seeds = format_for(*mutant).map_or(SEEDS, |_| SHORT_SEEDS);
         let result = hunt(*mutant, 0, seeds);
         assert!(
