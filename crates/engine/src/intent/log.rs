@@ -692,7 +692,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return self.write_log_headers(log, &drives).await;
         }
         if floor > covered {
-            return self.cover().await;
+            return self.flush_members().await; // W2: the tail may follow
         }
         if !log.overlay.borrow().is_empty() {
             return self.destage().await; // L5: what is in the way waits for nobody but us
@@ -702,12 +702,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
             progress.await; // an older write is still on its way in place
         }
         Ok(())
-    }
-
-    /// W2: flushes whatever has blocks in place since its last flush; the tail may follow.
-    async fn cover(&self) -> Result<(), IoError> {
-        self.flush_members().await?;
-        self.settle().await
     }
 
     /// Waits until every record is in place, flushes, and puts the tail behind them all.
@@ -723,7 +717,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
             progress.await;
         }
-        self.cover().await?;
+        self.flush_members().await?; // W2: the tail may follow
         self.write_log_headers(log, &self.slotted_drives()).await?;
         log.book.borrow_mut().must_reset = false;
         Ok(())

@@ -329,7 +329,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         let begun = self.flush_live_members().await?;
         tag.enter(Stage::Settle);
-        self.settle_flush(begun).await?;
-        self.settle().await
+        self.settle_flush(begun).await
     }
 }
