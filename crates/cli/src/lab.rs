@@ -406,10 +406,10 @@ fn balance(args: &Balance, screen: &Screen) -> Outcome {
         screen.object(&object(
             "lab_band",
             None,
-            json!({"name": format!("adaptive: {sentence}"), "is_reached": is_reached}),
+            json!({"name": sentence, "is_reached": is_reached}),
         ));
         let word = if is_reached { "reached" } else { "MISSED" };
-        screen.line(format!("adaptive, {sentence}: {word}"));
+        screen.line(format!("{sentence}: {word}"));
     }
     let near = policies::near_by_seed(&cells);
     screen.object(&object(

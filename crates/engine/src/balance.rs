@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::plex::layout::CopyPlace;
+pub(crate) use adaptive::AHEAD_BYTES_MAX;
 use adaptive::Adaptive;
 pub use adaptive::Learned;
 
@@ -52,13 +53,16 @@ pub enum Policy {
     /// The kernel md way: sequential streams stay, then fewest pending (SSD) or nearest head (rotating).
     Nearest,
     /// Least expected completion time, learned.
-    Adaptive,
+    Adaptive {
+        /// Whether what streams will ask for is read with what they ask for (`adaptive:ahead`).
+        reads_ahead: bool,
+    },
 }
 
 /// A word that names no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{0}\" is no balance policy: round-robin, prefer, split, split:SIZE, load, load-7, nearest or adaptive"
+    "\"{0}\" is no balance policy: round-robin, prefer, split, split:SIZE, load, load-7, nearest, adaptive or adaptive:ahead"
 )]
 pub struct UnknownPolicy(pub String);
 
@@ -74,7 +78,8 @@ impl fmt::Display for Policy {
             Policy::Load7 => "load-7",
             Policy::Load => "load",
             Policy::Nearest => "nearest",
-            Policy::Adaptive => "adaptive",
+            Policy::Adaptive { reads_ahead: false } => "adaptive",
+            Policy::Adaptive { reads_ahead: true } => "adaptive:ahead",
         })
     }
 }
@@ -93,7 +98,8 @@ impl FromStr for Policy {
             "load-7" | "load7" => Policy::Load7,
             "load" => Policy::Load,
             "nearest" => Policy::Nearest,
-            "adaptive" => Policy::Adaptive,
+            "adaptive" => Policy::Adaptive { reads_ahead: false },
+            "adaptive:ahead" => Policy::Adaptive { reads_ahead: true },
             _ => {
                 let size = word.strip_prefix("split:").and_then(parse_size_bytes);
                 Policy::Split {
@@ -139,6 +145,8 @@ pub struct Request {
     pub length_bytes: u64,
     /// Which copies turn together: 0 for RAID-1, the slot of the first copy for RAID-10.
     pub group: usize,
+    /// How many bytes behind it could be read with it, as far as the caller knows.
+    pub ahead_bytes_max: u64,
     /// Now.
     pub now: Moment,
 }
@@ -148,6 +156,8 @@ pub struct Request {
 pub enum Pick {
     /// One member reads everything.
     Whole(CopyPlace),
+    /// One member reads everything, and these bytes behind it as well: what its stream will ask for.
+    Ahead(CopyPlace, u64),
     /// The first candidates, as `pick` left them sorted, read this many bytes each, the last one the rest.
     Split {
         /// Bytes of each part but the last.
@@ -169,15 +179,19 @@ pub struct Piece {
 }
 
 impl Pick {
-    /// The parts in ascending order; `candidates` and `length_bytes` as they were after and in the call of `pick`.
+    /// The parts in ascending order, with what is read ahead; `candidates` and `length_bytes` as they were after and in the call of `pick`.
     pub fn pieces<'a>(
         &self,
         candidates: &'a [CopyPlace],
         length_bytes: u64,
     ) -> impl Iterator<Item = Piece> + 'a {
-        let (whole, piece_bytes) = match *self {
-            Pick::Whole(candidate) => (Some(candidate), length_bytes),
-            Pick::Split { piece_bytes } => (None, piece_bytes),
+        let (whole, piece_bytes, length_bytes) = match *self {
+            Pick::Whole(candidate) => (Some(candidate), length_bytes, length_bytes),
+            Pick::Ahead(candidate, ahead_bytes) => {
+                let all_bytes = length_bytes + ahead_bytes;
+                (Some(candidate), all_bytes, all_bytes)
+            }
+            Pick::Split { piece_bytes } => (None, piece_bytes, length_bytes),
         };
         let rest = if whole.is_some() { &[] } else { candidates };
         let starts = (0u64..).map(move |index| index * piece_bytes);
@@ -251,7 +265,24 @@ impl Balancer {
     /// What `adaptive` has learned of a member; nothing under other policies.
     #[must_use]
     pub fn learned(&self, slot: usize) -> Option<Learned> {
-        (self.policy == Policy::Adaptive).then(|| self.adaptive.learned(slot))
+        self.is_adaptive().then(|| self.adaptive.learned(slot))
+    }
+
+    fn is_adaptive(&self) -> bool {
+        matches!(self.policy, Policy::Adaptive { .. })
+    }
+
+    /// Whether a read may be made longer: only then `Request::ahead_bytes_max` is looked at.
+    #[must_use]
+    pub fn reads_ahead(&self) -> bool {
+        self.policy == Policy::Adaptive { reads_ahead: true }
+    }
+
+    /// A read at `offset_bytes` of the volume was served from what was read ahead of its stream, and asked no member.
+    pub fn served_ahead(&mut self, offset_bytes: u64, now: Moment) {
+        if self.is_adaptive() {
+            self.adaptive.stepped(offset_bytes, now);
+        }
     }
 
     /// The policy in use.
@@ -333,7 +364,7 @@ impl Balancer {
 
     /// A part of a read that `pick` chose is answered, well or not; `finished` is told as well.
     pub fn answered(&mut self, slot: usize, member_offset_bytes: u64, now: Moment) {
-        if self.policy == Policy::Adaptive {
+        if self.is_adaptive() {
             self.adaptive.answered(slot, member_offset_bytes, now);
         }
     }
@@ -376,7 +407,7 @@ impl Balancer {
             }
             Policy::Load7 => Pick::Whole(self.pick_by_delay(request.now, usable)),
             Policy::Load => Pick::Whole(self.pick_by_load(usable)),
-            Policy::Adaptive => self.adaptive.pick(request, usable, self.sector_bytes),
+            Policy::Adaptive { .. } => self.adaptive.pick(request, usable, self.sector_bytes),
             Policy::Nearest => Pick::Whole(self.pick_nearest(usable)),
         };
         for piece in pick.pieces(usable, request.length_bytes) {

@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use crate::ahead::{Kept, Unread};
 use crate::balance::{Pick, Request};
 use crate::buf::{Buf, Rope};
 use crate::clock::{Clock, Moment};
@@ -43,6 +44,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             false => (offset_bytes, data),
         };
         let sync = Self::copies_sync(offset_bytes, data.len() as u64);
+        let _unread = self.unread(sync.clone());
         let _lock = if self.has(Mutant::NoRangeLock) {
             None
         } else {
@@ -63,6 +65,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         let outcome = self.write_members(writes, fua).await;
         self.copies_written(&sync, outcome.reached, outcome.refusal())
+    }
+
+    /// What was read ahead here is forgotten, now and when the guard is dropped: for whoever writes.
+    pub(crate) fn unread(&self, range: Range<u64>) -> Unread<'_> {
+        let is_kept = self.has(Mutant::AheadKeptOverWrite);
+        Unread::new(&self.ahead, if is_kept { 0..0 } else { range })
     }
 
     fn copies_written(
@@ -109,6 +117,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<(), IoError> {
         tag.enter(Stage::Lock);
         let sync = Self::copies_sync(offset_bytes, length_bytes);
+        let _unread = self.unread(sync.clone());
         let lock = self.locks.lock(sync.clone()).await;
         tag.enter(Stage::Write);
         let set = self.members();
@@ -149,6 +158,27 @@ impl<D: Device, C: Clock> Volume<D, C> {
         result
     }
 
+    /// Whether all copies of a range are known to be equal.
+    fn may_read_any(&self, sync: &Range<u64>) -> bool {
+        self.regions.borrow().is_proven(sync) || self.has(Mutant::ReadUnequalCopies)
+    }
+
+    /// What was read ahead of a range. Waits while it is being read, and not once somebody has begun to write there.
+    async fn read_kept(&self, sync: &Range<u64>, tag: &Tag<'_>) -> Option<Buf> {
+        while self.may_read_any(sync) {
+            match self.ahead.look(sync) {
+                Kept::Data(data) => {
+                    let mut balancer = self.balancer.borrow_mut();
+                    balancer.served_ahead(sync.start, tag.started());
+                    return Some(data);
+                }
+                Kept::UnderWay(number) => self.ahead.ended(number).await,
+                Kept::Nothing => return None,
+            }
+        }
+        None
+    }
+
     /// Reads a range inside one strip.
     pub(crate) async fn read_copies(
         &self,
@@ -157,7 +187,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         tag: &Tag<'_>,
     ) -> Result<Rope, IoError> {
         let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
-        if !self.regions.borrow().is_proven(&sync) && !self.has(Mutant::ReadUnequalCopies) {
+        if !self.ahead.is_empty()
+            && let Some(kept) = Box::pin(self.read_kept(&sync, tag)).await
+        {
+            return Ok(Rope::from(kept));
+        }
+        if !self.may_read_any(&sync) {
             return self
                 .read_equalised(offset_bytes, length_bytes, tag)
                 .await
@@ -178,17 +213,19 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 .await
                 .map(Rope::from);
         }
-        let group = match self.geometry.organisation() {
-            Organisation::Raid1 => 0,
-            _ => map.get(0).slot,
-        };
+        let is_one_group = matches!(self.geometry.organisation(), Organisation::Raid1);
         let request = Request {
             offset_bytes,
             length_bytes: length_bytes as u64,
-            group,
+            group: if is_one_group { 0 } else { map.get(0).slot },
+            ahead_bytes_max: self.ahead_bytes_max(&sync),
             now: tag.started(),
         };
         let pick = self.balancer.borrow_mut().pick(&request, &mut candidates);
+        if let Pick::Ahead(place, ahead_bytes) = pick {
+            let read = self.read_ahead(&set, tag.started(), place, &sync, ahead_bytes);
+            return Box::pin(read).await.map(Rope::from);
+        }
         if let Pick::Whole(place) = pick {
             let read = self.read_copy(&set, tag.started(), place, offset_bytes, length_bytes);
             return read.await.map(Rope::from);
@@ -243,6 +280,51 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 self.read_any_copy(offset_bytes, length_bytes, Some((drive, range)))
                     .await
             }
+        }
+    }
+
+    /// How many bytes behind a read could be read with it: in the same strip, where copies are equal.
+    fn ahead_bytes_max(&self, sync: &Range<u64>) -> u64 {
+        if !self.balancer.borrow().reads_ahead() {
+            return 0;
+        }
+        let strip_end = sync.start + self.contiguous_bytes(sync.start);
+        let end = strip_end.min(self.size_bytes());
+        let ahead = sync.end..end.min(sync.end + crate::balance::AHEAD_BYTES_MAX);
+        if !ahead.is_empty() && self.regions.borrow().is_proven(&ahead) {
+            ahead.end - ahead.start
+        } else {
+            0
+        }
+    }
+
+    /// Reads from the chosen copy what was asked for and what the stream will ask for next, which is kept.
+    async fn read_ahead(
+        &self,
+        set: &MemberSet<D>,
+        started: Moment,
+        place: CopyPlace,
+        asked: &Range<u64>,
+        ahead_bytes: u64,
+    ) -> Result<Buf, IoError> {
+        let length_bytes = usize::try_from(asked.end - asked.start).expect("part of a request");
+        let all_bytes = length_bytes + usize::try_from(ahead_bytes).expect("a few MiB");
+        let Some(begun) = self.ahead.begin(asked.end..asked.end + ahead_bytes) else {
+            return self
+                .read_copy(set, started, place, asked.start, length_bytes)
+                .await;
+        };
+        match self
+            .read_copy(set, started, place, asked.start, all_bytes)
+            .await
+        {
+            Ok(all) => {
+                begun.end(all.slice(length_bytes..all_bytes));
+                Ok(all.slice(0..length_bytes))
+            }
+            // Perhaps only what nobody has asked for is lost.
+            Err(IoError::Medium) => self.read_any_copy(asked.start, length_bytes, None).await,
+            Err(error) => Err(error),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The RAID engine: knows no operating system, runtime, clock or random source.
 #![forbid(unsafe_code)]
 
+mod ahead;
 pub mod background;
 pub mod balance;
 pub mod bits;

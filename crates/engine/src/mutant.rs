@@ -74,6 +74,8 @@ pub enum Mutant {
     AnswerAfterFirstCopy,
     /// A write that some members took and others had no space for leaves its range proven (W5, W6).
     RefusedWriteForgotten,
+    /// Mirrors: what was read ahead is kept when it is written over.
+    AheadKeptOverWrite,
     /// An unclean stop is forgotten at the start: nothing is in doubt (W5, W6).
     ResyncSkipped,
     /// Parity rows: a resync leaves out the member that is being filled beside the one it replaces (W5).
@@ -191,6 +193,7 @@ pub const ALL: &[Mutant] = &[
     Mutant::WriteSkipsRebuildTarget,
     Mutant::AnswerAfterFirstCopy,
     Mutant::RefusedWriteForgotten,
+    Mutant::AheadKeptOverWrite,
     Mutant::ResyncSkipped,
     Mutant::ResyncForgetsReplacement,
     Mutant::EqualWithoutFlush,

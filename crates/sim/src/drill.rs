@@ -55,6 +55,8 @@ pub enum Drill {
     FailedFlush,
     /// One cable too many falls out, again and again (W4).
     Unplugged,
+    /// Mirrors are read forward and ahead, and writes fall where was read ahead.
+    Streams,
     /// A fault at a stage of a request, then a crash at a stage, by the book of the coverage matrix.
     Meet,
     /// One cell of the coverage matrix (see `aim.rs`).
@@ -63,7 +65,7 @@ pub enum Drill {
 
 impl Drill {
     /// All that can be asked for by name: `Lent` is half of `Kernel`, the other two go by the book of the coverage.
-    pub const ALL: [Drill; 18] = [
+    pub const ALL: [Drill; 19] = [
         Drill::RoundTrip,
         Drill::ComeBack,
         Drill::Narrow,
@@ -82,6 +84,7 @@ impl Drill {
         Drill::Scarred,
         Drill::FailedFlush,
         Drill::Unplugged,
+        Drill::Streams,
     ];
 }
 
@@ -132,9 +135,11 @@ impl Scenario {
         let mut rng = Rng::new(self.seed).fork(21);
         let drills = drills_of(self.spec.level, self.metadata >= 110);
         let can_replay = drills.contains(&Drill::Replay);
+        let has_copies = matches!(self.spec.level, Level::Raid1 | Level::Raid10);
         let can_have = |drill: &Drill| match drill {
             Drill::Refused => can_replay,
             Drill::Scarred => drills.contains(&Drill::ComeBack),
+            Drill::Streams => has_copies,
             Drill::FailedFlush | Drill::Unplugged => drills.contains(&Drill::TwoAway),
             other => drills.contains(other),
         };
@@ -146,6 +151,9 @@ impl Scenario {
                 Drill::Replay if Rng::new(self.seed).fork(22).chance(1, 3) => Drill::Refused,
                 Drill::ComeBack if Rng::new(self.seed).fork(22).chance(1, 6) => Drill::Scarred,
                 Drill::Flushes if Rng::new(self.seed).fork(22).chance(1, 4) => Drill::FailedFlush,
+                Drill::Narrow if has_copies && Rng::new(self.seed).fork(22).chance(1, 4) => {
+                    Drill::Streams
+                }
                 Drill::TwoAway if Rng::new(self.seed).fork(22).chance(1, 4) => Drill::Unplugged,
                 picked => picked,
             },
@@ -178,6 +186,7 @@ impl Scenario {
             Drill::Scarred => self.draw_scarred(&mut rng),
             Drill::FailedFlush => self.draw_failed_flushes(&mut rng),
             Drill::Unplugged => self.draw_unplugged(&mut rng),
+            Drill::Streams => self.draw_streams(&mut rng),
             Drill::Meet => self.draw_meet(&mut rng),
             Drill::Aim => self.draw_aim(&mut rng),
         }
@@ -248,6 +257,7 @@ impl Scenario {
             reads_of_93: 30,
             is_narrow: true,
             is_skewed: false,
+            has_streams: false,
         };
         self.clients = rng.between(4, 8) as usize;
         if rng.chance(1, 2) {
@@ -510,6 +520,22 @@ impl Scenario {
             let slot = self.any_slot(rng);
             self.at(life * step + rng.between(2, step / 2), Wish::Cable { slot });
             self.lives.push(cut(step, rng.below(200)));
+        }
+    }
+
+    fn draw_streams(&mut self, rng: &mut Rng) {
+        self.load.has_streams = true;
+        self.load.reads_of_93 = 75;
+        self.flushes_of_100 = 1;
+        self.requests = rng.between(250, 400);
+        self.clients = rng.between(3, 6) as usize;
+        if rng.chance(1, 2) {
+            let slot = self.any_slot(rng);
+            self.at(self.requests / 2, Wish::Fail { slot });
+        }
+        if rng.chance(1, 2) {
+            let requests = rng.between(self.requests / 2, self.requests);
+            self.lives.push(cut(requests, rng.below(200)));
         }
     }
 

@@ -88,7 +88,13 @@ fn volume_options(context: &Context) -> VolumeOptions {
         Policy::Load,
         Policy::Nearest,
     ];
-    let balance = policies[(mix(context.seed) % policies.len() as u64) as usize];
+    let drawn = mix(context.seed);
+    let balance = match (drawn >> 32) % 16 {
+        _ if context.reads_ahead => Policy::Adaptive { reads_ahead: true },
+        0 => Policy::Adaptive { reads_ahead: true },
+        13 => Policy::Adaptive { reads_ahead: false }, // none of the seeds that are kept
+        _ => policies[(drawn % policies.len() as u64) as usize],
+    };
     VolumeOptions {
         balance,
         pace: Pace {

@@ -35,6 +35,7 @@ pub fn options_for(mutant: Mutant) -> Options {
         Mutant::ReadUnequalCopies
         | Mutant::TrimOneCopy
         | Mutant::NoRangeLock
+        | Mutant::AheadKeptOverWrite
         | Mutant::WidenedWrites
         | Mutant::EqualWithoutFlush => copies,
         Mutant::ModifyUnprovenParity
@@ -91,6 +92,7 @@ fn drill_for(mutant: Mutant) -> Option<Drill> {
         Mutant::ResyncForgetsReplacement => Drill::Replace,
         Mutant::ComesBackUndrained => Drill::Hang,
         Mutant::ReplayBeforeCommit => Drill::Replay,
+        Mutant::AheadKeptOverWrite => Drill::Streams,
         Mutant::ReplayUnbound | Mutant::AnswersNotAnnounced | Mutant::EqualWithoutFlush => {
             Drill::Kernel
         }

@@ -231,6 +231,8 @@ pub struct Load {
     pub is_narrow: bool,
     /// With `is_narrow`: nearly all in one place, the others seldom.
     pub is_skewed: bool,
+    /// Clients read forward, and writes fall close before them.
+    pub has_streams: bool,
 }
 
 impl Default for Load {
@@ -239,6 +241,7 @@ impl Default for Load {
             reads_of_93: 44,
             is_narrow: false,
             is_skewed: false,
+            has_streams: false,
         }
     }
 }

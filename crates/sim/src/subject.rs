@@ -145,6 +145,8 @@ pub struct Context {
     pub metadata: u32,
     /// Speed of background work while clients are at work, in bytes a second.
     pub pace_bytes_per_s: u64,
+    /// Mirrors read ahead of streams (`adaptive:ahead`).
+    pub reads_ahead: bool,
     /// NBD connections in front of the volume; 0: none.
     pub connections: usize,
 }

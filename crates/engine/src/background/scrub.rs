@@ -492,6 +492,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         member: Range<u64>,
         data: Buf,
     ) -> Result<(), IoError> {
+        let _unread = self.unread(sync.clone());
         let mark = self.begin_repair(sync).await?;
         let outcome = self
             .write_members(vec![(Rc::clone(drive), member, data)], Fua::No)

@@ -15,6 +15,8 @@
 //! - a stream is disturbed by others only after a long wait, and not at all where a detour costs nothing (SSD): one request in
 //!   between makes a seek of each of its steps. Where nothing is lost, a stream's reads may be split as well;
 //! - a stream may move to a member that others use: they leave it then;
+//! - whether a stream moves is decided with what is under way at both members, also from a member that has no place to lose
+//!   (SSD), and few steps seen there are believed in part only;
 //! - numbers of parts that look bad are tried less and less often, instead of one read in 24;
 //! - what a byte costs is learned from lengths that differ, and believed slowly: one odd pair said that long reads are dear
 //!   there, and nothing disproved it any more.
@@ -74,6 +76,15 @@ const CROWDING: f64 = 4.0;
 /// After so many steps on one member a stream may move to one that is so much faster, or not known yet.
 const MIGRATION_STEPS: u64 = 16;
 const MIGRATION_GAIN: f64 = 0.9;
+
+/// A stream that did so many steps gets so many bytes read ahead at first, twice as many each time, and at most so many.
+const AHEAD_STEPS: u64 = 2;
+const AHEAD_BYTES: u64 = 256 << 10;
+pub(crate) const AHEAD_BYTES_MAX: u64 = 2 << 20;
+/// What is read ahead takes at most so many times what a random request costs: who waits for the member waits for it, too.
+const AHEAD_COST: f64 = 1.5;
+/// Weight of a request in the share of those that belong to no stream.
+const LOOSE_WEIGHT: f64 = 0.02;
 
 /// Of a member with fewer samples only a share of the cost is believed.
 const BELIEVED_SAMPLES: u32 = 4;
@@ -192,11 +203,16 @@ impl Disk {
 
     /// Less is believed of few pairs: a member that bytes seem to cost nothing is tried with long reads.
     fn ns_per_byte(&self) -> f64 {
+        let pairs = f64::from(self.length_pairs);
+        self.seen_ns_per_byte() * pairs / (pairs + LENGTH_PAIRS_HALF)
+    }
+
+    /// As the pairs say it, however few.
+    fn seen_ns_per_byte(&self) -> f64 {
         if self.length_squares <= 0.0 {
             return 0.0;
         }
-        let pairs = f64::from(self.length_pairs);
-        (self.length_times / self.length_squares).max(0.0) * pairs / (pairs + LENGTH_PAIRS_HALF)
+        (self.length_times / self.length_squares).max(0.0)
     }
 
     /// Expected time of a request: by distance the mean of the classes around, else that of the nearest class that is known.
@@ -210,8 +226,10 @@ impl Disk {
             (cost.time_ns.samples > 0).then(|| of(cost).max(0.0))
         };
         if class == 0 {
-            // Going on is cheap as long as nobody knows better: otherwise nobody would find out.
-            return known(0).unwrap_or(length_bytes as f64 * self.ns_per_byte());
+            // Going on is cheap as long as nobody knows better, or by a read or two: otherwise nobody would find out.
+            let cheap_ns = length_bytes as f64 * self.ns_per_byte();
+            let belief = self.belief_in_going_on();
+            return known(0).map_or(cheap_ns, |ns| belief * ns + (1.0 - belief) * cheap_ns);
         }
         if class >= FIRST_DISTANCE {
             let (mut sum, mut weights) = (0.0, 0.0);
@@ -256,6 +274,24 @@ impl Disk {
         all - nanoseconds(worked).min(oldest.expected_ns)
     }
 
+    /// Share of what was learned of reads that go on that is believed: one odd one would keep streams away, and nothing would
+    /// disprove it.
+    fn belief_in_going_on(&self) -> f64 {
+        let samples = self.costs[0].time_ns.samples.min(BELIEVED_SAMPLES);
+        f64::from(samples) / f64::from(BELIEVED_SAMPLES)
+    }
+
+    /// What a step of a stream that lives here costs in the long run, with what is under way; `None` while unknown.
+    fn steady_ns(&self, length_bytes: u64) -> Option<f64> {
+        let known = self.costs[0].time_ns.known();
+        known.map(|_| self.expected_ns(0, length_bytes) * self.crowd())
+    }
+
+    /// How many times its own cost a request costs here with those that are under way.
+    fn crowd(&self) -> f64 {
+        1.0 + CROWDING * self.sent.len() as f64
+    }
+
     fn random_ns(&self) -> f64 {
         self.random_ns
             .known()
@@ -270,12 +306,19 @@ impl Disk {
             return random_ns;
         };
         let longer = self.random_bytes.value - going_on.length_bytes.value;
-        let on_ns = (known_ns + longer * self.ns_per_byte()).max(0.0);
+        let on_ns = self.belief_in_going_on() * (known_ns + longer * self.ns_per_byte()).max(0.0);
         if random_ns > DETOUR_RATIO * on_ns {
             random_ns - on_ns
         } else {
             0.0
         }
+    }
+
+    /// What of a detour is not the transfer of its bytes.
+    fn seek_ns(&self) -> f64 {
+        let transfer_ns = self.random_bytes.value * self.seen_ns_per_byte();
+        self.detour_ns()
+            .min((self.random_ns() - transfer_ns).max(0.0))
     }
 
     fn learn(&mut self, sent: &Sent, now: Moment) {
@@ -313,6 +356,8 @@ struct Stream {
     steps: u64,
     /// Steps since it came to its home.
     run: u64,
+    /// Bytes that were read ahead of it last.
+    ahead_bytes: u64,
 }
 
 /// How long a read of one length class took in so many parts.
@@ -373,6 +418,8 @@ pub(super) struct Adaptive {
     arms: BTreeMap<u32, Arms>,
     trials: Vec<Trial>,
     trial_count: u64,
+    /// Share of the reads that belong to no stream.
+    loose: f64,
 }
 
 impl Adaptive {
@@ -383,6 +430,7 @@ impl Adaptive {
             arms: BTreeMap::new(),
             trials: Vec::new(),
             trial_count: 0,
+            loose: 0.0,
         }
     }
 
@@ -425,7 +473,10 @@ impl Adaptive {
         self.probe(usable, request, stream);
         let parts = self.parts(&order, usable, request, stream);
         let pick = match parts {
-            1 => Pick::Whole(usable[0]),
+            1 => match self.ahead_bytes(usable, request, stream) {
+                0 => Pick::Whole(usable[0]),
+                ahead_bytes => Pick::Ahead(usable[0], ahead_bytes),
+            },
             parts => Pick::Split {
                 piece_bytes: request
                     .length_bytes
@@ -486,9 +537,8 @@ impl Adaptive {
         } else {
             0.0
         };
-        let crowd = 1.0 + CROWDING * disk.sent.len() as f64;
         let service_ns = self.service_ns(candidate, request, stream);
-        disk.backlog_ns(request.now) + disk.belief() * service_ns * crowd + disturbance
+        disk.backlog_ns(request.now) + disk.belief() * service_ns * disk.crowd() + disturbance
     }
 
     /// Whether a stream other than this one lives there.
@@ -512,7 +562,8 @@ impl Adaptive {
         let home = &self.disks[stream.home];
         let goes_on = home.position_bytes == Some(usable[at].member_offset_bytes);
         if at == 0 {
-            if stream.run >= MIGRATION_STEPS && goes_on {
+            let has_no_place = home.detour_ns() <= 0.0; // SSD: nothing is lost by leaving in between
+            if stream.run >= MIGRATION_STEPS && (goes_on || has_no_place) {
                 self.migrate(usable, request, &stream);
             }
         } else if goes_on && home.sent.is_empty() && self.disks[usable[0].slot].is_known() {
@@ -525,11 +576,7 @@ impl Adaptive {
     }
 
     fn migrate(&self, usable: &mut [CopyPlace], request: &Request, stream: &Stream) {
-        let steady = |slot: usize| {
-            let cost = &self.disks[slot].costs[0].time_ns;
-            cost.known()
-                .map(|_| self.disks[slot].expected_ns(0, request.length_bytes))
-        };
+        let steady = |slot: usize| self.disks[slot].steady_ns(request.length_bytes);
         let Some(here) = steady(stream.home) else {
             return;
         };
@@ -598,6 +645,60 @@ impl Adaptive {
         arms.choose(near.clamp(1, PARTS_MAX))
     }
 
+    /// How many bytes are read ahead of a stream with this request: as many as pay for the seek that its next steps would
+    /// cost when others come between. None where that is less than two requests (SSD).
+    fn ahead_bytes(
+        &mut self,
+        usable: &[CopyPlace],
+        request: &Request,
+        stream: Option<usize>,
+    ) -> u64 {
+        let is_loose = f64::from(u8::from(stream.is_none()));
+        self.loose += LOOSE_WEIGHT * (is_loose - self.loose);
+        let Some(index) = stream.filter(|_| request.ahead_bytes_max > 0) else {
+            return 0;
+        };
+        let place = &usable[0];
+        let (disk, stream) = (&self.disks[place.slot], &mut self.streams[index]);
+        let is_next = stream.next_bytes == request.offset_bytes;
+        // Who goes on where the member is loses nothing by going on once more, nor who leaves a place that is still his.
+        let has_place = usable
+            .iter()
+            .filter(|place| [usable[0].slot, stream.home].contains(&place.slot))
+            .any(|place| self.disks[place.slot].position_bytes == Some(place.member_offset_bytes));
+        if stream.steps < AHEAD_STEPS || !is_next || has_place {
+            return 0;
+        }
+        let byte_ns = disk.seen_ns_per_byte();
+        let worth = if byte_ns > 0.0 {
+            AHEAD_COST * disk.seek_ns() / byte_ns * (1.0 - self.loose)
+        } else {
+            AHEAD_BYTES as f64 // until lengths have differed
+        };
+        let most = AHEAD_BYTES_MAX.min(worth as u64); // never negative
+        if most < 2 * request.length_bytes {
+            stream.ahead_bytes = 0;
+            return 0;
+        }
+        let wanted = (2 * stream.ahead_bytes).clamp(AHEAD_BYTES, AHEAD_BYTES_MAX);
+        stream.ahead_bytes = wanted.min(most);
+        let all = stream.ahead_bytes.min(request.ahead_bytes_max);
+        all / request.length_bytes * request.length_bytes
+    }
+
+    /// A step of a stream at `offset_bytes` was served from what was read ahead: the stream lives on.
+    pub(super) fn stepped(&mut self, offset_bytes: u64, now: Moment) {
+        self.loose -= LOOSE_WEIGHT * self.loose;
+        let is_ahead = |stream: &&mut Stream| {
+            let away = stream.next_bytes.checked_sub(offset_bytes);
+            away.is_some_and(|away| away <= AHEAD_BYTES_MAX)
+        };
+        if let Some(stream) = self.streams.iter_mut().find(is_ahead) {
+            stream.last = now;
+            stream.steps += 1;
+        }
+    }
+
     /// Notes what is sent.
     fn send(
         &mut self,
@@ -628,7 +729,8 @@ impl Adaptive {
             disk.position_bytes = Some(piece.member_offset_bytes + piece.length_bytes);
             disk.used = request.now;
         }
-        self.step(stream, home, request);
+        let sent_bytes = pieces.iter().map(|piece| piece.length_bytes).sum();
+        self.step(stream, home, request, sent_bytes);
     }
 
     fn begin_trial(&mut self, parts: usize, request: &Request) -> u64 {
@@ -643,8 +745,8 @@ impl Adaptive {
         self.trial_count
     }
 
-    fn step(&mut self, stream: Option<usize>, home: usize, request: &Request) {
-        let next_bytes = request.offset_bytes + request.length_bytes;
+    fn step(&mut self, stream: Option<usize>, home: usize, request: &Request, sent_bytes: u64) {
+        let next_bytes = request.offset_bytes + sent_bytes;
         if let Some(index) = stream {
             let stream = &mut self.streams[index];
             stream.next_bytes = next_bytes;
@@ -668,6 +770,7 @@ impl Adaptive {
             home,
             steps: 0,
             run: 0,
+            ahead_bytes: 0,
         });
     }
 }

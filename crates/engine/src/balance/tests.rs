@@ -24,11 +24,12 @@ fn read(balancer: &mut Balancer, slots: &[usize], offset_bytes: u64, length_byte
             offset_bytes,
             length_bytes,
             group,
+            ahead_bytes_max: 0,
             now: Moment(0),
         },
         &mut candidates,
     ) {
-        Pick::Whole(candidate) => candidate.slot,
+        Pick::Whole(candidate) | Pick::Ahead(candidate, _) => candidate.slot,
         Pick::Split { .. } => panic!("a short read is not split"),
     }
 }
@@ -40,7 +41,7 @@ const EVERY: [Policy; 7] = [
     Policy::Load7,
     Policy::Load,
     Policy::Nearest,
-    Policy::Adaptive,
+    Policy::Adaptive { reads_ahead: false },
 ];
 
 #[test]
@@ -102,6 +103,7 @@ fn a_write_mostly_member_is_read_only_when_there_is_no_other() {
                 offset_bytes: 0,
                 length_bytes: 1 << 20,
                 group: 0,
+                ahead_bytes_max: 0,
                 now: Moment(0),
             },
             &mut all,
@@ -135,6 +137,7 @@ fn every_choice_is_a_candidate_and_its_parts_cover_the_read() {
                 offset_bytes: (step * 37 % 1000) * 512,
                 length_bytes,
                 group: 0,
+                ahead_bytes_max: 0,
                 now: Moment(step * 100_000_000),
             };
             let pick = b.pick(&request, &mut candidates);
@@ -260,6 +263,7 @@ fn nearest_on_rotating_disks_takes_the_nearest_head_or_the_outer_tracks() {
             offset_bytes: 0,
             length_bytes: 512,
             group: 0,
+            ahead_bytes_max: 0,
             now: Moment(0),
         },
         &mut far,

@@ -370,6 +370,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     pub fn set_balance(&self, policy: Policy) {
         self.options.borrow_mut().balance = policy;
         self.balancer.borrow_mut().set_policy(policy);
+        self.ahead.clear();
     }
 
     /// Changes the limits of background work.

@@ -28,6 +28,7 @@ pub use status::{JobKind, JobStatus, LogStatus, MemberStatus, VolumeStatus};
 
 use plexum_format::stripe_log::LogHeader;
 
+use crate::ahead::ReadAhead;
 use crate::background::Pace;
 use crate::background::scrub::ScrubReport;
 use crate::balance::{Balancer, MemberTraits, Policy};
@@ -209,6 +210,8 @@ pub struct Volume<D: Device, C: Clock> {
     /// One writer of bitmap blocks at a time.
     pub(crate) bitmap_writer: Mutex,
     pub(crate) balancer: RefCell<Balancer>,
+    /// What was read ahead.
+    pub(crate) ahead: ReadAhead,
     pub(crate) event_count: Cell<u64>,
     /// What the freshest superblock says, until every member says the same.
     pub(crate) uneven: RefCell<Option<ArrayState>>,
@@ -288,13 +291,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
             urgent_version: first_version,
         };
         let uneven = parts.is_uneven.then(|| state.clone());
+        let balancer = Balancer::new(parts.options.balance, usize::from(slot_count), 512);
         let volume = Self {
             name: parts.name,
-            balancer: RefCell::new(Balancer::new(
-                parts.options.balance,
-                usize::from(slot_count),
-                512,
-            )),
+            ahead: ReadAhead::default(),
+            balancer: RefCell::new(balancer),
             geometry: parts.geometry,
             clock: parts.clock,
             pool: parts.pool,

@@ -177,6 +177,7 @@ impl World {
             mutant,
             metadata: 0,
             pace_bytes_per_s: plan.pace_bytes_per_s,
+            reads_ahead: false,
             connections: 0,
         };
         let shared = Shared {

@@ -21,6 +21,10 @@ const VERIFY_SECTORS: u64 = 128;
 /// Virtual time within which a request is answered, whatever fails meanwhile: some time-outs of members one after another.
 const REQUEST_PATIENCE_NS: u64 = 300_000_000_000;
 
+/// Length of the reads of streams, and how far before them writes fall, in sectors.
+const STREAM_SECTORS: u64 = 16;
+const STREAM_WRITES_SECTORS: u64 = 256;
+
 /// Client number of the checker in traces.
 const VERIFIER: u32 = 1000;
 
@@ -45,7 +49,13 @@ pub(super) async fn work<S: Subject>(shared: Rc<Shared<S>>, life: u64, client: u
         }
         let reads = shared.scenario.load.reads_of_93;
         let started_ns = shared.clock.now_ns();
-        match rng.below(93) {
+        let drawn = rng.below(93);
+        let sectors = if shared.scenario.load.has_streams {
+            draw_near_streams(&shared, client, drawn < reads, &mut rng)
+        } else {
+            sectors
+        };
+        match drawn {
             drawn if drawn < reads => read(&shared, client, sectors).await,
             0..=81 => write(&shared, client, sectors, WriteKind::Data, Fua::No).await,
             82..=87 => write(&shared, client, sectors, WriteKind::Data, Fua::Yes).await,
@@ -114,6 +124,31 @@ fn draw_range<S>(shared: &Shared<S>, rng: &mut Rng) -> Range<u64> {
     let is_aligned = rng.chance(3, 4);
     let start = if is_aligned { start / 8 * 8 } else { start };
     start..start + length
+}
+
+/// Reads go on where the client's last one ended, but for some that begin elsewhere; writes fall close before one of them.
+fn draw_near_streams<S>(
+    shared: &Shared<S>,
+    client: u32,
+    is_read: bool,
+    rng: &mut Rng,
+) -> Range<u64> {
+    let end = shared.oracle.borrow().sector_count();
+    let mut streams = shared.streams.borrow_mut();
+    if !is_read {
+        let before = *rng.pick(&streams);
+        let start = (before + rng.below(STREAM_WRITES_SECTORS)) % end;
+        return start..(start + rng.between(1, 16)).min(end);
+    }
+    let length = STREAM_SECTORS.min(end);
+    let number = client as usize % streams.len();
+    let next = &mut streams[number];
+    if *next + length > end || rng.chance(1, 16) {
+        *next = rng.below(end - length + 1) / 8 * 8;
+    }
+    let start = *next;
+    *next += length;
+    start..*next
 }
 
 pub(super) async fn read<S: Subject>(shared: &Rc<Shared<S>>, client: u32, sectors: Range<u64>) {

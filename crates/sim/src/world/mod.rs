@@ -109,6 +109,8 @@ pub(crate) struct Shared<S> {
     pub spawner: RefCell<Option<Spawner>>,
     /// Next wish that was not looked at.
     pub next_wish: Cell<usize>,
+    /// Where the reads of each client go on, in sectors (`Load::has_streams`).
+    pub streams: RefCell<Vec<u64>>,
     /// Requests begun in this life, and the most of it.
     pub life_requests: Cell<u64>,
     pub life_quota: Cell<u64>,
@@ -297,6 +299,7 @@ impl<S: Subject> World<S> {
             mutant,
             metadata: scenario.metadata,
             pace_bytes_per_s: scenario.pace_bytes_per_s,
+            reads_ahead: scenario.load.has_streams,
             connections: scenario.connections,
         };
         let shared = Shared {
@@ -311,6 +314,7 @@ impl<S: Subject> World<S> {
             subject: RefCell::default(),
             spawner: RefCell::default(),
             next_wish: Cell::new(0),
+            streams: RefCell::new(vec![0; scenario.clients]),
             life_requests: Cell::new(0),
             life_quota: Cell::new(0),
             busy: Cell::new(0),

@@ -84,6 +84,7 @@ impl Bench {
             mutant,
             metadata,
             pace_bytes_per_s: 32 << 20,
+            reads_ahead: false,
             connections: 0,
         };
         let executor = Executor::new(Seeded::new(order.next_u64()));

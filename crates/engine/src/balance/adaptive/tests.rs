@@ -20,6 +20,7 @@ struct Model {
 /// A mirror whose readers wait for each answer.
 struct Mirror {
     balancer: Balancer,
+    ahead_bytes_max: u64,
     models: Vec<Model>,
     heads: Vec<u64>,
     now_ns: u64,
@@ -28,12 +29,14 @@ struct Mirror {
 
 impl Mirror {
     fn new(models: &[Model]) -> Self {
-        let mut balancer = Balancer::new(Policy::Adaptive, models.len(), 512);
+        let mut balancer =
+            Balancer::new(Policy::Adaptive { reads_ahead: false }, models.len(), 512);
         for slot in 0..models.len() {
             balancer.attach(slot, MemberTraits::default(), Moment(0));
         }
         Self {
             balancer,
+            ahead_bytes_max: 0,
             models: models.to_vec(),
             heads: vec![0; models.len()],
             now_ns: 1,
@@ -52,6 +55,7 @@ impl Mirror {
             offset_bytes,
             length_bytes,
             group: 0,
+            ahead_bytes_max: self.ahead_bytes_max,
             now: Moment(self.now_ns),
         };
         (self.balancer.pick(&request, &mut candidates), candidates)
@@ -230,7 +234,7 @@ fn one_slow_answer_at_the_beginning_leaves_no_member_unused() {
 
 #[test]
 fn what_a_detached_member_still_answers_is_not_learned() {
-    let mut balancer = Balancer::new(Policy::Adaptive, 2, 512);
+    let mut balancer = Balancer::new(Policy::Adaptive { reads_ahead: false }, 2, 512);
     balancer.attach(0, MemberTraits::default(), Moment(0));
     let mut candidates = [CopyPlace {
         slot: 0,
@@ -240,6 +244,7 @@ fn what_a_detached_member_still_answers_is_not_learned() {
         offset_bytes: 0,
         length_bytes: 4096,
         group: 0,
+        ahead_bytes_max: 0,
         now: Moment(5),
     };
     balancer.pick(&request, &mut candidates);
@@ -248,4 +253,85 @@ fn what_a_detached_member_still_answers_is_not_learned() {
     balancer.answered(0, 0, Moment(7_000_000));
     let learned = balancer.learned(0).unwrap();
     assert_eq!((learned.sequential_ns, learned.random_ns), (0, 0));
+}
+
+/// Two streams on one member take turns, with `loose` random reads after each turn; what was read ahead of the first one.
+fn read_ahead_of_streams(model: Model, loose: usize) -> Vec<u64> {
+    const STEP_BYTES: u64 = 64 << 10;
+    let mut mirror = Mirror::new(&[model]);
+    mirror.ahead_bytes_max = u64::MAX >> 1;
+    let mut next = [1 << 39, 1 << 40];
+    let mut seen = Vec::new();
+    for _ in 0..60 {
+        for (number, next) in next.iter_mut().enumerate() {
+            mirror.read(*next, STEP_BYTES);
+            let length = mirror.heads[0] - *next;
+            for step in 1..length / STEP_BYTES {
+                mirror
+                    .balancer
+                    .served_ahead(*next + step * STEP_BYTES, Moment(mirror.now_ns));
+            }
+            *next += length;
+            if number == 0 {
+                seen.push(length - STEP_BYTES);
+            }
+        }
+        for _ in 0..loose {
+            mirror.read_anywhere(4096);
+        }
+    }
+    seen
+}
+
+#[test]
+fn streams_that_share_a_disk_are_read_ahead_up_to_what_a_seek_is_worth() {
+    let seen = read_ahead_of_streams(DISK, 0);
+    assert_eq!(seen[..2], [0, 0], "no stream yet");
+    assert!(seen.contains(&(256 << 10)), "{seen:?}");
+    // 1.5 times 8 ms at 10 ms a MiB are 1.2 MiB.
+    let last = *seen.last().unwrap();
+    assert!(((1 << 20)..=(5 << 18)).contains(&last), "{seen:?}");
+    assert_eq!(last % (64 << 10), 0);
+}
+
+#[test]
+fn who_reads_at_random_beside_streams_makes_them_read_less_ahead() {
+    let alone = *read_ahead_of_streams(DISK, 0).last().unwrap();
+    let beside = *read_ahead_of_streams(DISK, 8).last().unwrap();
+    assert!(beside < alone * 3 / 4, "{beside} beside, {alone} alone");
+}
+
+#[test]
+fn nothing_is_read_ahead_on_flash_nor_of_a_stream_that_is_alone() {
+    let seen = read_ahead_of_streams(
+        Model {
+            jump_ns: 1000,
+            ..FLASH
+        },
+        0,
+    );
+    assert!(seen[20..].iter().all(|bytes| *bytes == 0), "{seen:?}");
+    let mut mirror = Mirror::new(&[DISK]);
+    mirror.ahead_bytes_max = u64::MAX >> 1;
+    for step in 0..100u64 {
+        mirror.read(step * (64 << 10), 64 << 10);
+        assert_eq!(mirror.heads[0], (step + 1) * (64 << 10), "step {step}");
+    }
+}
+
+#[test]
+fn a_stream_leaves_a_crowded_member_for_one_that_was_slow_once() {
+    let mut mirror = Mirror::new(&[DISK, FLASH]);
+    mirror.share(0, 300);
+    // One step on the disk took as long as a jump.
+    let disk = &mut mirror.balancer.adaptive.disks[0];
+    disk.costs[0].time_ns.add(8e6);
+    disk.costs[0].length_bytes.add(65_536.0);
+    for number in 0..6 {
+        mirror.choose((1 << 41) + number * (1 << 30), 1 << 20);
+    }
+    let homes: Vec<usize> = (0..40u64)
+        .map(|step| mirror.read(step * (64 << 10), 64 << 10)[0])
+        .collect();
+    assert_eq!(homes[39], 0, "{homes:?}");
 }
