@@ -276,7 +276,7 @@ pub struct Create {
     /// Mode of the stripe log: write-through or write-back
     #[arg(long, value_name = "MODE")]
     pub log: Option<String>,
-    /// Which copy is read: round-robin, prefer, split[:SIZE], load, load-7, nearest, adaptive or adaptive:ahead
+    /// Which copy is read: round-robin, prefer, split, split:SIZE, load, load-7, nearest, adaptive or adaptive:ahead
     #[arg(long, value_name = "POLICY")]
     pub balance: Option<String>,
     /// Read this member only when nothing else can be; may be repeated
@@ -409,7 +409,7 @@ pub struct Serve {
     /// Start although a member is missing that was there at the last stop
     #[arg(long, alias = "run")]
     pub run_degraded: bool,
-    /// Which copy is read: round-robin, prefer, split[:SIZE], load, load-7, nearest, adaptive or adaptive:ahead
+    /// Which copy is read: round-robin, prefer, split, split:SIZE, load, load-7, nearest, adaptive or adaptive:ahead
     #[arg(long, value_name = "POLICY")]
     pub balance: Option<String>,
     /// Member I/O: auto, uring or threads
