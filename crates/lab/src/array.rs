@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - equal disks get slightly different speeds and phases from the seed: equal ones would lock (lab.md 2.9);
-//! - in timing mode exactly the bytes before the data area are kept, so metadata is real.
+//! - in timing mode exactly the bytes before the data area are kept, so metadata is real, and no parity is computed
+//!   (`world.rs`).
 
 mod bare;
 
@@ -91,6 +92,7 @@ impl DiskSet {
             Mode::Timing => Contents::Below(0),
             Mode::Data => Contents::All,
         };
+        world.add_disks(mode);
         let mut made = Vec::new();
         for (index, spec) in self.disks.iter().enumerate() {
             let mut spec = spec.clone();

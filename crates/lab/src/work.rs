@@ -203,8 +203,22 @@ pub fn measure(setup: &Setup, work: &Work, seed: u64) -> Result<Measurement, Lab
         let text = "volumes are built by experiments: put it into a file, plexum lab run FILE";
         return Err(LabError::Usage(text.to_owned()));
     }
+    measure_in(setup, work, seed, Mode::Timing)
+}
+
+/// Runs the workload once on simulated disks; in data mode they keep every byte, and the figures are the same.
+///
+/// # Errors
+/// As `measure`.
+pub fn measure_in(
+    setup: &Setup,
+    work: &Work,
+    seed: u64,
+    mode: Mode,
+) -> Result<Measurement, LabError> {
+    work.check()?;
     let spares = usize::from(work.kind.starts_with("rebuild"));
-    let mut running = setup.start(seed, spares, Mode::Timing)?;
+    let mut running = setup.start(seed, spares, mode)?;
     let size = running.target.size_bytes();
     let used = work.used_bytes("the volume", size)?;
     if work.range_bytes > 0 {

@@ -20,6 +20,8 @@ mod dispatch;
 pub mod gf;
 mod locate;
 mod loops;
+#[cfg(feature = "null-kernel")]
+mod null;
 mod recover;
 pub mod reference;
 mod row;
@@ -44,6 +46,8 @@ mod ssse3;
 
 pub use dispatch::{Kernel, KernelUnavailable, Kernels, chosen, describe, kernels, set_kernel};
 pub use locate::{Located, locate};
+#[cfg(feature = "null-kernel")]
+pub use null::NullKernel;
 pub use recover::{Block, RecoverError, RecoverPlan};
 pub use row::BLOCKS_MAX;
 pub use self_test::{SelfTestError, self_test};

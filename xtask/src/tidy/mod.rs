@@ -8,6 +8,7 @@ mod changelog;
 mod documents;
 mod leaks;
 mod modules;
+mod null_kernel;
 mod size;
 mod sleeps;
 mod units;
@@ -55,7 +56,7 @@ impl std::fmt::Display for Finding {
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 17] = [
     arrows::arrows,
     arrows::no_operating_system,
     changelog::shape,
@@ -67,6 +68,7 @@ const RULES: [Rule; 16] = [
     leaks::words,
     leaks::hosts,
     modules::dead_files,
+    null_kernel::null_kernel,
     size::sizes,
     sleeps::sleeps,
     units::units,
