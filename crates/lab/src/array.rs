@@ -114,6 +114,20 @@ impl DiskSet {
     }
 }
 
+/// Which log closes the write hole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogKind {
+    /// None.
+    #[default]
+    Without,
+    /// The stripe log; writes are answered when they are in place.
+    WriteThrough,
+    /// The stripe log; writes are answered when they are in the log.
+    WriteBack,
+    /// md's partial parity log, which excludes a bitmap.
+    PartialParity,
+}
+
 /// What a simulated volume shall be.
 #[derive(Clone, Debug)]
 pub struct ArraySpec {
@@ -125,6 +139,8 @@ pub struct ArraySpec {
     pub balance: Policy,
     /// Whether a redundant volume has a bitmap.
     pub has_bitmap: bool,
+    /// Which log it has.
+    pub log: LogKind,
     /// Size of a region; `None`: the engine chooses.
     pub region_bytes: Option<u64>,
     /// Bytes to use of each member; `None`: all.
@@ -141,6 +157,7 @@ impl ArraySpec {
             strip_bytes: if has_strips { strip_bytes } else { 0 },
             balance: Policy::Load,
             has_bitmap: true,
+            log: LogKind::Without,
             region_bytes: None,
             member_bytes: None,
         }
@@ -202,9 +219,10 @@ fn new_array(around: &Surroundings, members: &[Option<Member>], spec: &ArraySpec
         wall_seconds: around.clock.wall_seconds(),
         has_bitmap: spec.has_bitmap,
         region_bytes: spec.region_bytes,
-        log_bytes_max: None,
-        has_ppl: false,
-        is_write_back: false,
+        log_bytes_max: matches!(spec.log, LogKind::WriteThrough | LogKind::WriteBack)
+            .then_some(u64::MAX),
+        has_ppl: spec.log == LogKind::PartialParity,
+        is_write_back: spec.log == LogKind::WriteBack,
         start: Start::Agreeing,
     }
 }
@@ -225,6 +243,9 @@ pub async fn build(
     let refused = |error: &dyn std::fmt::Display| LabError::Usage(error.to_string());
     let array = new_array(&around, &members, &spec);
     let plan = plan(&array).map_err(|error| refused(&error))?;
+    if let Some(reason) = &plan.no_log {
+        return Err(refused(reason));
+    }
     for (member, superblock) in members.iter().zip(&plan.superblocks) {
         if let (Mode::Timing, Some(Member::Disk(disk)), Some(superblock)) =
             (mode, member, superblock)

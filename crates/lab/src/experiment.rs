@@ -26,7 +26,7 @@ const RUNS_MAX: usize = 100_000;
 /// Name of the results in a folder.
 const RESULTS: &str = "results.jsonl";
 /// Keys of `[setup]` that make sense for volumes that are built.
-const BUILT_KEYS: [&str; 4] = ["members_on", "file_system", "through", "consistency"];
+const BUILT_KEYS: [&str; 3] = ["members_on", "file_system", "through"];
 /// Keys whose list is one choice.
 const LIST_KEYS: [&str; 3] = ["slow", "members_on", "destroy"];
 /// Name of the copy of the experiment file.

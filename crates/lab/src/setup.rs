@@ -10,7 +10,7 @@ use plexum_sim::disk::mechanical_spec::{DiskSpec, QueueOrder};
 use plexum_sim::disk::timed::TimedDisk;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::array::{ArraySpec, DiskSet, Mode, Surroundings, build as make};
+use crate::array::{ArraySpec, DiskSet, LogKind, Mode, Surroundings, build as make};
 use crate::build;
 use crate::error::LabError;
 use crate::iostat::Sampler;
@@ -47,7 +47,8 @@ pub struct Setup {
     /// How a volume of Plexum is reached: `nbd` (also when empty), `device` (FUSE and loop) or `kernel-nbd`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub through: String,
-    /// What closes the write hole of a real volume: `log`, `write-back`, `ppl`, `bitmap`, `resync`; empty: the usual.
+    /// What closes the write hole: `log`, `write-back`, `ppl`, `bitmap`, `resync`; empty: the usual, which is a bitmap alone
+    /// on simulated disks. Of volumes over volumes it is the upper one's.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub consistency: String,
     /// Presets (or preset files) of the disks; the last one is repeated.
@@ -158,7 +159,9 @@ impl Setup {
             return build::label(self);
         }
         if self.level == "single" {
-            return "single disk".to_owned();
+            return format!("single disk {}", self.consistency)
+                .trim_end()
+                .to_owned();
         }
         let level = match self.level.as_str() {
             "linear" => "linear".to_owned(),
@@ -178,7 +181,10 @@ impl Setup {
         ) {
             label += &format!(" {}", self.balance);
         }
-        if !self.has_bitmap {
+        if !self.consistency.is_empty() {
+            label += &format!(" {}", self.consistency);
+        }
+        if !self.has_bitmap && matches!(self.consistency.as_str(), "" | "log" | "write-back") {
             label += " no bitmap";
         }
         if self.queue_depth > 0 {
@@ -229,11 +235,45 @@ impl Setup {
         })
     }
 
+    /// Bitmap and log of the volume.
+    ///
+    /// # Errors
+    /// `Usage` for what its level cannot have.
+    fn safeguards(&self) -> Result<(bool, LogKind), LabError> {
+        let word = self.consistency.as_str();
+        build::check_consistency_word(word)?;
+        if word.is_empty() {
+            return Ok((self.has_bitmap, LogKind::Without));
+        }
+        let refused = |why: String| Err(LabError::Usage(format!("consistency {word}: {why}")));
+        if self.level == "single" {
+            return refused("a single disk has nothing that could differ".to_owned());
+        }
+        let level = organisation(&self.level, &self.layout)?.level();
+        if !level.has_redundancy() {
+            return refused(format!("{level} has no redundancy, so nothing can differ"));
+        }
+        match word {
+            "log" | "write-back" if !level.has_parity() => {
+                refused(format!("the stripe log is for parity, not for {level}"))
+            }
+            "ppl" if level != Level::Raid5 => refused(format!("it is for raid5, not for {level}")),
+            "bitmap" if !self.has_bitmap => {
+                refused("the bitmap is left out at the same time".to_owned())
+            }
+            "log" => Ok((self.has_bitmap, LogKind::WriteThrough)),
+            "write-back" => Ok((self.has_bitmap, LogKind::WriteBack)),
+            "ppl" => Ok((false, LogKind::PartialParity)),
+            word => Ok((word == "bitmap", LogKind::Without)),
+        }
+    }
+
     /// Builds it, with `spare_count` further disks of the same make (named `spare0` ...).
     ///
     /// # Errors
     /// `Usage` for an impossible arrangement.
     pub fn start(&self, seed: u64, spare_count: usize, mode: Mode) -> Result<Running, LabError> {
+        let (has_bitmap, log) = self.safeguards()?;
         let world = World::new();
         let mode = if self.inner_volumes > 0 {
             Mode::Data
@@ -268,7 +308,11 @@ impl Setup {
         } else {
             members
         };
-        let array = self.array(&self.level, &self.layout, self.strip_bytes)?;
+        let array = ArraySpec {
+            has_bitmap,
+            log,
+            ..self.array(&self.level, &self.layout, self.strip_bytes)?
+        };
         let members = members.into_iter().map(Some).collect();
         let volume = world.run(make(Surroundings::of(&world), members, array, mode))??;
         Ok(Running {

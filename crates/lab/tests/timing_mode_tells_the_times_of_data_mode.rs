@@ -54,6 +54,25 @@ fn requests_take_the_same_virtual_time_whether_bytes_are_kept_or_not() {
 }
 
 #[test]
+fn a_log_takes_the_same_virtual_time_whether_bytes_are_kept_or_not() {
+    for consistency in ["log", "write-back", "ppl", "resync"] {
+        let setup = Setup {
+            consistency: consistency.to_owned(),
+            ..arrangement("5")
+        };
+        for block_kib in [4, 256] {
+            let work = Work {
+                kind: "random-write".to_owned(),
+                block_bytes: block_kib << 10,
+                requests: 60,
+                ..Work::default()
+            };
+            assert_agree(&setup, &work);
+        }
+    }
+}
+
+#[test]
 fn a_rebuild_takes_the_same_virtual_time_whether_bytes_are_kept_or_not() {
     for level in ["1", "5", "6", "10"] {
         for kind in ["rebuild", "rebuild-load"] {

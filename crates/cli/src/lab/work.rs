@@ -15,7 +15,7 @@ use crate::output::{Screen, object};
 use crate::units::parse_bytes;
 
 /// Options that say what is simulated.
-const SIMULATED: [&str; 9] = [
+const SIMULATED: [&str; 10] = [
     "disk",
     "members",
     "level",
@@ -23,6 +23,7 @@ const SIMULATED: [&str; 9] = [
     "strip",
     "balance",
     "no_bitmap",
+    "consistency",
     "queue_depth",
     "member_size_bytes",
 ];
@@ -63,6 +64,9 @@ pub struct Work {
     /// Leave the bitmap out
     #[arg(long)]
     pub no_bitmap: bool,
+    /// What closes the write hole: log, write-back, ppl, bitmap or resync [default: bitmap]
+    #[arg(long, value_name = "HOW")]
+    pub consistency: Option<String>,
     /// Commands each disk holds [default: as the preset says]
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub queue_depth: u32,
@@ -142,6 +146,7 @@ pub fn run(args: &Work, screen: &Screen) -> Outcome {
         strip_bytes: args.strip,
         balance: args.balance.clone(),
         has_bitmap: !args.no_bitmap,
+        consistency: args.consistency.clone().unwrap_or_default(),
         queue_depth: args.queue_depth,
         member_bytes: args.member_size_bytes.unwrap_or(0),
         ..Setup::default()

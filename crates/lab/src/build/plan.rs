@@ -49,6 +49,14 @@ fn one_of(what: &str, word: &str, known: &[&str]) -> Result<(), LabError> {
     )))
 }
 
+/// Whether `consistency` is a word that is known.
+///
+/// # Errors
+/// `Usage` with those that are.
+pub(crate) fn check_consistency_word(word: &str) -> Result<(), LabError> {
+    one_of("consistency", word, &CONSISTENCY)
+}
+
 /// A volume that is to be built.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan<'a> {
@@ -68,7 +76,7 @@ impl<'a> Plan<'a> {
         one_of("system", &setup.system, &SYSTEMS)?;
         one_of("file_system", &setup.file_system, &FILE_SYSTEMS)?;
         one_of("through", &setup.through, &THROUGH)?;
-        one_of("consistency", &setup.consistency, &CONSISTENCY)?;
+        check_consistency_word(&setup.consistency)?;
         let told = |error: &dyn std::fmt::Display| usage(format!("{}: {error}", setup.label()));
         let level: Level = setup.level.parse().map_err(|error| told(&error))?;
         let layout = (!setup.layout.is_empty()).then_some(setup.layout.as_str());
@@ -170,6 +178,7 @@ impl<'a> Plan<'a> {
 pub(crate) fn label(setup: &Setup) -> String {
     let plain = Setup {
         system: String::new(),
+        consistency: String::new(),
         has_bitmap: true,
         queue_depth: 0,
         ..setup.clone()
