@@ -16,10 +16,11 @@ use plexum_lab::error::LabError;
 use plexum_lab::experiment::{Experiment, read_results};
 use plexum_lab::iostat;
 use plexum_lab::preset::presets;
-use plexum_lab::report::experiment as reports;
+use plexum_lab::report::page;
 use plexum_lab::report::results as rows;
 use plexum_lab::report::table::Table;
 use plexum_lab::reproduce::{self, Band, Reproduction, cells_table, effects_table};
+use plexum_lab::sensitivity;
 use serde_json::json;
 
 use crate::client::runtime_dir;
@@ -134,6 +135,9 @@ pub struct Reproduce {
     /// Number of seeds [default: 1, with --check 5]
     #[arg(long)]
     pub seeds: Option<u64>,
+    /// Write a page with all of it: published beside ours, errors, effects, what each disk did
+    #[arg(long, value_name = "FILE.html")]
+    pub out: Option<PathBuf>,
     /// text, csv, json (JSON Lines) or markdown
     #[arg(long, default_value = "text")]
     pub format: String,
@@ -283,6 +287,10 @@ fn reproduce(args: &Reproduce, screen: &Screen) -> Outcome {
         eprint!("\r\x1b[K");
     }
     show_reproduction(&all, args, screen)?;
+    if let Some(file) = &args.out {
+        write_file(file, reproduce::html(&all, args.seed).as_bytes())?;
+        screen.note(format!("report: {}", file.display()));
+    }
     if !args.check {
         return Ok(0);
     }
@@ -479,7 +487,29 @@ fn run_file(args: &RunFile, screen: &Screen) -> Outcome {
         })
         .map_err(told)?;
     steps.end();
+    if experiment.has_sensitivity {
+        run_changed(&folder, screen)?;
+    }
     show_report(&folder, true, screen)
+}
+
+/// Compares the best arrangements once more with changed disks.
+fn run_changed(folder: &Path, screen: &Screen) -> Result<(), Problem> {
+    let told = |error: LabError| problem(&error);
+    let results = read_results(folder).map_err(told)?;
+    let pending = sensitivity::pending(folder, &results).map_err(told)?;
+    if pending.is_empty() {
+        return Ok(());
+    }
+    screen.note(format!(
+        "the best arrangements once more, with changed disks: {} runs (sensitivity = false leaves them out)",
+        pending.len()
+    ));
+    let steps = Steps::new("", screen);
+    let tell = |done, all| steps.tell(done as u64, all as u64);
+    sensitivity::run_in(folder, &pending, tell).map_err(told)?;
+    steps.end();
+    Ok(())
 }
 
 /// Where volumes are built: by this program, with its journals in a folder that is the user's alone.
@@ -501,9 +531,9 @@ fn show_report(folder: &Path, writes_files: bool, screen: &Screen) -> Outcome {
     let text = read_text(&folder.join("experiment.toml"))?;
     let results = read_results(folder).map_err(|error| problem(&error))?;
     let name = folder.display().to_string();
-    let comparisons = reports::compare(&results);
-    let skipped = reports::skipped(&results);
-    for comparison in &comparisons {
+    let changed = sensitivity::read(folder).map_err(|error| problem(&error))?;
+    let report = page::Report::of(&name, &text, &results, changed);
+    for comparison in report.comparisons() {
         screen.object(&object(
             "lab_answer",
             None,
@@ -511,23 +541,15 @@ fn show_report(folder: &Path, writes_files: bool, screen: &Screen) -> Outcome {
                 "rows": comparison.table().objects().collect::<Vec<_>>()}),
         ));
     }
-    screen.line(reports::text(&name, &comparisons, &skipped).trim_end());
+    screen.line(report.text().trim_end());
     if !writes_files {
         return Ok(0);
     }
     let mut files = vec![
-        (
-            "report.html".to_owned(),
-            reports::html(&name, &text, &comparisons, &skipped),
-        ),
-        (
-            "report.md".to_owned(),
-            reports::markdown(&name, &comparisons, &skipped),
-        ),
+        ("report.html".to_owned(), report.html()),
+        ("report.md".to_owned(), report.markdown()),
     ];
-    for (index, chart) in reports::charts(&comparisons).into_iter().enumerate() {
-        files.push((format!("chart{index}.svg"), chart));
-    }
+    files.extend(report.files());
     let rows = rows::table(&results);
     files.push(("results.csv".to_owned(), rows.csv()));
     for (file, content) in files {

@@ -91,17 +91,13 @@ fn a_report_of_real_and_simulated_runs_is_drawn_without_script_or_network() {
             .as_u64()
             .unwrap_or_else(|| panic!("{key}: {seen}"))
     };
-    // Two figures; for each the bars and the sweep over strips.
-    assert_eq!((number("charts"), number("drawn")), (4, 4), "{seen}");
+    // Bars of two figures, one figure over strips, how long reads took, the disks of the best one.
+    assert_eq!((number("charts"), number("drawn")), (5, 5), "{seen}");
     assert!(
         number("bars") >= 2,
         "the best of each chart is long: {seen}"
     );
-    assert_eq!(
-        number("points"),
-        8,
-        "two levels, two strips, two figures: {seen}"
-    );
+    assert_eq!(number("points"), 4, "two levels, two strips: {seen}");
     assert_eq!(seen["clipped"], Value::Array(Vec::new()), "{seen}");
     assert!(
         seen["letters"].as_f64().unwrap() >= 9.0,
@@ -113,6 +109,22 @@ fn a_report_of_real_and_simulated_runs_is_drawn_without_script_or_network() {
     assert_eq!(number("scripts"), 0, "{seen}");
     assert_eq!(seen["requests"], Value::Array(Vec::new()), "{seen}");
     assert!(!run.err.contains("CONSOLE"), "{}", run.err);
+
+    // The published tables as a page.
+    let made = place.plexum("lab reproduce random-read --out tables.html");
+    assert_eq!(made.exit, 0, "{}", made.err);
+    let (seen, _) = browse(&place, "tables.html");
+    assert_eq!(
+        (&seen["charts"], &seen["drawn"]),
+        (&1.into(), &1.into()),
+        "{seen}"
+    );
+    assert_eq!(seen["clipped"], Value::Array(Vec::new()), "{seen}");
+    assert!(
+        seen["bars"].as_u64() >= Some(2 * 4),
+        "published and ours of four cells: {seen}"
+    );
+    assert_eq!(seen["requests"], Value::Array(Vec::new()), "{seen}");
 
     // The same look sees what it has to see.
     let bad = "<!DOCTYPE html><title>bad</title><img src=\"http://127.0.0.1:9/x.png\"><script>nothing()</script>\

@@ -16,6 +16,7 @@ use toml::{Table, Value};
 use crate::array::Mode;
 use crate::build::{self, Workshop};
 use crate::error::LabError;
+use crate::inside::Inside;
 use crate::place::interrupt;
 use crate::setup::Setup;
 use crate::work::real::may_write;
@@ -27,6 +28,15 @@ const RUNS_MAX: usize = 100_000;
 const RESULTS: &str = "results.jsonl";
 /// Keys of `[setup]` that make sense for volumes that are built.
 const BUILT_KEYS: [&str; 3] = ["members_on", "file_system", "through"];
+/// Keys of a file.
+const KEYS: [&str; 6] = [
+    "name",
+    "seed",
+    "repetitions",
+    "sensitivity",
+    "setup",
+    "work",
+];
 /// Keys whose list is one choice.
 const LIST_KEYS: [&str; 3] = ["slow", "members_on", "destroy"];
 /// Name of the copy of the experiment file.
@@ -70,6 +80,9 @@ pub struct RunResult {
     pub writes: serde_json::Value,
     /// Members.
     pub members: serde_json::Value,
+    /// Distributions, disks over time, books; of the first seed only, to keep the file small.
+    #[serde(default)]
+    pub inside: Inside,
     /// Real time it took.
     pub real_s: f64,
 }
@@ -83,6 +96,8 @@ pub struct Experiment {
     pub text: String,
     /// All runs in the order in which they are run.
     pub runs: Vec<Run>,
+    /// Whether the best arrangements are compared once more with changed disks.
+    pub has_sensitivity: bool,
     /// Where volumes are built; experiments with real ones need it.
     pub workshop: Option<Workshop>,
 }
@@ -162,9 +177,9 @@ impl Experiment {
     pub fn parse(text: &str) -> Result<Self, LabError> {
         let file: Table = toml::from_str(text).map_err(|error| refused(error.to_string()))?;
         for key in file.keys() {
-            if !["name", "seed", "repetitions", "setup", "work"].contains(&key.as_str()) {
+            if !KEYS.contains(&key.as_str()) {
                 return Err(refused(format!(
-                    "unknown key \"{key}\": name, seed, repetitions, [setup] and [work] are known"
+                    "unknown key \"{key}\": name, seed, repetitions, sensitivity, [setup] and [work] are known"
                 )));
             }
         }
@@ -219,6 +234,11 @@ impl Experiment {
                 _ => "experiment".to_owned(),
             },
             text: text.to_owned(),
+            has_sensitivity: match file.get("sensitivity") {
+                None => true,
+                Some(Value::Boolean(has)) => *has,
+                Some(_) => return Err(refused("sensitivity is true or false")),
+            },
             runs,
             workshop: None,
         })
@@ -334,6 +354,9 @@ impl Experiment {
                 "figures": seen.figures, "reads": seen.reads, "writes": seen.writes,
                 "members": seen.members, "real_s": now_s() - started,
             });
+            if self.runs.iter().all(|other| other.seed >= run.seed) {
+                line["inside"] = serde_json::json!(seen.inside);
+            }
             if !skipped.is_empty() {
                 line["skipped"] = skipped.into();
             }
@@ -379,7 +402,7 @@ impl Experiment {
 }
 
 /// A run that was killed may have left half a line: the next one begins on its own.
-fn end_last_line(path: &Path, file: &mut std::fs::File) -> std::io::Result<()> {
+pub(crate) fn end_last_line(path: &Path, file: &mut std::fs::File) -> std::io::Result<()> {
     let text = std::fs::read(path)?;
     if text.last().is_some_and(|byte| *byte != b'\n') {
         file.write_all(b"\n")?;

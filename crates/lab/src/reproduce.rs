@@ -18,7 +18,9 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::error::LabError;
-use crate::report::table::Table;
+use crate::report::page::page;
+use crate::report::svg;
+use crate::report::table::{Table, escape};
 
 pub use bands::{Band, check};
 
@@ -214,6 +216,43 @@ pub fn effects_table(effects: &[Effect]) -> Table {
         ]);
     }
     table
+}
+
+/// All of it as one page: the cells of each table as bars of their errors and as figures, effects, what each disk did. Of the
+/// runs that several seeds made, those of `seed`.
+#[must_use]
+pub fn html(all: &Reproduction, seed: u64) -> String {
+    let mut body = String::from(
+        "<p>Published figures beside ours, from simulated disks in virtual time. Cells that say <i>fitted</i> were looked at when a \
+         constant of the model was chosen.</p>\n",
+    );
+    for (table, about) in TABLES {
+        let of = |cell: &&Cell| cell.table == table && cell.seed == seed;
+        let cells: Vec<Cell> = all.cells.iter().filter(of).cloned().collect();
+        let of = |effect: &&Effect| effect.table == table && effect.seed == seed;
+        let effects: Vec<Effect> = all.effects.iter().filter(of).cloned().collect();
+        if cells.is_empty() && effects.is_empty() {
+            continue;
+        }
+        body += &format!("<h2>{}</h2><p>{}</p>\n", escape(table), escape(about));
+        let pairs: Vec<_> = cells
+            .iter()
+            .map(|cell| (cell.name.clone(), cell.published, cell.ours, cell.unit))
+            .collect();
+        body += &svg::pairs(&format!("{table}: published (above) and ours"), &pairs);
+        for table in [cells_table(&cells), effects_table(&effects)] {
+            if !table.rows.is_empty() {
+                body += &table.html();
+            }
+        }
+    }
+    for note in &all.notes {
+        body += &format!("<pre>{}</pre>\n", escape(note));
+    }
+    body += &format!(
+        "<h2>To run it again</h2><pre>plexum lab reproduce --seed {seed} --out report.html</pre>\n"
+    );
+    page("The published tables", &body)
 }
 
 /// A table of the seeds: rows by column name.

@@ -16,6 +16,7 @@ use crate::error::LabError;
 use crate::iostat::Sampler;
 use crate::member::{Member, SimVolume};
 use crate::preset;
+use crate::sensitivity;
 use crate::target::Target;
 use crate::world::World;
 
@@ -71,6 +72,9 @@ pub struct Setup {
     pub queue_depth: u32,
     /// Members that are so many times slower.
     pub slow: Vec<(usize, f64)>,
+    /// One thing that is different with all disks (`sensitivity::CHANGES`); empty: nothing.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub change: String,
     /// Volumes as members: this many volumes of `inner_level`, made of the disks in order; 0 = disks are members.
     pub inner_volumes: usize,
     /// Level of the volumes that are members.
@@ -99,6 +103,7 @@ impl Default for Setup {
             member_bytes: 0,
             queue_depth: 0,
             slow: Vec::new(),
+            change: String::new(),
             inner_volumes: 0,
             inner_level: "0".to_owned(),
             inner_strip_bytes: vec![64 << 10],
@@ -190,10 +195,35 @@ impl Setup {
         if self.queue_depth > 0 {
             label += &format!(" queue {}", self.queue_depth);
         }
+        if !self.change.is_empty() {
+            label += &format!(" when {}", self.change);
+        }
         if self.inner_volumes > 0 {
             label += &format!(" over {} of level {}", self.inner_volumes, self.inner_level);
         }
         label
+    }
+
+    /// The label with the disks, as a report names an arrangement.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        if self.on.is_empty() && self.system.is_empty() {
+            format!("{} ({})", self.label(), self.disks.join(", "))
+        } else {
+            self.label()
+        }
+    }
+
+    /// Whether its change changes any of its disks.
+    ///
+    /// # Errors
+    /// `Usage` for a disk or a change that does not exist.
+    pub fn has_change(&self) -> Result<bool, LabError> {
+        let mut found = false;
+        for name in &self.disks {
+            found |= sensitivity::apply(&self.change, &mut preset::find(name)?)?;
+        }
+        Ok(found)
     }
 
     fn specs(&self, count: usize) -> Result<Vec<DiskSpec>, LabError> {
@@ -211,6 +241,9 @@ impl Setup {
                 if self.queue_depth > 1 {
                     spec.order = QueueOrder::Fifo;
                 }
+            }
+            if !self.change.is_empty() {
+                sensitivity::apply(&self.change, &mut spec)?;
             }
             if let Some((_, factor)) = self.slow.iter().find(|(slow, _)| *slow == index) {
                 spec.set_slow_factor(*factor);

@@ -9,6 +9,8 @@ use serde::Serialize;
 
 /// Bits of a latency that are kept below its highest one.
 const KEPT_BITS: u32 = 5;
+/// Bits of a latency that a chart shows below its highest one.
+const SHOWN_BITS: u32 = 2;
 
 /// A distribution of latencies with the bytes that moved.
 #[derive(Clone, Debug, Default)]
@@ -95,6 +97,31 @@ impl Latencies {
         self.max_ns as f64 / 1e3
     }
 
+    /// Sum of all latencies.
+    #[must_use]
+    pub fn sum_ns(&self) -> u64 {
+        self.sum_ns
+    }
+
+    /// The distribution for a chart: (microseconds, percent that took at most so long), four points for each doubling.
+    #[must_use]
+    pub fn shares(&self) -> Vec<(f64, f64)> {
+        let mut points: Vec<(f64, f64)> = Vec::new();
+        let mut seen = 0;
+        for (class, count) in &self.classes {
+            seen += count;
+            let bits = 64 - class.leading_zeros();
+            let dropped = bits.saturating_sub(SHOWN_BITS + 1);
+            let end_us = (((class >> dropped) + 1) << dropped) as f64 / 1e3;
+            let share = seen as f64 / self.count as f64 * 100.0;
+            match points.last_mut() {
+                Some(last) if last.0 == end_us => last.1 = share,
+                _ => points.push((end_us, share)),
+            }
+        }
+        points
+    }
+
     /// Lower bounds of the classes with their counts, ascending.
     pub fn classes(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         self.classes
@@ -134,6 +161,14 @@ pub struct Spread {
     pub min: f64,
     /// Highest.
     pub max: f64,
+}
+
+impl Spread {
+    /// Whether it may be as good as `best`: their margins touch.
+    #[must_use]
+    pub fn is_near(&self, best: &Spread) -> bool {
+        self.mean + self.margin >= best.mean - best.margin
+    }
 }
 
 /// Two-sided 95 % quantiles of Student's t for 1 to 10 degrees of freedom (any table of statistics).

@@ -4,8 +4,9 @@
 //! - a request outside of the target is refused, never wrapped or cut;
 //! - every request is counted with its latency, under its class.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
@@ -77,6 +78,8 @@ struct Inner {
     reads: RefCell<Latencies>,
     writes: RefCell<Latencies>,
     flushes: RefCell<Latencies>,
+    /// Requests under way, when that changed last, and their number integrated over time.
+    under_way: Cell<(u64, u64, u64)>,
 }
 
 /// A range of a disk or of a volume. Clones are the same target with the same counters.
@@ -94,6 +97,8 @@ pub struct Traffic {
     pub writes: Latencies,
     /// Flushes.
     pub flushes: Latencies,
+    /// Number of requests under way, integrated over time; 0 where nobody counted.
+    pub under_way_ns: u64,
 }
 
 impl Traffic {
@@ -102,6 +107,7 @@ impl Traffic {
         self.reads.merge(&other.reads);
         self.writes.merge(&other.writes);
         self.flushes.merge(&other.flushes);
+        self.under_way_ns += other.under_way_ns;
     }
 }
 
@@ -121,6 +127,7 @@ impl Target {
                 reads: RefCell::default(),
                 writes: RefCell::default(),
                 flushes: RefCell::default(),
+                under_way: Cell::default(),
             }),
         }
     }
@@ -201,6 +208,7 @@ impl Target {
                 reads: RefCell::default(),
                 writes: RefCell::default(),
                 flushes: RefCell::default(),
+                under_way: Cell::default(),
             }),
         }
     }
@@ -221,6 +229,30 @@ impl Target {
     #[must_use]
     pub fn clock(&self) -> &plexum_sim::clock::SimClock {
         &self.inner.clock
+    }
+
+    /// One request more or less is under way from now on.
+    fn count(&self, is_begin: bool) {
+        let now = self.inner.clock.now_ns();
+        let (number, since, integral) = self.inner.under_way.get();
+        let integral = integral + number * (now - since);
+        let number = if is_begin { number + 1 } else { number - 1 };
+        self.inner.under_way.set((number, now, integral));
+    }
+
+    fn take_under_way_ns(&self) -> u64 {
+        let now = self.inner.clock.now_ns();
+        let (number, since, integral) = self.inner.under_way.get();
+        self.inner.under_way.set((number, now, 0));
+        integral + number * (now - since)
+    }
+
+    /// Counts `request` as under way while it is.
+    async fn counted<T>(&self, request: impl Future<Output = T>) -> T {
+        self.count(true);
+        let result = request.await;
+        self.count(false);
+        result
     }
 
     fn check(&self, offset_bytes: u64, length_bytes: u64) -> Result<u64, IoError> {
@@ -258,6 +290,11 @@ impl Target {
     /// # Errors
     /// As the device or volume below; `OutOfRange` outside of the target.
     pub async fn read(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), IoError> {
+        self.counted(self.read_now(offset_bytes, length_bytes))
+            .await
+    }
+
+    async fn read_now(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), IoError> {
         let at = self.check(offset_bytes, length_bytes)?;
         let started = self.inner.clock.now();
         for (at, length) in self.pieces(at, length_bytes) {
@@ -278,6 +315,16 @@ impl Target {
     /// # Errors
     /// As the device or volume below; `OutOfRange` outside of the target.
     pub async fn write(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        self.counted(self.write_now(offset_bytes, length_bytes, fua))
+            .await
+    }
+
+    async fn write_now(
         &self,
         offset_bytes: u64,
         length_bytes: u64,
@@ -306,6 +353,10 @@ impl Target {
     /// # Errors
     /// As the device or volume below.
     pub async fn flush(&self) -> Result<(), IoError> {
+        self.counted(self.flush_now()).await
+    }
+
+    async fn flush_now(&self) -> Result<(), IoError> {
         let started = self.inner.clock.now();
         match &self.inner.place {
             Place::Device(member) => member.flush().await?,
@@ -323,6 +374,7 @@ impl Target {
             reads: self.inner.reads.take(),
             writes: self.inner.writes.take(),
             flushes: self.inner.flushes.take(),
+            under_way_ns: self.take_under_way_ns(),
         }
     }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::array::Mode;
 use crate::error::LabError;
 use crate::host::{HostFile, HostSpec};
+use crate::inside::{Inside, Recorder};
 use crate::iostat::MemberRow;
 use crate::setup::{Running, Setup};
 use crate::stats::LatencySummary;
@@ -116,6 +117,8 @@ pub struct Measurement {
     /// What a reader of the figures should know.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Distributions, disks over time, and whether the books of the layers agree.
+    pub inside: Inside,
 }
 
 /// All kinds with a line about each.
@@ -224,14 +227,21 @@ pub fn measure_in(
     if work.range_bytes > 0 {
         running.target = running.target.part(0, used)?;
     }
+    let recorder = Recorder::start(&running);
+    let mut seen = run_kind(&running, work, seed)?;
+    recorder.end(&running, &mut seen.inside);
+    Ok(seen)
+}
+
+fn run_kind(running: &Running, work: &Work, seed: u64) -> Result<Measurement, LabError> {
     match work.kind.as_str() {
-        "rawio" => run_rawio(&running, work, seed),
-        "bonnie" | "bonnie++" => run_bonnie(&running, work, seed),
-        "iozone" => programs::iozone(&running, work, seed),
-        "fio" => programs::fio(&running, work, seed),
-        "trace" => programs::trace(&running, work),
-        "rebuild" | "rebuild-load" => rebuild::run(&running, work, seed),
-        _ => run_requests(&running, work, seed),
+        "rawio" => run_rawio(running, work, seed),
+        "bonnie" | "bonnie++" => run_bonnie(running, work, seed),
+        "iozone" => programs::iozone(running, work, seed),
+        "fio" => programs::fio(running, work, seed),
+        "trace" => programs::trace(running, work),
+        "rebuild" | "rebuild-load" => rebuild::run(running, work, seed),
+        _ => run_requests(running, work, seed),
     }
 }
 
@@ -283,6 +293,7 @@ fn summarise(outcome: &Outcome, members: Vec<MemberRow>) -> Measurement {
         classic: String::new(),
         elapsed_s: outcome.seconds(),
         notes: Vec::new(),
+        inside: Inside::of(&outcome.traffic, outcome.elapsed_ns),
     }
 }
 
@@ -361,4 +372,14 @@ fn run_bonnie(running: &Running, work: &Work, seed: u64) -> Result<Measurement, 
         fairness: 1.0,
         ..Measurement::default()
     })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A run of requests that nobody records.
+    pub(crate) fn requests_alone(running: &Running, work: &Work, seed: u64) -> Measurement {
+        run_kind(running, work, seed).unwrap()
+    }
 }

@@ -2,6 +2,7 @@
 
 use plexum_daemon::problem::Problem;
 use plexum_lab::iostat;
+use plexum_lab::report::inside::checks_table;
 use plexum_lab::report::table::Table;
 use plexum_lab::setup::Setup;
 use plexum_lab::work::program::measure_program;
@@ -217,6 +218,10 @@ fn show_measurement(
                 latency.max_us
             ));
         }
+    }
+    if screen.verbosity > 0 && !seen.inside.checks.is_empty() {
+        let checks: Vec<_> = seen.inside.checks.iter().collect();
+        screen.line(format!("\n{}", checks_table(&checks).text().trim_end()));
     }
     if seen.members.is_empty() {
         return Ok(());

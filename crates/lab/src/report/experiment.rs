@@ -1,17 +1,18 @@
-//! The report of an experiment: which arrangement is best, by how much, and why; text, Markdown, HTML with charts.
+//! The figures of an experiment beside each other: which arrangement is best, by how much, and where the time went.
 //!
-//! Invariants:
-//! - a winner is named only when its confidence interval does not overlap the next one's;
-//! - the HTML file needs no network and no script.
+//! Invariant: a winner is named only when its confidence interval does not overlap the next one's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
-use super::svg;
-use super::table::{Table, escape};
+use super::table::Table;
 use crate::experiment::RunResult;
 use crate::stats::{Spread, spread};
+use crate::work::Work;
+
+/// Arrangements that an answer names.
+const NAMED_MAX: usize = 3;
 
 /// One figure of one workload, over all arrangements.
 #[derive(Clone, Debug)]
@@ -20,20 +21,25 @@ pub struct Comparison {
     pub title: String,
     /// Unit.
     pub unit: String,
+    /// The workload.
+    pub work: Work,
+    /// Whether it is the main figure of its workload.
+    pub is_main: bool,
     /// Arrangements with their spread, the best first.
     pub rows: Vec<(String, Spread)>,
     /// The result of each arrangement whose seed is lowest: what its disks did.
     samples: BTreeMap<String, RunResult>,
 }
 
-fn describe(result: &RunResult) -> String {
-    let work = &result.work;
+/// A workload in words.
+pub(crate) fn describe(work: &Work) -> String {
     match work.kind.as_str() {
         "rawio" | "bonnie" | "rebuild" => work.kind.clone(),
         kind => {
             let mut text = format!("{kind} {}", size(work.block_bytes));
             if !kind.contains("dd") {
-                text += &format!(", {} processes", work.processes);
+                let many = if work.processes == 1 { "" } else { "es" };
+                text += &format!(", {} process{many}", work.processes);
                 if work.depth > 1 {
                     text += &format!(" x {}", work.depth);
                 }
@@ -56,29 +62,18 @@ fn size(bytes: u64) -> String {
     }
 }
 
-fn name_of(result: &RunResult) -> String {
-    if is_real(result) {
-        return result.setup.label();
-    }
-    format!(
-        "{} ({})",
-        result.setup.label(),
-        result.setup.disks.join(", ")
-    )
-}
-
-fn is_real(result: &RunResult) -> bool {
-    !result.setup.on.is_empty() || !result.setup.system.is_empty()
+pub(crate) fn name_of(result: &RunResult) -> String {
+    result.setup.full_name()
 }
 
 /// What was not run, with the reason, each once: of all workloads, or of some with their names.
 #[must_use]
 pub fn skipped(results: &[RunResult]) -> Vec<String> {
-    let works: BTreeSet<String> = results.iter().map(describe).collect();
+    let works: BTreeSet<String> = results.iter().map(|one| describe(&one.work)).collect();
     let mut by_reason: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for result in results.iter().filter(|result| !result.skipped.is_empty()) {
         let of_reason = by_reason.entry(&result.skipped).or_default();
-        of_reason.insert(describe(result));
+        of_reason.insert(describe(&result.work));
     }
     let told = |(reason, skipped): (&str, BTreeSet<String>)| {
         if skipped == works {
@@ -97,7 +92,7 @@ pub fn compare(results: &[RunResult]) -> Vec<Comparison> {
     let mut groups: BTreeMap<(String, usize, String, String), Values> = BTreeMap::new();
     let mut samples: BTreeMap<(String, String), RunResult> = BTreeMap::new();
     for result in results {
-        let work = describe(result);
+        let work = describe(&result.work);
         for (index, figure) in result.figures.iter().enumerate() {
             let key = (
                 work.clone(),
@@ -119,7 +114,7 @@ pub fn compare(results: &[RunResult]) -> Vec<Comparison> {
     }
     groups
         .into_iter()
-        .map(|((work, _, name, unit), values)| {
+        .map(|((work, index, name, unit), values)| {
             let mut rows: Vec<(String, Spread)> = values
                 .into_iter()
                 .map(|(name, values)| (name, spread(&values)))
@@ -129,11 +124,15 @@ pub fn compare(results: &[RunResult]) -> Vec<Comparison> {
                 .iter()
                 .filter(|((sample, _), _)| *sample == work)
                 .map(|((_, name), result)| (name.clone(), result.clone()));
+            let samples: BTreeMap<String, RunResult> = of_work.collect();
+            let of_first = samples.values().next().map(|result| result.work.clone());
             Comparison {
+                work: of_first.unwrap_or_default(),
+                is_main: index == 0,
                 title: format!("{work}: {name}"),
                 unit,
                 rows,
-                samples: of_work.collect(),
+                samples,
             }
         })
         .collect()
@@ -157,15 +156,25 @@ impl Comparison {
                 "{best} was fastest, but with a single repetition nothing can be said about chance"
             );
         }
-        let is_clear = first.mean - first.margin > second.mean + second.margin;
+        let is_clear = !second.is_near(first);
         if !is_clear {
             let near: Vec<&str> = self
                 .rows
                 .iter()
-                .filter(|(_, row)| row.mean + row.margin >= first.mean - first.margin)
+                .filter(|(_, row)| row.is_near(first))
                 .map(|(name, _)| name.as_str())
                 .collect();
-            return format!("no clear winner among {}", near.join("; "));
+            return match near.len() {
+                count if count == self.rows.len() && count > NAMED_MAX => {
+                    format!("no clear winner: all {count} arrangements are alike")
+                }
+                count if count > NAMED_MAX => format!(
+                    "no clear winner among {} and {} more",
+                    near[..NAMED_MAX].join("; "),
+                    count - NAMED_MAX
+                ),
+                _ => format!("no clear winner among {}", near.join("; ")),
+            };
         }
         let times = first.mean / second.mean.max(1e-12);
         let error = times
@@ -173,6 +182,16 @@ impl Comparison {
                 + (second.margin / second.mean.max(1e-12)).powi(2))
             .sqrt();
         format!("{best}: {times:.2} times the next best (margin {error:.2})")
+    }
+
+    /// Arrangements with the run of the lowest seed, the best first.
+    #[must_use]
+    pub fn ranked(&self) -> Vec<(&str, &RunResult)> {
+        let of_row = |(name, _): &'_ (String, Spread)| self.samples.get_key_value(name);
+        let found = self.rows.iter().filter_map(of_row);
+        found
+            .map(|(name, result)| (name.as_str(), result))
+            .collect()
     }
 
     /// The table.
@@ -266,151 +285,6 @@ impl Comparison {
         }
         text
     }
-
-    /// Series over a parameter that varies: (axis, lines).
-    fn sweep(&self) -> Option<String> {
-        let axes: [(&str, Parameter); 3] = [
-            ("strip in bytes", |result| result.setup.strip_bytes as f64),
-            ("queue depth of a disk", |result| {
-                f64::from(result.setup.queue_depth)
-            }),
-            ("members", |result| result.setup.members as f64),
-        ];
-        for (axis, value) in axes {
-            let mut series: BTreeMap<String, Vec<(f64, Spread)>> = BTreeMap::new();
-            for (name, row) in &self.rows {
-                let Some(result) = self.samples.get(name) else {
-                    continue;
-                };
-                if !result.setup.on.is_empty() {
-                    continue; // something real has no such parameter
-                }
-                let setup = &result.setup;
-                let words = [
-                    &setup.system,
-                    "level",
-                    &setup.level,
-                    &setup.layout,
-                    &setup.file_system,
-                ];
-                let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
-                let line = words.join(" ");
-                series.entry(line).or_default().push((value(result), *row));
-            }
-            let is_sweep = |points: &Vec<(f64, Spread)>| {
-                let mut xs: Vec<f64> = points.iter().map(|(x, _)| *x).collect();
-                xs.sort_by(f64::total_cmp);
-                xs.windows(2).all(|pair| pair[0] < pair[1]) && xs.len() > 1
-            };
-            series.retain(|_, points| is_sweep(points));
-            if series.is_empty() {
-                continue;
-            }
-            for points in series.values_mut() {
-                points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            }
-            let list: Vec<_> = series.into_iter().collect();
-            return Some(svg::lines(&self.title, &self.unit, axis, &list));
-        }
-        None
-    }
-}
-
-/// A number of an arrangement that may vary.
-type Parameter = fn(&RunResult) -> f64;
-
-/// For the terminal.
-#[must_use]
-pub fn text(name: &str, comparisons: &[Comparison], skipped: &[String]) -> String {
-    let mut out = format!("{name}\n\n");
-    for comparison in comparisons {
-        out += &format!("{}\n  {}\n", comparison.title, comparison.answer());
-    }
-    for reason in skipped {
-        out += &format!("skipped: {reason}\n");
-    }
-    for comparison in comparisons {
-        out += &format!("\n{}{}", comparison.table().text(), comparison.plot());
-        let reasons = comparison.reasons();
-        if !reasons.rows.is_empty() {
-            out += &format!("\n{}", reasons.text());
-        }
-    }
-    out
-}
-
-/// For a page of text; the charts are files beside it.
-#[must_use]
-pub fn markdown(name: &str, comparisons: &[Comparison], skipped: &[String]) -> String {
-    let mut out = format!("# {name}\n\n");
-    for comparison in comparisons {
-        out += &format!("- **{}**: {}\n", comparison.title, comparison.answer());
-    }
-    for reason in skipped {
-        out += &format!("- skipped: {reason}\n");
-    }
-    for (index, comparison) in comparisons.iter().enumerate() {
-        out += &format!(
-            "\n{}\n![{}](chart{index}.svg)\n\n{}",
-            comparison.table().markdown(),
-            comparison.title,
-            comparison.reasons().markdown()
-        );
-    }
-    out
-}
-
-/// The charts: one SVG text for each comparison.
-#[must_use]
-pub fn charts(comparisons: &[Comparison]) -> Vec<String> {
-    comparisons
-        .iter()
-        .map(|comparison| svg::bars(&comparison.title, &comparison.unit, &comparison.rows))
-        .collect()
-}
-
-const STYLE: &str = "body{font-family:sans-serif;max-width:60em;margin:1em auto;padding:0 1em;line-height:1.4}\
-table{border-collapse:collapse;display:block;overflow-x:auto}td,th{border:1px solid #ccc;padding:.2em .5em;text-align:left}\
-td.n{text-align:right}svg{width:100%;max-width:34em;height:auto;display:block}figure{margin:1em 0}figcaption{font-weight:bold}\
-pre{overflow-x:auto;background:#f4f4f4;padding:.5em}@media print{svg,table{break-inside:avoid}}";
-
-/// One file with everything, for a phone, a desk and a printer.
-#[must_use]
-pub fn html(name: &str, file: &str, comparisons: &[Comparison], skipped: &[String]) -> String {
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\"><title>{0}</title><style>{STYLE}</style></head>\
-         <body><h1>{0}</h1>\n<ul>\n",
-        escape(name)
-    );
-    for comparison in comparisons {
-        out += &format!(
-            "<li><b>{}</b>: {}</li>\n",
-            escape(&comparison.title),
-            escape(&comparison.answer())
-        );
-    }
-    for reason in skipped {
-        out += &format!("<li>skipped: {}</li>\n", escape(reason));
-    }
-    out += "</ul>\n";
-    for comparison in comparisons {
-        out += &format!("<h2>{}</h2>\n", escape(&comparison.title));
-        out += &svg::bars(&comparison.title, &comparison.unit, &comparison.rows);
-        if let Some(lines) = comparison.sweep() {
-            out += &lines;
-        }
-        out += &comparison.table().html();
-        let reasons = comparison.reasons();
-        if !reasons.rows.is_empty() {
-            out += &reasons.html();
-        }
-    }
-    out + &format!(
-        "<h2>To run it again</h2><p>Save as <code>experiment.toml</code>, then <code>plexum lab run experiment.toml</code></p>\
-         <pre>{}</pre></body></html>\n",
-        escape(file)
-    )
 }
 
 #[cfg(test)]
@@ -452,22 +326,6 @@ mod tests {
             "{}",
             two.answer()
         );
-    }
-
-    #[test]
-    fn the_html_file_needs_no_network_and_no_script() {
-        let comparisons = compare(&results());
-        let page = html("demo", FILE, &comparisons, &[]);
-        assert!(page.contains("<svg") && page.contains("To run it again"));
-        for foreign in ["<script", "<link", "src=", "@import", "url("] {
-            assert!(!page.contains(foreign), "{foreign}");
-        }
-        let outside = page.replace("http://www.w3.org/2000/svg", "");
-        assert!(!outside.contains("http"), "no address but the name of SVG");
-        assert!(
-            text("demo", &comparisons, &[]).contains("random-read 4 KiB, 8 processes: requests")
-        );
-        assert_eq!(charts(&comparisons).len(), comparisons.len());
     }
 
     #[test]

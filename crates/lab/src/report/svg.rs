@@ -1,8 +1,9 @@
-//! Charts as SVG text, without a script: bars with margins, and lines over a logarithmic axis.
+//! Charts as SVG text, without a script: bars with margins, lines with bands over a logarithmic axis, distributions, disks over time.
 //!
 //! Invariant: the same data give the same bytes.
 
 use super::table::escape;
+use crate::inside::Timeline;
 use crate::stats::Spread;
 
 /// Narrow enough for a phone: text stays readable when the chart fills its screen.
@@ -11,8 +12,12 @@ const LEFT: f64 = 4.0;
 const RIGHT: f64 = 66.0;
 /// A bar with its name above.
 const BAR: f64 = 36.0;
+/// Two bars with their name above.
+const PAIR: f64 = 48.0;
 /// Letters of a name that fit.
 const NAME_LETTERS: usize = 60;
+/// Letters of a title that fit: they are wider.
+const TITLE_LETTERS: usize = 50;
 const COLORS: [&str; 8] = [
     "#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096", "#975a16", "#285e61",
 ];
@@ -20,19 +25,25 @@ const COLORS: [&str; 8] = [
 fn open(height: f64, title: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" \
-         font-family=\"sans-serif\" font-size=\"12\"><title>{0}</title>\
-         <text x=\"4\" y=\"16\" font-weight=\"bold\">{0}</text>",
-        escape(title)
+         font-family=\"sans-serif\" font-size=\"12\"><title>{}</title>\
+         <text x=\"4\" y=\"16\" font-weight=\"bold\">{}</text>",
+        escape(title),
+        escape(&fitting_in(title, TITLE_LETTERS))
     )
 }
 
-/// A name that fits; what is left out is in the middle.
+/// A name that fits into its line.
 fn fitting(name: &str) -> String {
+    fitting_in(name, NAME_LETTERS)
+}
+
+/// A text of at most so many letters; what is left out is in the middle.
+fn fitting_in(name: &str, letters_max: usize) -> String {
     let letters: Vec<char> = name.chars().collect();
-    if letters.len() <= NAME_LETTERS {
+    if letters.len() <= letters_max {
         return name.to_owned();
     }
-    let half = NAME_LETTERS / 2;
+    let half = letters_max / 2;
     let first: String = letters[..half].iter().collect();
     let last: String = letters[letters.len() - half + 1..].iter().collect();
     format!("{first}\u{2026}{last}")
@@ -81,12 +92,86 @@ pub fn bars(title: &str, unit: &str, rows: &[(String, Spread)]) -> String {
     svg + "</svg>\n"
 }
 
+/// Pairs of bars with their error: name, published, ours, unit. Each pair has its own scale, as units differ.
+#[must_use]
+pub fn pairs(title: &str, rows: &[(String, f64, f64, &str)]) -> String {
+    let mut svg = open(30.0 + rows.len() as f64 * PAIR + 10.0, title);
+    for (index, (name, published, ours, unit)) in rows.iter().enumerate() {
+        let y = 28.0 + index as f64 * PAIR;
+        let scale = (WIDTH - LEFT - 2.0 * RIGHT) / published.max(*ours).max(1e-12);
+        svg += &format!(
+            "<text x=\"{LEFT:.1}\" y=\"{:.1}\">{}</text>",
+            y + 10.0,
+            escape(&fitting(name))
+        );
+        for (value, top, color, label) in [
+            (
+                *published,
+                y + 14.0,
+                COLORS[5],
+                format!("{} {unit}", short(*published)),
+            ),
+            (
+                *ours,
+                y + 28.0,
+                COLORS[0],
+                format!(
+                    "{} ({:+.0} %)",
+                    short(*ours),
+                    (ours / published - 1.0) * 100.0
+                ),
+            ),
+        ] {
+            let length = (value * scale).max(0.0);
+            svg += &format!(
+                "<rect x=\"{LEFT:.1}\" y=\"{top:.1}\" width=\"{length:.1}\" height=\"12\" fill=\"{color}\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                LEFT + length + 4.0,
+                top + 10.0,
+                escape(&label)
+            );
+        }
+    }
+    svg + "</svg>\n"
+}
+
 /// Places of the axis that have a point, ascending.
 fn ticks<'a>(points: impl Iterator<Item = &'a (f64, Spread)>) -> Vec<f64> {
     let mut ticks: Vec<f64> = points.map(|(x, _)| *x).collect();
     ticks.sort_by(f64::total_cmp);
     ticks.dedup();
     ticks
+}
+
+/// A line with its points; the band is the confidence interval of the mean.
+fn line_with_band(
+    points: &[(f64, Spread)],
+    color: &str,
+    x: impl Fn(f64) -> f64,
+    y: impl Fn(f64) -> f64,
+) -> String {
+    let place = |(at, value): (f64, f64)| format!("{:.1} {:.1}", x(at), y(value));
+    let path: Vec<String> = points
+        .iter()
+        .map(|(at, one)| place((*at, one.mean)))
+        .collect();
+    let upper = points.iter().map(|(at, one)| (*at, one.mean + one.margin));
+    let lower = points.iter().rev();
+    let lower = lower.map(|(at, one)| (*at, (one.mean - one.margin).max(0.0)));
+    let band: Vec<String> = upper.chain(lower).map(place).collect();
+    let mut svg = format!(
+        "<path d=\"M{}Z\" fill=\"{color}\" fill-opacity=\"0.15\"/><path d=\"M{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"/>",
+        band.join("L"),
+        path.join("L")
+    );
+    for (at, one) in points {
+        svg += &format!(
+            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{color}\"/>",
+            x(*at),
+            y(one.mean)
+        );
+    }
+    svg
 }
 
 /// A line for each name over a logarithmic axis (base 2).
@@ -137,21 +222,7 @@ pub fn lines(
     }
     for (index, (name, points)) in series.iter().enumerate() {
         let color = COLORS[index % COLORS.len()];
-        let place = |(at, spread): &(f64, Spread)| format!("{:.1} {:.1}", x(*at), y(spread.mean));
-        let path: Vec<String> = points.iter().map(place).collect();
-        svg += &format!(
-            "<path d=\"M{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"/>",
-            path.join("L")
-        );
-        for (at, spread) in points {
-            svg += &format!(
-                "<path d=\"M{0:.1} {1:.1}V{2:.1}\" stroke=\"{color}\"/><circle cx=\"{0:.1}\" cy=\"{3:.1}\" r=\"3\" fill=\"{color}\"/>",
-                x(*at),
-                y((spread.mean - spread.margin).max(0.0)),
-                y(spread.mean + spread.margin),
-                y(spread.mean)
-            );
-        }
+        svg += &line_with_band(points, color, x, y);
         svg += &format!(
             "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{color}\">{}</text>",
             LEFT,
@@ -159,6 +230,145 @@ pub fn lines(
             escape(&fitting(name))
         );
     }
+    svg + "</svg>\n"
+}
+
+/// A time as a label of an axis.
+fn short_time(us: f64) -> String {
+    if us >= 1e6 {
+        format!("{:.0} s", us / 1e6)
+    } else if us >= 1e3 {
+        format!("{:.0} ms", us / 1e3)
+    } else {
+        format!("{us:.0} us")
+    }
+}
+
+/// Points of a distribution: (microseconds, percent that took at most so long).
+type Shares<'a> = &'a [(f64, f64)];
+
+/// Distributions of times over a logarithmic axis (base 10): how many of a hundred took at most so long.
+#[must_use]
+pub fn distributions(title: &str, series: &[(String, Shares<'_>)]) -> String {
+    const TOP: f64 = 30.0;
+    const HEIGHT: f64 = 180.0;
+    let logs = || {
+        series
+            .iter()
+            .flat_map(|(_, points)| points.iter())
+            .map(|(us, _)| us.max(1e-3).log10())
+    };
+    let low = logs().fold(f64::INFINITY, f64::min).floor();
+    let high = logs()
+        .fold(f64::NEG_INFINITY, f64::max)
+        .ceil()
+        .max(low + 1.0);
+    let width = WIDTH - 80.0;
+    let x = |us: f64| 44.0 + (us.max(1e-3).log10() - low) / (high - low) * width;
+    let y = |percent: f64| TOP + HEIGHT - percent / 100.0 * HEIGHT;
+    let legend = TOP + HEIGHT + 52.0;
+    let mut svg = open(legend + series.len() as f64 * 16.0, title);
+    for percent in [0.0, 50.0, 90.0, 100.0] {
+        svg += &format!(
+            "<path d=\"M44 {0:.1}H{1:.1}\" stroke=\"#ddd\"/><text x=\"40\" y=\"{2:.1}\" text-anchor=\"end\">{percent:.0}</text>",
+            y(percent),
+            44.0 + width,
+            y(percent) + 4.0
+        );
+    }
+    for decade in low as i32..=high as i32 {
+        let at = x(10f64.powi(decade));
+        svg += &format!(
+            "<path d=\"M{at:.1} {TOP}V{:.1}\" stroke=\"#ddd\"/><text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            TOP + HEIGHT,
+            TOP + HEIGHT + 16.0,
+            short_time(10f64.powi(decade))
+        );
+    }
+    svg += &format!(
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">percent that took at most so long</text>",
+        44.0 + width,
+        TOP + HEIGHT + 34.0
+    );
+    for (index, (name, points)) in series.iter().enumerate() {
+        let color = COLORS[index % COLORS.len()];
+        let mut path = String::new();
+        let mut before = 0.0;
+        for (us, percent) in *points {
+            let word = if path.is_empty() { "M" } else { "L" };
+            path += &format!("{word}{0:.1} {1:.1}V{2:.1}", x(*us), y(before), y(*percent));
+            before = *percent;
+        }
+        svg += &format!(
+            "<path d=\"{path}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"/>\
+             <text x=\"{LEFT:.1}\" y=\"{:.1}\" fill=\"{color}\">{}</text>",
+            legend + index as f64 * 16.0,
+            escape(&fitting(name))
+        );
+    }
+    svg + "</svg>\n"
+}
+
+/// Disks over time: how busy each was (area), and where its head stood (line; the outermost cylinder is on top).
+#[must_use]
+pub fn timeline(title: &str, timeline: &Timeline) -> String {
+    const TOP: f64 = 26.0;
+    const ROW: f64 = 62.0;
+    const HEIGHT: f64 = 42.0;
+    let count = timeline
+        .disks
+        .iter()
+        .map(|disk| disk.busy_percent.len())
+        .max();
+    let count = count.unwrap_or(0).max(1) as f64;
+    let width = WIDTH - 2.0 * LEFT;
+    let x = |index: f64| LEFT + index / count * width;
+    let rows = timeline.disks.len() as f64;
+    let mut svg = open(TOP + rows * ROW + 24.0, title);
+    for (row, disk) in timeline.disks.iter().enumerate() {
+        let bottom = TOP + row as f64 * ROW + ROW - 6.0;
+        let mean = disk.busy_percent.iter().sum::<f64>() / disk.busy_percent.len().max(1) as f64;
+        let mut area = format!("M{LEFT:.1} {bottom:.1}");
+        for (index, busy) in disk.busy_percent.iter().enumerate() {
+            let level = bottom - busy / 100.0 * HEIGHT;
+            area += &format!(
+                "L{:.1} {level:.1}H{:.1}",
+                x(index as f64),
+                x(index as f64 + 1.0)
+            );
+        }
+        area += &format!("V{bottom:.1}Z");
+        let head: Vec<String> = disk
+            .head_percent
+            .iter()
+            .enumerate()
+            .map(|(index, place)| {
+                format!(
+                    "{:.1} {:.1}",
+                    x(index as f64 + 1.0),
+                    bottom - HEIGHT + place / 100.0 * HEIGHT
+                )
+            })
+            .collect();
+        svg += &format!(
+            "<text x=\"{LEFT:.1}\" y=\"{:.1}\">{}: busy {mean:.0} %</text><path d=\"{area}\" fill=\"{}\" fill-opacity=\"0.35\"/>",
+            bottom - HEIGHT - 4.0,
+            escape(&disk.device),
+            COLORS[0],
+        );
+        if head.len() > 1 {
+            svg += &format!(
+                "<path d=\"M{}\" fill=\"none\" stroke=\"{}\"/>",
+                head.join("L"),
+                COLORS[1]
+            );
+        }
+    }
+    svg += &format!(
+        "<text x=\"{LEFT:.1}\" y=\"{:.1}\">area: busy; line: head, outermost cylinder on top; {} in all</text>",
+        TOP + rows * ROW + 14.0,
+        short_time(timeline.interval_us * count)
+    );
     svg + "</svg>\n"
 }
 

@@ -10,7 +10,8 @@ use plexum_engine::volume::NewMember;
 
 use super::{Figure, Measurement, Work};
 use crate::error::LabError;
-use crate::member::Member;
+use crate::inside::Inside;
+use crate::member::{Member, SimVolume};
 use crate::setup::Running;
 use crate::workload::{Operation, mixed};
 
@@ -18,16 +19,20 @@ fn told(error: impl std::fmt::Display) -> LabError {
     LabError::Io(error.to_string())
 }
 
+fn redundant_volume(running: &Running) -> Result<Rc<SimVolume>, LabError> {
+    let refused = |text: &str| LabError::Usage(text.to_owned());
+    match &running.volume {
+        None => Err(refused("a single disk has nothing to rebuild it from")),
+        Some(volume) if !volume.has_redundancy() => Err(refused(
+            "this level has no redundancy: nothing can be rebuilt",
+        )),
+        Some(volume) => Ok(Rc::clone(volume)),
+    }
+}
+
 /// Runs it.
 pub(super) fn run(running: &Running, work: &Work, seed: u64) -> Result<Measurement, LabError> {
-    let volume = running.volume.clone().ok_or_else(|| {
-        LabError::Usage("a single disk has nothing to rebuild it from".to_owned())
-    })?;
-    if !volume.has_redundancy() {
-        return Err(LabError::Usage(
-            "this level has no redundancy: nothing can be rebuilt".to_owned(),
-        ));
-    }
+    let volume = redundant_volume(running)?;
     let (_, spare) = running.disks.last().expect("a spare was made").clone();
     let bytes = volume.geometry().used_bytes(0);
     let mut sampler = running.sampler();
@@ -86,13 +91,14 @@ pub(super) fn run(running: &Running, work: &Work, seed: u64) -> Result<Measureme
         members: sampler.sample(now.max(running.world.clock().now_ns())),
         fairness: 1.0,
         elapsed_s: seconds,
+        inside: Inside::of(&traffic, 0),
         ..Measurement::default()
     })
 }
 
 /// Fails the first member, adds the spare, waits until it is filled; virtual nanoseconds.
 async fn rebuild(
-    volume: Rc<crate::member::SimVolume>,
+    volume: Rc<SimVolume>,
     spare: plexum_sim::disk::timed::TimedDisk,
     target: crate::target::Target,
     is_done: Rc<Cell<bool>>,

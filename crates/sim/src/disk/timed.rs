@@ -139,7 +139,10 @@ impl Inner {
                     figures.written_bytes += command.length_bytes;
                     figures.write_wait_ns += wait;
                 }
-                Operation::Flush => figures.flushes += 1,
+                Operation::Flush => {
+                    figures.flushes += 1;
+                    figures.flush_wait_ns += wait;
+                }
             }
         }
         command.answer.fill(());

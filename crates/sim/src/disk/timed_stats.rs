@@ -21,6 +21,8 @@ pub struct DiskFigures {
     pub read_wait_ns: u64,
     /// The same of writes.
     pub write_wait_ns: u64,
+    /// The same of flushes.
+    pub flush_wait_ns: u64,
     /// Time with at least one request outstanding.
     pub busy_ns: u64,
     /// Requests outstanding, integrated over time.
@@ -65,6 +67,7 @@ impl DiskFigures {
             written_bytes: self.written_bytes - earlier.written_bytes,
             read_wait_ns: self.read_wait_ns - earlier.read_wait_ns,
             write_wait_ns: self.write_wait_ns - earlier.write_wait_ns,
+            flush_wait_ns: self.flush_wait_ns - earlier.flush_wait_ns,
             busy_ns: self.busy_ns - earlier.busy_ns,
             queue_integral_ns: self.queue_integral_ns - earlier.queue_integral_ns,
             hits: self.hits - earlier.hits,

@@ -1,0 +1,423 @@
+//! What of a disk would have to be different for another arrangement to be the best.
+//!
+//! Invariants:
+//! - only simulated disks are changed, and of each only one thing at a time;
+//! - the best arrangements of a workload are compared with the same seed, so that nothing but the change differs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::Path;
+
+use plexum_sim::disk::mechanical_spec::{DiskSpec, MechanicalSpec, QueueOrder};
+use serde::{Deserialize, Serialize};
+
+use crate::error::LabError;
+use crate::experiment::{RunResult, end_last_line};
+use crate::place::interrupt;
+use crate::report::experiment::name_of;
+use crate::setup::Setup;
+use crate::stats::{Spread, spread};
+use crate::work::{Work, measure};
+
+/// Name of the results in a folder.
+const FILE: &str = "sensitivity.jsonl";
+/// Arrangements of a workload that are compared: the best ones.
+const RIVALS: usize = 3;
+/// Another arrangement has to be better by this share before the answer counts as changed.
+const MARGIN: f64 = 0.02;
+
+/// A change of a disk; nothing when it has nothing of the kind.
+type Change = fn(&mut DiskSpec);
+
+fn rotating(spec: &mut DiskSpec, change: impl Fn(&mut MechanicalSpec)) {
+    if let DiskSpec::Mechanical(spec) = spec {
+        change(spec);
+    }
+}
+
+fn seeks(spec: &mut DiskSpec, factor: f64) {
+    rotating(spec, |spec| {
+        spec.seek_track_ms *= factor;
+        spec.seek_average_ms *= factor;
+        spec.seek_full_ms *= factor;
+    })
+}
+
+fn rate(spec: &mut DiskSpec, factor: f64) {
+    match spec {
+        DiskSpec::Mechanical(spec) => {
+            spec.outer_bytes_per_s *= factor;
+            spec.inner_bytes_per_s *= factor;
+        }
+        DiskSpec::Ssd(spec) => {
+            spec.read_bytes_per_s *= factor;
+            spec.write_bytes_per_s *= factor;
+        }
+    }
+}
+
+fn commands(spec: &mut DiskSpec, factor: f64) {
+    match spec {
+        DiskSpec::Mechanical(spec) => {
+            spec.overhead_ms *= factor;
+            spec.hit_ms *= factor;
+            spec.write_ms *= factor;
+        }
+        DiskSpec::Ssd(spec) => {
+            spec.read_us *= factor;
+            spec.write_us *= factor;
+        }
+    }
+}
+
+fn at_once(spec: &mut DiskSpec, count: u32) {
+    match spec {
+        DiskSpec::Mechanical(spec) => {
+            spec.queue_depth = count;
+            if count > 1 {
+                spec.order = QueueOrder::Fifo;
+            }
+        }
+        DiskSpec::Ssd(spec) => spec.channel_count = count,
+    }
+}
+
+/// The changes by their names.
+pub const CHANGES: [(&str, Change); 11] = [
+    ("seeks take half the time", |spec| seeks(spec, 0.5)),
+    ("seeks take twice the time", |spec| seeks(spec, 2.0)),
+    ("they turn half as fast", |spec| {
+        rotating(spec, |spec| spec.rpm *= 0.5)
+    }),
+    ("they turn twice as fast", |spec| {
+        rotating(spec, |spec| spec.rpm *= 2.0)
+    }),
+    ("the medium gives half the rate", |spec| rate(spec, 0.5)),
+    ("the medium gives twice the rate", |spec| rate(spec, 2.0)),
+    ("commands cost twice the time", |spec| commands(spec, 2.0)),
+    ("they take one command at a time", |spec| at_once(spec, 1)),
+    ("they take 32 commands at once", |spec| at_once(spec, 32)),
+    ("they read nothing ahead", |spec| {
+        rotating(spec, |spec| {
+            spec.ahead_bytes = 0;
+            spec.ahead_sequential_bytes = 0;
+        })
+    }),
+    ("they have no write cache", |spec| {
+        rotating(spec, |spec| spec.write_cache_bytes = 0)
+    }),
+];
+
+/// Changes a disk; says whether it is another one now.
+///
+/// # Errors
+/// `Usage` for a change that does not exist.
+pub fn apply(change: &str, spec: &mut DiskSpec) -> Result<bool, LabError> {
+    let found = CHANGES.iter().find(|(name, _)| *name == change);
+    let Some((_, change)) = found else {
+        let names: Vec<&str> = CHANGES.iter().map(|(name, _)| *name).collect();
+        return Err(LabError::Usage(format!(
+            "\"{change}\" is no change of a disk; there are: {}",
+            names.join(", ")
+        )));
+    };
+    let before = spec.clone();
+    change(spec);
+    Ok(*spec != before)
+}
+
+/// The main figure of one arrangement with changed disks; one line of the results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Changed {
+    /// Arrangement, with its `change`.
+    pub setup: Setup,
+    /// Workload.
+    pub work: Work,
+    /// Seed.
+    pub seed: u64,
+    /// Its main figure.
+    pub value: f64,
+}
+
+impl Changed {
+    /// The arrangement without its change.
+    fn name(&self) -> String {
+        let setup = Setup {
+            change: String::new(),
+            ..self.setup.clone()
+        };
+        setup.full_name()
+    }
+
+    fn key(&self) -> String {
+        serde_json::json!({"setup": self.setup, "work": self.work, "seed": self.seed}).to_string()
+    }
+}
+
+/// The best simulated arrangements of each workload, and the lowest seed.
+fn rivals(results: &[RunResult]) -> Vec<(Work, Vec<Setup>, u64)> {
+    let mut works: Vec<Work> = Vec::new();
+    let is_simulated = |result: &&RunResult| {
+        let setup = &result.setup;
+        setup.on.is_empty() && setup.system.is_empty() && setup.change.is_empty()
+    };
+    let simulated: Vec<&RunResult> = results.iter().filter(is_simulated).collect();
+    for result in &simulated {
+        if !works.contains(&result.work) {
+            works.push(result.work.clone());
+        }
+    }
+    let mut all = Vec::new();
+    for work in works {
+        let mut figures: BTreeMap<String, (Setup, Vec<f64>)> = BTreeMap::new();
+        let of_work = simulated.iter().filter(|result| result.work == work);
+        let mut seed = u64::MAX;
+        for result in of_work {
+            let Some(figure) = result.figures.first() else {
+                continue;
+            };
+            seed = seed.min(result.seed);
+            let entry = figures.entry(name_of(result));
+            let entry = entry.or_insert_with(|| (result.setup.clone(), Vec::new()));
+            entry.1.push(figure.value);
+        }
+        let mut ranked: Vec<(Setup, Spread)> = figures
+            .into_values()
+            .map(|(setup, values)| (setup, spread(&values)))
+            .collect();
+        ranked.sort_by(|a, b| b.1.mean.total_cmp(&a.1.mean));
+        let setups = best_and_others(&ranked);
+        if setups.len() > 1 {
+            all.push((work, setups, seed));
+        }
+    }
+    all
+}
+
+/// The best one and those that may take its place: first of all ones that are clearly worse now.
+fn best_and_others(ranked: &[(Setup, Spread)]) -> Vec<Setup> {
+    let Some((_, best)) = ranked.first() else {
+        return Vec::new();
+    };
+    let (near, worse): (Vec<_>, Vec<_>) =
+        ranked[1..].iter().partition(|(_, one)| one.is_near(best));
+    let all = ranked[..1].iter().chain(worse).chain(near);
+    all.take(RIVALS).map(|(setup, _)| setup.clone()).collect()
+}
+
+/// What has no result in `folder` yet.
+///
+/// # Errors
+/// `Io` when the folder cannot be read; `Usage` for disks that are not known any more.
+pub fn pending(folder: &Path, results: &[RunResult]) -> Result<Vec<Changed>, LabError> {
+    let done: BTreeSet<String> = read(folder)?.iter().map(Changed::key).collect();
+    let mut all = Vec::new();
+    for (work, setups, seed) in rivals(results) {
+        for (change, _) in CHANGES {
+            for setup in &setups {
+                let setup = Setup {
+                    change: change.to_owned(),
+                    ..setup.clone()
+                };
+                let one = Changed {
+                    setup,
+                    work: work.clone(),
+                    seed,
+                    value: 0.0,
+                };
+                if one.setup.has_change()? && !done.contains(&one.key()) {
+                    all.push(one);
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Runs what is pending. `tell` hears (done, all).
+///
+/// # Errors
+/// `Io` when the folder cannot be written; a run that failed. Results so far are kept.
+pub fn run_in(
+    folder: &Path,
+    pending: &[Changed],
+    mut tell: impl FnMut(usize, usize),
+) -> Result<(), LabError> {
+    let path = folder.join(FILE);
+    let told = |error: std::io::Error| LabError::Io(format!("{}: {error}", path.display()));
+    let mut file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .map_err(told)?;
+    end_last_line(&path, &mut file).map_err(told)?;
+    for (index, one) in pending.iter().enumerate() {
+        interrupt::check()?;
+        let seen = measure(&one.setup, &one.work, one.seed)?;
+        let line = Changed {
+            value: seen.figures.first().map_or(0.0, |figure| figure.value),
+            ..one.clone()
+        };
+        let line =
+            serde_json::to_string(&line).map_err(|error| LabError::Bug(error.to_string()))?;
+        writeln!(file, "{line}").map_err(told)?;
+        tell(index + 1, pending.len());
+    }
+    Ok(())
+}
+
+/// The results of a folder; half a line at the end is left out.
+///
+/// # Errors
+/// `Io` when the folder cannot be read.
+pub fn read(folder: &Path) -> Result<Vec<Changed>, LabError> {
+    let path = folder.join(FILE);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(LabError::Io(format!("{}: {error}", path.display()))),
+    }
+}
+
+/// What a change does to the answer of one workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// The change.
+    pub change: String,
+    /// The best arrangement then.
+    pub best: String,
+    /// So many times as good as the one that is best without the change.
+    pub times: f64,
+    /// Whether that is another answer.
+    pub is_other: bool,
+}
+
+/// The verdicts on a workload, in the order of `CHANGES`. `now` names its arrangements with their figures, the best first.
+/// One that is as good as the best within the margins is the same answer.
+#[must_use]
+pub fn verdicts(changed: &[Changed], work: &Work, now: &[(String, Spread)]) -> Vec<Verdict> {
+    let Some((best, figure)) = now.first() else {
+        return Vec::new();
+    };
+    let is_near = |name: &str| {
+        now.iter()
+            .any(|(other, one)| other == name && one.is_near(figure))
+    };
+    let margin = MARGIN.max(figure.margin / figure.mean.max(1e-12));
+    let mut all = Vec::new();
+    for (change, _) in CHANGES {
+        let of_change = |one: &&Changed| one.work == *work && one.setup.change == change;
+        let mut values: Vec<(String, f64)> = changed
+            .iter()
+            .filter(of_change)
+            .map(|one| (one.name(), one.value))
+            .collect();
+        values.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let base = values.iter().find(|(name, _)| name == best);
+        if let (Some((first, value)), Some((_, base))) = (values.first(), base) {
+            let times = value / base.max(1e-12);
+            all.push(Verdict {
+                change: change.to_owned(),
+                best: first.clone(),
+                times,
+                is_other: !is_near(first) && times > 1.0 + margin,
+            });
+        }
+    }
+    all
+}
+
+/// The verdicts in one sentence.
+#[must_use]
+pub fn sentence(verdicts: &[Verdict]) -> String {
+    let others: Vec<String> = verdicts
+        .iter()
+        .filter(|verdict| verdict.is_other)
+        .map(|verdict| {
+            format!(
+                "{} if {} ({:.2} times)",
+                verdict.best, verdict.change, verdict.times
+            )
+        })
+        .collect();
+    match (verdicts.len(), others.is_empty()) {
+        (0, _) => String::new(),
+        (count, true) => {
+            format!("the same would be best with each of {count} changes of the disks")
+        }
+        (_, false) => format!("another would be best: {}", others.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::preset;
+
+    fn changed(change: &str, level: &str, value: f64) -> Changed {
+        let setup = Setup {
+            level: level.to_owned(),
+            change: change.to_owned(),
+            ..Setup::default()
+        };
+        Changed {
+            setup,
+            work: Work::default(),
+            seed: 1,
+            value,
+        }
+    }
+
+    #[test]
+    fn another_answer_is_one_that_is_better_by_more_than_chance() {
+        let name = |level: &str| changed("", level, 0.0).setup.full_name();
+        let (slow, fast) = (CHANGES[1].0, CHANGES[0].0);
+        let all = [
+            changed(slow, "0", 10.0),
+            changed(slow, "10", 15.0),
+            changed(fast, "0", 100.0),
+            changed(fast, "10", 101.0),
+        ];
+        let now = [
+            (name("0"), spread(&[20.0, 20.1])),
+            (name("10"), spread(&[12.0, 12.1])),
+        ];
+        let seen = verdicts(&all, &Work::default(), &now);
+        assert_eq!(seen.len(), 2);
+        assert!(!seen[0].is_other, "one in a hundred is chance: {seen:?}");
+        assert!(seen[1].is_other && (seen[1].times - 1.5).abs() < 1e-9);
+        assert_eq!(seen[1].best, name("10"));
+        let told = sentence(&seen);
+        assert!(told.contains(slow) && !told.contains(fast), "{told}");
+        assert!(sentence(&seen[..1]).contains("the same"));
+        assert_eq!(sentence(&[]), "");
+        let near = [now[0].clone(), (name("10"), spread(&[19.9, 20.1]))];
+        let seen = verdicts(&all, &Work::default(), &near);
+        assert!(!seen[1].is_other, "they are alike now: {seen:?}");
+    }
+
+    #[test]
+    fn every_change_makes_a_disk_and_unknown_ones_are_refused_by_name() {
+        for preset in preset::presets() {
+            let mut made = 0;
+            for (change, _) in CHANGES {
+                let mut spec = preset.spec.clone();
+                if apply(change, &mut spec).unwrap() {
+                    spec.check()
+                        .unwrap_or_else(|error| panic!("{} {change}: {error}", preset.name));
+                    assert_ne!(spec, preset.spec, "{} {change}", preset.name);
+                    made += 1;
+                }
+            }
+            assert!(made >= 4, "{}", preset.name);
+        }
+        let error = apply("more colours", &mut preset::presets()[0].spec).unwrap_err();
+        assert!(
+            error.to_string().contains("seeks take half the time"),
+            "{error}"
+        );
+    }
+}
