@@ -38,7 +38,7 @@ const KEYS: [&str; 6] = [
     "work",
 ];
 /// Keys whose list is one choice.
-const LIST_KEYS: [&str; 3] = ["slow", "members_on", "destroy"];
+const LIST_KEYS: [&str; 5] = ["slow", "members_on", "destroy", "buses", "bus_of"];
 /// Name of the copy of the experiment file.
 const FILE: &str = "experiment.toml";
 

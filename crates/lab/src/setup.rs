@@ -72,6 +72,12 @@ pub struct Setup {
     pub queue_depth: u32,
     /// Members that are so many times slower.
     pub slow: Vec<(usize, f64)>,
+    /// Buses that disks share: bytes a second of each; empty: every disk has a path of its own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub buses: Vec<f64>,
+    /// On which bus each disk hangs, counted from 0; the last number is repeated; empty: all on the first one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bus_of: Vec<usize>,
     /// One thing that is different with all disks (`sensitivity::CHANGES`); empty: nothing.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub change: String,
@@ -103,6 +109,8 @@ impl Default for Setup {
             member_bytes: 0,
             queue_depth: 0,
             slow: Vec::new(),
+            buses: Vec::new(),
+            bus_of: Vec::new(),
             change: String::new(),
             inner_volumes: 0,
             inner_level: "0".to_owned(),
@@ -194,6 +202,11 @@ impl Setup {
         }
         if self.queue_depth > 0 {
             label += &format!(" queue {}", self.queue_depth);
+        }
+        match self.buses.len() {
+            0 => {}
+            1 => label += " on one bus",
+            count => label += &format!(" on {count} buses"),
         }
         if !self.change.is_empty() {
             label += &format!(" when {}", self.change);
@@ -313,7 +326,8 @@ impl Setup {
         } else {
             mode
         };
-        let set = DiskSet::mixed(self.specs(self.members + spare_count)?);
+        let mut set = DiskSet::mixed(self.specs(self.members + spare_count)?);
+        self.share_buses(&mut set)?;
         let disks = set.make(&world, seed, mode)?;
         let named: Vec<(String, TimedDisk)> = disks
             .iter()
@@ -354,6 +368,32 @@ impl Setup {
             world,
             disks: named,
         })
+    }
+
+    /// Hangs the disks on the buses.
+    fn share_buses(&self, set: &mut DiskSet) -> Result<(), LabError> {
+        let is_rate = |rate: &f64| (1e4..1e12).contains(rate);
+        if let Some(rate) = self.buses.iter().find(|rate| !is_rate(rate)) {
+            return Err(LabError::Usage(format!(
+                "buses: {rate} is no rate in bytes a second (10 000 to 10^12)"
+            )));
+        }
+        if let Some(bus) = self.bus_of.iter().find(|bus| **bus >= self.buses.len()) {
+            return Err(LabError::Usage(format!(
+                "bus_of: there is no bus {bus}; buses has {} rates, counted from 0",
+                self.buses.len()
+            )));
+        }
+        if self.buses.is_empty() {
+            return Ok(());
+        }
+        let last = self.bus_of.len().saturating_sub(1);
+        let bus_of = |disk: usize| self.bus_of.get(disk.min(last)).copied().unwrap_or(0);
+        set.buses.clone_from(&self.buses);
+        set.bus_of = (0..set.disks.len())
+            .map(|disk| Some(bus_of(disk)))
+            .collect();
+        Ok(())
     }
 
     /// Volumes over the disks, to be members themselves.

@@ -45,6 +45,9 @@ pub struct Work {
     pub has_vinum_mix: bool,
     /// `fio`: the job file; `trace`: the trace.
     pub file: String,
+    /// Host between `bonnie` and a simulated volume (`HOSTS`); empty: the first one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub host: String,
 }
 
 impl Default for Work {
@@ -60,6 +63,7 @@ impl Default for Work {
             is_sync: false,
             has_vinum_mix: false,
             file: String::new(),
+            host: String::new(),
         }
     }
 }
@@ -121,6 +125,18 @@ pub struct Measurement {
     pub inside: Inside,
 }
 
+/// Hosts that are modelled, with a line about each.
+pub const HOSTS: [(&str, &str); 2] = [
+    (
+        "ufs-1999",
+        "FreeBSD: clusters of 64 KiB, one ahead; writes of 16 KiB, 2 MiB under way",
+    ),
+    (
+        "ext2-1999",
+        "Linux 2.2: 64 KiB merged, 192 KiB ahead; its processor of 1999 costs time for each KiB and block",
+    ),
+];
+
 /// All kinds with a line about each.
 pub const KINDS: [(&str, &str); 16] = [
     ("random-read", "reads of one length anywhere"),
@@ -142,7 +158,7 @@ pub const KINDS: [(&str, &str); 16] = [
     ),
     (
         "bonnie",
-        "bonnie on a file of range_bytes (100 MiB) through UFS of 1999",
+        "bonnie on a file of range_bytes (100 MiB) through a host of 1999 (`host`)",
     ),
     ("bonnie++", "the data phases of bonnie++, the same way"),
     (
@@ -178,6 +194,14 @@ impl Work {
             return Err(LabError::Usage(format!(
                 "\"{}\" is no workload; there are: {}",
                 self.kind,
+                names.join(", ")
+            )));
+        }
+        if !self.host.is_empty() && !HOSTS.iter().any(|(host, _)| *host == self.host) {
+            let names: Vec<&str> = HOSTS.iter().map(|(host, _)| *host).collect();
+            return Err(LabError::Usage(format!(
+                "\"{}\" is no host; there are: {}",
+                self.host,
                 names.join(", ")
             )));
         }
@@ -355,7 +379,11 @@ fn run_bonnie(running: &Running, work: &Work, seed: u64) -> Result<Measurement, 
         100 << 20
     };
     let target = running.target.part(0, file_bytes)?;
-    let file = HostFile::new(HostSpec::ufs_1999(), target, running.world.spawner());
+    let host = match work.host.as_str() {
+        "ext2-1999" => HostSpec::ext2_1999(work.block_bytes),
+        _ => HostSpec::ufs_1999(),
+    };
+    let file = HostFile::new(host, target, running.world.spawner());
     let workload = phases::bonnie_of(work, seed);
     let mut sampler = running.sampler();
     let started = running.world.clock().now_ns();
@@ -377,6 +405,91 @@ fn run_bonnie(running: &Running, work: &Work, seed: u64) -> Result<Measurement, 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    fn rate(setup: &Setup, work: &Work) -> f64 {
+        let seen = measure(setup, work, 1).unwrap();
+        let rate = seen.figures.iter().find(|figure| figure.unit == "KiB/s");
+        rate.unwrap().value * 1024.0
+    }
+
+    #[test]
+    fn a_bus_bounds_what_its_disks_give_together() {
+        let free = Setup {
+            level: "0".to_owned(),
+            ..Setup::default()
+        };
+        let shared = Setup {
+            buses: vec![40e6],
+            ..free.clone()
+        };
+        let split = Setup {
+            buses: vec![40e6, 40e6],
+            bus_of: vec![0, 0, 1],
+            ..free.clone()
+        };
+        let work = Work {
+            kind: "sequential-read".to_owned(),
+            block_bytes: 1 << 20,
+            requests: 50,
+            ..Work::default()
+        };
+        let (free, shared, split) = (
+            rate(&free, &work),
+            rate(&shared, &work),
+            rate(&split, &work),
+        );
+        assert!(free > 90e6, "{free}");
+        assert!((30e6..=40e6).contains(&shared), "{shared}");
+        assert!((60e6..=80e6).contains(&split), "{split}");
+    }
+
+    #[test]
+    fn a_bus_or_host_that_is_not_there_is_refused_by_name() {
+        let refused = |setup: &Setup, work: &Work| measure(setup, work, 1).unwrap_err().to_string();
+        let work = Work::default();
+        let setup = Setup {
+            buses: vec![40e6],
+            bus_of: vec![0, 1],
+            ..Setup::default()
+        };
+        let told = refused(&setup, &work);
+        assert!(told.contains("no bus 1"), "{told}");
+        let setup = Setup {
+            buses: vec![0.0],
+            ..Setup::default()
+        };
+        assert!(refused(&setup, &work).contains("no rate"));
+        let work = Work {
+            kind: "bonnie".to_owned(),
+            host: "os2".to_owned(),
+            ..Work::default()
+        };
+        let told = refused(&Setup::default(), &work);
+        assert!(told.contains("os2") && told.contains("ext2-1999"), "{told}");
+    }
+
+    #[test]
+    fn the_host_decides_what_bonnie_sees() {
+        let work = |host: &str, block_bytes| Work {
+            kind: "bonnie".to_owned(),
+            host: host.to_owned(),
+            block_bytes,
+            range_bytes: 16 << 20,
+            ..Work::default()
+        };
+        let setup = Setup::default();
+        let (large, small) = (
+            rate(&setup, &work("ext2-1999", 4096)),
+            rate(&setup, &work("ext2-1999", 1024)),
+        );
+        assert!(
+            large > 1.3 * small,
+            "a block costs time of the processor: {large} {small}"
+        );
+        assert!(
+            (rate(&setup, &work("", 4096)) - rate(&setup, &work("ufs-1999", 1024))).abs() < 1e-6
+        );
+    }
 
     /// A run of requests that nobody records.
     pub(crate) fn requests_alone(running: &Running, work: &Work, seed: u64) -> Measurement {

@@ -89,6 +89,9 @@ pub struct Work {
     /// Range of the volume that is used [default: all]; in a folder the size of the file
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub range: Option<u64>,
+    /// Host between bonnie and a simulated volume: ufs-1999 or ext2-1999
+    #[arg(long, default_value = "", conflicts_with = "on")]
+    pub host: String,
     /// Job file of `fio`, or trace of `trace`
     #[arg(long, value_name = "FILE", default_value = "")]
     pub file: String,
@@ -170,6 +173,7 @@ fn work_of(args: &Work) -> LabWork {
         is_sync: args.sync,
         has_vinum_mix: args.vinum_mix,
         file: args.file.clone(),
+        host: args.host.clone(),
     }
 }
 

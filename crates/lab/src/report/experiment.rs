@@ -34,7 +34,16 @@ pub struct Comparison {
 /// A workload in words.
 pub(crate) fn describe(work: &Work) -> String {
     match work.kind.as_str() {
-        "rawio" | "bonnie" | "rebuild" => work.kind.clone(),
+        "rawio" | "rebuild" => work.kind.clone(),
+        "bonnie" | "bonnie++" => match work.host.as_str() {
+            "" => work.kind.clone(),
+            host => format!(
+                "{} on {host}, blocks of {}",
+                work.kind,
+                size(work.block_bytes)
+            ),
+        },
+        "fio" | "trace" => format!("{} {}", work.kind, work.file),
         kind => {
             let mut text = format!("{kind} {}", size(work.block_bytes));
             if !kind.contains("dd") {
