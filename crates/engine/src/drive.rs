@@ -14,6 +14,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::buf::{Buf, BufMut, BufPool};
+use crate::busy::{BusyTime, UnderWay};
 use crate::clock::{Clock, Moment};
 use crate::device::{Device, DeviceInfo, Extent, Fua, IoError, ZeroMode};
 use crate::latency::{Histogram, Latency, Recent};
@@ -58,6 +59,14 @@ pub struct DriveCounters {
     pub read_ns: u64,
     /// Time spent in writes, summed, in nanoseconds.
     pub write_ns: u64,
+    /// Reads that began where the request before them, read or write, ended.
+    pub sequential_reads: u64,
+    /// Writes that began where the request before them, read or write, ended.
+    pub sequential_writes: u64,
+    /// Time with at least one read or write under way, in nanoseconds.
+    pub busy_ns: u64,
+    /// Reads and writes under way.
+    pub outstanding: u64,
 }
 
 /// A member's drive with the extent of it that holds data.
@@ -79,7 +88,11 @@ pub struct Drive<D> {
     slots: Slots,
     reads: RefCell<Recent>,
     writes: RefCell<Recent>,
+    /// All but `busy_ns` and `outstanding`, which `busy` knows.
     counters: Cell<DriveCounters>,
+    busy: BusyTime,
+    /// Where the last read or write on the device that began will end, or did.
+    position: Cell<u64>,
     /// Ranges of the data area that hold wrong or unreadable data.
     bad: RefCell<RangeSet>,
     /// Ranges that were bad and have been written since the last flush, each with the number of its writing.
@@ -128,6 +141,8 @@ impl<D: Device> Drive<D> {
             reads: RefCell::default(),
             writes: RefCell::default(),
             counters: Cell::default(),
+            busy: BusyTime::default(),
+            position: Cell::new(u64::MAX),
             bad: RefCell::new(bad),
             healed: RefCell::default(),
             healed_count: Cell::new(0),
@@ -149,9 +164,13 @@ impl<D: Device> Drive<D> {
         &self.device
     }
 
-    /// What it has done.
-    pub fn counters(&self) -> DriveCounters {
-        self.counters.get()
+    /// What it has done up to `now`.
+    pub fn counters(&self, now: Moment) -> DriveCounters {
+        DriveCounters {
+            busy_ns: self.busy.until_ns(now),
+            outstanding: u64::from(self.busy.under_way()),
+            ..self.counters.get()
+        }
     }
 
     /// I/Os under way.
@@ -307,6 +326,18 @@ impl<D: Device> Drive<D> {
         self.data_offset_bytes + offset_bytes
     }
 
+    /// A read or write begins, now. Says whether it goes on where the one before it ends.
+    fn begin<'a, C: Clock>(
+        &'a self,
+        clock: &'a C,
+        started: Moment,
+        at: u64,
+        length_bytes: u64,
+    ) -> (UnderWay<'a, C>, bool) {
+        let is_sequential = self.position.replace(at + length_bytes) == at;
+        (self.busy.begin(clock, started), is_sequential)
+    }
+
     /// Reads `length_bytes` of the data area.
     ///
     /// # Errors
@@ -335,17 +366,20 @@ impl<D: Device> Drive<D> {
         length_bytes: usize,
     ) -> (Result<BufMut, IoError>, Moment) {
         let at = self.device_offset(offset_bytes, length_bytes as u64);
+        let (under_way, is_sequential) = self.begin(clock, started, at, length_bytes as u64);
         let result = self
             .slots
             .run(|| self.read_retrying(pool, at, length_bytes))
             .await;
         let ended = clock.now();
+        under_way.end(ended);
         let took_ns = nanoseconds(started, ended);
         self.count(|counters| {
             counters.reads += 1;
             counters.read_bytes += length_bytes as u64;
             counters.read_ns = counters.read_ns.saturating_add(took_ns);
             counters.read_errors += u64::from(result.is_err());
+            counters.sequential_reads += u64::from(is_sequential);
         });
         if result.is_ok() {
             self.reads.borrow_mut().add(took_ns);
@@ -398,13 +432,17 @@ impl<D: Device> Drive<D> {
     ) -> Result<(), IoError> {
         let at = self.device_offset(offset_bytes, data.len() as u64);
         let length_bytes = data.len() as u64;
+        let (under_way, is_sequential) = self.begin(clock, started, at, length_bytes);
         let result = self.slots.run(|| self.write_retrying(at, data, fua)).await;
-        let took_ns = nanoseconds(started, clock.now());
+        let ended = clock.now();
+        under_way.end(ended);
+        let took_ns = nanoseconds(started, ended);
         self.count(|counters| {
             counters.writes += 1;
             counters.written_bytes += length_bytes;
             counters.write_ns = counters.write_ns.saturating_add(took_ns);
             counters.write_errors += u64::from(result.is_err());
+            counters.sequential_writes += u64::from(is_sequential);
         });
         if result.is_ok() {
             self.writes.borrow_mut().add(took_ns);

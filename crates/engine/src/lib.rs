@@ -6,6 +6,7 @@ pub mod background;
 pub mod balance;
 pub mod bits;
 pub mod buf;
+pub mod busy;
 pub mod clock;
 mod copies;
 pub mod device;

@@ -111,6 +111,8 @@ pub struct MemberStatus {
 /// A volume as status shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeStatus {
+    /// When this was so.
+    pub moment: Moment,
     /// Its name.
     pub name: String,
     /// Format on the members: `md 1.2`.
@@ -171,7 +173,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         *self.job.borrow_mut() = None;
     }
 
-    fn member_statuses(&self, state: &ArrayState) -> Vec<MemberStatus> {
+    fn member_statuses(&self, state: &ArrayState, now: Moment) -> Vec<MemberStatus> {
         let fillings = self.fillings.borrow();
         let members = state
             .members
@@ -205,7 +207,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     .map_or_else(Vec::new, |drive| drive.bad_ranges().iter().collect()),
                 counters: drive
                     .as_ref()
-                    .map(|drive| drive.counters())
+                    .map(|drive| drive.counters(now))
                     .unwrap_or_default(),
                 in_flight: drive.as_ref().map_or(0, |drive| drive.in_flight()),
                 latencies: drive
@@ -236,9 +238,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let state = self.state.borrow();
         let lost = state.lost_slots();
         let regions = self.regions.borrow();
-        let members = self.member_statuses(&state);
+        let now = self.clock.now();
+        let members = self.member_statuses(&state, now);
         let options = self.options.borrow();
         VolumeStatus {
+            moment: now,
             name: self.name.clone(),
             format: self.metadata.borrow().format_name(),
             size_bytes: self.size_bytes(),
