@@ -124,7 +124,9 @@ pub enum Command {
     )]
     Set(Set),
     /// Counters, rates and latency
-    #[command(after_help = "Example:\n  plexum stats nas --interval 1")]
+    #[command(
+        after_help = "Example:\n  plexum stats nas --interval 1\n  plexum stats nas --interval 1 --columns freebsd"
+    )]
     Stats(Stats),
     /// What happened
     #[command(after_help = "Example:\n  plexum events nas --follow")]
@@ -590,9 +592,23 @@ pub struct Stats {
     /// Show the difference every S seconds
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
     pub interval: Option<u64>,
+    /// Rates in the columns of this iostat; without `--interval` since the start or the last reset [default with it: plexum]
+    #[arg(long, value_enum, value_name = "WHOSE")]
+    pub columns: Option<StatsColumns>,
     /// Start counting anew
     #[arg(long)]
     pub reset: bool,
+}
+
+/// Whose columns `plexum stats` shows.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatsColumns {
+    /// Plexum's: rates, flushes, queue, time of a request, share of time busy
+    Plexum,
+    /// Of FreeBSD's `iostat -x`
+    Freebsd,
+    /// Of Linux's `iostat -x`
+    Linux,
 }
 
 /// `plexum events`.

@@ -1,10 +1,12 @@
 //! `plexum stats`: counters, rates and latency of a running volume, and requests in flight.
 
+pub mod interval;
+
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::args::{Debug, Stats};
+use crate::args::{Debug, Stats, StatsColumns};
 use crate::client::Client;
 use crate::errors::Outcome;
 use crate::output::{Screen, table};
@@ -18,13 +20,17 @@ pub fn run(args: &Stats, screen: &Screen) -> Outcome {
     let client = Client::find(args.volume.as_deref())?;
     let mut before = client.stats(args.reset)?;
     let Some(seconds) = args.interval else {
-        show(&before, None, 0, screen);
+        match args.columns {
+            None => show(&before, screen),
+            Some(columns) => show_rates(&before, None, columns, screen),
+        }
         return Ok(0);
     };
     loop {
         std::thread::sleep(Duration::from_secs(seconds));
         let now = client.stats(false)?;
-        show(&now, Some(&before), seconds, screen);
+        let columns = args.columns.unwrap_or(StatsColumns::Plexum);
+        show_rates(&now, Some(&before), columns, screen);
         before = now;
     }
 }
@@ -63,26 +69,36 @@ pub fn debug(args: &Debug, screen: &Screen) -> Outcome {
     Ok(0)
 }
 
-/// iostat's columns, a row for the volume and one for each member.
-fn show(now: &Value, before: Option<&Value>, seconds: u64, screen: &Screen) {
+/// What was done between two answers, or since counting began.
+fn show_rates(now: &Value, before: Option<&Value>, columns: StatsColumns, screen: &Screen) {
+    let (lines, span_ns) = interval::lines(now, before);
+    let mut object = now.clone();
+    object["interval"] = interval::object(&lines, span_ns);
+    screen.object(&object);
+    for line in interval::columns(&lines, columns) {
+        screen.line(line);
+    }
+    screen.line("");
+    for line in interval::reasons(&lines) {
+        screen.line(line);
+    }
+    for line in vinum_lines(&now["vinum"]) {
+        screen.line(line);
+    }
+    if before.is_some() {
+        screen.line("");
+    }
+}
+
+/// Counters, a row for the volume and one for each member.
+fn show(now: &Value, screen: &Screen) {
     screen.object(now);
-    let head = match before {
-        None => ["", "READS", "READ", "WRITES", "WRITTEN", "FLUSHES"],
-        Some(_) => ["", "r/s", "read/s", "w/s", "written/s", "flushes/s"],
-    };
+    let head = ["", "READS", "READ", "WRITES", "WRITTEN", "FLUSHES"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    let empty = Value::Null;
     let volume = now["volume"].as_str().unwrap_or("volume");
-    let old = before.map_or(&empty, |before| &before["total"]);
-    rows.push(row(volume, &now["total"], old, seconds));
-    for (at, member) in now["members"].as_array().into_iter().flatten().enumerate() {
-        let old = before.map_or(&empty, |before| &before["members"][at]);
-        rows.push(row(
-            member["member"].as_str().unwrap_or("-"),
-            member,
-            old,
-            seconds,
-        ));
+    rows.push(row(volume, &now["total"]));
+    for member in now["members"].as_array().into_iter().flatten() {
+        rows.push(row(member["member"].as_str().unwrap_or("-"), member));
     }
     for line in table(&rows) {
         screen.line(line);
@@ -142,14 +158,8 @@ fn object_row(letter: &str, name: &str, object: &Value) -> Vec<String> {
     ]
 }
 
-fn row(name: &str, now: &Value, before: &Value, seconds: u64) -> Vec<String> {
-    let value = |field: &str| {
-        let of = |value: &Value| value[field].as_u64().unwrap_or(0);
-        match before {
-            Value::Null => of(now),
-            before => of(now).saturating_sub(of(before)) / seconds.max(1),
-        }
-    };
+fn row(name: &str, now: &Value) -> Vec<String> {
+    let value = |field: &str| now[field].as_u64().unwrap_or(0);
     vec![
         name.to_owned(),
         value("reads").to_string(),

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use plexum_engine::buf::{Buf, Rope};
+use plexum_engine::busy::{BusyTime, UnderWay};
 use plexum_engine::clock::{Clock, Moment};
 use plexum_engine::device::{Fua, IoError, ZeroMode};
 use plexum_engine::meta::gvinum::counters::Direction;
@@ -34,6 +35,21 @@ pub struct Counters {
     pub read_ns: u64,
     /// Time spent in writes, summed.
     pub write_ns: u64,
+    /// Reads that began where the request before them ended.
+    pub sequential_reads: u64,
+    /// Writes that began where the request before them ended.
+    pub sequential_writes: u64,
+    /// Time with at least one read or write under way.
+    pub busy_ns: u64,
+    /// Reads and writes under way.
+    pub outstanding: u64,
+}
+
+/// A read or write under way.
+struct Asked<'a> {
+    since: Moment,
+    under_way: UnderWay<'a, RealClock>,
+    is_sequential: bool,
 }
 
 /// The export of one volume.
@@ -41,7 +57,13 @@ pub struct VolumeExport {
     volume: Rc<Body>,
     info: ExportInfo,
     clock: RealClock,
+    /// All but `busy_ns` and `outstanding`.
     counters: Cell<Counters>,
+    busy: BusyTime,
+    /// Busy time before the last reset.
+    busy_before_ns: Cell<u64>,
+    /// Where the last read or write that began will end, or did.
+    position: Cell<u64>,
     /// Only systems of Vinum keep counters by object.
     tally: Option<VolumeTally>,
 }
@@ -59,13 +81,21 @@ impl VolumeExport {
             info,
             clock,
             counters: Cell::default(),
+            busy: BusyTime::default(),
+            busy_before_ns: Cell::new(0),
+            position: Cell::new(u64::MAX),
             tally,
         }
     }
 
     /// What clients have done.
     pub fn counters(&self) -> Counters {
-        self.counters.get()
+        let busy_ns = self.busy.until_ns(self.clock.now());
+        Counters {
+            busy_ns: busy_ns - self.busy_before_ns.get(),
+            outstanding: u64::from(self.busy.under_way()),
+            ..self.counters.get()
+        }
     }
 
     /// What drives, subdisks and plexes have done, where it is a volume of Vinum.
@@ -84,6 +114,26 @@ impl VolumeExport {
     /// Starts counting anew what clients do.
     pub fn reset_counters(&self) {
         self.counters.set(Counters::default());
+        let now = self.clock.now();
+        self.busy_before_ns.set(self.busy.until_ns(now));
+    }
+
+    /// A read or write begins.
+    fn begin(&self, offset_bytes: u64, length_bytes: u64) -> Asked<'_> {
+        let since = self.clock.now();
+        let end = offset_bytes.saturating_add(length_bytes);
+        Asked {
+            since,
+            under_way: self.busy.begin(&self.clock, since),
+            is_sequential: self.position.replace(end) == offset_bytes,
+        }
+    }
+
+    /// It has ended; says how long it took.
+    fn end(&self, asked: Asked<'_>) -> u64 {
+        let now = self.clock.now();
+        asked.under_way.end(now);
+        u64::try_from(now.since(asked.since).as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn count(&self, change: impl FnOnce(&mut Counters)) {
@@ -92,21 +142,19 @@ impl VolumeExport {
         self.counters.set(counters);
     }
 
-    fn count_write(&self, is_ok: bool, length_bytes: u64, since: Moment) {
-        let spent = self.spent_ns(since);
+    fn count_write(&self, is_ok: bool, length_bytes: u64, asked: Asked<'_>) {
+        let is_sequential = asked.is_sequential;
+        let spent = self.end(asked);
         self.count(|counters| {
             counters.writes += 1;
             counters.write_ns += spent;
+            counters.sequential_writes += u64::from(is_sequential);
             if is_ok {
                 counters.written_bytes += length_bytes;
             } else {
                 counters.errors += 1;
             }
         });
-    }
-
-    fn spent_ns(&self, since: Moment) -> u64 {
-        u64::try_from(self.clock.now().since(since).as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
@@ -116,18 +164,20 @@ impl Export for VolumeExport {
     }
 
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {
-        let since = self.clock.now();
+        let asked = self.begin(offset_bytes, u64::from(length_bytes));
+        let is_sequential = asked.is_sequential;
         let result = self
             .volume
             .read_bytes(offset_bytes, length_bytes as usize)
             .await;
-        let spent = self.spent_ns(since);
+        let spent = self.end(asked);
         if result.is_ok() {
             self.count_plex(Direction::Read, offset_bytes, u64::from(length_bytes));
         }
         self.count(|counters| {
             counters.reads += 1;
             counters.read_ns += spent;
+            counters.sequential_reads += u64::from(is_sequential);
             match &result {
                 Ok(_) => counters.read_bytes += u64::from(length_bytes),
                 Err(_) => counters.errors += 1,
@@ -138,12 +188,12 @@ impl Export for VolumeExport {
 
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         let length_bytes = data.len() as u64;
-        let since = self.clock.now();
+        let asked = self.begin(offset_bytes, length_bytes);
         let result = self.volume.write(offset_bytes, data, fua).await;
         if result.is_ok() {
             self.count_plex(Direction::Write, offset_bytes, length_bytes);
         }
-        self.count_write(result.is_ok(), length_bytes, since);
+        self.count_write(result.is_ok(), length_bytes, asked);
         result
     }
 
@@ -157,13 +207,13 @@ impl Export for VolumeExport {
     }
 
     async fn trim(&self, offset_bytes: u64, length_bytes: u64, fua: Fua) -> Result<(), IoError> {
-        let since = self.clock.now();
+        let asked = self.begin(offset_bytes, length_bytes);
         let mode = ZeroMode::Unmap;
         let result = self
             .volume
             .zero(offset_bytes, length_bytes, mode, fua)
             .await;
-        self.count_write(result.is_ok(), length_bytes, since);
+        self.count_write(result.is_ok(), length_bytes, asked);
         result
     }
 
@@ -177,7 +227,7 @@ impl Export for VolumeExport {
         if how.only_if_fast {
             return Err(IoError::Unsupported);
         }
-        let since = self.clock.now();
+        let asked = self.begin(offset_bytes, length_bytes);
         let mode = if how.may_unmap {
             ZeroMode::Unmap
         } else {
@@ -190,7 +240,7 @@ impl Export for VolumeExport {
         if result.is_ok() && !how.may_unmap {
             self.count_plex(Direction::Write, offset_bytes, length_bytes);
         }
-        self.count_write(result.is_ok(), length_bytes, since);
+        self.count_write(result.is_ok(), length_bytes, asked);
         result
     }
 

@@ -150,6 +150,8 @@ pub struct Served {
     samples: RefCell<VecDeque<Sample>>,
     scrub_is_repair: Cell<bool>,
     scrub_finished_s: Cell<Option<u64>>,
+    /// When it began to be served, or the last reset.
+    pub(crate) counting_since: Cell<Moment>,
     /// Members' counters at the last reset, by id.
     pub(crate) baseline: RefCell<Vec<(u16, plexum_engine::drive::DriveCounters)>>,
     /// The slot that each member had last, by its id: a failed one has none any more, and people still call it by that.
@@ -165,6 +167,7 @@ impl Served {
         clock: RealClock,
         sockets: Sockets,
     ) -> Self {
+        let counting_since = clock.now();
         Self {
             volume,
             export,
@@ -179,6 +182,7 @@ impl Served {
             samples: RefCell::default(),
             scrub_is_repair: Cell::new(false),
             scrub_finished_s: Cell::new(None),
+            counting_since: Cell::new(counting_since),
             baseline: RefCell::default(),
             last_slots: RefCell::default(),
         }

@@ -37,6 +37,10 @@ impl Served {
                     "flushes": now.flushes - before.flushes,
                     "read_ns": now.read_ns - before.read_ns,
                     "write_ns": now.write_ns - before.write_ns,
+                    "sequential_reads": now.sequential_reads - before.sequential_reads,
+                    "sequential_writes": now.sequential_writes - before.sequential_writes,
+                    "busy_ns": now.busy_ns - before.busy_ns,
+                    "outstanding": now.outstanding,
                     "in_flight": member.in_flight,
                     "hedged_reads": now.hedged_reads - before.hedged_reads,
                     "read_histogram": histogram_json(&member.histograms.0),
@@ -45,6 +49,7 @@ impl Served {
             })
             .collect();
         let mut answer = json!({"version": JSON_VERSION, "kind": "stats", "volume": status.name,
+            "moment_ns": status.moment.0, "counting_since_ns": self.counting_since.get().0,
             "total": total_json(&total), "members": members});
         let sum = tally.map(VolumeTally::done).unwrap_or_default();
         answer["plex"] = plex_json("", sum);
@@ -53,6 +58,7 @@ impl Served {
         }
         if reset {
             self.export.reset_counters();
+            self.counting_since.set(status.moment);
             tally.into_iter().for_each(VolumeTally::reset);
             *self.baseline.borrow_mut() = status
                 .members
@@ -75,7 +81,9 @@ fn histogram_json(histogram: &Histogram) -> Value {
 fn total_json(total: &Counters) -> Value {
     json!({"reads": total.reads, "writes": total.writes, "read_bytes": total.read_bytes,
         "written_bytes": total.written_bytes, "flushes": total.flushes, "errors": total.errors,
-        "read_ns": total.read_ns, "write_ns": total.write_ns})
+        "read_ns": total.read_ns, "write_ns": total.write_ns,
+        "sequential_reads": total.sequential_reads, "sequential_writes": total.sequential_writes,
+        "busy_ns": total.busy_ns, "outstanding": total.outstanding})
 }
 
 /// The counters of classic Vinum, object by object.

@@ -124,16 +124,24 @@ impl Sampler {
     }
 }
 
+/// Wide enough for all names, and for `least`.
+fn name_width(rows: &[MemberRow], least: usize) -> usize {
+    let widths = rows.iter().map(|row| row.device.chars().count());
+    widths.fold(least, usize::max)
+}
+
 /// As `iostat -x` of FreeBSD 7 prints it.
 #[must_use]
 pub fn freebsd(rows: &[MemberRow]) -> String {
-    let mut text = String::from(
+    let width = name_width(rows, 8);
+    let mut text = format!(
         "                        extended device statistics\n\
-         device     r/s   w/s    kr/s    kw/s wait svc_t  %b\n",
+         {:<width$}   r/s   w/s    kr/s    kw/s wait svc_t  %b\n",
+        "device"
     );
     for row in rows {
         text += &format!(
-            "{:<8} {:5.1} {:5.1} {:7.1} {:7.1} {:4} {:5.1} {:3.0}\n",
+            "{:<width$} {:5.1} {:5.1} {:7.1} {:7.1} {:4} {:5.1} {:3.0}\n",
             row.device,
             row.reads_per_s,
             row.writes_per_s,
@@ -150,13 +158,15 @@ pub fn freebsd(rows: &[MemberRow]) -> String {
 /// As `iostat -x` of Linux prints it (the columns that exist here).
 #[must_use]
 pub fn linux(rows: &[MemberRow]) -> String {
-    let mut text = String::from(
-        "Device            r/s     rkB/s r_await rareq-sz     w/s     wkB/s w_await wareq-sz  aqu-sz  %util\n",
+    let width = name_width(rows, 12);
+    let mut text = format!(
+        "{:<width$}      r/s     rkB/s r_await rareq-sz     w/s     wkB/s w_await wareq-sz  aqu-sz  %util\n",
+        "Device"
     );
     for row in rows {
         let size = |kib: f64, count: f64| if count > 0.0 { kib / count } else { 0.0 };
         text += &format!(
-            "{:<12} {:8.2} {:9.2} {:7.2} {:8.2} {:7.2} {:9.2} {:7.2} {:8.2} {:7.2} {:6.2}\n",
+            "{:<width$} {:8.2} {:9.2} {:7.2} {:8.2} {:7.2} {:9.2} {:7.2} {:8.2} {:7.2} {:6.2}\n",
             row.device,
             row.reads_per_s,
             row.read_kib_per_s,
