@@ -5,7 +5,6 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use plexum_engine::state::Standing;
 use plexum_engine::volume::NewMember;
 
 use super::{Figure, Measurement, Work};
@@ -116,16 +115,11 @@ async fn rebuild(
     };
     volume.add(member, false).await.map_err(told)?;
     loop {
-        let status = volume.status();
-        let active = status
-            .members
-            .iter()
-            .filter(|member| member.standing == Standing::Active)
-            .count();
-        if active == volume.geometry().member_count() {
+        // A status would cost more than the rebuild itself.
+        if !volume.lost_slots().contains(&true) {
             break;
         }
-        if status.is_frozen {
+        if volume.is_frozen() {
             return Err(LabError::Io(
                 "the volume failed during the rebuild".to_owned(),
             ));
