@@ -161,6 +161,14 @@ fn organisation(level: &str, layout: &str) -> Result<Organisation, LabError> {
     Organisation::from_words(level, layout).map_err(|error| told(&error))
 }
 
+/// A level in tables.
+fn level_word(level: &str) -> String {
+    match level {
+        "linear" => "linear".to_owned(),
+        level => format!("RAID-{}", level.trim_start_matches("raid")),
+    }
+}
+
 impl Setup {
     /// A short name for tables.
     #[must_use]
@@ -176,11 +184,7 @@ impl Setup {
                 .trim_end()
                 .to_owned();
         }
-        let level = match self.level.as_str() {
-            "linear" => "linear".to_owned(),
-            level => format!("RAID-{}", level.trim_start_matches("raid")),
-        };
-        let mut label = format!("{level} of {}", self.members);
+        let mut label = format!("{} of {}", level_word(&self.level), self.members);
         if !self.layout.is_empty() {
             label += &format!(" {}", self.layout);
         }
@@ -212,7 +216,14 @@ impl Setup {
             label += &format!(" when {}", self.change);
         }
         if self.inner_volumes > 0 {
-            label += &format!(" over {} of level {}", self.inner_volumes, self.inner_level);
+            let level = level_word(&self.inner_level);
+            let strips = self.inner_strip_bytes.iter();
+            let strips: Vec<String> = strips.map(|bytes| format!("{}K", bytes >> 10)).collect();
+            label += &format!(
+                " over {} {level} ({})",
+                self.inner_volumes,
+                strips.join(", ")
+            );
         }
         label
     }

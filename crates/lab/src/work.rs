@@ -17,14 +17,14 @@ use crate::setup::{Running, Setup};
 use crate::stats::LatencySummary;
 use crate::workload::bonnie::{self, BonnieFigures};
 use crate::workload::rawio::{self, Mix, Rawio, Test};
-use crate::workload::{Operation, Outcome, Process, dd, mixed, run_processes};
+use crate::workload::{Operation, Outcome, Process, dd, mixed, run_processes, superblocks};
 
 /// A workload with its options. What a kind does not use is ignored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Work {
     /// `rawio`, `dd-read`, `dd-write`, `random-dd`, `random-read`, `random-write`, `mixed`, `sequential-read`,
-    /// `sequential-write`, `rebuild`, `rebuild-load`, `bonnie`, `bonnie++`,
+    /// `sequential-write`, `superblocks`, `rebuild`, `rebuild-load`, `bonnie`, `bonnie++`,
     /// `iozone`, `fio`, `trace`.
     pub kind: String,
     /// Length of a request.
@@ -35,8 +35,10 @@ pub struct Work {
     pub depth: usize,
     /// Requests of each process.
     pub requests: u64,
-    /// Reads in a hundred, for `mixed`.
+    /// Reads in a hundred, for `mixed` and `superblocks`.
     pub read_percent: u64,
+    /// Bytes of a cylinder group, for `superblocks`.
+    pub group_bytes: u64,
     /// Range of the volume that is used; 0 = all.
     pub range_bytes: u64,
     /// Whether each write is durable before it counts.
@@ -59,6 +61,7 @@ impl Default for Work {
             depth: 1,
             requests: 500,
             read_percent: 70,
+            group_bytes: superblocks::GROUP_BYTES,
             range_bytes: 0,
             is_sync: false,
             has_vinum_mix: false,
@@ -138,12 +141,16 @@ pub const HOSTS: [(&str, &str); 2] = [
 ];
 
 /// All kinds with a line about each.
-pub const KINDS: [(&str, &str); 16] = [
+pub const KINDS: [(&str, &str); 17] = [
     ("random-read", "reads of one length anywhere"),
     ("random-write", "writes of one length anywhere"),
     ("mixed", "reads and writes of one length anywhere"),
     ("sequential-read", "each process forward in its own part"),
     ("sequential-write", "each process forward in its own part"),
+    (
+        "superblocks",
+        "heads of 8 KiB of random cylinder groups of `group_bytes` (32 MiB), read and updated",
+    ),
     ("rawio", "the four tests of rawio"),
     ("dd-read", "one request after another, forward"),
     ("dd-write", "the same, writing"),
@@ -288,6 +295,21 @@ fn processes(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Process>, La
             size_bytes,
             seed,
         )?)]),
+        "superblocks" => superblocks::processes(
+            &superblocks::Shape {
+                group_bytes: work.group_bytes,
+                update: match work.is_sync {
+                    true => Operation::WriteThrough,
+                    false => Operation::Write,
+                },
+                read_percent: work.read_percent,
+                process_count: work.processes,
+                depth: work.depth,
+                request_count: work.requests,
+            },
+            size_bytes,
+            seed,
+        ),
         kind => mixed::processes(
             &mixed::Shape {
                 operation,
@@ -333,7 +355,32 @@ fn run_requests(running: &Running, work: &Work, seed: u64) -> Result<Measurement
     if work.kind.contains("dd") {
         measurement.classic = dd::classic(&outcome);
     }
+    if work.kind == "superblocks" {
+        show_placement(&mut measurement);
+    }
     Ok(measurement)
+}
+
+/// How evenly the members were used: 100 % when all did as many requests, 25 % when one of four did them all.
+fn show_placement(seen: &mut Measurement) {
+    let of_one = |row: &MemberRow| row.reads_per_s + row.writes_per_s;
+    let sum: f64 = seen.members.iter().map(of_one).sum();
+    let by_requests = |a: &&MemberRow, b: &&MemberRow| of_one(a).total_cmp(&of_one(b));
+    let Some(busiest) = seen.members.iter().max_by(by_requests) else {
+        return;
+    };
+    if sum <= 0.0 {
+        return;
+    }
+    let count = seen.members.len() as f64;
+    let share = of_one(busiest) / sum;
+    seen.classic = format!(
+        "busiest member: {}, {:.1} % of the requests of all {count}\n",
+        busiest.device,
+        share * 100.0
+    );
+    let evenness = Figure::new("evenness", 100.0 / (share * count), "%");
+    seen.figures.push(evenness);
 }
 
 fn rawio_of(work: &Work, seed: u64) -> Rawio {

@@ -83,9 +83,12 @@ pub struct Work {
     /// Requests of each process
     #[arg(long, default_value_t = 500)]
     pub requests: u64,
-    /// Reads in a hundred requests, for `mixed`
+    /// Reads in a hundred requests, for `mixed` and `superblocks`
     #[arg(long, default_value_t = 70)]
     pub read_percent: u64,
+    /// Bytes of a cylinder group, for `superblocks`
+    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = parse_bytes)]
+    pub group: u64,
     /// Range of the volume that is used [default: all]; in a folder the size of the file
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub range: Option<u64>,
@@ -169,6 +172,7 @@ fn work_of(args: &Work) -> LabWork {
         depth: args.depth,
         requests: args.requests,
         read_percent: args.read_percent,
+        group_bytes: args.group,
         range_bytes: args.range.unwrap_or(0),
         is_sync: args.sync,
         has_vinum_mix: args.vinum_mix,

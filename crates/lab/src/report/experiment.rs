@@ -44,6 +44,12 @@ pub(crate) fn describe(work: &Work) -> String {
             ),
         },
         "fio" | "trace" => format!("{} {}", work.kind, work.file),
+        "superblocks" => format!(
+            "superblocks of groups of {}, {} processes, {} % reads",
+            size(work.group_bytes),
+            work.processes,
+            work.read_percent
+        ),
         kind => {
             let mut text = format!("{kind} {}", size(work.block_bytes));
             if !kind.contains("dd") {

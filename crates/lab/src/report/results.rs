@@ -26,7 +26,7 @@ pub enum Holds {
 use Holds::{Fact, Real, Text, Whole};
 
 /// The columns.
-pub const COLUMNS: [(&str, Holds); 37] = [
+pub const COLUMNS: [(&str, Holds); 38] = [
     ("arrangement", Text),
     ("system", Text),
     ("on", Text),
@@ -64,6 +64,7 @@ pub const COLUMNS: [(&str, Holds); 37] = [
     ("write_p50_us", Real),
     ("write_p99_us", Real),
     ("skipped", Text),
+    ("group_bytes", Whole),
 ];
 
 /// The table of these results.
@@ -123,6 +124,10 @@ fn row(result: &RunResult, figure: Option<&Figure>) -> Vec<Value> {
         }
     }
     row.push(none_if_empty(&result.skipped));
+    row.push(match work.kind.as_str() {
+        "superblocks" => json!(work.group_bytes),
+        _ => Value::Null,
+    });
     row
 }
 

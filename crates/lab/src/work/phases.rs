@@ -112,6 +112,7 @@ pub(super) fn phases(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Phas
 pub(super) fn writes(work: &Work) -> Result<bool, LabError> {
     Ok(match work.kind.as_str() {
         "random-read" | "sequential-read" | "dd-read" | "random-dd" => false,
+        "superblocks" => work.read_percent < 100,
         "fio" => {
             let jobs = fio::parse(&programs::read_file(work)?)?;
             jobs.iter().any(fio::Job::writes)

@@ -10,6 +10,7 @@ pub mod fio;
 pub mod iozone;
 pub mod mixed;
 pub mod rawio;
+pub mod superblocks;
 pub mod trace;
 
 use std::cell::{Cell, RefCell};
