@@ -146,7 +146,7 @@ fn each_iostat_shows_its_columns_of_what_was_read_and_written() {
     let run = place.plexum("stats nas --columns plexum");
     let lines: Vec<&str> = run.out.lines().collect();
     let own = under(&lines, "r/s", "nas");
-    let service = format!("{:.2}", rows[0]["service_ms"].as_f64().unwrap());
+    let service = format!("{:.3}", rows[0]["service_ms"].as_f64().unwrap());
     assert_eq!(figure(&own, "svc_t"), service);
     server.stop(&place);
 }

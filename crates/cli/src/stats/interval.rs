@@ -182,7 +182,7 @@ fn own_columns(lines: &[Line]) -> Vec<String> {
             bytes(row.written_kib_per_s),
             format!("{:.0}", line.flushes_per_s),
             row.outstanding.to_string(),
-            format!("{:.2}", row.service_ms),
+            format!("{:.3}", row.service_ms),
             format!("{:.0}", row.busy_percent),
         ]
     }));
