@@ -80,7 +80,8 @@ fn every_program_runs_in_a_folder_and_leaves_nothing_there() {
         ("random-dd --requests 20", "20+0 records in"),
         ("rawio --requests 20", "Random read"),
         ("bonnie", "-Rewrite--"),
-        ("bonnie++", "--Seeks---"),
+        ("bonnie++ --files 1:3K", "--Random Create--"),
+        ("bonnie++ --files 0", "--Seeks---"),
         ("iozone", "reclen"),
         ("fio --file jobs.fio", "b:\n  write: IOPS="),
         ("trace --file trace", "writes: 1 requests"),
@@ -107,27 +108,61 @@ fn an_interrupted_workload_removes_its_folder() {
         "[a]\nrw=randread\nbs=4k\nsize=1m\nruntime=600\ntime_based\n",
     )
     .unwrap();
-    let mut child = place
-        .command(env!("CARGO_BIN_EXE_plexum"))
-        .args("lab work fio --file long.fio --on mnt".split(' '))
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut looks = 0;
-    while names(&place, "mnt").is_empty() {
-        looks += 1;
-        assert!(looks < LOOKS_MAX, "the folder never came");
-        std::thread::yield_now();
+    for (words, inside) in [
+        ("fio --file long.fio", ""),
+        ("bonnie++ --range 1M --files 200", "files"),
+    ] {
+        let mut child = place
+            .command(env!("CARGO_BIN_EXE_plexum"))
+            .args(format!("lab work {words} --on mnt").split(' '))
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut looks = 0;
+        let has_come = |folder: &String| place.file(&format!("mnt/{folder}/{inside}")).exists();
+        while !names(&place, "mnt").iter().any(has_come) {
+            looks += 1;
+            assert!(looks < LOOKS_MAX, "{words}: the folder never came");
+            std::thread::yield_now();
+        }
+        let killed = place.tool("kill", &format!("-INT {}", child.id()));
+        assert_eq!(killed.exit, 0, "{}", killed.err);
+        let status = child.wait().unwrap();
+        assert!(!status.success(), "{words}");
+        assert!(
+            names(&place, "mnt").is_empty(),
+            "{words}: {:?}",
+            names(&place, "mnt")
+        );
     }
-    let killed = place.tool("kill", &format!("-INT {}", child.id()));
-    assert_eq!(killed.exit, 0, "{}", killed.err);
-    let status = child.wait().unwrap();
-    assert!(!status.success());
-    assert!(
-        names(&place, "mnt").is_empty(),
-        "{:?}",
-        names(&place, "mnt")
-    );
+}
+
+#[test]
+fn phases_with_many_files_are_in_a_folder_only_and_a_note_says_so() {
+    let place = Place::new("lab-on-many-files");
+    std::fs::create_dir(place.file("mnt")).unwrap();
+    std::fs::write(place.file("disk"), vec![0; 4 << 20]).unwrap();
+    let run = place.plexum("lab work bonnie++ --range 1M --files 1:100 --on mnt --json");
+    assert_eq!(run.exit, 0, "{}", run.err);
+    let result = &run.objects()[0]["result"];
+    let unit = |one: &&serde_json::Value| one["unit"] == "files/s";
+    let figures = result["figures"].as_array().unwrap().iter().filter(unit);
+    let figures: Vec<&str> = figures.map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(figures.len(), 6, "{result}");
+    assert_eq!(figures[0], "sequential create");
+    assert!(result["files"][5]["worst_us"].as_f64().unwrap() > 0.0);
+    for on in ["--on disk --destroy disk", "--disk scsi-10k"] {
+        let words = format!("lab work bonnie++ --range 1M {on}");
+        let run = place.plexum(&words);
+        assert_eq!(run.exit, 0, "{words}: {}", run.err);
+        assert!(run.err.contains("are left out"), "{words}: {}", run.err);
+        assert!(!run.out.contains("files/s"), "{words}: {}", run.out);
+        let run = place.plexum(&format!("{words} --files 0"));
+        assert!(!run.err.contains("are left out"), "{words}: {}", run.err);
+    }
+    let refused = place.plexum("lab work bonnie++ --range 1M --files 1M --on mnt");
+    assert_eq!(refused.exit, 2, "{}", refused.err);
+    assert!(names(&place, "mnt").is_empty());
 }
 
 #[test]
@@ -203,7 +238,7 @@ fn the_real_programs_give_their_figures_and_leave_nothing() {
             "random-dd --requests 10 --range 1M --on mnt",
             &["requests", "rate"],
         ),
-        ("bonnie++ --range 16M --on mnt", &[]),
+        ("bonnie++ --range 16M --files 1 --on mnt", &[]),
     ] {
         let run = place.plexum(&format!("lab work {words} --real --json"));
         assert_eq!(run.exit, 0, "{words}: {}", run.err);

@@ -16,6 +16,7 @@ use crate::iostat::MemberRow;
 use crate::setup::{Running, Setup};
 use crate::stats::LatencySummary;
 use crate::workload::bonnie::{self, BonnieFigures};
+use crate::workload::files::{self, FilePhase};
 use crate::workload::rawio::{self, Mix, Rawio, Test};
 use crate::workload::{Operation, Outcome, Process, dd, mixed, run_processes, superblocks};
 
@@ -50,6 +51,17 @@ pub struct Work {
     /// Host between `bonnie` and a simulated volume (`HOSTS`); empty: the first one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub host: String,
+    /// `bonnie++` in a folder: files of its six phases with many of them, in units of 1024; 0 = without these phases.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub files: u64,
+    /// Bytes in each of these files.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub files_bytes: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 impl Default for Work {
@@ -67,6 +79,8 @@ impl Default for Work {
             has_vinum_mix: false,
             file: String::new(),
             host: String::new(),
+            files: 0,
+            files_bytes: 0,
         }
     }
 }
@@ -117,6 +131,9 @@ pub struct Measurement {
     pub members: Vec<MemberRow>,
     /// Jain's fairness over the processes.
     pub fairness: f64,
+    /// bonnie++'s phases with many files, where they ran.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FilePhase>,
     /// The look of the classic program, where there is one.
     pub classic: String,
     /// Time it took: virtual on simulated disks.
@@ -139,6 +156,29 @@ pub const HOSTS: [(&str, &str); 2] = [
         "Linux 2.2: 64 KiB merged, 192 KiB ahead; its processor of 1999 costs time for each KiB and block",
     ),
 ];
+
+/// Most files, in units of 1024: more than a file system in use has.
+const FILES_MAX: u64 = 1 << 20;
+
+/// What is said where bonnie++'s phases with many files were asked for and cannot be.
+fn without_files(work: &Work) -> Vec<String> {
+    let is_asked = work.kind == "bonnie++" && work.files > 0;
+    let text = "bonnie++'s phases with many files are left out: they need a file system, a folder after --on";
+    is_asked.then(|| text.to_owned()).into_iter().collect()
+}
+
+impl Measurement {
+    /// Adds bonnie++'s phases with `count` files each.
+    fn add_files(&mut self, name: &str, count: u64, phases: Vec<FilePhase>) {
+        for phase in &phases {
+            self.figures
+                .push(Figure::new(phase.name, phase.files_per_s, "files/s"));
+            self.elapsed_s += count as f64 / phase.files_per_s;
+        }
+        self.classic += &format!("\n{}", files::classic(name, count, &phases));
+        self.files = phases;
+    }
+}
 
 /// All kinds with a line about each.
 pub const KINDS: [(&str, &str); 17] = [
@@ -167,7 +207,10 @@ pub const KINDS: [(&str, &str); 17] = [
         "bonnie",
         "bonnie on a file of range_bytes (100 MiB) through a host of 1999 (`host`)",
     ),
-    ("bonnie++", "the data phases of bonnie++, the same way"),
+    (
+        "bonnie++",
+        "the same of bonnie++; in a folder also its six phases with `files` times 1024 files",
+    ),
     (
         "iozone",
         "thirteen tests with records of block_bytes on a file of range_bytes (100 MiB)",
@@ -210,6 +253,13 @@ impl Work {
                 "\"{}\" is no host; there are: {}",
                 self.host,
                 names.join(", ")
+            )));
+        }
+        let small_bytes_max = 1 << 30;
+        if self.files > FILES_MAX || self.files_bytes > small_bytes_max {
+            return Err(LabError::Usage(format!(
+                "{} times 1024 files of {} bytes; at most {FILES_MAX} of {small_bytes_max}",
+                self.files, self.files_bytes
             )));
         }
         if self.requests == 0 || self.processes == 0 || self.depth == 0 {
@@ -336,6 +386,7 @@ fn summarise(outcome: &Outcome, members: Vec<MemberRow>) -> Measurement {
         writes: outcome.traffic.writes.summary(),
         members,
         fairness: outcome.fairness(),
+        files: Vec::new(),
         classic: String::new(),
         elapsed_s: outcome.seconds(),
         notes: Vec::new(),
@@ -445,6 +496,7 @@ fn run_bonnie(running: &Running, work: &Work, seed: u64) -> Result<Measurement, 
         classic: bonnie::classic(&[("volume".to_owned(), figures)]),
         elapsed_s: (now - started) as f64 / 1e9,
         fairness: 1.0,
+        notes: without_files(work),
         ..Measurement::default()
     })
 }

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use plexum_lab::program::fio::{Target, job_file};
 use plexum_lab::workload::bonnie::{self, Bonnie};
+use plexum_lab::workload::files::{self, Order};
 use plexum_lab::workload::{Operation, Process, Request, dd, fio};
 
 const PIECE: u64 = 8192;
@@ -245,4 +246,95 @@ fn bonnie_plus_writes_rewrites_reads_and_seeks_as_the_program_does() {
             "{who}: one in ten of 8192: {backs}"
         );
     }
+}
+
+/// What the program did with files: the call, and the file's name where it has one.
+fn calls_with_files(trace: &str) -> Vec<(&str, &str)> {
+    let call = |line: &'_ str| -> Option<(usize, usize)> {
+        let start = line.find(|c: char| c.is_ascii_lowercase())?;
+        Some((start, line[start..].find('(')? + start))
+    };
+    let lines = trace.lines().filter_map(|line| {
+        let (start, end) = call(line)?;
+        let name = line.split('"').nth(1).unwrap_or("");
+        Some((&line[start..end], name))
+    });
+    let ours = |(call, name): &(&str, &str)| {
+        let is_file = name.len() >= 10 && name.bytes().all(|one| one.is_ascii_alphanumeric());
+        is_file || matches!(*call, "sync" | "rmdir")
+    };
+    lines.filter(ours).collect()
+}
+
+/// Number and length of a name, which must be one of this order.
+fn number_of(name: &str, order: Order) -> (u64, usize) {
+    let digits = match order {
+        Order::Sequential => &name[..10],
+        Order::Random => &name[name.len() - 10..],
+    };
+    (u64::from_str_radix(digits, 16).unwrap(), name.len())
+}
+
+#[test]
+fn bonnie_plus_names_files_and_asks_for_them_as_the_program_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("strace");
+    let traced = "trace=openat,newfstatat,unlink,rmdir,sync";
+    command.args(["-f", "-e", traced, "-o"]).arg(trace.path());
+    command.args(["bonnie++", "-q", "-n", "1:64:64", "-s", "0", "-d"]);
+    command.arg(folder.path());
+    use std::os::unix::fs::MetadataExt;
+    if std::fs::metadata(folder.path()).unwrap().uid() == 0 {
+        command.args(["-u", "root"]);
+    }
+    run(&mut command);
+    let trace = std::fs::read_to_string(trace.path()).unwrap();
+    let calls = calls_with_files(&trace);
+    let mut rest = calls.as_slice();
+    for order in [Order::Sequential, Order::Random] {
+        let mut take = |count: usize, call: &str| -> Vec<&str> {
+            let (first, last) = rest.split_at(count);
+            rest = last;
+            for (seen, name) in first {
+                assert_eq!(*seen, call, "{order:?} {name}");
+            }
+            first.iter().map(|(_, name)| *name).collect()
+        };
+        let created = take(1024, "openat");
+        take(1, "sync");
+        // Each is looked at, and read as it is not empty.
+        let looked: Vec<&str> = (0..1024)
+            .map(|_| {
+                let name = take(1, "newfstatat")[0];
+                assert_eq!(take(1, "openat"), [name]);
+                name
+            })
+            .collect();
+        let deleted = take(1024, "unlink");
+        take(1, "rmdir");
+        take(1, "sync");
+
+        let ours = files::names(1024, order, &mut plexum_sim::rng::Rng::new(1));
+        let numbers = |names: &[&str]| -> Vec<u64> {
+            names.iter().map(|name| number_of(name, order).0).collect()
+        };
+        let ours: Vec<&str> = ours.iter().map(String::as_str).collect();
+        assert_eq!(numbers(&created), numbers(&ours), "created by number");
+        for length in 10..=22 {
+            let count = |names: &[&str]| names.iter().filter(|one| one.len() == length).count();
+            assert!(count(&created) > 40 && count(&ours) > 40, "{length}");
+        }
+        assert_eq!(
+            looked == deleted,
+            order == Order::Sequential,
+            "as the folder lists them, or in another order each time"
+        );
+        for asked in [&looked, &deleted] {
+            let mut sorted = numbers(asked);
+            sorted.sort_unstable();
+            assert_eq!(sorted, numbers(&created), "{order:?}");
+        }
+    }
+    assert!(rest.is_empty(), "{rest:?}");
 }

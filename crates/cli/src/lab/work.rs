@@ -98,6 +98,9 @@ pub struct Work {
     /// Job file of `fio`, or trace of `trace`
     #[arg(long, value_name = "FILE", default_value = "")]
     pub file: String,
+    /// bonnie++ in a folder: N times 1024 files for its phases with many, each of SIZE; 0: without them
+    #[arg(long, value_name = "N[:SIZE]", default_value = "16", value_parser = parse_files)]
+    pub files: (u64, u64),
     /// Bytes used of each member [default: all]
     #[arg(long = "member-size", value_name = "SIZE", value_parser = parse_bytes)]
     pub member_size_bytes: Option<u64>,
@@ -165,6 +168,7 @@ pub fn run(args: &Work, screen: &Screen) -> Outcome {
 }
 
 fn work_of(args: &Work) -> LabWork {
+    let is_plus = args.kind == "bonnie++";
     LabWork {
         kind: args.kind.clone(),
         block_bytes: args.block,
@@ -178,7 +182,18 @@ fn work_of(args: &Work) -> LabWork {
         has_vinum_mix: args.vinum_mix,
         file: args.file.clone(),
         host: args.host.clone(),
+        files: if is_plus { args.files.0 } else { 0 },
+        files_bytes: if is_plus { args.files.1 } else { 0 },
     }
+}
+
+/// `16` or `16:4K`.
+fn parse_files(text: &str) -> Result<(u64, u64), String> {
+    let (count, size) = text.split_once(':').unwrap_or((text, "0"));
+    let count = count
+        .parse()
+        .map_err(|_| format!("{count:?} is no number of files in units of 1024"))?;
+    Ok((count, parse_bytes(size)?))
 }
 
 fn show_measurement(

@@ -6,6 +6,7 @@
 //! - a request that does not lie in the place is refused, never cut.
 
 mod file;
+pub(crate) mod files;
 mod folder;
 pub mod interrupt;
 pub(crate) mod lanes;

@@ -3,15 +3,22 @@
 use super::unread;
 use crate::error::LabError;
 use crate::work::Figure;
+use crate::workload::files::PHASES;
 
-/// Columns of version 1.98 of the line, counted from 0, that are figures of the data phases.
-const COLUMNS: [(usize, &str, &str); 6] = [
+/// Columns of version 1.98 of the line, counted from 0, that are figures.
+const COLUMNS: [(usize, &str, &str); 12] = [
     (11, "block write", "KiB/s"),
     (13, "rewrite", "KiB/s"),
     (17, "block read", "KiB/s"),
     (19, "seeks", "1/s"),
     (9, "characters written", "KiB/s"),
     (15, "characters read", "KiB/s"),
+    (26, PHASES[0], "files/s"),
+    (28, PHASES[1], "files/s"),
+    (30, PHASES[2], "files/s"),
+    (32, PHASES[3], "files/s"),
+    (34, PHASES[4], "files/s"),
+    (36, PHASES[5], "files/s"),
 ];
 
 /// Figures of the phases that ran long enough: the program prints `+++++` for the others.
@@ -54,8 +61,7 @@ mod tests {
         assert_eq!(named("characters written"), Some(3830.0));
         assert_eq!(named("characters read"), Some(5423.0));
         assert_eq!(named("block write"), None, "+++++");
-        let long =
-            "1.98,2.00a,x,1,7,1G,,8192,5,800,99,70123,11,30456,7,900,98,91234,8,210.5,6,,,,,,,";
+        let long = "1.98,2.00a,x,1,7,1G,,8192,5,800,99,70123,11,30456,7,900,98,91234,8,210.5,6,16,,,,,101,2,102,3,103,4,104,5,105,6,106,7,,,";
         let seen = parse(long).unwrap();
         let pairs: Vec<(&str, f64)> = seen.iter().map(|f| (f.name.as_str(), f.value)).collect();
         assert_eq!(
@@ -66,6 +72,12 @@ mod tests {
                 ("block read", 91234.0),
                 ("seeks", 210.5)
             ]
+        );
+        let files: Vec<f64> = seen[6..].iter().map(|one| one.value).collect();
+        assert_eq!(files, [101.0, 102.0, 103.0, 104.0, 105.0, 106.0]);
+        assert_eq!(
+            (seen[11].name.as_str(), seen[11].unit.as_str()),
+            ("random delete", "files/s")
         );
         for text in ["", "Version 2.00a", "1.98,2.00a,x"] {
             assert!(parse(text).is_err(), "{text}");

@@ -225,7 +225,11 @@ impl Call<'_> {
         }
         let told = |error: std::io::Error| LabError::Io(format!("{}: {error}", folder.display()));
         let mut command = Command::new("bonnie++");
-        command.args(["-q", "-n", "0", "-m", "plexum", "-s"]);
+        let files = match (self.work.files, self.work.files_bytes) {
+            (count, 0) => count.to_string(),
+            (count, bytes) => format!("{count}:{bytes}:{bytes}:1"),
+        };
+        command.args(["-q", "-n", &files, "-m", "plexum", "-s"]);
         command.arg(mib.to_string());
         // Said to be half of the file, or it refuses files that fit into memory.
         command.arg("-r").arg((mib / 2).to_string());
@@ -236,14 +240,15 @@ impl Call<'_> {
         let started = Instant::now();
         let printed = program::run(&mut command)?;
         let figures = bonnie::parse(&printed.out)?;
-        let is_short = figures.len() < 6;
+        let phases = if self.work.files == 0 { 6 } else { 12 };
+        let is_short = figures.len() < phases;
         Ok(Measurement {
             figures,
             classic: printed.err,
             elapsed_s: started.elapsed().as_secs_f64(),
             notes: is_short
                 .then(|| {
-                    "bonnie++ prints +++++ for phases that were too short: take a larger --range"
+                    "bonnie++ prints +++++ for phases that were too short: take a larger --range, or more --files"
                         .to_owned()
                 })
                 .into_iter()

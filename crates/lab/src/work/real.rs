@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use super::phases::{Phase, bonnie_of, file_bytes, is_buffered, makes_its_file, phases, writes};
 use super::programs::FILE_BYTES;
-use super::{Figure, Measurement, Work, programs, summarise};
+use super::{Figure, Measurement, Work, programs, summarise, without_files};
 use crate::error::LabError;
+use crate::place::files::Files;
 use crate::place::{Actor, Place, Wish, interrupt};
 use crate::workload::bonnie::{self, BonnieFigures};
-use crate::workload::{Operation, Outcome, Process, Request, dd, iozone, rawio};
+use crate::workload::{Operation, Outcome, Process, Request, dd, files, iozone, rawio};
 
 /// Length of the writes that give a device content, and how many are under way.
 const FILL_BYTES: usize = 1 << 20;
@@ -126,6 +127,10 @@ pub fn measure_on(on: &On, work: &Work, seed: u64) -> Result<Measurement, LabErr
     let place = Place::open(on.name, wish(on, work)?)?;
     let size = place.size_bytes();
     let used = work.used_bytes(on.name, size)?;
+    let files = files_of(work, seed)?;
+    if let (Some(files), Some(folder)) = (&files, place.folder()) {
+        files.check(folder)?;
+    }
     let mut all = Outcome::default();
     let mut parts = Vec::new();
     for phase in phases(work, used, seed)? {
@@ -143,7 +148,28 @@ pub fn measure_on(on: &On, work: &Work, seed: u64) -> Result<Measurement, LabErr
     let mut measurement = summarise(&all, Vec::new());
     show(&mut measurement, work, on.name, used, &parts, seed)?;
     measurement.notes.clone_from(&place.notes);
+    match (files, place.folder()) {
+        (Some(files), Some(folder)) => {
+            let phases = files.run(folder)?;
+            measurement.add_files(&short(on.name), files.count, phases);
+        }
+        _ => measurement.notes.extend(without_files(work)),
+    }
     Ok(measurement)
+}
+
+/// The files of bonnie++'s phases with many of them, where it is asked for these.
+fn files_of(work: &Work, seed: u64) -> Result<Option<Files>, LabError> {
+    if work.kind != "bonnie++" || work.files == 0 {
+        return Ok(None);
+    }
+    let size_bytes = usize::try_from(work.files_bytes)
+        .map_err(|_| LabError::Usage("files are that small that they fit memory".to_owned()))?;
+    Ok(Some(Files {
+        count: work.files * files::UNIT,
+        size_bytes,
+        seed,
+    }))
 }
 
 fn show(

@@ -45,7 +45,7 @@ pub struct Bonnie {
 }
 
 impl Bonnie {
-    /// The data phases of bonnie++ 2.00a; its phases with many files need a file system and are left out.
+    /// The data phases of bonnie++ 2.00a; its phases with many files, which need a file system, are in `place/files.rs`.
     #[must_use]
     pub fn plus() -> Self {
         Self {

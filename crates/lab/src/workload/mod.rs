@@ -6,6 +6,7 @@
 
 pub mod bonnie;
 pub mod dd;
+pub mod files;
 pub mod fio;
 pub mod iozone;
 pub mod mixed;

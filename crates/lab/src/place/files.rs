@@ -1,0 +1,291 @@
+//! Many files in a folder of ours: created, read and deleted as bonnie++ does it, each phase with its time.
+//!
+//! Invariants: one folder below ours, made anew for each order and removed with its last file; after an error or Ctrl-C ours is removed whole.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use plexum_sim::rng::Rng;
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use super::interrupt;
+use crate::error::LabError;
+use crate::workload::files::{FilePhase, Order, PHASES, names, rearrange};
+
+/// Inodes and bytes that stay free.
+const SPARE_INODES: u64 = 64;
+const SPARE_BYTES: u64 = 16 << 20;
+/// What a small file takes at least.
+const BLOCK_BYTES: u64 = 4096;
+
+/// What files are made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Files {
+    /// How many.
+    pub(crate) count: u64,
+    /// Bytes in each.
+    pub(crate) size_bytes: usize,
+    /// Seed of names and orders.
+    pub(crate) seed: u64,
+}
+
+/// What a phase took.
+#[derive(Default)]
+struct Timing {
+    all: Duration,
+    worst: Duration,
+}
+
+/// A folder full of files.
+struct Filled {
+    path: PathBuf,
+    folder: OwnedFd,
+    names: Vec<String>,
+}
+
+fn failed(what: &str, name: &str, error: impl Into<std::io::Error>) -> LabError {
+    LabError::Io(format!("{what} {name}: {}", error.into()))
+}
+
+/// Does `one` for each; says how long all and the worst took.
+fn each<T>(
+    all: impl Iterator<Item = T>,
+    mut one: impl FnMut(T) -> Result<(), LabError>,
+) -> Result<Timing, LabError> {
+    let mut timing = Timing::default();
+    let started = Instant::now();
+    for item in all {
+        interrupt::check()?;
+        let began = Instant::now();
+        one(item)?;
+        timing.worst = timing.worst.max(began.elapsed());
+    }
+    timing.all = started.elapsed();
+    Ok(timing)
+}
+
+/// What `call` took, whatever else it gives, is added.
+fn timed<T>(all: &mut Duration, call: impl FnOnce() -> Result<T, LabError>) -> Result<T, LabError> {
+    let started = Instant::now();
+    let result = call();
+    *all += started.elapsed();
+    result
+}
+
+impl Files {
+    /// Whether so many files have room where the folder is.
+    ///
+    /// # Errors
+    /// `Usage` when they have not.
+    pub(crate) fn check(&self, folder: &Path) -> Result<(), LabError> {
+        let shown = folder.display();
+        let space = rustix::fs::statvfs(folder).map_err(|error| {
+            LabError::Usage(format!("{shown}: {}", std::io::Error::from(error)))
+        })?;
+        // Some file systems make inodes as they are wanted, and say that there are none.
+        let has_inodes = space.f_files == 0 || self.count + SPARE_INODES <= space.f_favail;
+        let size_bytes = match self.size_bytes {
+            0 => 0,
+            bytes => (bytes as u64).max(BLOCK_BYTES),
+        };
+        let wanted = self.count.saturating_mul(size_bytes);
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        if has_inodes && wanted.saturating_add(SPARE_BYTES) <= free {
+            return Ok(());
+        }
+        Err(LabError::Usage(format!(
+            "{shown}: {} files of {} bytes are wanted, {free} bytes and {} inodes are free; --files takes fewer",
+            self.count, self.size_bytes, space.f_favail
+        )))
+    }
+
+    /// All six phases below `folder`.
+    ///
+    /// # Errors
+    /// What the file system said; `Interrupted`.
+    pub(crate) fn run(&self, folder: &Path) -> Result<Vec<FilePhase>, LabError> {
+        let mut phases = Vec::new();
+        let base = Rng::new(self.seed);
+        for (label, order) in [(1, Order::Sequential), (2, Order::Random)] {
+            let mut rng = base.fork(label);
+            let (mut filled, create) = self.create(&folder.join("files"), order, &mut rng)?;
+            rearrange(&mut filled.names, order, &mut rng);
+            let stat = self.read_all(&filled, order)?;
+            rearrange(&mut filled.names, order, &mut rng);
+            let delete = filled.delete(order)?;
+            for timing in [create, stat, delete] {
+                phases.push(FilePhase {
+                    name: PHASES[phases.len()],
+                    files_per_s: self.count as f64 / timing.all.as_secs_f64().max(1e-9),
+                    worst_us: timing.worst.as_secs_f64() * 1e6,
+                });
+            }
+        }
+        Ok(phases)
+    }
+
+    /// Creates them by number, with content where they have any, and waits until that is durable.
+    fn create(
+        &self,
+        path: &Path,
+        order: Order,
+        rng: &mut Rng,
+    ) -> Result<(Filled, Timing), LabError> {
+        let shown = path.display().to_string();
+        std::fs::create_dir(path).map_err(|error| failed("making", &shown, error))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let folder = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|error| failed("opening", &shown, error))?;
+        let filled = Filled {
+            path: path.to_owned(),
+            folder,
+            names: names(self.count, order, rng),
+        };
+        let content = vec![0; self.size_bytes];
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let mut timing = each(filled.names.iter(), |name| {
+            let mode = Mode::RUSR | Mode::WUSR;
+            let file = rustix::fs::openat(&filled.folder, name.as_str(), flags, mode)
+                .map_err(|error| failed("creating", name, error))?;
+            if content.is_empty() {
+                return Ok(());
+            }
+            std::io::Write::write_all(&mut std::fs::File::from(file), &content)
+                .map_err(|error| failed("writing", name, error))
+        })?;
+        timed(&mut timing.all, || filled.sync())?;
+        Ok((filled, timing))
+    }
+
+    /// Looks at each, and reads it where it is not empty.
+    fn read_all(&self, filled: &Filled, order: Order) -> Result<Timing, LabError> {
+        let mut content = vec![0; self.size_bytes];
+        filled.visit(order, |name| {
+            let seen = rustix::fs::statat(&filled.folder, name, AtFlags::empty())
+                .map_err(|error| failed("looking at", name, error))?;
+            if seen.st_size == 0 {
+                return Ok(());
+            }
+            let file = rustix::fs::openat(&filled.folder, name, OFlags::RDONLY, Mode::empty())
+                .map_err(|error| failed("opening", name, error))?;
+            std::io::Read::read_exact(&mut std::fs::File::from(file), &mut content)
+                .map_err(|error| failed("reading", name, error))
+        })
+    }
+}
+
+impl Filled {
+    /// Does `one` for each name: as the folder lists them, or as our list has them.
+    fn visit(
+        &self,
+        order: Order,
+        mut one: impl FnMut(&str) -> Result<(), LabError>,
+    ) -> Result<Timing, LabError> {
+        if order == Order::Random {
+            return each(self.names.iter(), |name| one(name));
+        }
+        let shown = self.path.display().to_string();
+        let started = Instant::now();
+        let listed =
+            std::fs::read_dir(&self.path).map_err(|error| failed("listing", &shown, error))?;
+        let mut count = 0;
+        let mut timing = each(listed, |entry| {
+            let entry = entry.map_err(|error| failed("listing", &shown, error))?;
+            count += 1;
+            one(&entry.file_name().to_string_lossy())
+        })?;
+        timing.all = started.elapsed();
+        if count != self.names.len() {
+            return Err(LabError::Io(format!(
+                "{shown} lists {count} files, {} were created",
+                self.names.len()
+            )));
+        }
+        Ok(timing)
+    }
+
+    /// Deletes all, and the folder, and waits until that is durable.
+    fn delete(self, order: Order) -> Result<Timing, LabError> {
+        let mut timing = self.visit(order, |name| {
+            rustix::fs::unlinkat(&self.folder, name, AtFlags::empty())
+                .map_err(|error| failed("deleting", name, error))
+        })?;
+        timed(&mut timing.all, || {
+            std::fs::remove_dir(&self.path)
+                .map_err(|error| failed("removing", &self.path.display().to_string(), error))?;
+            self.sync()
+        })?;
+        Ok(timing)
+    }
+
+    /// Everything of this file system is durable.
+    fn sync(&self) -> Result<(), LabError> {
+        rustix::fs::syncfs(self.folder.as_fd())
+            .map_err(|error| failed("syncing", &self.path.display().to_string(), error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn six_phases_create_read_and_delete_and_leave_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        for size_bytes in [0, 5000] {
+            let files = Files {
+                count: 200,
+                size_bytes,
+                seed: 3,
+            };
+            files.check(folder.path()).unwrap();
+            let phases = files.run(folder.path()).unwrap();
+            let named: Vec<&str> = phases.iter().map(|phase| phase.name).collect();
+            assert_eq!(named, PHASES);
+            for phase in phases {
+                assert!(phase.files_per_s > 0.0 && phase.worst_us > 0.0, "{phase:?}");
+            }
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn files_that_have_no_room_are_refused_before_one_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files {
+            count: u64::MAX >> 1,
+            size_bytes: 1 << 20,
+            seed: 3,
+        };
+        let refused = files.check(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("--files takes fewer"), "{refused}");
+    }
+
+    #[test]
+    fn both_orders_ask_for_every_file_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files {
+            count: 300,
+            size_bytes: 1,
+            seed: 3,
+        };
+        for order in [Order::Sequential, Order::Random] {
+            let mut rng = Rng::new(9);
+            let path = folder.path().join("files");
+            let (filled, _) = files.create(&path, order, &mut rng).unwrap();
+            let mut asked = Vec::new();
+            let note = |name: &str| {
+                asked.push(name.to_owned());
+                Ok(())
+            };
+            filled.visit(order, note).unwrap();
+            let mut sorted = asked.clone();
+            sorted.sort();
+            let mut created = filled.names.clone();
+            created.sort();
+            assert_eq!(sorted, created, "{order:?}");
+            filled.delete(order).unwrap();
+        }
+    }
+}
