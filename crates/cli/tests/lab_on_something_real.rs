@@ -238,7 +238,7 @@ fn the_real_programs_give_their_figures_and_leave_nothing() {
             "random-dd --requests 10 --range 1M --on mnt",
             &["requests", "rate"],
         ),
-        ("bonnie++ --range 16M --files 1 --on mnt", &[]),
+        ("bonnie++ --range 2M --on mnt", &[]),
     ] {
         let run = place.plexum(&format!("lab work {words} --real --json"));
         assert_eq!(run.exit, 0, "{words}: {}", run.err);

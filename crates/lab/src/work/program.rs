@@ -231,8 +231,8 @@ impl Call<'_> {
         };
         command.args(["-q", "-n", &files, "-m", "plexum", "-s"]);
         command.arg(mib.to_string());
-        // Said to be half of the file, or it refuses files that fit into memory.
-        command.arg("-r").arg((mib / 2).to_string());
+        // Told nothing of the memory: or it refuses a file that fits there, and many files where there seems to be little.
+        command.args(["-r", "0"]);
         command.arg("-d").arg(folder);
         if std::fs::metadata(folder).map_err(told)?.uid() == 0 {
             command.args(["-u", "root"]);
