@@ -156,7 +156,7 @@ fn an_interval_is_a_block_of_its_own() {
     let place = Place::new("stats-interval");
     done(&place, "create nas --level 0 --member-size 24M a b");
     let server = Server::start(&place, "a b");
-    qemu_io(&place, &["read 0 4k"]);
+    qemu_io(&place, &["read 0 4k"; 100]);
     let mut command = place.command(env!("CARGO_BIN_EXE_plexum"));
     command.args(["stats", "nas", "--interval", "1"]);
     let mut shown = command.stdout(Stdio::piped()).spawn().unwrap();
