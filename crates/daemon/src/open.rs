@@ -184,6 +184,12 @@ impl Device for AnyDevice {
             }
         }
     }
+    fn is_in_memory(&self) -> bool {
+        match self {
+            AnyDevice::File(file) => file.is_in_memory(),
+            AnyDevice::Remote(remote) => remote.is_in_memory(),
+        }
+    }
     fn busy(&self) -> usize {
         match self {
             AnyDevice::File(file) => file.busy(),

@@ -151,6 +151,12 @@ pub trait Device {
         Err(IoError::Unsupported)
     }
 
+    /// Whether its bytes are copied from memory (a file in tmpfs), so that short pieces, which stay in the processor's cache, are
+    /// read faster than long ones.
+    fn is_in_memory(&self) -> bool {
+        false
+    }
+
     /// I/Os in its slots, those included that nobody waits for any more. A member comes back only when there are none (W9).
     fn busy(&self) -> usize {
         0
@@ -214,6 +220,9 @@ impl<T: Device + ?Sized> Device for std::rc::Rc<T> {
         (**self)
             .extents(offset_bytes, length_bytes, extents_max)
             .await
+    }
+    fn is_in_memory(&self) -> bool {
+        (**self).is_in_memory()
     }
     fn busy(&self) -> usize {
         (**self).busy()

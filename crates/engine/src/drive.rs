@@ -154,6 +154,11 @@ impl<D: Device> Drive<D> {
         self.retries_max.set(0);
     }
 
+    /// Whether the device is in memory.
+    pub fn is_in_memory(&self) -> bool {
+        self.device.is_in_memory()
+    }
+
     /// The device's size and properties.
     pub fn info(&self) -> DeviceInfo {
         self.device.info()

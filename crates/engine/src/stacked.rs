@@ -255,6 +255,14 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
         }
     }
 
+    fn is_in_memory(&self) -> bool {
+        match self {
+            Self::Device(device) | Self::Labelled(device, _) => device.is_in_memory(),
+            Self::Plex(plex) => plex.drives.iter().all(|(_, device)| device.is_in_memory()),
+            Self::Growing(_) => false,
+        }
+    }
+
     fn busy(&self) -> usize {
         match self {
             Self::Device(device) | Self::Labelled(device, _) => device.busy(),

@@ -358,6 +358,10 @@ impl Device for FileDevice {
         Ok(found.into_iter().map(member_extent).collect())
     }
 
+    fn is_in_memory(&self) -> bool {
+        self.route == Route::Inline
+    }
+
     fn busy(&self) -> usize {
         Arc::strong_count(&self.fd) - 1 // every operation under way keeps the file open
     }

@@ -29,6 +29,10 @@ const UNIT: usize = 4096;
 /// Most ranges listed in a report; the counts go on.
 const MISMATCHES_MAX: usize = 10_000;
 
+/// Piece of members in memory: those of a few members stay in the processor's cache until they have been compared. A mirror
+/// of two on tmpfs is scrubbed a fifth faster than in steps of 1 MiB (docs/performance.md).
+const MEMORY_PIECE_BYTES: u64 = 128 << 10;
+
 /// Whether a scrub may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScrubMode {
@@ -147,6 +151,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         scrub.wanted = None;
     }
 
+    /// Bytes of each member that are compared at a time.
+    fn scrub_piece_bytes(&self) -> u64 {
+        let drives = self.slotted_drives();
+        match drives.iter().all(|drive| drive.is_in_memory()) {
+            true => MEMORY_PIECE_BYTES,
+            false => STEP_BYTES,
+        }
+    }
+
     async fn run_scrub(&self, mode: ScrubMode) -> ScrubReport {
         let mut report = ScrubReport::default();
         let total = if self.has_copies() {
@@ -162,6 +175,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             },
             total,
         );
+        let piece_bytes = self.scrub_piece_bytes();
         let mut at = 0;
         while at < total {
             if self.is_ended() || self.scrub.borrow().is_stop_asked {
@@ -174,7 +188,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     .copies_of(at)
                     .length_bytes
                     .min(total - at)
-                    .min(STEP_BYTES);
+                    .min(piece_bytes);
                 self.scrub_copies(
                     at,
                     usize::try_from(step).expect("a step fits memory"),
@@ -185,7 +199,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 step
             } else {
                 let strip = self.geometry.strip_bytes();
-                let part_end = (at % strip + STEP_BYTES).min(strip);
+                let part_end = (at % strip + piece_bytes).min(strip);
                 self.scrub_row(at / strip, at % strip..part_end, mode, &mut report)
                     .await;
                 part_end - at % strip
@@ -410,6 +424,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             report.skipped_bytes += length as u64;
             return;
         };
+        if contents.windows(2).all(|pair| *pair[0] == *pair[1]) {
+            return; // at the speed of memory, nearly always
+        }
         for unit in 0..length.div_ceil(UNIT) {
             let bytes = unit * UNIT..((unit + 1) * UNIT).min(length);
             let parts: Vec<&[u8]> = contents

@@ -1,0 +1,116 @@
+//! Members in memory are scrubbed in pieces that stay in the processor's cache, others in long ones; both find the same.
+#![allow(clippy::unwrap_used)] // a test
+
+mod common;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use common::small_array::{DEVICE_BYTES, three_members};
+use common::{Memory, Still, run};
+use plexum_engine::background::scrub::{ScrubMode, ScrubReport};
+use plexum_engine::buf::{Buf, BufMut, BufPool};
+use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
+use plexum_engine::meta::create::{NewArray, plan, write_new};
+use plexum_engine::meta::open::{OpenRequest, open_volume};
+use plexum_engine::plex::layout::{Organisation, Raid5Layout};
+use plexum_engine::volume::Volume;
+use plexum_engine::wait::join;
+
+/// A device that says whether it is in memory, and notes the lengths of its reads.
+#[derive(Clone)]
+struct Noting {
+    memory: Memory,
+    is_in_memory: bool,
+    reads: Rc<RefCell<Vec<usize>>>,
+}
+
+impl Device for Noting {
+    fn info(&self) -> DeviceInfo {
+        self.memory.info()
+    }
+    fn is_in_memory(&self) -> bool {
+        self.is_in_memory
+    }
+    async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
+        self.reads.borrow_mut().push(buf.len());
+        self.memory.read(offset_bytes, buf).await
+    }
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        self.memory.write(offset_bytes, data, fua).await
+    }
+    async fn flush(&self) -> Result<(), IoError> {
+        self.memory.flush().await
+    }
+}
+
+/// What a scrub says of three members of which the second one has two wrong bytes, and the longest read of a member.
+fn scrubbed(organisation: Organisation, in_memory: [bool; 3]) -> (ScrubReport, usize) {
+    let array = NewArray {
+        strip_bytes: if organisation == Organisation::Raid1 {
+            0
+        } else {
+            512 << 10
+        },
+        ..three_members(organisation, DEVICE_BYTES)
+    };
+    let plan = plan(&array).unwrap();
+    let reads = Rc::<RefCell<Vec<usize>>>::default();
+    let devices: Vec<Option<Noting>> = in_memory
+        .into_iter()
+        .map(|is_in_memory| {
+            let bytes = vec![0; usize::try_from(DEVICE_BYTES).unwrap()];
+            Some(Noting {
+                memory: Memory::new(bytes),
+                is_in_memory,
+                reads: Rc::clone(&reads),
+            })
+        })
+        .collect();
+    run(write_new(&plan, &devices, &BufPool::new(0))).unwrap();
+    let start = plan.superblocks[1].as_ref().unwrap().data_offset_sectors * 512;
+    for wrong in [5_000, 700_000] {
+        let at = usize::try_from(start).unwrap() + wrong;
+        devices[1].as_ref().unwrap().memory.bytes.borrow_mut()[at] = 1;
+    }
+    let named = devices.into_iter().flatten().enumerate();
+    let named = named
+        .map(|(index, device)| (format!("m{index}"), device))
+        .collect();
+    let pool = BufPool::new(1 << 20);
+    let (volume, _): (Volume<Noting, Still>, _) = run(open_volume(
+        named,
+        Still::default(),
+        pool,
+        OpenRequest::default(),
+    ))
+    .unwrap();
+    reads.borrow_mut().clear();
+    run(join(volume.run_background(), async {
+        assert!(volume.start_scrub(ScrubMode::Check));
+        volume.scrub_ended().await;
+        volume.stop().await.unwrap();
+    }));
+    let longest = reads.borrow().iter().copied().max().unwrap();
+    (volume.scrub_report().unwrap(), longest)
+}
+
+#[test]
+fn members_in_memory_are_compared_in_short_pieces_and_the_same_is_found() {
+    for organisation in [
+        Organisation::Raid1,
+        Organisation::Raid5(Raid5Layout::LeftSymmetric),
+    ] {
+        let (of_memory, short) = scrubbed(organisation, [true; 3]);
+        let (of_disks, long) = scrubbed(organisation, [false; 3]);
+        let (_, mixed) = scrubbed(organisation, [true, false, true]);
+        assert!(
+            of_disks.is_complete && of_disks.mismatches.len() == 2,
+            "{of_disks:?}"
+        );
+        assert_eq!(of_memory, of_disks);
+        assert_eq!(short, 128 << 10);
+        assert!(long >= 512 << 10, "{long}");
+        assert_eq!(mixed, long, "one disk among them needs long pieces");
+    }
+}
