@@ -13,6 +13,7 @@ use std::rc::Rc;
 use plexum_engine::buf::{Buf, BufPool};
 use plexum_engine::clock::Clock;
 use plexum_engine::device::{Device, Fua, IoError};
+use plexum_engine::meta::gvinum::counters::{self, Direction, PlexCounters};
 use plexum_engine::wait::Signal;
 
 use crate::member::{Member, SimVolume};
@@ -72,6 +73,8 @@ struct Inner {
     cut_bytes: u64,
     /// Rows in which one write is under way at a time.
     rows: Option<Rc<Rows>>,
+    /// Vinum's counters of the plex, where somebody wants them.
+    plex: Option<Rc<RefCell<PlexCounters>>>,
     clock: plexum_sim::clock::SimClock,
     pool: BufPool,
     payload: Buf,
@@ -121,6 +124,7 @@ impl Target {
                 size_bytes,
                 cut_bytes: 0,
                 rows: None,
+                plex: None,
                 clock: world.clock().clone(),
                 pool: world.pool().clone(),
                 payload,
@@ -183,6 +187,31 @@ impl Target {
         self.derive(0, self.size_bytes(), cut_bytes, Some(Rc::new(rows)))
     }
 
+    /// The same target, whose requests are counted as Vinum counts those of a plex.
+    #[must_use]
+    pub fn with_plex_counters(&self, counters: &Rc<RefCell<PlexCounters>>) -> Self {
+        let mut derived = self.derive(
+            0,
+            self.size_bytes(),
+            self.inner.cut_bytes,
+            self.inner.rows.clone(),
+        );
+        if let Some(inner) = Rc::get_mut(&mut derived.inner) {
+            inner.plex = Some(Rc::clone(counters));
+        }
+        derived
+    }
+
+    /// Counts one request of the plex.
+    fn count_plex(&self, direction: Direction, at_bytes: u64, length_bytes: u64) {
+        if let (Some(plex), Place::Volume(volume)) = (&self.inner.plex, &self.inner.place) {
+            let range = at_bytes..at_bytes + length_bytes;
+            let geometry = volume.geometry();
+            *plex.borrow_mut() +=
+                counters::count(geometry, |_| false, direction, range, |_, _, _| ());
+        }
+    }
+
     fn derive(
         &self,
         start_bytes: u64,
@@ -202,6 +231,7 @@ impl Target {
                 size_bytes: length_bytes,
                 cut_bytes,
                 rows,
+                plex: inner.plex.clone(),
                 clock: inner.clock.clone(),
                 pool: inner.pool.clone(),
                 payload: inner.payload.clone(),
@@ -298,6 +328,7 @@ impl Target {
         let at = self.check(offset_bytes, length_bytes)?;
         let started = self.inner.clock.now();
         for (at, length) in self.pieces(at, length_bytes) {
+            self.count_plex(Direction::Read, at, length as u64);
             match &self.inner.place {
                 Place::Device(member) => {
                     drop(member.read(at, self.inner.pool.take(length)).await?);
@@ -333,6 +364,7 @@ impl Target {
         let at = self.check(offset_bytes, length_bytes)?;
         let started = self.inner.clock.now();
         for (at, length) in self.pieces(at, length_bytes) {
+            self.count_plex(Direction::Write, at, length as u64);
             let data = self.inner.payload.slice(0..length);
             let _turn = match &self.inner.rows {
                 Some(rows) => Some(rows.turn(at, length as u64).await),

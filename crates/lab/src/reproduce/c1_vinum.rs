@@ -1,5 +1,9 @@
 //! bonnie with a file of 100 MB on Vinum volumes over four old disks on one bus: stripes of 1 KiB to 4 MiB, RAID-5.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use plexum_engine::meta::gvinum::counters::PlexCounters;
 use plexum_engine::plex::layout::{Organisation, Raid0Layout, Raid5Layout};
 use plexum_sim::disk::mechanical_spec::DiskSpec;
 
@@ -37,7 +41,10 @@ fn rows() -> Vec<(&'static str, Option<(Organisation, u64)>)> {
     ]
 }
 
-fn bonnie(layout: Option<(Organisation, u64)>, seed: u64) -> Result<BonnieFigures, LabError> {
+fn bonnie(
+    layout: Option<(Organisation, u64)>,
+    seed: u64,
+) -> Result<(BonnieFigures, PlexCounters), LabError> {
     let world = World::new();
     let spec = DiskSpec::Mechanical(preset::scsi_1989());
     let set = DiskSet::of(&spec, DISKS as usize).on_one_bus(preset::SCSI_1989_BUS_BYTES_PER_S);
@@ -64,15 +71,28 @@ fn bonnie(layout: Option<(Organisation, u64)>, seed: u64) -> Result<BonnieFigure
             }
         }
     };
-    let file = target.part(16 << 20, FILE_BYTES)?;
+    let counters = Rc::<RefCell<PlexCounters>>::default();
+    let file = target.with_plex_counters(&counters);
+    let file = file.part(16 << 20, FILE_BYTES)?;
     let file = HostFile::new(HostSpec::ufs_1999(), file, world.spawner());
     let spawner = world.spawner();
     let workload = Bonnie {
-        has_characters: false,
         seed,
         ..Bonnie::default()
     };
-    world.run(async move { workload.run(&spawner, &file).await })?
+    let figures = world.run(async move { workload.run(&spawner, &file).await })??;
+    let counters = *counters.borrow();
+    Ok((figures, counters))
+}
+
+/// Vinum's own counters of the plex over the whole run: (column of the table, ours).
+fn plex_cells(counters: &PlexCounters) -> [(&'static str, u64); 4] {
+    [
+        ("plex_writes", counters.transfers.writes),
+        ("plex_reads", counters.transfers.reads),
+        ("multiblock", counters.multiblock),
+        ("multistripe", counters.multistripe),
+    ]
 }
 
 /// The table.
@@ -81,7 +101,7 @@ pub(super) fn run(seed: u64) -> Result<Reproduction, LabError> {
     let published = seed_rows(TABLE);
     let mut figures = Vec::new();
     for (name, layout) in rows() {
-        let ours = bonnie(layout, seed)?;
+        let (ours, counters) = bonnie(layout, seed)?;
         let row = published
             .iter()
             .find(|row| row.get("machine").map(String::as_str) == Some(name))
@@ -112,6 +132,21 @@ pub(super) fn run(seed: u64) -> Result<Reproduction, LabError> {
                 is_fitted: false,
                 seed,
             });
+        }
+        for (column, count) in plex_cells(&counters) {
+            let published = number(row, column);
+            if published > 0.0 {
+                all.cells.push(Cell {
+                    table: "vinum",
+                    group: "plex counters",
+                    name: format!("{name}: {}", column.replace('_', " ")),
+                    published,
+                    ours: count as f64,
+                    unit: "",
+                    is_fitted: false,
+                    seed,
+                });
+            }
         }
         figures.push((name, ours));
     }
