@@ -9,7 +9,7 @@ const VECTOR: usize = 32;
 /// Vectors per step to add up P and to solve.
 const STEP: usize = 4;
 /// Vectors per step to generate and check Q.
-const STEP_Q: usize = 2;
+const STEP_Q: usize = 4;
 /// Vectors per step for all that has R.
 const STEP_R: usize = 2;
 /// Products with low and with high nibbles, in both halves of a vector.
@@ -57,12 +57,18 @@ fn is_zero(x: Vector) -> bool {
     _mm256_testz_si256(x, x) != 0
 }
 
-/// A negative byte has its top bit set: the compare makes a mask of it, the mask selects the polynomial.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn biased(x: Vector) -> Vector {
+    xor(x, _mm256_set1_epi8(gf::BIAS as i8))
+}
+
+/// A shuffle gives 0 for bytes with the top bit set and the polynomial for all others: the reduction and the polynomial, which
+/// the bias takes away again.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn double_add(x: Vector, data: Vector) -> Vector {
-    let top = _mm256_cmpgt_epi8(_mm256_setzero_si256(), x);
-    let reduction = _mm256_and_si256(top, _mm256_set1_epi8(gf::POLYNOMIAL as i8));
+    let reduction = _mm256_shuffle_epi8(_mm256_set1_epi8(gf::POLYNOMIAL as i8), x);
     xor(xor(_mm256_add_epi8(x, x), data), reduction)
 }
 

@@ -61,6 +61,12 @@ fn is_zero(x: Vector) -> bool {
     _mm512_test_epi8_mask(x, x) == 0
 }
 
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn biased(x: Vector) -> Vector {
+    x
+}
+
 /// The top bits go to a mask register, which selects the polynomial; one instruction adds it and the data.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]

@@ -17,6 +17,17 @@ pub(crate) const REDUCTIONS_OF_4: i32 = i32::from_le_bytes([
     POLYNOMIAL ^ (POLYNOMIAL << 1),
 ]);
 
+/// The solution of `BIAS` + 2 `BIAS` = [`POLYNOMIAL`]. Let sums carry it and a doubling may add the polynomial to the bytes whose
+/// top bit is clear instead of those where it is set, which one shuffle can do: 2 (x + BIAS) + POLYNOMIAL = 2 x + BIAS.
+#[allow(dead_code)] // kernels with byte shuffles only
+pub(crate) const BIAS: u8 = {
+    let mut bias = 0;
+    while bias ^ double(bias) != POLYNOMIAL {
+        bias += 1;
+    }
+    bias
+};
+
 /// Exponents of the generator run from 0 to one less than this: the generator's order.
 pub const ORDER: usize = 255;
 
@@ -152,6 +163,13 @@ const fn matrices() -> [u64; 256] {
 mod tests {
     use super::*;
     use crate::reference;
+
+    #[test]
+    fn a_doubling_with_the_polynomial_added_keeps_the_bias() {
+        for x in 0..=255 {
+            assert_eq!(double(x ^ BIAS) ^ POLYNOMIAL, double(x) ^ BIAS);
+        }
+    }
 
     #[test]
     fn all_products_equal_those_of_the_bit_loop() {

@@ -61,6 +61,12 @@ fn is_zero(x: Vector) -> bool {
 
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
 #[inline]
+fn biased(x: Vector) -> Vector {
+    x
+}
+
+#[target_feature(enable = "avx512f,avx512bw,gfni")]
+#[inline]
 fn double_add(x: Vector, data: Vector) -> Vector {
     xor(multiply(x, &coefficient(2)), data)
 }

@@ -4,6 +4,8 @@
 //! - `Vector`, `VECTOR` (its bytes), and the vectors of each block per step: `STEP` to add up P and to solve, `STEP_Q` to
 //!   generate and check Q, `STEP_R` for all that has R,
 //! - `zero`, `load`, `store`, `xor`, `double_add(x, d)` = 2 x + d, `quadruple_add(x, d)` = 4 x + d, `is_zero`,
+//! - `biased(x)`: x plus the constant that the running sums of Q have in this kernel, where `double_add` is cheaper on sums
+//!   that have one (gf.rs, `BIAS`); elsewhere x itself. Additions of data keep it, products do not.
 //! - `Coefficient`, `coefficient(c)` and `multiply(x, &coefficient)`.
 //!
 //! The loops go once over all blocks, one step of each block at a time, so that a stripe of any size passes the cache
@@ -75,7 +77,7 @@ macro_rules! kernels {
             }
             if SET & Q != 0 {
                 let power = coefficient(gf::EXP[usize::from(gap)]);
-                sums[1] = sums[1].map(|sum| multiply(sum, &power));
+                sums[1] = sums[1].map(|sum| biased(multiply(biased(sum), &power)));
             }
             if SET & R != 0 {
                 let power = coefficient(gf::EXP[2 * usize::from(gap)]);
@@ -92,9 +94,12 @@ macro_rules! kernels {
         unsafe fn sums<const SET: u8, const N: usize, const USE: u8>(terms: &Terms<'_>, offset: usize) -> [[Vector; N]; 3] {
             let blocks = terms.blocks();
             let mut sums = [[zero(); N]; 3];
+            if SET & Q != 0 {
+                sums[1] = sums[1].map(|sum| biased(sum));
+            }
             match terms.order() {
                 None => {
-                    let Some((last, rest)) = blocks.split_last() else { return sums };
+                    let Some((last, rest)) = blocks.split_last() else { return [[zero(); N]; 3] };
                     // SAFETY: the block has the terms' length, and the caller promises that the step is inside it.
                     unsafe { add_plain::<SET, N>(&mut sums, last.as_ptr().add(offset)) };
                     for block in rest.iter().rev() {
@@ -116,6 +121,9 @@ macro_rules! kernels {
                     }
                     raise::<SET, N>(&mut sums, order.tail());
                 }
+            }
+            if SET & Q != 0 {
+                sums[1] = sums[1].map(|sum| biased(sum));
             }
             sums
         }

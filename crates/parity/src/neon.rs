@@ -57,6 +57,12 @@ fn is_zero(x: Vector) -> bool {
     vmaxvq_u8(x) == 0
 }
 
+#[target_feature(enable = "neon")]
+#[inline]
+fn biased(x: Vector) -> Vector {
+    x
+}
+
 /// An arithmetic shift makes a mask of the top bit, the mask selects the polynomial.
 #[target_feature(enable = "neon")]
 #[inline]

@@ -63,6 +63,11 @@ fn double(x: Vector) -> Vector {
 }
 
 #[inline(always)]
+fn biased(x: Vector) -> Vector {
+    x
+}
+
+#[inline(always)]
 fn double_add(x: Vector, data: Vector) -> Vector {
     double(x) ^ data
 }

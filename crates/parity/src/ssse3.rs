@@ -57,12 +57,18 @@ fn is_zero(x: Vector) -> bool {
     _mm_movemask_epi8(_mm_cmpeq_epi8(x, _mm_setzero_si128())) == 0xffff
 }
 
-/// A negative byte has its top bit set: the compare makes a mask of it, the mask selects the polynomial.
+#[target_feature(enable = "ssse3")]
+#[inline]
+fn biased(x: Vector) -> Vector {
+    xor(x, _mm_set1_epi8(gf::BIAS as i8))
+}
+
+/// A shuffle gives 0 for bytes with the top bit set and the polynomial for all others: the reduction and the polynomial, which
+/// the bias takes away again.
 #[target_feature(enable = "ssse3")]
 #[inline]
 fn double_add(x: Vector, data: Vector) -> Vector {
-    let top = _mm_cmplt_epi8(x, _mm_setzero_si128());
-    let reduction = _mm_and_si128(top, _mm_set1_epi8(gf::POLYNOMIAL as i8));
+    let reduction = _mm_shuffle_epi8(_mm_set1_epi8(gf::POLYNOMIAL as i8), x);
     xor(xor(_mm_add_epi8(x, x), data), reduction)
 }
 

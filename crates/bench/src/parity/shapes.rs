@@ -9,11 +9,17 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::compare::Reading;
 
+/// Where blocks begin: at multiples of this, all of them.
+const PAGE_BYTES: usize = 4096;
+
 /// Data of all cold stripes together.
 const COLD_BYTES: usize = 256 << 20;
 
 /// Parities and places for what is restored, beside the data blocks of a stripe.
 const FURTHER: usize = 3;
+
+/// Blocks that something is restored from, at most.
+const SOURCES_MAX: usize = 16;
 
 /// Blocks of a stripe, and how they are gone through.
 #[derive(Clone, Copy, Debug)]
@@ -78,9 +84,9 @@ impl Stripes {
         } else {
             1
         };
-        let length = (shape.blocks + FURTHER) * shape.block_bytes * count + 4096;
+        let length = (shape.blocks + FURTHER) * shape.block_bytes * count + PAGE_BYTES;
         let bytes: Vec<u8> = (0..length).map(|i| ((i * 0x9e37) >> 5) as u8).collect();
-        let start = bytes.as_ptr().align_offset(4096);
+        let start = bytes.as_ptr().align_offset(PAGE_BYTES);
         Self {
             bytes,
             start,
@@ -182,18 +188,22 @@ fn recover(
         return 0.0; // none of the losses above is impossible
     };
     let block_bytes = stripes.shape.block_bytes;
-    let parities = vec![7; block_bytes * available.len()];
-    let parities: Vec<&[u8]> = parities.chunks_exact(block_bytes).collect();
+    let parities = vec![7; block_bytes * available.len() + PAGE_BYTES];
+    let start = parities.as_ptr().align_offset(PAGE_BYTES);
+    let parities: Vec<&[u8]> = parities[start..]
+        .chunks_exact(block_bytes)
+        .take(available.len())
+        .collect();
     stripes.rate(millis, |data, further| {
-        let mut read = parities.iter();
-        let sources: smallvec::SmallVec<[&[u8]; 18]> = plan
-            .sources()
-            .iter()
-            .filter_map(|block| match block {
-                Data(index) => data.get(*index).copied(),
-                _ => read.next().copied(),
-            })
-            .collect();
-        plan.recover_with(kernels, &sources, &mut further[..missing.len()]);
+        let mut read = parities.iter().copied();
+        let mut sources: [&[u8]; SOURCES_MAX] = [&[]; SOURCES_MAX];
+        for (source, block) in sources.iter_mut().zip(plan.sources()) {
+            *source = match block {
+                Data(index) => data[*index],
+                _ => read.next().unwrap_or_default(),
+            };
+        }
+        let sources = &sources[..plan.sources().len()];
+        plan.recover_with(kernels, sources, &mut further[..missing.len()]);
     })
 }
