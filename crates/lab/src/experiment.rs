@@ -6,7 +6,6 @@
 //! - the order is random by the seed, so that a drift of the machine does not favour what comes first.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::path::Path;
 
 use plexum_sim::rng::Rng;
@@ -17,6 +16,7 @@ use crate::array::Mode;
 use crate::build::{self, Workshop};
 use crate::error::LabError;
 use crate::inside::Inside;
+use crate::lines::{self, Lines};
 use crate::place::interrupt;
 use crate::setup::Setup;
 use crate::work::real::may_write;
@@ -54,7 +54,8 @@ pub struct Run {
 }
 
 impl Run {
-    fn key(&self) -> String {
+    /// What names it among results.
+    pub(crate) fn key(&self) -> String {
         let value = serde_json::json!({"setup": self.setup, "work": self.work, "seed": self.seed});
         value.to_string()
     }
@@ -338,12 +339,8 @@ impl Experiment {
         }
         let results = folder.join(RESULTS);
         let pending = self.pending(folder)?;
-        let mut file = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&results)
-            .map_err(told)?;
-        end_last_line(&results, &mut file).map_err(told)?;
+        let mut lines = Lines::append(&results)?;
+        let first_seed = self.runs.iter().map(|run| run.seed).min();
         let done = self.runs.len() - pending.len();
         for (index, run) in pending.into_iter().enumerate() {
             interrupt::check()?;
@@ -354,18 +351,18 @@ impl Experiment {
                 "figures": seen.figures, "reads": seen.reads, "writes": seen.writes,
                 "members": seen.members, "real_s": now_s() - started,
             });
-            if self.runs.iter().all(|other| other.seed >= run.seed) {
+            if first_seed == Some(run.seed) {
                 line["inside"] = serde_json::json!(seen.inside);
             }
             if !skipped.is_empty() {
                 line["skipped"] = skipped.into();
             }
-            writeln!(file, "{line}").map_err(told)?;
+            lines.add(&line)?;
             if !tell(done + index + 1, self.runs.len()) {
                 break;
             }
         }
-        file.flush().map_err(told)
+        Ok(())
     }
 
     /// Runs it. Something real that is not there, or where the workload cannot be, is skipped with the reason.
@@ -399,15 +396,6 @@ impl Experiment {
         lines.extend(strays.collect::<BTreeSet<String>>());
         Ok(lines)
     }
-}
-
-/// A run that was killed may have left half a line: the next one begins on its own.
-pub(crate) fn end_last_line(path: &Path, file: &mut std::fs::File) -> std::io::Result<()> {
-    let text = std::fs::read(path)?;
-    if text.last().is_some_and(|byte| *byte != b'\n') {
-        file.write_all(b"\n")?;
-    }
-    Ok(())
 }
 
 /// Keys of volumes that are built are refused where none is.
@@ -448,15 +436,7 @@ fn check_arrangements(runs: &[Run]) -> Result<(), LabError> {
 /// # Errors
 /// `Io` when the folder cannot be read.
 pub fn read_results(folder: &Path) -> Result<Vec<RunResult>, LabError> {
-    let path = folder.join(RESULTS);
-    match std::fs::read_to_string(&path) {
-        Ok(text) => Ok(text
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(LabError::Io(format!("{}: {error}", path.display()))),
-    }
+    lines::read(&folder.join(RESULTS))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ pub mod experiment;
 pub mod host;
 pub mod inside;
 pub mod iostat;
+mod lines;
 pub mod member;
 pub mod place;
 pub mod predict;

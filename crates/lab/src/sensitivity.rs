@@ -5,16 +5,15 @@
 //! - the best arrangements of a workload are compared with the same seed, so that nothing but the change differs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::path::Path;
 
 use plexum_sim::disk::mechanical_spec::{DiskSpec, MechanicalSpec, QueueOrder};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::experiment::{RunResult, end_last_line};
+use crate::experiment::{Run, RunResult};
+use crate::lines::{self, Lines};
 use crate::place::interrupt;
-use crate::report::experiment::name_of;
 use crate::setup::Setup;
 use crate::stats::{Spread, spread};
 use crate::work::{Work, measure};
@@ -150,7 +149,12 @@ impl Changed {
     }
 
     fn key(&self) -> String {
-        serde_json::json!({"setup": self.setup, "work": self.work, "seed": self.seed}).to_string()
+        let run = Run {
+            setup: self.setup.clone(),
+            work: self.work.clone(),
+            seed: self.seed,
+        };
+        run.key()
     }
 }
 
@@ -159,7 +163,7 @@ fn rivals(results: &[RunResult]) -> Vec<(Work, Vec<Setup>, u64)> {
     let mut works: Vec<Work> = Vec::new();
     let is_simulated = |result: &&RunResult| {
         let setup = &result.setup;
-        setup.on.is_empty() && setup.system.is_empty() && setup.change.is_empty()
+        setup.is_simulated() && setup.change.is_empty()
     };
     let simulated: Vec<&RunResult> = results.iter().filter(is_simulated).collect();
     for result in &simulated {
@@ -177,7 +181,7 @@ fn rivals(results: &[RunResult]) -> Vec<(Work, Vec<Setup>, u64)> {
                 continue;
             };
             seed = seed.min(result.seed);
-            let entry = figures.entry(name_of(result));
+            let entry = figures.entry(result.setup.full_name());
             let entry = entry.or_insert_with(|| (result.setup.clone(), Vec::new()));
             entry.1.push(figure.value);
         }
@@ -243,24 +247,15 @@ pub fn run_in(
     pending: &[Changed],
     mut tell: impl FnMut(usize, usize),
 ) -> Result<(), LabError> {
-    let path = folder.join(FILE);
-    let told = |error: std::io::Error| LabError::Io(format!("{}: {error}", path.display()));
-    let mut file = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(&path)
-        .map_err(told)?;
-    end_last_line(&path, &mut file).map_err(told)?;
+    let mut lines = Lines::append(&folder.join(FILE))?;
     for (index, one) in pending.iter().enumerate() {
         interrupt::check()?;
         let seen = measure(&one.setup, &one.work, one.seed)?;
-        let line = Changed {
-            value: seen.figures.first().map_or(0.0, |figure| figure.value),
+        let value = seen.figures.first().map_or(0.0, |figure| figure.value);
+        lines.add(&Changed {
+            value,
             ..one.clone()
-        };
-        let line =
-            serde_json::to_string(&line).map_err(|error| LabError::Bug(error.to_string()))?;
-        writeln!(file, "{line}").map_err(told)?;
+        })?;
         tell(index + 1, pending.len());
     }
     Ok(())
@@ -271,15 +266,7 @@ pub fn run_in(
 /// # Errors
 /// `Io` when the folder cannot be read.
 pub fn read(folder: &Path) -> Result<Vec<Changed>, LabError> {
-    let path = folder.join(FILE);
-    match std::fs::read_to_string(&path) {
-        Ok(text) => Ok(text
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(LabError::Io(format!("{}: {error}", path.display()))),
-    }
+    lines::read(&folder.join(FILE))
 }
 
 /// What a change does to the answer of one workload.

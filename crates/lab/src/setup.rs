@@ -228,10 +228,16 @@ impl Setup {
         label
     }
 
+    /// Whether its disks are simulated: nothing that is there, nothing that is built.
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        self.on.is_empty() && self.system.is_empty()
+    }
+
     /// The label with the disks, as a report names an arrangement.
     #[must_use]
     pub fn full_name(&self) -> String {
-        if self.on.is_empty() && self.system.is_empty() {
+        if self.is_simulated() {
             format!("{} ({})", self.label(), self.disks.join(", "))
         } else {
             self.label()

@@ -160,19 +160,16 @@ impl Target {
         if end > self.size_bytes() {
             return Err(IoError::OutOfRange);
         }
-        let inner = &self.inner;
-        Ok(self.derive(
-            start_bytes,
-            length_bytes,
-            inner.cut_bytes,
-            inner.rows.clone(),
-        ))
+        Ok(self.derive(|inner| {
+            inner.start_bytes += start_bytes;
+            inner.size_bytes = length_bytes;
+        }))
     }
 
     /// The same target for a host that cuts longer requests into pieces of `cut_bytes`, one after another.
     #[must_use]
     pub fn with_cut(&self, cut_bytes: u64) -> Self {
-        self.derive(0, self.size_bytes(), cut_bytes, self.inner.rows.clone())
+        self.derive(|inner| inner.cut_bytes = cut_bytes)
     }
 
     /// The same target for a driver that locks the whole row for each write of its own, as those did that join nothing.
@@ -183,23 +180,13 @@ impl Target {
             taken: RefCell::default(),
             changed: Signal::new(),
         };
-        let cut_bytes = self.inner.cut_bytes;
-        self.derive(0, self.size_bytes(), cut_bytes, Some(Rc::new(rows)))
+        self.derive(|inner| inner.rows = Some(Rc::new(rows)))
     }
 
     /// The same target, whose requests are counted as Vinum counts those of a plex.
     #[must_use]
     pub fn with_plex_counters(&self, counters: &Rc<RefCell<PlexCounters>>) -> Self {
-        let mut derived = self.derive(
-            0,
-            self.size_bytes(),
-            self.inner.cut_bytes,
-            self.inner.rows.clone(),
-        );
-        if let Some(inner) = Rc::get_mut(&mut derived.inner) {
-            inner.plex = Some(Rc::clone(counters));
-        }
-        derived
+        self.derive(|inner| inner.plex = Some(Rc::clone(counters)))
     }
 
     /// Counts one request of the plex.
@@ -212,34 +199,31 @@ impl Target {
         }
     }
 
-    fn derive(
-        &self,
-        start_bytes: u64,
-        length_bytes: u64,
-        cut_bytes: u64,
-        rows: Option<Rc<Rows>>,
-    ) -> Self {
+    /// The same target with counters of its own and a change.
+    fn derive(&self, change: impl FnOnce(&mut Inner)) -> Self {
         let inner = &self.inner;
         let place = match &inner.place {
             Place::Device(member) => Place::Device(member.clone()),
             Place::Volume(volume) => Place::Volume(Rc::clone(volume)),
         };
+        let mut derived = Inner {
+            place,
+            start_bytes: inner.start_bytes,
+            size_bytes: inner.size_bytes,
+            cut_bytes: inner.cut_bytes,
+            rows: inner.rows.clone(),
+            plex: inner.plex.clone(),
+            clock: inner.clock.clone(),
+            pool: inner.pool.clone(),
+            payload: inner.payload.clone(),
+            reads: RefCell::default(),
+            writes: RefCell::default(),
+            flushes: RefCell::default(),
+            under_way: Cell::default(),
+        };
+        change(&mut derived);
         Self {
-            inner: Rc::new(Inner {
-                place,
-                start_bytes: inner.start_bytes + start_bytes,
-                size_bytes: length_bytes,
-                cut_bytes,
-                rows,
-                plex: inner.plex.clone(),
-                clock: inner.clock.clone(),
-                pool: inner.pool.clone(),
-                payload: inner.payload.clone(),
-                reads: RefCell::default(),
-                writes: RefCell::default(),
-                flushes: RefCell::default(),
-                under_way: Cell::default(),
-            }),
+            inner: Rc::new(derived),
         }
     }
 

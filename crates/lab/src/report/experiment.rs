@@ -77,10 +77,6 @@ fn size(bytes: u64) -> String {
     }
 }
 
-pub(crate) fn name_of(result: &RunResult) -> String {
-    result.setup.full_name()
-}
-
 /// What was not run, with the reason, each once: of all workloads, or of some with their names.
 #[must_use]
 pub fn skipped(results: &[RunResult]) -> Vec<String> {
@@ -117,11 +113,11 @@ pub fn compare(results: &[RunResult]) -> Vec<Comparison> {
             );
             let values = groups.entry(key).or_default();
             values
-                .entry(name_of(result))
+                .entry(result.setup.full_name())
                 .or_default()
                 .push(figure.value);
         }
-        let sample = samples.entry((work, name_of(result)));
+        let sample = samples.entry((work, result.setup.full_name()));
         let sample = sample.or_insert_with(|| result.clone());
         if result.seed < sample.seed {
             *sample = result.clone();
