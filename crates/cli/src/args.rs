@@ -420,6 +420,9 @@ pub struct Serve {
     /// Memory for requests and caches
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory: Option<u64>,
+    /// Threads that serve each volume; connections go to them in turn
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub cores: usize,
     /// Return when the volume is ready; the server goes on in the background
     #[arg(long)]
     pub background: bool,
@@ -682,6 +685,9 @@ pub struct Bench {
     /// Folder for members in files [default: /dev/shm; of parts alone: the folder for temporary files]
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
+    /// Folder on a disk for members that are opened past the page cache; they need 8 GiB [default: /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    pub disk_folder: Option<PathBuf>,
     /// Member I/O: auto, uring or threads
     #[arg(long, default_value = "auto")]
     pub io: String,

@@ -14,6 +14,7 @@ use plexum_daemon::serve::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, Ready, ServeR
 use plexum_daemon::serve_dataset::{DatasetRequest, serve_dataset};
 use plexum_daemon::status::Verdict;
 use plexum_engine::meta::assemble::Options;
+use plexum_engine::shard::SHARDS_MAX;
 use plexum_engine::volume::VolumeOptions;
 use plexum_nbd::tls::{TlsMode, TlsServer};
 use plexum_runtime::IoChoice;
@@ -144,6 +145,7 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
         tls: tls(args)?,
         io: io_choice(&args.io)?,
         memory_bytes,
+        cores: cores(args.cores)?,
         runtime_dir: runtime_dir(),
     })
 }
@@ -172,6 +174,14 @@ fn found_volumes(
             ..template.clone()
         })
         .collect())
+}
+
+/// How many threads serve each volume.
+fn cores(asked: usize) -> Result<usize, Problem> {
+    if (1..=SHARDS_MAX).contains(&asked) {
+        return Ok(asked);
+    }
+    Err(usage(format!("--cores {asked}: it is 1 to {SHARDS_MAX}")))
 }
 
 /// Which reactor a word means.

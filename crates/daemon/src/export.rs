@@ -2,8 +2,9 @@
 //!
 //! Invariants: nothing is decided here: every call is one call of the volume.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use plexum_engine::buf::{Buf, Rope};
 use plexum_engine::busy::{BusyTime, UnderWay};
@@ -15,6 +16,7 @@ use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_runtime::clock::RealClock;
 
 use crate::assembly::Body;
+use crate::shards::ShardTally;
 
 /// What clients have asked for since the start (or the last reset), and how long it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +47,22 @@ pub struct Counters {
     pub outstanding: u64,
 }
 
+impl Counters {
+    /// Adds what clients did elsewhere since `before`.
+    fn add(&mut self, now: &Counters, before: &Counters) {
+        self.reads += now.reads - before.reads;
+        self.writes += now.writes - before.writes;
+        self.read_bytes += now.read_bytes - before.read_bytes;
+        self.written_bytes += now.written_bytes - before.written_bytes;
+        self.flushes += now.flushes - before.flushes;
+        self.errors += now.errors - before.errors;
+        self.read_ns += now.read_ns - before.read_ns;
+        self.write_ns += now.write_ns - before.write_ns;
+        self.sequential_reads += now.sequential_reads - before.sequential_reads;
+        self.sequential_writes += now.sequential_writes - before.sequential_writes;
+    }
+}
+
 /// A read or write under way.
 struct Asked<'a> {
     since: Moment,
@@ -66,6 +84,8 @@ pub struct VolumeExport {
     position: Cell<u64>,
     /// Only systems of Vinum keep counters by object.
     tally: Option<VolumeTally>,
+    /// What clients have done at other threads, and what they had done at the last reset.
+    shards: RefCell<Vec<(Arc<ShardTally>, Counters)>>,
 }
 
 impl VolumeExport {
@@ -85,17 +105,39 @@ impl VolumeExport {
             busy_before_ns: Cell::new(0),
             position: Cell::new(u64::MAX),
             tally,
+            shards: RefCell::default(),
         }
     }
 
     /// What clients have done.
     pub fn counters(&self) -> Counters {
         let busy_ns = self.busy.until_ns(self.clock.now());
-        Counters {
+        let mut counters = Counters {
             busy_ns: busy_ns - self.busy_before_ns.get(),
             outstanding: u64::from(self.busy.under_way()),
             ..self.counters.get()
+        };
+        for (tally, before) in self.shards.borrow().iter() {
+            counters.add(&tally.counters(), before);
         }
+        counters
+    }
+
+    /// Other threads serve the volume too.
+    pub fn count_shards(&self, tallies: Vec<Arc<ShardTally>>) {
+        let new = tallies
+            .into_iter()
+            .map(|tally| (tally, Counters::default()));
+        self.shards.borrow_mut().extend(new);
+    }
+
+    /// Connections of clients at other threads.
+    pub fn sessions_elsewhere(&self) -> u64 {
+        self.shards
+            .borrow()
+            .iter()
+            .map(|(tally, _)| tally.sessions())
+            .sum()
     }
 
     /// What drives, subdisks and plexes have done, where it is a volume of Vinum.
@@ -116,6 +158,9 @@ impl VolumeExport {
         self.counters.set(Counters::default());
         let now = self.clock.now();
         self.busy_before_ns.set(self.busy.until_ns(now));
+        for (tally, before) in self.shards.borrow_mut().iter_mut() {
+            *before = tally.counters();
+        }
     }
 
     /// A read or write begins.
@@ -189,7 +234,7 @@ impl Export for VolumeExport {
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         let length_bytes = data.len() as u64;
         let asked = self.begin(offset_bytes, length_bytes);
-        let result = self.volume.write(offset_bytes, data, fua).await;
+        let result = self.volume.write_shared(offset_bytes, data, fua).await;
         if result.is_ok() {
             self.count_plex(Direction::Write, offset_bytes, length_bytes);
         }

@@ -17,6 +17,7 @@ pub mod runtime_dir;
 pub mod serve;
 pub mod serve_dataset;
 pub mod served;
+pub mod shards;
 mod stats;
 pub mod status;
 pub mod zfs;

@@ -190,6 +190,12 @@ impl Device for AnyDevice {
             AnyDevice::Remote(remote) => remote.is_in_memory(),
         }
     }
+    fn handle(&self) -> Option<u64> {
+        match self {
+            AnyDevice::File(file) => file.handle(),
+            AnyDevice::Remote(_) => None,
+        }
+    }
     fn busy(&self) -> usize {
         match self {
             AnyDevice::File(file) => file.busy(),

@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -26,7 +27,7 @@ use plexum_runtime::socket::Listener;
 use plexum_runtime::{Handle, IoChoice, IoKind, Runtime};
 use serde_json::json;
 
-use crate::assembly::{AssembleRequest, Assembled, open};
+use crate::assembly::{AssembleRequest, Assembled, Body, RealVolume, open};
 use crate::control::{Action, Answer, Ask, ControlServer, Request};
 use crate::events::EventHub;
 use crate::export::VolumeExport;
@@ -34,6 +35,7 @@ use crate::ops::act;
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{Kind, RuntimeDir, Surroundings, free_socket_path};
 use crate::served::{Facts, RealExport, RealServer, Served, Sockets};
+use crate::shards::{Shards, spawn_on};
 use crate::status::{JSON_VERSION, VolumeStatus};
 
 /// Memory for requests when nothing else is asked for, in bytes.
@@ -64,6 +66,8 @@ pub struct ServeRequest {
     pub io: IoChoice,
     /// Memory for requests.
     pub memory_bytes: u64,
+    /// Threads that serve each volume, the main one included.
+    pub cores: usize,
     /// Where sockets go.
     pub runtime_dir: RuntimeDir,
 }
@@ -147,12 +151,25 @@ fn post(sender: &Sender<Message>) -> crate::control::Post {
     })
 }
 
+/// A volume as its task for the shards holds it.
+#[derive(Clone)]
+struct Home(Rc<Body>);
+
+impl Deref for Home {
+    type Target = RealVolume;
+    fn deref(&self) -> &RealVolume {
+        &self.0
+    }
+}
+
 /// All volumes of this process.
 struct House {
     handle: Handle,
     /// Volumes that have not ended.
     volumes: RefCell<Vec<Rc<Served>>>,
     servers: Vec<Rc<RealServer>>,
+    /// Threads beside this one.
+    shards: Rc<Shards>,
     events: EventHub,
     sender: Sender<Message>,
     failure: RefCell<Option<Problem>>,
@@ -176,10 +193,12 @@ impl House {
             .hint("leave it out: each volume gets a socket of its own"));
         }
         let pool = BufPool::new(usize::try_from(request.memory_bytes / 4).unwrap_or(usize::MAX));
+        let shards = Shards::start(request.cores, request.io, request.memory_bytes)?;
         let mut house = Self {
             handle: handle.clone(),
             volumes: RefCell::default(),
             servers: Vec::new(),
+            shards: Rc::new(shards),
             events: events.clone(),
             sender: sender.clone(),
             failure: RefCell::default(),
@@ -303,7 +322,10 @@ impl House {
                 .addresses
                 .borrow_mut()
                 .push((uri, Rc::clone(&server)));
-            accept(&self.handle, listener, &server);
+            match self.shared(served, request) {
+                true => self.accept_dealing(listener, &server, served.name()),
+                false => accept(&self.handle, listener, &server),
+            }
             servers.push(server);
         }
         if let Some(address) = request.listen {
@@ -337,6 +359,48 @@ impl House {
         }
         self.servers = servers;
         Ok(())
+    }
+
+    /// Divides a volume among the threads, if it can be: one of md, in one piece, that may be written to.
+    fn shared(&self, served: &Rc<Served>, request: &ServeRequest) -> bool {
+        let is_divisible = matches!(*served.volume, Body::Whole(_))
+            && served.facts.format.starts_with("md-")
+            && !served.volume.status().is_read_only;
+        if self.shards.cores() == 1 || !is_divisible {
+            return false;
+        }
+        let seeds = served.volume.share(self.shards.cores());
+        let tallies = self.shards.serve(seeds, &served.export.info());
+        served.export.count_shards(tallies);
+        let home = Home(Rc::clone(&served.volume));
+        let sharing = RealVolume::run_sharing(home, spawn_on(&self.handle));
+        let _sharing = self.handle.spawn(sharing);
+        request.tls.is_none() // TLS is spoken by the main thread alone
+    }
+
+    /// Accepts connections for ever and deals them out among the threads.
+    fn accept_dealing(&self, listener: Listener, server: &Rc<RealServer>, name: &str) {
+        let (spawner, server) = (self.handle.clone(), Rc::clone(server));
+        let (shards, name) = (Rc::downgrade(&self.shards), name.to_owned());
+        let clock = self.handle.clock();
+        let _acceptor = self.handle.spawn(async move {
+            loop {
+                let socket = match listener.accept().await {
+                    Ok(socket) => socket,
+                    Err(_) => {
+                        clock.sleep(ACCEPT_PAUSE).await;
+                        continue;
+                    }
+                };
+                let Some(shards) = shards.upgrade() else {
+                    return; // the server ends
+                };
+                if let Some(socket) = shards.deal(&name, socket) {
+                    let server = Rc::clone(&server);
+                    let _session = spawner.spawn(async move { server.serve(socket).await });
+                }
+            }
+        });
     }
 
     fn start_tasks(&self) {
@@ -474,6 +538,7 @@ impl House {
             return;
         }
         let (served, sender) = (Rc::clone(served), self.sender.clone());
+        let shards = Rc::clone(&self.shards);
         let clock = self.handle.clock();
         let _task = self.handle.spawn(async move {
             let addresses: Vec<Rc<RealServer>> = {
@@ -483,7 +548,9 @@ impl House {
             for server in addresses {
                 server.remove(served.name()).await;
             }
+            shards.end_sessions(served.name()).await;
             let result = served.volume.stop().await;
+            shards.forget(served.name());
             let problem = result.err().map(|error| {
                 Problem::new(
                     Code::IoError,

@@ -339,10 +339,13 @@ impl Served {
 
     fn exports(&self) -> Vec<ExportStatus> {
         let addresses = self.addresses.borrow();
-        let clients = |server: &RealServer| -> u64 {
+        // Only the first address hands connections to other threads.
+        let mut elsewhere = self.export.sessions_elsewhere();
+        let mut clients = |server: &RealServer| -> u64 {
+            let elsewhere = std::mem::take(&mut elsewhere);
             let all = server.status();
             let own = all.iter().find(|export| export.info.name == self.name());
-            own.map_or(0, |export| export.sessions as u64)
+            own.map_or(0, |export| export.sessions as u64) + elsewhere
         };
         addresses
             .iter()

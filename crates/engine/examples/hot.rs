@@ -12,8 +12,8 @@ mod common;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
+use std::rc::Rc;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use common::yield_once;
@@ -78,12 +78,39 @@ impl Device for Member {
     }
 }
 
-#[derive(Clone)]
-struct RealClock(Instant);
+/// As the runtime's: a reading is recent in the poll that took it and in the next one.
+struct RealClock {
+    start: Instant,
+    polls: Cell<u64>,
+    last: Cell<(u64, Moment)>,
+}
+
+impl RealClock {
+    fn new() -> Rc<Self> {
+        Rc::new(Self {
+            start: Instant::now(),
+            polls: Cell::new(2),
+            last: Cell::default(),
+        })
+    }
+    fn begin_poll(&self) {
+        self.polls.set(self.polls.get() + 1);
+    }
+}
 
 impl Clock for RealClock {
     fn now(&self) -> Moment {
-        Moment(u64::try_from(self.0.elapsed().as_nanos()).unwrap())
+        let now = Moment(u64::try_from(self.start.elapsed().as_nanos()).unwrap());
+        self.last.set((self.polls.get(), now));
+        now
+    }
+    fn recent(&self) -> Moment {
+        let (taken, moment) = self.last.get();
+        if self.polls.get() - taken <= 1 {
+            moment
+        } else {
+            self.now()
+        }
     }
     fn wall_seconds(&self) -> u64 {
         1
@@ -93,21 +120,23 @@ impl Clock for RealClock {
     }
 }
 
-struct Nothing;
-impl Wake for Nothing {
-    fn wake(self: Arc<Self>) {}
-}
-
 /// Polls all in turn until all have ended.
-fn run_all(mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>>) {
-    let waker = Waker::from(Arc::new(Nothing));
-    let mut context = Context::from_waker(&waker);
+fn run_all(clock: &RealClock, mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + '_>>>) {
+    let mut context = Context::from_waker(Waker::noop());
     while !tasks.is_empty() {
-        tasks.retain_mut(|task| task.as_mut().poll(&mut context).is_pending());
+        tasks.retain_mut(|task| {
+            clock.begin_poll();
+            task.as_mut().poll(&mut context).is_pending()
+        });
     }
 }
 
-fn volume(organisation: &str, members: &str, consistency: &str) -> Volume<Member, RealClock> {
+fn volume(
+    organisation: &str,
+    members: &str,
+    consistency: &str,
+    clock: Rc<RealClock>,
+) -> Volume<Member, Rc<RealClock>> {
     let (organisation, count) = match organisation {
         "raid0" => (Organisation::Raid0(Raid0Layout::Original), 4),
         "raid1" => (Organisation::Raid1, 2),
@@ -158,7 +187,6 @@ fn volume(organisation: &str, members: &str, consistency: &str) -> Volume<Member
     let named = devices.into_iter().flatten().enumerate();
     let named = named.map(|(index, device)| (format!("m{index}"), device));
     let request = OpenRequest::default();
-    let clock = RealClock(Instant::now());
     common::run(open_volume(named.collect(), clock, pool, request))
         .unwrap()
         .0
@@ -187,7 +215,8 @@ fn main() {
     };
     let (bytes, depth): (usize, u64) = (bytes.parse().unwrap(), depth.parse().unwrap());
     let count: u64 = count.parse().unwrap();
-    let volume = volume(organisation, members, consistency);
+    let clock = RealClock::new();
+    let volume = volume(organisation, members, consistency, Rc::clone(&clock));
     let places = volume.size_bytes() / bytes as u64;
     let pool = BufPool::new(0);
     let data = pool.copy_of(&vec![5; bytes]).freeze();
@@ -214,7 +243,7 @@ fn main() {
                 }
             }) as Pin<Box<dyn Future<Output = ()>>>
         };
-        run_all((0..depth).map(worker).collect());
+        run_all(&clock, (0..depth).map(worker).collect());
     };
     rounds(count / 10 + depth);
     let (started, before) = (Instant::now(), cpu_ns());

@@ -379,13 +379,18 @@ impl Balancer {
     /// sorted here (into list order, write-mostly last): hand them on to `Pick::pieces` as they are then.
     pub fn pick(&mut self, request: &Request, candidates: &mut [CopyPlace]) -> Pick {
         assert!(!candidates.is_empty(), "there is a copy that may be read");
-        candidates.sort_unstable_by_key(|c| {
-            (
-                self.members[c.slot].traits.is_write_mostly,
-                self.members[c.slot].rank,
-            )
-        });
-        let eager = candidates.partition_point(|c| !self.members[c.slot].traits.is_write_mostly);
+        let place_in_list = |c: &CopyPlace| {
+            let member = &self.members[c.slot];
+            (member.traits.is_write_mostly, member.rank)
+        };
+        if !candidates.is_sorted_by_key(place_in_list) {
+            candidates.sort_unstable_by_key(place_in_list);
+        }
+        let is_eager = |c: &CopyPlace| !self.members[c.slot].traits.is_write_mostly;
+        let eager = match candidates.last() {
+            Some(last) if is_eager(last) => candidates.len(),
+            _ => candidates.partition_point(is_eager),
+        };
         let usable: &mut [CopyPlace] = if eager > 0 {
             &mut candidates[..eager]
         } else {
@@ -410,18 +415,29 @@ impl Balancer {
             Policy::Adaptive { .. } => self.adaptive.pick(request, usable, self.sector_bytes),
             Policy::Nearest => Pick::Whole(self.pick_nearest(usable)),
         };
-        for piece in pick.pieces(usable, request.length_bytes) {
-            self.note_read(&piece, request.now);
+        match pick {
+            Pick::Whole(place) => {
+                let end_bytes = place
+                    .member_offset_bytes
+                    .saturating_add(request.length_bytes);
+                self.note_read(place.slot, end_bytes, request.now);
+            }
+            _ => {
+                for piece in pick.pieces(usable, request.length_bytes) {
+                    let end_bytes = piece.member_offset_bytes.saturating_add(piece.length_bytes);
+                    self.note_read(piece.slot, end_bytes, request.now);
+                }
+            }
         }
         self.age_loads();
         pick
     }
 
-    fn note_read(&mut self, piece: &Piece, now: Moment) {
-        let member = &mut self.members[piece.slot];
+    fn note_read(&mut self, slot: usize, end_bytes: u64, now: Moment) {
+        let member = &mut self.members[slot];
         member.in_flight += 1;
-        member.last_read_end_bytes = piece.member_offset_bytes.saturating_add(piece.length_bytes);
-        member.head_bytes = member.last_read_end_bytes;
+        member.last_read_end_bytes = end_bytes;
+        member.head_bytes = end_bytes;
         member.used = now;
     }
 

@@ -39,12 +39,14 @@ impl Bits {
 
     /// Whether bit `index` is set.
     #[must_use]
+    #[inline]
     pub fn get(&self, index: usize) -> bool {
         assert!(index < self.len, "bit index is inside the set");
         self.words[index / 64] >> (index % 64) & 1 == 1
     }
 
     /// Sets or clears a bit; says whether it changed.
+    #[inline]
     pub fn set(&mut self, index: usize, value: bool) -> bool {
         if self.get(index) == value {
             return false;
@@ -79,6 +81,25 @@ impl Bits {
         }
     }
 
+    /// 64 bits each, from the lowest bit on.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// The bits that are set here and not in `other`, ascending.
+    pub fn without(&self, other: &Bits) -> impl Iterator<Item = usize> {
+        assert_eq!(self.len, other.len, "sets of the same size");
+        let words = self.words.iter().zip(&other.words).enumerate();
+        let left = words.map(|(index, (own, others))| (index, own & !others));
+        left.filter(|(_, bits)| *bits != 0)
+            .flat_map(|(index, bits)| {
+                let rest = |bits: &u64| Some(bits & (bits - 1)).filter(|rest| *rest != 0);
+                let each = std::iter::successors(Some(bits), rest);
+                each.map(move |bits| index * 64 + bits.trailing_zeros() as usize)
+            })
+    }
+
     /// The set bits, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         std::iter::successors(self.next(0), |last| self.next(last + 1))
@@ -102,5 +123,18 @@ mod tests {
         assert_eq!(bits.next(131), Some(199));
         bits.set(199, false);
         assert_eq!(bits.next(131), None);
+    }
+
+    #[test]
+    fn what_is_set_here_and_not_there_is_listed_in_order() {
+        let (mut here, mut there) = (Bits::new(300), Bits::new(300));
+        for index in [0, 5, 63, 64, 200, 299] {
+            here.set(index, true);
+        }
+        for index in [1, 5, 64, 298] {
+            there.set(index, true);
+        }
+        assert_eq!(here.without(&there).collect::<Vec<_>>(), [0, 63, 200, 299]);
+        assert_eq!(here.without(&here).next(), None);
     }
 }

@@ -4,10 +4,12 @@
 //! - the memory of a buffer starts at a multiple of `ALIGNMENT_BYTES`, so that whole buffers fit direct I/O;
 //! - a `BufMut` is the only handle of its block; `freeze` ends its mutability;
 //! - memory goes back to the pool when the last handle is dropped, and a pool never keeps more than its limit;
-//! - a block that is used again brings its counter of handles along: taking, freezing and sharing a buffer allocates nothing.
+//! - a block that is used again brings its counter of handles along: taking, freezing and sharing a buffer allocates nothing;
+//! - each thread has a few blocks of one pool at hand, so that the usual take and give back lock nothing: they count as kept.
 //!
 //! Handles are `Send`, because the thread runtime moves them to another thread for the length of one I/O.
 
+use std::cell::RefCell;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -22,6 +24,10 @@ const CLASS_LOG_MIN: u32 = 12;
 const CLASS_LOG_MAX: u32 = 20;
 const CLASSES: usize = (CLASS_LOG_MAX - CLASS_LOG_MIN + 1) as usize;
 
+/// What a thread may have at hand, in bytes, and how much larger than that a pool has to be.
+const NEAR_BYTES: usize = 512 << 10;
+const NEAR_PART: usize = 4;
+
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C, align(4096))]
 struct Page([u8; ALIGNMENT_BYTES]);
@@ -33,8 +39,112 @@ struct Home {
 
 #[derive(Default)]
 struct Shelves {
-    free: [Vec<Arc<Block>>; CLASSES],
+    free: Free,
+    /// With all that threads may have at hand.
     kept_bytes: usize,
+}
+
+type Free = [Vec<Arc<Block>>; CLASSES];
+
+/// Blocks of one pool that this thread has at hand.
+struct Near {
+    /// Whose they are.
+    home: Weak<Home>,
+    free: Free,
+    bytes: usize,
+}
+
+thread_local! {
+    static NEAR: RefCell<Near> = const {
+        RefCell::new(Near {
+            home: Weak::new(),
+            free: [const { Vec::new() }; CLASSES],
+            bytes: 0,
+        })
+    };
+}
+
+impl Near {
+    fn take(&mut self, home: &Arc<Home>, class: usize) -> Option<Arc<Block>> {
+        if self.home.as_ptr() != Arc::as_ptr(home) {
+            return None;
+        }
+        let block = self.free[class].pop()?;
+        self.bytes -= block.bytes();
+        Some(block)
+    }
+
+    /// Gives the block back when it is another pool's, or one too many.
+    fn put(&mut self, class: usize, block: Arc<Block>) -> Option<Arc<Block>> {
+        let bytes = self.bytes + block.bytes();
+        if self.home.as_ptr() != block.home.as_ptr() || bytes > NEAR_BYTES {
+            return Some(block);
+        }
+        self.bytes = bytes;
+        self.free[class].push(block);
+        None
+    }
+
+    /// From now on this thread has blocks of `home` at hand, unless it has those of a larger pool. The largest pool is the
+    /// one that requests are served from.
+    fn change(&mut self, home: &Arc<Home>) {
+        if home.keep_bytes_max < NEAR_PART * NEAR_BYTES || self.home.as_ptr() == Arc::as_ptr(home) {
+            return;
+        }
+        if let Some(before) = self.home.upgrade() {
+            if before.keep_bytes_max >= home.keep_bytes_max {
+                return;
+            }
+            before.shelves().kept_bytes -= NEAR_BYTES;
+        }
+        let mut shelves = home.shelves();
+        let is_room = shelves.kept_bytes + NEAR_BYTES <= home.keep_bytes_max;
+        shelves.kept_bytes += if is_room { NEAR_BYTES } else { 0 };
+        self.home = if is_room {
+            Arc::downgrade(home)
+        } else {
+            Weak::new()
+        };
+        self.free = Free::default();
+        self.bytes = 0;
+    }
+}
+
+impl Near {
+    /// Nothing is at hand any more, and nobody's.
+    fn leave(&mut self) -> (Weak<Home>, Free) {
+        self.bytes = 0;
+        (
+            std::mem::take(&mut self.home),
+            std::mem::take(&mut self.free),
+        )
+    }
+}
+
+impl Drop for Near {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.upgrade() {
+            home.shelves().kept_bytes -= NEAR_BYTES;
+        }
+    }
+}
+
+impl Drop for Home {
+    /// What the thread that ends the pool has at hand goes with it. What other threads have, goes with them or when they get a
+    /// larger pool's.
+    fn drop(&mut self) {
+        let of_this = near(|near| {
+            let is_this = std::ptr::eq(near.home.as_ptr(), self);
+            is_this.then(|| near.leave())
+        });
+        drop(of_this); // outside of the borrow
+    }
+}
+
+/// Does something with what this thread has at hand; nothing while the thread ends.
+fn near<T>(act: impl FnOnce(&mut Near) -> T) -> Option<T> {
+    let done = NEAR.try_with(|near| near.try_borrow_mut().ok().map(|mut near| act(&mut near)));
+    done.ok().flatten()
 }
 
 /// A pool of aligned buffers. Clones share the same memory.
@@ -61,13 +171,16 @@ impl BufPool {
 
     /// A buffer of `length_bytes` with unspecified (old, but initialised) contents.
     #[must_use]
+    #[inline]
     pub fn take(&self, length_bytes: usize) -> BufMut {
         let pages = length_bytes.div_ceil(ALIGNMENT_BYTES).max(1);
         let class = class_of(pages);
-        let reused = class.and_then(|class| {
+        let at_hand = class.and_then(|class| near(|near| near.take(&self.home, class))?);
+        let reused = at_hand.or_else(|| {
+            let class = class?;
             let mut shelves = self.home.shelves();
             let block = shelves.free[class].pop()?;
-            shelves.kept_bytes -= block.memory.len() * ALIGNMENT_BYTES;
+            shelves.kept_bytes -= block.bytes();
             Some(block)
         });
         let block = reused.unwrap_or_else(|| {
@@ -105,17 +218,28 @@ impl Home {
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn give_back(&self, block: Arc<Block>) {
-        let Some(class) = class_of(block.memory.len()) else {
-            return;
-        };
+    fn give_back(&self, class: usize, block: Arc<Block>) {
         let mut shelves = self.shelves();
-        let bytes = block.memory.len() * ALIGNMENT_BYTES;
+        let bytes = block.bytes();
         if shelves.kept_bytes + bytes <= self.keep_bytes_max {
             shelves.kept_bytes += bytes;
             shelves.free[class].push(block);
         }
     }
+}
+
+/// Nobody uses the block any more: back to the shelf that is nearest.
+fn put_back(class: usize, block: Arc<Block>) {
+    let mut left = Some(block);
+    near(|near| left = left.take().and_then(|block| near.put(class, block)));
+    let Some(block) = left else {
+        return;
+    };
+    let Some(home) = block.home.upgrade() else {
+        return;
+    };
+    near(|near| near.change(&home));
+    home.give_back(class, block);
 }
 
 /// Size class for a number of pages; `None` above the largest class.
@@ -128,6 +252,12 @@ struct Block {
     memory: Box<[Page]>,
     /// Where it goes when nobody uses it any more, if that is still there. Weak: blocks on the shelf do not keep it.
     home: Weak<Home>,
+}
+
+impl Block {
+    fn bytes(&self) -> usize {
+        self.memory.len() * ALIGNMENT_BYTES
+    }
 }
 
 /// Keeps a block in use; `None` only while it is dropped. The last one puts the block back on its shelf. Of two that are
@@ -149,15 +279,16 @@ impl Handle {
 }
 
 impl Drop for Handle {
+    #[inline]
     fn drop(&mut self) {
         let Some(block) = self.0.take() else {
             return;
         };
         // Whoever has the only handle cannot be overtaken: nobody else could make another one.
         if Arc::strong_count(&block) == 1
-            && let Some(home) = block.home.upgrade()
+            && let Some(class) = class_of(block.memory.len())
         {
-            home.give_back(block);
+            put_back(class, block);
         }
     }
 }
@@ -171,6 +302,7 @@ pub struct BufMut {
 impl BufMut {
     /// Ends mutability: from now on the bytes can be shared and sliced.
     #[must_use]
+    #[inline]
     pub fn freeze(self) -> Buf {
         let end = self.length_bytes;
         Buf {
@@ -178,6 +310,20 @@ impl BufMut {
             start: 0,
             end,
         }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.length_bytes
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.length_bytes == 0
     }
 
     /// Shortens the buffer; no effect when it is not longer than `length_bytes`.
@@ -214,6 +360,20 @@ pub struct Buf {
 }
 
 impl Buf {
+    /// Length in bytes.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
     /// The part `range` (bytes, relative to this view).
     ///
     /// # Panics
@@ -271,10 +431,13 @@ impl Rope {
 }
 
 impl From<Buf> for Rope {
+    #[inline]
     fn from(buf: Buf) -> Self {
-        Rope {
-            pieces: std::iter::once(buf).filter(|buf| !buf.is_empty()).collect(),
+        let mut pieces = SmallVec::new();
+        if !buf.is_empty() {
+            pieces.push(buf);
         }
+        Rope { pieces }
     }
 }
 
@@ -302,6 +465,61 @@ mod tests {
         let many: Vec<_> = (0..8).map(|_| pool.take(4096)).collect();
         drop(many);
         assert_eq!(pool.home.shelves().kept_bytes, 8192);
+    }
+
+    /// In a thread of its own, which has nothing at hand.
+    fn in_a_new_thread(act: impl FnOnce() + Send + 'static) {
+        std::thread::spawn(act).join().expect("no assertion failed");
+    }
+
+    #[test]
+    fn what_a_thread_has_at_hand_counts_as_kept_until_the_thread_or_a_larger_pool_comes_to_it() {
+        let pool = BufPool::new(NEAR_PART * NEAR_BYTES);
+        let kept = |pool: &BufPool| pool.home.shelves().kept_bytes;
+        let same = pool.clone();
+        in_a_new_thread(move || {
+            drop(same.take(4096));
+            assert_eq!(kept(&same), NEAR_BYTES + 4096, "the first is on the shelf");
+            let first = same.take(4096);
+            let address = first.as_ptr();
+            drop(first.freeze());
+            assert_eq!(kept(&same), NEAR_BYTES, "now it is at hand");
+            assert_eq!(same.take(4000).as_ptr(), address);
+            let large = BufPool::new(2 * NEAR_PART * NEAR_BYTES);
+            drop(large.take(4096));
+            assert_eq!((kept(&same), kept(&large)), (0, NEAR_BYTES + 4096));
+            drop(same.take(4096));
+            drop(large.take(4096));
+            assert_eq!((kept(&same), kept(&large)), (4096, NEAR_BYTES));
+            assert_eq!(near(|near| near.bytes), Some(4096));
+            drop(large);
+            assert_eq!(
+                near(|near| (near.home.strong_count(), near.bytes)),
+                Some((0, 0))
+            );
+            drop(same.take(4096));
+            assert_eq!(kept(&same), NEAR_BYTES + 4096, "the large one is gone");
+        });
+        assert_eq!(kept(&pool), 4096, "so is the thread");
+    }
+
+    #[test]
+    fn a_pool_keeps_no_more_than_it_may_whatever_threads_have_at_hand() {
+        let limit = NEAR_PART * NEAR_BYTES;
+        let pool = BufPool::new(limit);
+        in_a_new_thread(move || {
+            drop(pool.take(4096));
+            for length in [4096, 1 << 16, 1 << 20, 1 << 21] {
+                drop(Vec::from_iter(
+                    (0..2 * limit / length).map(|_| pool.take(length)),
+                ));
+                let on_shelves = pool.home.shelves().kept_bytes - NEAR_BYTES;
+                let at_hand = near(|near| near.bytes).unwrap();
+                assert!(at_hand <= NEAR_BYTES && on_shelves + at_hand <= limit);
+            }
+            let at_hand = near(|near| near.bytes).unwrap();
+            assert_eq!(at_hand, NEAR_BYTES, "4 KiB each");
+        });
     }
 
     #[test]

@@ -15,11 +15,22 @@ use crate::device::{Device, Fua, IoError, ZeroMode};
 use crate::drive::Drive;
 use crate::member_io::MemberWrite;
 use crate::mutant::Mutant;
-use crate::plex::layout::{CopyPlace, Organisation};
+use crate::plex::layout::{CopyMap, CopyPlace, Organisation};
 use crate::stage::{Stage, Tag};
 use crate::state::FailCause;
 use crate::volume::{MemberSet, Volume};
 use crate::wait::{Few, join_all};
+
+/// Who reads.
+enum Choice {
+    Whole(CopyPlace),
+    /// One member, with so many bytes behind.
+    Ahead(CopyPlace, u64),
+    /// Several of these. Boxed: it is seldom, and would make every read larger.
+    Split(Box<(Few<CopyPlace>, Pick)>),
+    /// No copy can be read as a whole.
+    Nobody,
+}
 
 /// Members that could not read a range of their data area.
 type Broken<D> = Vec<(Rc<Drive<D>>, Range<u64>)>;
@@ -52,18 +63,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         };
         tag.enter(Stage::Write);
         let set = self.members_to_write();
-        let mut writes: Few<MemberWrite<D>> = Few::new();
+        let mut targets: Few<(&Rc<Drive<D>>, u64)> = Few::new();
         for place in self.geometry.copies_of(offset_bytes).iter() {
-            let start = place.member_offset_bytes;
             for drive in self.write_targets(&set, place.slot) {
-                writes.push((
-                    Rc::clone(drive),
-                    start..start + data.len() as u64,
-                    data.clone(),
-                ));
+                targets.push((drive, place.member_offset_bytes));
             }
         }
-        let outcome = self.write_members(writes, fua).await;
+        let outcome = self.write_same(&targets, &data, fua).await;
         self.copies_written(&sync, outcome.reached, outcome.refusal())
     }
 
@@ -96,6 +102,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if let Some(error) = refused {
             if !self.has(Mutant::RefusedWriteForgotten) {
                 self.regions.borrow_mut().unprove(sync);
+                self.check_sharing();
             }
             self.changed.notify();
             return Err(error);
@@ -182,6 +189,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Reads a range inside one strip.
     pub(crate) async fn read_copies(
         &self,
+        map: CopyMap<'_>,
         offset_bytes: u64,
         length_bytes: usize,
         tag: &Tag<'_>,
@@ -193,56 +201,90 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Ok(Rope::from(kept));
         }
         if !self.may_read_any(&sync) {
-            return self
-                .read_equalised(offset_bytes, length_bytes, tag)
-                .await
-                .map(Rope::from);
-        }
-        let set = self.members();
-        let map = self.geometry.copies_of(offset_bytes);
-        let mut candidates: Few<CopyPlace> = map
-            .iter()
-            .filter(|place| {
-                self.readable_drive(&set, place.slot, &member_range(place, length_bytes), &sync)
-                    .is_some()
-            })
-            .collect();
-        if candidates.is_empty() {
-            return self
-                .read_any_copy(offset_bytes, length_bytes, None)
-                .await
-                .map(Rope::from);
-        }
-        let is_one_group = matches!(self.geometry.organisation(), Organisation::Raid1);
-        let request = Request {
-            offset_bytes,
-            length_bytes: length_bytes as u64,
-            group: if is_one_group { 0 } else { map.get(0).slot },
-            ahead_bytes_max: self.ahead_bytes_max(&sync),
-            now: tag.started(),
-        };
-        let pick = self.balancer.borrow_mut().pick(&request, &mut candidates);
-        if let Pick::Ahead(place, ahead_bytes) = pick {
-            let read = self.read_ahead(&set, tag.started(), place, &sync, ahead_bytes);
+            let read = self.read_equalised(offset_bytes, length_bytes, tag);
             return Box::pin(read).await.map(Rope::from);
         }
-        if let Pick::Whole(place) = pick {
-            let read = self.read_copy(&set, tag.started(), place, offset_bytes, length_bytes);
-            return read.await.map(Rope::from);
+        let set = self.members();
+        let started = tag.started();
+        match self.choose(&set, &map, &sync, started) {
+            Choice::Whole(place) => {
+                let read = self.read_copy(&set, started, place, offset_bytes, length_bytes);
+                read.await.map(Rope::from)
+            }
+            Choice::Ahead(place, ahead_bytes) => {
+                let read = self.read_ahead(&set, started, place, &sync, ahead_bytes);
+                Box::pin(read).await.map(Rope::from)
+            }
+            Choice::Split(parts) => {
+                let (candidates, pick) = *parts;
+                let read = self.read_split(&set, started, &candidates, pick, &sync);
+                Box::pin(read).await
+            }
+            Choice::Nobody => {
+                let read = self.read_any_copy(offset_bytes, length_bytes, None);
+                Box::pin(read).await.map(Rope::from)
+            }
         }
-        let parts = pick.pieces(&candidates, length_bytes as u64).map(|piece| {
+    }
+
+    /// Which copies can be read, and who of them reads.
+    fn choose(
+        &self,
+        set: &MemberSet<D>,
+        map: &CopyMap<'_>,
+        sync: &Range<u64>,
+        now: Moment,
+    ) -> Choice {
+        let length_bytes = sync.end - sync.start;
+        let mut candidates: Few<CopyPlace> = Few::new();
+        for place in map.iter() {
+            let member = place.member_offset_bytes..place.member_offset_bytes + length_bytes;
+            if self
+                .readable_drive(set, place.slot, &member, sync)
+                .is_some()
+            {
+                candidates.push(place);
+            }
+        }
+        if candidates.is_empty() {
+            return Choice::Nobody;
+        }
+        let is_one_group = matches!(self.geometry.organisation(), Organisation::Raid1);
+        let mut request = Request {
+            offset_bytes: sync.start,
+            length_bytes,
+            group: if is_one_group { 0 } else { map.get(0).slot },
+            ahead_bytes_max: 0,
+            now,
+        };
+        let mut balancer = self.balancer.borrow_mut();
+        if balancer.reads_ahead() {
+            request.ahead_bytes_max = self.ahead_bytes_max(sync);
+        }
+        match balancer.pick(&request, &mut candidates) {
+            Pick::Whole(place) => Choice::Whole(place),
+            Pick::Ahead(place, ahead_bytes) => Choice::Ahead(place, ahead_bytes),
+            pick => Choice::Split(Box::new((candidates, pick))),
+        }
+    }
+
+    /// Several members read a part each.
+    async fn read_split(
+        &self,
+        set: &MemberSet<D>,
+        started: Moment,
+        candidates: &[CopyPlace],
+        pick: Pick,
+        sync: &Range<u64>,
+    ) -> Result<Rope, IoError> {
+        let parts = pick.pieces(candidates, sync.end - sync.start).map(|piece| {
             let place = CopyPlace {
                 slot: piece.slot,
                 member_offset_bytes: piece.member_offset_bytes,
             };
             let length = usize::try_from(piece.length_bytes).expect("part of a request");
-            self.read_copy(
-                &set,
-                tag.started(),
-                place,
-                offset_bytes + piece.request_offset_bytes,
-                length,
-            )
+            let at = sync.start + piece.request_offset_bytes;
+            self.read_copy(set, started, place, at, length)
         });
         let pieces = join_all(parts)
             .await
@@ -262,31 +304,31 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<Buf, IoError> {
         let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
         let range = member_range(&place, length_bytes);
-        let Some(drive) = self.readable_drive(set, place.slot, &range, &sync).cloned() else {
+        let Some(drive) = self.readable_drive(set, place.slot, &range, &sync) else {
             self.read_ended(&place, started, started);
-            return self.read_any_copy(offset_bytes, length_bytes, None).await;
+            return Box::pin(self.read_any_copy(offset_bytes, length_bytes, None)).await;
         };
         let (result, ended) = self
-            .read_hedged(&drive, started, range.start, offset_bytes, length_bytes)
+            .read_hedged(drive, started, range.start, offset_bytes, length_bytes)
             .await;
         self.read_ended(&place, started, ended);
         match result {
             Ok(buf) => Ok(buf),
             Err(IoError::Gone) => {
                 self.fail_member(drive.id, FailCause::Gone);
-                self.read_any_copy(offset_bytes, length_bytes, None).await
+                Box::pin(self.read_any_copy(offset_bytes, length_bytes, None)).await
             }
             Err(_) => {
-                self.read_any_copy(offset_bytes, length_bytes, Some((drive, range)))
-                    .await
+                let failed = Some((Rc::clone(drive), range));
+                Box::pin(self.read_any_copy(offset_bytes, length_bytes, failed)).await
             }
         }
     }
 
-    /// How many bytes behind a read could be read with it: in the same strip, where copies are equal.
+    /// Where reads ahead are wanted: how many bytes behind a read could be read with it: in the same strip, where copies are equal.
     fn ahead_bytes_max(&self, sync: &Range<u64>) -> u64 {
-        if !self.balancer.borrow().reads_ahead() {
-            return 0;
+        if self.is_shared_now() {
+            return 0; // others could change what is kept
         }
         let strip_end = sync.start + self.contiguous_bytes(sync.start);
         let end = strip_end.min(self.size_bytes());
@@ -343,6 +385,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         failed: Option<(Rc<Drive<D>>, Range<u64>)>,
     ) -> Result<Buf, IoError> {
         let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
+        if self.is_lent() {
+            return Err(IoError::Medium);
+        }
         let _lock = self.locks.lock(sync.clone()).await;
         let (data, mut broken) = self
             .read_some_copy(offset_bytes, length_bytes, &sync)
@@ -426,6 +471,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         length_bytes: usize,
         tag: &Tag<'_>,
     ) -> Result<Buf, IoError> {
+        if self.is_lent() {
+            return Err(IoError::Medium);
+        }
         tag.enter(Stage::Lock);
         let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
         let _lock = self.locks.lock(sync.clone()).await;

@@ -157,6 +157,12 @@ pub trait Device {
         false
     }
 
+    /// A number by which another thread of this process can open the same storage once more, for itself, as long as this one is
+    /// open. `None`: it cannot be.
+    fn handle(&self) -> Option<u64> {
+        None
+    }
+
     /// I/Os in its slots, those included that nobody waits for any more. A member comes back only when there are none (W9).
     fn busy(&self) -> usize {
         0
@@ -223,6 +229,9 @@ impl<T: Device + ?Sized> Device for std::rc::Rc<T> {
     }
     fn is_in_memory(&self) -> bool {
         (**self).is_in_memory()
+    }
+    fn handle(&self) -> Option<u64> {
+        (**self).handle()
     }
     fn busy(&self) -> usize {
         (**self).busy()

@@ -69,6 +69,50 @@ pub struct DriveCounters {
     pub outstanding: u64,
 }
 
+/// A write that has ended and is not counted yet.
+pub(crate) struct Written<'a, C: Clock> {
+    result: Result<(), IoError>,
+    tally: &'a Tally,
+    under_way: UnderWay<'a, C>,
+    started: Moment,
+    length_bytes: u64,
+    is_sequential: bool,
+}
+
+impl<C: Clock> Written<'_, C> {
+    /// It ended now.
+    #[inline]
+    pub(crate) fn note(self, now: Moment) -> Result<(), IoError> {
+        self.under_way.end(now);
+        let took_ns = now.ns_since(self.started);
+        let is_good = self.result.is_ok();
+        self.tally
+            .add(self.length_bytes, took_ns, is_good, self.is_sequential);
+        self.result
+    }
+}
+
+impl DriveCounters {
+    /// Adds what the same drive has done for others. Times with something under way are added too: those that overlap count twice.
+    pub fn add(&mut self, other: &DriveCounters) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.flushes += other.flushes;
+        self.read_errors += other.read_errors;
+        self.write_errors += other.write_errors;
+        self.corrected_errors += other.corrected_errors;
+        self.hedged_reads += other.hedged_reads;
+        self.read_ns = self.read_ns.saturating_add(other.read_ns);
+        self.write_ns = self.write_ns.saturating_add(other.write_ns);
+        self.sequential_reads += other.sequential_reads;
+        self.sequential_writes += other.sequential_writes;
+        self.busy_ns = self.busy_ns.saturating_add(other.busy_ns);
+        self.outstanding += other.outstanding;
+    }
+}
+
 /// A member's drive with the extent of it that holds data.
 pub struct Drive<D> {
     /// Identity in the array's state.
@@ -86,10 +130,11 @@ pub struct Drive<D> {
     /// How often an interrupted I/O is tried again.
     retries_max: Cell<u32>,
     slots: Slots,
-    reads: RefCell<Recent>,
-    writes: RefCell<Recent>,
-    /// All but `busy_ns` and `outstanding`, which `busy` knows.
-    counters: Cell<DriveCounters>,
+    reads: Tally,
+    writes: Tally,
+    flushes: Cell<u64>,
+    corrected_errors: Cell<u64>,
+    hedged_reads: Cell<u64>,
     busy: BusyTime,
     /// Where the last read or write on the device that began will end, or did.
     position: Cell<u64>,
@@ -100,9 +145,32 @@ pub struct Drive<D> {
     healed_count: Cell<u64>,
 }
 
-/// From `started` to `ended`.
-fn nanoseconds(started: Moment, ended: Moment) -> u64 {
-    u64::try_from(ended.since(started).as_nanos()).unwrap_or(u64::MAX)
+/// Reads, or writes. Each number in a place of its own: together they would be copied out and in again for each request.
+#[derive(Default)]
+struct Tally {
+    ended: Cell<u64>,
+    bytes: Cell<u64>,
+    errors: Cell<u64>,
+    took_ns: Cell<u64>,
+    sequential: Cell<u64>,
+    recent: RefCell<Recent>,
+}
+
+impl Tally {
+    /// One has ended.
+    #[inline]
+    fn add(&self, length_bytes: u64, took_ns: u64, is_good: bool, is_sequential: bool) {
+        self.ended.set(self.ended.get() + 1);
+        self.bytes.set(self.bytes.get() + length_bytes);
+        self.took_ns.set(self.took_ns.get().saturating_add(took_ns));
+        self.sequential
+            .set(self.sequential.get() + u64::from(is_sequential));
+        if is_good {
+            self.recent.borrow_mut().add(took_ns);
+        } else {
+            self.errors.set(self.errors.get() + 1);
+        }
+    }
 }
 
 /// An I/O on a device that no drive stands before: interrupted ones are tried again, as a drive does it.
@@ -138,9 +206,11 @@ impl<D: Device> Drive<D> {
             flush_error: Cell::new(None),
             retries_max: Cell::new(RETRIES_MAX),
             slots: Slots::default(),
-            reads: RefCell::default(),
-            writes: RefCell::default(),
-            counters: Cell::default(),
+            reads: Tally::default(),
+            writes: Tally::default(),
+            flushes: Cell::default(),
+            corrected_errors: Cell::default(),
+            hedged_reads: Cell::default(),
             busy: BusyTime::default(),
             position: Cell::new(u64::MAX),
             bad: RefCell::new(bad),
@@ -152,6 +222,16 @@ impl<D: Device> Drive<D> {
     /// A deliberate bug: what was interrupted is not tried again.
     pub(crate) fn never_retry(&self) {
         self.retries_max.set(0);
+    }
+
+    /// Place of the data area on the device, in bytes.
+    pub(crate) fn data_range(&self) -> Range<u64> {
+        self.data_offset_bytes..self.data_offset_bytes + self.data_size_bytes
+    }
+
+    /// Whether nothing is under way on it, not even what nobody waits for and could still change it.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.slots.count() == 0 && !self.is_draining()
     }
 
     /// Whether the device is in memory.
@@ -172,9 +252,21 @@ impl<D: Device> Drive<D> {
     /// What it has done up to `now`.
     pub fn counters(&self, now: Moment) -> DriveCounters {
         DriveCounters {
+            reads: self.reads.ended.get(),
+            writes: self.writes.ended.get(),
+            read_bytes: self.reads.bytes.get(),
+            written_bytes: self.writes.bytes.get(),
+            flushes: self.flushes.get(),
+            read_errors: self.reads.errors.get(),
+            write_errors: self.writes.errors.get(),
+            corrected_errors: self.corrected_errors.get(),
+            hedged_reads: self.hedged_reads.get(),
+            read_ns: self.reads.took_ns.get(),
+            write_ns: self.writes.took_ns.get(),
+            sequential_reads: self.reads.sequential.get(),
+            sequential_writes: self.writes.sequential.get(),
             busy_ns: self.busy.until_ns(now),
             outstanding: u64::from(self.busy.under_way()),
-            ..self.counters.get()
         }
     }
 
@@ -196,7 +288,7 @@ impl<D: Device> Drive<D> {
     /// How long a read may take before another copy is asked as well: longer than 99 of 100 took lately. `None` while too
     /// few are known.
     pub(crate) fn hedge_delay(&self) -> Option<Duration> {
-        let reads = self.reads.borrow();
+        let reads = self.reads.recent.borrow();
         if reads.samples() < HEDGE_SAMPLES_MIN {
             return None;
         }
@@ -210,9 +302,9 @@ impl<D: Device> Drive<D> {
     /// Another copy answered first, after `took`: the read here drains unseen (W9).
     pub(crate) fn note_hedged(&self, took: Duration) {
         self.slots.orphan();
-        self.count(|counters| counters.hedged_reads += 1);
+        self.hedged_reads.set(self.hedged_reads.get() + 1);
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        self.reads.borrow_mut().add(took_ns); // at least so long
+        self.reads.recent.borrow_mut().add(took_ns); // at least so long
     }
 
     /// Nobody waits for it any more (W9).
@@ -229,20 +321,23 @@ impl<D: Device> Drive<D> {
     /// How long reads and writes took lately.
     pub fn latencies(&self) -> (Latency, Latency) {
         (
-            self.reads.borrow().latency(),
-            self.writes.borrow().latency(),
+            self.reads.recent.borrow().latency(),
+            self.writes.recent.borrow().latency(),
         )
     }
 
     /// How often reads and writes took how long lately.
     pub fn histograms(&self) -> (Histogram, Histogram) {
-        (self.reads.borrow().whole(), self.writes.borrow().whole())
+        (
+            self.reads.recent.borrow().whole(),
+            self.writes.recent.borrow().whole(),
+        )
     }
 
     /// Old answers are forgotten.
     pub(crate) fn rotate_latencies(&self) {
-        self.reads.borrow_mut().rotate();
-        self.writes.borrow_mut().rotate();
+        self.reads.recent.borrow_mut().rotate();
+        self.writes.recent.borrow_mut().rotate();
     }
 
     /// From now on every new I/O is answered with `Gone`.
@@ -250,21 +345,21 @@ impl<D: Device> Drive<D> {
         self.is_fenced.set(true);
     }
 
-    fn count(&self, change: impl FnOnce(&mut DriveCounters)) {
-        let mut counters = self.counters.get();
-        change(&mut counters);
-        self.counters.set(counters);
-    }
-
     /// Notes a read error that redundancy has mended.
     pub fn count_corrected(&self) {
-        self.count(|counters| counters.corrected_errors += 1);
+        self.corrected_errors.set(self.corrected_errors.get() + 1);
+    }
+
+    /// Whether there is anything in the bad-block list.
+    #[inline]
+    pub fn has_bad(&self) -> bool {
+        !self.bad.borrow().is_empty()
     }
 
     /// Whether any part of the data range is in the bad-block list.
+    #[inline]
     pub fn is_bad(&self, range: &Range<u64>) -> bool {
-        let bad = self.bad.borrow();
-        !bad.is_empty() && bad.overlaps(range)
+        self.has_bad() && self.bad.borrow().overlaps(range)
     }
 
     /// The parts of a range of member data that are not on the list of bad blocks.
@@ -294,8 +389,9 @@ impl<D: Device> Drive<D> {
 
     /// A range was written whole: it can be read again. Says whether the durable list may shrink at once, which it may
     /// when the write `is_durable`; otherwise the next flush says so.
+    #[inline]
     pub fn clear_bad(&self, range: &Range<u64>, is_durable: bool) -> bool {
-        if self.bad.borrow().is_empty() || !self.bad.borrow_mut().remove(range.clone()) {
+        if !self.has_bad() || !self.bad.borrow_mut().remove(range.clone()) {
             return false;
         }
         if !is_durable {
@@ -319,6 +415,7 @@ impl<D: Device> Drive<D> {
         healed.len() < before
     }
 
+    #[inline]
     fn device_offset(&self, offset_bytes: u64, length_bytes: u64) -> u64 {
         let end = offset_bytes
             .checked_add(length_bytes)
@@ -332,6 +429,7 @@ impl<D: Device> Drive<D> {
     }
 
     /// A read or write begins, now. Says whether it goes on where the one before it ends.
+    #[inline]
     fn begin<'a, C: Clock>(
         &'a self,
         clock: &'a C,
@@ -354,7 +452,7 @@ impl<D: Device> Drive<D> {
         offset_bytes: u64,
         length_bytes: usize,
     ) -> Result<BufMut, IoError> {
-        let started = clock.now();
+        let started = clock.recent();
         self.read_since(pool, clock, started, offset_bytes, length_bytes)
             .await
             .0
@@ -378,17 +476,9 @@ impl<D: Device> Drive<D> {
             .await;
         let ended = clock.now();
         under_way.end(ended);
-        let took_ns = nanoseconds(started, ended);
-        self.count(|counters| {
-            counters.reads += 1;
-            counters.read_bytes += length_bytes as u64;
-            counters.read_ns = counters.read_ns.saturating_add(took_ns);
-            counters.read_errors += u64::from(result.is_err());
-            counters.sequential_reads += u64::from(is_sequential);
-        });
-        if result.is_ok() {
-            self.reads.borrow_mut().add(took_ns);
-        }
+        let took_ns = ended.ns_since(started);
+        self.reads
+            .add(length_bytes as u64, took_ns, result.is_ok(), is_sequential);
         (result, ended)
     }
 
@@ -421,38 +511,33 @@ impl<D: Device> Drive<D> {
         data: &Buf,
         fua: Fua,
     ) -> Result<(), IoError> {
-        let started = clock.now();
-        self.write_since(clock, started, offset_bytes, data, fua)
-            .await
+        let started = clock.recent();
+        let write = self.write_since(clock, started, offset_bytes, data, fua);
+        write.await.note(clock.now())
     }
 
-    /// As `write`, for callers who have read the clock already: `started` is now.
-    pub(crate) async fn write_since(
-        &self,
-        clock: &impl Clock,
+    /// As `write`, for callers who read the clock for several writes together: `started` is now, and what comes back has to
+    /// be told when it ended.
+    pub(crate) async fn write_since<'a, C: Clock>(
+        &'a self,
+        clock: &'a C,
         started: Moment,
         offset_bytes: u64,
         data: &Buf,
         fua: Fua,
-    ) -> Result<(), IoError> {
+    ) -> Written<'a, C> {
         let at = self.device_offset(offset_bytes, data.len() as u64);
         let length_bytes = data.len() as u64;
         let (under_way, is_sequential) = self.begin(clock, started, at, length_bytes);
         let result = self.slots.run(|| self.write_retrying(at, data, fua)).await;
-        let ended = clock.now();
-        under_way.end(ended);
-        let took_ns = nanoseconds(started, ended);
-        self.count(|counters| {
-            counters.writes += 1;
-            counters.written_bytes += length_bytes;
-            counters.write_ns = counters.write_ns.saturating_add(took_ns);
-            counters.write_errors += u64::from(result.is_err());
-            counters.sequential_writes += u64::from(is_sequential);
-        });
-        if result.is_ok() {
-            self.writes.borrow_mut().add(took_ns);
+        Written {
+            result,
+            tally: &self.writes,
+            under_way,
+            started,
+            length_bytes,
+            is_sequential,
         }
-        result
     }
 
     /// Writes anywhere on the device: superblocks, bitmap, bad-block list.
@@ -548,7 +633,7 @@ impl<D: Device> Drive<D> {
             return Err(IoError::Gone);
         }
         let result = self.slots.run(|| self.device.flush()).await;
-        self.count(|counters| counters.flushes += 1);
+        self.flushes.set(self.flushes.get() + 1);
         let known = self.flush_error.get();
         self.flush_error.set(known.or(result.err()));
         self.flush_error.get().map_or(Ok(()), Err)

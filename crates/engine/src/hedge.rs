@@ -92,13 +92,21 @@ impl<D: Device, C: Clock> Volume<D, C> {
         S: Future<Output = Result<Buf, IoError>>,
     {
         let mut first = pin!(first());
-        let Some(delay) = drive.hedge_delay() else {
-            return first.await;
-        };
-        let mut patience = pin!(self.clock.sleep(delay));
-        let early = poll_fn(|cx| match first.as_mut().poll(cx) {
-            Poll::Ready(result) => Poll::Ready(Some(result)),
-            Poll::Pending => patience.as_mut().poll(cx).map(|()| None),
+        let mut patience = pin!(None);
+        let mut is_waiting = false;
+        let early = poll_fn(|cx| {
+            if let Poll::Ready(result) = first.as_mut().poll(cx) {
+                return Poll::Ready(Some(result));
+            }
+            if !std::mem::replace(&mut is_waiting, true) {
+                // Only now: many reads are answered at once.
+                let delay = drive.hedge_delay();
+                patience.set(delay.map(|delay| self.clock.sleep(delay)));
+            }
+            match patience.as_mut().as_pin_mut() {
+                Some(patience) => patience.poll(cx).map(|()| None),
+                None => Poll::Pending,
+            }
         });
         if let Some(result) = early.await {
             return result;

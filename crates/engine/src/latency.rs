@@ -34,6 +34,7 @@ impl Default for Histogram {
     }
 }
 
+#[inline]
 fn bucket_of(took_ns: u64) -> usize {
     let value = took_ns.max(1 << FIRST_BIT);
     let bit = value.ilog2();
@@ -50,6 +51,7 @@ fn end_ns(bucket: usize) -> u64 {
 
 impl Histogram {
     /// Counts one answer.
+    #[inline]
     pub fn add(&mut self, took_ns: u64) {
         let count = &mut self.counts[bucket_of(took_ns)];
         *count = count.saturating_add(1);
@@ -91,6 +93,7 @@ const P99_GROWTH_PART: u64 = 64;
 
 impl Recent {
     /// Counts one answer.
+    #[inline]
     pub fn add(&mut self, took_ns: u64) {
         self.now.add(took_ns);
     }

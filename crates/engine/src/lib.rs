@@ -20,6 +20,7 @@ pub mod meta;
 pub mod mutant;
 pub mod plex;
 pub mod ranges;
+pub mod shard;
 mod slots;
 pub mod stacked;
 pub mod stage;

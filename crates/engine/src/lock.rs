@@ -11,6 +11,8 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use crate::wait::Few;
+
 /// The locks of one address space. Units are the caller's: row numbers or bytes, never mixed in one instance.
 #[derive(Default)]
 pub struct RangeLocks {
@@ -30,6 +32,7 @@ struct Entry {
     ticket: u64,
     range: Range<u64>,
     is_held: bool,
+    /// Of who waits for it; of a holder: to be told when somebody wants it.
     waker: Option<Waker>,
 }
 
@@ -131,6 +134,14 @@ impl<'a> Future for RangeLock<'a> {
             return Poll::Ready(RangeGuard { locks, ticket });
         }
         inner.entries[place].waker = Some(cx.waker().clone());
+        // Holders that would give it back when somebody wants it.
+        let wakers: Few<Waker> = inner.entries[..place]
+            .iter_mut()
+            .filter(|earlier| earlier.is_held && overlaps(&earlier.range, &self.range))
+            .filter_map(|holder| holder.waker.take())
+            .collect();
+        drop(inner);
+        wakers.into_iter().for_each(Waker::wake);
         Poll::Pending
     }
 }
@@ -147,6 +158,24 @@ impl Drop for RangeLock<'_> {
 pub struct RangeGuard<'a> {
     locks: &'a RangeLocks,
     ticket: u64,
+}
+
+impl RangeGuard<'_> {
+    /// Whether somebody waits for a part of the range; if nobody does, `waker` is woken when somebody begins to.
+    pub(crate) fn is_wanted(&self, waker: &Waker) -> bool {
+        let mut inner = self.locks.inner.borrow_mut();
+        let own = |entry: &Entry| entry.ticket == self.ticket;
+        let place = inner.entries.iter().position(own);
+        let place = place.expect("a held ticket stays listed");
+        let range = inner.entries[place].range.clone();
+        let is_wanted = inner.entries[place + 1..]
+            .iter()
+            .any(|later| overlaps(&later.range, &range));
+        if !is_wanted {
+            inner.entries[place].waker = Some(waker.clone());
+        }
+        is_wanted
+    }
 }
 
 impl Drop for RangeGuard<'_> {
@@ -185,6 +214,33 @@ mod tests {
         assert!(poll_once(c.as_mut()).is_pending());
         assert!(poll_once(b.as_mut()).is_ready());
         assert!(poll_once(c.as_mut()).is_ready());
+    }
+
+    #[test]
+    fn a_holder_is_told_when_somebody_begins_to_want_its_range() {
+        let (locks, told) = (RangeLocks::new(), std::sync::Arc::new(Told::default()));
+        let mut a = pin!(locks.lock(0..10));
+        let Poll::Ready(guard) = poll_once(a.as_mut()) else {
+            panic!("free")
+        };
+        let waker = Waker::from(std::sync::Arc::clone(&told));
+        assert!(!guard.is_wanted(&waker));
+        let mut apart = pin!(locks.lock(10..12));
+        assert!(poll_once(apart.as_mut()).is_ready());
+        assert!(!told.0.load(std::sync::atomic::Ordering::SeqCst));
+        let mut b = pin!(locks.lock(9..12));
+        assert!(poll_once(b.as_mut()).is_pending());
+        assert!(told.0.load(std::sync::atomic::Ordering::SeqCst));
+        assert!(guard.is_wanted(&waker));
+    }
+
+    #[derive(Default)]
+    struct Told(std::sync::atomic::AtomicBool);
+
+    impl std::task::Wake for Told {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+        }
     }
 
     #[test]

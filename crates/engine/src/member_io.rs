@@ -11,7 +11,7 @@ use crate::mutant::Mutant;
 use crate::ranges::RangeSet;
 use crate::state::{Event, FailCause, Standing};
 use crate::volume::{MemberSet, Volume};
-use crate::wait::{Few, join_all, join_few};
+use crate::wait::{Few, join_all, join_few_then};
 
 /// Failures after which a write that has failed is not cut into smaller pieces any more: a drive on its last legs may take
 /// seconds over each of them.
@@ -80,20 +80,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         fua: Fua,
     ) -> WriteOutcome {
         let writes = writes.into();
-        let fua = if self.has(Mutant::IgnoreFua) {
-            Fua::No
-        } else {
-            fua
+        let fua = self.fua_of(fua);
+        let each = |index: usize| {
+            let (drive, range, data): &MemberWrite<D> = &writes[index];
+            (drive, range.start, data)
         };
-        let now = self.clock.now();
-        let under_way = writes.iter().map(|(drive, range, data)| {
-            drive.write_since(&self.clock, now, range.start, data, fua)
-        });
-        let results = if self.has(Mutant::AnswerAfterFirstCopy) {
-            crate::mutant::join_first(under_way).await.into()
-        } else {
-            join_few(under_way).await
-        };
+        let results = self.write_each(writes.len(), each, fua).await;
         if results.iter().any(Result::is_err) {
             // Boxed: what is seldom needed does not make every write larger.
             return Box::pin(self.record_failures(writes, results, fua)).await;
@@ -105,6 +97,66 @@ impl<D: Device, C: Clock> Volume<D, C> {
             refused: RangeSet::new(),
             reached: writes.len(),
         }
+    }
+
+    /// As `write_members`, of the same data everywhere.
+    pub(crate) async fn write_same(
+        &self,
+        targets: &[(&Rc<Drive<D>>, u64)],
+        data: &Buf,
+        fua: Fua,
+    ) -> WriteOutcome {
+        let fua = self.fua_of(fua);
+        let each = |index: usize| (targets[index].0, targets[index].1, data);
+        let results = self.write_each(targets.len(), each, fua).await;
+        let writes = targets
+            .iter()
+            .map(|(drive, start)| (*drive, *start..*start + data.len() as u64));
+        if results.iter().any(Result::is_err) {
+            let writes = writes.map(|(drive, range)| (Rc::clone(drive), range, data.clone()));
+            return Box::pin(self.record_failures(writes.collect(), results, fua)).await;
+        }
+        for (drive, range) in writes {
+            self.note_written(drive, &range, fua);
+        }
+        WriteOutcome {
+            refused: RangeSet::new(),
+            reached: targets.len(),
+        }
+    }
+
+    fn fua_of(&self, fua: Fua) -> Fua {
+        if self.has(Mutant::IgnoreFua) {
+            Fua::No
+        } else {
+            fua
+        }
+    }
+
+    /// Writes `count` times at once, each to its member, place and data. Those that are answered together share a reading of
+    /// the clock.
+    async fn write_each<'a>(
+        &'a self,
+        count: usize,
+        each: impl Fn(usize) -> (&'a Rc<Drive<D>>, u64, &'a Buf),
+        fua: Fua,
+    ) -> Few<Result<(), IoError>> {
+        let now = self.clock.recent();
+        let write = |index: usize| {
+            let (drive, start, data) = each(index);
+            drive.write_since(&self.clock, now, start, data, fua)
+        };
+        if self.has(Mutant::AnswerAfterFirstCopy) {
+            let note = async |index| write(index).await.note(self.clock.now());
+            return crate::mutant::join_first((0..count).map(note)).await.into();
+        }
+        join_few_then(
+            count,
+            write,
+            || self.clock.now(),
+            |written, now| written.note(now),
+        )
+        .await
     }
 
     /// Some of the writes have failed: the state learns it, and what may be written in smaller pieces is.
@@ -139,7 +191,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         outcome
     }
 
+    #[inline]
     fn note_written(&self, drive: &Drive<D>, range: &Range<u64>, fua: Fua) {
+        if !drive.has_bad() {
+            return;
+        }
         let is_durable = fua == Fua::Yes || self.has(Mutant::BadEntryClearedWithoutFlush);
         if drive.clear_bad(range, is_durable) {
             self.apply(&Event::BadBlocksChanged {

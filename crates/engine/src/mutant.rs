@@ -48,6 +48,14 @@ pub enum Mutant {
     TrimOneCopy,
     /// A scrub compares, and says nothing of what differs.
     ScrubOverlooks,
+    /// The door of the shards stays open when a member fails or copies come into doubt (W12).
+    DoorStaysOpen,
+    /// A slab is lent to a shard without its lock (W12).
+    SlabLentWithoutLock,
+    /// A shard writes before the home has marked the region (W12, W1).
+    ShardWritesUnmarked,
+    /// A shard answers a write that a member has missed before its home has made that durable (W12, W3).
+    ShardAnswersUnsettled,
     /// An error of a member's flush is ignored (W13).
     IgnoreFlushError,
     /// A client's flush does not reach the members.
@@ -148,6 +156,8 @@ pub enum Mutant {
     LoggedNotRead,
     /// Rows that wait in the log are forgotten instead of written (L5).
     DestageLost,
+    /// Blocks in memory are taken for a row's content after the members have changed and it was rebuilt (L5).
+    KeptOverRebuild,
     /// Data go in place without an entry in the partial parity log (W1).
     PplNotWritten,
     /// The partial parity log is not replayed (W5).
@@ -180,6 +190,10 @@ pub const ALL: &[Mutant] = &[
     Mutant::BelieveStaleMember,
     Mutant::TrimOneCopy,
     Mutant::ScrubOverlooks,
+    Mutant::DoorStaysOpen,
+    Mutant::SlabLentWithoutLock,
+    Mutant::ShardWritesUnmarked,
+    Mutant::ShardAnswersUnsettled,
     Mutant::IgnoreFlushError,
     Mutant::SkipFlush,
     Mutant::IgnoreFua,
@@ -230,6 +244,7 @@ pub const ALL: &[Mutant] = &[
     Mutant::AnswersNotAnnounced,
     Mutant::LoggedNotRead,
     Mutant::DestageLost,
+    Mutant::KeptOverRebuild,
     Mutant::PplNotWritten,
     Mutant::PplNotReplayed,
     Mutant::RetryableIsFinal,

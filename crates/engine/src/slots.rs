@@ -53,6 +53,21 @@ impl Drop for Place<'_> {
     }
 }
 
+impl Place<'_> {
+    /// Whoever waits for the I/O may do so with another waker than before.
+    fn waits(&self, waker: &Waker) {
+        let mut flights = self.slots.flights.borrow_mut();
+        if let Some(flight) = &mut flights[self.index]
+            && !flight
+                .waker
+                .as_ref()
+                .is_some_and(|own| own.will_wake(waker))
+        {
+            flight.waker = Some(waker.clone());
+        }
+    }
+}
+
 impl Slots {
     /// Waits for the I/O that `begin` makes, which begins when a slot is free. It is made where it stays: futures of I/Os
     /// are large, and moving one costs more than the rest of this.
@@ -70,23 +85,18 @@ impl Slots {
         if self.is_abandoned.get() {
             return Err(IoError::Gone);
         }
-        let place = self.enter();
         let mut io = pin!(begin());
+        // Who is answered at once never takes a slot: nobody could have seen it.
+        let mut place: Option<Place<'_>> = None;
         poll_fn(|cx| {
             if self.is_abandoned.get() {
                 return Poll::Ready(Err(IoError::Gone));
             }
             let result = io.as_mut().poll(cx);
-            if result.is_pending()
-                && let Some(flight) = &mut self.flights.borrow_mut()[place.index]
-                && !flight
-                    .waker
-                    .as_ref()
-                    .is_some_and(|waker| waker.will_wake(cx.waker()))
-            {
-                flight.waker = Some(cx.waker().clone());
-                if let Some(watcher) = self.watcher.take() {
-                    watcher.wake();
+            if result.is_pending() {
+                match &place {
+                    None => place = Some(self.enter(cx.waker())),
+                    Some(place) => place.waits(cx.waker()),
                 }
             }
             result
@@ -94,11 +104,14 @@ impl Slots {
         .await
     }
 
-    fn enter(&self) -> Place<'_> {
+    fn enter(&self, waker: &Waker) -> Place<'_> {
         let flight = Flight {
             since_tick: self.tick.get(),
-            waker: None,
+            waker: Some(waker.clone()),
         };
+        if let Some(watcher) = self.watcher.take() {
+            watcher.wake();
+        }
         let mut flights = self.flights.borrow_mut();
         let free = flights.iter().position(Option::is_none);
         let index = free.unwrap_or(flights.len());

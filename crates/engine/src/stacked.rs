@@ -263,6 +263,13 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
         }
     }
 
+    fn handle(&self) -> Option<u64> {
+        match self {
+            Self::Device(device) => device.handle(),
+            Self::Labelled(..) | Self::Plex(_) | Self::Growing(_) => None,
+        }
+    }
+
     fn busy(&self) -> usize {
         match self {
             Self::Device(device) | Self::Labelled(device, _) => device.busy(),

@@ -129,6 +129,7 @@ pub struct Tag<'a> {
 
 impl Requests {
     /// A request begins.
+    #[inline]
     pub(crate) fn begin(
         &self,
         kind: RequestKind,
@@ -179,11 +180,13 @@ impl Requests {
 
 impl Tag<'_> {
     /// When the request came.
+    #[inline]
     pub(crate) fn started(&self) -> Moment {
         self.started
     }
 
     /// The request enters a stage.
+    #[inline]
     pub(crate) fn enter(&self, stage: Stage) {
         if let Some(request) = &mut self.requests.inner.borrow_mut().places[self.place] {
             request.stage = stage;
@@ -192,6 +195,7 @@ impl Tag<'_> {
 }
 
 impl Drop for Tag<'_> {
+    #[inline]
     fn drop(&mut self) {
         let mut inner = self.requests.inner.borrow_mut();
         inner.places[self.place] = None;

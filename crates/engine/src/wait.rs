@@ -31,6 +31,9 @@ impl Signal {
     /// Wakes all who wait.
     pub fn notify(&self) {
         self.generation.set(self.generation.get() + 1);
+        if self.wakers.borrow().is_empty() {
+            return;
+        }
         for waker in self.wakers.take() {
             waker.wake();
         }
@@ -203,40 +206,78 @@ pub type Few<T> = SmallVec<[T; FEW]>;
 /// Entries that a `Few` holds in place: what a request of one strip has to do with in most arrays.
 const FEW: usize = 4;
 
-/// As `join_all`, for futures that are few and small: up to four live in the caller's own future, so that nothing is allocated.
-pub async fn join_few<F: Future>(futures: impl IntoIterator<Item = F>) -> Few<F::Output> {
-    let mut futures = futures.into_iter().fuse();
-    let (mut a, mut b) = (pin!(futures.next()), pin!(futures.next()));
-    let (mut c, mut d) = (pin!(futures.next()), pin!(futures.next()));
-    let mut rest: Vec<Part<F>> = futures
-        .map(|future| Part::Running(Box::pin(future)))
-        .collect();
-    let mut outputs: [Option<F::Output>; FEW] = [const { None }; FEW];
+/// As `join_all`, for `count` futures that are few and small: up to four live in the caller's own future, so that nothing is
+/// allocated, and are made where they stay: moving one costs more than the rest of this.
+pub async fn join_few<F: Future>(count: usize, make: impl Fn(usize) -> F) -> Few<F::Output> {
+    join_few_then(count, make, || (), |output, ()| output).await
+}
+
+/// As `join_few`; each output goes through `finish`, with what `stamp` says. Of the first four those that are found to have
+/// ended together share one stamp: a reading of the clock, say.
+pub async fn join_few_then<F: Future, S: Copy, T>(
+    count: usize,
+    make: impl Fn(usize) -> F,
+    stamp: impl Fn() -> S,
+    finish: impl Fn(F::Output, S) -> T,
+) -> Few<T> {
+    let (mut a, mut b) = (pin!(made(&make, 0)), pin!(made(&make, 1)));
+    let (mut c, mut d) = (pin!(made(&make, 2)), pin!(made(&make, 3)));
+    let mut rest: Vec<_> = match count {
+        0..=FEW => Vec::new(),
+        _ => (FEW..count)
+            .map(|index| {
+                let future = make(index);
+                Part::Running(Box::pin(async { finish(future.await, stamp()) }))
+            })
+            .collect(),
+    };
+    let mut outputs: [Option<T>; FEW] = [const { None }; FEW];
     std::future::poll_fn(|cx| {
         let mut is_done = true;
+        let mut has_ended = false;
+        let mut ended: [Option<F::Output>; FEW] = [const { None }; FEW];
         let arms = [a.as_mut(), b.as_mut(), c.as_mut(), d.as_mut()];
-        for (mut arm, output) in arms.into_iter().zip(&mut outputs) {
-            let Some(future) = arm.as_mut().as_pin_mut() else {
-                continue; // there was none, or it has ended
-            };
-            match future.poll(cx) {
-                Poll::Ready(done) => {
-                    *output = Some(done);
-                    arm.set(None);
+        let arms = arms.into_iter().take(count);
+        for (arm, (ended, output)) in arms.zip(ended.iter_mut().zip(&outputs)) {
+            if output.is_some() {
+                continue; // it has ended before
+            }
+            match arm.poll(cx) {
+                Poll::Ready(output) => {
+                    *ended = Some(output);
+                    has_ended = true;
                 }
                 Poll::Pending => is_done = false,
             }
         }
-        if poll_parts(&mut rest, cx) && is_done {
+        if has_ended {
+            let stamp = stamp();
+            for (output, ended) in outputs.iter_mut().zip(ended).take(count) {
+                if let Some(ended) = ended {
+                    *output = Some(finish(ended, stamp));
+                }
+            }
+        }
+        if (rest.is_empty() || poll_parts(&mut rest, cx)) && is_done {
             Poll::Ready(())
         } else {
             Poll::Pending
         }
     })
     .await;
-    let mut all: Few<F::Output> = outputs.into_iter().flatten().collect();
-    all.extend(rest.into_iter().map(Part::output));
+    let mut all: Few<T> = Few::new();
+    for output in outputs.into_iter().take(count).flatten() {
+        all.push(output);
+    }
+    if !rest.is_empty() {
+        all.extend(rest.into_iter().map(Part::output));
+    }
     all
+}
+
+/// A future that is made by the first poll, where it stays.
+async fn made<F: Future>(make: &impl Fn(usize) -> F, index: usize) -> F::Output {
+    make(index).await
 }
 
 /// Runs all futures in one task and returns their outputs in order.
@@ -468,7 +509,9 @@ pub(crate) mod tests {
                         i
                     }
                 };
-                let mut all = pin!(join_few((0..count).map(wait)));
+                let stamps = Cell::new(0);
+                let stamp = || stamps.replace(stamps.get() + 1);
+                let mut all = pin!(join_few_then(count, wait, stamp, |i, at| (i, at)));
                 for step in 0..count {
                     assert!(poll_once(all.as_mut()).is_pending());
                     assert!(poll_once(all.as_mut()).is_pending(), "spurious");
@@ -478,8 +521,27 @@ pub(crate) mod tests {
                 let Poll::Ready(outputs) = poll_once(all.as_mut()) else {
                     panic!("all {count} have ended");
                 };
-                assert_eq!(outputs.to_vec(), (0..count).collect::<Vec<_>>());
+                let one_by_one = |i| (i, (i + count - first_to_end) % count);
+                let expected: Vec<_> = (0..count).map(one_by_one).collect();
+                assert_eq!(outputs.to_vec(), expected);
             }
         }
+    }
+
+    #[test]
+    fn those_that_are_found_to_have_ended_together_share_a_stamp() {
+        let stamps = Cell::new(0);
+        let stamp = || stamps.replace(stamps.get() + 1);
+        let io = |i: usize| async move {
+            if i == 1 {
+                yield_once().await;
+            }
+        };
+        let mut all = pin!(join_few_then(FEW, io, stamp, |(), at| at));
+        assert!(poll_once(all.as_mut()).is_pending());
+        let Poll::Ready(stamps) = poll_once(all.as_mut()) else {
+            panic!("all have ended");
+        };
+        assert_eq!(stamps.to_vec(), [0, 1, 0, 0]);
     }
 }

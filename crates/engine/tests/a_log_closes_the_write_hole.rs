@@ -7,6 +7,7 @@ mod common;
 use common::small_array::{BLOCK, Keeps, STRIP_BYTES, new_array, open, place, poke, read, write};
 use common::{Memory, run};
 use plexum_engine::buf::BufPool;
+use plexum_engine::device::Fua;
 use plexum_engine::meta::assemble::LogUse;
 use plexum_engine::meta::open::{OpenError, examine};
 use plexum_format::md::MdVersion;
@@ -52,6 +53,51 @@ fn answered_writes_are_put_in_place_again_and_nothing_is_in_doubt() {
     assert_eq!(read(&volume, STRIP_BYTES), [0x22; BLOCK]);
     let at = place(&devices, 2);
     assert_eq!(devices[2].1.bytes.borrow()[at], 0x33, "parity is right");
+}
+
+/// A small record is durable when its own write is answered, and the tail flushes only for room.
+#[test]
+fn small_writes_flush_nobody_while_the_rings_have_room() {
+    let (_, devices) = new_array(MdVersion::V12, Keeps::Log);
+    let (volume, _) = open(&devices).unwrap();
+    let flushes = || -> u64 { devices.iter().map(|(_, device)| device.flushes.get()).sum() };
+    write(&volume, 0, 0x11);
+    let before = flushes();
+    for block in 0..50 {
+        write(&volume, block * BLOCK as u64, 0x22);
+    }
+    assert_eq!(flushes(), before);
+    // More than the rings hold: a page and a block of each of two members.
+    for _ in 0..3 * (1 << 20) / (4 * BLOCK) {
+        write(&volume, 0, 0x33);
+    }
+    assert!(flushes() > before, "room comes back only with a flush");
+}
+
+#[test]
+fn the_records_of_several_rows_are_one_write_to_each_member() {
+    let (_, devices) = new_array(MdVersion::V12, Keeps::Log);
+    let (volume, _) = open(&devices).unwrap();
+    let rows = 4;
+    let write_rows = |byte| {
+        let length = usize::try_from(rows * 2 * STRIP_BYTES).unwrap();
+        let data = BufPool::new(0).copy_of(&vec![byte; length]).freeze();
+        run(volume.write(0, data, Fua::No)).unwrap();
+    };
+    let counts = || {
+        let count = |(_, device): &(_, Memory)| (device.writes.get(), device.flushes.get());
+        devices.iter().map(count).collect::<Vec<_>>()
+    };
+    write_rows(0x11);
+    let before = counts();
+    write_rows(0x22);
+    for (now, before) in counts().into_iter().zip(before) {
+        assert_eq!(
+            now,
+            (before.0 + 1 + rows, before.1),
+            "the record, then the rows"
+        );
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn volume(organisation: Organisation, member_count: u8) -> Volume<Memory, Still>
     let plan = plan(&new).unwrap();
     let memory = || Some(Memory::new(vec![0; usize::try_from(DEVICE_BYTES).unwrap()]));
     let devices: Vec<Option<Memory>> = (0..member_count).map(|_| memory()).collect();
-    let pool = BufPool::new(1 << 20);
+    let pool = BufPool::new(64 << 20); // so large that the thread has buffers at hand
     run(write_new(&plan, &devices, &pool)).unwrap();
     let named = devices.into_iter().flatten().enumerate();
     let named = named.map(|(index, device)| (format!("m{index}"), device));

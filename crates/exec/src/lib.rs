@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod join;
+pub mod mailbox;
 mod order;
 mod ready;
 
@@ -141,7 +142,7 @@ impl<O: Order> Executor<O> {
                 tasks: RefCell::default(),
                 live_count: Cell::new(0),
                 is_closed: Cell::new(false),
-                ready: Arc::default(),
+                ready: Arc::new(Ready::new()),
             }),
             order,
         }

@@ -144,6 +144,54 @@ fn a_wake_from_another_thread_calls_the_notifier_of_a_waiting_executor_once() {
 }
 
 #[test]
+fn a_wake_of_the_own_thread_while_it_is_about_to_block_calls_the_notifier_too() {
+    let mut executor = Executor::new(Fifo);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&calls);
+    executor.set_notifier(move || {
+        counter.fetch_add(1, Ordering::SeqCst);
+    });
+    let gate = Gate::default();
+    let task = gate.clone();
+    let _detached = executor.spawn(async move { task.pass().await });
+    executor.run_until_stalled();
+    assert!(executor.begin_wait());
+    gate.waker().wake();
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    executor.end_wait();
+    gate.waker().wake();
+    assert_eq!(calls.load(Ordering::SeqCst), 1, "it is queued already");
+    assert_eq!(
+        (executor.ready_count(), executor.run_until_stalled()),
+        (1, 1)
+    );
+}
+
+#[test]
+fn wakes_of_other_threads_line_up_behind_those_of_the_own() {
+    let mut executor = Executor::new(Fifo);
+    let polled = Rc::new(RefCell::new(Vec::new()));
+    let gates = [Gate::default(), Gate::default(), Gate::default()];
+    for (number, gate) in gates.clone().into_iter().enumerate() {
+        let polled = Rc::clone(&polled);
+        let _detached = executor.spawn(async move {
+            gate.pass().await;
+            polled.borrow_mut().push(number);
+        });
+    }
+    executor.run_until_stalled();
+    gates.iter().for_each(|gate| gate.is_open.set(true));
+    gates[2].waker().wake();
+    let waker = gates[0].waker();
+    std::thread::spawn(move || waker.wake()).join().unwrap();
+    gates[1].waker().wake();
+    assert!(!executor.begin_wait(), "three tasks are ready");
+    assert_eq!(executor.ready_count(), 3);
+    executor.run_until_stalled();
+    assert_eq!(*polled.borrow(), [2, 1, 0]);
+}
+
+#[test]
 fn many_threads_waking_at_once_lose_no_wake() {
     let mut executor = Executor::new(Fifo);
     let (sender, receiver) = mpsc::channel();

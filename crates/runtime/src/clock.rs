@@ -17,7 +17,14 @@ pub(crate) struct Timers {
     start: Instant,
     pending: BTreeMap<(Moment, u64), Waker>,
     next_id: u64,
+    /// Polls of tasks; more than one at a time when the event loop has waited.
+    polls: Cell<u64>,
+    /// The last reading, and in which poll it was taken.
+    last: Cell<(u64, Moment)>,
 }
+
+/// A reading may be given again in the poll that took it and in the next one.
+const RECENT_POLLS: u64 = 1;
 
 impl Default for Timers {
     fn default() -> Self {
@@ -25,6 +32,8 @@ impl Default for Timers {
             start: Instant::now(),
             pending: BTreeMap::new(),
             next_id: 0,
+            polls: Cell::new(RECENT_POLLS + 1),
+            last: Cell::default(),
         }
     }
 }
@@ -32,7 +41,28 @@ impl Default for Timers {
 impl Timers {
     fn now(&self) -> Moment {
         // 2^64 ns are 584 years of uptime.
-        Moment(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        let now = Moment(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        self.last.set((self.polls.get(), now));
+        now
+    }
+
+    fn recent(&self) -> Moment {
+        let (taken, moment) = self.last.get();
+        if self.polls.get() - taken <= RECENT_POLLS {
+            moment
+        } else {
+            self.now()
+        }
+    }
+
+    /// A task is about to be polled.
+    pub(crate) fn begin_poll(&self) {
+        self.polls.set(self.polls.get() + 1);
+    }
+
+    /// The event loop looks for events, and may wait for them: no reading of before is recent.
+    pub(crate) fn begin_turn(&self) {
+        self.polls.set(self.polls.get() + RECENT_POLLS + 1);
     }
 
     /// Time until the first timer; `None` without timers.
@@ -73,6 +103,10 @@ impl RealClock {
 impl Clock for RealClock {
     fn now(&self) -> Moment {
         self.core.timers.borrow().now()
+    }
+
+    fn recent(&self) -> Moment {
+        self.core.timers.borrow().recent()
     }
 
     fn wall_seconds(&self) -> u64 {
@@ -136,6 +170,27 @@ impl Drop for Sleep<'_> {
 mod tests {
     use super::*;
     use crate::{IoChoice, Runtime};
+
+    #[test]
+    fn a_reading_is_recent_in_the_next_poll_and_not_in_the_one_after_nor_after_a_turn() {
+        let timers = Timers::default();
+        let is_new = || {
+            let given = timers.recent();
+            assert_eq!(given, timers.last.get().1, "the last one that was taken");
+            timers.last.get().0 == timers.polls.get()
+        };
+        assert!(is_new(), "there was none");
+        timers.begin_poll();
+        assert!(!is_new(), "that of the poll before");
+        timers.begin_poll();
+        assert!(is_new(), "that one is too old");
+        timers.begin_turn();
+        assert!(is_new(), "who knows how long it took");
+        timers.begin_poll();
+        let exact = timers.now();
+        timers.begin_poll();
+        assert!(!is_new() && timers.recent() == exact, "whoever took it");
+    }
 
     #[test]
     fn a_polled_and_dropped_timer_leaves_nothing_behind() {

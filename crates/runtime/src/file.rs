@@ -362,6 +362,12 @@ impl Device for FileDevice {
         self.route == Route::Inline
     }
 
+    fn handle(&self) -> Option<u64> {
+        let fd = std::os::fd::AsFd::as_fd(&*self.fd);
+        let number = u64::try_from(fd.as_raw_fd()).ok();
+        number.filter(|_| !self.is_read_only)
+    }
+
     fn busy(&self) -> usize {
         Arc::strong_count(&self.fd) - 1 // every operation under way keeps the file open
     }

@@ -10,7 +10,7 @@ pub mod clock;
 mod event;
 pub mod file;
 pub mod lock;
-pub mod mailbox;
+pub use plexum_exec::mailbox;
 mod op;
 mod open;
 pub mod process;
@@ -315,6 +315,7 @@ impl Runtime {
                 }
                 let waker = gate.waker.borrow().clone();
                 let waker = waker.expect("the proxy was polled");
+                self.handle.core.timers.borrow().begin_poll();
                 let poll = future.as_mut().poll(&mut Context::from_waker(&waker));
                 if let Poll::Ready(output) = poll {
                     gate.is_done.set(true);
@@ -328,6 +329,7 @@ impl Runtime {
 
     /// Polls one task; a panic ends that task only (the panic hook has printed it).
     fn poll_one(&mut self) -> bool {
+        self.handle.core.timers.borrow().begin_poll();
         // Unwind safety: the executor retires a task that panicked; what the task shared with others is guarded
         // by its own destructors, as with any early return.
         catch_unwind(AssertUnwindSafe(|| self.executor.poll_one())).unwrap_or(true)
@@ -344,6 +346,7 @@ impl Runtime {
         core.enter(wait);
         self.executor.end_wait(); // from here on this thread looks by itself
         core.reap();
+        core.timers.borrow().begin_turn();
         let due = core.timers.borrow_mut().take_due();
         due.into_iter().for_each(Waker::wake);
     }

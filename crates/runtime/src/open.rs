@@ -156,7 +156,32 @@ impl FileDevice {
         opening.check_type(&found)?;
         let is_device = crate::file::is_block_device(found.st_mode);
         let fd = opening.open_alone(is_device)?;
+        Self::of(handle, &opening, fd)
+    }
+
+    /// Opens a member of this process once more, for the runtime of another thread: the very file that `number` (`Device::handle`)
+    /// has open, whatever its path names by now. Without a lock of its own: whoever opened it first keeps it locked.
+    ///
+    /// # Errors
+    /// See `OpenError`.
+    pub fn open_again(
+        handle: &Handle,
+        number: u64,
+        path: &Path,
+        options: &OpenOptions,
+    ) -> Result<Self, OpenError> {
+        let opening = Opening { path, options };
+        let flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::RDWR;
+        let own = format!("/proc/self/fd/{number}");
+        let fd = opening.step("open it again", rustix::fs::open(own, flags, Mode::empty()))?;
+        Self::of(handle, &opening, OpenFile::from(fd))
+    }
+
+    /// The device on an open file.
+    fn of(handle: &Handle, opening: &Opening<'_>, fd: OpenFile) -> Result<Self, OpenError> {
+        let (path, options) = (opening.path, opening.options);
         let stat = opening.step("look at it", rustix::fs::fstat(&fd))?;
+        let is_device = crate::file::is_block_device(stat.st_mode);
         let system = opening.step("look at its file system", rustix::fs::fstatfs(&fd))?;
         // A device node says where the node is, not where the data are.
         let is_in_memory = !is_device && MEMORY_FILE_SYSTEMS.contains(&(system.f_type as u32));

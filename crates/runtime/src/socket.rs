@@ -99,6 +99,14 @@ impl Socket {
         Ok(Self::new(Rc::clone(&handle.core), fd))
     }
 
+    /// The same connection once more, for another thread; this one is to be dropped. It ends when both are.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        Ok(rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?)
+    }
+
     /// Two sockets that are connected to each other; for tests.
     ///
     /// # Errors

@@ -42,6 +42,8 @@ fn main() -> ExitCode {
             "write-through" => options.write_backs_of_256 = 0,
             "no-logs" => (options.logs_of_256, options.ppls_of_256) = (0, 0),
             "ppls" => (options.logs_of_256, options.ppls_of_256) = (0, 256),
+            "shards" => options.shards_of_256 = 256,
+            "no-shards" => options.shards_of_256 = 0,
             "trace" => options.is_traced = true,
             "mutants" => {}
             _ if word.starts_with("minutes=") => {}

@@ -9,7 +9,7 @@ use crate::cells;
 use crate::disk::CrashKind;
 use crate::fault::Fault;
 use crate::rng::Rng;
-use crate::scenario::{LifeEnd, Load, Options, Promise, RESTS_NS, Scenario, Wish};
+use crate::scenario::{LifeEnd, Load, Options, Promise, RESTS_NS, START_WRITES, Scenario, Wish};
 use crate::subject::Level;
 
 /// What a short scenario is about.
@@ -437,12 +437,12 @@ impl Scenario {
 
     fn draw_replay(&mut self, rng: &mut Rng) {
         self.spec.log_bytes = Some(*rng.pick(&[SMALL_RING_BYTES, 8 << 20]));
-        self.is_losing = rng.chance(2, 3);
+        self.is_losing = rng.chance(7, 8);
         self.load.reads_of_93 = 10;
         self.flushes_of_100 = *rng.pick(&[7, 0]);
-        let lives = rng.between(2, 4);
+        let lives = rng.between(4, 6);
         for _ in 0..lives {
-            let stage = *rng.pick(&["log", "write", "log", "settle"]);
+            let stage = *rng.pick(&["log", "log", "log", "write", "settle"]);
             self.lives.push(LifeEnd::Crash {
                 requests: rng.between(3, self.requests / lives),
                 rest_ns: 0,
@@ -450,8 +450,18 @@ impl Scenario {
                 polls: rng.below(12),
                 kind: CrashKind::PowerCut,
             });
-            for _ in 0..rng.below(3) {
-                self.lives.push(cut(0, rng.below(400)));
+            for _ in 0..rng.between(1, 3) {
+                self.lives.push(match rng.chance(1, 3) {
+                    true => cut(0, rng.below(400)),
+                    // In the middle of the replay, wherever in the start it comes.
+                    false => LifeEnd::Crash {
+                        requests: 0,
+                        rest_ns: 0,
+                        stage: Some(START_WRITES),
+                        polls: rng.below(40),
+                        kind: CrashKind::PowerCut,
+                    },
+                });
             }
         }
         let fresh = self.fresh_disk(0);
@@ -462,7 +472,7 @@ impl Scenario {
     fn draw_refused(&mut self, rng: &mut Rng) {
         self.promise = Promise::Beyond;
         self.shrink();
-        self.spec.log_bytes = Some(SMALL_RING_BYTES);
+        self.spec.log_bytes = Some(8 << 20); // a tail that follows soon takes the refused record out of every replay
         self.spec.is_write_back = false; // its rows find out that there is no space after the answer
         self.is_losing = true;
         self.load.is_narrow = true;

@@ -19,13 +19,16 @@ use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenError, OpenRequest, examine, former_member, open_volume};
 use plexum_engine::mutant::Mutant;
 use plexum_engine::plex::layout::Organisation;
+use plexum_engine::shard::ShardCounters;
 use plexum_engine::state::{MemberId, Standing};
 use plexum_engine::volume::{MemberStatus, NewMember, Volume, VolumeOptions};
 use plexum_engine::wait::join;
+use plexum_exec::Spawner;
 use plexum_format::md::{MdVersion, Superblock};
 use plexum_nbd::export::ZeroRequest;
 
 use crate::clock::SimClock;
+use crate::crew::Crew;
 use crate::disk::SimDisk;
 use crate::front::Front;
 use crate::mutants::MutantResult;
@@ -42,6 +45,8 @@ pub struct Engine {
     volume: Rc<Volume<SimDisk, SimClock>>,
     /// NBD sessions in front of it, in some scenarios.
     front: Option<Front>,
+    /// Satellites beside it, in some others.
+    crew: Option<Crew>,
     context: Context,
     uuid: [u8; 16],
     /// Data offset of the members known at the start, by disk; a new member gets the common one.
@@ -182,6 +187,25 @@ impl Engine {
         }
     }
 
+    /// What the satellites have served by themselves, and what they gave to the home.
+    #[must_use]
+    pub fn shard_counters(&self) -> ShardCounters {
+        self.crew.as_ref().map(Crew::counters).unwrap_or_default()
+    }
+
+    /// Whether the superblocks say that writes may be under way.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.volume.status().is_dirty
+    }
+
+    /// Satellites may have to open this disk.
+    fn meet(&self, disk: &SimDisk) {
+        if let Some(crew) = &self.crew {
+            crew.meet(disk);
+        }
+    }
+
     /// An earlier record of the same disk that is of no use any more is taken out first, as an administrator would.
     async fn remove_former(&self, disk: u32) -> Result<(), String> {
         let members = self.volume.status().members;
@@ -299,9 +323,11 @@ impl Subject for Engine {
                 context.seed,
             )
         });
+        let crew = (context.shards > 1).then(|| Crew::new(&volume, context, disks));
         Ok(Self {
             volume,
             front,
+            crew,
             context: context.clone(),
             uuid: array,
             common_offset: offsets.values().next().copied().unwrap_or(0),
@@ -322,6 +348,9 @@ impl Subject for Engine {
             let buf = self.context.pool.take(length);
             return Ok(client.read(offset_bytes, buf).await?.to_vec());
         }
+        if let Some(satellite) = self.crew.as_ref().and_then(Crew::next) {
+            return Ok(satellite.read(offset_bytes, length).await?.to_vec());
+        }
         Ok(self.volume.read(offset_bytes, length).await?.to_vec())
     }
 
@@ -330,12 +359,18 @@ impl Subject for Engine {
             let client = front.client_in_turn().await;
             return Ok(client.write(offset_bytes, data, fua).await?);
         }
-        self.volume.write(offset_bytes, data, fua).await
+        if let Some(satellite) = self.crew.as_ref().and_then(Crew::next) {
+            return satellite.write(offset_bytes, data, fua).await;
+        }
+        self.volume.write_shared(offset_bytes, data, fua).await
     }
 
     async fn flush(&self) -> Result<(), IoError> {
         if let Some(front) = &self.front {
             return Ok(front.client_in_turn().await.flush().await?);
+        }
+        if let Some(satellite) = self.crew.as_ref().and_then(Crew::next) {
+            return satellite.flush().await;
         }
         self.volume.flush().await
     }
@@ -349,6 +384,11 @@ impl Subject for Engine {
                 only_if_fast: false,
             };
             return Ok(client.zero(offset_bytes, length_bytes, how).await?);
+        }
+        if let Some(satellite) = self.crew.as_ref().and_then(Crew::next) {
+            return satellite
+                .zero(offset_bytes, length_bytes, ZeroMode::Allocate, fua)
+                .await;
         }
         self.volume
             .zero(offset_bytes, length_bytes, ZeroMode::Allocate, fua)
@@ -365,7 +405,10 @@ impl Subject for Engine {
             .await
     }
 
-    async fn background(self: Rc<Self>) {
+    async fn background(self: Rc<Self>, spawner: Spawner) {
+        if let Some(crew) = &self.crew {
+            crew.start(&self.volume, &spawner);
+        }
         match &self.front {
             Some(front) => {
                 join(self.volume.run_background(), front.run()).await;
@@ -387,6 +430,7 @@ impl Subject for Engine {
                 self.remove_former(disk).await?;
                 let new = self.new_member(&disks[disk as usize].reopen()).await;
                 self.offsets.borrow_mut().insert(disk, self.common_offset);
+                self.meet(&disks[disk as usize]);
                 self.volume
                     .add(new, false)
                     .await
@@ -401,6 +445,7 @@ impl Subject for Engine {
                     ..self.new_member(&disks[disk as usize].reopen()).await
                 };
                 self.offsets.borrow_mut().insert(disk, self.common_offset);
+                self.meet(&disks[disk as usize]);
                 self.volume
                     .replace_with(member, new)
                     .await
@@ -425,7 +470,11 @@ impl Subject for Engine {
         if let Some(front) = &self.front {
             front.stop();
         }
-        self.volume.stop().await
+        let result = self.volume.stop().await;
+        if let Some(crew) = &self.crew {
+            crew.end();
+        }
+        result
     }
 
     fn status(&self) -> Status {

@@ -7,6 +7,7 @@ pub mod bsd;
 pub mod cells;
 pub mod checker;
 pub mod clock;
+pub mod crew;
 pub mod disk;
 pub mod drill;
 pub mod engine;

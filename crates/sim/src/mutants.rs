@@ -59,7 +59,10 @@ pub fn options_for(mutant: Mutant) -> Options {
         | Mutant::RingReusedBeforeFlush => return logs(mutant, parity),
         // Two members may be lost one after the other: three times as often met as with one parity.
         Mutant::ReplayBeforeCommit => return logs(mutant, vec![Level::Raid6]),
-        Mutant::LoggedNotRead | Mutant::DestageLost | Mutant::AnswersNotAnnounced => {
+        Mutant::LoggedNotRead
+        | Mutant::DestageLost
+        | Mutant::KeptOverRebuild
+        | Mutant::AnswersNotAnnounced => {
             return Options {
                 write_backs_of_256: 256,
                 ..logs(mutant, parity)
@@ -73,6 +76,12 @@ pub fn options_for(mutant: Mutant) -> Options {
                 ..Options::default()
             };
         }
+        Mutant::DoorStaysOpen
+        | Mutant::SlabLentWithoutLock
+        | Mutant::ShardWritesUnmarked
+        | Mutant::ShardAnswersUnsettled => {
+            return shards(mutant, redundant);
+        }
         Mutant::WrongQCoefficient | Mutant::WrongQOrder => vec![Level::Raid6],
         Mutant::SkipFlush | Mutant::IgnoreFua | Mutant::RetryableIsFinal => Level::ALL.to_vec(),
         _ => redundant,
@@ -80,6 +89,7 @@ pub fn options_for(mutant: Mutant) -> Options {
     Options {
         levels,
         drill: drill_for(mutant),
+        shards_of_256: 0,
         ..Options::default()
     }
 }
@@ -103,11 +113,25 @@ fn drill_for(mutant: Mutant) -> Option<Drill> {
     })
 }
 
+/// Volumes on several cores only, whose writes are lent.
+fn shards(mutant: Mutant, levels: Vec<Level>) -> Options {
+    // What is answered too early wants a loss, a crash and the loss back: met soonest with the fewest members.
+    let is_rare = mutant == Mutant::ShardAnswersUnsettled;
+    Options {
+        levels: if is_rare { vec![Level::Raid1] } else { levels },
+        logs_of_256: 0,
+        ppls_of_256: 0,
+        shards_of_256: 256,
+        ..Options::default()
+    }
+}
+
 /// Arrays with a stripe log only.
 fn logs(mutant: Mutant, levels: Vec<Level>) -> Options {
     Options {
         levels,
         drill: drill_for(mutant),
+        shards_of_256: 0,
         logs_of_256: 256,
         ..Options::default()
     }

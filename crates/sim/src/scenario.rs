@@ -54,6 +54,8 @@ pub struct Options {
     pub write_backs_of_256: u64,
     /// Share of the RAID-5 arrays without a stripe log, in 256ths, that have a partial parity log.
     pub ppls_of_256: u64,
+    /// Share of the ordinary seeds without connections, in 256ths, whose volume is served by several shards.
+    pub shards_of_256: u64,
     /// Share of seeds, in 256ths, that go beyond the promise.
     pub beyond_of_256: u64,
     /// Share of seeds, in 256ths, that end in a silent fault.
@@ -79,6 +81,7 @@ impl Default for Options {
             logs_of_256: 160,
             write_backs_of_256: 112,
             ppls_of_256: 128,
+            shards_of_256: 96,
             beyond_of_256: 24,
             silent_of_256: 32,
             has_foreign: true,
@@ -267,6 +270,8 @@ pub struct Scenario {
     pub atom_bytes: u32,
     /// NBD connections between the clients and the volume; 0: they call it directly.
     pub connections: usize,
+    /// Shards of the volume, the home counted; 1: it is not divided.
+    pub shards: usize,
     /// Speed of background work while clients are at work, in bytes a second.
     pub pace_bytes_per_s: u64,
     /// Most time a client thinks between two requests, in nanoseconds.
@@ -309,6 +314,9 @@ pub(crate) const RESTS_NS: [u64; 6] = [
     5_000_000_000,
     11_000_000_000,
 ];
+
+/// The stage of a life that has not begun to serve, and writes: a replay, a commit.
+pub(crate) const START_WRITES: &str = "start writes";
 
 /// Room for metadata in front of and behind the data, at most, in bytes.
 pub(crate) const METADATA_BYTES: u64 = 4 << 20;
@@ -361,6 +369,7 @@ impl Scenario {
             pace_bytes_per_s: *rng.pick(&[32 << 20, 32 << 20, 4 << 20, 512 << 10, 64 << 10]),
             think_ns_max: if is_steady { 150_000_000 } else { think_ns_max },
             connections,
+            shards: 1,
             flushes_of_100: if is_steady { 0 } else { flushes_of_100 },
             disk_bytes: spec.component_bytes + METADATA_BYTES,
             disk_count: spec.member_count + 3,
@@ -381,10 +390,27 @@ impl Scenario {
         if scenario.drill.is_some() || scenario.promise == Promise::Within {
             scenario.draw_drill(options);
         }
-        // A drill may ask for a log or a bitmap, which md's own log excludes.
-        let spec = &mut scenario.spec;
-        spec.has_ppl &= spec.log_bytes.is_none() && spec.region_bytes.is_none();
+        scenario.settle(options);
         scenario
+    }
+
+    /// What goes by everything else.
+    fn settle(&mut self, options: &Options) {
+        // A drill may ask for a log or a bitmap, which md's own log excludes.
+        let spec = &mut self.spec;
+        spec.has_ppl &= spec.log_bytes.is_none() && spec.region_bytes.is_none();
+        self.draw_shards(options);
+    }
+
+    /// Whether the volume is on several cores. Drawn apart, like the log. Cells of the coverage matrix ask for stages, which
+    /// satellites do not tell.
+    fn draw_shards(&mut self, options: &Options) {
+        let mut rng = Rng::new(self.seed).fork(23);
+        let is_drawn = rng.below(256) < options.shards_of_256;
+        let is_asking = self.aim.is_some() || self.drill == Some(Drill::Meet);
+        if is_drawn && !is_asking && self.connections == 0 && self.promise != Promise::Silent {
+            self.shards = *rng.pick(&[2, 2, 3]);
+        }
     }
 
     /// What happens, and how each life ends.
@@ -638,8 +664,8 @@ impl fmt::Display for Scenario {
         writeln!(f, "seed {}: {}", self.seed, self.spec)?;
         writeln!(
             f,
-            "metadata {}, {} clients over {} connections, {} requests, {:?} the promise",
-            self.metadata, self.clients, self.connections, self.requests, self.promise
+            "metadata {}, {} clients over {} connections, {} shards, {} requests, {:?} the promise",
+            self.metadata, self.clients, self.connections, self.shards, self.requests, self.promise
         )?;
         if let Some(drill) = self.drill {
             writeln!(f, "a drill: {drill:?}, {:?}", self.load)?;

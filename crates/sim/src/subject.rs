@@ -6,6 +6,7 @@ use std::rc::Rc;
 use plexum_engine::buf::{Buf, BufPool};
 use plexum_engine::device::{Fua, IoError};
 use plexum_engine::mutant::Mutant;
+use plexum_exec::Spawner;
 
 use crate::clock::SimClock;
 use crate::disk::SimDisk;
@@ -149,6 +150,8 @@ pub struct Context {
     pub reads_ahead: bool,
     /// NBD connections in front of the volume; 0: none.
     pub connections: usize,
+    /// Shards of the volume; 1: it is not divided.
+    pub shards: usize,
 }
 
 /// Why a volume did not come up.
@@ -299,8 +302,8 @@ pub trait Subject: Sized + 'static {
     /// What the client would get.
     async fn trim(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), IoError>;
 
-    /// Runs background work until the subject stops.
-    async fn background(self: Rc<Self>);
+    /// Runs background work until the subject stops; `spawner` starts further tasks.
+    async fn background(self: Rc<Self>, spawner: Spawner);
 
     /// An operation, until it has taken effect (not until a rebuild has ended).
     ///

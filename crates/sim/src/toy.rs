@@ -86,7 +86,7 @@ macro_rules! common {
         async fn trim(&self, _offset_bytes: u64, _length_bytes: u64) -> Result<(), IoError> {
             Ok(())
         }
-        async fn background(self: Rc<Self>) {}
+        async fn background(self: Rc<Self>, _spawner: plexum_exec::Spawner) {}
         async fn operate(&self, _operation: Operation, _disks: &[SimDisk]) -> Result<(), String> {
             Err("a toy has no operations".to_owned())
         }

@@ -490,6 +490,7 @@ fn seeds_of_the_past_have_no_finding_any_more() {
     let parity = [Level::Raid4, Level::Raid5, Level::Raid6];
     let options = |levels: &[Level]| Options {
         levels: levels.to_vec(),
+        shards_of_256: 0, // they are older than shards
         ..Options::default()
     };
     let logs = |levels: &[Level]| Options {
@@ -552,6 +553,7 @@ fn seeds_of_the_past_have_no_finding_any_more() {
         (ppls, vec![1416, 1714]),
         (write_backs, vec![60_245]),
         (beyond, vec![50_291, 50_387]),
+        (Options::default(), vec![1_795_418_305_010_001_370]),
     ];
     for (options, seeds) in all {
         for seed in seeds {

@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("exec", &[]),
     ("model", &[]), // the slow reference: shares nothing with what it judges
     // engine
-    ("engine", &["format", "parity"]),
+    ("engine", &["exec", "format", "parity"]),
     ("pool", &["engine", "format", "parity"]),
     ("zfs", &["engine", "format", "parity"]),
     // edges
@@ -262,6 +262,7 @@ mod tests {
     fn arrows_point_down_only() {
         for (from, to) in [
             ("engine", "format"),
+            ("engine", "exec"),
             ("daemon", "runtime"),
             ("cli", "clap"),
             ("daemon", "axum"),
@@ -270,7 +271,7 @@ mod tests {
         }
         for (from, to) in [
             ("format", "engine"),
-            ("engine", "exec"),
+            ("engine", "sim"),
             ("engine", "runtime"),
             ("engine", "libc"),
             ("parity", "tokio"),

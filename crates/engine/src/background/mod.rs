@@ -77,7 +77,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let _ = self.commit_all().await;
         }
         // In boxes: together they take hundreds of kilobytes, which nobody should have to hold on a stack.
-        let bookkeeping = join(Box::pin(self.housekeeping()), Box::pin(self.run_destager()));
+        let bookkeeping = join(Box::pin(self.housekeeping()), Box::pin(self.run_tail()));
         let healing = join(Box::pin(self.keep_redundant()), Box::pin(self.run_scrubs()));
         join(bookkeeping, healing).await;
         self.is_background_running.set(false);
@@ -252,6 +252,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     async fn end(&self) -> Result<(), crate::device::IoError> {
+        self.all_back().await;
         self.writes.empty().await;
         if self.options.borrow().is_read_only {
             return Ok(());

@@ -33,13 +33,17 @@ impl<D: Device, C: Clock> Drop for Mark<'_, D, C> {
 
 impl<D: Device, C: Clock> Volume<D, C> {
     /// W1: returns when the regions of `range` are marked durably on all live members.
+    #[inline]
     pub(crate) async fn mark(&self, range: Range<u64>) -> Result<Mark<'_, D, C>, IoError> {
-        self.regions.borrow_mut().enter(&range);
+        let is_durable = {
+            let mut regions = self.regions.borrow_mut();
+            regions.enter(&range);
+            regions.is_durable(&range)
+        };
         let mark = Mark {
             volume: self,
             range: range.clone(),
         };
-        let is_durable = self.regions.borrow().is_durable(&range);
         if !is_durable && !self.has(Mutant::BitmapAfterData) {
             // Boxed: what is seldom needed does not make every write larger.
             Box::pin(self.make_durable(&range)).await?;

@@ -14,6 +14,7 @@ mod headers;
 mod overlay;
 mod replay;
 mod ring;
+mod tail;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -44,7 +45,9 @@ pub(crate) use replay::ReplayError;
 use ring::{ChainStart, Ring};
 
 /// Batches up to this size are copied into one buffer and written at once; larger ones go from the row's own buffers.
-const COPIED_BYTES_MAX: u64 = 128 << 10;
+const COPIED_BYTES_MAX: u64 = 1 << 20;
+/// The same for members in memory: there a copy is all that a write costs.
+const COPIED_TO_MEMORY_BYTES_MAX: u64 = 128 << 10;
 
 /// One part of a row, as it will be written: the blocks by slot.
 #[derive(Clone)]
@@ -97,8 +100,12 @@ pub(crate) struct StripeLog<D> {
     /// L5: writes are answered when they are durable here.
     is_write_back: Cell<bool>,
     overlay: RefCell<overlay::Overlay>,
+    /// The members that blocks which are kept in memory were written to.
+    kept_among: RefCell<Option<Rc<MemberSet<D>>>>,
     /// One task at a time puts rows in place.
     destager: Mutex,
+    /// The tail is being moved in the background.
+    is_tail_moving: Cell<bool>,
 }
 
 struct Book {
@@ -233,7 +240,9 @@ impl<D: Device> StripeLog<D> {
             has_unlogged: Cell::new(has_unlogged),
             is_write_back: Cell::new(newest.is_some_and(|header| header.is_write_back)),
             overlay: RefCell::default(),
+            kept_among: RefCell::default(),
             destager: Mutex::new(),
+            is_tail_moving: Cell::new(false),
         }
     }
 
@@ -536,12 +545,17 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
-    /// Writes and flushes. Members with blocks in place since their last flush are flushed along: the tail can follow (W2).
+    /// Makes the batches durable. Small ones are written so that they are durable when they are answered: one round trip.
+    /// Large ones are written and flushed, and members with blocks in place since their last flush are flushed along: the
+    /// tail can follow (W2).
     async fn write_batches(
         &self,
         log: &StripeLog<D>,
         batches: Vec<(MemberBatch<D>, Batch)>,
     ) -> Result<(), IoError> {
+        let flushes = !batches
+            .iter()
+            .all(|(batch, page)| is_copied(&batch.drive, page));
         let (floor, covers, idle) = {
             let book = log.book.borrow();
             let is_written =
@@ -549,21 +563,23 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let is_unflushed = |ring: &Ring| ring.written > ring.flushed;
             let mut idle = self.slotted_drives();
             idle.retain(|drive| {
-                !is_written(drive) && book.ring(drive.id).is_some_and(is_unflushed)
+                flushes && !is_written(drive) && book.ring(drive.id).is_some_and(is_unflushed)
             });
             (book.floor(), book.written(), idle)
         };
+        let fua = if flushes { Fua::No } else { Fua::Yes };
         let writes = batches
             .iter()
-            .map(|(batch, page)| self.write_batch(log, batch, page));
-        let flushes = idle.iter().map(|drive| self.flush_for_log(drive));
-        let (written, flushed) = crate::wait::join(join_all(writes), join_all(flushes)).await;
+            .map(|(batch, page)| self.write_batch(log, batch, page, fua));
+        let flushed = idle.iter().map(|drive| self.flush_for_log(drive));
+        let (written, flushed) = crate::wait::join(join_all(writes), join_all(flushed)).await;
         let drives = batches.iter().map(|(batch, _)| &batch.drive).chain(&idle);
         let mut refused = None;
         let mut is_whole = true;
         for (drive, result) in drives.zip(written.into_iter().chain(flushed)) {
             match result {
-                Ok(()) => log.book.borrow_mut().note_flushed(drive.id, &covers),
+                Ok(()) if flushes => log.book.borrow_mut().note_flushed(drive.id, &covers),
+                Ok(()) => {}
                 Err((IoError::NoSpace, _)) => refused = Some(IoError::NoSpace),
                 Err((error, cause)) => {
                     is_whole = false;
@@ -587,8 +603,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if let Some(error) = refused {
             return Err(error);
         }
-        let mut book = log.book.borrow_mut();
-        book.covered = book.covered.max(floor);
+        if flushes {
+            let mut book = log.book.borrow_mut();
+            book.covered = book.covered.max(floor);
+        }
         Ok(())
     }
 
@@ -597,8 +615,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         log: &StripeLog<D>,
         batch: &MemberBatch<D>,
         page: &Batch,
+        fua: Fua,
     ) -> Result<(), (IoError, FailCause)> {
         let failed = |error| (error, FailCause::WriteError);
+        let fua = match self.has(Mutant::RecordNotFlushed) {
+            true => Fua::No,
+            false => fua,
+        };
         let at = {
             let book = log.book.borrow();
             let area = book
@@ -612,19 +635,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             };
             area.offset_bytes(page.position) + shift
         };
-        let length = page.length_bytes();
-        if length <= COPIED_BYTES_MAX {
-            let mut whole = self
-                .pool
-                .take(usize::try_from(length).expect("a small batch"));
-            whole[..PAGE_BYTES].copy_from_slice(&page.encode_page());
-            let mut next = PAGE_BYTES;
-            for (_, block) in &batch.records {
-                whole[next..next + block.len()].copy_from_slice(block);
-                next += block.len();
-            }
-            whole[next..].fill(0);
-            let written = batch.drive.write_device(at, whole.freeze(), Fua::No).await;
+        if is_copied(&batch.drive, page) {
+            let whole = self.copied(batch, page);
+            let written = batch.drive.write_device(at, whole, fua).await;
             written.map_err(failed)?;
         } else {
             let mut writes = vec![(at, self.pool.copy_of(&page.encode_page()).freeze())];
@@ -632,14 +645,28 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 writes.push((at + (position - page.position), block.clone()));
             }
             let writes = writes.into_iter();
-            let writes = writes.map(|(at, data)| batch.drive.write_device(at, data, Fua::No));
+            let writes = writes.map(|(at, data)| batch.drive.write_device(at, data, fua));
             let written: Result<Vec<()>, IoError> = join_all(writes).await.into_iter().collect();
             written.map_err(failed)?;
         }
-        if self.has(Mutant::RecordNotFlushed) {
+        if fua == Fua::Yes || self.has(Mutant::RecordNotFlushed) {
             return Ok(());
         }
         self.flush_for_log(&batch.drive).await
+    }
+
+    /// A batch in one buffer.
+    fn copied(&self, batch: &MemberBatch<D>, page: &Batch) -> Buf {
+        let length = usize::try_from(page.length_bytes()).expect("a small batch");
+        let mut whole = self.pool.take(length);
+        whole[..PAGE_BYTES].copy_from_slice(&page.encode_page());
+        let mut next = PAGE_BYTES;
+        for (_, block) in &batch.records {
+            whole[next..next + block.len()].copy_from_slice(block);
+            next += block.len();
+        }
+        whole[next..].fill(0);
+        whole.freeze()
     }
 
     async fn flush_for_log(&self, drive: &Drive<D>) -> Result<(), (IoError, FailCause)> {
@@ -669,59 +696,19 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         drop(book);
         log.progress.notify();
+        if log.calls_for_tail() {
+            self.changed.notify();
+        }
     }
+}
 
-    /// Back-pressure: makes room in the rings of `short`, or waits for what is in the way.
-    async fn make_room(&self, log: &StripeLog<D>, short: &[MemberId]) -> Result<(), IoError> {
-        let (can_release, floor, covered) = {
-            let book = log.book.borrow();
-            let gains = |member: &&MemberId| {
-                book.ring(**member).is_some_and(|ring| {
-                    ring.start_for(book.covered).position > ring.start_for(0).position
-                })
-            };
-            (
-                short.iter().any(|member| gains(&member)),
-                book.floor(),
-                book.covered,
-            )
-        };
-        if can_release {
-            let mut drives = self.slotted_drives();
-            drives.retain(|drive| short.contains(&drive.id));
-            return self.write_log_headers(log, &drives).await;
-        }
-        if floor > covered {
-            return self.flush_members().await; // W2: the tail may follow
-        }
-        if !log.overlay.borrow().is_empty() {
-            return self.destage().await; // L5: what is in the way waits for nobody but us
-        }
-        let progress = log.progress.changed();
-        if log.book.borrow().floor() == floor && !self.is_frozen() {
-            progress.await; // an older write is still on its way in place
-        }
-        Ok(())
-    }
-
-    /// Waits until every record is in place, flushes, and puts the tail behind them all.
-    async fn reset_rings(&self, log: &StripeLog<D>) -> Result<(), IoError> {
-        loop {
-            if self.is_frozen() {
-                return Err(IoError::Failed);
-            }
-            self.destage().await?;
-            let progress = log.progress.changed();
-            if log.book.borrow().outstanding.is_empty() {
-                break;
-            }
-            progress.await;
-        }
-        self.flush_members().await?; // W2: the tail may follow
-        self.write_log_headers(log, &self.slotted_drives()).await?;
-        log.book.borrow_mut().must_reset = false;
-        Ok(())
-    }
+/// Whether a batch is written at once.
+fn is_copied<D: Device>(drive: &Drive<D>, page: &Batch) -> bool {
+    let limit = match drive.is_in_memory() {
+        true => COPIED_TO_MEMORY_BYTES_MAX,
+        false => COPIED_BYTES_MAX,
+    };
+    page.length_bytes() <= limit
 }
 
 /// Gives every part of the group its number.

@@ -170,14 +170,14 @@ impl Regions {
         start..(start + self.region_bytes).min(self.sync_bytes)
     }
 
+    #[inline]
     fn indices(&self, range: &Range<u64>) -> Range<usize> {
         assert!(
             range.start < range.end && range.end <= self.sync_bytes,
             "a write stays inside the sync space"
         );
-        let index = |at: u64| {
-            usize::try_from(at / self.region_bytes).expect("fewer regions than addresses")
-        };
+        let shift = self.region_bytes.trailing_zeros(); // powers of two
+        let index = |at: u64| usize::try_from(at >> shift).expect("fewer regions than addresses");
         index(range.start)..index(range.end - 1) + 1
     }
 
@@ -248,6 +248,7 @@ impl Regions {
 
     /// Whether copies or parity of the whole range are known to agree (W5, W6).
     #[must_use]
+    #[inline]
     pub fn is_proven(&self, range: &Range<u64>) -> bool {
         if self.doubtful.count() == 0 {
             return true;
@@ -261,7 +262,20 @@ impl Regions {
         })
     }
 
+    /// Ranges that may be inconsistent.
+    #[must_use]
+    pub fn unproven(&self) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        let mut from = 0;
+        while let Some(index) = self.doubtful.next(from) {
+            ranges.extend(self.proven.gaps(&self.range(index)));
+            from = index + 1;
+        }
+        ranges
+    }
+
     /// Remembers that a range was made consistent.
+    #[inline]
     pub fn prove(&mut self, range: &Range<u64>) {
         if self.doubtful.count() == 0 || self.proven.len() >= PROVEN_RANGES_MAX {
             return;
@@ -288,6 +302,7 @@ impl Regions {
     }
 
     /// A write to `range` begins. Its data may go out once `is_durable` says so.
+    #[inline]
     pub fn enter(&mut self, range: &Range<u64>) {
         for index in self.indices(range) {
             self.in_flight.enter(index);
@@ -299,6 +314,7 @@ impl Regions {
     }
 
     /// A write to `range` has ended on all members (or was noted as missed).
+    #[inline]
     pub fn leave(&mut self, range: &Range<u64>) {
         for index in self.indices(range) {
             self.in_flight.leave(index);
@@ -307,6 +323,7 @@ impl Regions {
 
     /// Whether every bit of the range is durable on the members (always, when there is no bitmap).
     #[must_use]
+    #[inline]
     pub fn is_durable(&self, range: &Range<u64>) -> bool {
         !self.is_persistent || self.indices(range).all(|index| self.durable.get(index))
     }
@@ -385,11 +402,7 @@ impl Regions {
         let blocks: Vec<u64> = std::mem::take(&mut self.unwritten_blocks)
             .into_iter()
             .collect();
-        let pending = self
-            .wanted
-            .iter()
-            .filter(|index| !self.durable.get(*index))
-            .collect();
+        let pending = self.wanted.without(&self.durable).collect();
         (blocks, pending)
     }
 
@@ -437,21 +450,15 @@ impl Regions {
     pub fn encode_block(&self, block: u64) -> Vec<u8> {
         let mut bytes = vec![0u8; usize::try_from(self.block_bytes).expect("a block is small")];
         let start = block * self.block_bytes;
-        let first_bit = start.saturating_sub(BITMAP_HEADER_BYTES) * 8;
-        let end_bit =
-            (start + self.block_bytes - BITMAP_HEADER_BYTES.min(start + self.block_bytes)) * 8;
-        let end = usize::try_from(end_bit)
-            .unwrap_or(usize::MAX)
-            .min(self.count());
-        let mut index = self.wanted.next(
-            usize::try_from(first_bit)
-                .unwrap_or(usize::MAX)
-                .min(self.count()),
-        );
-        while let Some(bit) = index.filter(|bit| *bit < end) {
-            let at = BITMAP_HEADER_BYTES + bit as u64 / 8 - start;
-            bytes[usize::try_from(at).expect("inside the block")] |= 1 << (bit % 8);
-            index = self.wanted.next(bit + 1);
+        let header = BITMAP_HEADER_BYTES.saturating_sub(start); // whole words, as blocks are
+        let first_word = (start + header - BITMAP_HEADER_BYTES) / 8;
+        let words = self.wanted.words();
+        let words = usize::try_from(first_word)
+            .ok()
+            .and_then(|at| words.get(at..));
+        let places = bytes[header as usize..].chunks_exact_mut(8);
+        for (place, word) in places.zip(words.unwrap_or_default()) {
+            place.copy_from_slice(&word.to_le_bytes());
         }
         bytes
     }

@@ -27,7 +27,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// # Errors
     /// `Failed` when the array is frozen or freezes meanwhile, `ReadOnly` when nothing may be written.
     pub(crate) async fn commit_until(&self, version: u64) -> Result<(), IoError> {
-        if self.committed.get() >= version {
+        if self.committed.get() >= version || self.is_lent() {
             return Ok(());
         }
         // Boxed: what is seldom needed does not make every request larger.

@@ -13,6 +13,8 @@ pub struct DataView {
     pub is_readable: bool,
     /// A member takes it.
     pub is_writable: bool,
+    /// Its old content is in memory: it need not be read.
+    pub is_in_memory: bool,
 }
 
 /// A parity block as the plan sees it.
@@ -22,6 +24,8 @@ pub struct ParityView {
     pub is_readable: bool,
     /// A member takes it.
     pub is_writable: bool,
+    /// Its old content is in memory: it need not be read.
+    pub is_in_memory: bool,
 }
 
 /// What to read before a part of a row can be written.
@@ -80,8 +84,11 @@ pub fn plan_write(
             .iter()
             .all(|view| view.is_readable || !view.is_writable);
     let can_reconstruct = untouched().all(|view| view.is_readable);
-    let modify_reads = touched().count() + writable_parities;
-    if can_reconstruct && !(can_modify && modify_reads < untouched().count()) {
+    let of_parity = |view: &&ParityView| view.is_writable && !view.is_in_memory;
+    let modify_reads = touched().filter(|view| !view.is_in_memory).count()
+        + parity.iter().filter(of_parity).count();
+    let reconstruct_reads = untouched().filter(|view| !view.is_in_memory).count();
+    if can_reconstruct && !(can_modify && modify_reads < reconstruct_reads) {
         return Ok(WritePlan::Reconstruct);
     }
     if can_modify {
@@ -119,6 +126,7 @@ mod tests {
                     is_touched,
                     is_readable: is_readable && is_writable,
                     is_writable,
+                    is_in_memory: false,
                 }
             })
             .collect();
@@ -128,6 +136,7 @@ mod tests {
                 ParityView {
                     is_readable: is_readable && is_writable,
                     is_writable,
+                    is_in_memory: false,
                 }
             })
             .collect();
@@ -203,12 +212,14 @@ mod tests {
                     is_touched: i < touched,
                     is_readable: true,
                     is_writable: true,
+                    is_in_memory: false,
                 })
                 .collect()
         };
-        let parity = [ParityView {
+        let mut parity = [ParityView {
             is_readable: true,
             is_writable: true,
+            is_in_memory: false,
         }];
         assert_eq!(
             plan_write(&healthy(1, 4), &parity, true),
@@ -225,6 +236,21 @@ mod tests {
         assert_eq!(
             plan_write(&healthy(4, 4), &parity, false),
             Ok(WritePlan::Full)
+        );
+        // What is in memory need not be read.
+        parity[0].is_in_memory = true;
+        assert_eq!(
+            plan_write(&healthy(1, 3), &parity, true),
+            Ok(WritePlan::Modify)
+        );
+        let mut data = healthy(1, 3);
+        data[2].is_in_memory = true;
+        assert_eq!(plan_write(&data, &parity, true), Ok(WritePlan::Reconstruct));
+        data[0].is_in_memory = true;
+        assert_eq!(plan_write(&data, &parity, true), Ok(WritePlan::Modify));
+        assert_eq!(
+            plan_write(&data, &parity, false),
+            Ok(WritePlan::Reconstruct)
         );
     }
 }

@@ -34,12 +34,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let drive = self.readable_drive(&set, row.slot(block), &member, &member);
         if let Some(drive) = drive {
             let read = || async { Ok(self.read_block(&set, &row, block, &part).await?.freeze()) };
-            let instead = || Some(self.read_instead(&row, block, &part));
+            let instead = || (!self.is_lent()).then(|| self.read_instead(&row, block, &part));
             match self.race(drive, tag.started(), read, instead).await {
                 Ok(buf) => return Ok(buf),
                 Err(_) if self.is_frozen() => return Err(IoError::Failed),
                 Err(_) => {}
             }
+        }
+        if self.is_lent() {
+            return Err(IoError::Medium);
         }
         self.read_around(&row, block, &part, tag).await
     }

@@ -55,12 +55,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         part: &Range<u64>,
         excluded: &mut Vec<Block>,
     ) -> Option<PerBlock<BufMut>> {
-        let results = join_few(
-            blocks
-                .iter()
-                .map(|block| self.read_block(set, row, *block, part)),
-        )
-        .await;
+        let read = |index: usize| self.read_block(set, row, blocks[index], part);
+        let results = join_few(blocks.len(), read).await;
         let mut read = PerBlock::new();
         for (block, result) in blocks.iter().zip(results) {
             match result {

@@ -12,6 +12,7 @@ use super::{Exponents, PerBlock, Row};
 use crate::buf::{Buf, BufMut};
 use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
+use crate::intent::log::back::hold_all;
 use crate::intent::log::{LogPart, StripeLog, split};
 use crate::intent::ppl::{Ppl, PplPart};
 use crate::member_io::MemberWrite;
@@ -352,6 +353,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Parity of this range may not agree with the data from now on.
     fn unprove(&self, member: &Range<u64>) {
         self.regions.borrow_mut().unprove(member);
+        self.check_sharing();
         if let Some(log) = self.stripe_log() {
             log.lower_doubt(member.start);
         }
@@ -458,17 +460,23 @@ impl<D: Device, C: Clock> Volume<D, C> {
             !excluded.contains(&block) && self.is_block_readable(set, row, block, &segment.part)
         };
         let is_writable = |block| set.slots[row.slot(block)].is_writable();
+        let member = row.member_range(&segment.part);
+        let has_memory = self.answers_from_log();
+        let is_in_memory =
+            |block| has_memory && hold_all(&member, &self.logged_blocks(row.slot(block), &member));
         let data = segment.new.iter().enumerate().map(|(index, new)| {
             let block = Block::Data(index);
             DataView {
                 is_touched: new.is_some(),
                 is_readable: is_readable(block),
                 is_writable: is_writable(block),
+                is_in_memory: is_in_memory(block),
             }
         });
         let parity = row.parities().iter().map(|parity| ParityView {
             is_readable: is_readable(*parity),
             is_writable: is_writable(*parity),
+            is_in_memory: is_in_memory(*parity),
         });
         (data.collect(), parity.collect())
     }

@@ -98,6 +98,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     pub(super) async fn quiet(&self) -> Result<Gate<'_, D, C>, ControlError> {
         self.is_switching.set(true);
         let gate = Gate(self);
+        self.all_back().await;
         self.writes.empty().await;
         self.destage().await?;
         self.flush_members().await?;

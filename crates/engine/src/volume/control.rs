@@ -149,6 +149,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             Standing::Spare | Standing::Faulty => {}
         }
         let is_draining = self.drive(member).is_some_and(|drive| drive.is_draining());
+        let is_draining = is_draining || self.is_draining_shards();
         if is_draining && !self.has(Mutant::ComesBackUndrained) {
             let reason = "a request on it has not ended: it could still write";
             return Err(ControlError::Busy(reason.to_owned())); // W9
@@ -160,6 +161,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         {
             drive.fence();
         }
+        self.note_sectors();
         self.commit_all().await?;
         Ok(())
     }
@@ -289,6 +291,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Err(ControlError::WrongState);
         }
         self.drives.borrow_mut().push(Some(drive));
+        self.note_sectors();
         self.apply(&Event::SpareAdded {
             member,
             is_write_mostly: new.is_write_mostly,

@@ -79,6 +79,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
     async fn end_log(&self) -> Result<(), ControlError> {
         // No commit may write another header behind our back.
         let turn = self.commit_lock.lock().await;
+        let log = self.stripe_log();
+        let headers = match &log {
+            Some(log) => Some(log.hold_headers().await), // nor may the tail, which follows in the background
+            None => None,
+        };
         let drives = self.live_drives();
         let places: Vec<(Rc<Drive<D>>, u64)> = {
             let metadata = self.metadata.borrow();
@@ -102,7 +107,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 Err(_) => self.fail_member(drive.id, FailCause::WriteError),
             }
         }
-        drop(turn);
+        drop((headers, turn));
         self.settle().await?;
         Ok(())
     }

@@ -56,6 +56,7 @@ pub struct SlotView<D> {
 impl<D: Device> SlotView<D> {
     /// The drive that can be read in this range, if any. Bad blocks count as not readable. `regions`, of the sync space, are
     /// asked for only where a member is being filled.
+    #[inline]
     pub fn readable(
         &self,
         member: &Range<u64>,

@@ -44,6 +44,7 @@ use crate::meta::adapter::Metadata;
 use crate::mutant::Mutant;
 use crate::plex::layout::{Geometry, Organisation};
 use crate::ranges::RangeSet;
+use crate::shard::Division;
 use crate::stage::{RequestInfo, Requests};
 use crate::state::{ArrayState, Effect, Event, FailCause, MemberId, MemberRecord, Standing};
 use crate::stripe::collect::Collector;
@@ -194,9 +195,13 @@ pub struct Volume<D: Device, C: Clock> {
     /// Partial writes that wait for their row.
     pub(crate) collector: Collector,
     pub(crate) options: RefCell<VolumeOptions>,
+    /// As in `options`, where it never changes: asked many times a request.
+    mutant: Option<Mutant>,
     pub(crate) state: RefCell<ArrayState>,
     /// By `MemberId`; `None` for members that are not there.
     pub(crate) drives: RefCell<Vec<Option<Rc<Drive<D>>>>>,
+    /// Largest sector of `drives`.
+    sector_bytes: Cell<u32>,
     pub(crate) fillings: RefCell<Vec<Rc<Filling<D>>>>,
     set: RefCell<Rc<MemberSet<D>>>,
     /// For the deliberate bug of a member set that goes on after its time.
@@ -241,11 +246,19 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) announcements: RefCell<VecDeque<Announcement>>,
     pub(crate) announced: Signal,
     pub(crate) job: RefCell<Option<JobStatus>>,
+    /// Its part when it is on several cores.
+    pub(crate) division: Division,
     pub(crate) scrub: RefCell<crate::background::scrub::ScrubState>,
     pub(crate) last_scrub: RefCell<Option<ScrubReport>>,
 }
 
 type Drives<D> = Vec<Option<Rc<Drive<D>>>>;
+
+fn largest_sector<D: Device>(drives: &Drives<D>) -> u32 {
+    let sectors = drives.iter().flatten();
+    let sectors = sectors.map(|drive| drive.info().sector_bytes);
+    sectors.max().unwrap_or(512)
+}
 
 fn split<D: Device>(
     members: Vec<DrivePart<D>>,
@@ -290,7 +303,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
             version: first_version,
             urgent_version: first_version,
         };
-        let uneven = parts.is_uneven.then(|| state.clone());
         let balancer = Balancer::new(parts.options.balance, usize::from(slot_count), 512);
         let volume = Self {
             name: parts.name,
@@ -301,9 +313,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
             pool: parts.pool,
             locks: RangeLocks::new(),
             collector: Collector::default(),
+            mutant: parts.options.mutant,
             options: RefCell::new(parts.options),
             durably_active: RefCell::new(state.all_active().collect()),
+            uneven: RefCell::new(parts.is_uneven.then(|| state.clone())),
             state: RefCell::new(state),
+            sector_bytes: Cell::new(largest_sector(&drives)),
             drives: RefCell::new(drives),
             fillings: RefCell::default(),
             set: RefCell::new(Rc::new(MemberSet::empty(usize::from(slot_count)))),
@@ -314,7 +329,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
             ppl: RefCell::default(),
             bitmap_writer: Mutex::new(),
             event_count: Cell::new(parts.event_count),
-            uneven: RefCell::new(uneven),
             committed: Cell::new(0),
             dirty_version: Cell::new(first_version),
             commit_lock: Mutex::new(),
@@ -332,6 +346,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             announcements: RefCell::default(),
             announced: Signal::new(),
             job: RefCell::default(),
+            division: Division::default(),
             scrub: RefCell::default(),
             last_scrub: RefCell::default(),
         };
@@ -358,14 +373,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// Largest sector of the members: unit of requests, in bytes.
+    #[inline]
     pub fn sector_bytes(&self) -> u32 {
-        let drives = self.drives.borrow();
-        drives
-            .iter()
-            .flatten()
-            .map(|drive| drive.info().sector_bytes)
-            .max()
-            .unwrap_or(512)
+        self.sector_bytes.get()
+    }
+
+    /// A drive has come or gone.
+    pub(crate) fn note_sectors(&self) {
+        self.sector_bytes.set(largest_sector(&self.drives.borrow()));
     }
 
     /// Whether more was lost than the organisation survives (W4).
@@ -411,8 +426,51 @@ impl<D: Device, C: Clock> Volume<D, C> {
         )
     }
 
+    /// Makes it a satellite's volume (`shard`): it counts as dirty, which its home has made durable, and commits nothing. What it
+    /// learns of its members is the home's to make durable, before anything that depends on it is answered.
+    pub(crate) fn become_lent(&self) {
+        self.division.is_lent.set(true);
+        self.state.borrow_mut().is_dirty = true;
+    }
+
+    /// Whether it is a satellite's volume. Such a one mends nothing and recovers nothing for a reader: the rows are not its own.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.division.is_lent.get()
+    }
+
+    /// Whether something was learned since it became a satellite's volume that only its home can make durable.
+    pub(crate) fn has_learned(&self) -> bool {
+        self.state.borrow().version > 0 || self.regions.borrow().doubtful_count() > 0
+    }
+
+    /// What the drive of a member has done.
+    pub(crate) fn counters_of(&self, member: usize) -> crate::drive::DriveCounters {
+        let drives = self.drives.borrow();
+        let drive = drives.get(member).and_then(Option::as_ref);
+        drive.map_or_else(Default::default, |drive| {
+            drive.counters(self.clock.recent())
+        })
+    }
+
+    /// Bad ranges of members, in bytes of their data areas.
+    pub(crate) fn all_bad(&self) -> Vec<(MemberId, std::ops::Range<u64>)> {
+        let drives = self.drives.borrow();
+        let of = |drive: &Rc<Drive<D>>| -> Vec<_> {
+            let bad = drive.bad_ranges();
+            bad.iter().map(|range| (drive.id, range)).collect()
+        };
+        drives.iter().flatten().flat_map(of).collect()
+    }
+
+    /// Whether no device has anything under way, not even what nobody waits for (W9).
+    pub(crate) fn are_devices_idle(&self) -> bool {
+        let drives = self.drives.borrow();
+        drives.iter().flatten().all(|drive| drive.is_at_rest())
+    }
+
+    #[inline]
     pub(crate) fn has(&self, mutant: Mutant) -> bool {
-        self.options.borrow().mutant == Some(mutant)
+        self.mutant == Some(mutant)
     }
 
     /// Snapshot of who serves which slot. Take it after the lock.
@@ -514,6 +572,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 Effect::CommitSuperblock | Effect::PickSpare => {}
             }
         }
+        self.check_sharing();
         self.changed.notify();
     }
 

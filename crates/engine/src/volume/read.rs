@@ -3,11 +3,36 @@
 use crate::buf::{Buf, Rope};
 use crate::clock::Clock;
 use crate::device::{Device, IoError};
-use crate::plex::layout::Organisation;
+use crate::plex::layout::{CopyMap, Organisation, Place};
 use crate::stage::{RequestKind, Stage, Tag};
 use crate::state::FailCause;
 use crate::volume::Volume;
 use crate::wait::{Few, join_all};
+
+/// Where a stretch of a volume is, up to the end of its strip.
+pub(crate) enum Spot<'a> {
+    /// In one place.
+    Flat(Place),
+    /// On several members.
+    Copies(CopyMap<'a>),
+    /// In a row with parity: the strip `index`, from `start` on.
+    Row {
+        row: u64,
+        index: usize,
+        start: u64,
+        length_bytes: u64,
+    },
+}
+
+impl Spot<'_> {
+    pub(crate) fn length_bytes(&self) -> u64 {
+        match self {
+            Spot::Flat(place) => place.length_bytes,
+            Spot::Copies(map) => map.length_bytes,
+            Spot::Row { length_bytes, .. } => *length_bytes,
+        }
+    }
+}
 
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Reads `length_bytes` at `offset_bytes`, both multiples of `sector_bytes`.
@@ -17,15 +42,33 @@ impl<D: Device, C: Clock> Volume<D, C> {
     pub async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<Rope, IoError> {
         self.check_request(offset_bytes, length_bytes as u64)?;
         if self.reads_wait.get() {
-            self.commit_all().await?;
+            // Boxed: what is seldom needed does not make every read larger.
+            Box::pin(self.commit_all()).await?;
             self.reads_wait.set(false);
         }
-        let now = self.clock.now();
+        let now = self.clock.recent();
         self.last_request.set(now);
         let tag = &self
             .requests
             .begin(RequestKind::Read, offset_bytes, length_bytes as u64, now);
         tag.enter(Stage::Read);
+        if length_bytes == 0 {
+            return Ok(Rope::default());
+        }
+        let spot = self.spot(offset_bytes);
+        if length_bytes as u64 <= spot.length_bytes() {
+            return self.read_spot(spot, offset_bytes, length_bytes, tag).await;
+        }
+        Box::pin(self.read_pieces(offset_bytes, length_bytes, tag)).await
+    }
+
+    /// As `read`, of several strips.
+    async fn read_pieces(
+        &self,
+        offset_bytes: u64,
+        length_bytes: usize,
+        tag: &Tag<'_>,
+    ) -> Result<Rope, IoError> {
         let mut pieces: Few<(u64, usize)> = Few::new();
         let end = offset_bytes + length_bytes as u64;
         let mut at = offset_bytes;
@@ -34,13 +77,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             pieces.push((at, usize::try_from(length).expect("part of a request")));
             at += length;
         }
-        if let [(at, length)] = pieces[..] {
-            return self.read_piece(at, length, tag).await;
-        }
         let parts = join_all(
             pieces
                 .into_iter()
-                .map(|(at, length)| self.read_piece(at, length, tag)),
+                .map(|(at, length)| self.read_spot(self.spot(at), at, length, tag)),
         )
         .await;
         let mut rope = Rope::default();
@@ -76,42 +116,61 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Bytes from `at` to the end of its strip: what one piece of a read may cover.
     pub(crate) fn contiguous_bytes(&self, at: u64) -> u64 {
         match self.geometry.organisation() {
-            Organisation::Linear | Organisation::Raid0(_) => self.geometry.locate(at).length_bytes,
-            Organisation::Raid1 | Organisation::Raid10(_) => {
-                self.geometry.copies_of(at).length_bytes
-            }
-            _ => self.geometry.strip_bytes() - at % self.geometry.strip_bytes(),
+            Organisation::Raid1 => self.size_bytes() - at,
+            _ => self.spot(at).length_bytes(),
         }
     }
 
-    async fn read_piece(
-        &self,
-        at: u64,
-        length_bytes: usize,
-        tag: &Tag<'_>,
-    ) -> Result<Rope, IoError> {
+    /// Where the bytes from `at` on are.
+    pub(crate) fn spot(&self, at: u64) -> Spot<'_> {
         match self.geometry.organisation() {
-            Organisation::Linear | Organisation::Raid0(_) => {
-                self.read_flat(at, length_bytes, tag).await.map(Rope::from)
-            }
+            Organisation::Linear | Organisation::Raid0(_) => Spot::Flat(self.geometry.locate(at)),
             Organisation::Raid1 | Organisation::Raid10(_) => {
-                self.read_copies(at, length_bytes, tag).await
+                Spot::Copies(self.geometry.copies_of(at))
             }
             _ => {
                 let (row, in_row) = self.geometry.row_of(at);
                 let strip = self.geometry.strip_bytes();
-                let index = usize::try_from(in_row / strip).expect("a row has few strips");
                 let start = in_row % strip;
-                self.read_strip(row, index, start..start + length_bytes as u64, tag)
-                    .await
-                    .map(Rope::from)
+                Spot::Row {
+                    row,
+                    index: usize::try_from(in_row / strip).expect("a row has few strips"),
+                    start,
+                    length_bytes: strip - start,
+                }
             }
         }
     }
 
+    async fn read_spot(
+        &self,
+        spot: Spot<'_>,
+        at: u64,
+        length_bytes: usize,
+        tag: &Tag<'_>,
+    ) -> Result<Rope, IoError> {
+        match spot {
+            Spot::Flat(place) => self
+                .read_flat(place, length_bytes, tag)
+                .await
+                .map(Rope::from),
+            Spot::Copies(map) => self.read_copies(map, at, length_bytes, tag).await,
+            Spot::Row {
+                row, index, start, ..
+            } => self
+                .read_strip(row, index, start..start + length_bytes as u64, tag)
+                .await
+                .map(Rope::from),
+        }
+    }
+
     /// Linear and RAID-0: one place, no redundancy.
-    async fn read_flat(&self, at: u64, length_bytes: usize, tag: &Tag<'_>) -> Result<Buf, IoError> {
-        let place = self.geometry.locate(at);
+    async fn read_flat(
+        &self,
+        place: Place,
+        length_bytes: usize,
+        tag: &Tag<'_>,
+    ) -> Result<Buf, IoError> {
         let set = self.members();
         let drive = set.slots[place.slot]
             .active

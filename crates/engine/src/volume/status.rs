@@ -207,7 +207,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     .map_or_else(Vec::new, |drive| drive.bad_ranges().iter().collect()),
                 counters: drive
                     .as_ref()
-                    .map(|drive| drive.counters(now))
+                    .map(|drive| {
+                        let mut counters = drive.counters(now);
+                        counters.add(&self.counters_of_shards(drive.id));
+                        counters
+                    })
                     .unwrap_or_default(),
                 in_flight: drive.as_ref().map_or(0, |drive| drive.in_flight()),
                 latencies: drive

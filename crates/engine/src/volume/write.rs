@@ -28,7 +28,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if data.is_empty() {
             return self.check_writable();
         }
-        let now = self.clock.now();
+        let now = self.clock.recent();
         let tag = self
             .requests
             .begin(RequestKind::Write, offset_bytes, length_bytes, now);
@@ -50,18 +50,28 @@ impl<D: Device, C: Clock> Volume<D, C> {
             Some(sync) => Some(self.mark(sync).await?),
             None => None,
         };
-        let pieces = self.cut(offset_bytes, data.len() as u64);
-        let result = if let [(at, _)] = pieces[..] {
-            self.write_piece(at, data, fua, tag).await
+        let result = if data.len() as u64 <= self.room(offset_bytes) {
+            self.write_piece(offset_bytes, data, fua, tag).await
         } else {
-            let parts = pieces.into_iter().map(|(at, length)| {
-                let start = usize::try_from(at - offset_bytes).expect("part of a request");
-                let length = usize::try_from(length).expect("part of a request");
-                self.write_piece(at, data.slice(start..start + length), fua, tag)
-            });
-            join_all(parts).await.into_iter().collect()
+            Box::pin(self.write_pieces(offset_bytes, data, fua, tag)).await
         };
         self.finish_write(result, tag).await
+    }
+
+    async fn write_pieces(
+        &self,
+        offset_bytes: u64,
+        data: Buf,
+        fua: Fua,
+        tag: &Tag<'_>,
+    ) -> Result<(), IoError> {
+        let pieces = self.cut(offset_bytes, data.len() as u64);
+        let parts = pieces.into_iter().map(|(at, length)| {
+            let start = usize::try_from(at - offset_bytes).expect("part of a request");
+            let length = usize::try_from(length).expect("part of a request");
+            self.write_piece(at, data.slice(start..start + length), fua, tag)
+        });
+        join_all(parts).await.into_iter().collect()
     }
 
     async fn finish_write(
@@ -72,7 +82,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.write_count.set(self.write_count.get() + 1);
         result?;
         tag.enter(Stage::Settle);
-        self.settle().await
+        if self.is_settled() {
+            return Ok(());
+        }
+        Box::pin(self.settle()).await
     }
 
     fn check_writable(&self) -> Result<(), IoError> {
@@ -87,7 +100,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     pub(crate) async fn enter_write(&self, now: Moment) -> Result<GaugeGuard, IoError> {
         self.check_writable()?;
         if self.is_switching.get() {
-            self.changed.until(|| !self.is_switching.get()).await;
+            Box::pin(self.changed.until(|| !self.is_switching.get())).await;
         }
         let guard = self.writes.enter();
         self.last_request.set(now);
@@ -96,17 +109,23 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Ok(guard);
         }
         self.apply_first_write();
-        if !self.has(Mutant::DirtyMarkAfterData) {
-            loop {
-                // A clean commit may have been under way: look again after each commit.
-                self.commit_all_dirty().await?;
-                if self.state.borrow().is_dirty {
-                    break;
-                }
-                self.apply_first_write();
-            }
+        let is_durable = self.committed.get() >= self.dirty_version.get();
+        if !is_durable && !self.has(Mutant::DirtyMarkAfterData) {
+            // Boxed: what is seldom needed does not make every write larger.
+            Box::pin(self.make_dirty()).await?;
         }
         Ok(guard)
+    }
+
+    async fn make_dirty(&self) -> Result<(), IoError> {
+        loop {
+            // A clean commit may have been under way: look again after each commit.
+            self.commit_until(self.dirty_version.get()).await?;
+            if self.state.borrow().is_dirty {
+                return Ok(());
+            }
+            self.apply_first_write();
+        }
     }
 
     fn apply_first_write(&self) {
@@ -114,10 +133,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.apply(&Event::FirstWrite);
             self.dirty_version.set(self.state.borrow().version);
         }
-    }
-
-    async fn commit_all_dirty(&self) -> Result<(), IoError> {
-        self.commit_until(self.dirty_version.get()).await
     }
 
     /// Range of the sync space that a write touches; `None` where nothing is kept in agreement.
@@ -139,19 +154,23 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
+    /// Bytes from `at` on that one piece of a write may cover.
+    fn room(&self, at: u64) -> u64 {
+        if self.geometry.parity_count() > 0 {
+            let (_, in_row) = self.geometry.row_of(at);
+            self.geometry.row_data_bytes() - in_row
+        } else {
+            self.contiguous_bytes(at)
+        }
+    }
+
     /// Pieces: one a row for parity, one a strip elsewhere.
     fn cut(&self, offset_bytes: u64, length_bytes: u64) -> Few<(u64, u64)> {
         let end = offset_bytes + length_bytes;
         let mut pieces = Few::new();
         let mut at = offset_bytes;
         while at < end {
-            let room = if self.geometry.parity_count() > 0 {
-                let (_, in_row) = self.geometry.row_of(at);
-                self.geometry.row_data_bytes() - in_row
-            } else {
-                self.contiguous_bytes(at)
-            };
-            let length = room.min(end - at);
+            let length = self.room(at).min(end - at);
             pieces.push((at, length));
             at += length;
         }
@@ -219,7 +238,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<(), IoError> {
         self.check_request(offset_bytes, length_bytes)?;
         self.check_writable()?;
-        let now = self.clock.now();
+        let now = self.clock.recent();
         let tag = self
             .requests
             .begin(RequestKind::Zero, offset_bytes, length_bytes, now);
@@ -309,7 +328,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     pub async fn flush(&self) -> Result<(), IoError> {
         let tag = self
             .requests
-            .begin(RequestKind::Flush, 0, 0, self.clock.now());
+            .begin(RequestKind::Flush, 0, 0, self.clock.recent());
         self.flush_tagged(&tag).await
     }
 

@@ -22,7 +22,9 @@ use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, check_range};
 pub struct Memory {
     pub bytes: Rc<RefCell<Vec<u8>>>,
     pub is_gone: Rc<Cell<bool>>,
+    pub reads: Rc<Cell<u64>>,
     pub writes: Rc<Cell<u64>>,
+    pub flushes: Rc<Cell<u64>>,
 }
 
 impl Memory {
@@ -30,7 +32,9 @@ impl Memory {
         Self {
             bytes: Rc::new(RefCell::new(bytes)),
             is_gone: Rc::default(),
+            reads: Rc::default(),
             writes: Rc::default(),
+            flushes: Rc::default(),
         }
     }
 }
@@ -50,6 +54,7 @@ impl Device for Memory {
         if self.is_gone.get() {
             return Err(IoError::Gone);
         }
+        self.reads.set(self.reads.get() + 1);
         let start = usize::try_from(offset_bytes).unwrap();
         let length = buf.len();
         buf.copy_from_slice(&self.bytes.borrow()[start..start + length]);
@@ -66,6 +71,7 @@ impl Device for Memory {
         Ok(())
     }
     async fn flush(&self) -> Result<(), IoError> {
+        self.flushes.set(self.flushes.get() + 1);
         if self.is_gone.get() {
             Err(IoError::Gone)
         } else {

@@ -179,6 +179,7 @@ impl World {
             pace_bytes_per_s: plan.pace_bytes_per_s,
             reads_ahead: false,
             connections: 0,
+            shards: 1,
         };
         let shared = Shared {
             plan: plan.clone(),

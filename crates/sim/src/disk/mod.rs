@@ -155,6 +155,15 @@ impl SimDisk {
         }
     }
 
+    /// The same disk by what `Device::handle` says of an open handle: as dead or alive as that one.
+    #[must_use]
+    pub fn at_handle(&self, handle: u64) -> Self {
+        Self {
+            shared: Rc::clone(&self.shared),
+            generation: (handle >> 32) as u32,
+        }
+    }
+
     /// Number of the disk.
     #[must_use]
     pub fn number(&self) -> u32 {
@@ -708,6 +717,10 @@ impl Device for SimDisk {
 
     async fn check(&self) -> Result<(), IoError> {
         self.begin(0, 0)
+    }
+
+    fn handle(&self) -> Option<u64> {
+        Some(u64::from(self.generation) << 32 | u64::from(self.shared.number))
     }
 
     fn busy(&self) -> usize {

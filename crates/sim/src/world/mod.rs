@@ -32,6 +32,7 @@ use crate::fault::{FAULT_KINDS, Fault};
 use crate::finding::Finding;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
+use crate::scenario::START_WRITES;
 use crate::scenario::{LifeEnd, Options, Promise, Scenario};
 use crate::subject::{Context, Subject};
 use crate::trace::{Actor, Trace, Verb};
@@ -132,6 +133,8 @@ pub(crate) struct Shared<S> {
     pub rest_until_ns: Cell<u64>,
     /// A disk that was full in this life has space again.
     pub was_full: Cell<bool>,
+    /// Writes to disks before this life.
+    pub writes_before: Cell<u64>,
     /// I/Os struck by a fault when this life began, by kind.
     pub hits_before: Cell<[u64; FAULT_KINDS]>,
     /// The same when a request began or ended last.
@@ -163,7 +166,7 @@ struct CrashDue {
     requests: u64,
     /// How long everything has rested after them; 0: it need not.
     rest_ns: u64,
-    /// Some request is in this stage.
+    /// Some request is in this stage; `START_WRITES`: the start has begun to write to members.
     stage: Option<&'static str>,
     /// Polls after that.
     polls: u64,
@@ -219,11 +222,19 @@ impl<S> Shared<S> {
         S: Subject,
     {
         let Some(stage) = stage else { return true };
+        if stage == START_WRITES {
+            return self.member_writes() > self.writes_before.get();
+        }
         let subject = self.subject.borrow();
         subject.as_ref().is_some_and(|subject| {
             let stages = subject.stages();
             stages.contains(&stage) || stage == "idle" && stages.is_empty()
         })
+    }
+
+    /// Writes that disks have taken.
+    fn member_writes(&self) -> u64 {
+        self.disks.iter().map(|disk| disk.counters().writes).sum()
     }
 
     /// The disks in use, when the last commit of that is durable. Nobody when nothing was committed or written in this life:
@@ -301,6 +312,7 @@ impl<S: Subject> World<S> {
             pace_bytes_per_s: scenario.pace_bytes_per_s,
             reads_ahead: scenario.load.has_streams,
             connections: scenario.connections,
+            shards: scenario.shards,
         };
         let shared = Shared {
             scenario: scenario.clone(),
@@ -327,6 +339,7 @@ impl<S: Subject> World<S> {
             event_count: Cell::new(0),
             rest_until_ns: Cell::new(0),
             was_full: Cell::new(false),
+            writes_before: Cell::new(0),
             hits_before: Cell::default(),
             hits_seen: Cell::default(),
             highest_count: Cell::new(0),
@@ -457,16 +470,17 @@ impl<S: Subject> World<S> {
         shared.reserved.borrow_mut().clear();
         *shared.spawner.borrow_mut() = Some(self.executor.spawner());
         // The very first life is created undisturbed; from then on any poll may be the last.
-        let crash_while_starting = crash
-            .filter(|due| {
-                is_created && due.requests == 0 && due.rest_ns == 0 && due.stage.is_none()
-            })
-            .map(|due| due.polls);
+        let crash_while_starting = crash.filter(|due| {
+            let is_of_start = matches!(due.stage, None | Some(START_WRITES));
+            is_created && due.requests == 0 && due.rest_ns == 0 && is_of_start
+        });
+        shared.writes_before.set(shared.member_writes());
         if !self.start(is_created, crash_while_starting) {
             return false;
         }
         let subject = shared.subject();
-        self.executor.spawn(subject.background());
+        let spawner = self.executor.spawner();
+        self.executor.spawn(subject.background(spawner));
         if is_created {
             self.spawn_busy(client::verify(Rc::clone(&shared), number as u64));
         }

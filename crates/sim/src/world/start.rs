@@ -14,7 +14,7 @@ use crate::trace::{Actor, Verb};
 
 impl<S: Subject> World<S> {
     /// Creates or assembles; true when the volume runs.
-    pub(super) fn start(&mut self, is_created: bool, crash_after_polls: Option<u64>) -> bool {
+    pub(super) fn start(&mut self, is_created: bool, crash: Option<CrashDue>) -> bool {
         let mut force = Force::No;
         let mut leaves_out_the_stale = false;
         if is_created && self.is_left_to_the_stale() {
@@ -22,7 +22,7 @@ impl<S: Subject> World<S> {
             return false;
         }
         loop {
-            let attempt = self.attempt(is_created, crash_after_polls, force, leaves_out_the_stale);
+            let attempt = self.attempt(is_created, crash, force, leaves_out_the_stale);
             let Some(outcome) = attempt else {
                 return false;
             };
@@ -64,7 +64,7 @@ impl<S: Subject> World<S> {
     fn attempt(
         &mut self,
         is_created: bool,
-        crash_after_polls: Option<u64>,
+        crash: Option<CrashDue>,
         force: Force,
         leaves_out_the_stale: bool,
     ) -> Option<Result<S, Refusal>> {
@@ -92,11 +92,7 @@ impl<S: Subject> World<S> {
             *cell.borrow_mut() = Some(outcome);
         });
         let waiting = Rc::clone(&result);
-        let due = crash_after_polls.map(|polls| CrashDue {
-            polls,
-            ..CrashDue::default()
-        });
-        match self.drive(due, || waiting.borrow().is_some()) {
+        match self.drive(crash, || waiting.borrow().is_some()) {
             Stop::Done => {}
             Stop::Crashed => return None,
             Stop::Stalled => {

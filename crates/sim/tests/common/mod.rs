@@ -50,7 +50,19 @@ pub fn spec(level: Level, layout: u32, member_count: usize, strip_bytes: u64) ->
 impl Bench {
     /// A fresh array that runs, with its background work.
     pub fn new(seed: u64, spec: Spec, metadata: u32, mutant: Option<Mutant>) -> Self {
+        Self::divided(seed, spec, metadata, mutant, 1)
+    }
+
+    /// The same on several cores.
+    pub fn divided(
+        seed: u64,
+        spec: Spec,
+        metadata: u32,
+        mutant: Option<Mutant>,
+        shards: usize,
+    ) -> Self {
         let mut bench = Self::empty(seed, spec, metadata, mutant);
+        bench.context.shards = shards;
         let (context, spec, disks) = (
             bench.context.clone(),
             bench.spec.clone(),
@@ -86,6 +98,7 @@ impl Bench {
             pace_bytes_per_s: 32 << 20,
             reads_ahead: false,
             connections: 0,
+            shards: 1,
         };
         let executor = Executor::new(Seeded::new(order.next_u64()));
         Self {
@@ -101,7 +114,8 @@ impl Bench {
 
     fn adopt(&mut self, engine: Engine) {
         let subject = Rc::new(engine);
-        self.executor.spawn(Rc::clone(&subject).background());
+        let spawner = self.executor.spawner();
+        self.executor.spawn(Rc::clone(&subject).background(spawner));
         self.subject = Some(subject);
     }
 

@@ -5,29 +5,29 @@
 //!   (which puts the row in place first, under the row's lock);
 //! - one task at a time puts rows in place, and needs no row lock: the content of a row does not change by it. So a full
 //!   ring never waits for a writer that waits for the ring;
+//! - blocks that are in place are kept in memory as long as nobody but us writes the members: not over work in the background
+//!   on their row, and not over a change of the members;
 //! - a record is complete only when its blocks, or newer ones, are in place, and whoever missed one is durably failed (W3);
 //! - "clean" is written only when everything is in place and flushed (W2): until then the superblocks carry the bit with
 //!   which the kernel refuses the members.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
 use super::overlay::Taken;
 use super::{LogPart, Logged, StripeLog};
-use crate::buf::{Buf, BufMut};
+use crate::buf::{Buf, BufMut, BufPool};
 use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
 use crate::mutant::Mutant;
 use crate::state::MemberId;
 use crate::stripe::Row;
-use crate::volume::Volume;
+use crate::volume::{MemberSet, Volume};
 use crate::wait::join_all;
 
-/// Rows that are put in place at once.
-const ROWS_AT_ONCE: usize = 16;
-
-/// Rest after rows could not be put in place.
-const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
+/// Rows that are put in place at once: a slow one holds back nobody but itself.
+const ROWS_AT_ONCE: usize = 64;
 
 impl<D: Device> StripeLog<D> {
     /// Whether writes are answered before they are in place.
@@ -41,6 +41,7 @@ impl<D: Device> StripeLog<D> {
             self.overlay.borrow().is_empty(),
             "the mode changes with every record in place"
         );
+        self.overlay.borrow_mut().drop_all_kept();
         self.is_write_back.set(is_wanted);
     }
 
@@ -49,9 +50,13 @@ impl<D: Device> StripeLog<D> {
         self.overlay.borrow().bytes()
     }
 
-    pub(super) fn is_pressed(&self) -> bool {
-        let book = self.book.borrow();
-        book.rings.iter().flatten().any(super::Ring::is_half_full)
+    /// What is kept in memory counts only among the members it was written to.
+    fn keep_among(&self, members: &Rc<MemberSet<D>>) {
+        let mut among = self.kept_among.borrow_mut();
+        if !among.as_ref().is_some_and(|old| Rc::ptr_eq(old, members)) {
+            self.overlay.borrow_mut().drop_all_kept();
+            *among = Some(Rc::clone(members));
+        }
     }
 }
 
@@ -82,7 +87,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         drop(overlay);
         log.progress.notify(); // whoever waits for these records to come into place does that himself now
-        if log.is_pressed() {
+        if log.calls_for_tail() {
             self.changed.notify();
         }
     }
@@ -92,6 +97,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let log = self.log.borrow();
         match log.as_ref().filter(|log| log.is_write_back()) {
             Some(log) if !self.has(Mutant::LoggedNotRead) => {
+                if !self.has(Mutant::KeptOverRebuild) {
+                    log.keep_among(&self.members());
+                }
                 log.overlay.borrow().covering(slot, member)
             }
             _ => Vec::new(),
@@ -107,7 +115,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Ok(());
         };
         let _turn = log.destager.lock().await;
-        self.put_row_in_place(&log, row).await
+        self.put_row_in_place(&log, row).await?;
+        if !self.has(Mutant::KeptOverRebuild) {
+            let row = self.row(row);
+            let whole = row.member_range(&(0..row.strip_bytes));
+            let slots = self.geometry.member_count();
+            log.overlay.borrow_mut().drop_kept_of(slots, &whole);
+        }
+        Ok(())
     }
 
     /// Puts in place all that is only in the log now.
@@ -120,11 +135,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
         };
         let _turn = log.destager.lock().await;
         let rows = log.overlay.borrow().rows();
-        for some in rows.chunks(ROWS_AT_ONCE) {
-            let results = join_all(some.iter().map(|row| self.put_row_in_place(&log, *row))).await;
-            results.into_iter().collect::<Result<(), IoError>>()?;
-        }
-        Ok(())
+        let rest = RefCell::new(rows.into_iter());
+        let one_after_the_other = || async {
+            loop {
+                let next = rest.borrow_mut().next();
+                let Some(row) = next else { return Ok(()) };
+                self.put_row_in_place(&log, row).await?;
+            }
+        };
+        let results = join_all((0..ROWS_AT_ONCE).map(|_| one_after_the_other())).await;
+        results.into_iter().collect()
     }
 
     async fn put_row_in_place(&self, log: &StripeLog<D>, number: u64) -> Result<(), IoError> {
@@ -163,9 +183,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
     async fn write_taken(&self, taken: &Taken) -> Result<Vec<MemberId>, IoError> {
         let set = self.members_to_write();
         let mut writes = Vec::new();
-        for (slot, start, data) in &taken.blocks {
-            for drive in self.write_targets(&set, *slot) {
-                let range = *start..*start + data.len() as u64;
+        let is_next =
+            |one: &Block, next: &Block| one.0 == next.0 && one.1 + one.2.len() as u64 == next.1;
+        for neighbours in taken.blocks.chunk_by(is_next) {
+            let (slot, start, _) = neighbours[0];
+            let data = joined(neighbours, &self.pool);
+            for drive in self.write_targets(&set, slot) {
+                let range = start..start + data.len() as u64;
                 writes.push((Rc::clone(drive), range, data.clone()));
             }
         }
@@ -184,21 +208,24 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.settle().await?;
         Ok(written)
     }
+}
 
-    /// Puts rows in place when the rings fill, so that writers seldom wait for it.
-    pub(crate) async fn run_destager(&self) {
-        while !self.is_ended() {
-            let is_due = || {
-                let log = self.log.borrow();
-                let back = log.as_ref().filter(|log| log.is_write_back());
-                back.is_some_and(|log| log.is_pressed() && !log.overlay.borrow().is_empty())
-            };
-            self.changed.until(|| self.is_ended() || is_due()).await;
-            if !self.is_ended() && self.destage().await.is_err() && !self.is_ended() {
-                self.clock.sleep(RETRY_AFTER).await;
-            }
-        }
+/// Slot, first member byte, content.
+type Block = (usize, u64, Buf);
+
+/// Blocks that lie one behind the other on a member as one.
+fn joined(neighbours: &[Block], pool: &BufPool) -> Buf {
+    if let [(_, _, only)] = neighbours {
+        return only.clone();
     }
+    let mut whole = pool.take(neighbours.iter().map(|(_, _, data)| data.len()).sum());
+    let mut rest = &mut whole[..];
+    for (_, _, data) in neighbours {
+        let (head, tail) = rest.split_at_mut(data.len());
+        head.copy_from_slice(data);
+        rest = tail;
+    }
+    whole.freeze()
 }
 
 /// Lays logged blocks over what was read of `member`.

@@ -11,7 +11,7 @@ use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::state::{FailCause, MemberId};
 use crate::volume::Volume;
-use crate::wait::join_all;
+use crate::wait::{MutexGuard, join_all};
 
 impl<D: Device> StripeLog<D> {
     /// The superblock that is on a member now, by its hash.
@@ -42,9 +42,15 @@ impl<D: Device> StripeLog<D> {
         book.bindings[index] = (present, next);
     }
 
+    /// Nobody writes headers while the guard lives.
+    pub(crate) async fn hold_headers(&self) -> MutexGuard<'_> {
+        self.header_writer.lock().await
+    }
+
     /// Everything before was written in order and nothing waits for the log: what has gone on without it is in place.
     pub(crate) fn note_clean(&self) {
         self.has_unlogged.set(false);
+        self.overlay.borrow_mut().drop_all_kept(); // a volume at rest holds no memory
     }
 
     /// A new life: nothing that the rings hold counts from the first header of it on. The caller knows that nothing of
@@ -158,6 +164,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         drives: &[Rc<Drive<D>>],
     ) -> bool {
         let _turn = log.header_writer.lock().await;
+        if !self
+            .stripe_log()
+            .is_some_and(|now| std::ptr::eq(Rc::as_ptr(&now), log))
+        {
+            return false; // it was turned off meanwhile, and its headers are gone for good
+        }
         let is_all = self
             .slotted_drives()
             .iter()

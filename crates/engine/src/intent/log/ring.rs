@@ -57,9 +57,14 @@ impl Ring {
         self.area.ring_bytes / 2
     }
 
-    /// Whether half of the ring may still be needed.
-    pub fn is_half_full(&self) -> bool {
-        self.next.position - self.durable.position > self.area.ring_bytes / 2
+    /// Position from which on the ring may still be needed.
+    pub fn needed_from(&self) -> u64 {
+        self.durable.position
+    }
+
+    /// Whether more than a quarter of the ring may still be needed: the rest has to last until the tail has followed.
+    pub fn is_filling(&self) -> bool {
+        self.next.position - self.durable.position > self.area.ring_bytes / 4
     }
 
     fn place_of(&self, length_bytes: u64) -> u64 {
@@ -99,6 +104,11 @@ impl Ring {
     pub fn start_for(&self, covered: u64) -> ChainStart {
         let needed = self.spans.iter().find(|span| span.last_sequence >= covered);
         needed.map_or(self.next, |span| span.start)
+    }
+
+    /// Whether a header that is written now would give room back.
+    pub fn gains(&self, covered: u64) -> bool {
+        self.start_for(covered).position > self.durable.position
     }
 
     /// A header that begins at `start` is durable: what lies before may be overwritten.
@@ -176,19 +186,30 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_is_half_full_when_more_than_half_of_it_may_still_be_needed() {
+    fn a_header_gains_room_only_behind_covered_batches_and_once() {
         let mut ring = ring();
-        assert!(!ring.is_half_full());
-        ring.take(32_768, 1);
-        assert!(!ring.is_half_full(), "half, not more");
-        ring.take(4096, 2);
-        assert!(ring.is_half_full());
+        assert!(!ring.gains(9));
+        ring.take(4096, 1);
+        assert!(!ring.gains(1), "the record is still needed");
+        assert!(ring.gains(2));
         ring.release(ring.start_for(2));
-        assert!(!ring.is_half_full());
-        ring.take(24_576, 3);
-        assert!(!ring.is_half_full(), "what was released does not count");
-        ring.take(8192, 4);
-        assert!(ring.is_half_full());
+        assert!(!ring.gains(2));
+    }
+
+    #[test]
+    fn a_ring_fills_when_more_than_a_quarter_of_it_may_still_be_needed() {
+        let mut ring = ring();
+        assert!(!ring.is_filling());
+        ring.take(16_384, 1);
+        assert!(!ring.is_filling(), "a quarter, not more");
+        ring.take(4096, 2);
+        assert!(ring.is_filling());
+        ring.release(ring.start_for(2));
+        assert!(!ring.is_filling());
+        ring.take(12_288, 3);
+        assert!(!ring.is_filling(), "what was released does not count");
+        ring.take(4096, 4);
+        assert!(ring.is_filling());
     }
 
     #[test]

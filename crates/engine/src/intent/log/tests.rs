@@ -186,7 +186,7 @@ fn a_read_is_answered_by_the_log_alone_only_when_it_holds_every_byte() {
 }
 
 #[test]
-fn a_log_presses_when_more_than_half_of_a_ring_may_still_be_needed() {
+fn a_log_presses_when_more_than_a_quarter_of_a_ring_may_still_be_needed() {
     let log = log(&[Some(0), Some(0)]);
     let take = |bytes: u64| {
         let mut book = log.book.borrow_mut();
@@ -194,10 +194,31 @@ fn a_log_presses_when_more_than_half_of_a_ring_may_still_be_needed() {
             .expect("it has one")
             .take(bytes, 1);
     };
-    take(32_768);
+    take(16_384);
     assert!(!log.is_pressed());
     take(4096);
     assert!(log.is_pressed());
+    assert!(log.calls_for_tail());
+    log.is_tail_moving.set(true);
+    assert!(!log.calls_for_tail(), "somebody is at it");
+}
+
+#[test]
+fn the_tail_can_follow_what_is_in_place_and_not_yet_behind_it() {
+    let log = log(&[Some(0)]);
+    assert!(!log.can_follow());
+    log.book.borrow_mut().next_sequence = 3;
+    log.book.borrow_mut().outstanding.insert(1);
+    assert!(!log.can_follow(), "the oldest record is under way");
+    log.book.borrow_mut().outstanding.clear();
+    assert!(log.can_follow(), "after a flush");
+    let mut book = log.book.borrow_mut();
+    book.ring_mut(MemberId(0))
+        .expect("it has one")
+        .take(4096, 2);
+    book.covered = 3;
+    drop(book);
+    assert!(log.can_follow(), "with a header");
 }
 
 #[test]

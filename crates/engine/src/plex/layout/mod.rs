@@ -8,6 +8,7 @@
 //!
 //! Member offsets are bytes from the start of the member's data area. Source: linux-md.md section 7.
 
+mod divisor;
 mod linear;
 mod names;
 mod parity;
@@ -318,6 +319,7 @@ impl Geometry {
 
     /// RAID-1 and RAID-10: all places of the data at a volume offset, first copy first.
     #[must_use]
+    #[inline]
     pub fn copies_of(&self, volume_offset_bytes: u64) -> CopyMap<'_> {
         assert!(
             volume_offset_bytes < self.volume_bytes,
@@ -346,6 +348,7 @@ impl Geometry {
 
     /// Where a byte of the volume is: its only place (linear, RAID-0), its data strip (parity), its first copy.
     #[must_use]
+    #[inline]
     pub fn locate(&self, volume_offset_bytes: u64) -> Place {
         assert!(
             volume_offset_bytes < self.volume_bytes,

@@ -3,6 +3,7 @@
 //! Zone 0 reaches to the smallest member on all of them, each next zone takes the larger ones up to the next size.
 //! Source: linux-md.md section 7; checked against the golden images s02 and s03.
 
+use super::divisor::Divisor;
 use super::names::Raid0Layout;
 use super::{GeometryError, Place, round_down};
 
@@ -16,13 +17,17 @@ struct Zone {
     member_start_bytes: u64,
     /// Its members in slot order.
     slots: Vec<u16>,
+    /// How many they are.
+    members: Divisor,
+    /// Position of the member that has the zone's first strip.
+    first: u64,
 }
 
 /// RAID-0 over members of any sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ZoneMap {
-    layout: Raid0Layout,
     strip_bytes: u64,
+    strip: Divisor,
     zones: Vec<Zone>,
     /// Used bytes of each slot.
     used_bytes: Vec<u64>,
@@ -55,17 +60,24 @@ impl ZoneMap {
             let end_bytes = start_bytes
                 .checked_add(bytes)
                 .ok_or(GeometryError::TooLarge)?;
+            let members = Divisor::new(slots.len() as u64);
+            let first = match layout {
+                Raid0Layout::Original => members.split(start_bytes / strip_bytes).1,
+                Raid0Layout::Alternate => 0,
+            };
             zones.push(Zone {
                 start_bytes,
                 end_bytes,
                 member_start_bytes,
                 slots,
+                members,
+                first,
             });
             (start_bytes, member_start_bytes) = (end_bytes, limit);
         }
         Ok(ZoneMap {
-            layout,
             strip_bytes,
+            strip: Divisor::new(strip_bytes),
             zones,
             used_bytes,
         })
@@ -84,29 +96,21 @@ impl ZoneMap {
         self.zones.iter().skip(1).any(|zone| zone.slots.len() > 1)
     }
 
-    /// Strip number by which a zone's members turn, for the zone's strip `relative`.
-    fn turn_of(&self, zone: &Zone, relative: u64) -> u64 {
-        match self.layout {
-            Raid0Layout::Original => zone.start_bytes / self.strip_bytes + relative,
-            Raid0Layout::Alternate => relative,
-        }
-    }
-
     pub(super) fn locate(&self, volume_offset_bytes: u64) -> Place {
-        let index = self
-            .zones
-            .partition_point(|zone| zone.end_bytes <= volume_offset_bytes);
-        let zone = &self.zones[index];
-        let inside = volume_offset_bytes % self.strip_bytes;
-        let relative = (volume_offset_bytes - zone.start_bytes) / self.strip_bytes;
-        let members = zone.slots.len() as u64;
-        let position = usize::try_from(self.turn_of(zone, relative) % members)
-            .expect("a remainder is below its divisor");
+        let zone = match &self.zones[..] {
+            [only] => only,
+            zones => &zones[zones.partition_point(|zone| zone.end_bytes <= volume_offset_bytes)],
+        };
+        // Zones begin with a strip.
+        let (relative, inside) = self.strip.split(volume_offset_bytes - zone.start_bytes);
+        let (row, turn) = zone.members.split(relative);
+        let mut position = zone.first as usize + turn as usize; // both below the number of members
+        if position >= zone.slots.len() {
+            position -= zone.slots.len();
+        }
         Place {
             slot: usize::from(zone.slots[position]),
-            member_offset_bytes: zone.member_start_bytes
-                + relative / members * self.strip_bytes
-                + inside,
+            member_offset_bytes: zone.member_start_bytes + row * self.strip_bytes + inside,
             length_bytes: self.strip_bytes - inside,
         }
     }
@@ -128,9 +132,8 @@ impl ZoneMap {
         let members = zone.slots.len() as u64;
         let row = (member_offset_bytes - zone.member_start_bytes) / self.strip_bytes;
         let inside = member_offset_bytes % self.strip_bytes;
-        // The row's first strip is on position `first`; go round from there.
-        let first = self.turn_of(zone, row * members) % members;
-        let relative = row * members + (position + members - first) % members;
+        // Each row's first strip is on position `first`; go round from there.
+        let relative = row * members + (position + members - zone.first) % members;
         Some((
             zone.start_bytes + relative * self.strip_bytes + inside,
             self.strip_bytes - inside,

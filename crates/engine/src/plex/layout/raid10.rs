@@ -6,6 +6,7 @@
 //! Source: linux-md.md section 7; checked against the golden images s16 to s20.
 
 use super::GeometryError;
+use super::divisor::Divisor;
 use super::names::Raid10Layout;
 
 /// One place of some data.
@@ -40,6 +41,7 @@ enum Kind<'a> {
 }
 
 impl<'a> CopyMap<'a> {
+    #[inline]
     pub(super) fn mirror(member_count: usize, offset_bytes: u64, length_bytes: u64) -> CopyMap<'a> {
         CopyMap {
             length_bytes,
@@ -53,6 +55,7 @@ impl<'a> CopyMap<'a> {
     /// Number of copies.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // there is always at least one copy
+    #[inline]
     pub fn len(&self) -> usize {
         match self.kind {
             Kind::Mirror { member_count, .. } => member_count,
@@ -62,6 +65,7 @@ impl<'a> CopyMap<'a> {
 
     /// Copy number `index` (below `len`) in md's order.
     #[must_use]
+    #[inline]
     pub fn get(&self, index: usize) -> CopyPlace {
         assert!(
             index < self.len(),
@@ -77,6 +81,7 @@ impl<'a> CopyMap<'a> {
     }
 
     /// All copies in md's order, the first copy first; each on another member.
+    #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = CopyPlace> + '_ {
         (0..self.len()).map(|index| self.get(index))
     }
@@ -88,6 +93,8 @@ pub(super) struct Raid10Map {
     layout: Raid10Layout,
     member_count: usize,
     strip_bytes: u64,
+    strip: Divisor,
+    members: Divisor,
     /// Strips of the volume.
     strip_count: u64,
     /// Strips used of each member (of some perhaps one less).
@@ -138,6 +145,8 @@ impl Raid10Map {
             layout,
             member_count,
             strip_bytes,
+            strip: Divisor::new(strip_bytes),
+            members: Divisor::new(members),
             strip_count,
             member_strips,
             stride_bytes,
@@ -162,18 +171,14 @@ impl Raid10Map {
 
     /// Places of the data at `volume_offset_bytes` (inside of the volume).
     pub(super) fn copies_of(&self, volume_offset_bytes: u64) -> CopyMap<'_> {
-        let (strip, inside) = (
-            volume_offset_bytes / self.strip_bytes,
-            volume_offset_bytes % self.strip_bytes,
-        );
+        let (strip, inside) = self.strip.split(volume_offset_bytes);
         assert!(
             strip < self.strip_count,
             "the caller checks the range against the volume"
         );
         let place = strip * u64::from(self.layout.near);
-        let row = place / self.member_count as u64;
-        let slot = usize::try_from(place % self.member_count as u64)
-            .expect("a remainder is below its divisor");
+        let (row, slot) = self.members.split(place);
+        let slot = slot as usize; // below the number of members
         let member_row = if self.layout.offset {
             row * u64::from(self.layout.far)
         } else {
@@ -193,12 +198,16 @@ impl Raid10Map {
     fn copy(&self, first: CopyPlace, index: usize) -> CopyPlace {
         let far = usize::from(self.layout.far);
         let mut copy = first;
-        copy.slot += index / far;
+        let (near_index, far_index) = match far {
+            1 => (index, 0),
+            far => (index / far, index % far),
+        };
+        copy.slot += near_index;
         if copy.slot >= self.member_count {
             copy.slot -= self.member_count;
             copy.member_offset_bytes += self.strip_bytes;
         }
-        for _ in 0..index % far {
+        for _ in 0..far_index {
             copy.slot = self.far_step(copy.slot);
             copy.member_offset_bytes += self.stride_bytes;
         }
