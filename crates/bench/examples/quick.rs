@@ -8,6 +8,7 @@ fn main() -> Result<(), plexum_bench::BenchError> {
         millis: 100,
         io: plexum_runtime::IoChoice::Auto,
         folder: None,
+        disk_folder: None,
         program: std::env::var_os("PLEXUM_PROGRAM")
             .unwrap_or_default()
             .into(),

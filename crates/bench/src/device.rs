@@ -20,7 +20,15 @@ pub(crate) enum BenchDevice {
     File(FileDevice),
 }
 
+/// Marks the handle of a member that is nothing: with its size, as no file has such a number.
+const NULL_HANDLE: u64 = 1 << 63;
+
 impl BenchDevice {
+    /// Size of the member that is nothing whose handle this is.
+    pub fn null_size_bytes(handle: u64) -> Option<u64> {
+        (handle & NULL_HANDLE > 0).then_some(handle & !NULL_HANDLE)
+    }
+
     pub fn null(head_bytes: usize, size_bytes: u64) -> Self {
         BenchDevice::Null {
             head: RefCell::new(vec![0; head_bytes]),
@@ -87,6 +95,14 @@ impl Device for BenchDevice {
             }
         }
         Ok(())
+    }
+
+    fn handle(&self) -> Option<u64> {
+        match self {
+            BenchDevice::File(file) => file.handle(),
+            BenchDevice::Null { size_bytes, .. } => Some(NULL_HANDLE | *size_bytes),
+            BenchDevice::Memory(_) => None,
+        }
     }
 
     async fn flush(&self) -> Result<(), IoError> {

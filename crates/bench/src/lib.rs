@@ -10,6 +10,7 @@ mod bare;
 mod chart;
 mod client;
 mod compare;
+mod cores;
 mod detail;
 mod device;
 mod engine;
@@ -55,6 +56,8 @@ pub struct BenchOptions {
     pub io: IoChoice,
     /// Folder for members in files; none: memory as a file system, or the folder for temporary files.
     pub folder: Option<std::path::PathBuf>,
+    /// Folder for members in files that are opened past the page cache; none: the one for temporary files that survive a restart.
+    pub disk_folder: Option<std::path::PathBuf>,
     /// The `plexum` that is measured as a process of its own.
     pub program: std::path::PathBuf,
 }
@@ -64,7 +67,7 @@ pub type Progress<'a> = dyn FnMut(&Step) + 'a;
 
 /// Groups of the table of goals.
 pub const GROUPS: &[&str] = &[
-    "parity", "engine", "served", "scrub", "rebuild", "start", "log",
+    "parity", "engine", "cores", "served", "scrub", "rebuild", "start", "log",
 ];
 
 /// Groups that show the parts by themselves, beside nobody.
@@ -116,6 +119,7 @@ pub fn run(options: &BenchOptions, progress: &mut Progress<'_>) -> Result<Report
         match group {
             "parity" => parity::measure(options, to, progress)?,
             "engine" => engine::measure(options, to, progress),
+            "cores" => cores::measure(options, to, progress),
             "scrub" => upkeep::measure("scrub", Work::Scrub, options, to, progress)?,
             "rebuild" => upkeep::measure("rebuild", Work::Rebuild, options, to, progress)?,
             "start" => start::measure(options, to, progress)?,

@@ -116,6 +116,18 @@ pub(crate) async fn run<T: Target + Clone + 'static>(
     pattern: Pattern,
     time: Duration,
 ) -> Result<Figures, IoError> {
+    run_where(handle, target, size_bytes, pattern, time, Rc::new(|_| true)).await
+}
+
+/// The same, only at offsets that `owns` allows: random ones are drawn until it does.
+pub(crate) async fn run_where<T: Target + Clone + 'static>(
+    handle: &Handle,
+    target: &T,
+    size_bytes: u64,
+    pattern: Pattern,
+    time: Duration,
+    owns: Rc<impl Fn(u64) -> bool + 'static>,
+) -> Result<Figures, IoError> {
     let clock = handle.clock();
     let pool = BufPool::new(64 << 20);
     let data = pool.take_zeroed(pattern.request_bytes).freeze();
@@ -127,9 +139,10 @@ pub(crate) async fn run<T: Target + Clone + 'static>(
         .map(|worker| {
             let (target, clock, data) = (target.clone(), clock.clone(), data.clone());
             let (next, done) = (Rc::clone(&next), Rc::clone(&done));
+            let owns = Rc::clone(&owns);
             handle.spawn(async move {
                 let mut random = 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(worker as u64 + 1);
-                while clock.now().since(started) < time {
+                while clock.recent().since(started) < time {
                     let slot = if pattern.is_sequential {
                         next.replace(next.get() + 1) % slots
                     } else {
@@ -139,6 +152,9 @@ pub(crate) async fn run<T: Target + Clone + 'static>(
                         (random >> 20) % slots
                     };
                     let offset = slot * pattern.request_bytes as u64;
+                    if !owns(offset) {
+                        continue;
+                    }
                     if pattern.is_write {
                         target.write(offset, data.clone()).await?;
                     } else {

@@ -199,16 +199,16 @@ pub(crate) fn new_array(case: &Case, device_bytes: u64) -> NewArray {
     }
 }
 
-/// Puts the volume of a row together, runs its load once, takes it apart.
-pub(crate) async fn measure(
-    handle: Handle,
+/// Puts the volume of a row together; nothing runs yet.
+pub(crate) async fn open(
+    handle: &Handle,
     case: &Case,
     options: &BenchOptions,
-) -> Result<Figures, BenchError> {
+) -> Result<Rc<Volume<BenchDevice, RealClock>>, BenchError> {
     let told = |error: &dyn std::fmt::Display| BenchError(format!("{}: {error}", case.label));
     let device_bytes = MEMBER_BYTES + (8 << 20);
     let plan = plan(&new_array(case, device_bytes)).map_err(|error| told(&error))?;
-    let devices = devices(&handle, case, &plan, device_bytes, options)?;
+    let devices = devices(handle, case, &plan, device_bytes, options)?;
     let pool = BufPool::new(64 << 20);
     let devices: Vec<Option<BenchDevice>> = devices.into_iter().map(Some).collect();
     write_new(&plan, &devices, &pool)
@@ -221,10 +221,21 @@ pub(crate) async fn measure(
         .map(|(index, device)| (format!("member {index}"), device))
         .collect();
     let request = OpenRequest::default();
-    let (volume, _) = open_volume(named, handle.clock(), pool.clone(), request)
+    let (volume, _) = open_volume(named, handle.clock(), pool, request)
         .await
         .map_err(|error| told(&error))?;
-    let volume = Rc::new(volume);
+    Ok(Rc::new(volume))
+}
+
+/// Puts the volume of a row together, runs its load once, takes it apart.
+pub(crate) async fn measure(
+    handle: Handle,
+    case: &Case,
+    options: &BenchOptions,
+) -> Result<Figures, BenchError> {
+    let told = |error: &dyn std::fmt::Display| BenchError(format!("{}: {error}", case.label));
+    let volume = open(&handle, case, options).await?;
+    let pool = BufPool::new(64 << 20);
     let background = {
         let volume = Rc::clone(&volume);
         handle.spawn(async move { volume.run_background().await })

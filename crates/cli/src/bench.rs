@@ -38,6 +38,7 @@ pub fn run(args: &Bench, screen: &Screen) -> Outcome {
         millis: args.millis,
         io: io_choice(&args.io)?,
         folder: args.folder.clone(),
+        disk_folder: args.disk_folder.clone(),
         program: std::env::current_exe().map_err(told)?,
     };
     let shows = !screen.is_quiet && !screen.is_json && stderr().is_terminal();

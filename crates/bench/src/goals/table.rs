@@ -46,6 +46,10 @@ const fn count(metric: &'static str, unit: &'static str, must: &'static [Rule]) 
     goal("log", metric, unit, Lower, must, &[])
 }
 
+const fn cores(metric: &'static str) -> Goal {
+    goal("cores", metric, "x one core", Higher, &[Value(1.7)], &[])
+}
+
 const RAW_READ: &str = "raw: 4K read, depth 32";
 const RAW_WRITE: &str = "raw: 4K write, depth 32";
 const STRIPE_WRITE: &str = "stripe of 4: 1M sequential write";
@@ -140,6 +144,14 @@ pub(crate) const GOALS: &[Goal] = &[
         &[Value(20.0)],
     ),
     engine("each layer added", &[Value(0.05)], &[Value(0.02)]),
+    // cores
+    cores("stripe of 4, null: 4K read"),
+    cores("mirror of 2, null: 4K read"),
+    cores("mirror of 2, null: 4K write"),
+    cores("RAID-5 of 4, null: 4K write"),
+    cores("mirror of 2, files: 4K read"),
+    cores("mirror of 2, files: 4K write"),
+    cores("RAID-5 of 4, files: 4K write"),
     // served
     cost(RAW_READ, &[Peer(0.8, "nbdkit file")], &[Limit(1.2)]),
     cost(RAW_WRITE, &[Peer(1.0, "nbdkit file")], &[Limit(1.2)]),

@@ -20,6 +20,13 @@ pub(crate) struct Volume {
 pub(crate) const NAME: &str = "bench";
 
 impl Volume {
+    /// Where the members of the volume of this name lie.
+    pub fn paths(&self, folder: &Path, name: &str) -> Vec<PathBuf> {
+        (0..self.members)
+            .map(|index| folder.join(format!("{name}-{index}.img")))
+            .collect()
+    }
+
     /// Writes the members of a new volume of this name into `folder`.
     pub fn create(
         &self,
@@ -27,9 +34,7 @@ impl Volume {
         folder: &Path,
         name: &str,
     ) -> Result<Vec<PathBuf>, BenchError> {
-        let members: Vec<PathBuf> = (0..self.members)
-            .map(|index| folder.join(format!("{name}-{index}.img")))
-            .collect();
+        let members = self.paths(folder, name);
         let mut create = command(options, folder);
         create.args(["create", name, "--level", self.level, "--quiet"]);
         create.arg(format!("--member-size={}", self.member_bytes));

@@ -1,10 +1,12 @@
-//! Groups `scrub` and `rebuild`: what an array does for itself, over members on tmpfs, beside SnapRAID and btrfs.
+//! Groups `scrub` and `rebuild`: what an array does for itself, over members on tmpfs, beside SnapRAID and btrfs, and over
+//! members on disk, beside what those give by themselves.
 //!
 //! All figures are user data of the whole array a second: what a scrub or a rebuild goes through, however many members it
 //! reads for it.
 
 mod bound;
 mod btrfs;
+pub(crate) mod disk;
 mod plexum;
 mod snapraid;
 
@@ -14,7 +16,7 @@ use crate::compare::{Probe, Role, Samples, take_turns};
 use crate::place::Place;
 use crate::{BenchError, BenchOptions, Progress};
 
-/// User data of each array.
+/// User data of each array in memory.
 const DATA_BYTES: u64 = 512 << 20;
 
 /// Which of the two groups.
@@ -36,6 +38,9 @@ struct Array {
     level: &'static str,
     data_members: usize,
     parities: usize,
+    data_bytes: u64,
+    /// Its members are files on a real file system; otherwise on tmpfs.
+    is_on_disk: bool,
 }
 
 const ARRAYS: [Array; 3] = [
@@ -44,25 +49,31 @@ const ARRAYS: [Array; 3] = [
         level: "5",
         data_members: 4,
         parities: 1,
+        data_bytes: DATA_BYTES,
+        is_on_disk: false,
     },
     Array {
         metric: "RAID-6 of 6",
         level: "6",
         data_members: 4,
         parities: 2,
+        data_bytes: DATA_BYTES,
+        is_on_disk: false,
     },
     Array {
         metric: "mirror of 2",
         level: "1",
         data_members: 1,
         parities: 1,
+        data_bytes: DATA_BYTES,
+        is_on_disk: false,
     },
 ];
 
 impl Array {
     /// Bytes of data on each member.
     fn share_bytes(self) -> u64 {
-        DATA_BYTES / self.data_members as u64
+        self.data_bytes / self.data_members as u64
     }
 }
 
@@ -101,24 +112,32 @@ pub(crate) fn measure(
             Role::Limit,
             bound::make(&folder("l")?, array),
         );
-        let probes = keepers.iter_mut().map(|(name, role, keeper)| Probe {
-            name: (*name).to_owned(),
-            role: *role,
-            task: array.metric.to_owned(),
-            measure: Box::new(move || {
-                let rate = DATA_BYTES as f64 / keeper.work(work)?.as_secs_f64() / 1e9;
-                Ok(vec![(array.metric.to_owned(), "GB/s", rate)])
-            }),
-        });
-        take_turns(group, probes.collect(), options.rounds, samples, progress);
+        let probes: Vec<Probe<'_>> = keepers
+            .iter_mut()
+            .map(|(name, role, keeper)| probe(name, *role, array, work, keeper.as_mut()))
+            .collect();
+        take_turns(group, probes, options.rounds, samples, progress);
     }
-    let reason = "this table keeps its members on tmpfs, past which no O_DIRECT goes";
-    let metric = match work {
-        Work::Scrub => "mirror of 2, O_DIRECT on disk",
-        Work::Rebuild => "RAID-5 of 5, O_DIRECT on disk",
-    };
-    samples.skip("plexum", metric, reason);
-    Ok(())
+    disk::measure(group, work, options, samples, progress)
+}
+
+/// The rate of somebody's work on an array.
+fn probe<'a>(
+    name: &str,
+    role: Role,
+    array: Array,
+    work: Work,
+    keeper: &'a mut dyn Keeper,
+) -> Probe<'a> {
+    Probe {
+        name: name.to_owned(),
+        role,
+        task: array.metric.to_owned(),
+        measure: Box::new(move || {
+            let rate = array.data_bytes as f64 / keeper.work(work)?.as_secs_f64() / 1e9;
+            Ok(vec![(array.metric.to_owned(), "GB/s", rate)])
+        }),
+    }
 }
 
 fn timed(work: impl FnOnce() -> Result<String, BenchError>) -> Result<Duration, BenchError> {
@@ -127,17 +146,22 @@ fn timed(work: impl FnOnce() -> Result<String, BenchError>) -> Result<Duration, 
     Ok(started.elapsed())
 }
 
-/// Bytes that cannot be guessed, the same for everybody.
+/// Where all noise begins.
+const NOISE: u64 = 88_172_645_463_325_252;
+
+/// Bytes that cannot be guessed, the same for everybody: `random` is [`NOISE`] at first.
+fn fill_with_noise(bytes: &mut [u8], random: &mut u64) {
+    for word in bytes.chunks_exact_mut(8) {
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        word.copy_from_slice(&random.to_le_bytes());
+    }
+}
+
+/// A file of noise.
 fn write_noise(path: &std::path::Path, length_bytes: u64) -> Result<(), BenchError> {
-    let mut random = 88_172_645_463_325_252u64;
-    let words = length_bytes / 8;
-    let bytes: Vec<u8> = (0..words)
-        .flat_map(|_| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random.to_le_bytes()
-        })
-        .collect();
+    let mut bytes = vec![0; usize::try_from(length_bytes).unwrap_or(usize::MAX)];
+    fill_with_noise(&mut bytes, &mut NOISE.clone());
     std::fs::write(path, bytes).map_err(|error| BenchError(format!("{}: {error}", path.display())))
 }

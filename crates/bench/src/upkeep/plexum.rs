@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{Array, DATA_BYTES, Keeper, Made, Work};
+use super::{Array, Keeper, Made, Work, disk};
 use crate::client::fill;
 use crate::process::output;
 use crate::served::{NAME, Server, Volume, command};
@@ -24,6 +24,7 @@ struct Served {
     options: BenchOptions,
     folder: PathBuf,
     member_bytes: u64,
+    is_on_disk: bool,
     /// The member that is lost next, and how many were.
     lost: (PathBuf, u32),
     _server: Server,
@@ -35,15 +36,26 @@ pub(super) fn make(options: &BenchOptions, folder: &Path, array: Array) -> Made 
         level: array.level,
         members: array.data_members + array.parities,
         member_bytes,
-        options: &[],
+        // What lies on disk is written before, so that no block is used for the first time; then all of the volume is.
+        options: if array.is_on_disk {
+            &["--assume-clean", "--force", "--yes"]
+        } else {
+            &[]
+        },
     };
+    if array.is_on_disk {
+        for path in volume.paths(folder, NAME) {
+            disk::fill(&path, member_bytes)?;
+        }
+    }
     let server = volume.serve(options, folder)?;
-    fill(&server.socket, &server.export, DATA_BYTES)?;
+    fill(&server.socket, &server.export, array.data_bytes)?;
     std::thread::sleep(QUIET);
     Ok(Box::new(Served {
         options: options.clone(),
         folder: folder.to_owned(),
         member_bytes,
+        is_on_disk: array.is_on_disk,
         lost: (folder.join(format!("{NAME}-0.img")), 0),
         _server: server,
     }))
@@ -113,12 +125,21 @@ impl Keeper for Served {
         }
         let (lost, count) = self.lost.clone();
         let new = self.folder.join(format!("new-{count}.img"));
-        std::fs::File::create(&new)
-            .and_then(|file| file.set_len(self.member_bytes))
-            .map_err(|error| BenchError(format!("{}: {error}", new.display())))?;
+        if self.is_on_disk {
+            disk::fill(&new, self.member_bytes)?;
+        } else {
+            std::fs::File::create(&new)
+                .and_then(|file| file.set_len(self.member_bytes))
+                .map_err(|error| BenchError(format!("{}: {error}", new.display())))?;
+        }
         self.tell(&["fail"], Some(&lost), &["--yes"])?;
         self.tell(&["remove"], Some(&lost), &["--yes"])?;
-        let time = self.time(&["add"], Some(&new), &["--yes"])?;
+        let rest: &[&str] = if self.is_on_disk {
+            &["--force", "--yes"] // it is full of noise
+        } else {
+            &["--yes"]
+        };
+        let time = self.time(&["add"], Some(&new), rest)?;
         let _ = std::fs::remove_file(&lost); // its memory is for the next one
         self.lost = (new, count + 1);
         Ok(time)

@@ -1,0 +1,289 @@
+//! Group `cores`: one volume on two cores beside the same volume on one (W12), a load generator inside each shard.
+//!
+//! A client would be a program of its own and take the second core away, so nobody connects here.
+
+use std::rc::Rc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use plexum_engine::buf::{Buf, BufPool};
+use plexum_engine::device::{Fua, IoError};
+use plexum_engine::plex::layout::{Organisation, Raid0Layout, Raid5Layout};
+use plexum_engine::shard::{Opener, Satellite, ShardSeed, Spawn};
+use plexum_engine::volume::Volume;
+use plexum_runtime::clock::RealClock;
+use plexum_runtime::file::{FileDevice, OpenOptions};
+use plexum_runtime::mailbox::{Mailbox, Reply, Sender, mailbox, reply};
+use plexum_runtime::{Handle, IoChoice, Runtime};
+
+use crate::compare::{Probe, Role, Samples, take_turns};
+use crate::device::BenchDevice;
+use crate::load::{PATTERNS, Pattern, Target, run_where};
+use crate::row::Figures;
+use crate::setup::{self, Case, Consistency, MemberKind, Path};
+use crate::{BenchError, BenchOptions, Progress};
+
+/// Shards that are measured.
+const SHARDS: usize = 2;
+
+/// What a volume does before it is measured: slabs and marks are lent by then.
+const WARM_UP: Duration = Duration::from_millis(30);
+
+/// Measures all rows by turns.
+pub(crate) fn measure(options: &BenchOptions, samples: &mut Samples, progress: &mut Progress<'_>) {
+    let is_small = std::thread::available_parallelism().map_or(true, |cores| cores.get() < SHARDS);
+    if is_small {
+        samples.skip("plexum", "cores", "there is one processor");
+        return;
+    }
+    let probes = rows().into_iter().map(|(metric, case)| Probe {
+        name: "plexum".to_owned(),
+        role: Role::Plexum,
+        task: metric.to_owned(),
+        measure: Box::new(move || {
+            let (one, both) = once(options, &case)?;
+            Ok(vec![
+                (metric.to_owned(), "x one core", both / one),
+                (format!("{metric}, one core"), "kIOPS", one / 1e3),
+                (format!("{metric}, two cores"), "kIOPS", both / 1e3),
+            ])
+        }),
+    });
+    take_turns("cores", probes.collect(), options.rounds, samples, progress);
+    setup::remove_files(options);
+}
+
+fn rows() -> Vec<(&'static str, Case)> {
+    let [read, write, ..] = PATTERNS;
+    let stripe = Organisation::Raid0(Raid0Layout::Original);
+    let raid5 = Organisation::Raid5(Raid5Layout::LeftSymmetric);
+    let case = |organisation, member_count, members, pattern| Case {
+        label: "two cores",
+        organisation,
+        member_count,
+        members,
+        path: Path::Direct,
+        pattern,
+        consistency: Consistency::Bitmap,
+    };
+    let (null, file) = (MemberKind::Null, MemberKind::File);
+    let mirror = Organisation::Raid1;
+    vec![
+        ("stripe of 4, null: 4K read", case(stripe, 4, null, read)),
+        ("mirror of 2, null: 4K read", case(mirror, 2, null, read)),
+        ("mirror of 2, null: 4K write", case(mirror, 2, null, write)),
+        ("RAID-5 of 4, null: 4K write", case(raid5, 4, null, write)),
+        ("mirror of 2, files: 4K read", case(mirror, 2, file, read)),
+        ("mirror of 2, files: 4K write", case(mirror, 2, file, write)),
+        ("RAID-5 of 4, files: 4K write", case(raid5, 4, file, write)),
+    ]
+}
+
+/// Requests a second of one core, and of two.
+fn once(options: &BenchOptions, case: &Case) -> Result<(f64, f64), BenchError> {
+    let mut runtime = Runtime::new(options.io).map_err(|error| BenchError(error.to_string()))?;
+    let handle = runtime.handle();
+    runtime.block_on(async {
+        let one = setup::measure(handle.clone(), case, options).await?;
+        let volume = setup::open(&handle, case, options).await?;
+        let both = shared(&handle, &volume, case, options).await?;
+        Ok((one.iops, both))
+    })
+}
+
+/// The same load by two shards at the same time: requests a second together.
+async fn shared(
+    handle: &Handle,
+    volume: &Rc<Volume<BenchDevice, RealClock>>,
+    case: &Case,
+    options: &BenchOptions,
+) -> Result<f64, BenchError> {
+    let told = |error: &dyn std::fmt::Display| BenchError(format!("{}: {error}", case.label));
+    let background = {
+        let volume = Rc::clone(volume);
+        handle.spawn(async move { volume.run_background().await })
+    };
+    let hands: Vec<Hand> = volume
+        .share(SHARDS)
+        .into_iter()
+        .map(|seed| Hand::start(seed, options.io))
+        .collect();
+    let sharing = handle.spawn(Volume::run_sharing(Rc::clone(volume), spawn_on(handle)));
+    let mut both = 0.0;
+    for time in [WARM_UP, Duration::from_millis(options.millis)] {
+        let answers: Vec<_> = hands
+            .iter()
+            .map(|hand| hand.begin(case.pattern, time))
+            .collect();
+        let home = Rc::clone(volume);
+        let owns = Rc::new(move |at| home.is_home_of(at));
+        let own = run_where(
+            handle,
+            volume,
+            volume.size_bytes(),
+            case.pattern,
+            time,
+            owns,
+        );
+        both = own.await.map_err(|error| told(&error))?.iops;
+        for answer in answers {
+            let figures = answer.await.map_err(|error| told(&error))?;
+            both += figures.map_err(|error| told(&error))?.iops;
+        }
+    }
+    volume.stop().await.map_err(|error| told(&error))?;
+    for task in [background, sharing] {
+        let ended = |_| BenchError("a task of the volume ended early".to_owned());
+        task.await.map_err(ended)?;
+    }
+    let served: Vec<u64> = hands.into_iter().map(Hand::end).collect();
+    if served.contains(&0) {
+        return Err(BenchError(format!(
+            "{}: a shard has served nothing",
+            case.label
+        )));
+    }
+    Ok(both)
+}
+
+/// Starts tasks on the thread of `handle`.
+fn spawn_on(handle: &Handle) -> Spawn {
+    let handle = handle.clone();
+    Rc::new(move |task| {
+        let _detached = handle.spawn(task);
+    })
+}
+
+/// What a satellite's thread is asked to do.
+struct Job {
+    pattern: Pattern,
+    time: Duration,
+    reply: Reply<Result<Figures, IoError>>,
+}
+
+/// A satellite on a thread of its own.
+struct Hand {
+    jobs: Sender<Job>,
+    thread: JoinHandle<u64>,
+}
+
+impl Hand {
+    fn start(seed: ShardSeed, io: IoChoice) -> Self {
+        let (jobs, inbox) = mailbox(1);
+        let thread = std::thread::spawn(move || serve(seed, inbox, io));
+        Self { jobs, thread }
+    }
+
+    fn begin(
+        &self,
+        pattern: Pattern,
+        time: Duration,
+    ) -> plexum_runtime::mailbox::Answer<Result<Figures, IoError>> {
+        let (reply, answer) = reply();
+        // A thread that is gone drops the reply, and the answer says so.
+        let _ = self.jobs.send(Job {
+            pattern,
+            time,
+            reply,
+        });
+        answer
+    }
+
+    /// How many requests it has served by itself.
+    fn end(self) -> u64 {
+        drop(self.jobs);
+        self.thread.join().unwrap_or(0)
+    }
+}
+
+/// The thread of a satellite; ends with the last sender of jobs.
+fn serve(seed: ShardSeed, mut inbox: Mailbox<Job>, io: IoChoice) -> u64 {
+    let Ok(mut runtime) = Runtime::new(io) else {
+        return 0;
+    };
+    let handle = runtime.handle();
+    runtime.block_on(async {
+        let opener = Members(handle.clone());
+        let satellite = Satellite::new(seed, handle.clock(), BufPool::new(64 << 20), opener);
+        let satellite = Rc::new(satellite);
+        let _serving = handle.spawn(Rc::clone(&satellite).run(spawn_on(&handle)));
+        while let Some(job) = inbox.receive().await {
+            let target = Shard(Rc::clone(&satellite));
+            let own = Rc::clone(&satellite);
+            let owns = Rc::new(move |at| own.owns(at));
+            let size = satellite.size_bytes();
+            let figures = run_where(&handle, &target, size, job.pattern, job.time, owns).await;
+            job.reply.send(figures);
+        }
+        satellite.end();
+        satellite.counters().served
+    })
+}
+
+/// Opens bench members once more.
+struct Members(Handle);
+
+impl Opener<BenchDevice> for Members {
+    async fn open(&self, name: &str, handle: u64) -> Option<BenchDevice> {
+        if let Some(size_bytes) = BenchDevice::null_size_bytes(handle) {
+            return Some(BenchDevice::null(0, size_bytes));
+        }
+        let options = OpenOptions::read_write();
+        let file = FileDevice::open_again(&self.0, handle, name.as_ref(), &options);
+        file.ok().map(BenchDevice::File)
+    }
+}
+
+/// A satellite as a target of the load.
+#[derive(Clone)]
+struct Shard(Rc<Satellite<BenchDevice, RealClock, Members>>);
+
+impl Target for Shard {
+    async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<(), IoError> {
+        self.0.read(offset_bytes, length_bytes).await.map(drop)
+    }
+    async fn write(&self, offset_bytes: u64, data: Buf) -> Result<(), IoError> {
+        self.0.write(offset_bytes, data, Fua::No).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_of_this_group_name_what_is_measured_here() {
+        let rows = rows();
+        let goals = crate::goals::GOALS
+            .iter()
+            .filter(|goal| goal.group == "cores");
+        let mut count = 0;
+        for goal in goals {
+            assert!(
+                rows.iter().any(|(metric, _)| *metric == goal.metric),
+                "{}",
+                goal.metric
+            );
+            count += 1;
+        }
+        assert_eq!(count, rows.len());
+    }
+
+    #[test]
+    fn both_shards_of_a_volume_on_two_cores_serve_by_themselves() {
+        let options = BenchOptions {
+            groups: Vec::new(),
+            rounds: 1,
+            millis: 20,
+            io: IoChoice::Auto,
+            folder: None,
+            disk_folder: None,
+            program: "plexum".into(),
+        };
+        for (metric, case) in rows() {
+            let (one, both) = once(&options, &case).expect(metric);
+            assert!(one > 0.0 && both > 0.0, "{metric}");
+        }
+        setup::remove_files(&options);
+    }
+}

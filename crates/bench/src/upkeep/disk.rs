@@ -1,0 +1,201 @@
+//! Arrays whose members are files on a real file system, opened past its page cache, beside what the same files give by
+//! themselves: all members at once, in requests of 1 MiB, since they may share one disk.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
+
+use super::{Array, Keeper, Made, Work, fill_with_noise, probe};
+use crate::compare::{Probe, Role, Samples, take_turns};
+use crate::place::Place;
+use crate::{BenchError, BenchOptions, Progress};
+
+/// User data of each array: so much that the beginning and the end of a job weigh little.
+const DATA_BYTES: u64 = 2 << 30;
+
+/// Bytes of a request.
+const REQUEST_BYTES: usize = 1 << 20;
+
+/// What memory and offsets have to be multiples of, wherever direct I/O is possible.
+const ALIGNMENT_BYTES: usize = 4096;
+
+const SCRUBBED: Array = Array {
+    metric: "mirror of 2, O_DIRECT on disk",
+    level: "1",
+    data_members: 1,
+    parities: 1,
+    data_bytes: DATA_BYTES,
+    is_on_disk: true,
+};
+
+const REBUILT: Array = Array {
+    metric: "RAID-5 of 5, O_DIRECT on disk",
+    level: "5",
+    data_members: 4,
+    parities: 1,
+    data_bytes: DATA_BYTES,
+    is_on_disk: true,
+};
+
+/// Measures the array of this group; where no file takes direct I/O it is skipped by name.
+pub(super) fn measure(
+    group: &'static str,
+    work: Work,
+    options: &BenchOptions,
+    samples: &mut Samples,
+    progress: &mut Progress<'_>,
+) -> Result<(), BenchError> {
+    let array = match work {
+        Work::Scrub => SCRUBBED,
+        Work::Rebuild => REBUILT,
+    };
+    let place = match Place::on_disk(options) {
+        Ok(place) => place,
+        Err(error) => {
+            samples.skip("plexum", array.metric, error.to_string());
+            return Ok(());
+        }
+    };
+    let mut keepers: Vec<(&str, Role, Box<dyn Keeper>)> = Vec::new();
+    let mut add = |name, role, made: Made| match made {
+        Ok(keeper) => keepers.push((name, role, keeper)),
+        Err(error) => samples.skip(name, array.metric, error.to_string()),
+    };
+    let made = super::plexum::make(options, &place.folder("p")?, array);
+    add("plexum", Role::Plexum, made);
+    let made = make(&place.folder("l")?, array, work);
+    add("members alone", Role::Limit, made);
+    let probes: Vec<Probe<'_>> = keepers
+        .iter_mut()
+        .map(|(name, role, keeper)| probe(name, *role, array, work, keeper.as_mut()))
+        .collect();
+    take_turns(group, probes, options.rounds, samples, progress);
+    Ok(())
+}
+
+/// Files like the members: some are read from end to end and, for a rebuild, one is written, all at once.
+struct Alone {
+    read: Vec<File>,
+    written: Option<File>,
+    share_bytes: u64,
+}
+
+fn make(folder: &Path, array: Array, work: Work) -> Made {
+    let share_bytes = array.share_bytes();
+    let mut files = Vec::new();
+    for index in 0..array.data_members + array.parities {
+        files.push(fill(&folder.join(format!("m{index}")), share_bytes)?);
+    }
+    let written = match work {
+        Work::Scrub => None,
+        Work::Rebuild => files.pop(),
+    };
+    Ok(Box::new(Alone {
+        read: files,
+        written,
+        share_bytes,
+    }))
+}
+
+impl Keeper for Alone {
+    fn work(&mut self, _work: Work) -> Result<Duration, BenchError> {
+        let started = Instant::now();
+        let share_bytes = self.share_bytes;
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for file in &self.read {
+                threads.push(scope.spawn(move || {
+                    each_request(share_bytes, |offset, piece| {
+                        file.read_exact_at(piece, offset)
+                    })
+                }));
+            }
+            if let Some(file) = &self.written {
+                threads.push(scope.spawn(move || {
+                    each_request(share_bytes, |offset, piece| {
+                        file.write_all_at(piece, offset)
+                    })?;
+                    file.sync_data() // as a rebuild does at its end
+                }));
+            }
+            threads.into_iter().try_for_each(|thread| {
+                let ended = thread.join();
+                ended.unwrap_or_else(|_| Err(std::io::Error::other("a thread ended early")))
+            })
+        })
+        .map_err(|error| BenchError(format!("members alone: {error}")))?;
+        Ok(started.elapsed())
+    }
+}
+
+/// Calls `request` for every piece of a file, one after the other.
+fn each_request(
+    length_bytes: u64,
+    mut request: impl FnMut(u64, &mut [u8]) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let mut memory = vec![7; REQUEST_BYTES + ALIGNMENT_BYTES];
+    let start = memory.as_ptr().align_offset(ALIGNMENT_BYTES);
+    for offset in (0..length_bytes).step_by(REQUEST_BYTES) {
+        let left = usize::try_from(length_bytes - offset).unwrap_or(usize::MAX);
+        request(offset, &mut memory[start..start + left.min(REQUEST_BYTES)])?;
+    }
+    Ok(())
+}
+
+/// A file whose blocks are all on the disk and written, so that nobody pays for their first use.
+pub(super) fn fill(path: &Path, length_bytes: u64) -> Result<File, BenchError> {
+    let told = |error: std::io::Error| BenchError(format!("{}: {error}", path.display()));
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(direct_flag())
+        .open(path)
+        .map_err(told)?;
+    let _ = fallocate(&file, FallocateFlags::empty(), 0, length_bytes); // less scattered where the file system can
+    let mut random = crate::upkeep::NOISE;
+    each_request(length_bytes, |offset, piece| {
+        fill_with_noise(piece, &mut random);
+        file.write_all_at(piece, offset)
+    })
+    .and_then(|()| file.sync_data())
+    .map_err(told)?;
+    Ok(file)
+}
+
+/// The flag of `open` that asks for direct I/O.
+pub(crate) fn direct_flag() -> i32 {
+    i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_goals_on_disk_are_those_of_the_arrays_that_are_measured_there() {
+        for (group, array) in [("scrub", SCRUBBED), ("rebuild", REBUILT)] {
+            let mut goals = crate::goals::GOALS.iter();
+            assert!(goals.any(|goal| goal.group == group && goal.metric == array.metric));
+        }
+    }
+
+    #[test]
+    fn every_byte_of_a_file_is_asked_for_once_and_from_aligned_memory() {
+        let mut asked = Vec::new();
+        let length = 2 * REQUEST_BYTES as u64 + 8192;
+        each_request(length, |offset, piece| {
+            assert_eq!(piece.as_ptr() as usize % ALIGNMENT_BYTES, 0);
+            asked.push((offset, piece.len()));
+            Ok(())
+        })
+        .unwrap();
+        let step = REQUEST_BYTES as u64;
+        let expected = [(0, REQUEST_BYTES), (step, REQUEST_BYTES), (2 * step, 8192)];
+        assert_eq!(asked, expected);
+    }
+}
