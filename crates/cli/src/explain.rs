@@ -275,7 +275,9 @@ fn text_of(code: Code) -> (&'static str, &'static str) {
         Code::SplitBrain => (
             "Two parts of an array each went on without the other.",
             "Both have writes that the other lacks, so they cannot be joined. Decide which part is right, serve exactly\n\
-             its members with `--force`, then re-add the others: what only they had is lost.",
+             its members with `--force`, then re-add the others: what only they had is lost.\n\
+             A member that was lost long ago looks the same while all those are away with which it was last together:\n\
+             the message then names one of them. With it, or without the old member, the volume starts.",
         ),
         Code::NoMetadata => (
             "Nothing that Plexum knows was found on the member.",

@@ -553,7 +553,10 @@ fn seeds_of_the_past_have_no_finding_any_more() {
         (ppls, vec![1416, 1714]),
         (write_backs, vec![60_245]),
         (beyond, vec![50_291, 50_387]),
-        (Options::default(), vec![1_795_418_305_010_001_370]),
+        (
+            Options::default(),
+            vec![1_795_418_305_010_001_370, 1_795_420_990_010_000_150],
+        ),
     ];
     for (options, seeds) in all {
         for seed in seeds {

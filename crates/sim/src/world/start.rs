@@ -135,11 +135,38 @@ impl<S: Subject> World<S> {
         *shared.subject.borrow_mut() = Some(Rc::new(subject));
     }
 
-    /// Whether this is a refusal that the user answers by naming the members of his array alone. A table of 0.90 does not tell a
-    /// spare that is being filled from nobody: when all others who were there at that time have been filled anew since, a member
-    /// that was lost then looks like one that went on without them.
+    /// Whether this is a refusal that the user answers by naming the members of his array alone: nobody can tell a member that was
+    /// lost from one that went on without the others when those are away with which it was last together.
+    ///
+    /// A table of 0.90 does not tell a spare that is being filled from nobody: there the same is true when all others who were there
+    /// at that time have been filled anew since.
     fn looks_split(&self, reason: &str) -> bool {
-        self.shared.scenario.metadata == 90 && reason.contains("split brain")
+        reason.contains("split brain")
+            && (self.shared.scenario.metadata == 90 || self.is_company_of_the_named_away(reason))
+    }
+
+    /// Whether a stale member that the refusal names counts somebody as active who is away.
+    fn is_company_of_the_named_away(&self, reason: &str) -> bool {
+        let (there, away): (Vec<SimDisk>, Vec<SimDisk>) =
+            (self.shared.disks.iter().cloned()).partition(SimDisk::is_present);
+        let highest = checker::highest_count(&there);
+        let away: Vec<u32> = away
+            .iter()
+            .filter_map(checker::inspect)
+            .map(|member| member.superblock.dev_number)
+            .collect();
+        let is_meant = |member: &checker::Inspected| {
+            member.superblock.events.0 + 1 < highest
+                && reason.contains(&format!("disk {} (", member.disk))
+        };
+        there
+            .iter()
+            .filter_map(checker::inspect)
+            .filter(is_meant)
+            .any(|member| {
+                let role = |number: &u32| member.superblock.role_of(*number);
+                away.iter().any(|number| role(number).slot().is_some())
+            })
     }
 }
 

@@ -114,7 +114,7 @@ pub(super) fn choose(examined: &[Examined], options: &Options) -> Result<History
             });
         };
         if !options.force {
-            return Err(split_brain(&examined[freshest], &examined[*first_fork]));
+            return Err(split_brain(examined, freshest, *first_fork));
         }
         // By force the first named member's history goes on.
         let goes = if history.first() < Some(first_fork) {
@@ -207,14 +207,32 @@ pub(super) fn excludes(by: &Superblock, other: &Superblock) -> bool {
         && by.roles.iter().all(|role| role.slot() != Some(slot))
 }
 
-fn split_brain(one: &Examined, other: &Examined) -> AssembleError {
+fn split_brain(examined: &[Examined], freshest: usize, fork: usize) -> AssembleError {
+    let (one, other) = (&examined[freshest], &examined[fork]);
     let message = format!(
         "split brain: {} (event count {}) and {} (event count {}) each went on without the other",
         one.name, one.superblock.events, other.name, other.superblock.events
     );
-    AssembleError::new(AssembleCode::SplitBrain, message)
+    let error = AssembleError::new(AssembleCode::SplitBrain, message)
         .member(other)
-        .why("both may hold writes that the other lacks; mixing them would destroy data")
+        .why("both may hold writes that the other lacks; mixing them would destroy data");
+    let error = match absent_company(examined, &other.superblock) {
+        Some(number) => error.hint(format!(
+            "name device number {number} of the array as well: {} was last together with it, and may only be stale",
+            other.name
+        )),
+        None => error,
+    };
+    error
         .hint("name only the members of the half whose data you want")
         .hint("or add --force to keep the half of the member named first; the other half is then left out as stale")
+}
+
+/// Somebody whom `of` counts as active and who was not given: he knows whether `of` was lost or went on.
+fn absent_company(examined: &[Examined], of: &Superblock) -> Option<usize> {
+    let is_given = |number: &usize| {
+        let mut given = examined.iter().map(|m| m.superblock.dev_number);
+        given.any(|other| other as usize == *number)
+    };
+    (0..of.roles.len()).find(|number| of.roles[*number].slot().is_some() && !is_given(number))
 }

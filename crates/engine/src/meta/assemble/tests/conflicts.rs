@@ -165,9 +165,14 @@ fn who_was_last_together_with_one_that_went_on_is_stale_and_no_split_brain() {
         (assembly.freshest, assembly.missing_slots),
         (103, vec![1, 2])
     );
-    // Without the one between them nobody can tell it from a half that went its own way.
+    // Without the one between them nobody can tell it from a half that went its own way: he is asked for.
     members.remove(1);
-    assert_eq!(refused(&members, PLAIN), ("split_brain", 4));
+    let error = assemble(&members, &PLAIN).unwrap_err();
+    assert_eq!(error.code, AssembleCode::SplitBrain);
+    assert_eq!(
+        error.hints[0],
+        "name device number 1 of the array as well: m2 was last together with it, and may only be stale"
+    );
 }
 
 #[test]
