@@ -29,6 +29,10 @@ pub use crate::open::{Access, DirectIo, OpenError, OpenOptions};
 /// How often one call is repeated after `EINTR`, `EAGAIN` or `ENOMEM`.
 const RETRIES_MAX: u32 = 8;
 
+/// A write to memory that is so long is left to another thread, of the kernel or of ours, so that this one takes the client's
+/// next request meanwhile. Measured: docs/performance.md.
+const ASIDE_BYTES: usize = 256 << 10;
+
 /// Memory kept for copies of unaligned data.
 pub(crate) const BOUNCE_BYTES_MAX: usize = 4 << 20;
 
@@ -190,6 +194,9 @@ impl FileDevice {
         };
         match self.route {
             Route::Queued => self.core.start(op).await,
+            Route::Inline if matches!(op.kind, Kind::Write { is_aside: true, .. }) => {
+                self.core.start(op).await
+            }
             Route::Inline => {
                 self.core.charge(length_bytes).await;
                 let outcome = op.perform();
@@ -287,6 +294,7 @@ impl Device for FileDevice {
                 offset_bytes: offset_bytes + done as u64,
                 data: data.slice(done..data.len()),
                 is_durable: fua == Fua::Yes,
+                is_aside: self.route == Route::Inline && data.len() >= ASIDE_BYTES,
             };
             let (_, outcome) = self.run(kind, data.len() - done).await;
             match self.progress(outcome, &mut tries)? {

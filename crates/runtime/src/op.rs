@@ -28,11 +28,13 @@ pub(crate) enum Kind {
         buf: BufMut,
         start: usize,
     },
-    /// Writes `data` at `offset_bytes`; `is_durable`: answers when it is on stable storage.
+    /// Writes `data` at `offset_bytes`; `is_durable`: answers when it is on stable storage; `is_aside`: is not done by the
+    /// thread that asks, though it would not have to wait.
     Write {
         offset_bytes: u64,
         data: Buf,
         is_durable: bool,
+        is_aside: bool,
     },
     /// Data, and metadata needed to find them, to stable storage.
     Sync,
@@ -69,6 +71,7 @@ impl Op {
                 offset_bytes,
                 data,
                 is_durable: false,
+                ..
             } => rustix::io::pwrite(fd, data, *offset_bytes)?,
             Kind::Write {
                 offset_bytes, data, ..

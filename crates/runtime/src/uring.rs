@@ -225,6 +225,7 @@ fn entry(op: &mut Op) -> squeue::Entry {
             offset_bytes,
             data,
             is_durable,
+            is_aside,
         } => {
             let length = data.len().min(TRANSFER_BYTES_MAX) as u32;
             let flags = if *is_durable { libc::RWF_DSYNC } else { 0 };
@@ -232,6 +233,11 @@ fn entry(op: &mut Op) -> squeue::Entry {
                 .offset(*offset_bytes)
                 .rw_flags(flags)
                 .build()
+                .flags(if *is_aside {
+                    squeue::Flags::ASYNC
+                } else {
+                    squeue::Flags::empty()
+                })
         }
         Kind::Sync => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
         Kind::Allocate {

@@ -55,6 +55,27 @@ fn what_was_written_is_read_back_buffered_direct_and_in_memory() {
 }
 
 #[test]
+fn a_long_write_to_memory_leaves_the_thread_free_and_a_short_one_is_done_at_once() {
+    on_both(async |handle| {
+        let memory = memory_folder();
+        let path = sparse(&memory, "member", 4 * MIB as u64);
+        let options = OpenOptions::read_write();
+        let device = FileDevice::open(&handle, &path, &options).unwrap();
+        assert_eq!(device.route(), Route::Inline);
+        let bytes = pattern(3, MIB);
+        let data = pool().copy_of(&bytes).freeze();
+        let nobody = &mut std::task::Context::from_waker(std::task::Waker::noop());
+        let mut short = std::pin::pin!(device.write(0, data.slice(0..4096), Fua::No));
+        assert!(short.as_mut().poll(nobody).is_ready());
+        let mut long = std::pin::pin!(device.write(MIB as u64, data.clone(), Fua::No));
+        assert!(long.as_mut().poll(nobody).is_pending());
+        long.await.unwrap();
+        let back = device.read(MIB as u64, pool().take(MIB)).await.unwrap();
+        assert!(*back == *bytes);
+    });
+}
+
+#[test]
 fn ranges_outside_or_not_aligned_are_refused_and_change_nothing() {
     on_both(async |handle| {
         let folder = disk_folder();
