@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use plexum_engine::state::Standing;
 use plexum_engine::volume::NewMember;
 
 use super::{Figure, Measurement, Work};
@@ -13,6 +14,9 @@ use crate::inside::Inside;
 use crate::member::{Member, SimVolume};
 use crate::setup::Running;
 use crate::workload::{Operation, mixed};
+
+/// How often the volume is looked at for each time that it is asked for all it knows.
+const LOOKS_PER_STATUS: u32 = 200;
 
 fn told(error: impl std::fmt::Display) -> LabError {
     LabError::Io(error.to_string())
@@ -95,6 +99,15 @@ pub(super) fn run(running: &Running, work: &Work, seed: u64) -> Result<Measureme
     })
 }
 
+/// Whether the member of this name is out of the volume.
+fn is_failed(volume: &SimVolume, name: &str) -> bool {
+    let members = volume.status().members;
+    let member = members
+        .iter()
+        .find(|member| member.name.as_deref() == Some(name));
+    member.is_none_or(|member| member.standing == Standing::Faulty)
+}
+
 /// Fails the first member, adds the spare, waits until it is filled; virtual nanoseconds.
 async fn rebuild(
     volume: Rc<SimVolume>,
@@ -114,12 +127,12 @@ async fn rebuild(
         former: None,
     };
     volume.add(member, false).await.map_err(told)?;
-    loop {
-        // A status would cost more than the rebuild itself.
-        if !volume.lost_slots().contains(&true) {
-            break;
-        }
-        if volume.is_frozen() {
+    // A status of each look would cost more than the rebuild itself.
+    let mut looks = 0u32;
+    while volume.lost_slots().contains(&true) {
+        looks += 1;
+        let is_spare_lost = looks.is_multiple_of(LOOKS_PER_STATUS) && is_failed(&volume, "spare0");
+        if volume.is_frozen() || is_spare_lost {
             return Err(LabError::Io(
                 "the volume failed during the rebuild".to_owned(),
             ));

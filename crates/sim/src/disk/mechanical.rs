@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - the mechanism does one thing at a time: a read, a write through, or a batch of the write cache;
-//! - reads go before the write cache, except while it is more than three quarters full (until it is half full);
+//! - reads go before the write cache, except while it is more than three quarters full (until it is half full), and while a flush,
+//!   or a write that finds no room in it, has waited too long: reads that never end keep nothing waiting for ever;
 //! - a write is answered from the cache only when its bytes fit; with FUA only when they are on the platter.
 //!
 //! Source: lab.md section 2, points 5 to 9 and 11.
@@ -20,6 +21,12 @@ use super::timed::{Bus, Command, Inner, Operation, TimedDisk};
 const DESTAGE_AFTER_NS: u64 = 12_000_000;
 /// ... or when it holds so much.
 const DESTAGE_BYTES: u64 = 768 << 10;
+/// A flush, or a write that finds no room in the write cache, that has waited so long goes before reads. Not from lab.md: without
+/// a bound, a few sequential reads at a time keep a flush waiting as long as they go on, until its member counts as hung.
+const LATE_NS: u64 = 200_000_000;
+/// What has waited so long in the operating system's queue goes first: its elevator only goes up, and meets nobody behind it while
+/// there is always a next request before it. Source: `write_expire` of Linux' mq-deadline.
+const EXPIRED_NS: u64 = 5_000_000_000;
 /// Longest batch of the write cache.
 const BATCH_NS: f64 = 12e6;
 /// Ranges on either side of the head that compete for being written out next.
@@ -139,7 +146,7 @@ impl Machine {
     fn pump(&self, inner: &Rc<Inner>) {
         let mut state = self.state.borrow_mut();
         while state.held < self.spec.queue_depth && !state.waiting.is_empty() {
-            let job = self.next_waiting(&mut state);
+            let job = self.next_waiting(&mut state, inner.clock.now_ns());
             state.held += 1;
             self.place(inner, &mut state, job);
         }
@@ -147,8 +154,12 @@ impl Machine {
     }
 
     /// Takes the next request from the operating system's queue, joined with its neighbours.
-    fn next_waiting(&self, state: &mut State) -> Job {
+    fn next_waiting(&self, state: &mut State, now_ns: u64) -> Job {
+        // Commands wait in the order in which they came: the first one is the oldest.
+        let is_expired =
+            |command: &Command| now_ns.saturating_sub(command.arrived_ns) >= EXPIRED_NS;
         let index = match self.spec.order {
+            _ if state.waiting.front().is_some_and(is_expired) => 0,
             QueueOrder::Fifo => 0,
             QueueOrder::Elevator => {
                 let from = state.elevator_bytes;
@@ -294,7 +305,11 @@ impl Machine {
     /// Gives the idle mechanism something to do. True when it should be asked again: something was answered without it.
     fn start(&self, inner: &Rc<Inner>, state: &mut State) -> bool {
         let now = inner.clock.now_ns();
-        if state.is_pressed && !state.dirty.is_empty() {
+        let is_late = |job: &Job| now.saturating_sub(job.arrived_ns) >= LATE_NS;
+        let is_pressed = state.is_pressed
+            || state.blocked.front().is_some_and(is_late)
+            || (state.flushes.first()).is_some_and(|flush| is_late(&flush.job));
+        if is_pressed && !state.dirty.is_empty() {
             self.destage(inner, state);
             return false;
         }

@@ -1,6 +1,10 @@
 //! Each part of the disk model against the numbers of lab.md.
 
+use std::cell::Cell;
+use std::time::Duration;
+
 use plexum_engine::buf::BufPool;
+use plexum_engine::clock::Clock;
 use plexum_engine::device::{Device, Fua};
 use plexum_exec::{Executor, Fifo};
 
@@ -248,6 +252,37 @@ fn a_flush_waits_for_the_platter_and_fua_too() {
         "4 MiB need about 47 ms on the platter: {took}"
     );
     assert_eq!(disk.figures().flushes, 1);
+}
+
+#[test]
+fn reads_that_never_end_keep_no_write_and_no_flush_waiting_for_ever() {
+    for (queue_depth, order) in [(1, QueueOrder::Elevator), (8, QueueOrder::Fifo)] {
+        let spec = MechanicalSpec {
+            queue_depth,
+            order,
+            ..desktop()
+        };
+        let work = |disk: TimedDisk, clock: SimClock, pool: BufPool| async move {
+            let (next, is_flushed) = (Cell::new(1u64 << 30), Cell::new(false));
+            let read = async || {
+                while !is_flushed.get() {
+                    let at = next.replace(next.get() + (1 << 20));
+                    assert!(at < 3 << 30, "two gigabytes went before {queue_depth}");
+                    drop(disk.read(at, pool.take(1 << 20)).await.unwrap());
+                }
+            };
+            let write = async {
+                clock.sleep(Duration::from_secs(1)).await;
+                let small = pool.take_zeroed(512).freeze();
+                disk.write(8192, small, Fua::No).await.unwrap();
+                disk.flush().await.unwrap();
+                is_flushed.set(true);
+            };
+            let reads = plexum_engine::wait::join_all((0..4).map(|_| read()));
+            plexum_engine::wait::join(write, reads).await;
+        };
+        let _ = timed(DiskSpec::Mechanical(spec), None, work);
+    }
 }
 
 #[test]
