@@ -1,9 +1,10 @@
-//! Members in memory are scrubbed in pieces that stay in the processor's cache, others in long ones; both find the same.
+//! Members in memory are scrubbed in pieces that stay in the processor's cache, one after the other; others in long ones, several
+//! at once. Both find the same.
 #![allow(clippy::unwrap_used)] // a test
 
 mod common;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use common::small_array::{DEVICE_BYTES, three_members};
@@ -15,7 +16,7 @@ use plexum_engine::meta::create::{NewArray, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::plex::layout::{Organisation, Raid5Layout};
 use plexum_engine::volume::Volume;
-use plexum_engine::wait::join;
+use plexum_engine::wait::{join, yield_once};
 
 /// A device that says whether it is in memory, and notes the lengths of its reads.
 #[derive(Clone)]
@@ -23,6 +24,8 @@ struct Noting {
     memory: Memory,
     is_in_memory: bool,
     reads: Rc<RefCell<Vec<usize>>>,
+    /// Reads of all members under way now, and at most so far.
+    under_way: Rc<Cell<(usize, usize)>>,
 }
 
 impl Device for Noting {
@@ -34,6 +37,13 @@ impl Device for Noting {
     }
     async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
         self.reads.borrow_mut().push(buf.len());
+        let (now, most) = self.under_way.get();
+        self.under_way.set((now + 1, most.max(now + 1)));
+        if !self.is_in_memory {
+            yield_once().await;
+        }
+        let (now, most) = self.under_way.get();
+        self.under_way.set((now - 1, most));
         self.memory.read(offset_bytes, buf).await
     }
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
@@ -44,8 +54,15 @@ impl Device for Noting {
     }
 }
 
-/// What a scrub says of three members of which the second one has two wrong bytes, and the longest read of a member.
-fn scrubbed(organisation: Organisation, in_memory: [bool; 3]) -> (ScrubReport, usize) {
+/// What a scrub did.
+struct Scrubbed {
+    report: ScrubReport,
+    longest_read: usize,
+    reads_at_once: usize,
+}
+
+/// A scrub of three members of which the second one has two wrong bytes.
+fn scrubbed(organisation: Organisation, in_memory: [bool; 3]) -> Scrubbed {
     let array = NewArray {
         strip_bytes: if organisation == Organisation::Raid1 {
             0
@@ -56,6 +73,7 @@ fn scrubbed(organisation: Organisation, in_memory: [bool; 3]) -> (ScrubReport, u
     };
     let plan = plan(&array).unwrap();
     let reads = Rc::<RefCell<Vec<usize>>>::default();
+    let under_way = Rc::<Cell<(usize, usize)>>::default();
     let devices: Vec<Option<Noting>> = in_memory
         .into_iter()
         .map(|is_in_memory| {
@@ -64,6 +82,7 @@ fn scrubbed(organisation: Organisation, in_memory: [bool; 3]) -> (ScrubReport, u
                 memory: Memory::new(bytes),
                 is_in_memory,
                 reads: Rc::clone(&reads),
+                under_way: Rc::clone(&under_way),
             })
         })
         .collect();
@@ -86,31 +105,41 @@ fn scrubbed(organisation: Organisation, in_memory: [bool; 3]) -> (ScrubReport, u
     ))
     .unwrap();
     reads.borrow_mut().clear();
+    under_way.set((0, 0));
     run(join(volume.run_background(), async {
         assert!(volume.start_scrub(ScrubMode::Check));
         volume.scrub_ended().await;
         volume.stop().await.unwrap();
     }));
-    let longest = reads.borrow().iter().copied().max().unwrap();
-    (volume.scrub_report().unwrap(), longest)
+    let longest_read = reads.borrow().iter().copied().max().unwrap();
+    Scrubbed {
+        report: volume.scrub_report().unwrap(),
+        longest_read,
+        reads_at_once: under_way.get().1,
+    }
 }
 
 #[test]
-fn members_in_memory_are_compared_in_short_pieces_and_the_same_is_found() {
+fn members_in_memory_are_compared_in_short_pieces_and_others_several_at_once_and_the_same_is_found()
+{
     for organisation in [
         Organisation::Raid1,
         Organisation::Raid5(Raid5Layout::LeftSymmetric),
     ] {
-        let (of_memory, short) = scrubbed(organisation, [true; 3]);
-        let (of_disks, long) = scrubbed(organisation, [false; 3]);
-        let (_, mixed) = scrubbed(organisation, [true, false, true]);
-        assert!(
-            of_disks.is_complete && of_disks.mismatches.len() == 2,
-            "{of_disks:?}"
+        let of_memory = scrubbed(organisation, [true; 3]);
+        let of_disks = scrubbed(organisation, [false; 3]);
+        let mixed = scrubbed(organisation, [true, false, true]);
+        let report = &of_disks.report;
+        assert!(report.is_complete && report.mismatches.len() == 2);
+        assert_eq!(of_memory.report, of_disks.report);
+        assert_eq!(mixed.report, of_disks.report);
+        assert_eq!(of_memory.longest_read, 128 << 10);
+        assert!(of_disks.longest_read >= 512 << 10);
+        assert_eq!(mixed.longest_read, of_disks.longest_read);
+        assert_eq!(
+            of_memory.reads_at_once, 1,
+            "they answer before the next one is asked"
         );
-        assert_eq!(of_memory, of_disks);
-        assert_eq!(short, 128 << 10);
-        assert!(long >= 512 << 10, "{long}");
-        assert_eq!(mixed, long, "one disk among them needs long pieces");
+        assert!(of_disks.reads_at_once >= 6, "{}", of_disks.reads_at_once);
     }
 }

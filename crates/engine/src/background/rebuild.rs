@@ -2,15 +2,16 @@
 //!
 //! Invariants:
 //! - every row or range is filled under its lock, from members other than the target;
-//! - the cursor in memory moves after the write, the one on the members after a flush (W2);
+//! - the cursor in memory moves after the write and over no step that is under way, the one on the members after a flush (W2);
 //! - what cannot be had is put on the target's bad-block list, and the rebuild goes on (reliability.md 3, fault 7).
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_parity::Block;
 
-use crate::background::resync::STEP_BYTES;
+use crate::background::steps::Steps;
 use crate::buf::Buf;
 use crate::clock::Clock;
 use crate::copies::member_range;
@@ -22,6 +23,15 @@ use crate::volume::{Announcement, Filling, JobKind, Volume};
 
 /// Member bytes between two durable checkpoints, at least (md: a sixteenth of the work).
 const CHECKPOINT_BYTES_MIN: u64 = 16 << 20;
+
+/// How a pass over the members ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    Done,
+    /// Another member is to be filled with them.
+    Joined,
+    Stopped,
+}
 
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Fills everybody who is being filled now, together. `false`: something was in the way, try again later.
@@ -38,47 +48,71 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .min()
             .unwrap_or(0);
         self.begin_job(JobKind::Rebuild, component);
-        let mut checkpoint = begin;
-        let checkpoint_step = (component / 16).max(CHECKPOINT_BYTES_MIN);
-        let mut lost = RangesLost::default();
-        let mut at = begin;
-        let mut is_done = true;
-        let mut is_joined = false;
-        while at < component {
-            // A second loss: its spare joins, and both are filled together from where the new one begins.
-            self.take_spares();
-            if self.fillings.borrow().len() > targets.len() {
-                (is_done, is_joined) = (false, true);
-                break;
-            }
-            if self.is_ended() || !self.any_filling(&targets) {
-                is_done = false;
-                break;
-            }
-            let started = self.clock.now();
-            let end = self.step_end(&targets, at, component);
-            if self.fill(&targets, at..end, &mut lost).await.is_err() {
-                is_done = false;
-                break;
-            }
-            let step = end - at;
-            at = end;
-            self.advance_job(at, step);
-            if at - checkpoint >= checkpoint_step {
-                if self.save_cursors().await.is_err() {
-                    is_done = false;
-                    break;
-                }
-                checkpoint = at;
-            }
-            self.throttle(step, started).await;
-        }
+        let lost = RefCell::default();
+        let outcome = self.fill_all(&targets, begin..component, &lost).await;
         self.end_job();
+        let mut is_done = outcome == Pass::Done;
         if is_done {
             is_done = self.finish_rebuild(&targets).await.is_ok();
         }
-        lost.announce(self);
-        is_done || is_joined
+        lost.take().announce(self);
+        is_done || outcome == Pass::Joined
+    }
+
+    /// Step after step, on disks several at once.
+    async fn fill_all(
+        &self,
+        targets: &[Rc<Filling<D>>],
+        member: Range<u64>,
+        lost: &RefCell<RangesLost>,
+    ) -> Pass {
+        let component = member.end;
+        let checkpoint_step = (component / 16).max(CHECKPOINT_BYTES_MIN);
+        let (mut at, mut begun, mut checkpoint) = (member.start, member.start, member.start);
+        let mut steps = Steps::new();
+        let mut since = self.clock.now();
+        let outcome = loop {
+            if at >= component {
+                break Pass::Done;
+            }
+            // A second loss: its spare joins, and both are filled together from where the new one begins.
+            self.take_spares();
+            if self.fillings.borrow().len() > targets.len() {
+                break Pass::Joined;
+            }
+            if self.is_ended() || !self.any_filling(targets) {
+                break Pass::Stopped;
+            }
+            while begun < component {
+                let end = self.step_end(targets, begun, component);
+                if steps.len() > 0 && steps.len() >= self.steps_at_once(end - begun) {
+                    break;
+                }
+                let range = begun..end;
+                steps.push(async move {
+                    let filled = self.fill(targets, range.clone(), lost).await;
+                    (range, filled)
+                });
+                begun = end;
+            }
+            let Some((range, Ok(()))) = steps.next().await else {
+                break Pass::Stopped;
+            };
+            self.advance_cursors(targets, &range);
+            at = range.end;
+            let step = range.end - range.start;
+            self.advance_job(at, step);
+            if at - checkpoint >= checkpoint_step {
+                if steps.during(self.save_cursors()).await.is_err() {
+                    break Pass::Stopped;
+                }
+                checkpoint = at;
+            }
+            steps.during(self.throttle(step, since)).await;
+            since = self.clock.now();
+        };
+        steps.rest().await;
+        outcome
     }
 
     fn any_filling(&self, targets: &[Rc<Filling<D>>]) -> bool {
@@ -97,17 +131,22 @@ impl<D: Device, C: Clock> Volume<D, C> {
         slot.map_or(0, |slot| self.geometry.used_bytes(usize::from(slot)))
     }
 
-    /// End of the step that begins at member byte `at`: a row for parity, a strip or a step for copies. A member that
+    /// End of the step that begins at member byte `at`: a row for parity, a strip or a step for copies, less in memory. A member that
     /// comes back by bitmap gets its stale regions and nothing of their neighbours, however large the strips are.
     fn step_end(&self, targets: &[Rc<Filling<D>>], at: u64, component: u64) -> u64 {
         let strip = self.geometry.strip_bytes();
-        let unit = if strip == 0 { STEP_BYTES } else { strip };
-        let unit = if self.has_copies() {
-            unit.min(STEP_BYTES)
-        } else {
-            unit
+        let strip_end = match at.checked_div(strip) {
+            Some(number) => (number + 1) * strip,
+            None => component,
         };
-        let end = ((at / unit + 1) * unit).min(component);
+        let is_small = self.has_copies() || self.is_in_memory();
+        let piece_end = (at / self.piece_bytes() + 1) * self.piece_bytes();
+        let end = if is_small {
+            piece_end.min(strip_end)
+        } else {
+            strip_end
+        };
+        let end = end.min(component);
         if self.has_copies() || targets.iter().all(|target| target.stale.is_none()) {
             return end;
         }
@@ -120,7 +159,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         &self,
         targets: &[Rc<Filling<D>>],
         member: Range<u64>,
-        lost: &mut RangesLost,
+        lost: &RefCell<RangesLost>,
     ) -> Result<(), IoError> {
         if self.has_copies() {
             for target in targets {
@@ -144,7 +183,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         &self,
         targets: &[Rc<Filling<D>>],
         member: Range<u64>,
-        lost: &mut RangesLost,
+        lost: &RefCell<RangesLost>,
     ) -> Result<(), IoError> {
         let strip = self.geometry.strip_bytes();
         let row = self.row(member.start / strip);
@@ -174,7 +213,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 at += sector;
             }
         }
-        self.advance_cursors(targets, &member);
         Ok(())
     }
 
@@ -184,7 +222,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         row: &crate::stripe::Row,
         wanted: &[(Block, Rc<Filling<D>>)],
         part: &Range<u64>,
-        lost: &mut RangesLost,
+        lost: &RefCell<RangesLost>,
     ) -> Result<bool, IoError> {
         let contents = self.row_contents(row, wanted, part).await?;
         if contents.iter().any(Option::is_none) {
@@ -202,7 +240,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         row: &crate::stripe::Row,
         wanted: &[(Block, Rc<Filling<D>>)],
         sector: Range<u64>,
-        lost: &mut RangesLost,
+        lost: &RefCell<RangesLost>,
     ) -> Result<(), IoError> {
         let contents = self.row_contents(row, wanted, &sector).await?;
         for ((_, target), content) in wanted.iter().zip(contents) {
@@ -266,7 +304,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         &self,
         target: &Rc<Filling<D>>,
         member: Range<u64>,
-        lost: &mut RangesLost,
+        lost: &RefCell<RangesLost>,
     ) -> Result<(), IoError> {
         let slot = self.state.borrow().record(target.drive.id).slot;
         let Some(slot) = slot else { return Ok(()) };
@@ -298,7 +336,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
             at = part.end;
         }
-        self.advance_cursors(std::slice::from_ref(target), &member);
         Ok(())
     }
 
@@ -318,7 +355,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         target: &Filling<D>,
         offset_bytes: u64,
         member: &Range<u64>,
-        lost: &mut RangesLost,
+        lost: &RefCell<RangesLost>,
     ) -> Result<(), IoError> {
         let sector = self.sector_bytes() as usize;
         for start in (0..member.end - member.start).step_by(sector) {
@@ -379,7 +416,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         target: &Filling<D>,
         member: &Range<u64>,
         content: Option<Buf>,
-        lost: &mut RangesLost,
+        lost: &RefCell<RangesLost>,
     ) -> Result<(), IoError> {
         match content {
             Some(data) => {
@@ -388,7 +425,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
             None if self.has(Mutant::LostRangeNotRecorded) => {}
             None => {
-                lost.add(&target.drive, member);
+                lost.borrow_mut().add(&target.drive, member);
                 self.record_bad(&target.drive, member.clone());
                 self.settle().await?;
             }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use plexum_parity::{Block, Located, locate};
 
-use crate::background::resync::STEP_BYTES;
+use crate::background::steps::Steps;
 use crate::buf::{Buf, BufMut};
 use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
@@ -28,10 +28,6 @@ const UNIT: usize = 4096;
 
 /// Most ranges listed in a report; the counts go on.
 const MISMATCHES_MAX: usize = 10_000;
-
-/// Piece of members in memory: those of a few members stay in the processor's cache until they have been compared. A mirror
-/// of two on tmpfs is scrubbed a fifth faster than in steps of 1 MiB (docs/performance.md).
-const MEMORY_PIECE_BYTES: u64 = 128 << 10;
 
 /// Whether a scrub may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +66,33 @@ pub struct ScrubReport {
     pub skipped_bytes: u64,
     /// Whether the scrub went to the end.
     pub is_complete: bool,
+}
+
+impl ScrubReport {
+    /// Adds what the next step found.
+    fn add(&mut self, step: ScrubReport) {
+        self.mismatch_bytes += step.mismatch_bytes;
+        self.repaired_bytes += step.repaired_bytes;
+        self.skipped_bytes += step.skipped_bytes;
+        for mismatch in step.mismatches {
+            self.add_mismatch(mismatch);
+        }
+    }
+
+    fn add_mismatch(&mut self, mismatch: Mismatch) {
+        if let Some(last) = self.mismatches.last_mut()
+            && last.slot == mismatch.slot
+            && last.member_range.end == mismatch.member_range.start
+            && last.is_repaired == mismatch.is_repaired
+        {
+            last.member_range.end = mismatch.member_range.end;
+            merge(&mut last.volume_ranges, mismatch.volume_ranges);
+            return;
+        }
+        if self.mismatches.len() < MISMATCHES_MAX {
+            self.mismatches.push(mismatch);
+        }
+    }
 }
 
 /// What the scrub task is asked and what it says.
@@ -151,15 +174,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         scrub.wanted = None;
     }
 
-    /// Bytes of each member that are compared at a time.
-    fn scrub_piece_bytes(&self) -> u64 {
-        let drives = self.slotted_drives();
-        match drives.iter().all(|drive| drive.is_in_memory()) {
-            true => MEMORY_PIECE_BYTES,
-            false => STEP_BYTES,
-        }
-    }
-
     async fn run_scrub(&self, mode: ScrubMode) -> ScrubReport {
         let mut report = ScrubReport::default();
         let total = if self.has_copies() {
@@ -175,42 +189,60 @@ impl<D: Device, C: Clock> Volume<D, C> {
             },
             total,
         );
-        let piece_bytes = self.scrub_piece_bytes();
-        let mut at = 0;
-        while at < total {
-            if self.is_ended() || self.scrub.borrow().is_stop_asked {
-                break;
+        let (mut at, mut begun) = (0, 0);
+        let mut steps = Steps::new();
+        let mut since = self.clock.now();
+        while at < total && !self.is_ended() && !self.scrub.borrow().is_stop_asked {
+            while begun < total {
+                let step = self.scrub_step_bytes(begun, total);
+                if steps.len() > 0 && steps.len() >= self.steps_at_once(step) {
+                    break;
+                }
+                steps.push(self.scrub_step(begun, step, mode));
+                begun += step;
             }
-            let started = self.clock.now();
-            let step = if self.has_copies() {
-                let step = self
-                    .geometry
-                    .copies_of(at)
-                    .length_bytes
-                    .min(total - at)
-                    .min(piece_bytes);
-                self.scrub_copies(
-                    at,
-                    usize::try_from(step).expect("a step fits memory"),
-                    mode,
-                    &mut report,
-                )
-                .await;
-                step
-            } else {
-                let strip = self.geometry.strip_bytes();
-                let part_end = (at % strip + piece_bytes).min(strip);
-                self.scrub_row(at / strip, at % strip..part_end, mode, &mut report)
-                    .await;
-                part_end - at % strip
+            let Some((step, found)) = steps.next().await else {
+                break;
             };
+            report.add(found);
             at += step;
             self.advance_job(at, step);
-            self.throttle(step, started).await;
+            steps.during(self.throttle(step, since)).await;
+            since = self.clock.now();
+        }
+        // What is still under way when it is to stop may mend something.
+        while let Some((step, found)) = steps.next().await {
+            report.add(found);
+            at += step;
         }
         report.is_complete = at >= total;
         self.end_job();
         report
+    }
+
+    /// Bytes of the step that begins at `at`.
+    fn scrub_step_bytes(&self, at: u64, total: u64) -> u64 {
+        let piece_bytes = self.piece_bytes();
+        if self.has_copies() {
+            let copies = self.geometry.copies_of(at);
+            return copies.length_bytes.min(total - at).min(piece_bytes);
+        }
+        let strip = self.geometry.strip_bytes();
+        piece_bytes.min(strip - at % strip)
+    }
+
+    /// Compares one step; says how long it was and what was found.
+    async fn scrub_step(&self, at: u64, step: u64, mode: ScrubMode) -> (u64, ScrubReport) {
+        let mut report = ScrubReport::default();
+        if self.has_copies() {
+            let length = usize::try_from(step).expect("a step fits memory");
+            self.scrub_copies(at, length, mode, &mut report).await;
+        } else {
+            let strip = self.geometry.strip_bytes();
+            let part = at % strip..at % strip + step;
+            self.scrub_row(at / strip, part, mode, &mut report).await;
+        }
+        (step, report)
     }
 
     async fn scrub_row(
@@ -371,24 +403,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 .map(|drive| drive.name.clone())
         });
         let slot = slot.map(|slot| u16::try_from(slot).expect("slots are few"));
-        if let Some(last) = report.mismatches.last_mut()
-            && last.slot == slot
-            && last.member_range.end == member_range.start
-            && last.is_repaired == is_repaired
-        {
-            last.member_range.end = member_range.end;
-            merge(&mut last.volume_ranges, volume_ranges);
-            return;
-        }
-        if report.mismatches.len() < MISMATCHES_MAX {
-            report.mismatches.push(Mismatch {
-                slot,
-                member,
-                member_range,
-                volume_ranges,
-                is_repaired,
-            });
-        }
+        report.add_mismatch(Mismatch {
+            slot,
+            member,
+            member_range,
+            volume_ranges,
+            is_repaired,
+        });
     }
 
     async fn scrub_copies(

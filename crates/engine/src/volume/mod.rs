@@ -510,6 +510,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// Drives that hold data and bitmap: active and rebuilding.
+    /// Whether all members answer at once, from memory (tmpfs).
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        let drives = self.drives.borrow();
+        drives.iter().flatten().all(|drive| drive.is_in_memory())
+    }
+
     pub(crate) fn slotted_drives(&self) -> Vec<Rc<Drive<D>>> {
         let state = self.state.borrow();
         let drives = self.drives.borrow();

@@ -1,0 +1,155 @@
+//! Steps of a job that are under way at once, so that members on disk always have the next one asked of them.
+//!
+//! Invariants:
+//! - results come out in the order in which steps went in: a cursor never passes what is not done;
+//! - steps are polled while their job waits for anything else: none holds a lock that nobody works to give back;
+//! - no step is ever dropped while it is under way (W9): `rest` ends them.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use crate::background::FOREGROUND_WINDOW;
+use crate::clock::Clock;
+use crate::device::Device;
+use crate::volume::Volume;
+
+/// Memory of all steps of a job that are under way at once, in bytes.
+const AHEAD_BYTES: u64 = 16 << 20;
+
+/// Steps of a job that are under way at once, at most.
+const STEPS_MAX: u64 = 32;
+
+enum Step<F: Future> {
+    UnderWay(Pin<Box<F>>),
+    Done(F::Output),
+}
+
+/// Steps under way, the oldest first.
+pub(crate) struct Steps<F: Future> {
+    queue: VecDeque<Step<F>>,
+}
+
+impl<F: Future> Steps<F> {
+    pub fn new() -> Self {
+        Self {
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// Steps under way, or done and not yet asked for.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Begins a step; it moves when anything of this is awaited.
+    pub fn push(&mut self, step: F) {
+        self.queue.push_back(Step::UnderWay(Box::pin(step)));
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) {
+        for step in &mut self.queue {
+            if let Step::UnderWay(future) = step
+                && let Poll::Ready(output) = future.as_mut().poll(cx)
+            {
+                *step = Step::Done(output);
+            }
+        }
+    }
+
+    /// The result of the oldest step; `None` when there is none.
+    pub async fn next(&mut self) -> Option<F::Output> {
+        poll_fn(|cx| {
+            self.poll(cx);
+            match self.queue.pop_front() {
+                None => Poll::Ready(None),
+                Some(Step::Done(output)) => Poll::Ready(Some(output)),
+                Some(under_way) => {
+                    self.queue.push_front(under_way);
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Waits for something else while the steps go on.
+    pub async fn during<R>(&mut self, other: impl Future<Output = R>) -> R {
+        let mut other = pin!(other);
+        poll_fn(|cx| {
+            self.poll(cx);
+            other.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Waits until none is under way; their results are nobody's.
+    pub async fn rest(mut self) {
+        while self.next().await.is_some() {}
+    }
+}
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// How many steps of `step_bytes` of each member may be under way. Where members answer at once, or clients wait for
+    /// them, it is one.
+    pub(super) fn steps_at_once(&self, step_bytes: u64) -> usize {
+        let last = self.last_request.get();
+        let is_foreground = last.0 > 0 && self.clock.now().since(last) < FOREGROUND_WINDOW;
+        if is_foreground || self.is_in_memory() {
+            return 1;
+        }
+        let members = u64::from(self.state.borrow().slot_count) + 1;
+        let row_bytes = step_bytes.max(1) * members;
+        usize::try_from((AHEAD_BYTES / row_bytes).clamp(1, STEPS_MAX)).expect("a few steps")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::wait::Signal;
+    use crate::wait::tests::poll_once;
+
+    #[test]
+    fn results_come_in_the_order_of_the_steps_whichever_is_done_first() {
+        let (signal, open) = (Signal::new(), Cell::new(usize::MAX));
+        let set = |index| {
+            open.set(index);
+            signal.notify();
+        };
+        let step = async |index: usize| {
+            signal.until(|| open.get() == index || index == 1).await;
+            index
+        };
+        let mut steps = Steps::new();
+        (0..3).for_each(|index| steps.push(step(index)));
+        assert_eq!(steps.len(), 3);
+        {
+            let mut next = pin!(steps.next());
+            assert!(
+                poll_once(next.as_mut()).is_pending(),
+                "step 1 alone is done"
+            );
+            set(0);
+            assert_eq!(poll_once(next.as_mut()), Poll::Ready(Some(0)));
+        }
+        assert_eq!(poll_once(pin!(steps.next())), Poll::Ready(Some(1)));
+        assert!(poll_once(pin!(steps.next())).is_pending());
+        set(2);
+        assert_eq!(poll_once(pin!(steps.next())), Poll::Ready(Some(2)));
+        assert_eq!(poll_once(pin!(steps.next())), Poll::Ready(None));
+    }
+
+    #[test]
+    fn steps_go_on_while_their_job_waits_for_something_else() {
+        let done = Cell::new(0);
+        let mut steps = Steps::new();
+        steps.push(async { done.set(done.get() + 1) });
+        let never = std::future::pending::<()>();
+        assert!(poll_once(pin!(steps.during(never))).is_pending());
+        assert_eq!(done.get(), 1);
+    }
+}
