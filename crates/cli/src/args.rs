@@ -673,7 +673,7 @@ pub struct Sim {
 /// `plexum bench`.
 #[derive(clap::Args, Debug)]
 pub struct Bench {
-    /// Groups of goals: parity, engine, served, scrub, rebuild, start, log [default: all]; of parts alone: direct, nbd, consistency, pool
+    /// Groups of goals: parity, engine, cores, served, scrub, rebuild, start, log [default: all]; of parts alone: direct, nbd, consistency, pool
     #[arg(value_name = "GROUP")]
     pub groups: Vec<String>,
     /// Rounds, in which everybody is asked by turns; the median counts
