@@ -56,19 +56,20 @@ impl<S: Subject> World<S> {
             }
             return;
         }
-        let slots = shared.subject().status().slots;
-        let offsets: Vec<Option<(u32, u64)>> = slots
+        self.stop();
+        // Asked after it has stopped: what was settled from a log only now may have added to the bad blocks, or written them.
+        let status = shared.subject().status();
+        let offsets: Vec<Option<(u32, u64)>> = status
+            .slots
             .iter()
             .map(|slot| slot.map(|disk| (disk, shared.subject().data_offset_bytes(disk))))
             .collect();
-        let bad = shared.subject().status().bad_ranges;
-        self.stop();
         if let Some(what) = shared.subject().leaks() {
             shared.find(Finding::Leak(what));
         }
         let is_silent = shared.scenario.promise == Promise::Silent;
         if !shared.has_findings() && !shared.are_errors_allowed.get() && !is_silent {
-            compare(&shared, &offsets, &bad);
+            compare(&shared, &offsets, &status.bad_ranges);
         }
     }
 }
