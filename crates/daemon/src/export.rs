@@ -47,7 +47,38 @@ pub struct Counters {
     pub outstanding: u64,
 }
 
+/// How long a request took, and whether it began where the one before it ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Took {
+    pub(crate) ns: u64,
+    pub(crate) is_sequential: bool,
+}
+
 impl Counters {
+    /// A read has ended.
+    pub(crate) fn note_read(&mut self, is_ok: bool, length_bytes: u64, took: Took) {
+        self.reads += 1;
+        self.read_ns += took.ns;
+        self.sequential_reads += u64::from(took.is_sequential);
+        self.read_bytes += if is_ok { length_bytes } else { 0 };
+        self.errors += u64::from(!is_ok);
+    }
+
+    /// A write, zero or trim request has ended.
+    pub(crate) fn note_write(&mut self, is_ok: bool, length_bytes: u64, took: Took) {
+        self.writes += 1;
+        self.write_ns += took.ns;
+        self.sequential_writes += u64::from(took.is_sequential);
+        self.written_bytes += if is_ok { length_bytes } else { 0 };
+        self.errors += u64::from(!is_ok);
+    }
+
+    /// A flush has ended.
+    pub(crate) fn note_flush(&mut self, is_ok: bool) {
+        self.flushes += 1;
+        self.errors += u64::from(!is_ok);
+    }
+
     /// Adds what clients did elsewhere since `before`.
     fn add(&mut self, now: &Counters, before: &Counters) {
         self.reads += now.reads - before.reads;
@@ -174,11 +205,14 @@ impl VolumeExport {
         }
     }
 
-    /// It has ended; says how long it took.
-    fn end(&self, asked: Asked<'_>) -> u64 {
+    /// It has ended.
+    fn end(&self, asked: Asked<'_>) -> Took {
         let now = self.clock.now();
         asked.under_way.end(now);
-        u64::try_from(now.since(asked.since).as_nanos()).unwrap_or(u64::MAX)
+        Took {
+            ns: u64::try_from(now.since(asked.since).as_nanos()).unwrap_or(u64::MAX),
+            is_sequential: asked.is_sequential,
+        }
     }
 
     fn count(&self, change: impl FnOnce(&mut Counters)) {
@@ -188,18 +222,8 @@ impl VolumeExport {
     }
 
     fn count_write(&self, is_ok: bool, length_bytes: u64, asked: Asked<'_>) {
-        let is_sequential = asked.is_sequential;
-        let spent = self.end(asked);
-        self.count(|counters| {
-            counters.writes += 1;
-            counters.write_ns += spent;
-            counters.sequential_writes += u64::from(is_sequential);
-            if is_ok {
-                counters.written_bytes += length_bytes;
-            } else {
-                counters.errors += 1;
-            }
-        });
+        let took = self.end(asked);
+        self.count(|counters| counters.note_write(is_ok, length_bytes, took));
     }
 }
 
@@ -210,24 +234,16 @@ impl Export for VolumeExport {
 
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {
         let asked = self.begin(offset_bytes, u64::from(length_bytes));
-        let is_sequential = asked.is_sequential;
         let result = self
             .volume
             .read_bytes(offset_bytes, length_bytes as usize)
             .await;
-        let spent = self.end(asked);
+        let took = self.end(asked);
         if result.is_ok() {
             self.count_plex(Direction::Read, offset_bytes, u64::from(length_bytes));
         }
-        self.count(|counters| {
-            counters.reads += 1;
-            counters.read_ns += spent;
-            counters.sequential_reads += u64::from(is_sequential);
-            match &result {
-                Ok(_) => counters.read_bytes += u64::from(length_bytes),
-                Err(_) => counters.errors += 1,
-            }
-        });
+        let is_ok = result.is_ok();
+        self.count(|counters| counters.note_read(is_ok, u64::from(length_bytes), took));
         result
     }
 
@@ -244,10 +260,7 @@ impl Export for VolumeExport {
 
     async fn flush(&self) -> Result<(), IoError> {
         let result = self.volume.flush().await;
-        self.count(|counters| {
-            counters.flushes += 1;
-            counters.errors += u64::from(result.is_err());
-        });
+        self.count(|counters| counters.note_flush(result.is_ok()));
         result
     }
 
@@ -273,11 +286,7 @@ impl Export for VolumeExport {
             return Err(IoError::Unsupported);
         }
         let asked = self.begin(offset_bytes, length_bytes);
-        let mode = if how.may_unmap {
-            ZeroMode::Unmap
-        } else {
-            ZeroMode::Allocate
-        };
+        let mode = how.mode();
         let result = self
             .volume
             .zero(offset_bytes, length_bytes, mode, how.fua)

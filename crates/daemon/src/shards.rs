@@ -26,7 +26,7 @@ use plexum_runtime::socket::Socket;
 use plexum_runtime::{Handle, IoChoice, Runtime};
 
 use crate::assembly::RealDevice;
-use crate::export::Counters;
+use crate::export::{Counters, Took};
 use crate::open::AnyDevice;
 use crate::problem::{Code, Problem};
 
@@ -335,9 +335,19 @@ impl ShardExport {
         self.position.replace(end) == offset_bytes
     }
 
-    fn took_ns(&self, since: plexum_engine::clock::Moment) -> u64 {
+    /// Carries out a request and says how long it took.
+    async fn timed<R>(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        act: impl Future<Output = R>,
+    ) -> (R, Took) {
+        let since = self.clock.now();
+        let is_sequential = self.is_sequential(offset_bytes, length_bytes);
+        let result = act.await;
         let took = self.clock.now().since(since);
-        u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)
+        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        (result, Took { ns, is_sequential })
     }
 
     /// Carries out what changes a range, and counts it.
@@ -347,19 +357,10 @@ impl ShardExport {
         length_bytes: u64,
         act: impl Future<Output = Result<(), IoError>>,
     ) -> Result<(), IoError> {
-        let since = self.clock.now();
-        let is_sequential = self.is_sequential(offset_bytes, length_bytes);
-        let result = act.await;
-        let took_ns = self.took_ns(since);
-        self.tally.count(|counters| {
-            counters.writes += 1;
-            counters.write_ns += took_ns;
-            counters.sequential_writes += u64::from(is_sequential);
-            match result {
-                Ok(()) => counters.written_bytes += length_bytes,
-                Err(_) => counters.errors += 1,
-            }
-        });
+        let (result, took) = self.timed(offset_bytes, length_bytes, act).await;
+        let is_ok = result.is_ok();
+        self.tally
+            .count(|counters| counters.note_write(is_ok, length_bytes, took));
         result
     }
 }
@@ -370,22 +371,12 @@ impl Export for ShardExport {
     }
 
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {
-        let since = self.clock.now();
-        let is_sequential = self.is_sequential(offset_bytes, u64::from(length_bytes));
-        let result = self
-            .satellite
-            .read(offset_bytes, length_bytes as usize)
-            .await;
-        let took_ns = self.took_ns(since);
-        self.tally.count(|counters| {
-            counters.reads += 1;
-            counters.read_ns += took_ns;
-            counters.sequential_reads += u64::from(is_sequential);
-            match &result {
-                Ok(_) => counters.read_bytes += u64::from(length_bytes),
-                Err(_) => counters.errors += 1,
-            }
-        });
+        let read = self.satellite.read(offset_bytes, length_bytes as usize);
+        let length_bytes = u64::from(length_bytes);
+        let (result, took) = self.timed(offset_bytes, length_bytes, read).await;
+        let is_ok = result.is_ok();
+        self.tally
+            .count(|counters| counters.note_read(is_ok, length_bytes, took));
         result
     }
 
@@ -397,10 +388,8 @@ impl Export for ShardExport {
 
     async fn flush(&self) -> Result<(), IoError> {
         let result = self.satellite.flush().await;
-        self.tally.count(|counters| {
-            counters.flushes += 1;
-            counters.errors += u64::from(result.is_err());
-        });
+        self.tally
+            .count(|counters| counters.note_flush(result.is_ok()));
         result
     }
 
@@ -420,11 +409,7 @@ impl Export for ShardExport {
         if how.only_if_fast {
             return Err(IoError::Unsupported);
         }
-        let mode = if how.may_unmap {
-            ZeroMode::Unmap
-        } else {
-            ZeroMode::Allocate
-        };
+        let mode = how.mode();
         let zero = self
             .satellite
             .zero(offset_bytes, length_bytes, mode, how.fua);

@@ -298,7 +298,13 @@ pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F:
 }
 
 /// Polls whoever has not ended; says whether all have.
-fn poll_parts<F: Future>(parts: &mut [Part<F>], cx: &mut Context<'_>) -> bool {
+pub(crate) fn poll_parts<'a, F: Future + 'a>(
+    parts: impl IntoIterator<Item = &'a mut Part<F>>,
+    cx: &mut Context<'_>,
+) -> bool
+where
+    F::Output: 'a,
+{
     let mut is_done = true;
     for part in parts {
         if let Part::Running(future) = part {
@@ -311,7 +317,8 @@ fn poll_parts<F: Future>(parts: &mut [Part<F>], cx: &mut Context<'_>) -> bool {
     is_done
 }
 
-enum Part<F: Future> {
+/// A future that runs beside others, or what came out of it.
+pub(crate) enum Part<F: Future> {
     Running(Pin<Box<F>>),
     Done(F::Output),
 }

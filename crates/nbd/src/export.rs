@@ -1,7 +1,7 @@
 //! What a session serves: the `Export` trait, and nothing of the engine behind it.
 
 use plexum_engine::buf::{Buf, Rope};
-use plexum_engine::device::{Fua, IoError};
+use plexum_engine::device::{Fua, IoError, ZeroMode};
 
 pub use plexum_engine::device::Extent;
 
@@ -33,6 +33,18 @@ pub struct ZeroRequest {
     pub may_unmap: bool,
     /// Answer `Unsupported` at once, with nothing changed, when it would not be faster than writing (FAST_ZERO).
     pub only_if_fast: bool,
+}
+
+impl ZeroRequest {
+    /// How members are asked for it.
+    #[must_use]
+    pub fn mode(&self) -> ZeroMode {
+        if self.may_unmap {
+            ZeroMode::Unmap
+        } else {
+            ZeroMode::Allocate
+        }
+    }
 }
 
 /// A volume as a session sees it. Offsets and lengths were checked by the session against `info`.

@@ -136,11 +136,7 @@ impl Export for Exported {
         length_bytes: u64,
         how: ZeroRequest,
     ) -> Result<(), IoError> {
-        let mode = if how.may_unmap {
-            ZeroMode::Unmap
-        } else {
-            ZeroMode::Allocate
-        };
+        let mode = how.mode();
         self.volume
             .zero(offset_bytes, length_bytes, mode, how.fua)
             .await

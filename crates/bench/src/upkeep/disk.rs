@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 
-use super::{Array, Keeper, Made, Work, fill_with_noise, probe};
-use crate::compare::{Probe, Role, Samples, take_turns};
+use super::{Array, Keeper, Made, Work, fill_with_noise, probes};
+use crate::compare::{Role, Samples, take_turns};
 use crate::place::Place;
 use crate::{BenchError, BenchOptions, Progress};
 
@@ -68,10 +68,7 @@ pub(super) fn measure(
     add("plexum", Role::Plexum, made);
     let made = make(&place.folder("l")?, array, work);
     add("members alone", Role::Limit, made);
-    let probes: Vec<Probe<'_>> = keepers
-        .iter_mut()
-        .map(|(name, role, keeper)| probe(name, *role, array, work, keeper.as_mut()))
-        .collect();
+    let probes = probes(&mut keepers, array, work);
     take_turns(group, probes, options.rounds, samples, progress);
     Ok(())
 }

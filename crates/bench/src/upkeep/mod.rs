@@ -112,13 +112,22 @@ pub(crate) fn measure(
             Role::Limit,
             bound::make(&folder("l")?, array),
         );
-        let probes: Vec<Probe<'_>> = keepers
-            .iter_mut()
-            .map(|(name, role, keeper)| probe(name, *role, array, work, keeper.as_mut()))
-            .collect();
+        let probes = probes(&mut keepers, array, work);
         take_turns(group, probes, options.rounds, samples, progress);
     }
     disk::measure(group, work, options, samples, progress)
+}
+
+/// One probe for each of those who work on an array.
+fn probes<'a>(
+    keepers: &'a mut [(&str, Role, Box<dyn Keeper>)],
+    array: Array,
+    work: Work,
+) -> Vec<Probe<'a>> {
+    keepers
+        .iter_mut()
+        .map(|(name, role, keeper)| probe(name, *role, array, work, keeper.as_mut()))
+        .collect()
 }
 
 /// The rate of somebody's work on an array.

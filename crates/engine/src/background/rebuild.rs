@@ -85,7 +85,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
             while begun < component {
                 let end = self.step_end(targets, begun, component);
-                if steps.len() > 0 && steps.len() >= self.steps_at_once(end - begun) {
+                if !self.may_begin(&steps, end - begun) {
                     break;
                 }
                 let range = begun..end;

@@ -195,7 +195,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         while at < total && !self.is_ended() && !self.scrub.borrow().is_stop_asked {
             while begun < total {
                 let step = self.scrub_step_bytes(begun, total);
-                if steps.len() > 0 && steps.len() >= self.steps_at_once(step) {
+                if !self.may_begin(&steps, step) {
                     break;
                 }
                 steps.push(self.scrub_step(begun, step, mode));

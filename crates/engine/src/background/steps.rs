@@ -7,13 +7,14 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::pin::pin;
+use std::task::Poll;
 
 use crate::background::FOREGROUND_WINDOW;
 use crate::clock::Clock;
 use crate::device::Device;
 use crate::volume::Volume;
+use crate::wait::{Part, poll_parts};
 
 /// Memory of all steps of a job that are under way at once, in bytes.
 const AHEAD_BYTES: u64 = 16 << 20;
@@ -21,14 +22,9 @@ const AHEAD_BYTES: u64 = 16 << 20;
 /// Steps of a job that are under way at once, at most.
 const STEPS_MAX: u64 = 32;
 
-enum Step<F: Future> {
-    UnderWay(Pin<Box<F>>),
-    Done(F::Output),
-}
-
 /// Steps under way, the oldest first.
 pub(crate) struct Steps<F: Future> {
-    queue: VecDeque<Step<F>>,
+    queue: VecDeque<Part<F>>,
 }
 
 impl<F: Future> Steps<F> {
@@ -38,33 +34,18 @@ impl<F: Future> Steps<F> {
         }
     }
 
-    /// Steps under way, or done and not yet asked for.
-    pub fn len(&self) -> usize {
-        self.queue.len()
-    }
-
     /// Begins a step; it moves when anything of this is awaited.
     pub fn push(&mut self, step: F) {
-        self.queue.push_back(Step::UnderWay(Box::pin(step)));
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) {
-        for step in &mut self.queue {
-            if let Step::UnderWay(future) = step
-                && let Poll::Ready(output) = future.as_mut().poll(cx)
-            {
-                *step = Step::Done(output);
-            }
-        }
+        self.queue.push_back(Part::Running(Box::pin(step)));
     }
 
     /// The result of the oldest step; `None` when there is none.
     pub async fn next(&mut self) -> Option<F::Output> {
         poll_fn(|cx| {
-            self.poll(cx);
+            poll_parts(&mut self.queue, cx);
             match self.queue.pop_front() {
                 None => Poll::Ready(None),
-                Some(Step::Done(output)) => Poll::Ready(Some(output)),
+                Some(Part::Done(output)) => Poll::Ready(Some(output)),
                 Some(under_way) => {
                     self.queue.push_front(under_way);
                     Poll::Pending
@@ -78,7 +59,7 @@ impl<F: Future> Steps<F> {
     pub async fn during<R>(&mut self, other: impl Future<Output = R>) -> R {
         let mut other = pin!(other);
         poll_fn(|cx| {
-            self.poll(cx);
+            poll_parts(&mut self.queue, cx);
             other.as_mut().poll(cx)
         })
         .await
@@ -91,9 +72,14 @@ impl<F: Future> Steps<F> {
 }
 
 impl<D: Device, C: Clock> Volume<D, C> {
+    /// Whether another step, of `step_bytes` of each member, may begin beside `steps`: the first one always.
+    pub(super) fn may_begin<F: Future>(&self, steps: &Steps<F>, step_bytes: u64) -> bool {
+        steps.queue.is_empty() || steps.queue.len() < self.steps_at_once(step_bytes)
+    }
+
     /// How many steps of `step_bytes` of each member may be under way. Where members answer at once, or clients wait for
     /// them, it is one.
-    pub(super) fn steps_at_once(&self, step_bytes: u64) -> usize {
+    fn steps_at_once(&self, step_bytes: u64) -> usize {
         let last = self.last_request.get();
         let is_foreground = last.0 > 0 && self.clock.now().since(last) < FOREGROUND_WINDOW;
         if is_foreground || self.is_in_memory() {
@@ -126,7 +112,7 @@ mod tests {
         };
         let mut steps = Steps::new();
         (0..3).for_each(|index| steps.push(step(index)));
-        assert_eq!(steps.len(), 3);
+        assert_eq!(steps.queue.len(), 3);
         {
             let mut next = pin!(steps.next());
             assert!(

@@ -509,23 +509,25 @@ impl<D: Device, C: Clock> Volume<D, C> {
         live.filter_map(|(_, drive)| drive.clone()).collect()
     }
 
-    /// Drives that hold data and bitmap: active and rebuilding.
-    /// Whether all members answer at once, from memory (tmpfs).
-    #[must_use]
-    pub fn is_in_memory(&self) -> bool {
-        let drives = self.drives.borrow();
-        drives.iter().flatten().all(|drive| drive.is_in_memory())
+    /// Whether all members with a slot answer at once, from memory (tmpfs).
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.with_slotted_drives(|mut drives| Iterator::all(&mut drives, |it| it.is_in_memory()))
     }
 
+    /// Drives that hold data and bitmap: active and rebuilding.
     pub(crate) fn slotted_drives(&self) -> Vec<Rc<Drive<D>>> {
+        self.with_slotted_drives(|drives| drives.cloned().collect())
+    }
+
+    fn with_slotted_drives<R>(
+        &self,
+        act: impl FnOnce(&mut dyn Iterator<Item = &Rc<Drive<D>>>) -> R,
+    ) -> R {
         let state = self.state.borrow();
         let drives = self.drives.borrow();
-        let slotted = state
-            .members
-            .iter()
-            .zip(drives.iter())
-            .filter(|(record, _)| record.is_slotted());
-        slotted.filter_map(|(_, drive)| drive.clone()).collect()
+        let members = state.members.iter().zip(drives.iter());
+        let slotted = members.filter(|(record, _)| record.is_slotted());
+        act(&mut slotted.filter_map(|(_, drive)| drive.as_ref()))
     }
 
     pub(crate) fn announce(&self, announcement: Announcement) {
