@@ -9,7 +9,7 @@ use crate::client::Plain;
 use crate::compare::{Probe, Reading, Role, Samples, take_turns};
 use crate::place::Place;
 use crate::process::{Process, need_program};
-use crate::served::{NAME, Volume, command, socket};
+use crate::served::{NAME, Volume, ask_status, command, socket};
 use crate::{BenchError, BenchOptions, Progress};
 
 /// The array of the goals.
@@ -32,7 +32,7 @@ const WATCHED: Duration = Duration::from_secs(3);
 
 const FIRST_ANSWER: &str = "RAID-6 of 6: start to first answer";
 const MEMORY: &str = "RAID-6 of 6: idle RSS";
-const WAKE_UPS: &str = "RAID-6 of 6: idle wake-ups";
+const WAKE_UPS: &str = "RAID-6 of 6: idle wake-ups but for timers";
 const FURTHER: &str = "RAID-6 of 6: idle RSS per further volume";
 
 /// Measures all by turns.
@@ -142,18 +142,23 @@ fn mib(process: &Process) -> f64 {
     process.resident_bytes().unwrap_or(0) as f64 / f64::from(1 << 20)
 }
 
-/// Memory and wake-ups of a process that has come to rest.
-fn idle(process: &Process) -> Vec<Reading> {
+/// Memory and wake-ups of a process that has come to rest; `due` says how many of its wake-ups so far were for timers.
+fn idle(
+    process: &Process,
+    due: impl Fn() -> Result<u64, BenchError>,
+) -> Result<Vec<Reading>, BenchError> {
     std::thread::sleep(REST);
     let memory = mib(process);
+    let due_before = due()?;
     let (before, started) = (process.wake_ups(), Instant::now());
     std::thread::sleep(WATCHED);
-    let woken = process.wake_ups().saturating_sub(before) as f64;
-    let per_second = woken / started.elapsed().as_secs_f64();
-    vec![
+    let woken = process.wake_ups().saturating_sub(before);
+    let seconds = started.elapsed().as_secs_f64();
+    let other = woken.saturating_sub(due()?.saturating_sub(due_before)) as f64;
+    Ok(vec![
         (MEMORY.to_owned(), "MiB", memory),
-        (WAKE_UPS.to_owned(), "per s", per_second),
-    ]
+        (WAKE_UPS.to_owned(), "per s", other / seconds),
+    ])
 }
 
 fn own(
@@ -164,7 +169,8 @@ fn own(
     let mut serve = command(options, folder);
     serve.arg("serve").args(members);
     let (process, milliseconds) = first_answer(&mut serve, &socket(folder, NAME), NAME)?;
-    let mut readings = idle(&process);
+    let due = || Ok(ask_status(folder, NAME)?.server_waits.for_timers);
+    let mut readings = idle(&process, due)?;
     process.stop();
     readings.push((FIRST_ANSWER.to_owned(), "ms", milliseconds));
     Ok(readings)
@@ -212,7 +218,7 @@ fn peer(
         };
     }
     let (process, milliseconds) = first_answer(&mut command, socket, "")?;
-    let mut readings = idle(&process);
+    let mut readings = idle(&process, || Ok(0))?;
     process.stop();
     readings.push((FIRST_ANSWER.to_owned(), "ms", milliseconds));
     Ok(readings)

@@ -423,6 +423,9 @@ pub struct Serve {
     /// Threads that serve each volume; connections go to them in turn
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub cores: usize,
+    /// Look for a client's next request awake for so many microseconds before sleeping, 0 to 1000 [default: 50; 0 on one processor]
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(0..=1000))]
+    pub spin: Option<u64>,
     /// Return when the volume is ready; the server goes on in the background
     #[arg(long)]
     pub background: bool,

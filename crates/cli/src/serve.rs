@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use plexum_daemon::assembly::AssembleRequest;
 use plexum_daemon::create::check_name;
@@ -26,6 +27,9 @@ use crate::errors::Outcome;
 use crate::output::{Screen, object};
 use crate::scan;
 use crate::units::show_bytes;
+
+/// Default of `--spin`: about what a sleep and its end cost on a virtual machine.
+const SPIN_US: u64 = 50;
 
 /// Runs the command: returns when the volumes were stopped, or with `--background` when they are ready.
 ///
@@ -65,6 +69,7 @@ fn run_dataset(args: &Serve, dataset: &str, common: &Common, screen: &Screen) ->
         name: args.name.clone(),
         socket: args.socket.clone(),
         io: io_choice(&args.io)?,
+        spin: spin(args.spin),
         memory_bytes: args
             .memory
             .unwrap_or(MEMORY_BYTES_DEFAULT)
@@ -144,6 +149,7 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
             .transpose()?,
         tls: tls(args)?,
         io: io_choice(&args.io)?,
+        spin: spin(args.spin),
         memory_bytes,
         cores: cores(args.cores)?,
         runtime_dir: runtime_dir(),
@@ -182,6 +188,13 @@ fn cores(asked: usize) -> Result<usize, Problem> {
         return Ok(asked);
     }
     Err(usage(format!("--cores {asked}: it is 1 to {SHARDS_MAX}")))
+}
+
+/// How long to look for a client's next request: where others can work meanwhile, about what a sleep and its end cost.
+fn spin(asked_us: Option<u64>) -> Duration {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let default_us = if processors > 1 { SPIN_US } else { 0 };
+    Duration::from_micros(asked_us.unwrap_or(default_us))
 }
 
 /// Which reactor a word means.

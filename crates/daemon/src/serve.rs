@@ -64,6 +64,8 @@ pub struct ServeRequest {
     pub tls: Option<(TlsServer, TlsMode)>,
     /// How member I/O is done.
     pub io: IoChoice,
+    /// How long a thread looks for a client's next request before it sleeps; zero: not at all.
+    pub spin: Duration,
     /// Memory for requests.
     pub memory_bytes: u64,
     /// Threads that serve each volume, the main one included.
@@ -101,6 +103,7 @@ pub fn serve(request: ServeRequest, ready: &mut dyn FnMut(&Ready)) -> Result<(),
     let mut runtime =
         Runtime::new(request.io).map_err(|error| Problem::new(Code::IoError, error.to_string()))?;
     let handle = runtime.handle();
+    handle.set_spin(request.spin);
     let (sender, mut inbox) = mailbox(ASKS_MAX);
     let events = EventHub::default();
     let opened = runtime.block_on(House::open(&handle, &request, &events, &sender));
@@ -193,7 +196,12 @@ impl House {
             .hint("leave it out: each volume gets a socket of its own"));
         }
         let pool = BufPool::new(usize::try_from(request.memory_bytes / 4).unwrap_or(usize::MAX));
-        let shards = Shards::start(request.cores, request.io, request.memory_bytes)?;
+        let shards = Shards::start(
+            request.cores,
+            request.io,
+            request.spin,
+            request.memory_bytes,
+        )?;
         let mut house = Self {
             handle: handle.clone(),
             volumes: RefCell::default(),

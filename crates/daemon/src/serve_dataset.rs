@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use plexum_engine::buf::{Buf, BufPool, Rope};
 use plexum_engine::device::{Fua, IoError};
@@ -45,6 +46,8 @@ pub struct DatasetRequest {
     pub socket: Option<PathBuf>,
     /// How member I/O is done.
     pub io: IoChoice,
+    /// How long a thread looks for a client's next request before it sleeps; zero: not at all.
+    pub spin: Duration,
     /// Memory for requests.
     pub memory_bytes: u64,
     /// Where sockets go.
@@ -110,6 +113,7 @@ pub fn serve_dataset(
     let mut runtime =
         Runtime::new(request.io).map_err(|error| Problem::new(Code::IoError, error.to_string()))?;
     let handle = runtime.handle();
+    handle.set_spin(request.spin);
     let (sender, mut inbox) = mailbox(ASKS_MAX);
     let served = runtime.block_on(Served::open(&handle, request))?;
     let control_path = request
@@ -319,6 +323,7 @@ fn status(
         findings: Vec::new(),
         next: None,
         server_pid: std::process::id(),
+        server_waits: handle.clock().waits().into(),
     }
 }
 

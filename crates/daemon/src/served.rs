@@ -332,6 +332,7 @@ impl Served {
             findings: Vec::new(),
             next: None,
             server_pid: std::process::id(),
+            server_waits: self.clock.waits().into(),
         };
         advise(&mut snapshot);
         snapshot

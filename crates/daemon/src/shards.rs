@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use plexum_engine::buf::{Buf, BufPool, Rope};
 use plexum_engine::clock::Clock;
@@ -91,7 +92,12 @@ impl Shards {
     ///
     /// # Errors
     /// `IoError` when a thread or its reactor cannot start.
-    pub fn start(cores: usize, io: IoChoice, memory_bytes: u64) -> Result<Self, Problem> {
+    pub fn start(
+        cores: usize,
+        io: IoChoice,
+        spin: Duration,
+        memory_bytes: u64,
+    ) -> Result<Self, Problem> {
         let mut hands = Vec::new();
         let memory_bytes = memory_bytes / cores.max(1) as u64;
         for number in 1..cores {
@@ -99,7 +105,7 @@ impl Shards {
             let (started, has_started) = reply();
             let thread = std::thread::Builder::new()
                 .name(format!("plexum-core-{number}"))
-                .spawn(move || work(inbox, io, memory_bytes, started))
+                .spawn(move || work(inbox, io, spin, memory_bytes, started))
                 .map_err(|error| Problem::from_io(&error, "starting", "a thread"))?;
             let failed = |text: String| Problem::new(Code::IoError, text);
             has_started
@@ -208,6 +214,7 @@ struct Local {
 fn work(
     inbox: Mailbox<Order>,
     io: IoChoice,
+    spin: Duration,
     memory_bytes: u64,
     started: Reply<Result<(), String>>,
 ) {
@@ -217,6 +224,7 @@ fn work(
     };
     started.send(Ok(()));
     let handle = runtime.handle();
+    handle.set_spin(spin);
     runtime.block_on(obey(handle, inbox, memory_bytes));
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Invariants: field names are never changed, only added to; units are in the names; numbers are integers.
 
+use plexum_runtime::Waits;
 use serde::{Deserialize, Serialize};
 
 /// Version of every JSON object that Plexum prints.
@@ -360,6 +361,30 @@ pub struct VolumeStatus {
     pub next: Option<String>,
     /// Process number of the server.
     pub server_pid: u32,
+    /// How often the server's main thread has waited so far.
+    #[serde(default)]
+    pub server_waits: WaitsStatus,
+}
+
+/// How often a thread has waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitsStatus {
+    /// It slept, and was woken.
+    pub asleep: u64,
+    /// Of these, what woke it was a timer that was due.
+    pub for_timers: u64,
+    /// It looked for a client's next request awake.
+    pub awake: u64,
+}
+
+impl From<Waits> for WaitsStatus {
+    fn from(waits: Waits) -> Self {
+        Self {
+            asleep: waits.asleep,
+            for_timers: waits.for_timers,
+            awake: waits.awake,
+        }
+    }
 }
 
 impl VolumeStatus {

@@ -331,6 +331,10 @@ impl<T: Transport> Transport for Stream<T> {
         Ok(())
     }
 
+    fn expect_soon(&self) {
+        self.transport.expect_soon();
+    }
+
     fn close(&self) {
         self.transport.close();
     }

@@ -49,6 +49,9 @@ pub trait Transport {
         Err(TransportError::Tls)
     }
 
+    /// The peer is about to speak: its only request was just answered. A hint, for streams that can wait in more than one way.
+    fn expect_soon(&self) {}
+
     /// Sends what is buffered and ends the stream in both directions. Idempotent.
     ///
     /// Calls of `read` and `write_all` that are pending end: `read` with 0 or an error, `write_all` with an error.
@@ -65,6 +68,9 @@ impl<T: Transport + ?Sized> Transport for &T {
     }
     async fn start_tls(&self, start: &TlsStart) -> Result<(), TransportError> {
         (**self).start_tls(start).await
+    }
+    fn expect_soon(&self) {
+        (**self).expect_soon();
     }
     fn close(&self) {
         (**self).close();

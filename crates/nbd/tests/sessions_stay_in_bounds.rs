@@ -126,6 +126,27 @@ fn what_one_receive_brought_is_started_together_and_answered_in_one_send() {
 }
 
 #[test]
+fn the_next_request_is_expected_soon_only_when_the_only_one_was_answered() {
+    let export = filled(4);
+    let mut world = World::new(vec![export.clone()]);
+    let (stream, _end) = raw(&mut world);
+    let read = |sector: u64| head(command::READ, sector, sector * 512, 512);
+    world.send(&stream, &read(0));
+    assert_eq!(world.receive(&stream).len(), 528);
+    assert_eq!(stream.expectations(), 1);
+    let both = [read(1), read(2)].concat();
+    world.send(&stream, &both);
+    assert_eq!(world.receive(&stream).len(), 2 * 528);
+    assert_eq!(stream.expectations(), 1, "two came together");
+    export.hold(true);
+    world.send(&stream, &both);
+    export.release(0);
+    world.settle();
+    assert_eq!(world.receive(&stream).len(), 528);
+    assert_eq!(stream.expectations(), 1, "another one is under way");
+}
+
+#[test]
 fn a_disconnect_waits_for_what_is_in_flight_and_its_answers() {
     let export = filled(4);
     let mut world = World::new(vec![export.clone()]);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use plexum_engine::clock::{Clock, Moment};
 
-use crate::Core;
+use crate::{Core, Waits};
 
 /// Timers of one runtime, by time and then by age.
 pub(crate) struct Timers {
@@ -97,6 +97,12 @@ pub struct RealClock {
 impl RealClock {
     pub(crate) fn new(core: Rc<Core>) -> Self {
         Self { core }
+    }
+
+    /// How often its thread has waited so far.
+    #[must_use]
+    pub fn waits(&self) -> Waits {
+        self.core.waiting.counts()
     }
 }
 

@@ -18,6 +18,7 @@ pub mod signals;
 pub mod socket;
 mod threads;
 mod uring;
+mod wait;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -30,12 +31,14 @@ use std::time::{Duration, Instant};
 
 pub use plexum_exec::{Aborted, JoinHandle, yield_now};
 use plexum_exec::{Executor, Fifo, Spawner};
+pub use wait::Waits;
 
 use clock::{RealClock, Timers};
 use event::EventFd;
 use op::Slots;
 use threads::Threads;
 use uring::Uring;
+use wait::Waiting;
 
 /// Polls of tasks between two looks at the reactor: enough to submit in batches, few enough to stay responsive.
 const POLLS_PER_TURN_MAX: usize = 128;
@@ -118,6 +121,7 @@ pub(crate) struct Core {
     timers: RefCell<Timers>,
     status: IoStatus,
     turn: Turn,
+    waiting: Waiting,
 }
 
 /// The inline budget of the current turn and who waits for the next one.
@@ -233,6 +237,17 @@ impl Handle {
         RealClock::new(Rc::clone(&self.core))
     }
 
+    /// How long the thread looks for an event awake before it sleeps, when one is expected; zero at first: it never does.
+    /// To be of use it is about what a sleep and its end cost (tens of microseconds), and there is more than one processor.
+    pub fn set_spin(&self, limit: Duration) {
+        self.core.waiting.set_spin(limit);
+    }
+
+    /// The next event is near: a client's only request has just been answered. A hint for the next wait alone.
+    pub fn expect_soon(&self) {
+        self.core.waiting.expect_soon();
+    }
+
     /// Which reactor runs and why.
     #[must_use]
     pub fn status(&self) -> &IoStatus {
@@ -279,6 +294,7 @@ impl Runtime {
                 fallback_reason,
             },
             turn: Turn::default(),
+            waiting: Waiting::default(),
         };
         let handle = Handle {
             core: Rc::new(core),
@@ -338,16 +354,20 @@ impl Runtime {
     fn turn(&mut self) {
         let core = &*self.handle.core;
         core.begin_turn();
-        let wait = if self.executor.begin_wait() {
-            Wait::Until(core.timers.borrow().until_next())
+        let has_slept = if self.executor.begin_wait() {
+            let until_next = core.timers.borrow().until_next();
+            core.wait(until_next)
         } else {
-            Wait::No
+            core.enter(Wait::No);
+            false
         };
-        core.enter(wait);
         self.executor.end_wait(); // from here on this thread looks by itself
         core.reap();
         core.timers.borrow().begin_turn();
         let due = core.timers.borrow_mut().take_due();
+        if has_slept && !due.is_empty() {
+            core.waiting.note_timer();
+        }
         due.into_iter().for_each(Waker::wake);
     }
 }

@@ -205,6 +205,10 @@ impl Transport for Socket {
         }
     }
 
+    fn expect_soon(&self) {
+        self.core.waiting.expect_soon();
+    }
+
     fn close(&self) {
         // What was sent stays on its way; waiting readers see the end. Fails only when the peer has ended it.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);

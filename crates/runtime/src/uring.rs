@@ -150,6 +150,12 @@ impl Uring {
         let _ = is_harmless(result);
     }
 
+    /// Whether `enter` would find something without waiting. No system call.
+    pub(crate) fn has_event(&self) -> bool {
+        let ring = &mut *self.ring.borrow_mut();
+        !ring.completion().is_empty() || ring.submission().taskrun()
+    }
+
     /// Hands completions to their slots and wakes their tasks.
     pub(crate) fn reap(&self, slots: &RefCell<Slots>) {
         let mut scratch = self.scratch.take();

@@ -327,7 +327,7 @@ pub(crate) const GOALS: &[Goal] = &[
     ),
     goal(
         "start",
-        "RAID-6 of 6: idle wake-ups",
+        "RAID-6 of 6: idle wake-ups but for timers",
         "per s",
         Lower,
         &[Value(0.0)],

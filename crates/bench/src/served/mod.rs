@@ -20,7 +20,7 @@ use crate::process::{Process, kernel_cpu_seconds};
 use crate::{BenchError, BenchOptions, Progress, place::Place};
 
 pub(crate) use btrfs::{Mounted, loop_device};
-pub(crate) use plexum::{NAME, Volume, command, socket};
+pub(crate) use plexum::{NAME, Volume, ask_status, command, socket};
 
 /// Bytes of each volume that are asked for.
 pub(crate) const SPAN_BYTES: u64 = 256 << 20;

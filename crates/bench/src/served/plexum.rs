@@ -1,7 +1,11 @@
 //! `plexum serve` as a process of its own.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use plexum_daemon::status::VolumeStatus;
 
 use super::Server;
 use crate::process::output;
@@ -85,4 +89,23 @@ pub(crate) fn command(options: &BenchOptions, folder: &Path) -> Command {
     let mut command = Command::new(&options.program);
     command.env("XDG_RUNTIME_DIR", folder);
     command
+}
+
+/// What the server of `volume` below `folder` says of it.
+pub(crate) fn ask_status(folder: &Path, volume: &str) -> Result<VolumeStatus, BenchError> {
+    let path = folder.join("plexum").join(format!("{volume}.control"));
+    let ask = || {
+        let mut socket = UnixStream::connect(&path)?;
+        write!(
+            socket,
+            "GET /v1/volumes/{volume} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer)?;
+        Ok::<String, std::io::Error>(answer)
+    };
+    let told = |what: String| BenchError(format!("{}: {what}", path.display()));
+    let answer = ask().map_err(|error| told(error.to_string()))?;
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    serde_json::from_str(body).map_err(|error| told(format!("no status: {error}")))
 }

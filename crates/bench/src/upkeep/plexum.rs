@@ -1,14 +1,12 @@
 //! A served volume that is scrubbed, or loses a member and fills another one.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::{Array, Keeper, Made, Work, disk};
 use crate::client::fill;
 use crate::process::output;
-use crate::served::{NAME, Server, Volume, command};
+use crate::served::{NAME, Server, Volume, ask_status, command};
 use crate::{BenchError, BenchOptions};
 
 /// Requests of clients slow the work down for a while: it is measured when nobody has asked for longer than that.
@@ -99,22 +97,7 @@ impl Served {
     }
 
     fn is_at_work(&self) -> Result<bool, BenchError> {
-        let path = self.folder.join("plexum").join(format!("{NAME}.control"));
-        let ask = || {
-            let mut socket = UnixStream::connect(&path)?;
-            write!(
-                socket,
-                "GET /v1/volumes/{NAME} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-            )?;
-            let mut answer = String::new();
-            socket.read_to_string(&mut answer)?;
-            Ok::<String, std::io::Error>(answer)
-        };
-        let answer = ask().map_err(|error| BenchError(format!("{}: {error}", path.display())))?;
-        if !answer.contains("\"jobs\":") {
-            return Err(BenchError(format!("{}: no status", path.display())));
-        }
-        Ok(!answer.contains("\"jobs\":[]"))
+        Ok(!ask_status(&self.folder, NAME)?.jobs.is_empty())
     }
 }
 

@@ -132,8 +132,12 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
             // Once the stream has failed, answers are dropped as they come: requests in flight still end.
             batch.heads.clear();
             batch.pieces.clear();
+            let is_one = batch.tags.len() == 1;
             for tag in batch.tags.drain(..) {
                 self.release(tag);
+            }
+            if is_one && self.shared.borrow().tags == 0 {
+                self.transport.expect_soon();
             }
         }
     }

@@ -19,6 +19,7 @@ struct Half {
     /// The receiver has closed: sending fails.
     is_refused: bool,
     passed_bytes: u64,
+    expectations: u32,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
@@ -31,6 +32,7 @@ impl Half {
             is_ended: false,
             is_refused: false,
             passed_bytes: 0,
+            expectations: 0,
             reader: None,
             writer: None,
         }))
@@ -96,6 +98,12 @@ impl PipeEnd {
             waker.wake_by_ref();
         }
         waker.clone()
+    }
+
+    /// How often the other end was told that this one is about to speak.
+    #[must_use]
+    pub fn expectations(&self) -> u32 {
+        self.inbound.borrow().expectations
     }
 
     /// Bytes that this end has sent so far.
@@ -196,6 +204,10 @@ impl Transport for PipeEnd {
             }
         }
         Ok(())
+    }
+
+    fn expect_soon(&self) {
+        self.outbound.borrow_mut().expectations += 1;
     }
 
     fn close(&self) {
