@@ -5,8 +5,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use plexum_engine::background::Pace;
 use plexum_engine::background::scrub::ScrubMode;
@@ -21,7 +24,7 @@ use plexum_engine::mutant::Mutant;
 use plexum_engine::plex::layout::Organisation;
 use plexum_engine::shard::ShardCounters;
 use plexum_engine::state::{MemberId, Standing};
-use plexum_engine::volume::{MemberStatus, NewMember, Volume, VolumeOptions};
+use plexum_engine::volume::{MEMBER_TIMEOUT, MemberStatus, NewMember, Volume, VolumeOptions};
 use plexum_engine::wait::join;
 use plexum_exec::Spawner;
 use plexum_format::md::{MdVersion, Superblock};
@@ -169,7 +172,21 @@ impl Engine {
             .map(|member| member.id)
     }
 
-    async fn new_member(&self, disk: &SimDisk) -> NewMember<SimDisk> {
+    /// What the volume is given when a disk is added. Nobody waits for ever for a disk that does not answer.
+    async fn new_member(&self, disk: &SimDisk) -> Result<NewMember<SimDisk>, String> {
+        let mut looking = pin!(self.look_at(disk));
+        let mut patience = pin!(self.context.clock.sleep(MEMBER_TIMEOUT));
+        poll_fn(|cx| match looking.as_mut().poll(cx) {
+            Poll::Ready(new) => Poll::Ready(Ok(new)),
+            Poll::Pending => {
+                let gives_up = patience.as_mut().poll(cx);
+                gives_up.map(|()| Err("the disk does not answer".to_owned()))
+            }
+        })
+        .await
+    }
+
+    async fn look_at(&self, disk: &SimDisk) -> NewMember<SimDisk> {
         let superblock = Self::own_superblock(&self.context, self.uuid, disk).await;
         let former = match superblock {
             Some(superblock) => former_member(disk, &self.context.pool, &superblock).await,
@@ -428,7 +445,7 @@ impl Subject for Engine {
             }
             Operation::Add { disk } => {
                 self.remove_former(disk).await?;
-                let new = self.new_member(&disks[disk as usize].reopen()).await;
+                let new = self.new_member(&disks[disk as usize].reopen()).await?;
                 self.offsets.borrow_mut().insert(disk, self.common_offset);
                 self.meet(&disks[disk as usize]);
                 self.volume
@@ -442,7 +459,7 @@ impl Subject for Engine {
                 self.remove_former(disk).await?;
                 let new = NewMember {
                     former: None,
-                    ..self.new_member(&disks[disk as usize].reopen()).await
+                    ..self.new_member(&disks[disk as usize].reopen()).await?
                 };
                 self.offsets.borrow_mut().insert(disk, self.common_offset);
                 self.meet(&disks[disk as usize]);
