@@ -19,6 +19,7 @@
 //! - messages of one side arrive in the order they were sent; what is given back arrives before the request that failed.
 
 mod home;
+mod loans;
 mod satellite;
 mod session;
 mod slabs;
@@ -202,7 +203,7 @@ impl MemberTally {
         own.map_or_else(DriveCounters::default, |(_, counters)| *counters)
     }
 
-    /// From now on these have done so much. Once a request where few are under way: one lock for all members.
+    /// From now on these have done so much.
     fn set(&self, members: impl Iterator<Item = (MemberId, DriveCounters)>) {
         let mut all = self.lock();
         for (member, counters) in members {

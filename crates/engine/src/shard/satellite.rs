@@ -221,8 +221,17 @@ impl<D: Device + 'static, C: Clock + Clone + 'static, O: Opener<D> + 'static> Sa
     fn admit(&self) -> Option<Rc<Session<D, C>>> {
         let session = self.session.borrow();
         let session = session.as_ref()?;
-        (!session.is_shutting() && self.door.epoch() == Some(session.epoch()))
-            .then(|| Rc::clone(session))
+        self.is_open_for(session).then(|| Rc::clone(session))
+    }
+
+    fn is_open_for(&self, session: &Session<D, C>) -> bool {
+        !session.is_shutting() && self.door.epoch() == Some(session.epoch())
+    }
+
+    fn takes_writes(&self) -> bool {
+        let session = self.session.borrow();
+        let session = session.as_ref();
+        session.is_some_and(|session| self.is_open_for(session) && session.takes_writes())
     }
 
     /// Reads as `Volume::read` does.
@@ -233,7 +242,7 @@ impl<D: Device + 'static, C: Clock + Clone + 'static, O: Opener<D> + 'static> Sa
         if let Some(session) = self.admit() {
             let result = session.read(offset_bytes, length_bytes).await;
             self.look_after(&session);
-            session.publish_at_rest();
+            session.note_done();
             match result {
                 Err(IoError::OutOfRange) => return Err(IoError::OutOfRange),
                 Ok(rope) => {
@@ -256,14 +265,13 @@ impl<D: Device + 'static, C: Clock + Clone + 'static, O: Opener<D> + 'static> Sa
     /// As there; `Failed` when the home is gone.
     pub async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         let end = offset_bytes.saturating_add(data.len() as u64);
-        let is_shared = self.admit().is_some_and(|session| session.takes_writes());
-        if !is_shared || data.is_empty() || end > self.size_bytes() {
+        if !self.takes_writes() || data.is_empty() || end > self.size_bytes() {
             return self.write_at_home(offset_bytes, data, fua).await;
         }
-        let parts: Few<(u64, u64)> = self.slabs.cut(offset_bytes..end).collect();
-        if let [_] = parts[..] {
+        if self.slabs.of(offset_bytes) == self.slabs.of(end - 1) {
             return self.write_part(offset_bytes, data, fua).await;
         }
+        let parts: Few<(u64, u64)> = self.slabs.cut(offset_bytes..end).collect();
         let parts = parts.into_iter().map(|(at, length)| {
             let start = usize::try_from(at - offset_bytes).expect("part of a request");
             let length = usize::try_from(length).expect("part of a request");
@@ -274,9 +282,10 @@ impl<D: Device + 'static, C: Clock + Clone + 'static, O: Opener<D> + 'static> Sa
 
     /// A part inside one slab: here, or by the shard that owns it.
     async fn write_part(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        let owner = self.slabs.owner(self.slabs.of(offset_bytes));
+        let slab = self.slabs.of(offset_bytes);
+        let owner = self.slabs.owner(slab);
         if owner == self.number {
-            return self.write_own(offset_bytes, data, fua).await;
+            return self.write_own(slab, offset_bytes, data, fua).await;
         }
         if let Some(Some(peer)) = self.peers.get(owner) {
             let (reply, answer) = reply();
@@ -303,8 +312,13 @@ impl<D: Device + 'static, C: Clock + Clone + 'static, O: Opener<D> + 'static> Sa
     }
 
     /// A part inside a slab of this satellite: under what the home has lent, or at home.
-    async fn write_own(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        let slab = self.slabs.of(offset_bytes);
+    async fn write_own(
+        &self,
+        slab: u32,
+        offset_bytes: u64,
+        data: Buf,
+        fua: Fua,
+    ) -> Result<(), IoError> {
         if let Some(session) = self.admit()
             && let Some(sync) = session.sync_range(offset_bytes, data.len() as u64)
             && let Some(using) = self.borrow(&session, slab, sync.clone()).await
@@ -313,7 +327,7 @@ impl<D: Device + 'static, C: Clock + Clone + 'static, O: Opener<D> + 'static> Sa
             self.look_after(&session);
             let is_settled = !session.has_learned() || session.has(Mutant::ShardAnswersUnsettled);
             drop(using);
-            session.publish_at_rest();
+            session.note_done();
             if is_settled
                 && matches!(
                     result,
@@ -340,7 +354,7 @@ impl<D: Device + 'static, C: Clock + Clone + 'static, O: Opener<D> + 'static> Sa
     ) -> Option<Using<D, C>> {
         let mut asked: Vec<Missing> = Vec::new();
         loop {
-            if session.is_shutting() || self.door.epoch() != Some(session.epoch()) {
+            if !self.is_open_for(session) {
                 return None;
             }
             let Some(missing) = session.missing(slab, &sync) else {
@@ -440,7 +454,7 @@ impl<D: Device + 'static, C: Clock + Clone + 'static, O: Opener<D> + 'static> Sa
                 data,
                 fua,
             } => self
-                .write_own(offset_bytes, data, fua)
+                .write_own(self.slabs.of(offset_bytes), offset_bytes, data, fua)
                 .await
                 .map(|()| Rope::default()),
             other => self.ask_home(other).await,

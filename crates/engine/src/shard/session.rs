@@ -6,12 +6,13 @@
 //! - what came back to the home is not used again in this session unless it was lent again.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
 
 use plexum_exec::mailbox::Sender;
 
+use super::loans::{Hold, Loans};
 use super::{Learned, MemberTally, Opening, ToHome, ToShard};
 use crate::balance::Policy;
 use crate::buf::{Buf, BufPool, Rope};
@@ -25,7 +26,7 @@ use crate::plex::layout::Geometry;
 use crate::ranges::RangeSet;
 use crate::state::{FailCause, MemberId, MemberRecord, Standing};
 use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
-use crate::wait::{Changed, Gauge, GaugeGuard, Signal};
+use crate::wait::{Changed, Gauge, GaugeGuard, Signal, join};
 
 /// What a write lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,29 +37,11 @@ pub(super) enum Missing {
     Mark(usize),
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Hold {
-    #[default]
-    Home,
-    Asked,
-    Held,
-    /// Goes back as soon as it is not used.
-    CalledBack,
-}
-
-/// A slab or a mark as the satellite sees it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Loan {
-    hold: Hold,
-    under_way: u32,
-    was_used: bool,
-}
-
 /// Most bad ranges of a member that are passed on: beyond them it is failed.
 const BAD_MAX: usize = 64;
 
-/// Requests after which it is told what members have done, though others are under way.
-const PUBLISH_EVERY: u32 = 256;
+/// The home hears so much later what members have done: for status alone, so not with each request.
+const PUBLISH_AFTER: Duration = Duration::from_millis(10);
 
 type Failures = Rc<RefCell<Vec<(MemberId, FailCause)>>>;
 
@@ -67,12 +50,14 @@ pub(super) struct Session<D: Device, C: Clock> {
     opening: Opening,
     volume: Volume<D, C>,
     requests: Rc<Gauge>,
-    slabs: RefCell<BTreeMap<u32, Loan>>,
-    marks: RefCell<BTreeMap<usize, Loan>>,
+    slabs: RefCell<Loans>,
+    marks: RefCell<Loans>,
     changed: Signal,
     is_shutting: Cell<bool>,
     is_back: Cell<bool>,
-    unpublished: Cell<u32>,
+    /// Members have done something since the home was told.
+    has_news: Cell<bool>,
+    news: Signal,
     failures: Failures,
     /// What members had done for this satellite before.
     before: Vec<DriveCounters>,
@@ -125,7 +110,8 @@ impl<D: Device, C: Clock + Clone> Session<D, C> {
             changed: Signal::new(),
             is_shutting: Cell::new(false),
             is_back: Cell::new(false),
-            unpublished: Cell::new(0),
+            has_news: Cell::new(false),
+            news: Signal::new(),
             failures,
             before,
             teller,
@@ -219,7 +205,19 @@ impl<D: Device, C: Clock> Session<D, C> {
 
     /// Looks after members that do not answer, until the session is over.
     pub(super) async fn watch(&self) {
-        self.volume.watch_members(|| self.is_back.get()).await;
+        let watching = self.volume.watch_members(|| self.is_back.get());
+        join(watching, self.publish_news()).await;
+    }
+
+    async fn publish_news(&self) {
+        while !self.is_back.get() {
+            let is_due = || self.has_news.get() || self.is_back.get();
+            self.news.until(is_due).await;
+            if self.has_news.get() {
+                self.volume.clock.sleep(PUBLISH_AFTER).await;
+                self.publish();
+            }
+        }
     }
 
     pub(super) async fn read(
@@ -243,17 +241,16 @@ impl<D: Device, C: Clock> Session<D, C> {
             .await
     }
 
-    /// Tells the home what members have done, when nothing is under way or after many requests.
-    pub(super) fn publish_at_rest(&self) {
-        let unpublished = self.unpublished.get() + 1;
-        self.unpublished.set(unpublished);
-        if self.requests.count() == 0 || unpublished >= PUBLISH_EVERY {
-            self.publish();
+    /// Members have done something: the home will be told.
+    #[inline]
+    pub(super) fn note_done(&self) {
+        if !self.has_news.replace(true) {
+            self.news.notify();
         }
     }
 
     fn publish(&self) {
-        self.unpublished.set(0);
+        self.has_news.set(false);
         let members = self.opening.members.iter().zip(&self.before).enumerate();
         self.teller
             .tally
@@ -284,7 +281,8 @@ impl<D: Device, C: Clock> Session<D, C> {
     }
 
     fn regions(&self, sync: &Range<u64>) -> Range<usize> {
-        let index = |at: u64| usize::try_from(at / self.opening.region_bytes).expect("a region");
+        let shift = self.opening.region_bytes.trailing_zeros(); // powers of two
+        let index = |at: u64| usize::try_from(at >> shift).expect("a region");
         if sync.is_empty() {
             return 0..0;
         }
@@ -296,8 +294,7 @@ impl<D: Device, C: Clock> Session<D, C> {
         if sync.is_empty() {
             return None; // nothing is locked or marked without redundancy
         }
-        let is_held = |loan: Option<&Loan>| loan.is_some_and(|loan| loan.hold == Hold::Held);
-        if !is_held(self.slabs.borrow().get(&slab)) {
+        if self.slabs.borrow().hold(slab as usize) != Hold::Held {
             return Some(Missing::Slab(slab));
         }
         if self.has(Mutant::ShardWritesUnmarked) {
@@ -306,31 +303,37 @@ impl<D: Device, C: Clock> Session<D, C> {
         let marks = self.marks.borrow();
         let mut regions = self.regions(sync);
         regions
-            .find(|region| !is_held(marks.get(region)))
+            .find(|region| marks.hold(*region) != Hold::Held)
             .map(Missing::Mark)
     }
 
-    fn with<T>(&self, missing: Missing, act: impl FnOnce(&mut Loan) -> T) -> T {
+    /// The list that something is on, and its number there.
+    fn place(&self, missing: Missing) -> (&RefCell<Loans>, usize) {
         match missing {
-            Missing::Slab(slab) => act(self.slabs.borrow_mut().entry(slab).or_default()),
-            Missing::Mark(region) => act(self.marks.borrow_mut().entry(region).or_default()),
+            Missing::Slab(slab) => (&self.slabs, slab as usize),
+            Missing::Mark(region) => (&self.marks, region),
         }
+    }
+
+    fn set_hold(&self, missing: Missing, hold: Hold) {
+        let (loans, index) = self.place(missing);
+        loans.borrow_mut().set_hold(index, hold);
     }
 
     /// Whether the caller has to ask the home; otherwise somebody has, or it is on its way back.
     pub(super) fn ask(&self, missing: Missing) -> bool {
-        self.with(missing, |loan| {
-            let is_first = loan.hold == Hold::Home;
-            if is_first {
-                loan.hold = Hold::Asked;
-            }
-            is_first
-        })
+        let (loans, index) = self.place(missing);
+        let mut loans = loans.borrow_mut();
+        let is_first = loans.hold(index) == Hold::Home;
+        if is_first {
+            loans.set_hold(index, Hold::Asked);
+        }
+        is_first
     }
 
     /// Takes back `ask`: nobody was asked.
     pub(super) fn unask(&self, missing: Missing) {
-        self.with(missing, |loan| loan.hold = Hold::Home);
+        self.set_hold(missing, Hold::Home);
         self.changed.notify();
     }
 
@@ -338,13 +341,12 @@ impl<D: Device, C: Clock> Session<D, C> {
     pub(super) fn begin(session: &Rc<Self>, slab: u32, sync: &Range<u64>) -> Using<D, C> {
         let regions = session.regions(sync);
         let slab = (!sync.is_empty()).then_some(slab);
-        let things = slab.map(Missing::Slab).into_iter();
-        for thing in things.chain(regions.clone().map(Missing::Mark)) {
-            session.with(thing, |loan| {
-                loan.under_way += 1;
-                loan.was_used = true;
-            });
+        if let Some(slab) = slab {
+            session.slabs.borrow_mut().begin(slab as usize);
         }
+        let mut marks = session.marks.borrow_mut();
+        regions.clone().for_each(|region| marks.begin(region));
+        drop(marks);
         Using {
             slab,
             regions,
@@ -354,24 +356,18 @@ impl<D: Device, C: Clock> Session<D, C> {
     }
 
     fn end(&self, slab: Option<u32>, regions: Range<usize>) {
-        for region in regions {
-            self.with(Missing::Mark(region), |loan| loan.under_way -= 1);
-        }
+        let mut marks = self.marks.borrow_mut();
+        regions.for_each(|region| marks.end(region));
+        drop(marks);
         if let Some(slab) = slab {
-            self.with(Missing::Slab(slab), |loan| loan.under_way -= 1);
+            self.slabs.borrow_mut().end(slab as usize);
             self.give_slab_back(slab);
         }
     }
 
     /// Gives a slab back that was called back and is not used any more.
     fn give_slab_back(&self, slab: u32) {
-        let is_free = self.with(Missing::Slab(slab), |loan| {
-            let is_free = loan.hold == Hold::CalledBack && loan.under_way == 0;
-            if is_free {
-                loan.hold = Hold::Home;
-            }
-            is_free
-        });
+        let is_free = self.slabs.borrow_mut().leave(slab as usize);
         if is_free {
             self.tell(ToHome::SlabBack { slab });
             self.changed.notify();
@@ -391,21 +387,20 @@ impl<D: Device, C: Clock> Session<D, C> {
                 epoch,
                 is_lent,
             } if epoch == self.epoch() => {
-                self.with(Missing::Slab(slab), |loan| loan.hold = lent(is_lent));
+                self.set_hold(Missing::Slab(slab), lent(is_lent));
             }
             ToShard::Marked {
                 region,
                 epoch,
                 is_marked,
             } if epoch == self.epoch() => {
-                self.with(Missing::Mark(region), |loan| loan.hold = lent(is_marked));
+                self.set_hold(Missing::Mark(region), lent(is_marked));
             }
             ToShard::Recall { slab } => {
-                self.with(Missing::Slab(slab), |loan| {
-                    if loan.hold == Hold::Held {
-                        loan.hold = Hold::CalledBack;
-                    }
-                });
+                let hold = self.slabs.borrow().hold(slab as usize);
+                if hold == Hold::Held {
+                    self.set_hold(Missing::Slab(slab), Hold::CalledBack);
+                }
                 self.give_slab_back(slab);
             }
             ToShard::Shut => return self.shut(),
@@ -429,6 +424,7 @@ impl<D: Device, C: Clock> Session<D, C> {
             learned: self.learned(),
         });
         self.is_back.set(true);
+        self.news.notify();
         self.changed.notify();
         self.volume.changed.notify(); // the watchman ends
     }
@@ -459,23 +455,12 @@ impl<D: Device, C: Clock> Session<D, C> {
     }
 
     pub(super) fn has_marks(&self) -> bool {
-        self.marks
-            .borrow()
-            .values()
-            .any(|loan| loan.hold == Hold::Held)
+        self.marks.borrow().held_count() > 0
     }
 
     /// Gives back the marks that nobody has used since the last call.
     pub(super) fn give_idle_marks_back(&self) {
-        let mut regions = Vec::new();
-        for (region, loan) in self.marks.borrow_mut().iter_mut() {
-            let is_idle = loan.hold == Hold::Held && loan.under_way == 0 && !loan.was_used;
-            loan.was_used = false;
-            if is_idle {
-                loan.hold = Hold::Home;
-                regions.push(*region);
-            }
-        }
+        let regions = self.marks.borrow_mut().take_idle();
         if !regions.is_empty() {
             self.tell(ToHome::MarksBack { regions });
         }
