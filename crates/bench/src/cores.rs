@@ -1,8 +1,10 @@
 //! Group `cores`: one volume on two cores beside the same volume on one (W12), a load generator inside each shard.
 //!
-//! A client would be a program of its own and take the second core away, so nobody connects here.
+//! A client would be a program of its own and take the second core away, so nobody connects here. What the machine allows is
+//! measured in the same round: two volumes that share nothing, each on a core of its own.
 
 use std::rc::Rc;
+use std::sync::Barrier;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -19,6 +21,7 @@ use plexum_runtime::{Handle, IoChoice, Runtime};
 use crate::compare::{Probe, Role, Samples, take_turns};
 use crate::device::BenchDevice;
 use crate::load::{PATTERNS, Pattern, Target, run_where};
+use crate::place::Place;
 use crate::row::Figures;
 use crate::setup::{self, Case, Consistency, MemberKind, Path};
 use crate::{BenchError, BenchOptions, Progress};
@@ -29,29 +32,56 @@ const SHARDS: usize = 2;
 /// What a volume does before it is measured: slabs and marks are lent by then.
 const WARM_UP: Duration = Duration::from_millis(30);
 
+/// A volume that is not shared is asked for half of its stretches of so many bytes, as each shard is: the load generator draws
+/// as often, and the caches hold as much.
+const STRETCH_BYTES: u64 = 4 << 20;
+
 /// Measures all rows by turns.
-pub(crate) fn measure(options: &BenchOptions, samples: &mut Samples, progress: &mut Progress<'_>) {
+///
+/// # Errors
+/// No folder can be made for members in files.
+pub(crate) fn measure(
+    options: &BenchOptions,
+    samples: &mut Samples,
+    progress: &mut Progress<'_>,
+) -> Result<(), BenchError> {
     let is_small = std::thread::available_parallelism().map_or(true, |cores| cores.get() < SHARDS);
     if is_small {
         samples.skip("plexum", "cores", "there is one processor");
-        return;
+        return Ok(());
     }
+    let place = Place::make(options)?;
+    let mut own = Samples::default();
     let probes = rows().into_iter().map(|(metric, case)| Probe {
         name: "plexum".to_owned(),
         role: Role::Plexum,
         task: metric.to_owned(),
-        measure: Box::new(move || {
-            let (one, both) = once(options, &case)?;
-            Ok(vec![
-                (metric.to_owned(), "x one core", both / one),
-                (format!("{metric}, one core"), "kIOPS", one / 1e3),
-                (format!("{metric}, two cores"), "kIOPS", both / 1e3),
-            ])
+        measure: Box::new({
+            let place = &place;
+            move || {
+                let Rates { one, shared, apart } = once(options, &case, place)?;
+                Ok(vec![
+                    (metric.to_owned(), "x one core", shared / one),
+                    (format!("{APART}{metric}"), "x one core", apart / one),
+                    (format!("{metric}, one core"), "kIOPS", one / 1e3),
+                    (format!("{metric}, two cores"), "kIOPS", shared / 1e3),
+                ])
+            }
         }),
     });
-    take_turns("cores", probes.collect(), options.rounds, samples, progress);
-    setup::remove_files(options);
+    take_turns(
+        "cores",
+        probes.collect(),
+        options.rounds,
+        &mut own,
+        progress,
+    );
+    own.split_limits(samples, APART, |metric| vec![metric.replacen(APART, "", 1)]);
+    Ok(())
 }
+
+/// In front of a metric while it is that of two volumes which share nothing.
+const APART: &str = "apart ";
 
 fn rows() -> Vec<(&'static str, Case)> {
     let [read, write, ..] = PATTERNS;
@@ -79,15 +109,75 @@ fn rows() -> Vec<(&'static str, Case)> {
     ]
 }
 
-/// Requests a second of one core, and of two.
-fn once(options: &BenchOptions, case: &Case) -> Result<(f64, f64), BenchError> {
+/// Requests a second.
+#[derive(Debug)]
+struct Rates {
+    /// One volume on one core.
+    one: f64,
+    /// The same volume on two.
+    shared: f64,
+    /// Two volumes, each on a core of its own.
+    apart: f64,
+}
+
+fn once(options: &BenchOptions, case: &Case, place: &Place) -> Result<Rates, BenchError> {
+    let folder = |name: &str| {
+        let folder = Some(place.folder(name)?);
+        Ok::<_, BenchError>(BenchOptions {
+            folder,
+            ..options.clone()
+        })
+    };
+    let (here, there) = (folder("here")?, folder("there")?);
+    let one = alone(&here, case, &Barrier::new(1))?;
+    let apart = apart(&here, &there, case)?;
     let mut runtime = Runtime::new(options.io).map_err(|error| BenchError(error.to_string()))?;
     let handle = runtime.handle();
+    let shared = runtime.block_on(async {
+        let volume = setup::open(&handle, case, &here).await?;
+        shared(&handle, &volume, case, options).await
+    })?;
+    Ok(Rates { one, shared, apart })
+}
+
+/// Two volumes at the same time.
+fn apart(here: &BenchOptions, there: &BenchOptions, case: &Case) -> Result<f64, BenchError> {
+    let start = Barrier::new(2);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| alone(there, case, &start));
+        let own = alone(here, case, &start);
+        let other = other.join();
+        let ended = |_| BenchError("a thread of the load ended early".to_owned());
+        Ok(own? + other.map_err(ended)??)
+    })
+}
+
+/// A volume on the calling thread: requests a second. All that wait at `start` are measured from then on.
+fn alone(options: &BenchOptions, case: &Case, start: &Barrier) -> Result<f64, BenchError> {
+    let told = |error: &dyn std::fmt::Display| BenchError(format!("{}: {error}", case.label));
+    let mut runtime = Runtime::new(options.io).map_err(|error| told(&error))?;
+    let handle = runtime.handle();
     runtime.block_on(async {
-        let one = setup::measure(handle.clone(), case, options).await?;
-        let volume = setup::open(&handle, case, options).await?;
-        let both = shared(&handle, &volume, case, options).await?;
-        Ok((one.iops, both))
+        let volume = setup::open(&handle, case, options).await;
+        if volume.is_err() {
+            start.wait(); // the others are not to wait for ever
+        }
+        let volume = volume?;
+        let background = {
+            let volume = Rc::clone(&volume);
+            handle.spawn(async move { volume.run_background().await })
+        };
+        let owns = Rc::new(|at: u64| (at / STRETCH_BYTES).is_multiple_of(SHARDS as u64));
+        let (size, pattern) = (volume.size_bytes(), case.pattern);
+        let run = |time| run_where(&handle, &volume, size, pattern, time, Rc::clone(&owns));
+        let warm = run(WARM_UP).await;
+        start.wait();
+        warm.map_err(|error| told(&error))?;
+        let figures = run(Duration::from_millis(options.millis)).await;
+        volume.stop().await.map_err(|error| told(&error))?;
+        let ended = |_| BenchError("the background task ended early".to_owned());
+        background.await.map_err(ended)?;
+        Ok(figures.map_err(|error| told(&error))?.iops)
     })
 }
 
@@ -271,19 +361,20 @@ mod tests {
 
     #[test]
     fn both_shards_of_a_volume_on_two_cores_serve_by_themselves() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("memory as a file system");
         let options = BenchOptions {
             groups: Vec::new(),
             rounds: 1,
             millis: 20,
             io: IoChoice::Auto,
-            folder: None,
+            folder: Some(folder.path().to_owned()),
             disk_folder: None,
             program: "plexum".into(),
         };
+        let place = Place::make(&options).expect("a folder for files");
         for (metric, case) in rows() {
-            let (one, both) = once(&options, &case).expect(metric);
-            assert!(one > 0.0 && both > 0.0, "{metric}");
+            let Rates { one, shared, apart } = once(&options, &case, &place).expect(metric);
+            assert!(one > 0.0 && shared > 0.0 && apart > 0.0, "{metric}");
         }
-        setup::remove_files(&options);
     }
 }

@@ -119,7 +119,7 @@ pub fn run(options: &BenchOptions, progress: &mut Progress<'_>) -> Result<Report
         match group {
             "parity" => parity::measure(options, to, progress)?,
             "engine" => engine::measure(options, to, progress),
-            "cores" => cores::measure(options, to, progress),
+            "cores" => cores::measure(options, to, progress)?,
             "scrub" => upkeep::measure("scrub", Work::Scrub, options, to, progress)?,
             "rebuild" => upkeep::measure("rebuild", Work::Rebuild, options, to, progress)?,
             "start" => start::measure(options, to, progress)?,
