@@ -84,8 +84,10 @@ fn is_same_member(a: &Superblock, b: &Superblock) -> bool {
     if a.dev_number != b.dev_number || a.device_uuid != b.device_uuid {
         return false;
     }
-    // 0.90 has no member identity and uses numbers again: only equal event counts tell.
-    a.device_uuid != [0; 16] || (a.events == b.events && a.role() == b.role())
+    // 0.90 has no member identity and uses numbers again: only equal event counts tell. Nor do they of spares, of which one
+    // that was lost long ago may have counted as far: they hold no data, and one of a number is left out.
+    let has_slot = a.role().slot().is_some();
+    a.device_uuid != [0; 16] || (has_slot && a.events == b.events && a.role() == b.role())
 }
 
 /// Finds the freshest member and makes sure that nobody else has a history of its own.

@@ -36,6 +36,26 @@ fn old_members_without_an_identity_are_the_same_only_with_the_same_count_and_rol
 }
 
 #[test]
+fn of_two_old_spares_of_one_number_and_count_one_is_left_out() {
+    let mut members = array(1, 0, 2);
+    for number in [3, 4] {
+        let mut spare = members[1].clone();
+        (spare.index, spare.name) = (number, format!("spare {number}"));
+        spare.superblock.dev_number = 2;
+        members.push(spare);
+    }
+    for member in &mut members {
+        member.superblock.version = MdVersion::V090;
+        member.superblock.device_uuid = [0; 16];
+        member.superblock.set_role(2, Role::Spare).unwrap();
+    }
+    let assembly = started(&members, PLAIN);
+    assert!(!assembly.is_degraded);
+    assert_eq!(*standing(&assembly, 2), AssembledStanding::Spare);
+    assert!(is_stale(&assembly, 3));
+}
+
+#[test]
 fn who_says_of_himself_that_he_is_faulty_is_believed_whatever_his_count() {
     for events in [EVENTS, EVENTS - 1, 3] {
         let mut members = raid5(3);
