@@ -26,7 +26,7 @@ use crate::plex::layout::Geometry;
 use crate::ranges::RangeSet;
 use crate::state::{FailCause, MemberId, MemberRecord, Standing};
 use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
-use crate::wait::{Changed, Gauge, GaugeGuard, Signal, join};
+use crate::wait::{Changed, Gauge, GaugeGuard, Signal, first, join};
 
 /// What a write lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,8 +213,10 @@ impl<D: Device, C: Clock> Session<D, C> {
         while !self.is_back.get() {
             let is_due = || self.has_news.get() || self.is_back.get();
             self.news.until(is_due).await;
-            if self.has_news.get() {
-                self.volume.clock.sleep(PUBLISH_AFTER).await;
+            let over = self.news.until(|| self.is_back.get());
+            first(self.volume.clock.sleep(PUBLISH_AFTER), over).await;
+            // What was given back was told, too; the next session may have told more since.
+            if !self.is_back.get() {
                 self.publish();
             }
         }
