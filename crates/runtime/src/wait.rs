@@ -1,4 +1,5 @@
-//! How the thread waits when there is nothing to do: asleep, or awake for what is near. A thread that sleeps is woken late, on a virtual machine by tens of microseconds.
+//! How the thread waits when there is nothing to do: asleep, or awake for what is near. A thread that sleeps is woken late, on a
+//! virtual machine by tens of microseconds.
 //!
 //! Who has answered the only request of a client mostly hears of the next one at once, and says so (`Handle::expect_soon`).
 //! The wait after that looks for events awake, for as long as a sleep and its end would cost, and sleeps only then. Where the

@@ -5,11 +5,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 
 use plexum_engine::background::Pace;
 use plexum_engine::background::scrub::ScrubMode;
@@ -25,7 +22,7 @@ use plexum_engine::plex::layout::Organisation;
 use plexum_engine::shard::ShardCounters;
 use plexum_engine::state::{MemberId, Standing};
 use plexum_engine::volume::{MEMBER_TIMEOUT, MemberStatus, NewMember, Volume, VolumeOptions};
-use plexum_engine::wait::join;
+use plexum_engine::wait::{first, join};
 use plexum_exec::Spawner;
 use plexum_format::md::{MdVersion, Superblock};
 use plexum_nbd::export::ZeroRequest;
@@ -174,16 +171,11 @@ impl Engine {
 
     /// What the volume is given when a disk is added. Nobody waits for ever for a disk that does not answer.
     async fn new_member(&self, disk: &SimDisk) -> Result<NewMember<SimDisk>, String> {
-        let mut looking = pin!(self.look_at(disk));
-        let mut patience = pin!(self.context.clock.sleep(MEMBER_TIMEOUT));
-        poll_fn(|cx| match looking.as_mut().poll(cx) {
-            Poll::Ready(new) => Poll::Ready(Ok(new)),
-            Poll::Pending => {
-                let gives_up = patience.as_mut().poll(cx);
-                gives_up.map(|()| Err("the disk does not answer".to_owned()))
-            }
-        })
-        .await
+        let new = Cell::new(None);
+        let looking = async { new.set(Some(self.look_at(disk).await)) };
+        first(looking, self.context.clock.sleep(MEMBER_TIMEOUT)).await;
+        new.into_inner()
+            .ok_or_else(|| "the disk does not answer".to_owned())
     }
 
     async fn look_at(&self, disk: &SimDisk) -> NewMember<SimDisk> {
