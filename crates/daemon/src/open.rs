@@ -7,12 +7,13 @@
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::clock::Clock;
-use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, IoError, ZeroMode};
+use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, IoError, Reader, ZeroMode};
 use plexum_nbd::client::{ClientDevice, ConnectOptions, connect};
 use plexum_nbd::tls::{Stream, TlsClient};
 use plexum_nbd::uri::{Address, NbdUri, TlsOptions};
@@ -188,6 +189,12 @@ impl Device for AnyDevice {
         match self {
             AnyDevice::File(file) => file.is_in_memory(),
             AnyDevice::Remote(remote) => remote.is_in_memory(),
+        }
+    }
+    fn reader(&self) -> Option<Arc<dyn Reader>> {
+        match self {
+            AnyDevice::File(file) => file.reader(),
+            AnyDevice::Remote(_) => None,
         }
     }
     fn handle(&self) -> Option<u64> {

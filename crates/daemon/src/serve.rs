@@ -15,12 +15,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plexum_engine::background::hands::Hands;
 use plexum_engine::buf::BufPool;
 use plexum_engine::clock::Clock;
 use plexum_nbd::export::{Export, ExportInfo};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_nbd::tls::{TlsMode, TlsServer};
 use plexum_runtime::clock::RealClock;
+use plexum_runtime::hands::HandThreads;
 use plexum_runtime::mailbox::{Mailbox, SendError, Sender, mailbox};
 use plexum_runtime::signals::StopSignals;
 use plexum_runtime::socket::Listener;
@@ -173,6 +175,8 @@ struct House {
     servers: Vec<Rc<RealServer>>,
     /// Threads beside this one.
     shards: Rc<Shards>,
+    /// Threads that help with scrub and rebuild of members in memory.
+    hands: Option<Rc<dyn Hands>>,
     events: EventHub,
     sender: Sender<Message>,
     failure: RefCell<Option<Problem>>,
@@ -207,6 +211,7 @@ impl House {
             volumes: RefCell::default(),
             servers: Vec::new(),
             shards: Rc::new(shards),
+            hands: HandThreads::for_this_machine().map(|hands| Rc::new(hands) as Rc<dyn Hands>),
             events: events.clone(),
             sender: sender.clone(),
             failure: RefCell::default(),
@@ -414,6 +419,9 @@ impl House {
     fn start_tasks(&self) {
         for served in self.volumes.borrow().iter() {
             let volume = Rc::clone(&served.volume);
+            if let Some(hands) = &self.hands {
+                volume.set_hands(hands);
+            }
             let _background = self
                 .handle
                 .spawn(async move { volume.run_background().await });

@@ -56,6 +56,8 @@ pub enum Mutant {
     ShardWritesUnmarked,
     /// A shard answers a write that a member has missed before its home has made that durable (W12, W3).
     ShardAnswersUnsettled,
+    /// A step of a rebuild with which hands may help holds no lock.
+    HandUnlocked,
     /// An error of a member's flush is ignored (W13).
     IgnoreFlushError,
     /// A client's flush does not reach the members.
@@ -194,6 +196,7 @@ pub const ALL: &[Mutant] = &[
     Mutant::SlabLentWithoutLock,
     Mutant::ShardWritesUnmarked,
     Mutant::ShardAnswersUnsettled,
+    Mutant::HandUnlocked,
     Mutant::IgnoreFlushError,
     Mutant::SkipFlush,
     Mutant::IgnoreFua,

@@ -9,6 +9,7 @@ mod blockdev;
 pub mod clock;
 mod event;
 pub mod file;
+pub mod hands;
 pub mod lock;
 pub use plexum_exec::mailbox;
 mod op;

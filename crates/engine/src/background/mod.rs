@@ -2,6 +2,7 @@
 //!
 //! One task runs all of it (`Volume::run_background`); row and range locks are taken like any request takes them.
 
+pub mod hands;
 pub mod rebuild;
 pub mod resync;
 pub mod scrub;
@@ -232,9 +233,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         let pace = self.options.borrow().pace;
         let now = self.clock.now();
-        let is_foreground =
-            self.last_request.get().0 > 0 && now.since(self.last_request.get()) < FOREGROUND_WINDOW;
-        let limit = match (is_foreground, pace.ceiling_bytes_per_s) {
+        let limit = match (self.is_in_foreground(), pace.ceiling_bytes_per_s) {
             (true, 0) => pace.floor_bytes_per_s.max(1),
             (true, ceiling) => pace.floor_bytes_per_s.clamp(1, ceiling),
             (false, 0) => return,

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use plexum_parity::Block;
 
-use crate::buf::BufMut;
+use crate::buf::{BufMut, BufPool};
 use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
 use crate::member_io::MemberWrite;
@@ -231,15 +231,25 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// P (and Q) of a row from all its data.
     pub(crate) fn row_parity(&self, row: &Row, data: &[BufMut]) -> Vec<(Block, BufMut)> {
-        let columns: Vec<&[u8]> = data.iter().map(|column| &**column).collect();
-        let length = columns[0].len();
-        let mut p = self.pool.take(length);
-        if row.map.q.is_none() {
-            plexum_parity::gen_p(&columns, &mut p);
-            return vec![(Block::P, p)];
-        }
-        let mut q = self.pool.take(length);
-        plexum_parity::gen_pq(&columns, &self.q_exponents(row), &mut p, &mut q);
-        vec![(Block::P, p), (Block::Q, q)]
+        let exponents = row.map.q.map(|_| self.q_exponents(row));
+        parity_of(&self.pool, exponents.as_deref(), data)
     }
+}
+
+/// P of data columns of one length, and Q if it has `exponents`.
+pub(super) fn parity_of(
+    pool: &BufPool,
+    exponents: Option<&[u8]>,
+    data: &[BufMut],
+) -> Vec<(Block, BufMut)> {
+    let columns: Vec<&[u8]> = data.iter().map(|column| &**column).collect();
+    let length = columns[0].len();
+    let mut p = pool.take(length);
+    let Some(exponents) = exponents else {
+        plexum_parity::gen_p(&columns, &mut p);
+        return vec![(Block::P, p)];
+    };
+    let mut q = pool.take(length);
+    plexum_parity::gen_pq(&columns, exponents, &mut p, &mut q);
+    vec![(Block::P, p), (Block::Q, q)]
 }

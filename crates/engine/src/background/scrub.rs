@@ -11,8 +11,10 @@ use std::rc::Rc;
 
 use plexum_parity::{Block, Located, locate};
 
+use crate::background::hands::Sources;
+use crate::background::resync::parity_of;
 use crate::background::steps::Steps;
-use crate::buf::{Buf, BufMut};
+use crate::buf::{Buf, BufMut, BufPool};
 use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
@@ -260,6 +262,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             report.skipped_bytes += part.end - part.start;
             return;
         }
+        if self.row_agrees(&row, &part).await {
+            return;
+        }
         let Some(columns) = self.read_or_mend(&row, &part).await else {
             report.skipped_bytes += part.end - part.start;
             return;
@@ -275,6 +280,24 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 mode == ScrubMode::Repair && self.repair_row(&row, &here, wrong).await.is_ok();
             self.report_row(report, &row, &here, wrong, is_repaired);
         }
+    }
+
+    /// Whether a hand says that parity is what the data make it. `false`: it is not, or nobody was asked.
+    async fn row_agrees(&self, row: &Row, part: &Range<u64>) -> bool {
+        let blocks: PerBlock<Block> = row.blocks().collect();
+        let Some(sources) = self.row_sources(row, &blocks, part) else {
+            return false;
+        };
+        let length = usize::try_from(part.end - part.start).expect("a strip fits memory");
+        let data_count = row.map.data_count();
+        let exponents = row.map.q.map(|_| self.q_exponents(row));
+        let compare = move |pool: &BufPool, columns: PerBlock<BufMut>| {
+            let (data, on_disk) = columns.split_at(data_count);
+            let expected = parity_of(pool, exponents.as_deref(), data);
+            let mut pairs = expected.iter().zip(on_disk);
+            pairs.all(|((_, right), found)| **right == **found)
+        };
+        self.by_hand(&sources, length, compare).await == Some(true)
     }
 
     /// All blocks of the row; one that cannot be read is recovered and mended. `None` when the row is incomplete.
@@ -435,6 +458,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         if copies.len() < 2 {
             report.skipped_bytes += length as u64;
+            return;
+        }
+        let sources: Sources<D> = copies
+            .iter()
+            .map(|(_, drive, offset)| (Rc::clone(drive), *offset))
+            .collect();
+        let compare =
+            |_: &BufPool, read: PerBlock<BufMut>| read.windows(2).all(|two| *two[0] == *two[1]);
+        if self.by_hand(&sources, length, compare).await == Some(true) {
             return;
         }
         let reads = copies

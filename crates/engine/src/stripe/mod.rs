@@ -3,7 +3,7 @@
 pub(crate) mod collect;
 pub mod plan;
 mod read;
-mod reconstruct;
+pub(crate) mod reconstruct;
 mod write;
 
 use std::ops::Range;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use plexum_parity::{Block, RecoverPlan};
 
 use super::{PerBlock, Row};
-use crate::buf::{Buf, BufMut};
+use crate::buf::{Buf, BufMut, BufPool};
 use crate::clock::Clock;
 use crate::device::{Device, IoError};
 use crate::intent::log::back::{hold_all, lay_over};
@@ -78,41 +78,52 @@ impl<D: Device, C: Clock> Volume<D, C> {
         part: &Range<u64>,
         mut excluded: Vec<Block>,
     ) -> Result<Vec<Buf>, IoError> {
-        let exponents = row.exponents();
         loop {
-            if self.is_frozen() {
-                return Err(IoError::Failed);
-            }
             let set = self.members();
-            let usable = |block: Block| {
-                !excluded.contains(&block)
-                    && !wanted.contains(&block)
-                    && self.is_block_readable(&set, row, block, part)
-            };
-            let (mut missing, mut available) = (wanted.to_vec(), Vec::new());
-            for block in row.blocks().filter(|block| !wanted.contains(block)) {
-                match (usable(block), block) {
-                    (false, Block::Data(_)) => missing.push(block),
-                    (true, Block::P | Block::Q) => available.push(block),
-                    _ => {}
-                }
-            }
-            let uses_parity = missing.iter().any(|block| matches!(block, Block::Data(_)));
-            if uses_parity && !self.is_trusted(&row.member_range(part)) {
-                return Err(IoError::Medium); // parity that may be wrong gives wrong data: say no (W8)
-            }
-            let plan =
-                RecoverPlan::new(&exponents, &missing, &available).map_err(|_| IoError::Medium)?;
+            let plan = self.recover_plan(&set, row, wanted, part, &excluded)?;
             let Some(sources) = self
                 .read_blocks(&set, row, plan.sources(), part, &mut excluded)
                 .await
             else {
                 continue; // `excluded` grew: bounded by the number of blocks
             };
-            let mut targets = recover(self, &plan, &sources, part);
-            targets.truncate(wanted.len());
-            return Ok(targets);
+            return Ok(recover(&self.pool, &plan, &sources, wanted.len()));
         }
+    }
+
+    /// How `wanted` blocks of `part` are had without reading them or anything in `excluded`; they come first of all it restores.
+    ///
+    /// # Errors
+    /// As `recover_blocks`.
+    pub(crate) fn recover_plan(
+        &self,
+        set: &MemberSet<D>,
+        row: &Row,
+        wanted: &[Block],
+        part: &Range<u64>,
+        excluded: &[Block],
+    ) -> Result<RecoverPlan, IoError> {
+        if self.is_frozen() {
+            return Err(IoError::Failed);
+        }
+        let usable = |block: Block| {
+            !excluded.contains(&block)
+                && !wanted.contains(&block)
+                && self.is_block_readable(set, row, block, part)
+        };
+        let (mut missing, mut available) = (wanted.to_vec(), Vec::new());
+        for block in row.blocks().filter(|block| !wanted.contains(block)) {
+            match (usable(block), block) {
+                (false, Block::Data(_)) => missing.push(block),
+                (true, Block::P | Block::Q) => available.push(block),
+                _ => {}
+            }
+        }
+        let uses_parity = missing.iter().any(|block| matches!(block, Block::Data(_)));
+        if uses_parity && !self.is_trusted(&row.member_range(part)) {
+            return Err(IoError::Medium); // parity that may be wrong gives wrong data: say no (W8)
+        }
+        RecoverPlan::new(&row.exponents(), &missing, &available).map_err(|_| IoError::Medium)
     }
 
     /// Recovers one block. Where the row as a whole cannot be read, every sector is tried by itself: different members may
@@ -165,23 +176,20 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 }
 
-/// Runs a plan over read sources; returns all its missing blocks in the plan's order.
-fn recover<D: Device, C: Clock>(
-    volume: &Volume<D, C>,
+/// Runs a plan over read sources, of one length; returns the first `wanted` of its missing blocks.
+pub(crate) fn recover(
+    pool: &BufPool,
     plan: &RecoverPlan,
     sources: &[BufMut],
-    part: &Range<u64>,
+    wanted: usize,
 ) -> Vec<Buf> {
-    let length = usize::try_from(part.end - part.start).expect("a strip fits memory");
-    let mut targets: Vec<BufMut> = plan
-        .missing()
-        .iter()
-        .map(|_| volume.pool.take(length))
-        .collect();
+    let length = sources.first().map_or(0, BufMut::len);
+    let mut targets: Vec<BufMut> = plan.missing().iter().map(|_| pool.take(length)).collect();
     let source_slices: Vec<&[u8]> = sources.iter().map(|source| &**source).collect();
     let mut target_slices: Vec<&mut [u8]> =
         targets.iter_mut().map(|target| &mut **target).collect();
     plan.recover(&source_slices, &mut target_slices);
+    targets.truncate(wanted);
     targets.into_iter().map(BufMut::freeze).collect()
 }
 

@@ -7,6 +7,7 @@
 //! - each I/O is answered once, at a seeded moment, so overlapping I/Os in flight land in any order.
 
 mod cache;
+mod elsewhere;
 mod mechanical;
 mod mechanical_buffer;
 pub mod mechanical_geometry;
@@ -20,9 +21,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use plexum_engine::buf::{Buf, BufMut};
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, ZeroMode, check_range};
+use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, Reader, ZeroMode, check_range};
 
 use crate::clock::{SimClock, Slot};
 use crate::fault::{FAULT_KINDS, Fault, FaultState, overlaps, take_hit};
@@ -378,6 +380,20 @@ impl SimDisk {
         check_range(&self.shared.info(), offset_bytes, length_bytes)
     }
 
+    /// Reads at once, without a disk's time: as another thread does from memory.
+    fn read_now(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), IoError> {
+        let length_bytes = buf.len() as u64;
+        self.begin(length_bytes, offset_bytes)?;
+        if self.is_hung() || self.has_retryable() {
+            return Err(IoError::Retryable);
+        }
+        if self.has_read_errors(&(offset_bytes..offset_bytes + length_bytes)) {
+            return Err(IoError::Medium);
+        }
+        self.peek(offset_bytes, buf);
+        Ok(())
+    }
+
     async fn submit_write(&self, written: Written, fua: Fua) -> Result<(), IoError> {
         let answer = Slot::new();
         let length_bytes = written.range.end - written.range.start;
@@ -717,6 +733,10 @@ impl Device for SimDisk {
 
     async fn check(&self) -> Result<(), IoError> {
         self.begin(0, 0)
+    }
+
+    fn reader(&self) -> Option<Arc<dyn Reader>> {
+        Some(elsewhere::reader(self))
     }
 
     fn handle(&self) -> Option<u64> {

@@ -287,18 +287,23 @@ impl<S> Shared<S> {
     }
 }
 
+/// What all disks of a scenario are like.
+fn shape(scenario: &Scenario) -> DiskShape {
+    DiskShape {
+        size_bytes: scenario.disk_bytes,
+        sector_bytes: 512,
+        atom_bytes: scenario.atom_bytes,
+        has_zeroing_trim: scenario.has_zeroing_trim,
+        latency_ns: scenario.latency_ns,
+    }
+}
+
 impl<S: Subject> World<S> {
     fn new(scenario: &Scenario, options: &Options, mutant: Option<Mutant>) -> Self {
         let rng = Rng::new(scenario.seed);
         let clock = SimClock::new();
         let trace = Trace::new(clock.clone(), options.is_traced);
-        let shape = DiskShape {
-            size_bytes: scenario.disk_bytes,
-            sector_bytes: 512,
-            atom_bytes: scenario.atom_bytes,
-            has_zeroing_trim: scenario.has_zeroing_trim,
-            latency_ns: scenario.latency_ns,
-        };
+        let shape = shape(scenario);
         let disks = (0..scenario.disk_count as u32)
             .map(|number| SimDisk::new(number, shape, clock.clone(), trace.clone(), &rng))
             .collect();
@@ -313,6 +318,7 @@ impl<S: Subject> World<S> {
             reads_ahead: scenario.load.has_streams,
             connections: scenario.connections,
             shards: scenario.shards,
+            hands: scenario.hands,
         };
         let shared = Shared {
             scenario: scenario.clone(),

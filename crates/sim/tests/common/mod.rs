@@ -99,6 +99,7 @@ impl Bench {
             reads_ahead: false,
             connections: 0,
             shards: 1,
+            hands: 0,
         };
         let executor = Executor::new(Seeded::new(order.next_u64()));
         Self {
