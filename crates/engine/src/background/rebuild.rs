@@ -8,6 +8,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
 
 use plexum_parity::Block;
 
@@ -25,6 +26,9 @@ use crate::volume::{Announcement, Filling, JobKind, Volume};
 
 /// Member bytes between two durable checkpoints, at least (md: a sixteenth of the work).
 const CHECKPOINT_BYTES_MIN: u64 = 16 << 20;
+
+/// Time between two durable checkpoints, at least: each flushes all members, who are writing.
+const CHECKPOINT_PERIOD_MIN: Duration = Duration::from_secs(1);
 
 /// How a pass over the members ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +77,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let (mut at, mut begun, mut checkpoint) = (member.start, member.start, member.start);
         let mut steps = Steps::new();
         let mut since = self.clock.now();
+        let mut saved = since;
         let outcome = loop {
             if at >= component {
                 break Pass::Done;
@@ -104,11 +109,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
             at = range.end;
             let step = range.end - range.start;
             self.advance_job(at, step);
-            if at - checkpoint >= checkpoint_step {
+            let is_due = at - checkpoint >= checkpoint_step;
+            if is_due && self.clock.now().since(saved) >= CHECKPOINT_PERIOD_MIN {
                 if steps.during(self.save_cursors()).await.is_err() {
                     break Pass::Stopped;
                 }
-                checkpoint = at;
+                (checkpoint, saved) = (at, self.clock.now());
             }
             steps.during(self.throttle(step, since)).await;
             since = self.clock.now();
