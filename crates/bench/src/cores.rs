@@ -23,7 +23,7 @@ use crate::device::BenchDevice;
 use crate::load::{PATTERNS, Pattern, Target, run_where};
 use crate::place::Place;
 use crate::row::Figures;
-use crate::setup::{self, Case, Consistency, MemberKind, Path};
+use crate::setup::{Case, Consistency, MemberKind, Path, Running};
 use crate::{BenchError, BenchOptions, Progress};
 
 /// Shards that are measured.
@@ -134,8 +134,8 @@ fn once(options: &BenchOptions, case: &Case, place: &Place) -> Result<Rates, Ben
     let mut runtime = Runtime::new(options.io).map_err(|error| BenchError(error.to_string()))?;
     let handle = runtime.handle();
     let shared = runtime.block_on(async {
-        let volume = setup::open(&handle, case, &here).await?;
-        shared(&handle, &volume, case, options).await
+        let running = Running::start(&handle, case, &here).await?;
+        shared(&handle, running, case, options).await
     })?;
     Ok(Rates { one, shared, apart })
 }
@@ -158,25 +158,20 @@ fn alone(options: &BenchOptions, case: &Case, start: &Barrier) -> Result<f64, Be
     let mut runtime = Runtime::new(options.io).map_err(|error| told(&error))?;
     let handle = runtime.handle();
     runtime.block_on(async {
-        let volume = setup::open(&handle, case, options).await;
-        if volume.is_err() {
+        let running = Running::start(&handle, case, options).await;
+        if running.is_err() {
             start.wait(); // the others are not to wait for ever
         }
-        let volume = volume?;
-        let background = {
-            let volume = Rc::clone(&volume);
-            handle.spawn(async move { volume.run_background().await })
-        };
+        let running = running?;
+        let volume = &running.volume;
         let owns = Rc::new(|at: u64| (at / STRETCH_BYTES).is_multiple_of(SHARDS as u64));
         let (size, pattern) = (volume.size_bytes(), case.pattern);
-        let run = |time| run_where(&handle, &volume, size, pattern, time, Rc::clone(&owns));
+        let run = |time| run_where(&handle, volume, size, pattern, time, Rc::clone(&owns));
         let warm = run(WARM_UP).await;
         start.wait();
         warm.map_err(|error| told(&error))?;
         let figures = run(Duration::from_millis(options.millis)).await;
-        volume.stop().await.map_err(|error| told(&error))?;
-        let ended = |_| BenchError("the background task ended early".to_owned());
-        background.await.map_err(ended)?;
+        running.stop().await?;
         Ok(figures.map_err(|error| told(&error))?.iops)
     })
 }
@@ -184,15 +179,12 @@ fn alone(options: &BenchOptions, case: &Case, start: &Barrier) -> Result<f64, Be
 /// The same load by two shards at the same time: requests a second together.
 async fn shared(
     handle: &Handle,
-    volume: &Rc<Volume<BenchDevice, RealClock>>,
+    running: Running,
     case: &Case,
     options: &BenchOptions,
 ) -> Result<f64, BenchError> {
     let told = |error: &dyn std::fmt::Display| BenchError(format!("{}: {error}", case.label));
-    let background = {
-        let volume = Rc::clone(volume);
-        handle.spawn(async move { volume.run_background().await })
-    };
+    let volume = &running.volume;
     let hands: Vec<Hand> = volume
         .share(SHARDS)
         .into_iter()
@@ -221,11 +213,9 @@ async fn shared(
             both += figures.map_err(|error| told(&error))?.iops;
         }
     }
-    volume.stop().await.map_err(|error| told(&error))?;
-    for task in [background, sharing] {
-        let ended = |_| BenchError("a task of the volume ended early".to_owned());
-        task.await.map_err(ended)?;
-    }
+    running.stop().await?;
+    let ended = |_| BenchError("the shards' task ended early".to_owned());
+    sharing.await.map_err(ended)?;
     let served: Vec<u64> = hands.into_iter().map(Hand::end).collect();
     if served.contains(&0) {
         return Err(BenchError(format!(

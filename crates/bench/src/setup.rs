@@ -19,8 +19,8 @@ use plexum_nbd::server::{Server, ServerLimits};
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::file::{FileDevice, OpenOptions};
 
-use plexum_runtime::Handle;
 use plexum_runtime::socket::Socket;
+use plexum_runtime::{Handle, JoinHandle};
 
 use crate::BenchOptions;
 use crate::device::BenchDevice;
@@ -199,8 +199,43 @@ pub(crate) fn new_array(case: &Case, device_bytes: u64) -> NewArray {
     }
 }
 
+/// A volume that is being served.
+pub(crate) struct Running {
+    pub volume: Rc<Volume<BenchDevice, RealClock>>,
+    label: &'static str,
+    background: JoinHandle<()>,
+}
+
+impl Running {
+    /// Puts the volume of a row together and starts it.
+    pub async fn start(
+        handle: &Handle,
+        case: &Case,
+        options: &BenchOptions,
+    ) -> Result<Self, BenchError> {
+        let volume = open(handle, case, options).await?;
+        let background = {
+            let volume = Rc::clone(&volume);
+            handle.spawn(async move { volume.run_background().await })
+        };
+        Ok(Self {
+            volume,
+            label: case.label,
+            background,
+        })
+    }
+
+    /// Stops it and waits for its end.
+    pub async fn stop(self) -> Result<(), BenchError> {
+        let stopped = self.volume.stop().await;
+        stopped.map_err(|error| BenchError(format!("{}: {error}", self.label)))?;
+        let ended = |_| BenchError("the background task ended early".to_owned());
+        self.background.await.map_err(ended)
+    }
+}
+
 /// Puts the volume of a row together; nothing runs yet.
-pub(crate) async fn open(
+async fn open(
     handle: &Handle,
     case: &Case,
     options: &BenchOptions,
@@ -234,21 +269,17 @@ pub(crate) async fn measure(
     options: &BenchOptions,
 ) -> Result<Figures, BenchError> {
     let told = |error: &dyn std::fmt::Display| BenchError(format!("{}: {error}", case.label));
-    let volume = open(&handle, case, options).await?;
-    let pool = BufPool::new(64 << 20);
-    let background = {
-        let volume = Rc::clone(&volume);
-        handle.spawn(async move { volume.run_background().await })
-    };
+    let running = Running::start(&handle, case, options).await?;
+    let volume = &running.volume;
     let time = Duration::from_millis(options.millis);
     let figures = match case.path {
-        Path::Direct => run(&handle, &volume, volume.size_bytes(), case.pattern, time).await,
-        Path::Nbd => over_nbd(&handle, &volume, &pool, case, time).await?,
+        Path::Direct => run(&handle, volume, volume.size_bytes(), case.pattern, time).await,
+        Path::Nbd => {
+            let pool = BufPool::new(64 << 20);
+            over_nbd(&handle, volume, &pool, case, time).await?
+        }
     };
-    volume.stop().await.map_err(|error| told(&error))?;
-    background
-        .await
-        .map_err(|_| BenchError("the background task ended early".to_owned()))?;
+    running.stop().await?;
     figures.map_err(|error| told(&error))
 }
 
