@@ -12,13 +12,56 @@ use crate::BenchError;
 /// Time a server has to take its first connection.
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// Time that a program has to end when it is asked to.
+const END_TIME_MAX: Duration = Duration::from_secs(10);
+
 /// CPU times in /proc count in hundredths of a second, whatever the kernel's own clock.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A program that runs until this is dropped.
 pub(crate) struct Process {
-    child: Child,
+    work: Work,
     name: String,
+}
+
+/// Whose child it is.
+enum Work {
+    /// Ours.
+    Child(Child),
+    /// It has gone to the background, and is somebody else's child by now.
+    Daemon(Known),
+}
+
+/// A process, also when another one has got its number meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    id: u32,
+    /// When it began, in ticks since the machine was started.
+    began: u64,
+}
+
+impl Known {
+    fn look(id: u32) -> Option<Self> {
+        let text = stat(id)?;
+        let began = words_behind_name(&text)?.nth(19)?.parse().ok()?;
+        Some(Self { id, began })
+    }
+
+    /// Whether it runs. One that has ended stays in the table until whoever is its parent has looked.
+    fn runs(self) -> bool {
+        let state = |text: String| words_behind_name(&text)?.next().map(str::to_owned);
+        Self::look(self.id) == Some(self) && stat(self.id).and_then(state).is_some_and(|s| s != "Z")
+    }
+
+    fn signal(self, signal: &str) {
+        if self.runs() {
+            // Whoever asks for this looks afterwards whether it ended.
+            let _ = Command::new("kill")
+                .args([signal, &self.id.to_string()])
+                .stderr(Stdio::null())
+                .status();
+        }
+    }
 }
 
 impl Process {
@@ -29,24 +72,48 @@ impl Process {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| BenchError(format!("{name} does not start: {error}")))?;
-        let name = name.to_owned();
-        Ok(Self { child, name })
+        let (work, name) = (Work::Child(child), name.to_owned());
+        Ok(Self { work, name })
+    }
+
+    /// Starts a program that goes to the background and writes its number to `number_file`.
+    pub fn start_in_background(
+        name: &str,
+        command: &mut Command,
+        number_file: &Path,
+    ) -> Result<Self, BenchError> {
+        output(command)?;
+        let started = Instant::now();
+        loop {
+            let text = fs::read_to_string(number_file).unwrap_or_default();
+            // Half a number has no end of the line yet.
+            let id = text.strip_suffix('\n').and_then(|id| id.parse().ok());
+            if let Some(id) = id {
+                let known = Known::look(id)
+                    .ok_or_else(|| BenchError(format!("{name} ended in the background")))?;
+                let (work, name) = (Work::Daemon(known), name.to_owned());
+                return Ok(Self { work, name });
+            }
+            if started.elapsed() > START_TIME_MAX {
+                return Err(BenchError(format!("{name} does not say its number")));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub fn id(&self) -> u32 {
-        self.child.id()
+        match &self.work {
+            Work::Child(child) => child.id(),
+            Work::Daemon(known) => known.id,
+        }
     }
 
     /// Waits until somebody listens at `socket`.
     pub fn wait_for_socket(&mut self, socket: &Path) -> Result<(), BenchError> {
         let started = Instant::now();
         while UnixStream::connect(socket).is_err() {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                let complaint = self.complaint();
-                return Err(BenchError(format!(
-                    "{} ended with {status}: {complaint}",
-                    self.name
-                )));
+            if let Some(how) = self.has_ended() {
+                return Err(BenchError(format!("{} ended {how}", self.name)));
             }
             if started.elapsed() > START_TIME_MAX {
                 return Err(BenchError(format!("{} takes no connection", self.name)));
@@ -56,13 +123,19 @@ impl Process {
         Ok(())
     }
 
-    /// First line that it wrote to standard error; it must have ended.
-    fn complaint(&mut self) -> String {
-        let mut text = String::new();
-        if let Some(mut stderr) = self.child.stderr.take() {
-            let _ = stderr.read_to_string(&mut text); // what is there is what is said
+    /// How it ended, if it has: with the first line that it wrote to standard error.
+    fn has_ended(&mut self) -> Option<String> {
+        match &mut self.work {
+            Work::Child(child) => {
+                let status = child.try_wait().ok().flatten()?;
+                let mut text = String::new();
+                if let Some(mut stderr) = child.stderr.take() {
+                    let _ = stderr.read_to_string(&mut text); // what is there is what is said
+                }
+                Some(format!("with {status}: {}", first_line(&text)))
+            }
+            Work::Daemon(known) => (!known.runs()).then(|| "in the background".to_owned()),
         }
-        first_line(&text)
     }
 
     /// CPU seconds so far, of all threads and of children that serve for it.
@@ -88,29 +161,32 @@ impl Process {
             .sum()
     }
 
-    /// Asks it to end and waits; after a while it is not asked any more.
+    /// Asks it and its children to end and waits; after a while nobody is asked any more.
     pub fn stop(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
-        let id = self.id().to_string();
-        let _ = Command::new("kill").arg(&id).status(); // the wait below tells whether it ended
-        let started = Instant::now();
-        while started.elapsed() < START_TIME_MAX {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
+        // Looked for now: when their parent has ended, nobody knows any more whose they were.
+        let own = Known::look(self.id());
+        let all: Vec<Known> = own.into_iter().chain(descendants(self.id())).collect();
+        for signal in ["-TERM", "-KILL"] {
+            all.iter().for_each(|known| known.signal(signal));
+            let started = Instant::now();
+            while started.elapsed() < END_TIME_MAX {
+                // The first question also takes a child of ours off the table of processes.
+                if self.has_ended().is_some() && !all.iter().any(|known| known.runs()) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(2));
             }
-            std::thread::sleep(Duration::from_millis(2));
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
+        if self.has_ended().is_none() {
             self.end();
         }
     }
@@ -126,23 +202,43 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or("without a word").to_owned()
 }
 
-fn cpu_seconds_of(id: u32) -> f64 {
-    let own = fs::read_to_string(format!("/proc/{id}/stat"))
-        .ok()
-        .and_then(|text| cpu_ticks(&text))
-        .map_or(0.0, |ticks| ticks as f64 / TICKS_PER_SECOND);
-    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
-    let children = children.unwrap_or_default();
-    let of_children = children.split_whitespace().flat_map(str::parse);
-    own + of_children.map(cpu_seconds_of).sum::<f64>()
+/// What the kernel says of a process in one line.
+fn stat(id: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{id}/stat")).ok()
 }
 
-/// User and system time of a process and of its children that have ended.
+/// The words of that line behind the program's name, which may have blanks: the state first.
+fn words_behind_name(stat: &str) -> Option<std::str::SplitWhitespace<'_>> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    Some(rest.split_whitespace())
+}
+
+fn children_of(id: u32) -> Vec<u32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{id}/task")) else {
+        return Vec::new();
+    };
+    let of_thread = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("children")).ok();
+    let texts: Vec<String> = threads.flatten().filter_map(of_thread).collect();
+    let words = texts.iter().flat_map(|text| text.split_whitespace());
+    words.filter_map(|word| word.parse().ok()).collect()
+}
+
+/// Children, and children of children.
+fn descendants(id: u32) -> Vec<Known> {
+    let of_child = |child| Known::look(child).into_iter().chain(descendants(child));
+    children_of(id).into_iter().flat_map(of_child).collect()
+}
+
+fn cpu_seconds_of(id: u32) -> f64 {
+    let ticks = stat(id).and_then(|text| cpu_ticks(&text)).unwrap_or(0);
+    let of_children = children_of(id).into_iter().map(cpu_seconds_of);
+    ticks as f64 / TICKS_PER_SECOND + of_children.sum::<f64>()
+}
+
+/// User and system time of a process and of its children that have ended and been waited for.
 fn cpu_ticks(stat: &str) -> Option<u64> {
-    let (_, rest) = stat.rsplit_once(')')?; // a program's name may have blanks
-    let words: Vec<&str> = rest.split_whitespace().collect();
-    let numbers = words.get(11..15)?;
-    numbers.iter().map(|word| word.parse::<u64>().ok()).sum()
+    let mut words = words_behind_name(stat)?.skip(11);
+    (0..4).try_fold(0, |sum, _| Some(sum + words.next()?.parse::<u64>().ok()?))
 }
 
 /// CPU seconds of this process' children that have ended and been waited for.
@@ -212,6 +308,59 @@ mod tests {
         let stat = "12 (a ) b) S 1 2 3 4 5 6 7 8 9 10 100 20 3 4 20 0";
         assert_eq!(cpu_ticks(stat), Some(127));
         assert_eq!(cpu_ticks("12 (a) S 1"), None);
+    }
+
+    /// A program in the background with a child that has worked and ended, and one that works for ever; and its number file.
+    fn with_children(folder: &Path) -> Process {
+        let file = folder.join("number");
+        let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        let script = format!(
+            "({busy}) & wait; touch {}/worked; while :; do :; done & echo $$ > {}; wait",
+            folder.display(),
+            file.display()
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("sh -c '{script}' >/dev/null 2>&1 &")]);
+        Process::start_in_background("sh", &mut command, &file).unwrap()
+    }
+
+    #[test]
+    fn a_program_in_the_background_has_the_time_of_its_children_also_of_those_that_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let process = with_children(folder.path());
+        assert!(folder.path().join("worked").exists());
+        let own = stat(process.id()).unwrap();
+        let ended = cpu_ticks(&own).unwrap() as f64 / TICKS_PER_SECOND;
+        assert!(ended > 0.0, "of the child that ended: {own}");
+        // The other child works on: its time is seen sooner or later.
+        let started = Instant::now();
+        while process.cpu_seconds() <= ended && started.elapsed() < START_TIME_MAX {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(process.cpu_seconds() > ended);
+        process.stop();
+    }
+
+    #[test]
+    fn a_program_in_the_background_ends_with_its_children() {
+        let folder = tempfile::tempdir().unwrap();
+        let process = with_children(folder.path());
+        let own = Known::look(process.id()).unwrap();
+        let children = descendants(process.id());
+        assert_eq!(children.len(), 1);
+        assert!(own.runs() && children[0].runs());
+        drop(process);
+        assert!(!own.runs() && !children[0].runs());
+    }
+
+    #[test]
+    fn a_number_that_somebody_else_has_got_is_not_the_same_process() {
+        let own = Known::look(std::process::id()).unwrap();
+        let before = Known {
+            began: own.began - 1,
+            ..own
+        };
+        assert!(own.runs() && !before.runs());
     }
 
     #[test]

@@ -48,7 +48,11 @@ impl Server {
         socket: PathBuf,
         export: &str,
     ) -> Result<Self, BenchError> {
-        let mut process = Process::start(name, command)?;
+        Self::at(Process::start(name, command)?, socket, export)
+    }
+
+    /// A server that was started; waits until its socket is there.
+    fn at(mut process: Process, socket: PathBuf, export: &str) -> Result<Self, BenchError> {
         process.wait_for_socket(&socket)?;
         Ok(Self {
             process,

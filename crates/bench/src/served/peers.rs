@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::{SPAN_BYTES, Server, Volume, btrfs};
 use crate::compare::Role;
-use crate::process::need_program;
+use crate::process::{Process, need_program};
 use crate::{BenchError, BenchOptions};
 
 type Start<'a> = Box<dyn FnOnce(&BenchOptions, &Path) -> Result<Server, BenchError> + 'a>;
@@ -129,10 +129,23 @@ fn storage_daemon(folder: &Path, copies: usize) -> Result<Server, BenchError> {
     server("qemu-storage-daemon", &mut command, folder, "x")
 }
 
-/// It is named, so that nobody misses it: in the foreground it serves one connection and ends.
-fn nbd_server(_folder: &Path) -> Result<Server, BenchError> {
-    need_program("nbd-server")?;
-    let reason =
-        "it serves further connections only in the background, where it is another process";
-    Err(BenchError(reason.to_owned()))
+/// nbd-server over one file. In the foreground it serves one connection and ends, so it runs in the background, with a process
+/// for each connection. It listens long before it answers: first it makes parameters for TLS, which filling the export waits for.
+fn nbd_server(folder: &Path) -> Result<Server, BenchError> {
+    let (socket, number, settings) = (
+        socket(folder),
+        folder.join("number"),
+        folder.join("settings"),
+    );
+    let text = format!(
+        "[generic]\nunixsock = {}\n[x]\nexportname = {}\n",
+        socket.display(),
+        image(folder, "raw")?.display()
+    );
+    std::fs::write(&settings, text)
+        .map_err(|error| BenchError(format!("{}: {error}", settings.display())))?;
+    let mut command = Command::new(need_program("nbd-server")?);
+    command.arg("-C").arg(settings).arg("-p").arg(&number);
+    let process = Process::start_in_background("nbd-server", &mut command, &number)?;
+    Server::at(process, socket, "x")
 }
