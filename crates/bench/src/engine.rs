@@ -13,7 +13,7 @@ use crate::compare::{Probe, Role, Samples, take_turns};
 use crate::load::{PATTERNS, Pattern};
 use crate::process::{children_cpu_seconds, need_program, output};
 use crate::setup::{Case, Consistency, MemberKind, Path};
-use crate::{BenchError, BenchOptions, Progress, detail};
+use crate::{BenchError, BenchOptions, Progress, detail, layers};
 
 /// Requests of one run of qemu: about a second, so that hundredths of it are fine enough.
 const QEMU_REQUESTS: u32 = 500_000;
@@ -52,9 +52,8 @@ pub(crate) fn measure(options: &BenchOptions, samples: &mut Samples, progress: &
             Err(error) => samples.skip(name, metric, error.to_string()),
         }
     }
+    probes.extend(layers::probes(options));
     take_turns("engine", probes, options.rounds, samples, progress);
-    let reason = "they are generic parameters of one volume and cannot be taken away one by one";
-    samples.skip("plexum", "each layer added", reason);
     samples.skip(
         "spdk",
         "engine",
@@ -146,14 +145,10 @@ mod tests {
         let rows = rows();
         for goal in crate::goals::GOALS
             .iter()
-            .filter(|goal| goal.group == "engine")
+            .filter(|goal| goal.group == "engine" && !goal.metric.starts_with(layers::ADDED))
         {
             let is_measured = rows.iter().any(|(metric, ..)| *metric == goal.metric);
-            assert!(
-                is_measured || goal.metric == "each layer added",
-                "{}",
-                goal.metric
-            );
+            assert!(is_measured, "{}", goal.metric);
         }
     }
 }

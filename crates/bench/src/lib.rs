@@ -15,6 +15,7 @@ mod detail;
 mod device;
 mod engine;
 mod goals;
+mod layers;
 mod line;
 mod load;
 mod log;

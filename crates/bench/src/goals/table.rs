@@ -38,6 +38,11 @@ const fn engine(metric: &'static str, must: &'static [Rule], aim: &'static [Rule
     goal("engine", metric, "us CPU", Lower, must, aim)
 }
 
+/// What one layer costs more than the way through the engine without it.
+const fn layer(metric: &'static str) -> Goal {
+    engine(metric, &[Value(0.05)], &[Value(0.02)])
+}
+
 const fn parity(metric: &'static str, must: &'static [Rule], aim: &'static [Rule]) -> Goal {
     goal("parity", metric, "GB/s", Higher, must, aim)
 }
@@ -143,7 +148,15 @@ pub(crate) const GOALS: &[Goal] = &[
         &[Value(12.0)],
         &[Value(20.0)],
     ),
-    engine("each layer added", &[Value(0.05)], &[Value(0.02)]),
+    layer("each layer added: deadline and retries of a drive, 4K read"),
+    layer("each layer added: deadline and retries of a drive, 4K write"),
+    layer("each layer added: statistics of a drive, 4K read"),
+    layer("each layer added: statistics of a drive, 4K write"),
+    layer("each layer added: plex, a volume of one member, 4K read"),
+    layer("each layer added: plex, a volume of one member, 4K write"),
+    layer("each layer added: another plex, as the volume's member, 4K read"),
+    layer("each layer added: another plex, as the volume's member, 4K write"),
+    layer("each layer added: cache, of what is read ahead, 4K read"),
     // cores
     cores("stripe of 4, null: 4K read"),
     cores("mirror of 2, null: 4K read"),
