@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - the memory of a buffer starts at a multiple of `ALIGNMENT_BYTES`, so that whole buffers fit direct I/O;
-//! - a `BufMut` is the only handle of its block; `freeze` ends its mutability;
+//! - a `BufMut` is the only handle of its block; `freeze` ends its mutability, and `into_mut` gives it back to whoever has the only view;
 //! - memory goes back to the pool when the last handle is dropped, and a pool never keeps more than its limit;
 //! - a block that is used again brings its counter of handles along: taking, freezing and sharing a buffer allocates nothing;
 //! - each thread has a few blocks of one pool at hand, so that the usual take and give back lock nothing: they count as kept.
@@ -272,6 +272,14 @@ impl Handle {
             .expect("a handle has its block while it lives")
     }
 
+    /// Whether nobody else has the block: then nobody else can get it either.
+    #[inline]
+    fn is_only(&self) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|block| Arc::strong_count(block) == 1)
+    }
+
     fn owned(&mut self) -> &mut Block {
         let block = self.0.as_mut().and_then(Arc::get_mut);
         block.expect("a buffer that may be written has one handle")
@@ -374,6 +382,22 @@ impl Buf {
         self.start == self.end
     }
 
+    /// The same bytes for writing, without a copy, when nobody else has a view of the buffer and this one starts where it does.
+    ///
+    /// # Errors
+    /// The view as it was.
+    pub fn into_mut(self) -> Result<BufMut, Buf> {
+        if self.start == 0 && self.handle.is_only() {
+            let length_bytes = self.end;
+            Ok(BufMut {
+                handle: self.handle,
+                length_bytes,
+            })
+        } else {
+            Err(self)
+        }
+    }
+
     /// The part `range` (bytes, relative to this view).
     ///
     /// # Panics
@@ -465,6 +489,26 @@ mod tests {
         let many: Vec<_> = (0..8).map(|_| pool.take(4096)).collect();
         drop(many);
         assert_eq!(pool.home.shelves().kept_bytes, 8192);
+    }
+
+    #[test]
+    fn the_only_view_of_a_buffer_can_be_written_again_where_it_is_and_no_other_can() {
+        let pool = BufPool::new(1 << 20);
+        let mut buf = pool.take_zeroed(8192);
+        buf[4095] = 7;
+        let address = buf.as_ptr();
+        let whole = buf.freeze();
+        let front = whole.slice(0..4096);
+        let whole = whole.into_mut().expect_err("there are two views");
+        drop(whole);
+        let mut again = front.into_mut().expect("it is the only one now");
+        assert_eq!(
+            (again.as_ptr(), again.len(), again[4095]),
+            (address, 4096, 7)
+        );
+        again[0] = 1;
+        let back = again.freeze().slice(512..1024);
+        assert!(back.into_mut().is_err(), "it starts inside of the buffer");
     }
 
     /// In a thread of its own, which has nothing at hand.
