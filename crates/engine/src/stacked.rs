@@ -26,6 +26,16 @@ pub const PLEX_LABEL_BYTES: u64 = 4096;
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, IoError>> + 'a>>;
 
+/// Boxes what `make` makes, in the place where it stays: `Box::pin` makes it on the stack first, and copying the nine kilobytes of a
+/// write's future was a third of what a plex cost.
+#[inline(always)]
+fn boxed<'a, T, F: Future<Output = Result<T, IoError>> + 'a>(
+    make: impl FnOnce() -> F,
+) -> Boxed<'a, T> {
+    let made: Box<F> = Box::write(Box::new_uninit(), make());
+    Box::into_pin(made)
+}
+
 /// The labels of a drive that several volumes write: whoever wants one written writes what is true at that moment, one after
 /// the other. So no older label ever comes after a newer one.
 pub struct Lane {
@@ -220,11 +230,11 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
                 device.read(offset_bytes, buf).await
             }
             Self::Growing(growing) => {
-                let reading: Boxed<'_, BufMut> = Box::pin(growing.read(offset_bytes, buf));
+                let reading = boxed(|| growing.read(offset_bytes, buf));
                 reading.await
             }
             Self::Plex(plex) => {
-                let reading: Boxed<'_, BufMut> = Box::pin(plex.read(offset_bytes, buf));
+                let reading = boxed(|| plex.read(offset_bytes, buf));
                 reading.await
             }
         }
@@ -239,11 +249,11 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
                 device.write(offset_bytes, data, fua).await
             }
             Self::Growing(growing) => {
-                let writing: Boxed<'_, ()> = Box::pin(growing.write(offset_bytes, data, fua));
+                let writing = boxed(|| growing.write(offset_bytes, data, fua));
                 writing.await
             }
             Self::Plex(plex) => {
-                let writing: Boxed<'_, ()> = Box::pin(plex.write(offset_bytes, data, fua));
+                let writing = boxed(|| plex.write(offset_bytes, data, fua));
                 writing.await
             }
         }
@@ -300,11 +310,11 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
             Self::Device(device) => device.flush().await,
             Self::Labelled(device, user) => user.flush(&**device).await,
             Self::Growing(growing) => {
-                let flushing: Boxed<'_, ()> = Box::pin(growing.flush());
+                let flushing = boxed(|| growing.flush());
                 flushing.await
             }
             Self::Plex(plex) => {
-                let flushing: Boxed<'_, ()> = Box::pin(plex.volume.flush());
+                let flushing = boxed(|| plex.volume.flush());
                 plex.as_member(flushing.await)
             }
         }
