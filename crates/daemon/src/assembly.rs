@@ -17,6 +17,7 @@ use plexum_engine::meta::gvinum::tally::VolumeTally;
 use plexum_engine::meta::open::{
     OpenError, OpenRequest, Reshaped, examine, open_reshaped, open_volume,
 };
+use plexum_engine::parked::Parked;
 use plexum_engine::stacked::{PlexMember, Stacked};
 use plexum_engine::volume::{JobStatus, Volume, VolumeOptions};
 use plexum_engine::wait::{join, join_all};
@@ -76,6 +77,19 @@ impl Body {
                 volume.read(offset_bytes, length_bytes).await
             }
             Body::Reshaped(halves) => halves.read(offset_bytes, length_bytes).await,
+        }
+    }
+
+    /// Reads as a client does, without a copy where that can be.
+    pub fn park_bytes(
+        &self,
+        offset_bytes: u64,
+        length_bytes: usize,
+        parked: &mut dyn Parked,
+    ) -> bool {
+        match self {
+            Body::Whole(volume) => volume.park(offset_bytes, length_bytes, parked),
+            Body::Plexes(..) | Body::Growing(..) | Body::Reshaped(_) => false,
         }
     }
 

@@ -12,6 +12,7 @@ use plexum_engine::clock::{Clock, Moment};
 use plexum_engine::device::{Fua, IoError, ZeroMode};
 use plexum_engine::meta::gvinum::counters::Direction;
 use plexum_engine::meta::gvinum::tally::VolumeTally;
+use plexum_engine::parked::Parked;
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_runtime::clock::RealClock;
 
@@ -196,7 +197,11 @@ impl VolumeExport {
 
     /// A read or write begins.
     fn begin(&self, offset_bytes: u64, length_bytes: u64) -> Asked<'_> {
-        let since = self.clock.now();
+        self.begun(self.clock.now(), offset_bytes, length_bytes)
+    }
+
+    /// A read or write has begun at `since`.
+    fn begun(&self, since: Moment, offset_bytes: u64, length_bytes: u64) -> Asked<'_> {
         let end = offset_bytes.saturating_add(length_bytes);
         Asked {
             since,
@@ -221,6 +226,15 @@ impl VolumeExport {
         self.counters.set(counters);
     }
 
+    fn count_read(&self, is_ok: bool, offset_bytes: u64, length_bytes: u32, asked: Asked<'_>) {
+        let took = self.end(asked);
+        let length_bytes = u64::from(length_bytes);
+        if is_ok {
+            self.count_plex(Direction::Read, offset_bytes, length_bytes);
+        }
+        self.count(|counters| counters.note_read(is_ok, length_bytes, took));
+    }
+
     fn count_write(&self, is_ok: bool, length_bytes: u64, asked: Asked<'_>) {
         let took = self.end(asked);
         self.count(|counters| counters.note_write(is_ok, length_bytes, took));
@@ -238,13 +252,18 @@ impl Export for VolumeExport {
             .volume
             .read_bytes(offset_bytes, length_bytes as usize)
             .await;
-        let took = self.end(asked);
-        if result.is_ok() {
-            self.count_plex(Direction::Read, offset_bytes, u64::from(length_bytes));
-        }
-        let is_ok = result.is_ok();
-        self.count(|counters| counters.note_read(is_ok, u64::from(length_bytes), took));
+        self.count_read(result.is_ok(), offset_bytes, length_bytes, asked);
         result
+    }
+
+    fn park(&self, offset_bytes: u64, length_bytes: u32, parked: &mut dyn Parked) -> bool {
+        let since = self.clock.now();
+        if !(self.volume).park_bytes(offset_bytes, length_bytes as usize, parked) {
+            return false; // counted with the read that follows
+        }
+        let asked = self.begun(since, offset_bytes, u64::from(length_bytes));
+        self.count_read(true, offset_bytes, length_bytes, asked);
+        true
     }
 
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {

@@ -14,6 +14,7 @@ use futures_util::future::{Either, select};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::clock::Clock;
 use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, IoError, Reader, ZeroMode};
+use plexum_engine::parked::Parked;
 use plexum_nbd::client::{ClientDevice, ConnectOptions, connect};
 use plexum_nbd::tls::{Stream, TlsClient};
 use plexum_nbd::uri::{Address, NbdUri, TlsOptions};
@@ -195,6 +196,19 @@ impl Device for AnyDevice {
         match self {
             AnyDevice::File(file) => file.reader(),
             AnyDevice::Remote(_) => None,
+        }
+    }
+
+    fn parks(&self) -> bool {
+        match self {
+            AnyDevice::File(file) => file.parks(),
+            AnyDevice::Remote(remote) => remote.parks(),
+        }
+    }
+    fn park(&self, offset_bytes: u64, length_bytes: usize, parked: &mut dyn Parked) -> bool {
+        match self {
+            AnyDevice::File(file) => file.park(offset_bytes, length_bytes, parked),
+            AnyDevice::Remote(remote) => remote.park(offset_bytes, length_bytes, parked),
         }
     }
     fn handle(&self) -> Option<u64> {

@@ -14,8 +14,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use plexum_engine::buf::{Buf, BufPool, Rope};
-use plexum_engine::clock::Clock;
+use plexum_engine::clock::{Clock, Moment};
 use plexum_engine::device::{Fua, IoError, ZeroMode};
+use plexum_engine::parked::Parked;
 use plexum_engine::shard::{Opener, Satellite, ShardSeed, Spawn};
 use plexum_engine::stacked::Stacked;
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
@@ -353,9 +354,14 @@ impl ShardExport {
         let since = self.clock.now();
         let is_sequential = self.is_sequential(offset_bytes, length_bytes);
         let result = act.await;
+        (result, self.took(since, is_sequential))
+    }
+
+    /// A request has ended now.
+    fn took(&self, since: Moment, is_sequential: bool) -> Took {
         let took = self.clock.now().since(since);
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        (result, Took { ns, is_sequential })
+        Took { ns, is_sequential }
     }
 
     /// Carries out what changes a range, and counts it.
@@ -386,6 +392,19 @@ impl Export for ShardExport {
         self.tally
             .count(|counters| counters.note_read(is_ok, length_bytes, took));
         result
+    }
+
+    fn park(&self, offset_bytes: u64, length_bytes: u32, parked: &mut dyn Parked) -> bool {
+        let since = self.clock.now();
+        let is_parked = (self.satellite).park(offset_bytes, length_bytes as usize, parked);
+        if is_parked {
+            let length_bytes = u64::from(length_bytes);
+            let is_sequential = self.is_sequential(offset_bytes, length_bytes);
+            let took = self.took(since, is_sequential);
+            self.tally
+                .count(|counters| counters.note_read(true, length_bytes, took));
+        }
+        is_parked
     }
 
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {

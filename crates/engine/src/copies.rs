@@ -15,6 +15,7 @@ use crate::device::{Device, Fua, IoError, ZeroMode};
 use crate::drive::Drive;
 use crate::member_io::MemberWrite;
 use crate::mutant::Mutant;
+use crate::parked::Parked;
 use crate::plex::layout::{CopyMap, CopyPlace, Organisation};
 use crate::stage::{Stage, Tag};
 use crate::state::FailCause;
@@ -225,6 +226,43 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 Box::pin(read).await.map(Rope::from)
             }
         }
+    }
+
+    /// As `read_copies`, into `parked`; `false` where more is needed than the choice of a copy. `started` is now.
+    pub(crate) fn park_copies(
+        &self,
+        map: &CopyMap<'_>,
+        sync: &Range<u64>,
+        started: Moment,
+        parked: &mut dyn Parked,
+    ) -> bool {
+        let is_ahead = self.balancer.borrow().reads_ahead() || !self.ahead.is_empty();
+        if is_ahead || !self.may_read_any(sync) {
+            return false;
+        }
+        let set = self.members();
+        let (candidates, pick) = match self.choose(&set, map, sync, started) {
+            Choice::Whole(place) | Choice::Ahead(place, _) => (Few::new(), Pick::Whole(place)),
+            Choice::Split(parts) => *parts,
+            Choice::Nobody => return false,
+        };
+        let mut is_parked = true;
+        for piece in pick.pieces(&candidates, sync.end - sync.start) {
+            let place = CopyPlace {
+                slot: piece.slot,
+                member_offset_bytes: piece.member_offset_bytes,
+            };
+            let length = usize::try_from(piece.length_bytes).expect("part of a request");
+            let at = sync.start + piece.request_offset_bytes;
+            let (member, part) = (member_range(&place, length), at..at + piece.length_bytes);
+            let drive = self.readable_drive(&set, place.slot, &member, &part);
+            is_parked = is_parked
+                && drive.is_some_and(|drive| {
+                    drive.park(&self.clock, started, member.start, length, parked)
+                });
+            self.read_ended(&place, started, self.clock.now()); // the balancer has counted every piece
+        }
+        is_parked
     }
 
     /// Which copies can be read, and who of them reads.

@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::buf::{Buf, BufMut};
+use crate::parked::Parked;
 
 /// Whether a write has to be durable when it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +165,18 @@ pub trait Device {
         None
     }
 
+    /// Whether `park` can be expected to succeed, where the stream at the other end can take it.
+    fn parks(&self) -> bool {
+        false
+    }
+
+    /// Reads `length_bytes` at `offset_bytes` to the end of `parked`, at once. `false`: not this way, and nothing is said about
+    /// the range; `parked` may hold a part of it then, and is to be dropped.
+    fn park(&self, offset_bytes: u64, length_bytes: usize, parked: &mut dyn Parked) -> bool {
+        let _ = (offset_bytes, length_bytes, parked);
+        false
+    }
+
     /// A number by which another thread of this process can open the same storage once more, for itself, as long as this one is
     /// open. `None`: it cannot be.
     fn handle(&self) -> Option<u64> {
@@ -248,6 +261,13 @@ impl<T: Device + ?Sized> Device for std::rc::Rc<T> {
     }
     fn reader(&self) -> Option<Arc<dyn Reader>> {
         (**self).reader()
+    }
+
+    fn parks(&self) -> bool {
+        (**self).parks()
+    }
+    fn park(&self, offset_bytes: u64, length_bytes: usize, parked: &mut dyn Parked) -> bool {
+        (**self).park(offset_bytes, length_bytes, parked)
     }
     fn handle(&self) -> Option<u64> {
         (**self).handle()

@@ -18,6 +18,7 @@ pub mod lock;
 mod member_io;
 pub mod meta;
 pub mod mutant;
+pub mod parked;
 pub mod plex;
 pub mod ranges;
 pub mod shard;

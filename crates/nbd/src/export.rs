@@ -4,6 +4,7 @@ use plexum_engine::buf::{Buf, Rope};
 use plexum_engine::device::{Fua, IoError, ZeroMode};
 
 pub use plexum_engine::device::Extent;
+use plexum_engine::parked::Parked;
 
 /// Size and abilities of an export; constant while it is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +57,11 @@ pub trait Export {
     /// # Errors
     /// Any `IoError`; becomes an errno in `wire.rs`.
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError>;
+    /// Reads into `parked`, at once. `false`: not this way, and nothing was done; `parked` is dropped and `read` is called.
+    fn park(&self, offset_bytes: u64, length_bytes: u32, parked: &mut dyn Parked) -> bool {
+        let _ = (offset_bytes, length_bytes, parked);
+        false
+    }
     /// Writes `data`.
     /// # Errors
     /// As `read`, and `NoSpace`, `ReadOnly`.

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use plexum_engine::buf::{Buf, BufPool, Rope};
 use plexum_engine::clock::Clock;
+use plexum_engine::parked::Parked;
 
 use crate::budget::{Budget, Permit};
 use crate::error::NbdError;
@@ -131,6 +132,7 @@ struct Answer {
 enum Body {
     Nothing,
     Data(Rope),
+    Parked(Box<dyn Parked>),
     Extents(Vec<Extent>),
 }
 

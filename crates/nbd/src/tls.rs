@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use plexum_engine::buf::{Buf, BufPool};
+use plexum_engine::parked::Parked;
 use plexum_engine::wait::Mutex;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
@@ -329,6 +330,24 @@ impl<T: Transport> Transport for Stream<T> {
             }
         }
         Ok(())
+    }
+
+    fn parking(&self, length_bytes: usize) -> Option<Box<dyn Parked>> {
+        if self.has_tls() {
+            return None; // records are made of what is in memory
+        }
+        self.transport.parking(length_bytes)
+    }
+
+    async fn send_parked(
+        &self,
+        before: &[Buf],
+        parked: &mut dyn Parked,
+    ) -> Result<(), TransportError> {
+        if self.has_tls() {
+            return Err(TransportError::Tls); // never in the clear
+        }
+        self.transport.send_parked(before, parked).await
     }
 
     fn expect_soon(&self) {

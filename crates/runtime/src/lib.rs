@@ -14,6 +14,7 @@ pub mod lock;
 pub use plexum_exec::mailbox;
 mod op;
 mod open;
+mod pipes;
 pub mod process;
 pub mod signals;
 pub mod socket;
@@ -37,6 +38,7 @@ pub use wait::Waits;
 use clock::{RealClock, Timers};
 use event::EventFd;
 use op::Slots;
+use pipes::PipePool;
 use threads::Threads;
 use uring::Uring;
 use wait::Waiting;
@@ -123,6 +125,7 @@ pub(crate) struct Core {
     status: IoStatus,
     turn: Turn,
     waiting: Waiting,
+    pipes: PipePool,
 }
 
 /// The inline budget of the current turn and who waits for the next one.
@@ -296,6 +299,7 @@ impl Runtime {
             },
             turn: Turn::default(),
             waiting: Waiting::default(),
+            pipes: PipePool::default(),
         };
         let handle = Handle {
             core: Rc::new(core),

@@ -1,6 +1,7 @@
 //! SIGTERM and SIGINT as a future.
 //!
-//! SIGPIPE needs nothing: Rust programs start with it ignored, and sockets send with `NOSIGNAL`.
+//! SIGPIPE needs nothing: Rust programs start with it ignored, and sockets send with `NOSIGNAL` (what is spliced into them has no
+//! such flag).
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plexum_engine::buf::Buf;
+use plexum_engine::parked::Parked;
 use plexum_nbd::transport::{Transport, TransportError};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -23,8 +24,10 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrUnix,
     SocketFlags, SocketType, ipproto, sockopt,
 };
+use rustix::pipe::SpliceFlags;
 
 use crate::lock::OpenFile;
+use crate::pipes::InPipes;
 use crate::{Core, Handle};
 
 /// Pieces sent in one call; the kernel takes 1024.
@@ -134,22 +137,61 @@ impl Socket {
         SocketAddr::try_from(rustix::net::getpeername(&self.fd).ok()??).ok()
     }
 
+    /// Sends all `pieces`.
+    async fn send_all(&self, pieces: &[Buf], flags: SendFlags) -> Result<(), TransportError> {
+        let (mut first, mut skip) = (0, 0);
+        loop {
+            while first < pieces.len() && skip == pieces[first].len() {
+                (first, skip) = (first + 1, 0);
+            }
+            if first == pieces.len() {
+                return Ok(());
+            }
+            let window = &pieces[first..pieces.len().min(first + SLICES_MAX)];
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            for (slice, piece) in slices.iter_mut().zip(window) {
+                *slice = IoSlice::new(piece);
+            }
+            slices[0] = IoSlice::new(&window[0][skip..]);
+            let mut sent = self.send(&slices[..window.len()], flags).await?;
+            while sent > 0 {
+                let step = sent.min(pieces[first].len() - skip);
+                (sent, skip) = (sent - step, skip + step);
+                if skip == pieces[first].len() {
+                    (first, skip) = (first + 1, 0);
+                }
+            }
+        }
+    }
+
     /// Sends a part of `slices`; the number of bytes taken.
-    async fn send(&self, slices: &[IoSlice<'_>]) -> Result<usize, TransportError> {
+    async fn send(
+        &self,
+        slices: &[IoSlice<'_>],
+        flags: SendFlags,
+    ) -> Result<usize, TransportError> {
         let length_bytes = slices.iter().map(|slice| slice.len()).sum();
         self.core.charge(length_bytes).await;
         loop {
             let mut no_control = SendAncillaryBuffer::default();
-            let sent = rustix::net::sendmsg(&self.fd, slices, &mut no_control, SendFlags::NOSIGNAL);
+            let sent = rustix::net::sendmsg(&self.fd, slices, &mut no_control, flags);
             match sent {
                 Ok(count) => return Ok(count),
-                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
-                    self.core.ready(&self.fd, PollFlags::OUT).await;
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::TIMEDOUT) => return Err(TransportError::TimedOut),
-                Err(_) => return Err(TransportError::Closed),
+                Err(error) => self.wait_to_send(error).await?,
             }
+        }
+    }
+
+    /// After a send that failed: waits where that helps.
+    async fn wait_to_send(&self, error: Errno) -> Result<(), TransportError> {
+        match error {
+            Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => {
+                self.core.ready(&self.fd, PollFlags::OUT).await;
+                Ok(())
+            }
+            Errno::INTR => Ok(()),
+            Errno::TIMEDOUT => Err(TransportError::TimedOut),
+            _ => Err(TransportError::Closed),
         }
     }
 }
@@ -180,29 +222,34 @@ impl Transport for Socket {
     }
 
     async fn write_all(&self, pieces: &[Buf]) -> Result<(), TransportError> {
-        let (mut first, mut skip) = (0, 0);
-        loop {
-            while first < pieces.len() && skip == pieces[first].len() {
-                (first, skip) = (first + 1, 0);
-            }
-            if first == pieces.len() {
-                return Ok(());
-            }
-            let window = &pieces[first..pieces.len().min(first + SLICES_MAX)];
-            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            for (slice, piece) in slices.iter_mut().zip(window) {
-                *slice = IoSlice::new(piece);
-            }
-            slices[0] = IoSlice::new(&window[0][skip..]);
-            let mut sent = self.send(&slices[..window.len()]).await?;
-            while sent > 0 {
-                let step = sent.min(pieces[first].len() - skip);
-                (sent, skip) = (sent - step, skip + step);
-                if skip == pieces[first].len() {
-                    (first, skip) = (first + 1, 0);
-                }
+        self.send_all(pieces, SendFlags::NOSIGNAL).await
+    }
+
+    fn parking(&self, length_bytes: usize) -> Option<Box<dyn Parked>> {
+        let pipes = InPipes::take(&self.core, length_bytes)?;
+        Some(Box::new(pipes))
+    }
+
+    async fn send_parked(
+        &self,
+        before: &[Buf],
+        parked: &mut dyn Parked,
+    ) -> Result<(), TransportError> {
+        let pipes = parked.as_any().downcast_mut::<InPipes>();
+        let pipes = pipes.ok_or(TransportError::Closed)?; // not what `parking` gave: nothing could follow the heads
+        let flags = SendFlags::NOSIGNAL | SendFlags::MORE; // one segment with what follows, where the stream has such
+        self.send_all(before, flags).await?;
+        while let Some((pipe, length_bytes)) = pipes.first() {
+            self.core.charge(length_bytes).await;
+            // The pipe has something, so that only the socket can be a reason to wait.
+            let flags = SpliceFlags::NONBLOCK;
+            match rustix::pipe::splice(pipe, None, &self.fd, None, length_bytes, flags) {
+                Ok(0) => return Err(TransportError::Closed),
+                Ok(count) => pipes.sent(count),
+                Err(error) => self.wait_to_send(error).await?,
             }
         }
+        Ok(())
     }
 
     fn expect_soon(&self) {

@@ -22,6 +22,7 @@ use crate::drive::DriveCounters;
 use crate::intent::regions::Regions;
 use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
 use crate::mutant::Mutant;
+use crate::parked::Parked;
 use crate::plex::layout::Geometry;
 use crate::ranges::RangeSet;
 use crate::state::{FailCause, MemberId, MemberRecord, Standing};
@@ -229,6 +230,15 @@ impl<D: Device, C: Clock> Session<D, C> {
     ) -> Result<Rope, IoError> {
         let _request = self.requests.enter();
         self.volume.read(offset_bytes, length_bytes).await
+    }
+
+    pub(super) fn park(
+        &self,
+        offset_bytes: u64,
+        length_bytes: usize,
+        parked: &mut dyn Parked,
+    ) -> bool {
+        self.volume.park(offset_bytes, length_bytes, parked)
     }
 
     pub(super) async fn extents(

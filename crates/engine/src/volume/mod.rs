@@ -11,6 +11,7 @@ mod control;
 mod extents;
 mod log;
 mod members;
+mod park;
 mod ppl;
 mod read;
 mod status;

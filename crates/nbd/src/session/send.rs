@@ -6,6 +6,7 @@ use std::task::Poll;
 
 use plexum_engine::buf::Buf;
 use plexum_engine::clock::Clock;
+use plexum_engine::parked::Parked;
 
 use super::{Answer, Body, Session, Tag};
 use crate::export::Export;
@@ -17,10 +18,11 @@ use crate::wire::{Errno, Framing};
 /// Data in one call of the transport: also the unit in which a slow client's progress is seen.
 const SEND_BYTES_MAX: usize = 4 << 20;
 
-/// A piece of a batch: a part of the heads, or data.
+/// A piece of a batch: a part of the heads, or data, ours or parked.
 enum Piece {
     Heads(Range<usize>),
     Data(Buf),
+    Parked(Box<dyn Parked>),
 }
 
 /// Answers being put together; kept from batch to batch for its memory.
@@ -54,6 +56,13 @@ impl Batch {
         self.head(|heads| heads.extend_from_slice(&bytes[..length]));
     }
 
+    /// The head of a chunk of data.
+    fn data_chunk(&mut self, framing: Framing, answer: &Answer, data_bytes: usize) {
+        let length_bytes = 8 + data_bytes as u64;
+        self.chunk(framing, answer, chunk::OFFSET_DATA, length_bytes);
+        self.head(|heads| heads.extend_from_slice(&answer.offset_bytes.to_be_bytes()));
+    }
+
     fn add(&mut self, framing: Framing, mut answer: Answer) {
         let body = std::mem::replace(&mut answer.body, Ok(Body::Nothing));
         let is_simple = match framing {
@@ -74,8 +83,10 @@ impl Batch {
         let error = body.as_ref().err().map(|(error, _)| *error);
         let head = encode_simple(error, answer.cookie);
         self.head(|heads| heads.extend_from_slice(&head));
-        if let Ok(Body::Data(rope)) = body {
-            self.pieces.extend(rope.pieces.into_iter().map(Piece::Data));
+        match body {
+            Ok(Body::Data(rope)) => self.pieces.extend(rope.pieces.into_iter().map(Piece::Data)),
+            Ok(Body::Parked(parked)) => self.pieces.push(Piece::Parked(parked)),
+            _ => {}
         }
     }
 
@@ -93,10 +104,12 @@ impl Batch {
             }
             Ok(Body::Nothing) => self.chunk(framing, answer, chunk::NONE, 0),
             Ok(Body::Data(rope)) => {
-                let length_bytes = 8 + rope.length_bytes() as u64;
-                self.chunk(framing, answer, chunk::OFFSET_DATA, length_bytes);
-                self.head(|heads| heads.extend_from_slice(&answer.offset_bytes.to_be_bytes()));
+                self.data_chunk(framing, answer, rope.length_bytes());
                 self.pieces.extend(rope.pieces.into_iter().map(Piece::Data));
+            }
+            Ok(Body::Parked(parked)) => {
+                self.data_chunk(framing, answer, parked.length_bytes());
+                self.pieces.push(Piece::Parked(parked));
             }
             Ok(Body::Extents(extents)) => {
                 let mut payload = Vec::new();
@@ -121,12 +134,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
         let mut has_failed = false;
         while self.collect(&mut batch).await {
             if !has_failed {
-                let heads = self.pool.copy_of(&batch.heads).freeze();
-                bufs.extend(batch.pieces.drain(..).map(|piece| match piece {
-                    Piece::Heads(range) => heads.slice(range),
-                    Piece::Data(data) => data,
-                }));
-                has_failed = !self.send_all(&bufs).await;
+                has_failed = !self.send_batch(&mut batch, &mut bufs).await;
                 bufs.clear();
             }
             // Once the stream has failed, answers are dropped as they come: requests in flight still end.
@@ -140,6 +148,38 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
                 self.transport.expect_soon();
             }
         }
+    }
+
+    /// Sends all pieces of a batch; `false` when the stream failed. `bufs` is empty, and lent for its memory.
+    async fn send_batch(&self, batch: &mut Batch, bufs: &mut Vec<Buf>) -> bool {
+        let heads = self.pool.copy_of(&batch.heads).freeze();
+        for piece in batch.pieces.drain(..) {
+            match piece {
+                Piece::Heads(range) => bufs.push(heads.slice(range)),
+                Piece::Data(data) => bufs.push(data),
+                Piece::Parked(mut parked) => {
+                    if !self.send_parked(bufs, &mut *parked).await {
+                        return false;
+                    }
+                    bufs.clear();
+                }
+            }
+        }
+        self.send_all(bufs).await
+    }
+
+    /// Sends `bufs`, of which the last is the head of `parked`, and then that.
+    async fn send_parked(&self, bufs: &[Buf], parked: &mut dyn Parked) -> bool {
+        let (earlier, head) = bufs.split_at(bufs.len().saturating_sub(1));
+        if !self.send_all(earlier).await {
+            return false;
+        }
+        let send = self.transport.send_parked(head, parked);
+        let is_sent = self.with_peer(send).await.is_ok();
+        if !is_sent {
+            self.cut();
+        }
+        is_sent
     }
 
     /// Takes everything out of the outbox; `false` when nothing will come any more.

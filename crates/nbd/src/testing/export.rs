@@ -8,9 +8,11 @@ use std::rc::Rc;
 
 use plexum_engine::buf::{Buf, BufPool, Rope};
 use plexum_engine::device::{Fua, IoError};
+use plexum_engine::parked::Parked;
 
 use crate::export::{Export, ExportInfo, Extent, ZeroRequest};
 use crate::signal::Signal;
+use crate::testing::Heap;
 
 const PAGE_BYTES: u64 = 4096;
 type Pages = BTreeMap<u64, Box<[u8; PAGE_BYTES as usize]>>;
@@ -20,6 +22,7 @@ type Pages = BTreeMap<u64, Box<[u8; PAGE_BYTES as usize]>>;
 #[allow(missing_docs)] // named as the methods of `Export`
 pub enum Operation {
     Read(u64, u64),
+    Park(u64, u64),
     Write(u64, u64, Fua),
     Flush,
     Trim(u64, u64, Fua),
@@ -43,6 +46,7 @@ pub struct MemoryExport {
     is_zeroing_fast: Cell<bool>,
     idle_polls: Cell<u32>,
     is_careless: Cell<bool>,
+    is_parking: Cell<bool>,
 }
 
 impl MemoryExport {
@@ -72,6 +76,7 @@ impl MemoryExport {
             is_zeroing_fast: Cell::new(true),
             idle_polls: Cell::new(0),
             is_careless: Cell::new(false),
+            is_parking: Cell::new(false),
         }
     }
 
@@ -113,6 +118,11 @@ impl MemoryExport {
     /// Whether FAST_ZERO is possible.
     pub fn zero_fast(&self, is_zeroing_fast: bool) {
         self.is_zeroing_fast.set(is_zeroing_fast);
+    }
+
+    /// Whether reads are parked, where the stream has a `Heap` for them.
+    pub fn park_reads(&self, is_parking: bool) {
+        self.is_parking.set(is_parking);
     }
 
     /// Breaks the contract of `Export`: reads give a byte less than asked.
@@ -251,6 +261,18 @@ impl Export for MemoryExport {
             buf.truncate(length_bytes as usize - 1);
         }
         Ok(buf.freeze().into())
+    }
+
+    fn park(&self, offset_bytes: u64, length_bytes: u32, parked: &mut dyn Parked) -> bool {
+        let heap = parked.as_any().downcast_mut::<Heap>();
+        let Some(heap) = heap.filter(|_| self.is_parking.get()) else {
+            return false;
+        };
+        let operation = Operation::Park(offset_bytes, length_bytes.into());
+        self.log.borrow_mut().push(operation);
+        let short_bytes = usize::from(self.is_careless.get());
+        heap.0 = self.bytes(offset_bytes, length_bytes as usize - short_bytes);
+        true
     }
 
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
