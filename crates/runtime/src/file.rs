@@ -110,7 +110,7 @@ impl FileDevice {
     ///
     /// At most `count_max` extents, so the answer may end early; a device without holes is one extent of data.
     /// # Errors
-    /// `OutOfRange`, or what the file system answers.
+    /// `OutOfRange`, `Gone` when the file was cut off, or what the file system answers.
     pub fn extents(
         &self,
         offset_bytes: u64,
@@ -136,6 +136,7 @@ impl FileDevice {
             });
             start = stop;
         }
+        self.check_whole()?; // behind the end of a file that was cut off everything looks like a hole
         Ok(extents)
     }
 

@@ -383,3 +383,22 @@ fn a_killed_writer_leaves_its_members_free_at_once() {
         }
     });
 }
+
+#[test]
+fn a_file_that_was_cut_off_has_no_holes_to_tell_of() {
+    on_both(async |handle| {
+        for folder in [disk_folder(), memory_folder()] {
+            let path = folder.path().join("member");
+            std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+            let device = FileDevice::open(&handle, &path, &buffered()).unwrap();
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            file.set_len(1 << 19).unwrap();
+            // What was there would be taken for zeroes, and never be read.
+            let told = device.extents(1 << 19, 1 << 19, 8);
+            assert_eq!(told.map(|_| ()), Err(IoError::Gone));
+            file.set_len(1 << 20).unwrap();
+            let told = device.extents(0, 1 << 20, 8);
+            assert_eq!(told.map(|_| ()), Err(IoError::Gone), "it stays lost");
+        }
+    });
+}
