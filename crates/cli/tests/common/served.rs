@@ -44,6 +44,11 @@ impl Server {
         Self { child }
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// SIGKILL, as a crash of the program.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
