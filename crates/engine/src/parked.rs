@@ -17,10 +17,12 @@
 //! - a member that fails is not written to any more, so what was read of it stays. Mending, resync and rebuild write only what
 //!   the volume holds at that address, as long as the member keeps its slot. Where the engine itself moves data or gives space
 //!   to somebody else (a plex that grows, subdisks on drives shared by several volumes) nothing is parked (`Stacked`);
-//! - what is left: somebody takes a member out (or stops the server), and gives it another slot or another use, in place, while
-//!   a client has not fetched an answer from before: that client gets the new bytes. No session can take an answer back. Clients
-//!   fetch within milliseconds, and every server with `sendfile` has this too; whoever writes anew over a member of a volume in
-//!   use should do so in a new file.
+//! - a member that comes back in another slot would be filled with something else: nothing is parked where slots differ and
+//!   members may change them (parity, RAID-10);
+//! - what is left: somebody takes a member out (or stops the server), and gives it another use, in place, while a client has not
+//!   fetched an answer from before: that client gets the new bytes. No session can take an answer back. Clients fetch within
+//!   milliseconds, and every server with `sendfile` has this too; whoever writes anew over a member of a volume in use should do
+//!   so in a new file.
 
 use std::any::Any;
 

@@ -7,11 +7,10 @@ use plexum_parity::Block;
 
 use super::Row;
 use crate::buf::{Buf, BufMut};
-use crate::clock::{Clock, Moment};
+use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
-use crate::parked::Parked;
 use crate::stage::{Stage, Tag};
 use crate::state::FailCause;
 use crate::volume::{Announcement, Volume};
@@ -46,26 +45,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Err(IoError::Medium);
         }
         self.read_around(&row, block, &part, tag).await
-    }
-
-    /// As `read_strip`, into `parked`; `false` where its member cannot be read, or does not hold what the stripe log has.
-    pub(crate) fn park_strip(
-        &self,
-        row_number: u64,
-        index: usize,
-        part: &Range<u64>,
-        started: Moment,
-        parked: &mut dyn Parked,
-    ) -> bool {
-        let row = self.row(row_number);
-        let (slot, member) = (row.slot(Block::Data(index)), row.member_range(part));
-        let set = self.members();
-        let Some(drive) = self.readable_drive(&set, slot, &member, &member) else {
-            return false;
-        };
-        let length = usize::try_from(part.end - part.start).expect("a strip fits memory");
-        self.logged_blocks(slot, &member).is_empty()
-            && drive.park(&self.clock, started, member.start, length, parked)
     }
 
     /// The block from the rest of its row, as it is read when its member takes too long (W9).

@@ -5,6 +5,7 @@
 use crate::clock::Clock;
 use crate::device::Device;
 use crate::parked::Parked;
+use crate::plex::layout::Organisation;
 use crate::volume::Volume;
 use crate::volume::read::Spot;
 
@@ -14,6 +15,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let length = length_bytes as u64;
         if self.check_request(offset_bytes, length).is_err()
             || self.reads_wait.get()
+            || !self.is_place_for_all()
             || !self.members_park()
         {
             return false;
@@ -34,9 +36,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     drive.is_some_and(|drive| drive.park(&self.clock, now, start, length, parked))
                 }
                 Spot::Copies(map) => self.park_copies(&map, &(at..at + length), now, parked),
-                Spot::Row {
-                    row, index, start, ..
-                } => self.park_strip(row, index, &(start..start + length), now, parked),
+                Spot::Row { .. } => false,
             };
             if !is_parked {
                 return false;
@@ -44,6 +44,18 @@ impl<D: Device, C: Clock> Volume<D, C> {
             at += length;
         }
         true
+    }
+
+    /// Whether members hold the same whatever slot they have, or never change it: one of a row that is lost and comes back in
+    /// another slot is filled anew, while a client may still be to fetch what was parked of it.
+    fn is_place_for_all(&self) -> bool {
+        match self.geometry.organisation() {
+            Organisation::Linear | Organisation::Raid0(_) | Organisation::Raid1 => true,
+            Organisation::Raid10(_)
+            | Organisation::Raid4
+            | Organisation::Raid5(_)
+            | Organisation::Raid6(_) => false,
+        }
     }
 
     /// Whether all members with a slot can be expected to park: who could not would be asked in vain each time.
