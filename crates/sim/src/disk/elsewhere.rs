@@ -19,8 +19,14 @@ struct Ticket(u64);
 impl Drop for Ticket {
     fn drop(&mut self) {
         // On another thread, or when this one ends, there is nothing to give back.
-        let disk = DISKS.try_with(|disks| disks.borrow_mut().remove(&self.0));
-        drop(disk); // outside of the borrow
+        let given_back = DISKS.try_with(|disks| {
+            let mut disks = disks.borrow_mut();
+            let disk = disks.remove(&self.0);
+            // An empty map keeps memory, which would outlive the world.
+            let old = disks.is_empty().then(|| std::mem::take(&mut *disks));
+            (disk, old)
+        });
+        drop(given_back); // outside of the borrow
     }
 }
 
