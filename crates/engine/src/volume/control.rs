@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::background::Pace;
 use crate::balance::Policy;
@@ -100,6 +101,9 @@ pub enum AddOutcome {
     ReAdded(MemberId),
 }
 
+/// How often it is looked whether a member that is to leave is at rest.
+const REST_PERIOD: Duration = Duration::from_millis(10);
+
 impl<D: Device, C: Clock> Volume<D, C> {
     pub(crate) fn check_exchange(&self) -> Result<(), ControlError> {
         if self.options.borrow().is_read_only {
@@ -143,11 +147,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// `InUse` for a member that holds or is filled for a slot.
     pub async fn remove(&self, member: MemberId) -> Result<(), ControlError> {
         self.check_exchange()?;
-        match self.record(member)?.standing {
-            Standing::Active | Standing::Rebuilding { .. } => return Err(ControlError::InUse),
-            Standing::Removed => return Err(ControlError::NoSuchMember),
-            Standing::Spare | Standing::Faulty => {}
-        }
+        self.check_may_leave(member)?;
+        self.until_at_rest(member).await?;
+        self.check_may_leave(member)?;
         let is_draining = self.drive(member).is_some_and(|drive| drive.is_draining());
         let is_draining = is_draining || self.is_draining_shards();
         if is_draining && !self.has(Mutant::ComesBackUndrained) {
@@ -163,6 +165,32 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         self.note_sectors();
         self.commit_all().await?;
+        Ok(())
+    }
+
+    fn check_may_leave(&self, member: MemberId) -> Result<(), ControlError> {
+        match self.record(member)?.standing {
+            Standing::Active | Standing::Rebuilding { .. } => Err(ControlError::InUse),
+            Standing::Removed => Err(ControlError::NoSuchMember),
+            Standing::Spare | Standing::Faulty => Ok(()),
+        }
+    }
+
+    /// Waits until nobody waits for an I/O on a member that is to leave. A read that began when it had one slot, and is answered
+    /// when it is filled for another one, would get another's data (W9).
+    async fn until_at_rest(&self, member: MemberId) -> Result<(), ControlError> {
+        let since = self.clock.now();
+        let limit = self.options.borrow().member_timeout;
+        while self
+            .drive(member)
+            .is_some_and(|drive| drive.in_flight() > 0)
+        {
+            if self.clock.now().since(since) > limit {
+                let reason = "a request on it has not ended";
+                return Err(ControlError::Busy(reason.to_owned()));
+            }
+            self.clock.sleep(REST_PERIOD).await;
+        }
         Ok(())
     }
 
