@@ -141,10 +141,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         Ok(())
     }
 
-    /// Takes a faulty member or a spare out of the array.
+    /// Takes a faulty member or a spare out of the array, when no request waits for an answer of it any more.
     ///
     /// # Errors
-    /// `InUse` for a member that holds or is filled for a slot.
+    /// `InUse` for a member that holds or is filled for a slot; `Busy` when a request on it does not end within the members' time-out,
+    /// or nobody waits for it but it could still write (W9).
     pub async fn remove(&self, member: MemberId) -> Result<(), ControlError> {
         self.check_exchange()?;
         self.check_may_leave(member)?;
