@@ -63,13 +63,14 @@ impl Helpers {
         count * STEPS_EACH
     }
 
+    /// Whether a hand is free now. Only this thread takes places: one that is free stays free.
+    fn is_free(&self) -> bool {
+        self.steps.load(Ordering::Relaxed) < self.steps_max()
+    }
+
     /// A place at a hand, if one is free now.
     fn place(&self) -> Option<(Rc<dyn Hands>, Place)> {
-        let hands = self.hands.clone()?;
-        // Only this thread takes places: one that is free stays free.
-        if self.steps.load(Ordering::Relaxed) >= self.steps_max() {
-            return None;
-        }
+        let hands = self.hands.clone().filter(|_| self.is_free())?;
         self.steps.fetch_add(1, Ordering::Relaxed);
         Some((hands, Place(Arc::clone(&self.steps))))
     }
@@ -82,6 +83,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Gives the volume other threads that help with scrub and rebuild of members in memory.
     pub fn set_hands(&self, hands: Rc<dyn Hands>) {
         self.division.helpers.borrow_mut().hands = Some(hands);
+    }
+
+    /// Whether `by_hand` could be asked now: otherwise nothing need be made ready for it.
+    pub(super) fn has_free_hand(&self) -> bool {
+        self.division.helpers.borrow().is_free()
     }
 
     /// Has `length_bytes` of each source read on a hand, and `make` what it makes of them there. `None`: no hand is free, or it

@@ -270,6 +270,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         wanted: &[(Block, Rc<Filling<D>>)],
         part: &Range<u64>,
     ) -> Option<Vec<Buf>> {
+        if !self.has_free_hand() {
+            return None;
+        }
         let blocks: Vec<Block> = wanted.iter().map(|(block, _)| *block).collect();
         let set = self.members();
         let is_there = |block: &Block| self.is_block_readable(&set, row, *block, part);

@@ -284,6 +284,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Whether a hand says that parity is what the data make it. `false`: it is not, or nobody was asked.
     async fn row_agrees(&self, row: &Row, part: &Range<u64>) -> bool {
+        if !self.has_free_hand() {
+            return false;
+        }
         let blocks: PerBlock<Block> = row.blocks().collect();
         let Some(sources) = self.row_sources(row, &blocks, part) else {
             return false;
