@@ -6,15 +6,16 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use plexum_engine::clock::{Clock, Moment};
 
+use crate::ticks::TickClock;
 use crate::{Core, Waits};
 
 /// Timers of one runtime, by time and then by age.
 pub(crate) struct Timers {
-    start: Instant,
+    ticks: TickClock,
     pending: BTreeMap<(Moment, u64), Waker>,
     next_id: u64,
     /// Polls of tasks; more than one at a time when the event loop has waited.
@@ -29,7 +30,7 @@ const RECENT_POLLS: u64 = 1;
 impl Default for Timers {
     fn default() -> Self {
         Self {
-            start: Instant::now(),
+            ticks: TickClock::new(),
             pending: BTreeMap::new(),
             next_id: 0,
             polls: Cell::new(RECENT_POLLS + 1),
@@ -40,8 +41,7 @@ impl Default for Timers {
 
 impl Timers {
     fn now(&self) -> Moment {
-        // 2^64 ns are 584 years of uptime.
-        let now = Moment(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let now = Moment(self.ticks.now_ns());
         self.last.set((self.polls.get(), now));
         now
     }

@@ -19,6 +19,7 @@ pub mod process;
 pub mod signals;
 pub mod socket;
 mod threads;
+mod ticks;
 mod uring;
 mod wait;
 
