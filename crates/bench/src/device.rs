@@ -12,6 +12,7 @@ pub(crate) enum BenchDevice {
     Null {
         head: RefCell<Vec<u8>>,
         size_bytes: u64,
+        answers_at_once: bool,
     },
     /// Keeps everything in memory, page-aligned: a copy whose target lies 16 bytes behind its source, modulo a page, as it
     /// would in a `Vec`, takes four times as long.
@@ -33,6 +34,16 @@ impl BenchDevice {
         BenchDevice::Null {
             head: RefCell::new(vec![0; head_bytes]),
             size_bytes,
+            answers_at_once: true,
+        }
+    }
+
+    /// The same, of which nobody expects an answer at once.
+    pub fn late_null(size_bytes: u64) -> Self {
+        BenchDevice::Null {
+            head: RefCell::default(),
+            size_bytes,
+            answers_at_once: false,
         }
     }
 
@@ -41,6 +52,42 @@ impl BenchDevice {
         memory.fill(1); // memory that was never touched would be measured as page faults
         memory.fill(0);
         BenchDevice::Memory(RefCell::new(memory))
+    }
+
+    /// Reads of what is no file.
+    fn fill(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), IoError> {
+        let range = place(offset_bytes)..place(offset_bytes) + buf.len();
+        match self {
+            BenchDevice::File(_) => return Err(IoError::Unsupported),
+            BenchDevice::Null { head, .. } => {
+                if let Some(bytes) = head.borrow().get(range) {
+                    buf.copy_from_slice(bytes);
+                }
+            }
+            BenchDevice::Memory(bytes) => {
+                check_range(&self.info(), offset_bytes, buf.len() as u64)?;
+                buf.copy_from_slice(&bytes.borrow()[range]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes to what is no file.
+    fn keep(&self, offset_bytes: u64, data: &[u8]) -> Result<(), IoError> {
+        let range = place(offset_bytes)..place(offset_bytes) + data.len();
+        match self {
+            BenchDevice::File(_) => return Err(IoError::Unsupported),
+            BenchDevice::Null { head, .. } => {
+                if let Some(bytes) = head.borrow_mut().get_mut(range) {
+                    bytes.copy_from_slice(data);
+                }
+            }
+            BenchDevice::Memory(bytes) => {
+                check_range(&self.info(), offset_bytes, data.len() as u64)?;
+                bytes.borrow_mut()[range].copy_from_slice(data);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -64,37 +111,46 @@ impl Device for BenchDevice {
     }
 
     async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
-        let (start, length) = (place(offset_bytes), buf.len());
-        match self {
-            BenchDevice::File(file) => return file.read(offset_bytes, buf).await,
-            BenchDevice::Null { head, .. } => {
-                if let Some(bytes) = head.borrow().get(start..start + length) {
-                    buf.copy_from_slice(bytes);
-                }
-            }
-            BenchDevice::Memory(bytes) => {
-                check_range(&self.info(), offset_bytes, length as u64)?;
-                buf.copy_from_slice(&bytes.borrow()[start..start + length]);
-            }
+        if let BenchDevice::File(file) = self {
+            return file.read(offset_bytes, buf).await;
         }
+        self.fill(offset_bytes, &mut buf)?;
         Ok(buf)
     }
 
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        let start = place(offset_bytes);
         match self {
-            BenchDevice::File(file) => return file.write(offset_bytes, data, fua).await,
-            BenchDevice::Null { head, .. } => {
-                if let Some(bytes) = head.borrow_mut().get_mut(start..start + data.len()) {
-                    bytes.copy_from_slice(&data);
-                }
-            }
-            BenchDevice::Memory(bytes) => {
-                check_range(&self.info(), offset_bytes, data.len() as u64)?;
-                bytes.borrow_mut()[start..start + data.len()].copy_from_slice(&data);
+            BenchDevice::File(file) => file.write(offset_bytes, data, fua).await,
+            BenchDevice::Null { .. } | BenchDevice::Memory(_) => self.keep(offset_bytes, &data),
+        }
+    }
+
+    fn answers_at_once(&self) -> bool {
+        match self {
+            BenchDevice::File(file) => file.answers_at_once(),
+            BenchDevice::Null {
+                answers_at_once, ..
+            } => *answers_at_once,
+            BenchDevice::Memory(_) => true,
+        }
+    }
+
+    fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
+        if let BenchDevice::File(file) = self {
+            return file.read_now(offset_bytes, length_bytes, pool);
+        }
+        let mut buf = pool.take(length_bytes);
+        self.fill(offset_bytes, &mut buf).ok()?;
+        Some(buf)
+    }
+
+    fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+        match self {
+            BenchDevice::File(file) => file.write_now(offset_bytes, data),
+            BenchDevice::Null { .. } | BenchDevice::Memory(_) => {
+                self.keep(offset_bytes, data).is_ok()
             }
         }
-        Ok(())
     }
 
     fn handle(&self) -> Option<u64> {

@@ -39,6 +39,23 @@ struct Member {
     is_late: bool,
 }
 
+impl Member {
+    fn fill(&self, offset_bytes: u64, buf: &mut [u8]) {
+        let start = usize::try_from(offset_bytes).unwrap();
+        let end = start + buf.len();
+        if end <= self.length_bytes {
+            buf.copy_from_slice(&self.bytes.borrow()[start..end]);
+        }
+    }
+    fn keep(&self, offset_bytes: u64, data: &[u8]) {
+        let start = usize::try_from(offset_bytes).unwrap();
+        let end = start + data.len();
+        if end <= self.length_bytes {
+            self.bytes.borrow_mut()[start..end].copy_from_slice(data);
+        }
+    }
+}
+
 impl Device for Member {
     fn info(&self) -> DeviceInfo {
         DeviceInfo {
@@ -52,23 +69,32 @@ impl Device for Member {
         if self.is_late {
             yield_once().await;
         }
-        let start = usize::try_from(offset_bytes).unwrap();
-        let end = start + buf.len();
-        if end <= self.length_bytes {
-            buf.copy_from_slice(&self.bytes.borrow()[start..end]);
-        }
+        self.fill(offset_bytes, &mut buf);
         Ok(buf)
     }
     async fn write(&self, offset_bytes: u64, data: Buf, _fua: Fua) -> Result<(), IoError> {
         if self.is_late {
             yield_once().await;
         }
-        let start = usize::try_from(offset_bytes).unwrap();
-        let end = start + data.len();
-        if end <= self.length_bytes {
-            self.bytes.borrow_mut()[start..end].copy_from_slice(&data);
-        }
+        self.keep(offset_bytes, &data);
         Ok(())
+    }
+    fn answers_at_once(&self) -> bool {
+        !self.is_late
+    }
+    fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
+        if self.is_late {
+            return None;
+        }
+        let mut buf = pool.take(length_bytes);
+        self.fill(offset_bytes, &mut buf);
+        Some(buf)
+    }
+    fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+        if !self.is_late {
+            self.keep(offset_bytes, data);
+        }
+        !self.is_late
     }
     async fn flush(&self) -> Result<(), IoError> {
         if self.is_late {

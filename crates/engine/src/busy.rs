@@ -36,6 +36,15 @@ impl BusyTime {
         UnderWay { busy: self, clock }
     }
 
+    /// A request was under way from `started` to `ended`, which is now, and nobody could have asked meanwhile.
+    #[inline]
+    pub fn note(&self, started: Moment, ended: Moment) {
+        if self.under_way.get() == 0 {
+            let since = self.since.replace(ended).max(started);
+            self.done_ns.set(self.done_ns.get() + ended.ns_since(since));
+        }
+    }
+
     #[inline]
     fn end(&self, ended: Moment) {
         let under_way = self.under_way.get() - 1;

@@ -74,6 +74,42 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.copies_written(&sync, outcome.reached, outcome.refusal())
     }
 
+    /// As `write_copies`, when all members take it at once and nothing is to be waited for. `started` is now.
+    pub(crate) fn write_copies_now(&self, offset_bytes: u64, data: &Buf, started: Moment) -> bool {
+        let sync = Self::copies_sync(offset_bytes, data.len() as u64);
+        if !self.locks.is_free(&sync) && !self.has(Mutant::WrittenNowUnlocked) {
+            return false;
+        }
+        let Some(_mark) = self.mark_now(sync.clone()) else {
+            return false;
+        };
+        let _unread = self.unread(sync.clone());
+        let set = self.set.borrow();
+        let map = self.geometry.copies_of(offset_bytes);
+        let targets = || {
+            let of = |place: CopyPlace| {
+                let targets = self.write_targets(&set, place.slot);
+                targets.map(move |drive| (drive, place.member_offset_bytes))
+            };
+            map.iter().flat_map(of)
+        };
+        let mut reached = 0;
+        for (drive, start) in targets() {
+            if drive.has_bad() || !drive.write_now(start, data) {
+                if self.has(Mutant::WrittenNowByHalves) && reached > 0 {
+                    break;
+                }
+                return false;
+            }
+            reached += 1;
+        }
+        let ended = self.clock.now();
+        for (drive, start) in targets().take(reached) {
+            drive.note_write_now(started, ended, start, data.len());
+        }
+        self.copies_written(&sync, reached, None).is_ok()
+    }
+
     /// What was read ahead here is forgotten, now and when the guard is dropped: for whoever writes.
     pub(crate) fn unread(&self, range: Range<u64>) -> Unread<'_> {
         let is_kept = self.has(Mutant::AheadKeptOverWrite);
@@ -207,7 +243,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         let set = self.members();
         let started = tag.started();
-        match self.choose(&set, &map, &sync, started) {
+        let ahead_bytes_max = match self.balancer.borrow().reads_ahead() {
+            true => self.ahead_bytes_max(&sync),
+            false => 0,
+        };
+        match self.choose(&set, &map, &sync, ahead_bytes_max, started) {
             Choice::Whole(place) => {
                 let read = self.read_copy(&set, started, place, offset_bytes, length_bytes);
                 read.await.map(Rope::from)
@@ -236,41 +276,65 @@ impl<D: Device, C: Clock> Volume<D, C> {
         started: Moment,
         parked: &mut dyn Parked,
     ) -> bool {
-        let is_ahead = self.balancer.borrow().reads_ahead() || !self.ahead.is_empty();
-        if is_ahead || !self.may_read_any(sync) {
+        self.choose_now(map, sync, started, |drive, start, length| {
+            drive
+                .park(&self.clock, started, start, length, parked)
+                .then(|| self.clock.now())
+        })
+    }
+
+    /// Chooses copies as a read does that is not read ahead of (what is in memory is not faster for it), and has `act` read each piece: a drive, where the piece starts there, and its length; `None` when that
+    /// cannot be done at once, otherwise when it ended. `false` after that, and where more is needed than the choice.
+    #[inline]
+    pub(crate) fn choose_now(
+        &self,
+        map: &CopyMap<'_>,
+        sync: &Range<u64>,
+        started: Moment,
+        mut act: impl FnMut(&Drive<D>, u64, usize) -> Option<Moment>,
+    ) -> bool {
+        if !self.ahead.is_empty() || !self.may_read_any(sync) {
             return false;
         }
-        let set = self.members();
-        let (candidates, pick) = match self.choose(&set, map, sync, started) {
-            Choice::Whole(place) | Choice::Ahead(place, _) => (Few::new(), Pick::Whole(place)),
+        let set = self.set.borrow();
+        let mut read = |place: CopyPlace, at: u64, length: usize, is_good: bool| {
+            let (member, part) = (member_range(&place, length), at..at + length as u64);
+            let drive = self.readable_drive(&set, place.slot, &member, &part);
+            let drive = drive.filter(|_| is_good);
+            let ended = drive.and_then(|drive| act(drive, member.start, length));
+            // The balancer has counted every piece.
+            self.read_ended(&place, started, ended.unwrap_or(started));
+            ended.is_some()
+        };
+        let length_bytes = sync.end - sync.start;
+        let (candidates, pick) = match self.choose(&set, map, sync, 0, started) {
+            Choice::Whole(place) | Choice::Ahead(place, _) => {
+                let length = usize::try_from(length_bytes).expect("part of a request");
+                return read(place, sync.start, length, true);
+            }
             Choice::Split(parts) => *parts,
             Choice::Nobody => return false,
         };
-        let mut is_parked = true;
-        for piece in pick.pieces(&candidates, sync.end - sync.start) {
+        let mut is_good = true;
+        for piece in pick.pieces(&candidates, length_bytes) {
             let place = CopyPlace {
                 slot: piece.slot,
                 member_offset_bytes: piece.member_offset_bytes,
             };
             let length = usize::try_from(piece.length_bytes).expect("part of a request");
             let at = sync.start + piece.request_offset_bytes;
-            let (member, part) = (member_range(&place, length), at..at + piece.length_bytes);
-            let drive = self.readable_drive(&set, place.slot, &member, &part);
-            is_parked = is_parked
-                && drive.is_some_and(|drive| {
-                    drive.park(&self.clock, started, member.start, length, parked)
-                });
-            self.read_ended(&place, started, self.clock.now()); // the balancer has counted every piece
+            is_good &= read(place, at, length, is_good);
         }
-        is_parked
+        is_good
     }
 
-    /// Which copies can be read, and who of them reads.
+    /// Which copies can be read, and who of them reads. `ahead_bytes_max`: how many bytes behind `sync` may be read with it.
     fn choose(
         &self,
         set: &MemberSet<D>,
         map: &CopyMap<'_>,
         sync: &Range<u64>,
+        ahead_bytes_max: u64,
         now: Moment,
     ) -> Choice {
         let length_bytes = sync.end - sync.start;
@@ -288,17 +352,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Choice::Nobody;
         }
         let is_one_group = matches!(self.geometry.organisation(), Organisation::Raid1);
-        let mut request = Request {
+        let request = Request {
             offset_bytes: sync.start,
             length_bytes,
             group: if is_one_group { 0 } else { map.get(0).slot },
-            ahead_bytes_max: 0,
+            ahead_bytes_max,
             now,
         };
         let mut balancer = self.balancer.borrow_mut();
-        if balancer.reads_ahead() {
-            request.ahead_bytes_max = self.ahead_bytes_max(sync);
-        }
         match balancer.pick(&request, &mut candidates) {
             Pick::Whole(place) => Choice::Whole(place),
             Pick::Ahead(place, ahead_bytes) => Choice::Ahead(place, ahead_bytes),

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::buf::{Buf, BufMut};
+use crate::buf::{Buf, BufMut, BufPool};
 use crate::parked::Parked;
 
 /// Whether a write has to be durable when it is answered.
@@ -159,6 +159,25 @@ pub trait Device {
         false
     }
 
+    /// Whether `read_now` and `write_now` can be expected to succeed; constant while the device is open.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
+    /// Reads as `read` does, into a buffer of `pool`, without waiting for anything. `None`: not this way, or not well, and nothing is
+    /// said about the range: `read` says more.
+    fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
+        let _ = (offset_bytes, length_bytes, pool);
+        None
+    }
+
+    /// Writes as `write` does with `Fua::No`, without waiting for anything. `false`: not this way, or not well; each sector of the range
+    /// holds its old or its new content, and `write` says more.
+    fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+        let _ = (offset_bytes, data);
+        false
+    }
+
     /// What reads the same storage on any other thread, for devices in memory; `None`: only this thread can. It counts as an I/O
     /// under way (`busy`) as long as it is held.
     fn reader(&self) -> Option<Arc<dyn Reader>> {
@@ -258,6 +277,15 @@ impl<T: Device + ?Sized> Device for std::rc::Rc<T> {
     }
     fn is_in_memory(&self) -> bool {
         (**self).is_in_memory()
+    }
+    fn answers_at_once(&self) -> bool {
+        (**self).answers_at_once()
+    }
+    fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
+        (**self).read_now(offset_bytes, length_bytes, pool)
+    }
+    fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+        (**self).write_now(offset_bytes, data)
     }
     fn reader(&self) -> Option<Arc<dyn Reader>> {
         (**self).reader()

@@ -146,6 +146,7 @@ pub struct Drive<D> {
     /// Length of the data area in bytes.
     pub data_size_bytes: u64,
     is_fenced: Cell<bool>,
+    answers_at_once: bool,
     /// A flush has failed: none can succeed any more (W13).
     flush_error: Cell<Option<IoError>>,
     /// How often an interrupted I/O is tried again.
@@ -220,6 +221,7 @@ impl<D: Device> Drive<D> {
         Self {
             id,
             name,
+            answers_at_once: device.answers_at_once(),
             device,
             data_offset_bytes: data.start,
             data_size_bytes: data.end - data.start,
@@ -258,6 +260,11 @@ impl<D: Device> Drive<D> {
     /// Whether the device is in memory.
     pub fn is_in_memory(&self) -> bool {
         self.device.is_in_memory()
+    }
+
+    /// Whether what is asked of it now can be expected to be answered now.
+    pub(crate) fn answers_at_once(&self) -> bool {
+        self.answers_at_once
     }
 
     /// The device's size and properties.
@@ -364,6 +371,7 @@ impl<D: Device> Drive<D> {
     /// From now on every new I/O is answered with `Gone`.
     pub fn fence(&self) {
         self.is_fenced.set(true);
+        self.slots.close();
     }
 
     /// Notes a read error that redundancy has mended.
@@ -491,16 +499,64 @@ impl<D: Device> Drive<D> {
     ) -> (Result<BufMut, IoError>, Moment) {
         let at = self.device_offset(offset_bytes, length_bytes as u64);
         let (under_way, is_sequential) = self.begin(clock, started, at, length_bytes as u64);
-        let result = self
-            .slots
-            .run(|| self.read_retrying(pool, at, length_bytes))
-            .await;
+        let result = self.read_retrying(pool, at, length_bytes).await;
         let ended = clock.now();
         under_way.end(ended);
         let took_ns = ended.ns_since(started);
         self.reads
             .add(length_bytes as u64, took_ns, result.is_ok(), is_sequential);
         (result, ended)
+    }
+
+    /// As `read_since`, when the device answers at once, and well. `None`: nothing was counted, `read_since` says more.
+    #[inline]
+    pub fn read_now(
+        &self,
+        pool: &BufPool,
+        clock: &impl Clock,
+        started: Moment,
+        offset_bytes: u64,
+        length_bytes: usize,
+    ) -> Option<(BufMut, Moment)> {
+        if !self.answers_at_once || self.is_fenced.get() {
+            return None;
+        }
+        let at = self.device_offset(offset_bytes, length_bytes as u64);
+        let buf = self.device.read_now(at, length_bytes, pool)?;
+        let ended = clock.now();
+        self.note_now(&self.reads, started, ended, at, length_bytes);
+        Some((buf, ended))
+    }
+
+    /// Writes without FUA when the device takes it at once, and well; `note_write_now` is to be told when it ended. `false`: the range
+    /// holds old and new content by sectors, nothing is to be told, and `write` says more.
+    #[inline]
+    pub fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+        if !self.answers_at_once || self.is_fenced.get() {
+            return false;
+        }
+        let at = self.device_offset(offset_bytes, data.len() as u64);
+        self.device.write_now(at, data)
+    }
+
+    /// A write by `write_now` is counted.
+    #[inline]
+    pub fn note_write_now(
+        &self,
+        started: Moment,
+        ended: Moment,
+        offset_bytes: u64,
+        length_bytes: usize,
+    ) {
+        let at = self.device_offset(offset_bytes, length_bytes as u64);
+        self.note_now(&self.writes, started, ended, at, length_bytes);
+    }
+
+    #[inline]
+    fn note_now(&self, tally: &Tally, started: Moment, ended: Moment, at: u64, length: usize) {
+        let is_sequential = self.position.replace(at + length as u64) == at;
+        self.busy.note(started, ended);
+        tally.add(length as u64, ended.ns_since(started), true, is_sequential);
     }
 
     /// What reads `length_bytes` at `offset_bytes` of the data area on another thread, and the offset to tell it.
@@ -572,9 +628,10 @@ impl<D: Device> Drive<D> {
             if self.is_fenced.get() {
                 return Err(IoError::Gone);
             }
-            match self.device.read(at, pool.take(length_bytes)).await {
-                Err(IoError::Retryable) => {}
-                other => return other,
+            let read = || self.device.read(at, pool.take(length_bytes));
+            let result = self.slots.run(read).await;
+            if !matches!(result, Err(IoError::Retryable)) {
+                return result;
             }
         }
         Err(IoError::Medium)
@@ -609,7 +666,7 @@ impl<D: Device> Drive<D> {
         let at = self.device_offset(offset_bytes, data.len() as u64);
         let length_bytes = data.len() as u64;
         let (under_way, is_sequential) = self.begin(clock, started, at, length_bytes);
-        let result = self.slots.run(|| self.write_retrying(at, data, fua)).await;
+        let result = self.write_retrying(at, data, fua).await;
         Written {
             result,
             tally: &self.writes,
@@ -625,9 +682,7 @@ impl<D: Device> Drive<D> {
     /// # Errors
     /// As `write`.
     pub async fn write_device(&self, at_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        self.slots
-            .run(|| self.write_retrying(at_bytes, &data, fua))
-            .await
+        self.write_retrying(at_bytes, &data, fua).await
     }
 
     async fn write_retrying(&self, at_bytes: u64, data: &Buf, fua: Fua) -> Result<(), IoError> {
@@ -635,9 +690,10 @@ impl<D: Device> Drive<D> {
             if self.is_fenced.get() {
                 return Err(IoError::Gone);
             }
-            match self.device.write(at_bytes, data.clone(), fua).await {
-                Err(IoError::Retryable) => {}
-                other => return other,
+            let write = || self.device.write(at_bytes, data.clone(), fua);
+            let result = self.slots.run(write).await;
+            if !matches!(result, Err(IoError::Retryable)) {
+                return result;
             }
         }
         Err(IoError::Medium)
@@ -647,14 +703,13 @@ impl<D: Device> Drive<D> {
     ///
     /// # Errors
     /// As `read`.
-    pub async fn read_device(
+    pub fn read_device(
         &self,
         pool: &BufPool,
         at_bytes: u64,
         length_bytes: usize,
-    ) -> Result<BufMut, IoError> {
-        let read = || self.read_retrying(pool, at_bytes, length_bytes);
-        self.slots.run(read).await
+    ) -> impl Future<Output = Result<BufMut, IoError>> {
+        self.read_retrying(pool, at_bytes, length_bytes)
     }
 
     /// Makes a data range zero without a payload.

@@ -58,6 +58,12 @@ pub enum Mutant {
     ShardAnswersUnsettled,
     /// A step of a rebuild with which hands may help holds no lock.
     HandUnlocked,
+    /// What is written at once asks no range lock.
+    WrittenNowUnlocked,
+    /// What is written at once does not ask whether its region is marked (W1).
+    WrittenNowUnmarked,
+    /// What one copy has taken at once, and another one has not, is answered.
+    WrittenNowByHalves,
     /// An error of a member's flush is ignored (W13).
     IgnoreFlushError,
     /// A client's flush does not reach the members.
@@ -197,6 +203,9 @@ pub const ALL: &[Mutant] = &[
     Mutant::ShardWritesUnmarked,
     Mutant::ShardAnswersUnsettled,
     Mutant::HandUnlocked,
+    Mutant::WrittenNowUnlocked,
+    Mutant::WrittenNowUnmarked,
+    Mutant::WrittenNowByHalves,
     Mutant::IgnoreFlushError,
     Mutant::SkipFlush,
     Mutant::IgnoreFua,

@@ -29,6 +29,8 @@ pub(crate) struct Slots {
     count: Cell<usize>,
     tick: Cell<u64>,
     is_abandoned: Cell<bool>,
+    /// Nothing begins any more.
+    is_closed: Cell<bool>,
     /// When the oldest I/O began that nobody waits for and that the device may still have.
     orphaned_tick: Cell<Option<u64>>,
     freed: Signal,
@@ -81,6 +83,9 @@ impl Slots {
         if self.count.get() >= SLOTS_MAX {
             let is_free = || self.count.get() < SLOTS_MAX || self.is_abandoned.get();
             self.freed.until(is_free).await;
+            if self.is_closed.get() {
+                return Err(IoError::Gone); // since it waits
+            }
         }
         if self.is_abandoned.get() {
             return Err(IoError::Gone);
@@ -159,6 +164,11 @@ impl Slots {
         }
     }
 
+    /// Who still waits for a slot gets `Gone`; what is under way goes on.
+    pub(crate) fn close(&self) {
+        self.is_closed.set(true);
+    }
+
     /// Nobody waits any more: all I/Os are answered with `Gone`, and so is every later one.
     pub(crate) fn abandon(&self) {
         self.is_abandoned.set(true);
@@ -208,6 +218,32 @@ mod tests {
         slots.orphan();
         assert_eq!((slots.tick(1), slots.tick(1), slots.tick(1)), (0, 1, 2));
         assert_eq!((slots.tick(0), slots.tick(1)), (0, 0));
+    }
+
+    #[test]
+    fn who_waits_for_a_slot_when_the_drive_is_fenced_does_not_begin() {
+        let slots = Slots::default();
+        let gate = Signal::new();
+        let is_open = Cell::new(false);
+        let io = || async {
+            gate.until(|| is_open.get()).await;
+            Ok(())
+        };
+        let mut first = pin!(join_all((0..SLOTS_MAX).map(|_| slots.run(io))));
+        assert!(poll_once(first.as_mut()).is_pending());
+        let begun = Cell::new(false);
+        let late = || {
+            begun.set(true);
+            io()
+        };
+        let mut late = pin!(slots.run(late));
+        assert!(poll_once(late.as_mut()).is_pending());
+        slots.close();
+        is_open.set(true);
+        gate.notify();
+        while poll_once(first.as_mut()).is_pending() {}
+        assert_eq!(poll_once(late.as_mut()), Poll::Ready(Err(IoError::Gone)));
+        assert!(!begun.get());
     }
 
     #[test]

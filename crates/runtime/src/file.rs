@@ -373,6 +373,34 @@ impl Device for FileDevice {
         self.route == Route::Inline
     }
 
+    fn answers_at_once(&self) -> bool {
+        self.route == Route::Inline
+    }
+
+    fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
+        let is_now = self.answers_at_once()
+            && !self.is_lost.get()
+            && check_range(&self.info, offset_bytes, length_bytes as u64).is_ok()
+            && self.core.charge_now(length_bytes);
+        if !is_now {
+            return None;
+        }
+        let mut buf = pool.take(length_bytes);
+        let moved = rustix::io::pread(&self.fd, &mut buf[..], offset_bytes);
+        (moved == Ok(length_bytes)).then_some(buf)
+    }
+
+    fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+        self.answers_at_once()
+            && !self.is_read_only
+            && data.len() < ASIDE_BYTES
+            && check_range(&self.info, offset_bytes, data.len() as u64).is_ok()
+            && self.core.charge_now(data.len())
+            && self.check_whole().is_ok()
+            && rustix::io::pwrite(&self.fd, data, offset_bytes) == Ok(data.len())
+            && self.check_whole().is_ok()
+    }
+
     fn reader(&self) -> Option<Arc<dyn Reader>> {
         let is_for_all = self.route == Route::Inline && !self.is_lost.get();
         is_for_all.then(|| Arc::new(FileReader(Arc::clone(&self.fd))) as Arc<dyn Reader>)

@@ -137,6 +137,14 @@ struct Turn {
     waiters: RefCell<Vec<Waker>>,
 }
 
+impl Turn {
+    fn spend(&self, length_bytes: usize) {
+        let cost_bytes = length_bytes.saturating_add(INLINE_CALL_BYTES);
+        let spent_bytes = self.spent_bytes.get();
+        self.spent_bytes.set(spent_bytes.saturating_add(cost_bytes));
+    }
+}
+
 impl Core {
     /// To be awaited before moving `length_bytes` inline: returns at once while the turn has budget, otherwise in
     /// the next turn. Without it a task that never has to wait (tmpfs, a flooding peer) would starve all others.
@@ -153,9 +161,16 @@ impl Core {
             })
             .await;
         }
-        let spent = turn.spent_bytes.get();
-        turn.spent_bytes
-            .set(spent.saturating_add(length_bytes.saturating_add(INLINE_CALL_BYTES)));
+        turn.spend(length_bytes);
+    }
+
+    /// As `charge`, for who does not wait: `false` when the turn has no budget left.
+    pub(crate) fn charge_now(&self, length_bytes: usize) -> bool {
+        let has_budget = self.turn.spent_bytes.get() < INLINE_BYTES_PER_TURN;
+        if has_budget {
+            self.turn.spend(length_bytes);
+        }
+        has_budget
     }
 
     fn begin_turn(&self) {

@@ -68,15 +68,7 @@ pub fn options_for(mutant: Mutant) -> Options {
                 ..logs(mutant, parity)
             };
         }
-        Mutant::PplNotWritten | Mutant::PplNotReplayed => {
-            return Options {
-                levels: vec![Level::Raid5],
-                logs_of_256: 0,
-                ppls_of_256: 256,
-                hands_of_256: 0,
-                ..Options::default()
-            };
-        }
+        Mutant::PplNotWritten | Mutant::PplNotReplayed => return ppls(),
         Mutant::DoorStaysOpen
         | Mutant::SlabLentWithoutLock
         | Mutant::ShardWritesUnmarked
@@ -84,6 +76,9 @@ pub fn options_for(mutant: Mutant) -> Options {
             return shards(mutant, redundant);
         }
         Mutant::HandUnlocked => return hands(),
+        Mutant::WrittenNowUnlocked | Mutant::WrittenNowUnmarked | Mutant::WrittenNowByHalves => {
+            return at_once();
+        }
         Mutant::WrongQCoefficient | Mutant::WrongQOrder => vec![Level::Raid6],
         Mutant::SkipFlush | Mutant::IgnoreFua | Mutant::RetryableIsFinal => Level::ALL.to_vec(),
         _ => redundant,
@@ -93,6 +88,7 @@ pub fn options_for(mutant: Mutant) -> Options {
         drill: drill_for(mutant),
         shards_of_256: 0,
         hands_of_256: 0,
+        at_once_of_256: 0,
         ..Options::default()
     }
 }
@@ -126,6 +122,7 @@ fn shards(mutant: Mutant, levels: Vec<Level>) -> Options {
         ppls_of_256: 0,
         shards_of_256: 256,
         hands_of_256: 0,
+        at_once_of_256: 0,
         ..Options::default()
     }
 }
@@ -136,6 +133,30 @@ fn hands() -> Options {
         levels: vec![Level::Raid4, Level::Raid5, Level::Raid6],
         shards_of_256: 0,
         hands_of_256: 256,
+        at_once_of_256: 0,
+        ..Options::default()
+    }
+}
+
+/// Mirrors whose disks answer at once now and then.
+fn at_once() -> Options {
+    Options {
+        levels: vec![Level::Raid1, Level::Raid10],
+        shards_of_256: 0,
+        hands_of_256: 0,
+        at_once_of_256: 256,
+        ..Options::default()
+    }
+}
+
+/// Arrays with a partial parity log only.
+fn ppls() -> Options {
+    Options {
+        levels: vec![Level::Raid5],
+        logs_of_256: 0,
+        ppls_of_256: 256,
+        hands_of_256: 0,
+        at_once_of_256: 0,
         ..Options::default()
     }
 }
@@ -147,6 +168,7 @@ fn logs(mutant: Mutant, levels: Vec<Level>) -> Options {
         drill: drill_for(mutant),
         shards_of_256: 0,
         hands_of_256: 0,
+        at_once_of_256: 0,
         logs_of_256: 256,
         ..Options::default()
     }

@@ -51,6 +51,21 @@ impl<D: Device, C: Clock> Volume<D, C> {
         Ok(mark)
     }
 
+    /// As `mark`, when the regions are marked durably already.
+    #[inline]
+    pub(crate) fn mark_now(&self, range: Range<u64>) -> Option<Mark<'_, D, C>> {
+        let mut regions = self.regions.borrow_mut();
+        if !regions.is_durable(&range) && !self.has(Mutant::WrittenNowUnmarked) {
+            return None;
+        }
+        regions.enter(&range);
+        drop(regions);
+        Some(Mark {
+            volume: self,
+            range,
+        })
+    }
+
     async fn make_durable(&self, range: &Range<u64>) -> Result<(), IoError> {
         while !self.regions.borrow().is_durable(range) {
             if self.is_frozen() {

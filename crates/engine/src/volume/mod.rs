@@ -11,6 +11,7 @@ mod control;
 mod extents;
 mod log;
 mod members;
+mod now;
 mod park;
 mod ppl;
 mod read;
@@ -204,7 +205,7 @@ pub struct Volume<D: Device, C: Clock> {
     /// Largest sector of `drives`.
     sector_bytes: Cell<u32>,
     pub(crate) fillings: RefCell<Vec<Rc<Filling<D>>>>,
-    set: RefCell<Rc<MemberSet<D>>>,
+    pub(crate) set: RefCell<Rc<MemberSet<D>>>,
     /// For the deliberate bug of a member set that goes on after its time.
     set_before: RefCell<Option<(Moment, Rc<MemberSet<D>>)>>,
     pub(crate) metadata: RefCell<Box<dyn Metadata>>,

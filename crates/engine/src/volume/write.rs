@@ -23,6 +23,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// `OutOfRange`, `ReadOnly`, `NoSpace`, `Medium` when a part has no member to hold it, `Failed` when the volume is frozen.
     /// After an error each sector of the range holds its old or its new content.
     pub async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        if fua == Fua::No && self.write_now(offset_bytes, &data) {
+            return Ok(());
+        }
         let length_bytes = data.len() as u64;
         self.check_request(offset_bytes, length_bytes)?;
         if data.is_empty() {

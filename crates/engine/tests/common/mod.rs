@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use plexum_engine::buf::{Buf, BufMut};
+use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::clock::{Clock, Moment};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, check_range};
 use plexum_engine::parked::Parked;
@@ -29,6 +29,8 @@ pub struct Memory {
     pub flushes: Rc<Cell<u64>>,
     /// How many ranges it will still park; `None`: it does not park.
     pub parks: Rc<Cell<Option<u32>>>,
+    /// How many I/Os it will still answer at once; `None`: it does not.
+    pub at_once: Rc<Cell<Option<u32>>>,
 }
 
 /// Where `Memory` parks.
@@ -53,6 +55,7 @@ impl Memory {
             writes: Rc::default(),
             flushes: Rc::default(),
             parks: Rc::default(),
+            at_once: Rc::default(),
         }
     }
 }
@@ -87,6 +90,23 @@ impl Device for Memory {
         self.bytes.borrow_mut()[start..start + data.len()].copy_from_slice(&data);
         self.writes.set(self.writes.get() + 1);
         Ok(())
+    }
+    fn answers_at_once(&self) -> bool {
+        self.at_once.get().is_some()
+    }
+    fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
+        self.at_once.set(Some(self.at_once.get()?.checked_sub(1)?));
+        let start = usize::try_from(offset_bytes).unwrap();
+        Some(pool.copy_of(&self.bytes.borrow()[start..start + length_bytes]))
+    }
+    fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+        let left = self.at_once.get().and_then(|left| left.checked_sub(1));
+        if left.is_some() {
+            self.at_once.set(left);
+            let start = usize::try_from(offset_bytes).unwrap();
+            self.bytes.borrow_mut()[start..start + data.len()].copy_from_slice(data);
+        }
+        left.is_some()
     }
     fn parks(&self) -> bool {
         self.parks.get().is_some()

@@ -33,7 +33,7 @@ impl Drop for Ticket {
 impl Reader for Ticket {
     fn read(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), IoError> {
         let disk = DISKS.with(|disks| disks.borrow().get(&self.0).cloned());
-        disk.ok_or(IoError::Gone)?.read_now(offset_bytes, buf)
+        disk.ok_or(IoError::Gone)?.read_elsewhere(offset_bytes, buf)
     }
 }
 

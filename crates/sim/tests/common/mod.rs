@@ -82,6 +82,7 @@ impl Bench {
             sector_bytes: 512,
             atom_bytes: if metadata == 90 { 4096 } else { 512 },
             has_zeroing_trim: false,
+            answers_at_once: false,
             latency_ns: 50_000,
         };
         let disks = (0..spec.member_count as u32 + 3)
