@@ -232,6 +232,25 @@ impl<D: Device, C: Clock> Session<D, C> {
         self.volume.read(offset_bytes, length_bytes).await
     }
 
+    /// In one step, as `Volume::read_now`.
+    pub(super) fn read_now(&self, offset_bytes: u64, length_bytes: usize) -> Option<Rope> {
+        self.volume.read_now(offset_bytes, length_bytes)
+    }
+
+    /// In one step, as `Volume::write_now`, under what is held: of the slab, and of the marks of its regions.
+    pub(super) fn write_now(&self, slab: u32, offset_bytes: u64, data: &Buf) -> bool {
+        let Some(sync) = self.sync_range(offset_bytes, data.len() as u64) else {
+            return false;
+        };
+        if !self.takes_writes() || self.missing(slab, &sync).is_some() {
+            return false;
+        }
+        let mut marks = self.marks.borrow_mut();
+        self.regions(&sync).for_each(|region| marks.touch(region));
+        drop(marks);
+        self.volume.write_now(offset_bytes, data)
+    }
+
     pub(super) fn park(
         &self,
         offset_bytes: u64,
