@@ -61,8 +61,7 @@ impl Bench {
         mutant: Option<Mutant>,
         shards: usize,
     ) -> Self {
-        let mut bench = Self::empty(seed, spec, metadata, mutant);
-        bench.context.shards = shards;
+        let mut bench = Self::empty(seed, spec, metadata, mutant, shards);
         let (context, spec, disks) = (
             bench.context.clone(),
             bench.spec.clone(),
@@ -73,7 +72,8 @@ impl Bench {
         bench
     }
 
-    fn empty(seed: u64, spec: Spec, metadata: u32, mutant: Option<Mutant>) -> Self {
+    /// On several cores disks answer half of what cannot wait at once.
+    fn empty(seed: u64, spec: Spec, metadata: u32, mutant: Option<Mutant>, shards: usize) -> Self {
         let rng = Rng::new(seed);
         let clock = SimClock::new();
         let trace = Trace::new(clock.clone(), false);
@@ -82,7 +82,7 @@ impl Bench {
             sector_bytes: 512,
             atom_bytes: if metadata == 90 { 4096 } else { 512 },
             has_zeroing_trim: false,
-            answers_at_once: false,
+            answers_at_once: shards > 1,
             latency_ns: 50_000,
         };
         let disks = (0..spec.member_count as u32 + 3)
@@ -99,7 +99,7 @@ impl Bench {
             pace_bytes_per_s: 32 << 20,
             reads_ahead: false,
             connections: 0,
-            shards: 1,
+            shards,
             hands: 0,
         };
         let executor = Executor::new(Seeded::new(order.next_u64()));
