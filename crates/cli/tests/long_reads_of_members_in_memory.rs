@@ -64,21 +64,17 @@ fn every_kind_of_volume_reads_as_it_was_written_and_counts_what_was_read() {
 
 #[test]
 fn a_volume_that_has_lost_a_member_reads_on() {
-    for array in [
-        "--level 1 a b c",
-        "--level 5 a b c --strip 64K",
-        "--level 6 a b c d --strip 64K",
+    // The mirror takes turns: by load, every read may be for the copy that is whole.
+    for (array, members) in [
+        ("--level 1 a b c", "--balance round-robin a b c"),
+        ("--level 5 a b c --strip 64K", "a b c"),
+        ("--level 6 a b c d --strip 64K", "a b c d"),
     ] {
         let place = Place::in_memory("long-reads-degraded");
         if !place.folder.starts_with("/dev/shm") {
             return;
         }
         done(&place, &format!("create nas --member-size 24M {array}"));
-        let members = if array.contains(" d ") {
-            "a b c d"
-        } else {
-            "a b c"
-        };
         let server = Server::start(&place, members);
         fill(&place, 2);
         done(&place, "fail nas a");

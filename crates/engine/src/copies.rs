@@ -304,6 +304,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let ended = drive.and_then(|drive| act(drive, member.start, length));
             // The balancer has counted every piece.
             self.read_ended(&place, started, ended.unwrap_or(started));
+            if ended.is_none() && is_good {
+                self.asked_at_once.set(Some((sync.start, place.slot)));
+            }
             ended.is_some()
         };
         let length_bytes = sync.end - sync.start;
@@ -350,6 +353,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         if candidates.is_empty() {
             return Choice::Nobody;
+        }
+        if let Some((start, slot)) = self.asked_at_once.get()
+            && start == sync.start
+        {
+            self.asked_at_once.set(None);
+            if let Some(place) = candidates.iter().find(|place| place.slot == slot).copied() {
+                candidates = Few::new();
+                candidates.push(place);
+            }
         }
         let is_one_group = matches!(self.geometry.organisation(), Organisation::Raid1);
         let request = Request {

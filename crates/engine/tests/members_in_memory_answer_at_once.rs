@@ -186,6 +186,30 @@ fn a_write_that_one_copy_does_not_take_at_once_is_waited_for_on_all() {
 }
 
 #[test]
+fn a_copy_that_does_not_answer_at_once_is_waited_for_and_no_other() {
+    for balance in [
+        Policy::RoundRobin,
+        Policy::Load,
+        Policy::Split { slice_bytes: 4096 },
+    ] {
+        let members = members(Organisation::Raid1);
+        answer_at_once(&members, ALWAYS);
+        let volume = open(&members, balance);
+        write(&volume, 0, &[7; 4 * BLOCK]);
+        members[1].1.is_gone.set(true);
+        for part in 0..4 {
+            let (at, length) = match part {
+                3 => (0, 4 * BLOCK as u64),
+                part => (part * BLOCK as u64, BLOCK as u64),
+            };
+            assert!(read(&volume, at, length).iter().all(|byte| *byte == 7));
+        }
+        let lost = volume.status().lost_slots.len();
+        assert_eq!(lost, 1, "{balance:?}");
+    }
+}
+
+#[test]
 fn the_first_write_to_a_clean_array_waits_for_its_mark() {
     let members = members(Organisation::Raid1);
     answer_at_once(&members, ALWAYS);

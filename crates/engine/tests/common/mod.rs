@@ -58,6 +58,16 @@ impl Memory {
             at_once: Rc::default(),
         }
     }
+
+    /// Whether it answers this I/O at once, which is counted.
+    fn take_at_once(&self) -> bool {
+        let left = self.at_once.get().and_then(|left| left.checked_sub(1));
+        let answers = left.is_some() && !self.is_gone.get();
+        if answers {
+            self.at_once.set(left);
+        }
+        answers
+    }
 }
 
 impl Device for Memory {
@@ -95,18 +105,19 @@ impl Device for Memory {
         self.at_once.get().is_some()
     }
     fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
-        self.at_once.set(Some(self.at_once.get()?.checked_sub(1)?));
+        if !self.take_at_once() {
+            return None;
+        }
         let start = usize::try_from(offset_bytes).unwrap();
         Some(pool.copy_of(&self.bytes.borrow()[start..start + length_bytes]))
     }
     fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
-        let left = self.at_once.get().and_then(|left| left.checked_sub(1));
-        if left.is_some() {
-            self.at_once.set(left);
+        let answers = self.take_at_once();
+        if answers {
             let start = usize::try_from(offset_bytes).unwrap();
             self.bytes.borrow_mut()[start..start + data.len()].copy_from_slice(data);
         }
-        left.is_some()
+        answers
     }
     fn parks(&self) -> bool {
         self.parks.get().is_some()
