@@ -24,9 +24,9 @@ pub enum Fua {
 /// What the engine can do about a failed member I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-// A byte would be laid out right behind the tag of a `Result`, whose other content the compiler then moves at odd addresses:
-// a read of a mirror took a sixth longer.
-#[repr(align(8))]
+// As wide as what stands in its place when all went well. Of a byte, the compiler moves the `Result` in parts that overlap: the processor
+// cannot hand those on from its store queue, and waits each time.
+#[repr(u64)]
 pub enum IoError {
     /// May succeed when tried again at once (interrupted, short transfer). Devices retry by themselves a bounded number of times.
     Retryable,
