@@ -137,16 +137,16 @@ pub struct MemberTraits {
 }
 
 /// A read that some copies could answer.
-#[derive(Clone, Copy, Debug)]
-pub struct Request {
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
     /// Where it begins in the volume, in bytes.
     pub offset_bytes: u64,
     /// Length in bytes.
     pub length_bytes: u64,
     /// Which copies turn together: 0 for RAID-1, the slot of the first copy for RAID-10.
     pub group: usize,
-    /// How many bytes behind it could be read with it, as far as the caller knows.
-    pub ahead_bytes_max: u64,
+    /// How many bytes behind it could be read with it, as far as the caller knows; asked where that is wanted. `None`: none.
+    pub ahead_bytes_max: Option<&'a dyn Fn() -> u64>,
     /// Now.
     pub now: Moment,
 }

@@ -243,10 +243,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         let set = self.members();
         let started = tag.started();
-        let ahead_bytes_max = match self.balancer.borrow().reads_ahead() {
-            true => self.ahead_bytes_max(&sync),
-            false => 0,
-        };
+        let reads_ahead = self.balancer.borrow().reads_ahead();
+        let ahead_bytes_max = || self.ahead_bytes_max(&sync);
+        let ahead_bytes_max = reads_ahead.then_some(&ahead_bytes_max as &dyn Fn() -> u64);
         match self.choose(&set, &map, &sync, ahead_bytes_max, started) {
             Choice::Whole(place) => {
                 let read = self.read_copy(&set, started, place, offset_bytes, length_bytes);
@@ -310,7 +309,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             ended.is_some()
         };
         let length_bytes = sync.end - sync.start;
-        let (candidates, pick) = match self.choose(&set, map, sync, 0, started) {
+        let (candidates, pick) = match self.choose(&set, map, sync, None, started) {
             Choice::Whole(place) | Choice::Ahead(place, _) => {
                 let length = usize::try_from(length_bytes).expect("part of a request");
                 return read(place, sync.start, length, true);
@@ -331,13 +330,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         is_good
     }
 
-    /// Which copies can be read, and who of them reads. `ahead_bytes_max`: how many bytes behind `sync` may be read with it.
+    /// Which copies can be read, and who of them reads. `ahead_bytes_max`: says how many bytes behind `sync` may be read with it.
     fn choose(
         &self,
         set: &MemberSet<D>,
         map: &CopyMap<'_>,
         sync: &Range<u64>,
-        ahead_bytes_max: u64,
+        ahead_bytes_max: Option<&dyn Fn() -> u64>,
         now: Moment,
     ) -> Choice {
         let length_bytes = sync.end - sync.start;

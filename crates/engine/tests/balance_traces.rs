@@ -87,7 +87,7 @@ impl Replay {
             &Request {
                 offset_bytes,
                 length_bytes,
-                ahead_bytes_max: 0,
+                ahead_bytes_max: None,
                 group: 0,
                 now: self.now,
             },

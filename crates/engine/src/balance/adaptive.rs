@@ -655,7 +655,7 @@ impl Adaptive {
     ) -> u64 {
         let is_loose = f64::from(u8::from(stream.is_none()));
         self.loose += LOOSE_WEIGHT * (is_loose - self.loose);
-        let Some(index) = stream.filter(|_| request.ahead_bytes_max > 0) else {
+        let (Some(index), Some(ahead_bytes_max)) = (stream, request.ahead_bytes_max) else {
             return 0;
         };
         let place = &usable[0];
@@ -667,6 +667,10 @@ impl Adaptive {
             .filter(|place| [usable[0].slot, stream.home].contains(&place.slot))
             .any(|place| self.disks[place.slot].position_bytes == Some(place.member_offset_bytes));
         if stream.steps < AHEAD_STEPS || !is_next || has_place {
+            return 0;
+        }
+        let bytes_max = ahead_bytes_max();
+        if bytes_max == 0 {
             return 0;
         }
         let byte_ns = disk.seen_ns_per_byte();
@@ -682,7 +686,7 @@ impl Adaptive {
         }
         let wanted = (2 * stream.ahead_bytes).clamp(AHEAD_BYTES, AHEAD_BYTES_MAX);
         stream.ahead_bytes = wanted.min(most);
-        let all = stream.ahead_bytes.min(request.ahead_bytes_max);
+        let all = stream.ahead_bytes.min(bytes_max);
         all / request.length_bytes * request.length_bytes
     }
 

@@ -20,7 +20,7 @@ struct Model {
 /// A mirror whose readers wait for each answer.
 struct Mirror {
     balancer: Balancer,
-    ahead_bytes_max: u64,
+    reads_ahead: bool,
     models: Vec<Model>,
     heads: Vec<u64>,
     now_ns: u64,
@@ -36,7 +36,7 @@ impl Mirror {
         }
         Self {
             balancer,
-            ahead_bytes_max: 0,
+            reads_ahead: false,
             models: models.to_vec(),
             heads: vec![0; models.len()],
             now_ns: 1,
@@ -55,7 +55,7 @@ impl Mirror {
             offset_bytes,
             length_bytes,
             group: 0,
-            ahead_bytes_max: self.ahead_bytes_max,
+            ahead_bytes_max: self.reads_ahead.then_some(&|| u64::MAX >> 1),
             now: Moment(self.now_ns),
         };
         (self.balancer.pick(&request, &mut candidates), candidates)
@@ -244,7 +244,7 @@ fn what_a_detached_member_still_answers_is_not_learned() {
         offset_bytes: 0,
         length_bytes: 4096,
         group: 0,
-        ahead_bytes_max: 0,
+        ahead_bytes_max: None,
         now: Moment(5),
     };
     balancer.pick(&request, &mut candidates);
@@ -259,7 +259,7 @@ fn what_a_detached_member_still_answers_is_not_learned() {
 fn read_ahead_of_streams(model: Model, loose: usize) -> Vec<u64> {
     const STEP_BYTES: u64 = 64 << 10;
     let mut mirror = Mirror::new(&[model]);
-    mirror.ahead_bytes_max = u64::MAX >> 1;
+    mirror.reads_ahead = true;
     let mut next = [1 << 39, 1 << 40];
     let mut seen = Vec::new();
     for _ in 0..60 {
@@ -312,7 +312,7 @@ fn nothing_is_read_ahead_on_flash_nor_of_a_stream_that_is_alone() {
     );
     assert!(seen[20..].iter().all(|bytes| *bytes == 0), "{seen:?}");
     let mut mirror = Mirror::new(&[DISK]);
-    mirror.ahead_bytes_max = u64::MAX >> 1;
+    mirror.reads_ahead = true;
     for step in 0..100u64 {
         mirror.read(step * (64 << 10), 64 << 10);
         assert_eq!(mirror.heads[0], (step + 1) * (64 << 10), "step {step}");
