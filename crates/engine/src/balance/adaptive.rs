@@ -25,6 +25,7 @@
 //! could take streams off a fast one that random readers need more.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::{Pick, Piece, Request};
@@ -107,6 +108,14 @@ const SPLIT_COST_RATIO: f64 = 3.0;
 const ARM_TRIES: u32 = 3;
 /// Most parts of a read.
 const PARTS_MAX: usize = 16;
+
+/// What a class that is so many classes away counts for: asked for each class of each copy at every read.
+static NEARNESS: LazyLock<[f64; CLASSES]> = LazyLock::new(|| {
+    std::array::from_fn(|away| {
+        let away = away as f64;
+        (-away * away / (2.0 * NEIGHBOURS)).exp()
+    })
+});
 
 /// A mean that soon stops to follow noise, and begins anew when its subject has changed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -217,9 +226,10 @@ impl Disk {
 
     /// Expected time of a request: by distance the mean of the classes around, else that of the nearest class that is known.
     fn expected_ns(&self, class: usize, length_bytes: u64) -> f64 {
+        let byte_ns = self.ns_per_byte();
         let of = |cost: &ClassCost| {
             let longer = length_bytes as f64 - cost.length_bytes.value;
-            cost.time_ns.value + longer * self.ns_per_byte()
+            cost.time_ns.value + longer * byte_ns
         };
         let known = |index: usize| {
             let cost = self.costs.get(index)?;
@@ -227,16 +237,17 @@ impl Disk {
         };
         if class == 0 {
             // Going on is cheap as long as nobody knows better, or by a read or two: otherwise nobody would find out.
-            let cheap_ns = length_bytes as f64 * self.ns_per_byte();
+            let cheap_ns = length_bytes as f64 * byte_ns;
             let belief = self.belief_in_going_on();
             return known(0).map_or(cheap_ns, |ns| belief * ns + (1.0 - belief) * cheap_ns);
         }
         if class >= FIRST_DISTANCE {
+            let nearness = &*NEARNESS;
             let (mut sum, mut weights) = (0.0, 0.0);
-            for (index, cost) in self.costs.iter().enumerate().skip(FIRST_DISTANCE) {
-                let away = index.abs_diff(class) as f64;
+            let costs = self.costs.iter().enumerate().skip(FIRST_DISTANCE);
+            for (index, cost) in costs.filter(|(_, cost)| cost.time_ns.samples > 0) {
                 let weight = f64::from(cost.time_ns.samples.min(WEIGHED_SAMPLES_MAX))
-                    * (-away * away / (2.0 * NEIGHBOURS)).exp();
+                    * nearness[index.abs_diff(class)];
                 sum += weight * of(cost);
                 weights += weight;
             }
