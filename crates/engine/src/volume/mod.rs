@@ -289,25 +289,36 @@ fn split<D: Device>(
     (records, drives)
 }
 
+/// What is known of the members when nothing was read yet; `resync_start_bytes` as in [`VolumeParts`].
+fn first_state(
+    members: Vec<MemberRecord>,
+    slot_count: u16,
+    resync_start_bytes: Option<u64>,
+    version: u64,
+) -> ArrayState {
+    let is_dirty = resync_start_bytes == Some(0);
+    ArrayState {
+        members,
+        slot_count,
+        is_dirty,
+        consistent_below_bytes: resync_start_bytes.filter(|_| !is_dirty),
+        is_frozen: false,
+        version,
+        urgent_version: version,
+    }
+}
+
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Puts a volume together. Nothing is read or written yet; give `run_background` a task of its own.
     pub fn new(parts: VolumeParts<D, C>) -> Self {
+        let (records, drives) = split(parts.members, parts.options.mutant);
         let slot_count = u16::try_from(parts.geometry.member_count())
             .expect("slots were bounded by the geometry");
-        let (records, drives) = split(parts.members, parts.options.mutant);
+        let is_due = parts.metadata.is_commit_due() && !parts.options.is_read_only;
         let is_dirty = parts.resync_start_bytes == Some(0);
         // A dirty array was written to before it went down: what is true now (who is missing) must be durable before more is.
-        let is_due = parts.metadata.is_commit_due() && !parts.options.is_read_only;
         let first_version = u64::from(is_due || is_dirty && !parts.options.is_read_only);
-        let state = ArrayState {
-            members: records,
-            slot_count,
-            is_dirty,
-            consistent_below_bytes: parts.resync_start_bytes.filter(|_| !is_dirty),
-            is_frozen: false,
-            version: first_version,
-            urgent_version: first_version,
-        };
+        let state = first_state(records, slot_count, parts.resync_start_bytes, first_version);
         let balancer = Balancer::new(parts.options.balance, usize::from(slot_count), 512);
         let volume = Self {
             name: parts.name,
