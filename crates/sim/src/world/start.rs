@@ -136,7 +136,7 @@ impl<S: Subject> World<S> {
     }
 
     /// Whether this is a refusal that the user answers by naming the members of his array alone: nobody can tell a member that was
-    /// lost from one that went on without the others when those are away with which it was last together.
+    /// lost from one that went on without the others when none of those is there with which it was last together.
     ///
     /// A table of 0.90 does not tell a spare that is being filled from nobody: there the same is true when all others who were there
     /// at that time have been filled anew since.
@@ -145,28 +145,24 @@ impl<S: Subject> World<S> {
             && (self.shared.scenario.metadata == 90 || self.is_company_of_the_named_away(reason))
     }
 
-    /// Whether a stale member that the refusal names counts somebody as active who is away.
+    /// Whether a stale member that the refusal names counts a number as active that nobody has who is there: he is away, or was
+    /// added anew under another number.
     fn is_company_of_the_named_away(&self, reason: &str) -> bool {
-        let (there, away): (Vec<SimDisk>, Vec<SimDisk>) =
-            (self.shared.disks.iter().cloned()).partition(SimDisk::is_present);
-        let highest = checker::highest_count(&there);
-        let away: Vec<u32> = away
-            .iter()
-            .filter_map(checker::inspect)
-            .map(|member| member.superblock.dev_number)
-            .collect();
-        let is_meant = |member: &checker::Inspected| {
-            member.superblock.events.0 + 1 < highest
+        let disks = self.shared.disks.iter().filter(|disk| disk.is_present());
+        let there: Vec<checker::Inspected> = disks.filter_map(checker::inspect).collect();
+        let with_slot = |m: &&checker::Inspected| m.superblock.role().slot().is_some();
+        let counts = there.iter().filter(with_slot);
+        let highest = counts.map(|member| member.superblock.events.0).max();
+        let is_meant = |member: &&checker::Inspected| {
+            Some(member.superblock.events.0 + 1) < highest
                 && reason.contains(&format!("disk {} (", member.disk))
         };
-        there
-            .iter()
-            .filter_map(checker::inspect)
-            .filter(is_meant)
-            .any(|member| {
-                let role = |number: &u32| member.superblock.role_of(*number);
-                away.iter().any(|number| role(number).slot().is_some())
-            })
+        let is_there = |number: u32| there.iter().any(|m| m.superblock.dev_number == number);
+        there.iter().filter(is_meant).any(|member| {
+            let roles = (0u32..).zip(&member.superblock.roles);
+            let mut active = roles.filter(|(_, role)| role.slot().is_some());
+            active.any(|(number, _)| !is_there(number))
+        })
     }
 }
 

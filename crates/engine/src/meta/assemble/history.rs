@@ -220,8 +220,9 @@ fn split_brain(examined: &[Examined], freshest: usize, fork: usize) -> AssembleE
         .why("both may hold writes that the other lacks; mixing them would destroy data");
     let error = match absent_company(examined, &other.superblock) {
         Some(number) => error.hint(format!(
-            "name device number {number} of the array as well: {} was last together with it, and may only be stale",
-            other.name
+            "name device number {number} of the array as well: {} was last together with it, and may only be stale; if that disk has \
+             been added anew since, leave {} out",
+            other.name, other.name
         )),
         None => error,
     };

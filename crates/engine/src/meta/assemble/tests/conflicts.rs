@@ -169,10 +169,41 @@ fn who_was_last_together_with_one_that_went_on_is_stale_and_no_split_brain() {
     members.remove(1);
     let error = assemble(&members, &PLAIN).unwrap_err();
     assert_eq!(error.code, AssembleCode::SplitBrain);
-    assert_eq!(
-        error.hints[0],
-        "name device number 1 of the array as well: m2 was last together with it, and may only be stale"
-    );
+    assert_eq!(error.hints[0], asked_for(1, "m2"));
+}
+
+/// The hint of a refusal that somebody who is not there would settle.
+fn asked_for(number: u32, stale: &str) -> String {
+    format!(
+        "name device number {number} of the array as well: {stale} was last together with it, and may only be stale; if that disk \
+         has been added anew since, leave {stale} out"
+    )
+}
+
+#[test]
+fn a_disk_that_was_added_anew_no_longer_tells_who_was_stale_when_it_was_a_member_before() {
+    // Four copies: 0 and 3 were lost, then 2; a new member was filled from 1 and took slot 0, 1 was lost, and its disk was
+    // added anew: it took slot 3. Whoever was last together with it is left.
+    let mut members = array(1, 0, 4);
+    record(&mut members, &[1, 2], 0, Role::Faulty);
+    record(&mut members, &[1, 2], 3, Role::Faulty);
+    record(&mut members, &[1], 2, Role::Faulty);
+    for (place, number, slot) in [(0, 4, 0), (3, 5, 3)] {
+        let mut new = member(1, 0, 4, number);
+        new.superblock.roles = members[1].superblock.roles.clone();
+        members[place] = new;
+        record(&mut members, &[0, 1, 3], u32::from(number), active(slot));
+    }
+    record(&mut members, &[0, 3], 4, active(0));
+    record(&mut members, &[0, 3], 1, Role::Faulty);
+    set_events(&mut members, &[80, 60, 20, 80]);
+    members.remove(1);
+    let error = assemble(&members, &PLAIN).unwrap_err();
+    assert_eq!(error.code, AssembleCode::SplitBrain);
+    assert_eq!(error.hints[0], asked_for(1, "m2"));
+    // Without it the array starts.
+    members.remove(1);
+    assert_eq!(started(&members, PLAIN).missing_slots, [1, 2]);
 }
 
 #[test]
