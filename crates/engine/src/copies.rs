@@ -80,32 +80,27 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if !self.locks.is_free(&sync) && !self.has(Mutant::WrittenNowUnlocked) {
             return false;
         }
-        let Some(_mark) = self.mark_now(sync.clone()) else {
+        if !self.mark_now(&sync) {
             return false;
-        };
+        }
         let _unread = self.unread(sync.clone());
         let set = self.set.borrow();
         let map = self.geometry.copies_of(offset_bytes);
-        let targets = || {
-            let of = |place: CopyPlace| {
-                let targets = self.write_targets(&set, place.slot);
-                targets.map(move |drive| (drive, place.member_offset_bytes))
-            };
-            map.iter().flat_map(of)
-        };
         let mut reached = 0;
-        for (drive, start) in targets() {
-            if drive.has_bad() || !drive.write_now(start, data) {
-                if self.has(Mutant::WrittenNowByHalves) && reached > 0 {
-                    break;
+        for place in map.iter() {
+            for drive in self.write_targets(&set, place.slot) {
+                if !drive.has_bad() && drive.write_now(place.member_offset_bytes, data) {
+                    reached += 1;
+                } else if reached == 0 || !self.has(Mutant::WrittenNowByHalves) {
+                    return false;
                 }
-                return false;
             }
-            reached += 1;
         }
         let ended = self.clock.now();
-        for (drive, start) in targets().take(reached) {
-            drive.note_write_now(started, ended, start, data.len());
+        for place in map.iter() {
+            for drive in self.write_targets(&set, place.slot) {
+                drive.note_write_now(started, ended, place.member_offset_bytes, data.len());
+            }
         }
         self.copies_written(&sync, reached, None).is_ok()
     }

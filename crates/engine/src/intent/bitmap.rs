@@ -25,9 +25,32 @@ pub(crate) struct Mark<'a, D: Device, C: Clock> {
     range: Range<u64>,
 }
 
+impl<'a, D: Device, C: Clock> Mark<'a, D, C> {
+    /// The mark of a shard on another thread, in place of that of a write here.
+    pub(crate) fn lend(self) -> LentMark<'a, D, C> {
+        self.volume.regions.borrow_mut().lend(&self.range);
+        LentMark {
+            volume: self.volume,
+            range: self.range.clone(),
+        }
+    }
+}
+
 impl<D: Device, C: Clock> Drop for Mark<'_, D, C> {
     fn drop(&mut self) {
         self.volume.regions.borrow_mut().leave(&self.range);
+    }
+}
+
+/// A mark that a shard has until this is dropped.
+pub(crate) struct LentMark<'a, D: Device, C: Clock> {
+    volume: &'a Volume<D, C>,
+    range: Range<u64>,
+}
+
+impl<D: Device, C: Clock> Drop for LentMark<'_, D, C> {
+    fn drop(&mut self) {
+        self.volume.regions.borrow_mut().take_back(&self.range);
     }
 }
 
@@ -51,19 +74,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         Ok(mark)
     }
 
-    /// As `mark`, when the regions are marked durably already.
+    /// As `mark`, for a write that ends before anybody else looks. `false`: the regions are not marked durably.
     #[inline]
-    pub(crate) fn mark_now(&self, range: Range<u64>) -> Option<Mark<'_, D, C>> {
+    pub(crate) fn mark_now(&self, range: &Range<u64>) -> bool {
         let mut regions = self.regions.borrow_mut();
-        if !regions.is_durable(&range) && !self.has(Mutant::WrittenNowUnmarked) {
-            return None;
+        if !regions.is_durable(range) && !self.has(Mutant::WrittenNowUnmarked) {
+            return false;
         }
-        regions.enter(&range);
-        drop(regions);
-        Some(Mark {
-            volume: self,
-            range,
-        })
+        regions.touch(range);
+        true
     }
 
     async fn make_durable(&self, range: &Range<u64>) -> Result<(), IoError> {

@@ -8,7 +8,7 @@
 //! - a bit is cleared only when nothing is in flight, nothing doubtful, and nothing was written since the flush (W2);
 //! - `durable` never says more than what all live members' bitmaps say.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::bits::Bits;
@@ -42,10 +42,14 @@ pub struct Regions {
     generation: u64,
 }
 
-/// How many writes are in flight in which regions. Never more entries than requests times their regions: a sorted list.
+/// How many writes are in flight in which regions.
+///
+/// Of those here never more entries than requests times their regions: a sorted list, which is short. Marks that are lent to shards
+/// are many and stay for long: they are kept apart, or each write would move them about.
 #[derive(Debug, Default)]
 struct InFlight {
     counts: Vec<(usize, u32)>,
+    lent: BTreeMap<usize, u32>,
 }
 
 impl InFlight {
@@ -68,12 +72,24 @@ impl InFlight {
         }
     }
 
+    fn lend(&mut self, index: usize) {
+        *self.lent.entry(index).or_default() += 1;
+    }
+
+    fn take_back(&mut self, index: usize) {
+        let count = self.lent.get_mut(&index).expect("what is back was lent");
+        *count -= 1;
+        if *count == 0 {
+            self.lent.remove(&index);
+        }
+    }
+
     fn contains(&self, index: usize) -> bool {
-        self.place(index).is_ok()
+        self.place(index).is_ok() || self.lent.contains_key(&index)
     }
 
     fn is_empty(&self) -> bool {
-        self.counts.is_empty()
+        self.counts.is_empty() && self.lent.is_empty()
     }
 }
 
@@ -306,11 +322,34 @@ impl Regions {
     pub fn enter(&mut self, range: &Range<u64>) {
         for index in self.indices(range) {
             self.in_flight.enter(index);
-            self.touched.set(index, true);
-            if self.wanted.set(index, true) {
-                self.unwritten_blocks.insert(self.block_of(index));
-            }
+            self.want(index);
         }
+    }
+
+    /// A write to `range` begins that ends before anybody else looks: as `enter` and `leave`.
+    #[inline]
+    pub fn touch(&mut self, range: &Range<u64>) {
+        self.indices(range).for_each(|index| self.want(index));
+    }
+
+    #[inline]
+    fn want(&mut self, index: usize) {
+        self.touched.set(index, true);
+        if self.wanted.set(index, true) {
+            self.unwritten_blocks.insert(self.block_of(index));
+        }
+    }
+
+    /// The regions of `range` are lent to a shard, which may write there until `take_back`: counts as a write in flight.
+    pub fn lend(&mut self, range: &Range<u64>) {
+        self.indices(range)
+            .for_each(|index| self.in_flight.lend(index));
+    }
+
+    /// What was lent is back.
+    pub fn take_back(&mut self, range: &Range<u64>) {
+        self.indices(range)
+            .for_each(|index| self.in_flight.take_back(index));
     }
 
     /// A write to `range` has ended on all members (or was noted as missed).
@@ -463,10 +502,10 @@ impl Regions {
         bytes
     }
 
-    /// Number of writes in flight over all regions; 0 when quiet.
+    /// Number of regions with writes in flight, and of those lent; 0 when quiet.
     #[must_use]
     pub fn in_flight_count(&self) -> usize {
-        self.in_flight.counts.len()
+        self.in_flight.counts.len() + self.in_flight.lent.len()
     }
 }
 
@@ -557,6 +596,35 @@ mod tests {
         assert_eq!((regions.in_flight_count(), regions.idle()), (1, vec![3]));
         regions.leave(&(4096..4097));
         assert_eq!((regions.in_flight_count(), regions.idle()), (0, vec![1, 3]));
+    }
+
+    #[test]
+    fn a_region_that_is_lent_is_not_idle_until_the_last_shard_has_given_it_back() {
+        let mut regions = Regions::new(65_536, 4096, 512, true);
+        regions.load_bit(3);
+        regions.reset_touched();
+        let region = regions.range(3);
+        regions.lend(&region);
+        regions.lend(&region);
+        regions.take_back(&region);
+        assert_eq!((regions.in_flight_count(), regions.idle()), (1, vec![]));
+        assert!(regions.age().is_empty());
+        assert_eq!(regions.clear(&[3]), 0);
+        regions.take_back(&region);
+        assert_eq!((regions.in_flight_count(), regions.idle()), (0, vec![3]));
+    }
+
+    #[test]
+    fn a_write_of_one_step_touches_its_regions_and_leaves_none_in_flight() {
+        let mut regions = Regions::new(65_536, 4096, 512, true);
+        let range = regions.range(5);
+        regions.touch(&range);
+        assert!(regions.is_wanted(5) && !regions.is_durable(&range));
+        assert_eq!(regions.in_flight_count(), 0);
+        assert_eq!(regions.take_unwritten(), (vec![0], vec![5]));
+        regions.set_durable(&[5]);
+        assert!(regions.age().is_empty(), "touched in this period");
+        assert_eq!(regions.age(), [5]);
     }
 
     #[test]

@@ -463,12 +463,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let Ok(_in_flight) = self.enter_write(self.clock.now()).await else {
             return told(false);
         };
-        let Ok(_mark) = self.mark(range).await else {
+        let Ok(mark) = self.mark(range).await else {
             return told(false);
         };
         if sharing.door.epoch() != Some(epoch) {
             return told(false);
         }
+        let _lent = mark.lend();
         let back = sharing.keep(shard, Thing::Mark(region));
         told(true);
         let _ = back.await; // dropped is back as well

@@ -8,7 +8,7 @@
 //!
 //! Member offsets are bytes from the start of the member's data area. Source: linux-md.md section 7.
 
-mod divisor;
+pub(crate) mod divisor;
 mod linear;
 mod names;
 mod parity;
