@@ -32,9 +32,8 @@ const SHARDS: usize = 2;
 /// What a volume does before it is measured: slabs and marks are lent by then.
 const WARM_UP: Duration = Duration::from_millis(30);
 
-/// A volume that is not shared is asked for half of its stretches of so many bytes, as each shard is: the load generator draws
-/// as often, and the caches hold as much.
-const STRETCH_BYTES: u64 = 4 << 20;
+/// A volume that is not shared is asked for every other of so many parts, as each shard is: the caches hold as much.
+const PARTS: u64 = 32;
 
 /// Measures all rows by turns.
 ///
@@ -164,9 +163,12 @@ fn alone(options: &BenchOptions, case: &Case, start: &Barrier) -> Result<f64, Be
         }
         let running = running?;
         let volume = &running.volume;
-        let owns = Rc::new(|at: u64| (at / STRETCH_BYTES).is_multiple_of(SHARDS as u64));
-        let (size, pattern) = (volume.size_bytes(), case.pattern);
-        let run = |time| run_where(&handle, volume, size, pattern, time, Rc::clone(&owns));
+        let part_bytes = (volume.size_bytes() / PARTS) >> 20 << 20;
+        let parts = (0..PARTS).step_by(SHARDS);
+        let parts: Vec<_> = parts
+            .map(|n| n * part_bytes..(n + 1) * part_bytes)
+            .collect();
+        let run = |time| run_where(&handle, volume, parts.clone(), case.pattern, time);
         let warm = run(WARM_UP).await;
         start.wait();
         warm.map_err(|error| told(&error))?;
@@ -197,16 +199,7 @@ async fn shared(
             .iter()
             .map(|hand| hand.begin(case.pattern, time))
             .collect();
-        let home = Rc::clone(volume);
-        let owns = Rc::new(move |at| home.is_home_of(at));
-        let own = run_where(
-            handle,
-            volume,
-            volume.size_bytes(),
-            case.pattern,
-            time,
-            owns,
-        );
+        let own = run_where(handle, volume, volume.own_ranges(), case.pattern, time);
         both = own.await.map_err(|error| told(&error))?.iops;
         for answer in answers {
             let figures = answer.await.map_err(|error| told(&error))?;
@@ -289,10 +282,8 @@ fn serve(seed: ShardSeed, mut inbox: Mailbox<Job>, io: IoChoice) -> u64 {
         let _serving = handle.spawn(Rc::clone(&satellite).run(spawn_on(&handle)));
         while let Some(job) = inbox.receive().await {
             let target = Shard(Rc::clone(&satellite));
-            let own = Rc::clone(&satellite);
-            let owns = Rc::new(move |at| own.owns(at));
-            let size = satellite.size_bytes();
-            let figures = run_where(&handle, &target, size, job.pattern, job.time, owns).await;
+            let own = satellite.own_ranges();
+            let figures = run_where(&handle, &target, own, job.pattern, job.time).await;
             job.reply.send(figures);
         }
         satellite.end();

@@ -1,6 +1,7 @@
 //! A closed loop: so many workers, each with one request under way.
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -116,22 +117,61 @@ pub(crate) async fn run<T: Target + Clone + 'static>(
     pattern: Pattern,
     time: Duration,
 ) -> Result<Figures, IoError> {
-    run_where(handle, target, size_bytes, pattern, time, Rc::new(|_| true)).await
+    run_where(handle, target, vec![0..size_bytes], pattern, time).await
 }
 
-/// The same, only at offsets that `owns` allows: random ones are drawn until it does.
+/// Where requests begin: at multiples of their length in pieces of the target that are equally long.
+struct Area {
+    starts: Vec<u64>,
+    /// Requests that fit in a piece.
+    per_piece: u64,
+    request_bytes: u64,
+}
+
+impl Area {
+    /// Pieces that are shorter than the first are left out.
+    fn new(pieces: &[Range<u64>], request_bytes: usize) -> Self {
+        let length = |piece: &Range<u64>| piece.end - piece.start;
+        let piece_bytes = pieces.first().map_or(0, length);
+        let whole = pieces.iter().filter(|piece| length(piece) >= piece_bytes);
+        let request_bytes = request_bytes as u64;
+        Self {
+            starts: whole.map(|piece| piece.start).collect(),
+            per_piece: piece_bytes / request_bytes,
+            request_bytes,
+        }
+    }
+
+    fn in_order(&self, number: u64) -> u64 {
+        let number = number % (self.starts.len() as u64 * self.per_piece);
+        let start = self.starts[(number / self.per_piece) as usize]; // below their number
+        start + number % self.per_piece * self.request_bytes
+    }
+
+    /// The upper half of a product is a draw below the other factor; its lower half is the next one's number.
+    fn at_random(&self, random: u64) -> u64 {
+        let below = |random: u64, limit: u64| {
+            let product = u128::from(random) * u128::from(limit);
+            ((product >> 64) as u64, product as u64)
+        };
+        let (piece, rest) = below(random, self.starts.len() as u64);
+        let (slot, _) = below(rest, self.per_piece);
+        self.starts[piece as usize] + slot * self.request_bytes
+    }
+}
+
+/// The same, only in these pieces of the target.
 pub(crate) async fn run_where<T: Target + Clone + 'static>(
     handle: &Handle,
     target: &T,
-    size_bytes: u64,
+    pieces: Vec<Range<u64>>,
     pattern: Pattern,
     time: Duration,
-    owns: Rc<impl Fn(u64) -> bool + 'static>,
 ) -> Result<Figures, IoError> {
     let clock = handle.clock();
     let pool = BufPool::new(64 << 20);
     let data = pool.take_zeroed(pattern.request_bytes).freeze();
-    let slots = size_bytes / pattern.request_bytes as u64;
+    let area = Rc::new(Area::new(&pieces, pattern.request_bytes));
     let (next, done) = (Rc::new(Cell::new(0u64)), Rc::new(Cell::new(0u64)));
     let cpu_before = cpu_time();
     let started = clock.now();
@@ -140,22 +180,18 @@ pub(crate) async fn run_where<T: Target + Clone + 'static>(
         .map(|worker| {
             let (target, data, is_over) = (target.clone(), data.clone(), Rc::clone(&is_over));
             let (next, done) = (Rc::clone(&next), Rc::clone(&done));
-            let owns = Rc::clone(&owns);
+            let area = Rc::clone(&area);
             handle.spawn(async move {
                 let mut random = 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(worker as u64 + 1);
                 while !is_over.get() {
-                    let slot = if pattern.is_sequential {
-                        next.replace(next.get() + 1) % slots
+                    let offset = if pattern.is_sequential {
+                        area.in_order(next.replace(next.get() + 1))
                     } else {
                         random = random
                             .wrapping_mul(6_364_136_223_846_793_005)
                             .wrapping_add(1_442_695_040_888_963_407);
-                        (random >> 20) % slots
+                        area.at_random(random)
                     };
-                    let offset = slot * pattern.request_bytes as u64;
-                    if !owns(offset) {
-                        continue;
-                    }
                     if pattern.is_write {
                         target.write(offset, data.clone()).await?;
                     } else {

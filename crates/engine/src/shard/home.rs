@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -173,10 +173,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         sum
     }
 
-    /// Whether writes at this byte are the home's own, however the volume is divided.
-    pub fn is_home_of(&self, at_bytes: u64) -> bool {
+    /// Where writes are the home's own, however the volume is divided: bytes of the volume, ascending.
+    pub fn own_ranges(&self) -> Vec<Range<u64>> {
+        let all = 0..self.geometry.volume_bytes();
         let sharing = self.division.sharing.get();
-        sharing.is_none_or(|sharing| sharing.slabs.owner(sharing.slabs.of(at_bytes)) == 0)
+        sharing.map_or_else(|| vec![all], |sharing| sharing.slabs.ranges_of(0))
     }
 
     /// Whether satellites may serve now: everything is ordinary.

@@ -120,9 +120,9 @@ impl<D: Device + 'static, C: Clock + Clone + 'static, O: Opener<D> + 'static> Sa
         self.admit().is_some()
     }
 
-    /// Whether writes at this byte are this satellite's own.
-    pub fn owns(&self, at_bytes: u64) -> bool {
-        self.slabs.owner(self.slabs.of(at_bytes)) == self.number
+    /// Where writes are this satellite's own: bytes of the volume, ascending.
+    pub fn own_ranges(&self) -> Vec<Range<u64>> {
+        self.slabs.ranges_of(self.number)
     }
 
     async fn listen(self: &Rc<Self>, mut inbox: Mailbox<ToShard>, spawn: &Spawn) {
@@ -280,12 +280,12 @@ impl<D: Device + 'static, C: Clock + Clone + 'static, O: Opener<D> + 'static> Sa
         let Some(session) = session.as_ref().filter(|it| self.is_open_for(it)) else {
             return false;
         };
-        let slab = self.slabs.of(offset_bytes);
-        let end = offset_bytes.saturating_add(data.len() as u64);
-        let is_own = self.slabs.owner(slab) == self.number && !data.is_empty();
-        if !is_own || end > self.size_bytes() || self.slabs.of(end - 1) != slab {
+        let range = offset_bytes..offset_bytes.saturating_add(data.len() as u64);
+        let slab = self.slabs.of_all(&range);
+        let is_own = |slab: &u32| self.slabs.owner(*slab) == self.number && !data.is_empty();
+        let Some(slab) = slab.filter(is_own) else {
             return false;
-        }
+        };
         let is_written = session.write_now(slab, offset_bytes, data);
         if is_written {
             session.note_done();

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use crate::plex::layout::divisor::Divisor;
 use crate::plex::layout::{Geometry, Organisation};
 
 /// Slabs for each shard: more even the load, fewer keep the list of locks short.
@@ -17,8 +18,10 @@ const SLAB_BYTES_MIN: u64 = 4 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slabs {
     slab_bytes: u64,
+    /// The same, to divide by.
+    slab: Divisor,
     volume_bytes: u64,
-    shards: usize,
+    shards: Divisor,
     /// Bytes of a row, where locks are rows.
     row_bytes: Option<u64>,
 }
@@ -35,22 +38,42 @@ impl Slabs {
         let wanted = volume_bytes / (SLABS_PER_SHARD * shards as u64);
         // A volume that is small is divided all the same: at least one slab for each.
         let least = SLAB_BYTES_MIN.min(volume_bytes / shards as u64).max(1);
+        let slab_bytes = wanted.max(least).div_ceil(unit) * unit;
         Self {
-            slab_bytes: wanted.max(least).div_ceil(unit) * unit,
+            slab_bytes,
+            slab: Divisor::new(slab_bytes),
             volume_bytes,
-            shards,
+            shards: Divisor::new(shards as u64),
             row_bytes: (geometry.parity_count() > 0).then(|| geometry.row_data_bytes()),
         }
     }
 
     /// The slab that holds a byte.
+    #[inline]
     pub(crate) fn of(&self, at_bytes: u64) -> u32 {
-        u32::try_from(at_bytes / self.slab_bytes).expect("slabs are few")
+        u32::try_from(self.slab.split(at_bytes).0).expect("slabs are few")
     }
 
     /// The shard that a slab belongs to.
+    #[inline]
     pub(crate) fn owner(&self, slab: u32) -> usize {
-        slab as usize % self.shards
+        self.shards.split(u64::from(slab)).1 as usize // below the number of shards
+    }
+
+    /// The slabs of a shard, as bytes of the volume; ascending.
+    pub(crate) fn ranges_of(&self, shard: usize) -> Vec<Range<u64>> {
+        let last = self.of(self.volume_bytes - 1); // no volume is empty
+        let own = (0..=last).filter(|slab| self.owner(*slab) == shard);
+        own.map(|slab| self.range(slab)).collect()
+    }
+
+    /// The slab that holds all of a range, if one does.
+    #[inline]
+    pub(crate) fn of_all(&self, range: &Range<u64>) -> Option<u32> {
+        let (slab, inside) = self.slab.split(range.start);
+        let is_inside = range.end - range.start <= self.slab_bytes - inside;
+        (is_inside && range.end <= self.volume_bytes)
+            .then(|| u32::try_from(slab).expect("slabs are few"))
     }
 
     /// Bytes of the volume in a slab.
@@ -127,6 +150,10 @@ mod tests {
                 }
                 assert_eq!(at, geometry.volume_bytes());
                 assert!(owners.iter().all(|count| *count > 0), "{owners:?}");
+                let mut own: Vec<_> = (0..shards).flat_map(|n| slabs.ranges_of(n)).collect();
+                own.sort_by_key(|range| range.start);
+                let all: Vec<_> = (0..=last).map(|slab| slabs.range(slab)).collect();
+                assert_eq!(own, all);
             }
         }
     }
@@ -140,6 +167,12 @@ mod tests {
             assert_eq!(parts, [(border - 512, 512), (border, 1024)]);
             let whole: Vec<_> = slabs.cut(0..border).collect();
             assert_eq!(whole, [(0, border)]);
+            assert_eq!(slabs.of_all(&(0..border)), Some(0));
+            assert_eq!(slabs.of_all(&(border..border + 512)), Some(1));
+            assert_eq!(slabs.of_all(&(border - 512..border + 512)), None);
+            let end = geometry.volume_bytes();
+            assert_eq!(slabs.of_all(&(end - 512..end)), Some(slabs.of(end - 1)));
+            assert_eq!(slabs.of_all(&(end - 512..end + 512)), None);
         }
     }
 }
