@@ -1,10 +1,11 @@
 //! Group `cores`: one volume on two cores beside the same volume on one (W12), a load generator inside each shard.
 //!
-//! A client would be a program of its own and take the second core away, so nobody connects here. What the machine allows is
-//! measured in the same round: two volumes that share nothing, each on a core of its own.
+//! A client would be a program of its own and take the second core away, so nobody connects here. What the machine and the members
+//! allow is measured in the same round: two volumes that share nothing, each on a core of its own; of members in files they share the
+//! files, because the kernel locks a file for each write to it.
 
 use std::rc::Rc;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -127,9 +128,9 @@ fn once(options: &BenchOptions, case: &Case, place: &Place) -> Result<Rates, Ben
             ..options.clone()
         })
     };
-    let (here, there) = (folder("here")?, folder("there")?);
-    let one = alone(&here, case, &Barrier::new(1))?;
-    let apart = apart(&here, &there, case)?;
+    let here = folder("here")?;
+    let one = alone(&here, case, &Seat::only())?;
+    let apart = apart(&here, case)?;
     let mut runtime = Runtime::new(options.io).map_err(|error| BenchError(error.to_string()))?;
     let handle = runtime.handle();
     let shared = runtime.block_on(async {
@@ -139,38 +140,88 @@ fn once(options: &BenchOptions, case: &Case, place: &Place) -> Result<Rates, Ben
     Ok(Rates { one, shared, apart })
 }
 
+/// One of the volumes that are measured at the same time.
+struct Seat {
+    number: u64,
+    /// Its members are those of the first one, once that has made them.
+    is_guest: bool,
+    made: Arc<Barrier>,
+    /// Where all wait for the measurement to begin.
+    start: Arc<Barrier>,
+}
+
+impl Seat {
+    fn only() -> Self {
+        let nobody_else = Arc::new(Barrier::new(1));
+        Self {
+            number: 0,
+            is_guest: false,
+            made: Arc::clone(&nobody_else),
+            start: nobody_else,
+        }
+    }
+
+    /// Two of them.
+    fn pair(are_members_shared: bool) -> [Self; 2] {
+        let made = Arc::new(Barrier::new(if are_members_shared { 2 } else { 1 }));
+        let start = Arc::new(Barrier::new(2));
+        [0, 1].map(|number| Self {
+            number,
+            is_guest: are_members_shared && number > 0,
+            made: Arc::clone(&made),
+            start: Arc::clone(&start),
+        })
+    }
+
+    /// Its volume; waited for by its guest whether it could be made or not.
+    async fn open(
+        &self,
+        handle: &Handle,
+        case: &Case,
+        options: &BenchOptions,
+    ) -> Result<Running, BenchError> {
+        if self.is_guest {
+            self.made.wait();
+            return Running::start_again(handle, case, options).await;
+        }
+        let running = Running::start(handle, case, options).await;
+        self.made.wait();
+        running
+    }
+}
+
 /// Two volumes at the same time.
-fn apart(here: &BenchOptions, there: &BenchOptions, case: &Case) -> Result<f64, BenchError> {
-    let start = Barrier::new(2);
+fn apart(options: &BenchOptions, case: &Case) -> Result<f64, BenchError> {
+    let [first, second] = Seat::pair(case.members == MemberKind::File);
     std::thread::scope(|scope| {
-        let other = scope.spawn(|| alone(there, case, &start));
-        let own = alone(here, case, &start);
+        let other = scope.spawn(|| alone(options, case, &second));
+        let own = alone(options, case, &first);
         let other = other.join();
         let ended = |_| BenchError("a thread of the load ended early".to_owned());
         Ok(own? + other.map_err(ended)??)
     })
 }
 
-/// A volume on the calling thread: requests a second. All that wait at `start` are measured from then on.
-fn alone(options: &BenchOptions, case: &Case, start: &Barrier) -> Result<f64, BenchError> {
+/// A volume on the calling thread: requests a second. All seats are measured from the same moment on.
+fn alone(options: &BenchOptions, case: &Case, seat: &Seat) -> Result<f64, BenchError> {
     let told = |error: &dyn std::fmt::Display| BenchError(format!("{}: {error}", case.label));
     let mut runtime = Runtime::new(options.io).map_err(|error| told(&error))?;
     let handle = runtime.handle();
     runtime.block_on(async {
-        let running = Running::start(&handle, case, options).await;
+        let running = seat.open(&handle, case, options).await;
         if running.is_err() {
-            start.wait(); // the others are not to wait for ever
+            seat.start.wait(); // the others are not to wait for ever
         }
         let running = running?;
         let volume = &running.volume;
         let part_bytes = (volume.size_bytes() / PARTS) >> 20 << 20;
-        let parts = (0..PARTS).step_by(SHARDS);
+        let parts = (seat.number..PARTS).step_by(SHARDS);
         let parts: Vec<_> = parts
             .map(|n| n * part_bytes..(n + 1) * part_bytes)
             .collect();
         let run = |time| run_where(&handle, volume, parts.clone(), case.pattern, time);
         let warm = run(WARM_UP).await;
-        start.wait();
+        seat.start.wait();
         warm.map_err(|error| told(&error))?;
         let figures = run(Duration::from_millis(options.millis)).await;
         running.stop().await?;

@@ -1,5 +1,6 @@
 //! Volumes to measure: organisation, members, path.
 
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ pub enum MemberKind {
     Null,
     /// Memory of this process.
     Memory,
-    /// Sparse files.
+    /// Files.
     File,
 }
 
@@ -207,13 +208,33 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Puts the volume of a row together and starts it.
+    /// Makes the volume of a row and starts it.
     pub async fn start(
         handle: &Handle,
         case: &Case,
         options: &BenchOptions,
     ) -> Result<Self, BenchError> {
-        let volume = open(handle, case, options).await?;
+        let devices = make(handle, case, options).await?;
+        Self::on(handle, case, devices).await
+    }
+
+    /// The volume that `start` has made of files with these options, once more: for a load of which each has places of its own.
+    pub async fn start_again(
+        handle: &Handle,
+        case: &Case,
+        options: &BenchOptions,
+    ) -> Result<Self, BenchError> {
+        let again = |index| file_again(handle, options, index).map(BenchDevice::File);
+        let devices: Result<Vec<_>, _> = (0..case.member_count).map(again).collect();
+        Self::on(handle, case, devices?).await
+    }
+
+    async fn on(
+        handle: &Handle,
+        case: &Case,
+        devices: Vec<BenchDevice>,
+    ) -> Result<Self, BenchError> {
+        let volume = open(handle, case, devices).await?;
         let background = {
             let volume = Rc::clone(&volume);
             handle.spawn(async move { volume.run_background().await })
@@ -234,24 +255,33 @@ impl Running {
     }
 }
 
-/// Puts the volume of a row together; nothing runs yet.
-async fn open(
+/// The members of a row, with their metadata.
+async fn make(
     handle: &Handle,
     case: &Case,
     options: &BenchOptions,
-) -> Result<Rc<Volume<BenchDevice, RealClock>>, BenchError> {
+) -> Result<Vec<BenchDevice>, BenchError> {
     let told = |error: &dyn std::fmt::Display| BenchError(format!("{}: {error}", case.label));
     let device_bytes = MEMBER_BYTES + (8 << 20);
     let plan = plan(&new_array(case, device_bytes)).map_err(|error| told(&error))?;
     let devices = devices(handle, case, &plan, device_bytes, options)?;
-    let pool = BufPool::new(64 << 20);
     let devices: Vec<Option<BenchDevice>> = devices.into_iter().map(Some).collect();
-    write_new(&plan, &devices, &pool)
+    write_new(&plan, &devices, &BufPool::new(1 << 20))
         .await
         .map_err(|(_, error)| told(&error))?;
+    Ok(devices.into_iter().flatten().collect())
+}
+
+/// Puts the volume of a row together; nothing runs yet.
+async fn open(
+    handle: &Handle,
+    case: &Case,
+    devices: Vec<BenchDevice>,
+) -> Result<Rc<Volume<BenchDevice, RealClock>>, BenchError> {
+    let told = |error: &dyn std::fmt::Display| BenchError(format!("{}: {error}", case.label));
+    let pool = BufPool::new(64 << 20);
     let named = devices
         .into_iter()
-        .flatten()
         .enumerate()
         .map(|(index, device)| (format!("member {index}"), device))
         .collect();
@@ -314,26 +344,49 @@ pub(crate) fn file_folder(options: &BenchOptions) -> std::path::PathBuf {
     folder.unwrap_or_else(std::env::temp_dir)
 }
 
-/// A fresh sparse file that vanishes when it is closed.
+/// A fresh file. All of it was written once: on a virtual machine the first use of a page may cost more than a hundred requests, and
+/// the first to be measured would pay for it.
 fn file(
     handle: &Handle,
     options: &BenchOptions,
     index: usize,
     device_bytes: u64,
 ) -> Result<FileDevice, BenchError> {
-    let path = file_folder(options).join(format!("bench-{}-{index}.img", std::process::id()));
+    let path = file_path(options, index);
     let told = |error: &dyn std::fmt::Display| BenchError(format!("{}: {error}", path.display()));
-    let made = std::fs::File::create(&path).map_err(|error| told(&error))?;
-    made.set_len(device_bytes).map_err(|error| told(&error))?;
+    let mut made = std::fs::File::create(&path).map_err(|error| told(&error))?;
+    let zeroes = std::io::Read::take(std::io::repeat(0), device_bytes);
+    std::io::copy(
+        &mut std::io::BufReader::with_capacity(1 << 20, zeroes),
+        &mut made,
+    )
+    .map_err(|error| told(&error))?;
     drop(made);
     FileDevice::open(handle, &path, &OpenOptions::read_write()).map_err(|error| told(&error))
+}
+
+/// The same file once more, without its lock.
+fn file_again(
+    handle: &Handle,
+    options: &BenchOptions,
+    index: usize,
+) -> Result<FileDevice, BenchError> {
+    let path = file_path(options, index);
+    let told = |error: &dyn std::fmt::Display| BenchError(format!("{}: {error}", path.display()));
+    let found = std::fs::File::open(&path).map_err(|error| told(&error))?;
+    let number = u64::try_from(found.as_raw_fd()).map_err(|error| told(&error))?;
+    FileDevice::open_again(handle, number, &path, &OpenOptions::read_write())
+        .map_err(|error| told(&error))
+}
+
+fn file_path(options: &BenchOptions, index: usize) -> std::path::PathBuf {
+    file_folder(options).join(format!("bench-{}-{index}.img", std::process::id()))
 }
 
 /// Removes the file members of this process.
 pub(crate) fn remove_files(options: &BenchOptions) {
     for index in 0..16 {
-        let path = file_folder(options).join(format!("bench-{}-{index}.img", std::process::id()));
-        let _ = std::fs::remove_file(path); // it may never have been made
+        let _ = std::fs::remove_file(file_path(options, index)); // it may never have been made
     }
 }
 

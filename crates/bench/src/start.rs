@@ -30,6 +30,9 @@ const START_TIME_MAX: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_millis(1500);
 const WATCHED: Duration = Duration::from_secs(3);
 
+/// Rest after a server was asked: the end of the connection wakes it once more.
+const ASKED: Duration = Duration::from_millis(50);
+
 const FIRST_ANSWER: &str = "RAID-6 of 6: start to first answer";
 const MEMORY: &str = "RAID-6 of 6: idle RSS";
 const WAKE_UPS: &str = "RAID-6 of 6: idle wake-ups but for timers";
@@ -150,6 +153,7 @@ fn idle(
     std::thread::sleep(REST);
     let memory = mib(process);
     let due_before = due()?;
+    std::thread::sleep(ASKED);
     let (before, started) = (process.wake_ups(), Instant::now());
     std::thread::sleep(WATCHED);
     let woken = process.wake_ups().saturating_sub(before);

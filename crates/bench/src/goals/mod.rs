@@ -34,6 +34,8 @@ pub(crate) enum Rule {
     Own(f64, &'static str),
     /// A plain value.
     Value(f64),
+    /// A plain value where the machine allows it in the run, otherwise so many times what it allows.
+    Allowed(f64, f64),
 }
 
 /// One line of the goals.
@@ -101,6 +103,13 @@ impl Rule {
                 .limit(metric, unit)
                 .map(|value| factor * value)
                 .ok_or_else(|| "no limit".to_owned()),
+            Rule::Allowed(value, factor) => figures
+                .limit(metric, unit)
+                .map(|limit| match goal.better {
+                    Better::Higher => value.min(factor * limit),
+                    Better::Lower => value.max(factor * limit),
+                })
+                .ok_or_else(|| "no limit".to_owned()),
             Rule::Own(factor, other) => figures
                 .plexum(other, unit)
                 .map(|value| factor * value)
@@ -119,6 +128,7 @@ impl Rule {
             Rule::Peers(factor) => format!("{sign} {factor} x peer"),
             Rule::Peer(factor, peer) => format!("{sign} {factor} x {peer}"),
             Rule::Limit(factor) => format!("{sign} {factor} x limit"),
+            Rule::Allowed(value, factor) => format!("{sign} {value} or {factor} x limit"),
             Rule::Own(factor, other) => format!("{sign} {factor} x own {other}"),
         }
     }
@@ -154,9 +164,11 @@ pub(crate) fn judge(goal: &Goal, rules: &[Rule], figures: &dyn Figures) -> Verdi
 mod tests {
     use super::*;
 
+    #[derive(Default)]
     struct Run {
         plexum: f64,
         peers: Vec<(&'static str, f64)>,
+        limit: Option<f64>,
     }
 
     impl Figures for Run {
@@ -173,7 +185,7 @@ mod tests {
                 .map(|(name, value)| ((*name).to_owned(), *value))
         }
         fn limit(&self, _metric: &str, _unit: &str) -> Option<f64> {
-            None
+            self.limit
         }
     }
 
@@ -191,6 +203,7 @@ mod tests {
         let run = Run {
             plexum: 10.0,
             peers: vec![("a", 4.0)],
+            ..Run::default()
         };
         assert_eq!(judge(&RATE, RATE.must, &run), Verdict::Reached);
         let cost = Goal {
@@ -201,10 +214,41 @@ mod tests {
     }
 
     #[test]
+    fn what_a_machine_does_not_allow_is_not_asked_for() {
+        let verdict = |plexum, limit| {
+            let run = Run {
+                plexum,
+                limit,
+                ..Run::default()
+            };
+            judge(&RATE, &[Rule::Allowed(1.7, 0.9)], &run)
+        };
+        assert_eq!(verdict(1.69, Some(2.0)), Verdict::Missed);
+        assert_eq!(verdict(1.71, Some(2.0)), Verdict::Reached);
+        assert_eq!(verdict(1.36, Some(1.5)), Verdict::Reached);
+        assert_eq!(verdict(1.34, Some(1.5)), Verdict::Missed);
+        assert!(matches!(verdict(2.0, None), Verdict::NotMeasured(_)));
+    }
+
+    #[test]
+    fn no_aim_is_easier_than_what_must_be() {
+        for goal in GOALS {
+            let (must, aim) = (goal.must.first(), goal.aim.first());
+            if let (Some(Rule::Value(must)), Some(Rule::Value(aim))) = (must, aim) {
+                let is_harder = match goal.better {
+                    Better::Higher => aim >= must,
+                    Better::Lower => aim <= must,
+                };
+                assert!(is_harder, "{}", goal.metric);
+            }
+        }
+    }
+
+    #[test]
     fn a_rule_without_its_peer_is_not_counted_as_reached() {
         let run = Run {
             plexum: 10.0,
-            peers: Vec::new(),
+            ..Run::default()
         };
         let rules = [Rule::Value(1.0), Rule::Peer(1.0, "b")];
         let verdict = judge(&RATE, &rules, &run);
@@ -215,7 +259,7 @@ mod tests {
     fn one_rule_that_fails_is_a_miss_even_when_another_cannot_be_judged() {
         let run = Run {
             plexum: 10.0,
-            peers: Vec::new(),
+            ..Run::default()
         };
         let rules = [Rule::Peer(1.0, "b"), Rule::Value(11.0)];
         assert_eq!(judge(&RATE, &rules, &run), Verdict::Missed);
@@ -226,6 +270,7 @@ mod tests {
         let run = Run {
             plexum: 10.0,
             peers: vec![("a", 4.0)],
+            ..Run::default()
         };
         let goal = Goal {
             metric: "absent",

@@ -2,7 +2,7 @@
 
 use super::{Better, Goal, Rule};
 use Better::{Higher, Lower};
-use Rule::{Limit, Own, Peer, Peers, Value};
+use Rule::{Allowed, Limit, Own, Peer, Peers, Value};
 
 const fn goal(
     group: &'static str,
@@ -52,7 +52,14 @@ const fn count(metric: &'static str, unit: &'static str, must: &'static [Rule]) 
 }
 
 const fn cores(metric: &'static str) -> Goal {
-    goal("cores", metric, "x one core", Higher, &[Value(1.7)], &[])
+    goal(
+        "cores",
+        metric,
+        "x one core",
+        Higher,
+        &[Allowed(1.7, 0.9)],
+        &[],
+    )
 }
 
 const RAW_READ: &str = "raw: 4K read, depth 32";
@@ -146,7 +153,7 @@ pub(crate) const GOALS: &[Goal] = &[
     engine(
         "RAID-5 of 4: 192K row write",
         &[Value(12.0)],
-        &[Value(20.0)],
+        &[Value(10.0)],
     ),
     layer("each layer added: deadline and retries of a drive, 4K read"),
     layer("each layer added: deadline and retries of a drive, 4K write"),
@@ -332,7 +339,7 @@ pub(crate) const GOALS: &[Goal] = &[
         "MiB",
         Lower,
         &[Value(16.0)],
-        &[Value(20.0)],
+        &[Value(10.0)],
     ),
     goal(
         "start",
