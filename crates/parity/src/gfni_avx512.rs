@@ -8,7 +8,9 @@ use core::arch::x86_64::*;
 type Vector = __m512i;
 /// Bytes in a vector.
 const VECTOR: usize = 64;
-/// Vectors per step to add up P and to solve.
+/// Vectors per step to generate P.
+const STEP_P: usize = 4;
+/// Vectors per step to check P and to solve.
 const STEP: usize = 4;
 /// Vectors per step to generate and check Q.
 const STEP_Q: usize = 4;
@@ -39,6 +41,21 @@ unsafe fn load(from: *const u8) -> Vector {
 unsafe fn store(to: *mut u8, value: Vector) {
     // SAFETY: the caller's promise; the instruction takes any alignment.
     unsafe { _mm512_storeu_si512(to.cast(), value) }
+}
+
+/// # Safety
+/// 64 bytes at `to`, a multiple of that, may be written.
+#[target_feature(enable = "avx512f,avx512bw,gfni")]
+#[inline]
+unsafe fn stream(to: *mut u8, value: Vector) {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_stream_si512(to.cast(), value) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,gfni")]
+#[inline]
+fn fence() {
+    _mm_sfence();
 }
 
 #[target_feature(enable = "avx512f,avx512bw,gfni")]

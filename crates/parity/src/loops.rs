@@ -1,9 +1,11 @@
 //! The loops of every kernel, written once: a macro that each instruction set's file completes with its vector type.
 //!
 //! A file that uses [`kernels!`] has in scope
-//! - `Vector`, `VECTOR` (its bytes), and the vectors of each block per step: `STEP` to add up P and to solve, `STEP_Q` to
+//! - `Vector`, `VECTOR` (its bytes), and the vectors of each block per step: `STEP_P` to generate P, `STEP` to check P and to solve, `STEP_Q` to
 //!   generate and check Q, `STEP_R` for all that has R,
 //! - `zero`, `load`, `store`, `xor`, `double_add(x, d)` = 2 x + d, `quadruple_add(x, d)` = 4 x + d, `is_zero`,
+//! - `stream`: as `store`, to an address that is a multiple of `VECTOR`, past the caches where the processor can do that; what was
+//!   stored so is in order with other stores after `fence`,
 //! - `biased(x)`: x plus the constant that the running sums of Q have in this kernel, where `double_add` is cheaper on sums
 //!   that have one (gf.rs, `BIAS`); elsewhere x itself. Additions of data keep it, products do not.
 //! - `Coefficient`, `coefficient(c)` and `multiply(x, &coefficient)`.
@@ -12,6 +14,10 @@
 //! once; the sums of a step stay in registers. What remains after the last whole step goes to the next simpler kernel.
 //! `USE` only tells the callers of `sums` apart: a function with one caller is inlined, and its result never leaves the
 //! registers (`inline(always)` is not to be had together with a target feature).
+
+/// Rows of so many bytes of data and more push each other out of the second-level caches of nearly all processors. Their parity goes
+/// past the caches: a store that goes through them reads what it overwrites first, and pushes the next blocks out.
+pub(crate) const PAST_CACHE_BYTES: usize = 2 << 20;
 
 /// Completes an instruction set's file with `generate`, `check` and `solve`, for use in a `Kernels` table.
 ///
@@ -128,6 +134,26 @@ macro_rules! kernels {
             sums
         }
 
+        /// Stores the sums of one step past the caches.
+        ///
+        /// # Safety
+        /// `offset` + `N` vectors is at most the length behind each pointer of the set, and each place is a multiple of a vector.
+        $(#[$feature])*
+        #[inline]
+        unsafe fn put_past<const SET: u8, const N: usize>(
+            sums: &[[Vector; N]; 3], outputs: &[*mut u8; 3], offset: usize,
+        ) {
+            for i in 0..3 {
+                if SET & 1 << i == 0 {
+                    continue;
+                }
+                for v in 0..N {
+                    // SAFETY: v < N, and the caller promises N vectors at this offset, which are aligned.
+                    unsafe { stream(outputs[i].add(offset + v * VECTOR), sums[i][v]) };
+                }
+            }
+        }
+
         /// Stores or adds the sums of one step to the outputs.
         ///
         /// # Safety
@@ -166,6 +192,16 @@ macro_rules! kernels {
                 }
             }
             let mut offset = from;
+            // Pointers of no output are null: aligned.
+            let is_aligned = from == 0 && pointers.iter().all(|pointer| pointer.addr() % VECTOR == 0);
+            if is_aligned && how == Store::Set && length * terms.blocks().len() >= crate::loops::PAST_CACHE_BYTES {
+                while length - offset >= N * VECTOR {
+                    // SAFETY: the loop's condition; blocks and outputs were checked to have this length, and outputs to be aligned.
+                    unsafe { put_past::<SET, N>(&sums::<SET, N, 3>(terms, offset), &pointers, offset) };
+                    offset += N * VECTOR;
+                }
+                fence();
+            }
             while length - offset >= N * VECTOR {
                 // SAFETY: the loop's condition; blocks and outputs were checked to have this length.
                 unsafe { put::<SET, N>(&sums::<SET, N, 0>(terms, offset), &pointers, offset, how) };
@@ -178,7 +214,7 @@ macro_rules! kernels {
         $(#[$feature])*
         pub(crate) fn generate(set: u8, terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>, how: Store) {
             match set {
-                P => generate_set::<P, STEP>(terms, from, outputs, how),
+                P => generate_set::<P, STEP_P>(terms, from, outputs, how),
                 Q => generate_set::<Q, STEP_Q>(terms, from, outputs, how),
                 // Products with tables, as other orders and updates need them, like longer steps better.
                 PQ if terms.order().is_some() => generate_set::<PQ, STEP>(terms, from, outputs, how),

@@ -6,7 +6,9 @@ use core::arch::aarch64::*;
 type Vector = uint8x16_t;
 /// Bytes in a vector.
 const VECTOR: usize = 16;
-/// Vectors per step to add up P and to solve.
+/// Vectors per step to generate P.
+const STEP_P: usize = 4;
+/// Vectors per step to check P and to solve.
 const STEP: usize = 4;
 /// Vectors per step to generate and check Q.
 const STEP_Q: usize = 4;
@@ -38,6 +40,19 @@ unsafe fn store(to: *mut u8, value: Vector) {
     // SAFETY: the caller's promise; the instruction takes any alignment.
     unsafe { vst1q_u8(to, value) }
 }
+
+/// # Safety
+/// As `store`.
+#[target_feature(enable = "neon")]
+#[inline]
+unsafe fn stream(to: *mut u8, value: Vector) {
+    // SAFETY: the caller's promise.
+    unsafe { store(to, value) }
+}
+
+#[target_feature(enable = "neon")]
+#[inline]
+fn fence() {}
 
 #[target_feature(enable = "neon")]
 #[inline]

@@ -9,7 +9,9 @@
 type Vector = u64;
 /// Bytes in a vector.
 const VECTOR: usize = 8;
-/// Vectors per step to add up P and to solve.
+/// Vectors per step to generate P.
+const STEP_P: usize = 8;
+/// Vectors per step to check P and to solve.
 const STEP: usize = 8;
 /// Vectors per step to generate and check Q.
 const STEP_Q: usize = 8;
@@ -38,6 +40,17 @@ unsafe fn store(to: *mut u8, value: Vector) {
     // SAFETY: the caller's promise; alignment is not assumed.
     unsafe { to.cast::<u64>().write_unaligned(value) }
 }
+
+/// # Safety
+/// As `store`.
+#[inline(always)]
+unsafe fn stream(to: *mut u8, value: Vector) {
+    // SAFETY: the caller's promise.
+    unsafe { store(to, value) }
+}
+
+#[inline(always)]
+fn fence() {}
 
 #[inline(always)]
 fn xor(a: Vector, b: Vector) -> Vector {
