@@ -22,6 +22,7 @@ use plexum_nbd::export::{Export, ExportInfo};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_nbd::tls::{TlsMode, TlsServer};
 use plexum_runtime::clock::RealClock;
+use plexum_runtime::file::large_pages;
 use plexum_runtime::hands::HandThreads;
 use plexum_runtime::mailbox::{Mailbox, SendError, Sender, mailbox};
 use plexum_runtime::signals::StopSignals;
@@ -199,7 +200,7 @@ impl House {
             )
             .hint("leave it out: each volume gets a socket of its own"));
         }
-        let pool = BufPool::new(usize::try_from(request.memory_bytes / 4).unwrap_or(usize::MAX));
+        let pool = request_pool(request.memory_bytes);
         let shards = Shards::start(
             request.cores,
             request.io,
@@ -588,6 +589,12 @@ impl House {
             }
         });
     }
+}
+
+/// The buffers of all requests of a thread that serves: unused ones keep at most a quarter of the memory that was given.
+pub(crate) fn request_pool(memory_bytes: u64) -> BufPool {
+    let keep_bytes_max = usize::try_from(memory_bytes / 4).unwrap_or(usize::MAX);
+    BufPool::with_advice(keep_bytes_max, large_pages)
 }
 
 fn add_export(server: &Rc<RealServer>, served: &Rc<Served>) -> Result<(), Problem> {

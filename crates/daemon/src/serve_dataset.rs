@@ -23,7 +23,7 @@ use crate::events::EventHub;
 use crate::open::AnyDevice;
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{Kind, RuntimeDir, Surroundings, free_socket_path};
-use crate::serve::{Ready, accept, bind_unix, encode, encode_path};
+use crate::serve::{Ready, accept, bind_unix, encode, encode_path, request_pool};
 use crate::served::empty_slot;
 use crate::status::{ExportStatus, JSON_VERSION, MemberState, MemberStatus, Verdict, VolumeStatus};
 use crate::zfs::{RealPool, of_zfs, open_pool};
@@ -195,7 +195,7 @@ impl Served {
             is_read_only: true,
             is_rotational: false,
         };
-        let buffers = BufPool::new(usize::try_from(request.memory_bytes / 4).unwrap_or(usize::MAX));
+        let buffers = request_pool(request.memory_bytes);
         let limits = ServerLimits {
             bytes_max: request.memory_bytes,
             ..ServerLimits::default()

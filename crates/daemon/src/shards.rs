@@ -31,6 +31,7 @@ use crate::assembly::RealDevice;
 use crate::export::{Counters, Took};
 use crate::open::AnyDevice;
 use crate::problem::{Code, Problem};
+use crate::serve::request_pool;
 
 /// Orders that may wait at a thread.
 const ORDERS_MAX: usize = 1024;
@@ -230,7 +231,7 @@ fn work(
 }
 
 async fn obey(handle: Handle, mut inbox: Mailbox<Order>, memory_bytes: u64) {
-    let pool = BufPool::new(usize::try_from(memory_bytes / 4).unwrap_or(usize::MAX));
+    let pool = request_pool(memory_bytes);
     let limits = ServerLimits {
         bytes_max: memory_bytes,
         ..ServerLimits::default()

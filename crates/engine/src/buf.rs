@@ -5,7 +5,9 @@
 //! - a `BufMut` is the only handle of its block; `freeze` ends its mutability, and `into_mut` gives it back to whoever has the only view;
 //! - memory goes back to the pool when the last handle is dropped, and a pool never keeps more than its limit;
 //! - a block that is used again brings its counter of handles along: taking, freezing and sharing a buffer allocates nothing;
-//! - each thread has a few blocks of one pool at hand, so that the usual take and give back lock nothing: they count as kept.
+//! - each thread has a few blocks of one pool at hand, so that the usual take and give back lock nothing: they count as kept;
+//! - large blocks of a pool with an [`Advice`] are cut from slabs of 2 MiB, each at a multiple of that: one page, where the system has such.
+//!   A disk is then told of few long pieces of memory instead of many of 4 KiB.
 //!
 //! Handles are `Send`, because the thread runtime moves them to another thread for the length of one I/O.
 
@@ -13,6 +15,7 @@ use std::cell::RefCell;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use bytes::BytesMut;
 use smallvec::SmallVec;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -23,6 +26,15 @@ pub const ALIGNMENT_BYTES: usize = 4096;
 const CLASS_LOG_MIN: u32 = 12;
 const CLASS_LOG_MAX: u32 = 20;
 const CLASSES: usize = (CLASS_LOG_MAX - CLASS_LOG_MIN + 1) as usize;
+
+/// What is cut into blocks at once, and its alignment: a large page of nearly every processor.
+const SLAB_BYTES: usize = 2 << 20;
+
+/// The smallest class that is cut from slabs: what a disk takes in one request. Whoever asks for less never has the memory of a slab.
+const SLAB_CLASS_MIN: usize = 18 - CLASS_LOG_MIN as usize;
+
+/// Told of each slab before its first use: asks the system for large pages. It changes no byte.
+pub type Advice = fn(&mut [u8]);
 
 /// What a thread may have at hand, in bytes, and how much larger than that a pool has to be.
 const NEAR_BYTES: usize = 512 << 10;
@@ -35,6 +47,7 @@ struct Page([u8; ALIGNMENT_BYTES]);
 struct Home {
     shelves: Mutex<Shelves>,
     keep_bytes_max: usize,
+    advice: Option<Advice>,
 }
 
 #[derive(Default)]
@@ -160,11 +173,22 @@ impl BufPool {
     /// A pool that keeps at most `keep_bytes_max` bytes of unused buffers.
     #[must_use]
     pub fn new(keep_bytes_max: usize) -> Self {
+        Self::build(keep_bytes_max, None)
+    }
+
+    /// The same for whoever hands buffers to disks: `advice` makes the memory of large ones what they like.
+    #[must_use]
+    pub fn with_advice(keep_bytes_max: usize, advice: Advice) -> Self {
+        Self::build(keep_bytes_max, Some(advice))
+    }
+
+    fn build(keep_bytes_max: usize, advice: Option<Advice>) -> Self {
         let shelves = Mutex::default();
         Self {
             home: Arc::new(Home {
                 shelves,
                 keep_bytes_max,
+                advice,
             }),
         }
     }
@@ -183,17 +207,44 @@ impl BufPool {
             shelves.kept_bytes -= block.bytes();
             Some(block)
         });
-        let block = reused.unwrap_or_else(|| {
-            let count = class.map_or(pages, |class| 1 << class);
-            Arc::new(Block {
-                memory: vec![Page([0; ALIGNMENT_BYTES]); count].into_boxed_slice(),
-                home: Arc::downgrade(&self.home),
-            })
-        });
+        let block = reused.unwrap_or_else(|| self.new_block(pages, class));
         BufMut {
             handle: Handle(Some(block)),
             length_bytes,
         }
+    }
+
+    fn new_block(&self, pages: usize, class: Option<usize>) -> Arc<Block> {
+        if let (Some(advice), Some(class)) = (self.home.advice, class)
+            && class >= SLAB_CLASS_MIN
+        {
+            return self.cut_slab(class, advice);
+        }
+        let count = class.map_or(pages, |class| 1 << class);
+        let memory = vec![Page([0; ALIGNMENT_BYTES]); count].into_boxed_slice();
+        self.block(Memory::Own(memory))
+    }
+
+    /// A new slab: one block of it for the caller, the others for the shelf.
+    fn cut_slab(&self, class: usize, advice: Advice) -> Arc<Block> {
+        let block_bytes = ALIGNMENT_BYTES << class;
+        // Memory that is not touched is not there: that around the slab costs nothing.
+        let mut slab = BytesMut::zeroed(2 * SLAB_BYTES);
+        let before = slab.as_ptr().align_offset(SLAB_BYTES);
+        drop(slab.split_to(before));
+        slab.truncate(SLAB_BYTES);
+        advice(&mut slab);
+        let first = slab.split_to(block_bytes);
+        while !slab.is_empty() {
+            let block = self.block(Memory::Part(slab.split_to(block_bytes)));
+            self.home.give_back(class, block);
+        }
+        self.block(Memory::Part(first))
+    }
+
+    fn block(&self, memory: Memory) -> Arc<Block> {
+        let home = Arc::downgrade(&self.home);
+        Arc::new(Block { memory, home })
     }
 
     /// A buffer of `length_bytes` zero bytes.
@@ -248,15 +299,37 @@ fn class_of(pages: usize) -> Option<usize> {
     (log < CLASSES).then_some(log)
 }
 
+enum Memory {
+    Own(Box<[Page]>),
+    /// Of a slab, whose memory goes back to the system with its last block.
+    Part(BytesMut),
+}
+
 struct Block {
-    memory: Box<[Page]>,
+    memory: Memory,
     /// Where it goes when nobody uses it any more, if that is still there. Weak: blocks on the shelf do not keep it.
     home: Weak<Home>,
 }
 
 impl Block {
     fn bytes(&self) -> usize {
-        self.memory.len() * ALIGNMENT_BYTES
+        self.as_bytes().len()
+    }
+
+    #[inline]
+    fn as_bytes(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Own(pages) => pages.as_bytes(),
+            Memory::Part(part) => part,
+        }
+    }
+
+    #[inline]
+    fn as_mut_bytes(&mut self) -> &mut [u8] {
+        match &mut self.memory {
+            Memory::Own(pages) => pages.as_mut_bytes(),
+            Memory::Part(part) => part,
+        }
     }
 }
 
@@ -294,7 +367,7 @@ impl Drop for Handle {
         };
         // Whoever has the only handle cannot be overtaken: nobody else could make another one.
         if Arc::strong_count(&block) == 1
-            && let Some(class) = class_of(block.memory.len())
+            && let Some(class) = class_of(block.bytes() / ALIGNMENT_BYTES)
         {
             put_back(class, block);
         }
@@ -343,13 +416,13 @@ impl BufMut {
 impl Deref for BufMut {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.handle.block().memory.as_bytes()[..self.length_bytes]
+        &self.handle.block().as_bytes()[..self.length_bytes]
     }
 }
 
 impl DerefMut for BufMut {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.handle.owned().memory.as_mut_bytes()[..self.length_bytes]
+        &mut self.handle.owned().as_mut_bytes()[..self.length_bytes]
     }
 }
 
@@ -419,7 +492,7 @@ impl Buf {
 impl Deref for Buf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.handle.block().memory.as_bytes()[self.start..self.end]
+        &self.handle.block().as_bytes()[self.start..self.end]
     }
 }
 
@@ -564,6 +637,40 @@ mod tests {
             let at_hand = near(|near| near.bytes).unwrap();
             assert_eq!(at_hand, NEAR_BYTES, "4 KiB each");
         });
+    }
+
+    #[test]
+    fn large_buffers_of_a_pool_with_advice_share_slabs_that_the_system_is_told_of_once() {
+        thread_local!(static TOLD: RefCell<Vec<(usize, usize)>> = RefCell::default());
+        let advice: Advice = |slab| {
+            let slab = (slab.as_ptr() as usize, slab.len());
+            TOLD.with_borrow_mut(|told| told.push(slab));
+        };
+        let pool = BufPool::with_advice(8 << 20, advice);
+        drop((
+            pool.take(4096),
+            pool.take(200 << 10 >> 1),
+            pool.take(2 << 20),
+        ));
+        assert_eq!(TOLD.take(), [], "too small, or not kept");
+        let mut bufs: Vec<BufMut> = (0..5).map(|_| pool.take(512 << 10)).collect();
+        let told = TOLD.take();
+        assert_eq!(told.len(), 2, "the fifth is of another slab");
+        for (index, buf) in bufs.iter_mut().enumerate() {
+            let (start, length) = told[index / 4];
+            assert!(start % SLAB_BYTES == 0 && length == SLAB_BYTES);
+            assert!((start..start + length).contains(&(buf.as_ptr() as usize)));
+            assert!(buf.iter().all(|byte| *byte == 0));
+            buf.fill(index as u8 + 1);
+        }
+        let is_own =
+            |(index, buf): (usize, &BufMut)| buf.iter().all(|byte| *byte == index as u8 + 1);
+        assert!(bufs.iter().enumerate().all(is_own), "none overlaps another");
+        drop(bufs);
+        let again: Vec<BufMut> = (0..8).map(|_| pool.take(512 << 10)).collect();
+        assert_eq!(TOLD.take(), [], "both slabs serve again");
+        drop(pool);
+        assert_eq!(again.len(), 8, "buffers outlive their pool");
     }
 
     #[test]

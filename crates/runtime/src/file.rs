@@ -20,6 +20,7 @@ use plexum_engine::device::{
 use plexum_engine::parked::Parked;
 use rustix::fs::{FallocateFlags, FileType, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
+use rustix::mm::Advice;
 
 use crate::lock::{Identity, OpenFile};
 use crate::op::{Kind, Op, Outcome};
@@ -469,6 +470,20 @@ impl std::fmt::Debug for FileDevice {
     }
 }
 
+/// For the large buffers of members' I/O ([`BufPool::with_advice`]): asks for large pages, where the kernel has such. A request of 1 MiB
+/// that goes past the page cache is then one piece of memory instead of 256, of which some disks take no more than one request's at once.
+pub fn large_pages(memory: &mut [u8]) {
+    // SAFETY: the range is that of the slice; this advice changes neither contents nor access, only how large the pages behind it are.
+    let advised = unsafe {
+        rustix::mm::madvise(
+            memory.as_mut_ptr().cast(),
+            memory.len(),
+            Advice::LinuxHugepage,
+        )
+    };
+    let _ = advised; // a kernel without large pages, or memory that is not a page's: it serves as well, only slower
+}
+
 /// Whether `mode` (of a `stat`) is that of a block device.
 pub(crate) fn is_block_device(mode: u32) -> bool {
     FileType::from_raw_mode(mode) == FileType::BlockDevice
@@ -557,6 +572,35 @@ mod tests {
             let error = Errno::from_raw_os_error(raw);
             assert_eq!(classify(error), expected, "{error}");
         }
+    }
+
+    #[test]
+    fn the_kernel_is_asked_for_large_pages_and_the_memory_stays_as_it_is() {
+        let mut memory = vec![0x5a_u8; 8 << 20];
+        let skip = memory.as_ptr().align_offset(2 << 20);
+        let slab = &mut memory[skip..skip + (2 << 20)];
+        large_pages(slab);
+        assert!(slab.iter().all(|byte| *byte == 0x5a));
+        large_pages(&mut slab[3..5]); // begins inside of a page: refused, and nothing happens
+        if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            return; // this kernel has none
+        }
+        let address = slab.as_ptr() as usize;
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("what is mapped");
+        let mut is_inside = false;
+        for line in maps.lines() {
+            let range = line.split_once('-').and_then(|(start, rest)| {
+                let start = usize::from_str_radix(start, 16).ok()?;
+                let end = usize::from_str_radix(rest.split(' ').next()?, 16).ok()?;
+                Some(start..end)
+            });
+            is_inside = range.map_or(is_inside, |range| range.contains(&address));
+            if is_inside && line.starts_with("VmFlags:") {
+                assert!(line.contains(" hg"), "{line}");
+                return;
+            }
+        }
+        panic!("the slab is mapped");
     }
 
     /// Dirty and written-back-now pages of the first MiB, as `cachestat` (since 6.5) counts them.

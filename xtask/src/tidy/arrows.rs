@@ -68,11 +68,13 @@ const ARROWS: &[(&str, &[&str])] = &[
 const PURE: [&str; 5] = ["parity", "format", "engine", "pool", "zfs"];
 
 /// Libraries the pure rooms may use.
-const PURE_LIBRARIES: [&str; 10] = [
+const PURE_LIBRARIES: [&str; 11] = [
     "zerocopy",
     "thiserror",
     // short lists of a request that need no memory of their own
     "smallvec",
+    // one piece of memory, cut into parts that are owned one by one
+    "bytes",
     "serde",
     "crc-fast",
     "twox-hash",

@@ -17,7 +17,7 @@ use crate::volume::Volume;
 use crate::wait::{Part, poll_parts};
 
 /// Memory of all steps of a job that are under way at once, in bytes.
-const AHEAD_BYTES: u64 = 16 << 20;
+const AHEAD_BYTES: u64 = 32 << 20;
 
 /// Steps of a job that are under way at once, at most.
 const STEPS_MAX: u64 = 32;
