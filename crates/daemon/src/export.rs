@@ -266,6 +266,18 @@ impl Export for VolumeExport {
         true
     }
 
+    fn expect_write(&self, offset_bytes: u64, length_bytes: u64) {
+        if let Body::Whole(volume) = &*self.volume {
+            volume.expect_write(offset_bytes, length_bytes);
+        }
+    }
+
+    fn expect_no_write(&self, offset_bytes: u64, length_bytes: u64) {
+        if let Body::Whole(volume) = &*self.volume {
+            volume.expect_no_write(offset_bytes, length_bytes);
+        }
+    }
+
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         let length_bytes = data.len() as u64;
         let asked = self.begin(offset_bytes, length_bytes);

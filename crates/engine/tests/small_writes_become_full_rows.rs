@@ -16,7 +16,7 @@ use plexum_engine::meta::create::{NewArray, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::plex::layout::{Organisation, Raid5Layout, Raid6Layout};
 use plexum_engine::volume::Volume;
-use plexum_engine::wait::join_all;
+use plexum_engine::wait::{join, join_all};
 
 const DEVICE_BYTES: u64 = 6 << 20;
 const BLOCK_BYTES: u64 = 4096;
@@ -71,6 +71,9 @@ struct Bench {
     volume: Volume<Late, Still>,
     member: Late,
     members: Vec<Late>,
+    clock: Still,
+    /// Bytes that were read until it was open.
+    opened_bytes: u64,
     row_bytes: u64,
 }
 
@@ -107,19 +110,19 @@ impl Bench {
         run(write_new(&plan, &devices, &pool)).unwrap();
         let named = members.iter().cloned().enumerate();
         let named = named.map(|(index, device)| (format!("m{index}"), device));
-        let opened = open_volume(
-            named.collect(),
-            Still::default(),
-            pool,
-            OpenRequest::default(),
-        );
+        let clock = Still::default();
+        let request = OpenRequest::default();
+        let opened = open_volume(named.collect(), clock.clone(), pool, request);
         let parities = if matches!(organisation, Organisation::Raid6(_)) {
             2
         } else {
             1
         };
+        let volume = run(opened).unwrap().0;
         Self {
-            volume: run(opened).unwrap().0,
+            volume,
+            clock,
+            opened_bytes: late.read_bytes.get(),
             member: late,
             row_bytes: STRIP_BYTES * u64::from(member_count - parities),
             members,
@@ -212,4 +215,66 @@ fn writes_that_come_at_once_share_the_writes_and_flushes_of_the_log() {
             bench.check((0..10).map(|row| row * blocks + row));
         }
     }
+}
+
+/// A row's data in two parts: bytes of each.
+fn halves(bench: &Bench) -> (u64, u64) {
+    let first = bench.row_bytes / 2 / BLOCK_BYTES * BLOCK_BYTES;
+    (first, bench.row_bytes - first)
+}
+
+fn filled(length_bytes: u64, byte: u8) -> Buf {
+    let length = usize::try_from(length_bytes).unwrap();
+    BufPool::new(0).copy_of(&vec![byte; length]).freeze()
+}
+
+#[test]
+fn a_row_waits_for_a_write_that_is_being_received_and_needs_no_reads_then() {
+    for (organisation, member_count) in parity_organisations() {
+        let bench = Bench::new(organisation, member_count);
+        let (first, second) = halves(&bench);
+        bench.volume.expect_write(first, second);
+        let early = bench.volume.write(0, filled(first, 1), Fua::No);
+        let late = async {
+            yield_once().await;
+            yield_once().await;
+            bench.volume.write(first, filled(second, 2), Fua::No).await
+        };
+        let (early, late) = run(join(early, late));
+        assert_eq!((early, late), (Ok(()), Ok(())));
+        assert_eq!(bench.member.read_bytes.get(), bench.opened_bytes);
+        assert_eq!(bench.clock.0.get(), 0, "nobody's time was over");
+        let read = run(bench.volume.read(first - 512, 1024)).unwrap();
+        assert_eq!(read.to_vec(), [[1; 512], [2; 512]].concat());
+    }
+}
+
+#[test]
+fn a_row_waits_for_what_does_not_come_no_longer_than_it_may_and_the_next_ones_not_at_all() {
+    for (organisation, member_count) in parity_organisations() {
+        let bench = Bench::new(organisation, member_count);
+        let (first, second) = halves(&bench);
+        bench.volume.expect_write(first, second);
+        run(bench.volume.write(0, filled(first, 1), Fua::No)).unwrap();
+        let waited_ns = bench.clock.0.get();
+        assert_eq!(waited_ns, 2_000_000, "the longest time");
+        run(bench.volume.write(0, filled(first, 2), Fua::No)).unwrap();
+        assert_eq!(bench.clock.0.get(), waited_ns);
+    }
+}
+
+#[test]
+fn a_row_does_not_wait_for_what_was_called_off() {
+    let (organisation, member_count) = parity_organisations()[0];
+    let bench = Bench::new(organisation, member_count);
+    let (first, second) = halves(&bench);
+    bench.volume.expect_write(first, second);
+    let write = bench.volume.write(0, filled(first, 1), Fua::No);
+    let called_off = async {
+        yield_once().await;
+        yield_once().await;
+        bench.volume.expect_no_write(first, second);
+    };
+    assert_eq!(run(join(write, called_off)).0, Ok(()));
+    assert_eq!(bench.clock.0.get(), 0);
 }

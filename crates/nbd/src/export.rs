@@ -62,6 +62,14 @@ pub trait Export {
         let _ = (offset_bytes, length_bytes, parked);
         false
     }
+    /// Hint: the data of a write of this range are being received. `write` follows, or `expect_no_write` when they do not come.
+    fn expect_write(&self, offset_bytes: u64, length_bytes: u64) {
+        let _ = (offset_bytes, length_bytes);
+    }
+    /// What was expected will not come.
+    fn expect_no_write(&self, offset_bytes: u64, length_bytes: u64) {
+        let _ = (offset_bytes, length_bytes);
+    }
     /// Writes `data`.
     /// # Errors
     /// As `read`, and `NoSpace`, `ReadOnly`.

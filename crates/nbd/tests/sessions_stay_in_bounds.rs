@@ -278,13 +278,33 @@ fn an_unfinished_payload_is_never_written() {
         let mut bytes = head(command::WRITE, 2, 0, length);
         bytes.extend(&pattern(9, length as usize)[missing..]);
         world.send(&stream, &bytes);
+        assert_eq!(export.expected(), [(0, length)]);
         stream.close();
         world.settle();
         let how = end.borrow_mut().take().unwrap().0;
         assert!(matches!(how, Err(NbdError::Transport(_))), "{how:?}");
         assert_eq!(export.take_log(), []);
+        assert_eq!(export.expected(), [], "it was called off");
         assert_eq!(world.server.used_bytes(), 0);
     }
+}
+
+#[test]
+fn an_export_knows_of_a_payload_that_comes_in_parts_and_of_no_other() {
+    let export = memory("vol0", 1 << 20);
+    let mut world = World::new(vec![export.clone()]);
+    let (stream, _end) = raw(&mut world);
+    let whole = [head(command::WRITE, 1, 0, 512), pattern(1, 512)].concat();
+    world.send(&stream, &whole);
+    assert_eq!((export.take_log().len(), export.expected().len()), (1, 0));
+    let mut begin = head(command::WRITE, 2, 4096, 65_536);
+    let payload = pattern(2, 65_536);
+    begin.extend(&payload[..1000]);
+    world.send(&stream, &begin);
+    assert_eq!(export.expected(), [(4096, 65_536)]);
+    world.send(&stream, &payload[1000..]);
+    world.settle();
+    assert_eq!((export.take_log().len(), export.expected().len()), (1, 0));
 }
 
 #[test]

@@ -116,6 +116,14 @@ impl Export for Exported {
         self.volume.read(offset_bytes, length_bytes as usize).await
     }
 
+    fn expect_write(&self, offset_bytes: u64, length_bytes: u64) {
+        self.volume.expect_write(offset_bytes, length_bytes);
+    }
+
+    fn expect_no_write(&self, offset_bytes: u64, length_bytes: u64) {
+        self.volume.expect_no_write(offset_bytes, length_bytes);
+    }
+
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         self.volume.write(offset_bytes, data, fua).await
     }

@@ -2,7 +2,8 @@
 //! for all of them, and small sequential writes become full rows.
 //!
 //! The first write of a row leads: it waits for the row's lock, and every write of that row that comes meanwhile joins it. What
-//! is collected is bounded in age by that wait, in bytes by the row (writes that overlap never join), and in number.
+//! is collected is bounded in age by that wait, in bytes by the row (writes that overlap never join), and in number. For writes that
+//! are being received it waits a little before (`expect.rs`).
 //!
 //! Invariants:
 //! - a write is answered with the outcome of its own bytes, when they are on the members: nothing is answered early;
@@ -21,6 +22,7 @@ use crate::device::{Device, Fua, IoError};
 use crate::mutant::Mutant;
 use crate::stage::{Stage, Tag};
 use crate::stripe::Row;
+use crate::stripe::expect::is_among;
 use crate::volume::Volume;
 use crate::wait::{Few, yield_once};
 
@@ -190,12 +192,20 @@ impl Collector {
 }
 
 /// The right and the duty to carry out what was collected.
-struct Lead<'a> {
+pub(crate) struct Lead<'a> {
     collector: &'a Collector,
     leader: Option<u64>,
 }
 
 impl<'a> Lead<'a> {
+    /// Whether this byte of the row's data is among what was collected so far.
+    pub(crate) fn has(&self, at_bytes: u64) -> bool {
+        let inner = self.collector.inner.borrow();
+        let mut open = inner.open.iter();
+        let own = open.find(|open| Some(open.leader) == self.leader);
+        own.is_some_and(|open| is_among(open.pieces.iter().map(|piece| &piece.run), at_bytes))
+    }
+
     /// Ends the collecting: later writes of the row are the next leader's.
     fn close(mut self) -> Batch<'a> {
         let leader = self.leader.take().expect("a row is closed once");
@@ -220,17 +230,20 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// The writes in ascending order, those that touch each other as one.
-    fn runs(&self, pool: &BufPool) -> Few<Run> {
+    /// The writes in ascending order, those that touch each other as one: but where they do so at the border of a strip, to which
+    /// they are cut anyway, and joining would only copy them. Without `strip_bytes` there too.
+    fn runs(&self, pool: &BufPool, strip_bytes: Option<u64>) -> Few<Run> {
         let mut order: Few<usize> = (0..self.pieces.len()).collect();
         order.sort_unstable_by_key(|index| self.pieces[*index].run.at_bytes);
         let mut runs = Few::new();
         let mut rest = &order[..];
         while let [first, ..] = rest {
-            let mut end = self.pieces[*first].run.at_bytes;
+            let first_byte = self.pieces[*first].run.at_bytes;
+            let mut end = first_byte;
             let touches = |index: &&usize| {
                 let run = &self.pieces[**index].run;
-                let is_next = run.at_bytes == end;
+                let is_cut = |strip: u64| end > first_byte && end.is_multiple_of(strip);
+                let is_next = run.at_bytes == end && !strip_bytes.is_some_and(is_cut);
                 end = run.end_bytes();
                 is_next
             };
@@ -348,12 +361,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
             };
             return self.write_runs(&row, &[run], fua, tag).await;
         }
-        match self.collector.join(row_number, run, fua) {
+        let part = self.collector.join(row_number, run, fua);
+        self.expected.look_again();
+        match part {
             Part::Follows(outcome) => outcome.await,
             Part::Leads(lead) => {
                 if self.collector.is_worth_a_turn() {
                     yield_once().await; // those that came with it join it
                 }
+                self.wait_for_expected(row_number, &lead).await;
                 let _lock = self.locks.row(row_number).await;
                 self.write_collected(&row, lead.close(), tag).await
             }
@@ -368,7 +384,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
         let fua = batch.fua;
-        let runs = batch.runs(&self.pool);
+        // With a partial parity log runs are written one after the other: as few as can be.
+        let strip_bytes = self.ppl.borrow().is_none().then_some(row.strip_bytes);
+        let runs = batch.runs(&self.pool, strip_bytes);
         let together = self.write_runs(row, &runs, fua, tag).await;
         let mut own = together;
         let goes_alone = together.is_err() && batch.pieces.len() > 1 && !self.is_frozen();
@@ -423,7 +441,15 @@ mod tests {
         ];
         let followers = joined.map(|run| follower(collector.join(7, run, Fua::No)));
         let batch = first.close();
-        let runs = batch.runs(&pool);
+        let places = |strip_bytes| {
+            let runs = batch.runs(&pool, strip_bytes);
+            let place = |run: &Run| (run.at_bytes, run.end_bytes());
+            runs.iter().map(place).collect::<Vec<_>>()
+        };
+        assert_eq!(places(Some(8)), [(0, 8), (8, 10), (20, 22)]);
+        assert_eq!(places(Some(4)), [(0, 4), (4, 8), (8, 10), (20, 22)]);
+        assert_eq!(places(Some(64)), [(0, 10), (20, 22)]);
+        let runs = batch.runs(&pool, None);
         assert_eq!(runs.len(), 2);
         assert_eq!(
             (runs[0].at_bytes, &runs[0].data[..]),

@@ -1,6 +1,7 @@
 //! Rows of the parity organisations: what to read and write for a request, and doing it.
 
 pub(crate) mod collect;
+pub(crate) mod expect;
 pub mod plan;
 mod read;
 pub(crate) mod reconstruct;

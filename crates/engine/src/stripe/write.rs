@@ -77,7 +77,7 @@ impl Prepared {
 }
 
 impl<D: Device, C: Clock> Volume<D, C> {
-    /// Writes these runs, ascending and apart, within a row. The caller has the row's lock.
+    /// Writes these runs, ascending and without an overlap, within a row. The caller has the row's lock.
     pub(super) async fn write_runs(
         &self,
         row: &Row,
@@ -694,7 +694,7 @@ fn writable_parities(row: &Row, views: &[ParityView]) -> Few<Block> {
         .collect()
 }
 
-/// Cuts runs, ascending and apart, into parts of the strip in which the same blocks are touched.
+/// Cuts runs, ascending and without an overlap, into parts of the strip in which the same blocks are touched.
 fn cut(row: &Row, runs: &[Run]) -> Few<Segment> {
     let strip = row.strip_bytes;
     let mut borders: SmallVec<[u64; 8]> = smallvec::smallvec![0, strip];

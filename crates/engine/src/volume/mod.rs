@@ -50,6 +50,7 @@ use crate::shard::Division;
 use crate::stage::{RequestInfo, Requests};
 use crate::state::{ArrayState, Effect, Event, FailCause, MemberId, MemberRecord, Standing};
 use crate::stripe::collect::Collector;
+use crate::stripe::expect::Expected;
 use crate::wait::{Changed, Gauge, Mutex, Signal};
 
 /// How long a member may take to answer when nothing else is said (reliability.md, row 15).
@@ -196,6 +197,7 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) locks: RangeLocks,
     /// Partial writes that wait for their row.
     pub(crate) collector: Collector,
+    pub(crate) expected: Expected,
     pub(crate) options: RefCell<VolumeOptions>,
     /// As in `options`, where it never changes: asked many times a request.
     mutant: Option<Mutant>,
@@ -329,6 +331,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             pool: parts.pool,
             locks: RangeLocks::new(),
             collector: Collector::default(),
+            expected: Expected::default(),
             mutant: parts.options.mutant,
             options: RefCell::new(parts.options),
             durably_active: RefCell::new(state.all_active().collect()),

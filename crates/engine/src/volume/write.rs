@@ -45,6 +45,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         fua: Fua,
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
+        self.expected
+            .arrived(&(offset_bytes..offset_bytes + data.len() as u64));
         tag.enter(Stage::DirtyMark);
         let _in_flight = self.enter_write(tag.started()).await?;
         tag.enter(Stage::BitMark);

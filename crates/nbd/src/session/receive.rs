@@ -53,6 +53,38 @@ impl Inbox {
     }
 }
 
+/// A write whose payload is being received, as its export knows it. Dropped before it was fulfilled, the export hears that too.
+struct Expecting<'a, E: Export> {
+    export: &'a E,
+    /// Offset and length in bytes.
+    range: (u64, u64),
+    is_fulfilled: bool,
+}
+
+impl<'a, E: Export> Expecting<'a, E> {
+    fn begin(export: &'a E, range: (u64, u64)) -> Self {
+        export.expect_write(range.0, range.1);
+        Self {
+            export,
+            range,
+            is_fulfilled: false,
+        }
+    }
+
+    /// All of it is there: `Export::write` is next to hear of it.
+    fn fulfil(mut self) {
+        self.is_fulfilled = true;
+    }
+}
+
+impl<E: Export> Drop for Expecting<'_, E> {
+    fn drop(&mut self) {
+        if !self.is_fulfilled {
+            self.export.expect_no_write(self.range.0, self.range.1);
+        }
+    }
+}
+
 impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
     /// Takes requests until the client, the stream or a broken rule ends it.
     pub(super) async fn receive(&self, leftover: &[u8]) -> Result<Ended, NbdError> {
@@ -195,6 +227,9 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
         };
         let tag = self.admit(data_bytes).await;
         let data = if matches!(command, Command::Write(_)) {
+            let range = (request.offset_bytes, u64::from(payload_bytes));
+            let is_whole = payload_bytes as usize <= inbox.held();
+            let expecting = (!is_whole).then(|| Expecting::begin(self.export, range));
             let payload = match self.payload(payload_bytes as usize, inbox).await {
                 Ok(payload) => payload,
                 Err(error) => {
@@ -202,6 +237,9 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
                     return Err(error);
                 }
             };
+            if let Some(expecting) = expecting {
+                expecting.fulfil();
+            }
             Some(payload.freeze())
         } else {
             None

@@ -40,6 +40,7 @@ pub struct MemoryExport {
     /// Pages that may differ from the durable ones.
     dirty: RefCell<BTreeSet<u64>>,
     log: RefCell<Vec<Operation>>,
+    expected: RefCell<Vec<(u64, u64)>>,
     is_holding: Cell<bool>,
     held: RefCell<VecDeque<(Operation, Rc<Signal>)>>,
     error: Cell<Option<IoError>>,
@@ -70,6 +71,7 @@ impl MemoryExport {
             durable: RefCell::default(),
             dirty: RefCell::default(),
             log: RefCell::default(),
+            expected: RefCell::default(),
             is_holding: Cell::new(false),
             held: RefCell::default(),
             error: Cell::new(None),
@@ -83,6 +85,12 @@ impl MemoryExport {
     /// Every call so far, in order; empties the record.
     pub fn take_log(&self) -> Vec<Operation> {
         self.log.take()
+    }
+
+    /// Writes of which it was told that their data are being received, offset and length in bytes.
+    #[must_use]
+    pub fn expected(&self) -> Vec<(u64, u64)> {
+        self.expected.borrow().clone()
     }
 
     /// From now on calls wait until they are released (`true`), or run at once (`false`; releases nothing).
@@ -275,8 +283,25 @@ impl Export for MemoryExport {
         true
     }
 
+    fn expect_write(&self, offset_bytes: u64, length_bytes: u64) {
+        self.expected
+            .borrow_mut()
+            .push((offset_bytes, length_bytes));
+    }
+
+    fn expect_no_write(&self, offset_bytes: u64, length_bytes: u64) {
+        let mut expected = self.expected.borrow_mut();
+        let place = expected
+            .iter()
+            .position(|range| *range == (offset_bytes, length_bytes));
+        expected.remove(place.expect("it was expected"));
+    }
+
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         let length_bytes = data.len() as u64;
+        self.expected
+            .borrow_mut()
+            .retain(|range| *range != (offset_bytes, length_bytes));
         self.enter(Operation::Write(offset_bytes, length_bytes, fua))
             .await?;
         self.fill(offset_bytes, length_bytes, Some(&data), fua);
