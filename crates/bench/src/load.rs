@@ -117,7 +117,14 @@ pub(crate) async fn run<T: Target + Clone + 'static>(
     pattern: Pattern,
     time: Duration,
 ) -> Result<Figures, IoError> {
-    run_where(handle, target, vec![0..size_bytes], pattern, time).await
+    run_where(
+        handle,
+        target,
+        std::iter::once(0..size_bytes).collect(),
+        pattern,
+        time,
+    )
+    .await
 }
 
 /// Where requests begin: at multiples of their length in pieces of the target that are equally long.
