@@ -35,6 +35,8 @@ const RETRIES_MAX: u32 = 8;
 /// A write to memory that is so long is left to another thread, of the kernel or of ours, so that this one takes the client's
 /// next request meanwhile. Measured: docs/performance.md.
 const ASIDE_BYTES: usize = 256 << 10;
+/// The same while this thread has no rest (`Core::is_restless`).
+const ASIDE_RESTLESS_BYTES: usize = 64 << 10;
 
 /// Memory kept for copies of unaligned data.
 pub(crate) const BOUNCE_BYTES_MAX: usize = 4 << 20;
@@ -203,10 +205,23 @@ impl FileDevice {
             }
             Route::Inline => {
                 self.core.charge(length_bytes).await;
+                self.core.note_copied(length_bytes);
                 let outcome = op.perform();
                 (op, outcome)
             }
         }
+    }
+
+    /// Whether a write to memory of this length is left to another thread.
+    fn is_for_others(&self, length_bytes: usize) -> bool {
+        length_bytes >= ASIDE_BYTES
+            || (length_bytes >= ASIDE_RESTLESS_BYTES && self.core.is_restless())
+    }
+
+    /// Whether the kernel took all of it.
+    fn pwrite(&self, data: &[u8], offset_bytes: u64) -> bool {
+        self.core.note_copied(data.len());
+        rustix::io::pwrite(&self.fd, data, offset_bytes) == Ok(data.len())
     }
 
     /// With threads below: what the page cache can give at once needs no other thread.
@@ -298,7 +313,7 @@ impl Device for FileDevice {
                 offset_bytes: offset_bytes + done as u64,
                 data: data.slice(done..data.len()),
                 is_durable: fua == Fua::Yes,
-                is_aside: self.route == Route::Inline && data.len() >= ASIDE_BYTES,
+                is_aside: self.route == Route::Inline && self.is_for_others(data.len()),
             };
             let (_, outcome) = self.run(kind, data.len() - done).await;
             match self.progress(outcome, &mut tries)? {
@@ -387,6 +402,7 @@ impl Device for FileDevice {
             return None;
         }
         let mut buf = pool.take(length_bytes);
+        self.core.note_copied(length_bytes);
         let moved = rustix::io::pread(&self.fd, &mut buf[..], offset_bytes);
         (moved == Ok(length_bytes)).then_some(buf)
     }
@@ -394,11 +410,11 @@ impl Device for FileDevice {
     fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
         self.answers_at_once()
             && !self.is_read_only
-            && data.len() < ASIDE_BYTES
+            && !self.is_for_others(data.len())
             && check_range(&self.info, offset_bytes, data.len() as u64).is_ok()
             && self.core.charge_now(data.len())
             && self.check_whole().is_ok()
-            && rustix::io::pwrite(&self.fd, data, offset_bytes) == Ok(data.len())
+            && self.pwrite(data, offset_bytes)
             && self.check_whole().is_ok()
     }
 
@@ -544,7 +560,10 @@ pub(crate) fn set_lock(fd: BorrowedFd<'_>, lock: Lock) -> Result<(), Errno> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
     use std::os::fd::AsFd;
+
+    use plexum_engine::clock::Clock;
 
     use super::*;
     use crate::{IoChoice, Runtime};
@@ -601,6 +620,52 @@ mod tests {
             }
         }
         panic!("the slab is mapped");
+    }
+
+    /// Whether this thread itself makes the copy of a write of `length_bytes`: it is over at the first look then.
+    async fn is_copied_here(device: &FileDevice, length_bytes: usize) -> bool {
+        let data = BufPool::new(0).take_zeroed(length_bytes).freeze();
+        let mut write = std::pin::pin!(device.write(0, data, Fua::No));
+        let first = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(write.as_mut().poll(context).is_ready())
+        })
+        .await;
+        if !first {
+            write.await.expect("a write");
+        }
+        first
+    }
+
+    #[test]
+    fn a_thread_that_has_copied_much_without_a_rest_leaves_large_copies_to_others() {
+        for choice in [IoChoice::Auto, IoChoice::Threads] {
+            let mut runtime = Runtime::new(choice).expect("a runtime");
+            let handle = runtime.handle();
+            runtime.block_on(async move {
+                let file = tempfile::NamedTempFile::new().expect("a file");
+                file.as_file().set_len(1 << 20).expect("its length");
+                let options = OpenOptions {
+                    direct_io: DirectIo::Off,
+                    route: Some(Route::Inline),
+                    ..OpenOptions::read_write()
+                };
+                let device = FileDevice::open(&handle, file.path(), &options).expect("a member");
+                let pool = BufPool::new(0);
+                for _ in 0..crate::RESTLESS_BYTES / ASIDE_RESTLESS_BYTES {
+                    assert!(is_copied_here(&device, ASIDE_RESTLESS_BYTES).await);
+                }
+                let large = pool.take_zeroed(ASIDE_RESTLESS_BYTES).freeze();
+                assert!(!device.write_now(0, &large));
+                assert!(!is_copied_here(&device, ASIDE_RESTLESS_BYTES).await);
+                assert!(is_copied_here(&device, ASIDE_RESTLESS_BYTES - 512).await);
+                assert!(device.write_now(0, &large.slice(512..large.len())));
+                handle
+                    .clock()
+                    .sleep(std::time::Duration::from_millis(1))
+                    .await;
+                assert!(device.write_now(0, &large), "{choice:?}: it has rested");
+            });
+        }
     }
 
     /// Dirty and written-back-now pages of the first MiB, as `cachestat` (since 6.5) counts them.

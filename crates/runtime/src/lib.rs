@@ -53,6 +53,10 @@ const INLINE_BYTES_PER_TURN: usize = 4 << 20;
 /// What an inline call costs beside its bytes, in bytes: about the time of one system call.
 const INLINE_CALL_BYTES: usize = 4 << 10;
 
+/// A thread that has copied so much without a rest leaves large copies to others. It is more than one request of a client that
+/// waits for each answer mostly takes: other threads would have to be woken for that one, which lasts longer than its copies.
+const RESTLESS_BYTES: usize = 512 << 10;
+
 /// Which reactor is wanted (`--io`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoChoice {
@@ -125,6 +129,8 @@ pub(crate) struct Core {
     timers: RefCell<Timers>,
     status: IoStatus,
     turn: Turn,
+    /// What was copied inline since the thread last had nothing to do.
+    restless_bytes: Cell<usize>,
     waiting: Waiting,
     pipes: PipePool,
 }
@@ -171,6 +177,25 @@ impl Core {
             self.turn.spend(length_bytes);
         }
         has_budget
+    }
+
+    /// So much was copied between a file in memory and a buffer by this thread.
+    pub(crate) fn note_copied(&self, length_bytes: usize) {
+        let copied_bytes = self.restless_bytes.get().saturating_add(length_bytes);
+        self.restless_bytes.set(copied_bytes);
+    }
+
+    /// Whether this thread has copied so much without a rest that others had better do some of it.
+    pub(crate) fn is_restless(&self) -> bool {
+        self.restless_bytes.get() >= RESTLESS_BYTES
+    }
+
+    /// The thread has nothing to do, unless something has come by now or transfers that it started are under way.
+    fn note_rest(&self) {
+        let has_event = matches!(&self.reactor, Reactor::Uring(ring) if ring.has_event());
+        if !has_event && self.slots.borrow().running_transfers() == 0 {
+            self.restless_bytes.set(0);
+        }
     }
 
     fn begin_turn(&self) {
@@ -314,6 +339,7 @@ impl Runtime {
                 fallback_reason,
             },
             turn: Turn::default(),
+            restless_bytes: Cell::new(0),
             waiting: Waiting::default(),
             pipes: PipePool::default(),
         };
@@ -376,6 +402,7 @@ impl Runtime {
         let core = &*self.handle.core;
         core.begin_turn();
         let has_slept = if self.executor.begin_wait() {
+            core.note_rest();
             let until_next = core.timers.borrow().until_next();
             core.wait(until_next)
         } else {

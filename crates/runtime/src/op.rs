@@ -123,6 +123,8 @@ struct Slot {
     generation: u32,
     /// Absent while a worker thread has it.
     op: Option<Op>,
+    /// It is no wait for readiness.
+    is_transfer: bool,
     state: State,
 }
 
@@ -131,6 +133,7 @@ struct Slot {
 pub(crate) struct Slots {
     slab: Slab<Slot>,
     generation: u32,
+    running_transfers: usize,
 }
 
 impl Slots {
@@ -138,9 +141,12 @@ impl Slots {
         // Keys with the highest generation are the reactor's own.
         self.generation = (self.generation + 1) % u32::MAX;
         let generation = self.generation;
+        let is_transfer = !matches!(op.kind, Kind::Ready(_));
+        self.running_transfers += usize::from(is_transfer);
         let index = self.slab.insert(Slot {
             generation,
             op: Some(op),
+            is_transfer,
             state: State::Running(None),
         });
         Key {
@@ -175,7 +181,10 @@ impl Slots {
     /// The operation has ended. Returns whom to wake, once no borrow is held.
     pub(crate) fn end(&mut self, key: Key, outcome: Outcome) -> Option<Waker> {
         let slot = self.slot(key)?;
-        match std::mem::replace(&mut slot.state, State::Ended(outcome)) {
+        let is_transfer = slot.is_transfer;
+        let before = std::mem::replace(&mut slot.state, State::Ended(outcome));
+        self.running_transfers -= usize::from(is_transfer);
+        match before {
             State::Running(waker) => waker,
             State::Abandoned => {
                 self.slab.remove(key.index as usize);
@@ -215,33 +224,21 @@ impl Slots {
             return false;
         }
         slot.state = State::Abandoned;
-        matches!(
-            slot.op,
-            Some(Op {
-                kind: Kind::Ready(_),
-                ..
-            })
-        )
+        !slot.is_transfer
     }
 
     /// Ends an operation that never reached the kernel or a worker.
     pub(crate) fn forget(&mut self, key: Key) {
         if self.slot(key).is_some() {
-            self.slab.remove(key.index as usize);
+            let slot = self.slab.remove(key.index as usize);
+            let is_running = !matches!(slot.state, State::Ended(_));
+            self.running_transfers -= usize::from(slot.is_transfer && is_running);
         }
     }
 
     /// Operations in flight that use memory or a file, not counting those that wait for readiness.
     pub(crate) fn running_transfers(&self) -> usize {
-        let is_running = |slot: &&Slot| {
-            !matches!(slot.state, State::Ended(_))
-                && !matches!(&slot.op, Some(op) if matches!(op.kind, Kind::Ready(_)))
-        };
-        self.slab
-            .iter()
-            .map(|(_, slot)| slot)
-            .filter(is_running)
-            .count()
+        self.running_transfers
     }
 
     /// Which file a wait for readiness is about, and what for.
