@@ -149,7 +149,7 @@ macro_rules! kernels {
                 }
                 for v in 0..N {
                     // SAFETY: v < N, and the caller promises N vectors at this offset, which are aligned.
-                    unsafe { stream(outputs[i].add(offset + v * VECTOR), sums[i][v]) };
+                    unsafe { stream(outputs[i].add(offset).add(v * VECTOR), sums[i][v]) };
                 }
             }
         }
@@ -170,7 +170,7 @@ macro_rules! kernels {
                 for v in 0..N {
                     // SAFETY: v < N, and the caller promises N vectors at this offset.
                     unsafe {
-                        let output = outputs[i].add(offset + v * VECTOR);
+                        let output = outputs[i].add(offset).add(v * VECTOR);
                         let sum = if how == Store::Add { xor(sums[i][v], load(output)) } else { sums[i][v] };
                         store(output, sum);
                     }
@@ -207,7 +207,17 @@ macro_rules! kernels {
                 unsafe { put::<SET, N>(&sums::<SET, N, 0>(terms, offset), &pointers, offset, how) };
                 offset += N * VECTOR;
             }
-            rest::generate(SET, terms, offset, outputs, how);
+            if offset < length {
+                // What long steps leave is gone through in shorter ones.
+            while N > STEP && length - offset >= STEP * VECTOR {
+                // SAFETY: as above.
+                unsafe { put::<SET, STEP>(&sums::<SET, STEP, 4>(terms, offset), &pointers, offset, how) };
+                offset += STEP * VECTOR;
+            }
+            if offset < length {
+                rest::generate(SET, terms, offset, outputs, how);
+            }
+            }
         }
 
         /// Computes the parities of `set` into the outputs from offset `from` on, or adds to them.
@@ -237,7 +247,7 @@ macro_rules! kernels {
                 if let (true, Some(found)) = (SET & 1 << i != 0, found[i]) {
                     for v in 0..N {
                         // SAFETY: v < N, and the caller promises N vectors at this offset.
-                        let found = unsafe { load(found.as_ptr().add(offset + v * VECTOR)) };
+                        let found = unsafe { load(found.as_ptr().add(offset).add(v * VECTOR)) };
                         difference = or(difference, xor(sums[i][v], found));
                     }
                 }
@@ -292,7 +302,7 @@ macro_rules! kernels {
                 if let Some(found) = found[i] {
                     for v in 0..N {
                         // SAFETY: v < N, and the caller promises N vectors at this offset.
-                        let found = unsafe { load(found.as_ptr().add(offset + v * VECTOR)) };
+                        let found = unsafe { load(found.as_ptr().add(offset).add(v * VECTOR)) };
                         values[i][v] = xor(values[i][v], found);
                     }
                 }
@@ -316,7 +326,7 @@ macro_rules! kernels {
                 let target = targets[usize::from(row.target)].as_mut_ptr();
                 for v in 0..N {
                     // SAFETY: v < N, and the caller promises N vectors at this offset.
-                    unsafe { store(target.add(offset + v * VECTOR), result[v]) };
+                    unsafe { store(target.add(offset).add(v * VECTOR), result[v]) };
                 }
             }
         }

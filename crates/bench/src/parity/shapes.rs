@@ -18,7 +18,7 @@ const COLD_BYTES: usize = 256 << 20;
 /// Parities and places for what is restored, beside the data blocks of a stripe.
 const FURTHER: usize = 3;
 
-/// Blocks that something is restored from, at most.
+/// Blocks that something is computed from, at most.
 const SOURCES_MAX: usize = 16;
 
 /// Blocks of a stripe, and how they are gone through.
@@ -111,11 +111,13 @@ impl Stripes {
                 let at = self.start + step % self.count * stripe_bytes;
                 let (data, further) =
                     self.bytes[at..at + stripe_bytes].split_at_mut(blocks * block_bytes);
-                let data: smallvec::SmallVec<[&[u8]; 16]> =
-                    data.chunks_exact(block_bytes).collect();
-                let mut further: smallvec::SmallVec<[&mut [u8]; FURTHER]> =
-                    further.chunks_exact_mut(block_bytes).collect();
-                work(black_box(&data), &mut further);
+                let mut sources: [&[u8]; SOURCES_MAX] = [&[]; SOURCES_MAX];
+                for (source, block) in sources.iter_mut().zip(data.chunks_exact(block_bytes)) {
+                    *source = block;
+                }
+                let (first, further) = further.split_at_mut(block_bytes);
+                let (second, third) = further.split_at_mut(block_bytes);
+                work(black_box(&sources[..blocks]), &mut [first, second, third]);
             }
             done += batch;
             spent = thread_time() - started;
