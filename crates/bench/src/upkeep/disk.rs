@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
@@ -73,34 +73,40 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Files like the members: some are read from end to end and, for a rebuild, one is written, all at once.
+/// Files like the members: some are read from end to end and, for a rebuild, a further one is written, all at once.
 struct Alone {
     read: Vec<File>,
-    written: Option<File>,
+    folder: PathBuf,
     share_bytes: u64,
 }
 
 fn make(folder: &Path, array: Array, work: Work) -> Made {
     let share_bytes = array.share_bytes();
-    let mut files = Vec::new();
-    for index in 0..array.data_members + array.parities {
-        files.push(fill(&folder.join(format!("m{index}")), share_bytes)?);
-    }
-    let written = match work {
-        Work::Scrub => None,
-        Work::Rebuild => files.pop(),
+    let members = array.data_members + array.parities;
+    let read = match work {
+        Work::Scrub => members,
+        Work::Rebuild => members - 1,
     };
+    let read = (0..read)
+        .map(|index| fill(&folder.join(format!("m{index}")), share_bytes))
+        .collect::<Result<_, _>>()?;
     Ok(Box::new(Alone {
-        read: files,
-        written,
+        read,
+        folder: folder.to_owned(),
         share_bytes,
     }))
 }
 
 impl Keeper for Alone {
-    fn work(&mut self, _work: Work) -> Result<Duration, BenchError> {
-        let started = Instant::now();
+    fn work(&mut self, work: Work) -> Result<Duration, BenchError> {
         let share_bytes = self.share_bytes;
+        // A disk that has just taken so much is slower for a while: the new member of the array is filled before, too.
+        let path = self.folder.join("new");
+        let written = match work {
+            Work::Scrub => None,
+            Work::Rebuild => Some(fill(&path, share_bytes)?),
+        };
+        let started = Instant::now();
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for file in &self.read {
@@ -110,7 +116,7 @@ impl Keeper for Alone {
                     })
                 }));
             }
-            if let Some(file) = &self.written {
+            if let Some(file) = &written {
                 threads.push(scope.spawn(move || {
                     each_request(share_bytes, |offset, piece| {
                         file.write_all_at(piece, offset)
@@ -124,7 +130,9 @@ impl Keeper for Alone {
             })
         })
         .map_err(|error| BenchError(format!("members alone: {error}")))?;
-        Ok(started.elapsed())
+        let time = started.elapsed();
+        let _ = std::fs::remove_file(&path); // where there is one
+        Ok(time)
     }
 }
 
