@@ -417,6 +417,9 @@ pub struct Serve {
     /// Member I/O: auto, uring or threads
     #[arg(long, default_value = "auto")]
     pub io: String,
+    /// Instructions that compute parity: auto (the fastest) or one of scalar, ssse3, neon, avx2, gfni-avx2, avx512, gfni-avx512
+    #[arg(long, value_name = "KERNEL", default_value = "auto")]
+    pub parity: String,
     /// Memory for requests and caches
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory: Option<u64>,
@@ -671,6 +674,9 @@ pub struct Sim {
     /// Format of the arrays: md, gmirror or gvinum
     #[arg(long, value_name = "FORMAT", default_value = "md", value_parser = ["md", "gmirror", "gvinum"])]
     pub format: String,
+    /// Instructions that compute parity: auto (the fastest) or one of scalar, ssse3, neon, avx2, gfni-avx2, avx512, gfni-avx512
+    #[arg(long, value_name = "KERNEL", default_value = "auto")]
+    pub parity: String,
 }
 
 /// `plexum bench`.

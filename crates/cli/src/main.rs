@@ -27,6 +27,7 @@ mod lab;
 mod man;
 mod member_ops;
 mod output;
+mod parity;
 mod plan;
 mod pool;
 mod progress;

@@ -36,6 +36,7 @@ const SPIN_US: u64 = 50;
 /// # Errors
 /// Everything that keeps a volume from being served.
 pub fn run(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
+    crate::parity::force(&args.parity)?;
     if let Some(dataset) = &args.dataset {
         return run_dataset(args, dataset, common, screen);
     }

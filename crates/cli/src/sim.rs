@@ -37,6 +37,7 @@ pub fn run(args: &Sim, screen: &Screen) -> Outcome {
         return Err(Problem::new(Code::Usage, "--trace goes with --seed")
             .hint("for example:   plexum sim --seed 42 --trace"));
     }
+    crate::parity::force(&args.parity)?;
     let format = Format::ALL
         .into_iter()
         .find(|format| format.name() == args.format);
