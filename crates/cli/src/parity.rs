@@ -13,11 +13,8 @@ pub fn force(name: &str) -> Result<(), Problem> {
     }
     let refuse = |words: String| Problem::new(Code::Usage, words);
     let kernel = Kernel::from_name(name).ok_or_else(|| {
-        let names: Vec<&str> = Kernel::ALL.map(Kernel::name).to_vec();
-        refuse(format!(
-            "--parity {name}: it is auto or one of {}",
-            names.join(" ")
-        ))
+        let names = Kernel::ALL.map(Kernel::name).join(" ");
+        refuse(format!("--parity {name}: it is auto or one of {names}"))
     })?;
     set_kernel(kernel).map_err(|error| refuse(format!("--parity: {error}")))
 }

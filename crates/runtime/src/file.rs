@@ -218,12 +218,6 @@ impl FileDevice {
             || (length_bytes >= ASIDE_RESTLESS_BYTES && self.core.is_restless())
     }
 
-    /// Whether the kernel took all of it.
-    fn pwrite(&self, data: &[u8], offset_bytes: u64) -> bool {
-        self.core.note_copied(data.len());
-        rustix::io::pwrite(&self.fd, data, offset_bytes) == Ok(data.len())
-    }
-
     /// With threads below: what the page cache can give at once needs no other thread.
     fn read_cached(&self, offset_bytes: u64, buf: &mut BufMut) -> usize {
         let is_worth_it = self.route == Route::Queued
@@ -402,7 +396,6 @@ impl Device for FileDevice {
             return None;
         }
         let mut buf = pool.take(length_bytes);
-        self.core.note_copied(length_bytes);
         let moved = rustix::io::pread(&self.fd, &mut buf[..], offset_bytes);
         (moved == Ok(length_bytes)).then_some(buf)
     }
@@ -414,7 +407,7 @@ impl Device for FileDevice {
             && check_range(&self.info, offset_bytes, data.len() as u64).is_ok()
             && self.core.charge_now(data.len())
             && self.check_whole().is_ok()
-            && self.pwrite(data, offset_bytes)
+            && rustix::io::pwrite(&self.fd, data, offset_bytes) == Ok(data.len())
             && self.check_whole().is_ok()
     }
 

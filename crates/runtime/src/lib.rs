@@ -170,11 +170,12 @@ impl Core {
         turn.spend(length_bytes);
     }
 
-    /// As `charge`, for who does not wait: `false` when the turn has no budget left.
+    /// As `charge` and `note_copied`, for who copies now and does not wait: `false` when the turn has no budget left.
     pub(crate) fn charge_now(&self, length_bytes: usize) -> bool {
         let has_budget = self.turn.spent_bytes.get() < INLINE_BYTES_PER_TURN;
         if has_budget {
             self.turn.spend(length_bytes);
+            self.note_copied(length_bytes);
         }
         has_budget
     }
