@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::client::{Client, Served, fill};
+use crate::client::{Client, Served, fill_by_turns};
 use crate::compare::{Probe, Reading, Role, Samples, take_turns};
 use crate::load::{PATTERNS, Pattern};
 use crate::process::{Process, kernel_cpu_seconds};
@@ -156,15 +156,23 @@ pub(crate) fn measure(
     for shape in &SHAPES {
         for (name, role, start) in peers::contestants(shape.name, &shape.volume) {
             let folder = place.folder(&format!("{} {name}", shape.name))?;
-            let started = start(options, &folder).and_then(|server| {
-                fill(&server.socket, &server.export, SPAN_BYTES).map(|()| server)
-            });
-            match started {
+            match start(options, &folder) {
                 Ok(server) => servers.push((shape, name.to_owned(), role, server)),
                 Err(error) => samples.skip(name, shape.name, error.to_string()),
             }
         }
     }
+    let places: Vec<_> = servers
+        .iter()
+        .map(|(.., server)| (server.socket.as_path(), server.export.as_str()))
+        .collect();
+    let mut filled = fill_by_turns(&places, SPAN_BYTES).into_iter();
+    servers.retain(|(shape, name, ..)| {
+        let filled = filled.next().expect("a result for each server");
+        filled
+            .map_err(|error| samples.skip(name, shape.name, error.to_string()))
+            .is_ok()
+    });
     let time = Duration::from_millis(options.millis);
     let mut probes = Vec::new();
     for pattern in patterns() {
