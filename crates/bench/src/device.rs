@@ -144,7 +144,7 @@ impl Device for BenchDevice {
         Some(buf)
     }
 
-    fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
         match self {
             BenchDevice::File(file) => file.write_now(offset_bytes, data),
             BenchDevice::Null { .. } | BenchDevice::Memory(_) => {

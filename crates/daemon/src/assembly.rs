@@ -63,6 +63,16 @@ impl Body {
         }
     }
 
+    /// The volume, unless what is served are two halves.
+    pub fn in_one(&self) -> Option<&RealVolume> {
+        match self {
+            Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => {
+                Some(volume)
+            }
+            Body::Reshaped(_) => None,
+        }
+    }
+
     /// Reads as a client does.
     ///
     /// # Errors

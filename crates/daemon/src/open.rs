@@ -204,7 +204,7 @@ impl Device for AnyDevice {
             AnyDevice::Remote(remote) => remote.read_now(offset_bytes, length_bytes, pool),
         }
     }
-    fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
         match self {
             AnyDevice::File(file) => file.write_now(offset_bytes, data),
             AnyDevice::Remote(remote) => remote.write_now(offset_bytes, data),

@@ -90,7 +90,7 @@ impl Device for Member {
         self.fill(offset_bytes, &mut buf);
         Some(buf)
     }
-    fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
         if !self.is_late {
             self.keep(offset_bytes, data);
         }

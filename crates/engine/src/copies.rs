@@ -11,7 +11,7 @@ use crate::ahead::{Kept, Unread};
 use crate::balance::{Pick, Request};
 use crate::buf::{Buf, Rope};
 use crate::clock::{Clock, Moment};
-use crate::device::{Device, Fua, IoError, ZeroMode};
+use crate::device::{Device, Fua, InOneStep, IoError, ZeroMode};
 use crate::drive::Drive;
 use crate::member_io::MemberWrite;
 use crate::mutant::Mutant;
@@ -75,34 +75,44 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// As `write_copies`, when all members take it at once and nothing is to be waited for. `started` is now.
-    pub(crate) fn write_copies_now(&self, offset_bytes: u64, data: &Buf, started: Moment) -> bool {
+    pub(crate) fn write_copies_now(
+        &self,
+        offset_bytes: u64,
+        data: &[u8],
+        started: Moment,
+    ) -> InOneStep {
         let sync = Self::copies_sync(offset_bytes, data.len() as u64);
         if !self.locks.is_free(&sync) && !self.has(Mutant::WrittenNowUnlocked) {
-            return false;
+            return InOneStep::NotBegun;
         }
-        if !self.mark_now(&sync) {
-            return false;
-        }
-        let _unread = self.unread(sync.clone());
         let set = self.set.borrow();
         let map = self.geometry.copies_of(offset_bytes);
+        let drives = |place: CopyPlace| self.write_targets(&set, place.slot);
+        let has_bad = |place: CopyPlace| drives(place).any(|drive| drive.has_bad());
+        if map.iter().any(has_bad) || !self.mark_now(&sync) {
+            return InOneStep::NotBegun;
+        }
+        let _unread = self.unread(sync.clone());
         let mut reached = 0;
         for place in map.iter() {
-            for drive in self.write_targets(&set, place.slot) {
-                if !drive.has_bad() && drive.write_now(place.member_offset_bytes, data) {
+            for drive in drives(place) {
+                if drive.write_now(place.member_offset_bytes, data) {
                     reached += 1;
                 } else if reached == 0 || !self.has(Mutant::WrittenNowByHalves) {
-                    return false;
+                    return InOneStep::Begun;
                 }
             }
         }
         let ended = self.clock.now();
         for place in map.iter() {
-            for drive in self.write_targets(&set, place.slot) {
+            for drive in drives(place) {
                 drive.note_write_now(started, ended, place.member_offset_bytes, data.len());
             }
         }
-        self.copies_written(&sync, reached, None).is_ok()
+        match self.copies_written(&sync, reached, None) {
+            Ok(()) => InOneStep::Done,
+            Err(_) => InOneStep::Begun,
+        }
     }
 
     /// What was read ahead here is forgotten, now and when the guard is dropped: for whoever writes.

@@ -12,6 +12,18 @@ use std::sync::Arc;
 use crate::buf::{Buf, BufMut, BufPool};
 use crate::parked::Parked;
 
+/// What became of a write that was to be done in one step, without waiting for anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum InOneStep {
+    /// It is written.
+    Done,
+    /// Not this way: each sector holds its old or its new content, the same for whoever keeps it. `write` says more.
+    NotBegun,
+    /// Some copies may have it and others not: whoever asked calls `write` with the same data, and polls it, before anything else runs.
+    Begun,
+}
+
 /// Whether a write has to be durable when it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fua {
@@ -173,7 +185,7 @@ pub trait Device {
 
     /// Writes as `write` does with `Fua::No`, without waiting for anything. `false`: not this way, or not well; each sector of the range
     /// holds its old or its new content, and `write` says more.
-    fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
         let _ = (offset_bytes, data);
         false
     }
@@ -284,7 +296,7 @@ impl<T: Device + ?Sized> Device for std::rc::Rc<T> {
     fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
         (**self).read_now(offset_bytes, length_bytes, pool)
     }
-    fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
         (**self).write_now(offset_bytes, data)
     }
     fn reader(&self) -> Option<Arc<dyn Reader>> {

@@ -531,7 +531,7 @@ impl<D: Device> Drive<D> {
     /// Writes without FUA when the device takes it at once, and well; `note_write_now` is to be told when it ended. `false`: the range
     /// holds old and new content by sectors, nothing is to be told, and `write` says more.
     #[inline]
-    pub fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+    pub fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
         if !self.answers_at_once || self.is_fenced.get() {
             return false;
         }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::buf::{Buf, BufMut, BufPool};
 use crate::clock::Clock;
-use crate::device::{Device, DeviceInfo, Extent, Fua, IoError, Reader, ZeroMode};
+use crate::device::{Device, DeviceInfo, Extent, Fua, InOneStep, IoError, Reader, ZeroMode};
 use crate::meta::adapter::MetadataWrite;
 use crate::meta::gvinum::Growing;
 use crate::meta::gvinum::counters::Direction;
@@ -207,8 +207,8 @@ impl<D: Device, C: Clock> PlexMember<D, C> {
     }
 
     /// Labels are out of the volume's range, and refused by that.
-    fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
-        let is_written = self.volume.write_now(offset_bytes, data);
+    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
+        let is_written = self.volume.write_now(offset_bytes, data) == InOneStep::Done;
         if is_written {
             let length_bytes = data.len() as u64;
             self.tally
@@ -326,7 +326,7 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
         }
     }
 
-    fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
         match self {
             Self::Device(device) => device.write_now(offset_bytes, data),
             Self::Labelled(device, user) => {

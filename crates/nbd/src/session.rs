@@ -319,13 +319,15 @@ impl<'a, T: Transport, E: Export, C: Clock> Session<'a, T, E, C> {
         }
     }
 
-    fn release(&self, tag: Tag) {
-        let mut shared = self.shared.borrow_mut();
-        assert!(shared.tags > 0, "a tag is given back once");
-        shared.tags -= 1;
-        shared.tags_bytes -= tag.bytes;
-        drop(shared);
-        drop(tag);
+    fn release(&self, tags: impl IntoIterator<Item = Tag>) {
+        for tag in tags {
+            let mut shared = self.shared.borrow_mut();
+            assert!(shared.tags > 0, "a tag is given back once");
+            shared.tags -= 1;
+            shared.tags_bytes -= tag.bytes;
+            drop(shared);
+            drop(tag);
+        }
         self.parts.wake(PART_RECEIVE);
         if self.is_stopping() {
             self.parts.wake(PART_WATCH);
@@ -350,8 +352,11 @@ impl<'a, T: Transport, E: Export, C: Clock> Session<'a, T, E, C> {
         shared.counts.requests += 1;
         shared.counts.errors += u64::from(answer.body.is_err());
         shared.outbox.push_back(answer);
+        let is_first = shared.outbox.len() == 1;
         drop(shared);
-        self.parts.wake(PART_SEND);
+        if is_first {
+            self.parts.wake(PART_SEND); // which takes all that is there by then
+        }
     }
 
     /// Marks what happens inside as waiting for the peer, and its end as a move of the peer.

@@ -295,11 +295,36 @@ fn a_file_in_memory_reads_and_writes_at_once_what_is_whole_and_allowed() {
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
         file.set_len(4096).unwrap();
         assert!(read(8192, 4096).is_none(), "cut off");
+        for _poll in 0..1000 {
+            plexum_runtime::yield_now().await; // into the next turn
+        }
         assert!(!device.write_now(8192, &data));
         let length = std::fs::metadata(&path).unwrap().len();
         assert_eq!(length, 4096, "what was cut off is not made longer again");
         assert!(device.read(0, pool().take(512)).await.is_err(), "lost");
         assert!(read(0, 512).is_none(), "and stays so");
+    });
+}
+
+#[test]
+fn a_file_cut_off_between_two_writes_of_a_turn_is_lost_with_the_second_and_never_whole_again() {
+    on_both(async |handle| {
+        let folder = memory_folder();
+        let data = pool().copy_of(&[9; 4096]).freeze();
+        for offset_bytes in [8192, (1 << 20) - 4096] {
+            let path = folder.path().join(format!("m{offset_bytes}"));
+            std::fs::write(&path, pattern(3, 1 << 20)).unwrap();
+            let device = FileDevice::open(&handle, &path, &OpenOptions::read_write()).unwrap();
+            assert!(device.write_now(0, &data));
+            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            file.set_len(4096).unwrap();
+            assert!(!device.write_now(offset_bytes, &data), "{offset_bytes}");
+            let length = std::fs::metadata(&path).unwrap().len();
+            assert!(length < 1 << 20, "{offset_bytes}: {length}");
+            assert!(device.read(0, pool().take(512)).await.is_err(), "lost");
+            file.set_len(1 << 20).unwrap();
+            assert!(!device.write_now(0, &data), "and stays so");
+        }
     });
 }
 

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::buf::{Buf, Rope};
 use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
+use crate::device::{Device, Fua, InOneStep, IoError};
 use crate::drive::DriveCounters;
 use crate::lock::RangeGuard;
 use crate::mutant::Mutant;
@@ -504,6 +504,21 @@ impl<D: Device, C: Clock> Volume<D, C> {
         errand.reply.send(result);
     }
 
+    /// The sharing, while satellites write.
+    fn shares_writes(&self) -> Option<&Rc<Sharing>> {
+        let sharing = self.division.sharing.get();
+        sharing.filter(|sharing| sharing.door.epoch().is_some() && sharing.takes_writes.get())
+    }
+
+    /// As `write_now`, for clients of the home while the volume may be shared: then it is left to `write_shared`.
+    #[inline]
+    pub fn write_shared_now(&self, offset_bytes: u64, data: &[u8]) -> InOneStep {
+        if self.shares_writes().is_some() {
+            return InOneStep::NotBegun;
+        }
+        self.write_now(offset_bytes, data)
+    }
+
     /// As `write`, for clients of the home while the volume may be shared: what lies in a satellite's slab is sent there, so that
     /// the slab need not be called back.
     ///
@@ -516,10 +531,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         fua: Fua,
     ) -> Result<(), IoError> {
         let end = offset_bytes.saturating_add(data.len() as u64);
-        let sharing = self.division.sharing.get().filter(|sharing| {
-            sharing.door.epoch().is_some() && sharing.takes_writes.get() && !data.is_empty()
-        });
-        let Some(sharing) = sharing.filter(|_| end <= self.size_bytes()) else {
+        let is_for_all = !data.is_empty() && end <= self.size_bytes();
+        let Some(sharing) = self.shares_writes().filter(|_| is_for_all) else {
             return self.write(offset_bytes, data, fua).await;
         };
         let parts: Few<(u64, u64)> = sharing.slabs.cut(offset_bytes..end).collect();

@@ -2,8 +2,8 @@
 //! them; moving those about is most of what an ordinary request in memory costs.
 //!
 //! Invariants:
-//! - whatever a request would have to wait for, recover, mend or record is left to `read` and `write`, as is every error: a request that
-//!   was begun here and could not be ended is done once more by them, as a whole, before anybody else is heard;
+//! - whatever a request would have to wait for, recover, mend or record is left to `read` and `write`, as is every error: a write that
+//!   was begun here and could not be ended (`InOneStep::Begun`) is done once more by them, as a whole, before anybody else is heard;
 //! - the conditions are those of `read` and `write`, by the same functions (W1, W3, W5, W7). No lock is taken, because nobody else runs
 //!   before the request has ended; that nobody has it is asked.
 
@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use crate::buf::{Buf, Rope};
 use crate::clock::{Clock, Moment};
-use crate::device::Device;
+use crate::device::{Device, InOneStep};
 use crate::drive::Drive;
 use crate::volume::Volume;
 use crate::volume::read::Spot;
@@ -25,7 +25,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Reads as `read` does, without waiting. `None`: not this way, and `read` says more.
     #[inline]
-    pub(crate) fn read_now(&self, offset_bytes: u64, length_bytes: usize) -> Option<Rope> {
+    pub fn read_now(&self, offset_bytes: u64, length_bytes: usize) -> Option<Rope> {
         let length = length_bytes as u64;
         if !self.answers_at_once()
             || length == 0
@@ -96,10 +96,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .map(|(buf, _)| Rope::from(buf))
     }
 
-    /// Writes as `write` does with `Fua::No`, without waiting. `false`: not this way; each sector of the range holds its old or its new
-    /// content on each member, and the caller asks `write` before anything else.
+    /// Writes as `write` does with `Fua::No`, without waiting.
     #[inline]
-    pub(crate) fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+    pub fn write_now(&self, offset_bytes: u64, data: &[u8]) -> InOneStep {
         let length = data.len() as u64;
         if !self.answers_at_once()
             || length == 0
@@ -108,7 +107,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             || length > self.contiguous_bytes(offset_bytes)
             || !self.may_write_now()
         {
-            return false;
+            return InOneStep::NotBegun;
         }
         let now = self.clock.recent();
         self.last_request.set(now);
@@ -121,11 +120,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let drive = set.slots[place.slot].active.as_ref();
         let Some(drive) = drive.filter(|drive| drive.write_now(place.member_offset_bytes, data))
         else {
-            return false;
+            return InOneStep::NotBegun; // whatever part is written, there is no copy that could differ
         };
         let (start, ended) = (place.member_offset_bytes, self.clock.now());
         drive.note_write_now(now, ended, start, data.len());
-        true
+        InOneStep::Done
     }
 
     /// Whether a write may go to the members as it comes: nobody changes bitmap or log, "dirty" is durable (W1), and so is every

@@ -111,7 +111,7 @@ impl Device for Memory {
         let start = usize::try_from(offset_bytes).unwrap();
         Some(pool.copy_of(&self.bytes.borrow()[start..start + length_bytes]))
     }
-    fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
         let answers = self.take_at_once();
         if answers {
             let start = usize::try_from(offset_bytes).unwrap();

@@ -4,13 +4,14 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::task::Poll;
 
+use plexum_engine::buf::Rope;
 use plexum_engine::clock::Clock;
 use plexum_engine::device::IoError;
 use plexum_engine::parked::Parked;
 use plexum_engine::wait::yield_once;
 
 use super::judge::Command;
-use super::{Answer, Body, Job, Session};
+use super::{Answer, Body, Job, Session, Tag};
 use crate::export::{Export, Extent, ZeroRequest};
 use crate::transport::Transport;
 use crate::wire::Errno;
@@ -41,26 +42,47 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
     }
 
     async fn serve_one(&self, mut job: Job) {
+        let done = self.execute(&mut job).await;
+        self.answer_executed(job.cookie, job.offset_bytes, job.command, done, job.tag);
+    }
+
+    /// Leaves the answer to an executed request in the outbox.
+    pub(super) fn answer_executed(
+        &self,
+        cookie: u64,
+        offset_bytes: u64,
+        command: Command,
+        done: Result<Body, IoError>,
+        tag: Tag,
+    ) {
         let answers_fast_zero = matches!(
-            job.command,
+            command,
             Command::Zero(ZeroRequest {
                 only_if_fast: true,
                 ..
             })
         );
-        let done = self.execute(&mut job).await;
         let body = done.map_err(|error| {
             let errno = Errno::from_io(error, answers_fast_zero);
             (errno, words(error))
         });
         self.answer(Answer {
-            cookie: job.cookie,
-            offset_bytes: job.offset_bytes,
-            is_read: job.command == Command::Read,
-            is_status: matches!(job.command, Command::Status { .. }),
+            cookie,
+            offset_bytes,
+            is_read: command == Command::Read,
+            is_status: matches!(command, Command::Status { .. }),
             body,
-            tag: job.tag,
+            tag,
         });
+    }
+
+    /// What a read of `length_bytes` is answered with, and counts.
+    pub(super) fn read_body(&self, rope: Rope, length_bytes: u64) -> Result<Body, IoError> {
+        if rope.length_bytes() as u64 != length_bytes {
+            return Err(IoError::Failed); // an error is an answer, a short read would be none
+        }
+        self.shared.borrow_mut().counts.read_bytes += length_bytes;
+        Ok(Body::Data(rope))
     }
 
     async fn execute(&self, job: &mut Job) -> Result<Body, IoError> {
@@ -118,11 +140,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
             return Ok(Body::Parked(parked));
         }
         let rope = self.export.read(offset_bytes, length).await?;
-        if rope.length_bytes() as u64 != length_bytes {
-            return Err(IoError::Failed); // an error is an answer, a short read would be none
-        }
-        self.shared.borrow_mut().counts.read_bytes += length_bytes;
-        Ok(Body::Data(rope))
+        self.read_body(rope, length_bytes)
     }
 
     /// A long read that need not come into our memory; all of it, or nothing.

@@ -141,9 +141,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
             batch.heads.clear();
             batch.pieces.clear();
             let is_one = batch.tags.len() == 1;
-            for tag in batch.tags.drain(..) {
-                self.release(tag);
-            }
+            self.release(batch.tags.drain(..));
             if is_one && self.shared.borrow().tags == 0 {
                 self.transport.expect_soon();
             }

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use plexum_engine::buf::{Buf, BufPool, Rope};
-use plexum_engine::device::{Fua, IoError};
+use plexum_engine::device::{Fua, InOneStep, IoError};
 use plexum_engine::parked::Parked;
 
 use crate::export::{Export, ExportInfo, Extent, ZeroRequest};
@@ -22,6 +22,8 @@ type Pages = BTreeMap<u64, Box<[u8; PAGE_BYTES as usize]>>;
 #[allow(missing_docs)] // named as the methods of `Export`
 pub enum Operation {
     Read(u64, u64),
+    ReadNow(u64, u64),
+    WriteNow(u64, u64),
     Park(u64, u64),
     Write(u64, u64, Fua),
     Flush,
@@ -48,6 +50,7 @@ pub struct MemoryExport {
     idle_polls: Cell<u32>,
     is_careless: Cell<bool>,
     is_parking: Cell<bool>,
+    one_step: Cell<InOneStep>,
 }
 
 impl MemoryExport {
@@ -79,6 +82,7 @@ impl MemoryExport {
             idle_polls: Cell::new(0),
             is_careless: Cell::new(false),
             is_parking: Cell::new(false),
+            one_step: Cell::new(InOneStep::NotBegun),
         }
     }
 
@@ -133,6 +137,11 @@ impl MemoryExport {
         self.is_parking.set(is_parking);
     }
 
+    /// What becomes of requests that are tried in one step; reads end only with `Done`. `Begun` writes the first half.
+    pub fn in_one_step(&self, outcome: InOneStep) {
+        self.one_step.set(outcome);
+    }
+
     /// Breaks the contract of `Export`: reads give a byte less than asked.
     pub fn read_short(&self, is_careless: bool) {
         self.is_careless.set(is_careless);
@@ -177,6 +186,15 @@ impl MemoryExport {
             .await;
         }
         self.error.get().map_or(Ok(()), Err)
+    }
+
+    fn rope(&self, offset_bytes: u64, length: usize) -> Rope {
+        let mut buf = self.pool.take(length);
+        read_pages(&self.pages.borrow(), offset_bytes, &mut buf);
+        if self.is_careless.get() {
+            buf.truncate(length - 1);
+        }
+        buf.freeze().into()
     }
 
     fn fill(&self, offset_bytes: u64, length_bytes: u64, data: Option<&[u8]>, fua: Fua) {
@@ -263,12 +281,31 @@ impl Export for MemoryExport {
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {
         self.enter(Operation::Read(offset_bytes, length_bytes.into()))
             .await?;
-        let mut buf = self.pool.take(length_bytes as usize);
-        read_pages(&self.pages.borrow(), offset_bytes, &mut buf);
-        if self.is_careless.get() {
-            buf.truncate(length_bytes as usize - 1);
+        Ok(self.rope(offset_bytes, length_bytes as usize))
+    }
+
+    fn read_now(&self, offset_bytes: u64, length_bytes: u32) -> Option<Rope> {
+        if self.one_step.get() != InOneStep::Done {
+            return None;
         }
-        Ok(buf.freeze().into())
+        let operation = Operation::ReadNow(offset_bytes, length_bytes.into());
+        self.log.borrow_mut().push(operation);
+        Some(self.rope(offset_bytes, length_bytes as usize))
+    }
+
+    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> InOneStep {
+        let outcome = self.one_step.get();
+        let written = match outcome {
+            InOneStep::NotBegun => return outcome,
+            InOneStep::Begun => &data[..data.len() / 2],
+            InOneStep::Done => data,
+        };
+        let length_bytes = data.len() as u64;
+        let operation = Operation::WriteNow(offset_bytes, length_bytes);
+        self.log.borrow_mut().push(operation);
+        let written_bytes = written.len() as u64;
+        self.fill(offset_bytes, written_bytes, Some(written), Fua::No);
+        outcome
     }
 
     fn park(&self, offset_bytes: u64, length_bytes: u32, parked: &mut dyn Parked) -> bool {

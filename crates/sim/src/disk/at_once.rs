@@ -4,7 +4,7 @@
 //! - what is answered here is what `read` and `write` would have answered, without their time;
 //! - a write that is answered here is as volatile as any other until the next flush.
 
-use plexum_engine::buf::{Buf, BufMut, BufPool};
+use plexum_engine::buf::{BufMut, BufPool};
 use plexum_engine::device::IoError;
 
 use super::SimDisk;
@@ -41,7 +41,7 @@ impl SimDisk {
         Some(buf)
     }
 
-    pub(super) fn write_at_once(&self, offset_bytes: u64, data: &Buf) -> bool {
+    pub(super) fn write_at_once(&self, offset_bytes: u64, data: &[u8]) -> bool {
         let length = data.len() as u64;
         if !self.is_willing(offset_bytes, length) {
             return false;
@@ -55,7 +55,10 @@ impl SimDisk {
         let written = Written {
             io,
             answered_at,
-            ..Written::new(range, Payload::Bytes(data.clone()))
+            ..Written::new(
+                range,
+                Payload::Bytes(self.shared.pool.copy_of(data).freeze()),
+            )
         };
         let outcome: Result<(), IoError> = self.shared.apply(&mut state, written);
         drop(state);

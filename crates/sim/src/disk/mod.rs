@@ -102,11 +102,16 @@ pub struct DiskCounters {
     pub faults_hit: [u64; FAULT_KINDS],
 }
 
+/// Memory that a disk keeps for writes in one step.
+const POOL_BYTES: usize = 64 << 10;
+
 struct Shared {
     number: u32,
     shape: DiskShape,
     clock: SimClock,
     trace: Trace,
+    /// For what is written in one step.
+    pool: BufPool,
     state: RefCell<State>,
 }
 
@@ -142,6 +147,7 @@ impl SimDisk {
             shape,
             clock,
             trace,
+            pool: BufPool::new(POOL_BYTES),
             state: RefCell::new(state),
         };
         Self {
@@ -746,7 +752,7 @@ impl Device for SimDisk {
         self.read_at_once(offset_bytes, length_bytes, pool)
     }
 
-    fn write_now(&self, offset_bytes: u64, data: &Buf) -> bool {
+    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
         self.write_at_once(offset_bytes, data)
     }
 
