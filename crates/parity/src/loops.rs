@@ -178,11 +178,9 @@ macro_rules! kernels {
             }
         }
 
-        $(#[$feature])*
-        fn generate_set<const SET: u8, const N: usize>(
-            terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>, how: Store,
-        ) {
-            let length = terms.length();
+        /// Where the outputs of the set are, each of `length` bytes; null for others.
+        #[inline]
+        fn pointers<const SET: u8>(outputs: &mut Outputs<'_>, length: usize) -> [*mut u8; 3] {
             let mut pointers = [std::ptr::null_mut(); 3];
             for (i, output) in outputs.iter_mut().enumerate() {
                 if SET & 1 << i != 0 {
@@ -191,6 +189,15 @@ macro_rules! kernels {
                     pointers[i] = output.as_mut_ptr();
                 }
             }
+            pointers
+        }
+
+        $(#[$feature])*
+        fn generate_set<const SET: u8, const N: usize>(
+            terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>, how: Store,
+        ) {
+            let length = terms.length();
+            let pointers = pointers::<SET>(outputs, length);
             let mut offset = from;
             // Pointers of no output are null: aligned.
             let is_aligned = from == 0 && pointers.iter().all(|pointer| pointer.addr() % VECTOR == 0);
@@ -207,8 +214,7 @@ macro_rules! kernels {
                 unsafe { put::<SET, N>(&sums::<SET, N, 0>(terms, offset), &pointers, offset, how) };
                 offset += N * VECTOR;
             }
-            if offset < length {
-                // What long steps leave is gone through in shorter ones.
+            // What long steps leave is gone through in shorter ones.
             while N > STEP && length - offset >= STEP * VECTOR {
                 // SAFETY: as above.
                 unsafe { put::<SET, STEP>(&sums::<SET, STEP, 4>(terms, offset), &pointers, offset, how) };
@@ -217,6 +223,58 @@ macro_rules! kernels {
             if offset < length {
                 rest::generate(SET, terms, offset, outputs, how);
             }
+        }
+
+        /// The parities of `K` blocks with exponents 0, 1, 2, ... from their beginning; how far it came: what is less than a step is left.
+        ///
+        /// Their addresses stay in registers, and no step asks how many they are: of what the first-level cache gives, a sixth went
+        /// into fetching addresses. More than eight do not fit.
+        $(#[$feature])*
+        fn generate_few<const SET: u8, const N: usize, const K: usize>(terms: &Terms<'_>, outputs: &mut Outputs<'_>) -> usize {
+            let length = terms.length();
+            let blocks: [*const u8; K] = std::array::from_fn(|index| terms.blocks()[index].as_ptr());
+            let pointers = pointers::<SET>(outputs, length);
+            let mut offset = 0;
+            while length - offset >= N * VECTOR {
+                let mut sums = [[zero(); N]; 3];
+                if SET & Q != 0 {
+                    sums[1] = sums[1].map(|sum| biased(sum));
+                }
+                // SAFETY: the loop's condition; blocks and outputs were checked to have this length.
+                unsafe {
+                    add_plain::<SET, N>(&mut sums, blocks[K - 1].add(offset));
+                    for index in (0..K - 1).rev() {
+                        add_block::<SET, N>(&mut sums, blocks[index].add(offset));
+                    }
+                    if SET & Q != 0 {
+                        sums[1] = sums[1].map(|sum| biased(sum));
+                    }
+                    put::<SET, N>(&sums, &pointers, offset, Store::Set);
+                }
+                offset += N * VECTOR;
+            }
+            offset
+        }
+
+        /// `generate_set`, faster for few blocks.
+        $(#[$feature])*
+        fn generate_any<const SET: u8, const N: usize>(terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>, how: Store) {
+            let count = terms.blocks().len();
+            let is_few = from == 0 && how == Store::Set && terms.order().is_none()
+                && terms.length() * count < crate::loops::PAST_CACHE_BYTES;
+            let done = match count {
+                _ if !is_few => from,
+                2 => generate_few::<SET, N, 2>(terms, outputs),
+                3 => generate_few::<SET, N, 3>(terms, outputs),
+                4 => generate_few::<SET, N, 4>(terms, outputs),
+                5 => generate_few::<SET, N, 5>(terms, outputs),
+                6 => generate_few::<SET, N, 6>(terms, outputs),
+                7 => generate_few::<SET, N, 7>(terms, outputs),
+                8 => generate_few::<SET, N, 8>(terms, outputs),
+                _ => from,
+            };
+            if done < terms.length() {
+                generate_set::<SET, N>(terms, done, outputs, how);
             }
         }
 
@@ -224,12 +282,12 @@ macro_rules! kernels {
         $(#[$feature])*
         pub(crate) fn generate(set: u8, terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>, how: Store) {
             match set {
-                P => generate_set::<P, STEP_P>(terms, from, outputs, how),
+                P => generate_any::<P, STEP_P>(terms, from, outputs, how),
                 Q => generate_set::<Q, STEP_Q>(terms, from, outputs, how),
                 // Products with tables, as other orders and updates need them, like longer steps better.
                 PQ if terms.order().is_some() => generate_set::<PQ, STEP>(terms, from, outputs, how),
-                PQ => generate_set::<PQ, STEP_Q>(terms, from, outputs, how),
-                _ => generate_set::<PQR, STEP_R>(terms, from, outputs, how),
+                PQ => generate_any::<PQ, STEP_Q>(terms, from, outputs, how),
+                _ => generate_any::<PQR, STEP_R>(terms, from, outputs, how),
             }
         }
 
