@@ -16,6 +16,10 @@ const SEEDS: u64 = 300;
 /// member back at the next start.
 const REPLAY_SEEDS: u64 = 600;
 
+/// The same for a bug that wants a bad block, a write of it and a power cut before the next flush: one seed in several hundred has
+/// them in that order, and which one changes with everything that shifts the draws (232 and 683 so far).
+const RARE_SEEDS: u64 = 1000;
+
 /// Seeds for those of gmirror and gvinum, whose runs are short.
 const SHORT_SEEDS: u64 = 1000;
 
@@ -107,6 +111,7 @@ fn hunt_half(half: usize) {
     for mutant in ALL.iter().skip(half).step_by(2) {
         let seeds = match mutant {
             Mutant::ReplayBeforeCommit => REPLAY_SEEDS,
+            Mutant::BadEntryClearedWithoutFlush => RARE_SEEDS,
             _ => format_for(*mutant).map_or(SEEDS, |_| SHORT_SEEDS),
         };
         let result = hunt(*mutant, 0, seeds);
