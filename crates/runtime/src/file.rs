@@ -2,9 +2,9 @@
 //!
 //! Invariants:
 //! - a transfer is complete or an error: short transfers are continued, nothing at all at the end means `Gone`;
-//! - a file that was truncated or unlinked is not taken for whole again: it is looked at after every write, and before it, at the
-//!   latest when the turn of the loop began, and right before one that reaches its end, which could make it as long as it was; and
-//!   what was lost once stays `Gone`, for reads of the new hole would be zeroes;
+//! - a file that was truncated or unlinked is not taken for whole again: it is looked at after every write; before a write there was
+//!   a look in the same turn of the loop, and right before one that reaches its end, which could make it as long as it was; and what was lost once
+//!   stays `Gone`, for reads of the new hole would be zeroes;
 //! - interrupted calls are repeated a bounded number of times; a failed flush is never repeated (W13);
 //! - with direct I/O every address handed to the kernel is aligned: unaligned data are copied first.
 
@@ -191,7 +191,7 @@ impl FileDevice {
         Ok(())
     }
 
-    /// As `check_whole`, before a write of `range`: a look of the same turn is enough for one that cannot hide that the file was
+    /// As `check_whole`, before a write of so many bytes there: a look of the same turn is enough for one that cannot hide that the file was
     /// cut off, for the look after it tells. At depth 32 that is one of three system calls less.
     fn is_whole_for(&self, offset_bytes: u64, length_bytes: usize) -> bool {
         let reaches_end = offset_bytes + length_bytes as u64 == self.info.size_bytes;

@@ -85,6 +85,12 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
         Ok(Body::Data(rope))
     }
 
+    /// What a write of `length_bytes` that succeeded is answered with, and counts.
+    pub(super) fn write_body(&self, length_bytes: u64) -> Body {
+        self.shared.borrow_mut().counts.written_bytes += length_bytes;
+        Body::Nothing
+    }
+
     async fn execute(&self, job: &mut Job) -> Result<Body, IoError> {
         let (offset_bytes, length_bytes) = (job.offset_bytes, job.length_bytes);
         match job.command {
@@ -99,7 +105,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
                     .expect("a write was admitted with its payload");
                 let written_bytes = data.len() as u64;
                 self.export.write(offset_bytes, data, fua).await?;
-                self.shared.borrow_mut().counts.written_bytes += written_bytes;
+                return Ok(self.write_body(written_bytes));
             }
             Command::Trim(fua) => {
                 for (offset, length) in Slices::new(offset_bytes, length_bytes) {

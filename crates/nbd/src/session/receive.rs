@@ -331,8 +331,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
                     InOneStep::Begun => Attempt::Begun,
                     InOneStep::Done => {
                         inbox.use_up(payload_bytes);
-                        self.shared.borrow_mut().counts.written_bytes += payload_bytes as u64;
-                        Attempt::Done(Ok(Body::Nothing))
+                        Attempt::Done(Ok(self.write_body(payload_bytes as u64)))
                     }
                 }
             }
@@ -350,8 +349,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
     ) -> Result<Body, IoError> {
         let data = self.pool.copy_of(inbox.use_up(payload_bytes)).freeze();
         self.export.write(offset_bytes, data, Fua::No).await?;
-        self.shared.borrow_mut().counts.written_bytes += payload_bytes as u64;
-        Ok(Body::Nothing)
+        Ok(self.write_body(payload_bytes as u64))
     }
 
     /// BLOCK_STATUS with its range's length in a payload.
