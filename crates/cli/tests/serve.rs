@@ -4,10 +4,12 @@
 mod common;
 
 use std::io::{BufRead, BufReader};
+use std::mem::MaybeUninit;
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Stdio};
 
 use common::{Place, Run};
+use rustix::fs::inotify;
 
 /// A server in the foreground, killed at the end when it still runs.
 struct Server {
@@ -317,7 +319,7 @@ fn replace_copies_while_the_old_one_serves() {
 fn a_scrub_names_the_places_and_on_raid6_the_member() {
     let place = Place::new("serve-scrub");
     create(&place, "--level 6 a b c d");
-    let server = Server::start(&place, "a b c d");
+    let server = Server::start(&place, "--scan disks");
     assert_eq!(qemu_io(&place, &["write -P 3 0 8M"]).exit, 0);
     assert_eq!(place.plexum("stop").exit, 0);
     assert_eq!(server.wait(), 0);
@@ -332,7 +334,7 @@ fn a_scrub_names_the_places_and_on_raid6_the_member() {
         .unwrap();
     file.write_all_at(&[0xee; 4096], data + (1 << 20)).unwrap();
 
-    let server = Server::start(&place, "a b c d");
+    let server = Server::start(&place, "--scan disks");
     let found = place.plexum("scrub --wait --json");
     assert_eq!(found.exit, 1, "{}{}", found.out, found.err);
     let report = found.objects().pop().unwrap();
@@ -510,6 +512,37 @@ fn several_volumes_share_a_tcp_address_and_a_background_server_returns_when_read
     assert!(failed.err.starts_with("error: nowhere"), "{}", failed.err);
 }
 
+/// Who waits for the socket of a volume and then names the volume to another command is not told that it is not served.
+#[test]
+fn a_volume_answers_about_itself_before_its_clients_are_let_in() {
+    let place = Place::new("serve-order");
+    std::fs::create_dir(place.file("disks")).unwrap();
+    create(&place, "--level 1 disks/a disks/b");
+    let run = place.plexum("create other --level 1 --member-size 16M disks/c disks/d");
+    assert_eq!(run.exit, 0, "{}", run.err);
+    let home = place.file("plexum");
+    std::fs::create_dir(&home).unwrap();
+    let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    inotify::add_watch(&watch, &home, inotify::WatchFlags::CREATE).unwrap();
+    let server = Server::start(&place, "--scan disks");
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut reader = inotify::Reader::new(&watch, &mut buffer);
+    let mut bound = Vec::new();
+    while let Ok(event) = reader.next() {
+        let name = event.file_name().unwrap().to_str().unwrap();
+        bound.extend(name.rsplit_once('.').map(|(_, kind)| kind.to_owned()));
+    }
+    assert_eq!(bound, ["control", "control", "nbd", "nbd"]);
+    server.signal("-TERM");
+    assert_eq!(server.wait(), 0);
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let run = place.plexum(&format!("serve --scan disks --listen {address}"));
+    assert_eq!(run.exit, 6, "{}", run.err);
+    assert_eq!(std::fs::read_dir(&home).unwrap().count(), 0, "{}", run.err);
+}
+
 #[test]
 fn members_may_be_exports_of_other_servers_and_other_volumes() {
     let place = Place::new("serve-nested");
@@ -572,7 +605,7 @@ fn holes_are_told_where_members_tell_them_and_parity_is_data() {
     for (level, data_start) in [("0", Some(4 << 20)), ("10", Some(4 << 20)), ("5", None)] {
         let place = Place::new(&format!("serve-holes-{level}"));
         create(&place, &format!("--level {level} a b c d"));
-        let server = Server::start(&place, "a b c d");
+        let server = Server::start(&place, "--scan disks");
         let written = qemu_io(&place, &["write -P 7 4M 1M"]);
         assert_eq!(written.exit, 0, "{}{}", written.out, written.err);
         let map = map(&place);

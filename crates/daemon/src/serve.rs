@@ -110,9 +110,13 @@ pub fn serve(request: ServeRequest, ready: &mut dyn FnMut(&Ready)) -> Result<(),
     let (sender, mut inbox) = mailbox(ASKS_MAX);
     let events = EventHub::default();
     let opened = runtime.block_on(House::open(&handle, &request, &events, &sender));
-    let (house, notes) = opened?;
-    let control = ControlServer::start(house.control_sockets(), post(&sender), events.clone())
+    let (mut house, notes) = opened?;
+    // Before clients are let in: who reaches a volume can ask about it at once.
+    let control = ControlServer::start(house.control_sockets(), post(&sender), events.clone())?;
+    house
+        .listen(&request)
         .inspect_err(|_| house.remove_sockets())?;
+    house.start_tasks();
     let signals = StopSignals::new(&handle)
         .map_err(|error| Problem::from_io(&error, "catching", "signals"))?;
     let stop_sender = sender.clone();
@@ -171,6 +175,8 @@ impl Deref for Home {
 /// All volumes of this process.
 struct House {
     handle: Handle,
+    /// Buffers of requests.
+    pool: BufPool,
     /// Volumes that have not ended.
     volumes: RefCell<Vec<Rc<Served>>>,
     servers: Vec<Rc<RealServer>>,
@@ -184,6 +190,7 @@ struct House {
 }
 
 impl House {
+    /// Opens all volumes; nobody is let in yet.
     async fn open(
         handle: &Handle,
         request: &ServeRequest,
@@ -200,7 +207,6 @@ impl House {
             )
             .hint("leave it out: each volume gets a socket of its own"));
         }
-        let pool = request_pool(request.memory_bytes);
         let shards = Shards::start(
             request.cores,
             request.io,
@@ -209,6 +215,7 @@ impl House {
         )?;
         let mut house = Self {
             handle: handle.clone(),
+            pool: request_pool(request.memory_bytes),
             volumes: RefCell::default(),
             servers: Vec::new(),
             shards: Rc::new(shards),
@@ -221,7 +228,7 @@ impl House {
         for volume in &request.volumes {
             let path = request.socket.as_deref();
             let runtime_dir = &request.runtime_dir;
-            for assembled in open(handle, &pool, volume.clone()).await? {
+            for assembled in open(handle, &house.pool, volume.clone()).await? {
                 if path.is_some() && !house.volumes.borrow().is_empty() {
                     return Err(Problem::new(
                         Code::Usage,
@@ -235,10 +242,6 @@ impl House {
         for control in house.control_sockets() {
             free_socket_path(&control)?;
         }
-        house
-            .listen(request, &pool)
-            .inspect_err(|_| house.remove_sockets())?;
-        house.start_tasks();
         Ok((house, notes))
     }
 
@@ -310,12 +313,12 @@ impl House {
     }
 
     /// One Unix socket for each volume, and one TCP address for all of them.
-    fn listen(&mut self, request: &ServeRequest, pool: &BufPool) -> Result<(), Problem> {
+    fn listen(&mut self, request: &ServeRequest) -> Result<(), Problem> {
         let limits = ServerLimits {
             bytes_max: request.memory_bytes,
             ..ServerLimits::default()
         };
-        let new_server = || Rc::new(Server::new(self.handle.clock(), pool.clone(), limits));
+        let new_server = || Rc::new(Server::new(self.handle.clock(), self.pool.clone(), limits));
         let mut servers = Vec::new();
         for served in self.volumes.borrow().iter() {
             let path = &served.sockets.nbd;

@@ -22,7 +22,7 @@ use crate::control::{Action, Answer, Ask, ControlServer, Request};
 use crate::events::EventHub;
 use crate::open::AnyDevice;
 use crate::problem::{Code, Problem};
-use crate::runtime_dir::{Kind, RuntimeDir, Surroundings, free_socket_path};
+use crate::runtime_dir::{Kind, RuntimeDir, Surroundings};
 use crate::serve::{Ready, accept, bind_unix, encode, encode_path, request_pool};
 use crate::served::empty_slot;
 use crate::status::{ExportStatus, JSON_VERSION, MemberState, MemberStatus, Verdict, VolumeStatus};
@@ -119,7 +119,6 @@ pub fn serve_dataset(
     let control_path = request
         .runtime_dir
         .file(&served.status.volume, Kind::Control);
-    free_socket_path(&control_path)?;
     let asks = sender.clone();
     let post = Arc::new(move |ask| {
         if let Err(SendError::Full(Message::Ask(ask))) = asks.send(Message::Ask(ask)) {
@@ -129,8 +128,10 @@ pub fn serve_dataset(
             )));
         }
     });
-    let control = ControlServer::start(vec![control_path.clone()], post, EventHub::default())
-        .inspect_err(|_| served.remove_socket())?;
+    // Before clients are let in: who reaches the volume can ask about it at once.
+    let control = ControlServer::start(vec![control_path.clone()], post, EventHub::default())?;
+    let listener = bind_unix(&handle, &served.socket)?;
+    accept(&handle, listener, &served.server);
     let signals = StopSignals::new(&handle)
         .map_err(|error| Problem::from_io(&error, "catching", "signals"))?;
     let _watcher = handle.spawn(async move {
@@ -168,6 +169,7 @@ struct Served {
 }
 
 impl Served {
+    /// Opens the pool and the volume; nobody is let in yet.
     async fn open(handle: &Handle, request: &DatasetRequest) -> Result<Self, Problem> {
         let pool = open_pool(handle, &request.members, &OpenOptions { txg: request.txg }).await?;
         let dataset = DatasetName::parse(&request.dataset);
@@ -200,7 +202,6 @@ impl Served {
             bytes_max: request.memory_bytes,
             ..ServerLimits::default()
         };
-        let listener = bind_unix(handle, &socket)?;
         let server = Rc::new(Server::new(handle.clock(), buffers.clone(), limits));
         let status = status(&pool, &name, &socket, info.size_bytes, handle);
         let export = DatasetExport {
@@ -211,7 +212,6 @@ impl Served {
         server
             .add(Rc::new(export))
             .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
-        accept(handle, listener, &server);
         Ok(Self {
             server,
             socket,
