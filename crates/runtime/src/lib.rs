@@ -16,6 +16,7 @@ mod op;
 mod open;
 mod pipes;
 pub mod process;
+mod processors;
 pub mod signals;
 pub mod socket;
 mod threads;

@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::CpuSet;
 
 use crate::Wait;
 use crate::event::EventFd;
 use crate::op::{Key, Kind, Op, Outcome, Slots};
+use crate::processors;
 
 /// Threads at most; they are started when work waits and none is idle.
 const WORKERS_MAX: usize = 64;
@@ -88,6 +90,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 pub(crate) struct Threads {
     shared: Arc<Shared>,
+    /// Where the workers run.
+    processors: Option<CpuSet>,
     /// What the last `poll` said, for `reap`.
     ready: RefCell<Vec<(Key, PollFlags)>>,
     has_wake: Cell<bool>,
@@ -103,6 +107,7 @@ impl Threads {
                 is_sleeping: AtomicBool::new(false),
                 wake,
             }),
+            processors: processors::for_helpers(),
             ready: RefCell::default(),
             has_wake: Cell::new(false),
         }
@@ -121,7 +126,12 @@ impl Threads {
         if jobs.worker_count < WORKERS_MAX && jobs.ready_count() > jobs.idle_count {
             let shared = Arc::clone(&self.shared);
             let builder = std::thread::Builder::new().name("plexum-io".to_owned());
-            match builder.spawn(move || work(&shared)) {
+            let processors = self.processors;
+            let worker = builder.spawn(move || {
+                processors::keep_to(processors.as_ref());
+                work(&shared);
+            });
+            match worker {
                 Ok(_) => jobs.worker_count += 1,
                 // Without any worker nothing would ever end; with one the job waits for it.
                 Err(error) => assert!(jobs.worker_count > 0, "an I/O thread can start: {error}"),

@@ -15,10 +15,12 @@ use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
+use rustix::thread::CpuSet;
 
 use crate::Wait;
 use crate::event::EventFd;
 use crate::op::{Key, Kind, Op, Slots};
+use crate::processors;
 
 /// Entries of the submission queue; what does not fit waits in `backlog`.
 const SUBMISSIONS: u32 = 256;
@@ -65,6 +67,10 @@ impl Uring {
         ring.submitter().register_probe(&mut probe)?;
         if NEEDED.iter().any(|code| !probe.is_supported(*code)) {
             return Err(io::Error::other("the kernel lacks a needed operation"));
+        }
+        if let Some(processors) = processors::for_helpers() {
+            // A kernel before 5.14 knows no such wish; then its workers run anywhere.
+            let _ = ring.submitter().register_iowq_aff(&as_libc(&processors));
         }
         Ok(Self {
             ring: RefCell::new(ring),
@@ -210,6 +216,17 @@ fn build_best() -> io::Result<IoUring> {
                 .setup_cqsize(COMPLETIONS)
                 .build(SUBMISSIONS)
         })
+}
+
+/// The same set in the form that the ring takes.
+fn as_libc(set: &CpuSet) -> libc::cpu_set_t {
+    // SAFETY: a `cpu_set_t` is an array of numbers; all zeroes is the empty set.
+    let mut form: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for processor in processors::of(set) {
+        // SAFETY: the number is below `CpuSet::MAX_CPU`, which is how many bits the form has.
+        unsafe { libc::CPU_SET(processor, &mut form) };
+    }
+    form
 }
 
 /// The kernel's form of an operation. Its pointers are valid as long as `op` stays in its slot.
@@ -377,6 +394,58 @@ mod tests {
                     false
                 }
             });
+        }
+    }
+
+    /// The processors that the kernel lets a thread of this process run on.
+    fn processors_of(task: &std::path::Path) -> Vec<usize> {
+        let status = std::fs::read_to_string(task.join("status")).expect("it lives");
+        let list = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+            .expect("every thread has one");
+        let ranges = list.trim().split(',').map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let number = |text: &str| text.parse::<usize>().expect("a number");
+            number(first)..=number(last)
+        });
+        ranges.flatten().collect()
+    }
+
+    #[test]
+    fn the_kernels_workers_leave_the_thread_that_they_work_for_a_processor_of_its_own() {
+        let Ok(mut runtime) = Runtime::new(IoChoice::Uring) else {
+            return;
+        };
+        let handle = runtime.handle();
+        runtime.block_on(async move {
+            let file = tempfile::tempfile().expect("a file");
+            let kind = Kind::Write {
+                offset_bytes: 0,
+                data: BufPool::new(0).take_zeroed(4096).freeze(),
+                is_durable: false,
+                is_aside: true,
+            };
+            let fd = Arc::new(std::os::fd::OwnedFd::from(file).into());
+            let (_, outcome) = handle.core.start(Op { fd, kind }).await;
+            assert_eq!(outcome, Ok(4096));
+        });
+        let own = processors_of("/proc/thread-self".as_ref());
+        let name = format!("iou-wrk-{}\n", rustix::thread::gettid().as_raw_nonzero());
+        let tasks = std::fs::read_dir("/proc/self/task").expect("there");
+        let tasks = tasks.map(|task| task.expect("an entry").path());
+        let is_worker = |task: &std::path::PathBuf| {
+            std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm == name)
+        };
+        let workers: Vec<_> = tasks.filter(is_worker).collect();
+        assert!(!workers.is_empty(), "somebody wrote");
+        for worker in workers {
+            let left = processors_of(&worker);
+            let are_own = left.iter().all(|processor| own.contains(processor));
+            assert!(
+                are_own && left.len() == (own.len() - 1).max(1),
+                "{left:?} of {own:?}"
+            );
         }
     }
 
