@@ -3,8 +3,10 @@
 
 mod common;
 
+use std::future::poll_fn;
 use std::io::Write;
 use std::path::Path;
+use std::task::Poll;
 
 use common::{
     child, child_argument, choice_of, disk_folder, is_child, memory_folder, on_both, pool, sparse,
@@ -49,6 +51,36 @@ fn an_unlinked_file_is_gone_although_the_system_still_takes_writes() {
             assert_eq!(write_at(&device, 0).await, Err(IoError::Gone));
             assert_eq!(device.check().await, Err(IoError::Gone));
         }
+    });
+}
+
+/// Writes of one turn before the turn's budget must be spent.
+const WRITES_MAX: usize = 10_000;
+
+#[test]
+fn a_write_during_which_its_file_is_cut_off_has_failed() {
+    on_both(async |handle| {
+        let folder = memory_folder();
+        let path = sparse(&folder, "member", MIB);
+        let device = FileDevice::open(&handle, &path, &OpenOptions::read_write()).unwrap();
+        let other = std::fs::File::options().write(true).open(&path).unwrap();
+        let mut waiting = None;
+        poll_fn(|context| {
+            for _ in 0..WRITES_MAX {
+                // It has looked at the file; when the turn has no time left for it, it goes on in the next one.
+                let mut write = Box::pin(write_at(&device, MIB / 2));
+                if write.as_mut().poll(context).is_pending() {
+                    waiting = Some(write);
+                    break;
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+        other.set_len(0).unwrap();
+        assert_eq!(waiting.unwrap().await, Err(IoError::Gone));
+        assert_eq!(other.metadata().unwrap().len(), MIB / 2 + 4096);
+        assert_eq!(device.check().await, Err(IoError::Gone));
     });
 }
 
