@@ -319,7 +319,7 @@ fn replace_copies_while_the_old_one_serves() {
 fn a_scrub_names_the_places_and_on_raid6_the_member() {
     let place = Place::new("serve-scrub");
     create(&place, "--level 6 a b c d");
-    let server = Server::start(&place, "--scan disks");
+    let server = Server::start(&place, "a b c d");
     assert_eq!(qemu_io(&place, &["write -P 3 0 8M"]).exit, 0);
     assert_eq!(place.plexum("stop").exit, 0);
     assert_eq!(server.wait(), 0);
@@ -334,7 +334,7 @@ fn a_scrub_names_the_places_and_on_raid6_the_member() {
         .unwrap();
     file.write_all_at(&[0xee; 4096], data + (1 << 20)).unwrap();
 
-    let server = Server::start(&place, "--scan disks");
+    let server = Server::start(&place, "a b c d");
     let found = place.plexum("scrub --wait --json");
     assert_eq!(found.exit, 1, "{}{}", found.out, found.err);
     let report = found.objects().pop().unwrap();
@@ -605,7 +605,7 @@ fn holes_are_told_where_members_tell_them_and_parity_is_data() {
     for (level, data_start) in [("0", Some(4 << 20)), ("10", Some(4 << 20)), ("5", None)] {
         let place = Place::new(&format!("serve-holes-{level}"));
         create(&place, &format!("--level {level} a b c d"));
-        let server = Server::start(&place, "--scan disks");
+        let server = Server::start(&place, "a b c d");
         let written = qemu_io(&place, &["write -P 7 4M 1M"]);
         assert_eq!(written.exit, 0, "{}{}", written.out, written.err);
         let map = map(&place);
