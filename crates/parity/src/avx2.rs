@@ -95,7 +95,8 @@ fn double_add(x: Vector, data: Vector) -> Vector {
 fn quadruple_add(x: Vector, data: Vector) -> Vector {
     let top = _mm256_and_si256(_mm256_srli_epi16::<6>(x), _mm256_set1_epi8(3));
     let reductions = _mm256_set1_epi32(gf::REDUCTIONS_OF_4);
-    let rest = _mm256_and_si256(_mm256_slli_epi16::<2>(x), _mm256_set1_epi8(!3));
+    let double = _mm256_add_epi8(x, x);
+    let rest = _mm256_add_epi8(double, double);
     xor(xor(rest, data), _mm256_shuffle_epi8(reductions, top))
 }
 

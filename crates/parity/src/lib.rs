@@ -16,6 +16,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod cache;
 mod dispatch;
 pub mod gf;
 mod locate;

@@ -15,10 +15,6 @@
 //! `USE` only tells the callers of `sums` apart: a function with one caller is inlined, and its result never leaves the
 //! registers (`inline(always)` is not to be had together with a target feature).
 
-/// Rows of so many bytes of data and more push each other out of the second-level caches of nearly all processors. Their parity goes
-/// past the caches: a store that goes through them reads what it overwrites first, and pushes the next blocks out.
-pub(crate) const PAST_CACHE_BYTES: usize = 2 << 20;
-
 /// Completes an instruction set's file with `generate`, `check` and `solve`, for use in a `Kernels` table.
 ///
 /// The arguments are the module that does the rest after the last whole step, and the attributes of each function: the
@@ -201,7 +197,7 @@ macro_rules! kernels {
             let mut offset = from;
             // Pointers of no output are null: aligned.
             let is_aligned = from == 0 && pointers.iter().all(|pointer| pointer.addr() % VECTOR == 0);
-            if is_aligned && how == Store::Set && length * terms.blocks().len() >= crate::loops::PAST_CACHE_BYTES {
+            if is_aligned && how == Store::Set && length * terms.blocks().len() >= crate::cache::past_cache_bytes() {
                 while length - offset >= N * VECTOR {
                     // SAFETY: the loop's condition; blocks and outputs were checked to have this length, and outputs to be aligned.
                     unsafe { put_past::<SET, N>(&sums::<SET, N, 3>(terms, offset), &pointers, offset) };
@@ -261,7 +257,7 @@ macro_rules! kernels {
         fn generate_any<const SET: u8, const N: usize>(terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>, how: Store) {
             let count = terms.blocks().len();
             let is_few = from == 0 && how == Store::Set && terms.order().is_none()
-                && terms.length() * count < crate::loops::PAST_CACHE_BYTES;
+                && terms.length() * count < crate::cache::past_cache_bytes();
             let done = match count {
                 _ if !is_few => from,
                 2 => generate_few::<SET, N, 2>(terms, outputs),
