@@ -40,7 +40,7 @@ impl Default for Timers {
 }
 
 impl Timers {
-    fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         let now = Moment(self.ticks.now_ns());
         self.last.set((self.polls.get(), now));
         now

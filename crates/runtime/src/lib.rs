@@ -23,6 +23,7 @@ mod threads;
 mod ticks;
 mod uring;
 mod wait;
+mod ways;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -153,6 +154,11 @@ impl Turn {
 }
 
 impl Core {
+    /// Nanoseconds since the runtime was made.
+    fn now_ns(&self) -> u64 {
+        self.timers.borrow().now().0
+    }
+
     /// To be awaited before moving `length_bytes` inline: returns at once while the turn has budget, otherwise in
     /// the next turn. Without it a task that never has to wait (tmpfs, a flooding peer) would starve all others.
     pub(crate) async fn charge(&self, length_bytes: usize) {

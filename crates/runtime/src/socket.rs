@@ -28,6 +28,7 @@ use rustix::pipe::SpliceFlags;
 
 use crate::lock::OpenFile;
 use crate::pipes::InPipes;
+use crate::ways::Ways;
 use crate::{Core, Handle};
 
 /// Pieces sent in one call; the kernel takes 1024.
@@ -88,6 +89,7 @@ pub struct Socket {
     fd: Arc<OpenFile>,
     /// The last receive took all that was there: the next one waits first instead of asking in vain.
     is_drained: Cell<bool>,
+    ways: Ways,
 }
 
 impl Socket {
@@ -96,6 +98,7 @@ impl Socket {
             core,
             fd: Arc::new(fd.into()),
             is_drained: Cell::new(true),
+            ways: Ways::new(),
         }
     }
 
@@ -246,6 +249,9 @@ impl Transport for Socket {
     }
 
     fn parking(&self, length_bytes: usize) -> Option<Box<dyn Parked>> {
+        if !(self.ways).is_for_pages(length_bytes, self.core.now_ns()) {
+            return None;
+        }
         let pipes = InPipes::take(&self.core, length_bytes)?;
         Some(Box::new(pipes))
     }
