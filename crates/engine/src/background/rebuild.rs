@@ -65,7 +65,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         is_done || outcome == Pass::Joined
     }
 
-    /// Step after step, on disks several at once.
+    /// Step after step, on disks several at once; a checkpoint is made durable beside them, for each flushes all members.
     async fn fill_all(
         &self,
         targets: &[Rc<Filling<D>>],
@@ -75,7 +75,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let component = member.end;
         let checkpoint_step = (component / 16).max(CHECKPOINT_BYTES_MIN);
         let (mut at, mut begun, mut checkpoint) = (member.start, member.start, member.start);
-        let mut steps = Steps::new();
+        let (mut steps, mut saving) = (Steps::new(), Steps::new());
         let mut since = self.clock.now();
         let mut saved = since;
         let outcome = loop {
@@ -102,25 +102,32 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 });
                 begun = end;
             }
-            let Some((range, Ok(()))) = steps.next().await else {
+            let Some((range, Ok(()))) = saving.during(steps.next()).await else {
                 break Pass::Stopped;
             };
             self.advance_cursors(targets, &range);
             at = range.end;
             let step = range.end - range.start;
             self.advance_job(at, step);
-            let is_due = at - checkpoint >= checkpoint_step;
-            if is_due && self.clock.now().since(saved) >= CHECKPOINT_PERIOD_MIN {
-                if steps.during(self.save_cursors()).await.is_err() {
-                    break Pass::Stopped;
-                }
-                (checkpoint, saved) = (at, self.clock.now());
+            match saving.take_done() {
+                Some(Err(_)) => break Pass::Stopped,
+                Some(Ok(())) => saved = self.clock.now(),
+                None => {}
             }
-            steps.during(self.throttle(step, since)).await;
+            let is_due = saving.is_empty() && at - checkpoint >= checkpoint_step;
+            if is_due && self.clock.now().since(saved) >= CHECKPOINT_PERIOD_MIN {
+                saving.push(self.save_cursors());
+                checkpoint = at;
+            }
+            let throttle = self.throttle(step, since);
+            saving.during(steps.during(throttle)).await;
             since = self.clock.now();
         };
-        steps.rest().await;
-        outcome
+        saving.during(steps.rest()).await;
+        match saving.next().await {
+            Some(Err(_)) => Pass::Stopped,
+            _ => outcome,
+        }
     }
 
     fn any_filling(&self, targets: &[Rc<Filling<D>>]) -> bool {

@@ -46,16 +46,28 @@ impl<F: Future> Steps<F> {
     pub async fn next(&mut self) -> Option<F::Output> {
         poll_fn(|cx| {
             poll_parts(&mut self.queue, cx);
-            match self.queue.pop_front() {
-                None => Poll::Ready(None),
-                Some(Part::Done(output)) => Poll::Ready(Some(output)),
-                Some(under_way) => {
-                    self.queue.push_front(under_way);
-                    Poll::Pending
-                }
+            match self.take_done() {
+                None if !self.is_empty() => Poll::Pending,
+                output => Poll::Ready(output),
             }
         })
         .await
+    }
+
+    /// Whether none is under way, and no result waits to be taken.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The result of the oldest step if it is done by now.
+    pub fn take_done(&mut self) -> Option<F::Output> {
+        match self.queue.pop_front()? {
+            Part::Done(output) => Some(output),
+            under_way => {
+                self.queue.push_front(under_way);
+                None
+            }
+        }
     }
 
     /// Waits for something else while the steps go on.
@@ -77,7 +89,7 @@ impl<F: Future> Steps<F> {
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Whether another step, of `step_bytes` of each member, may begin beside `steps`: the first one always.
     pub(super) fn may_begin<F: Future>(&self, steps: &Steps<F>, step_bytes: u64) -> bool {
-        steps.queue.is_empty() || steps.queue.len() < self.steps_at_once(step_bytes)
+        steps.is_empty() || steps.queue.len() < self.steps_at_once(step_bytes)
     }
 
     /// Whether clients wait for the members, or have just done so.
@@ -144,8 +156,12 @@ mod tests {
         let done = Cell::new(0);
         let mut steps = Steps::new();
         steps.push(async { done.set(done.get() + 1) });
+        assert!(steps.take_done().is_none(), "nobody has waited yet");
         let never = std::future::pending::<()>();
         assert!(poll_once(pin!(steps.during(never))).is_pending());
         assert_eq!(done.get(), 1);
+        assert!(!steps.is_empty(), "its result waits to be taken");
+        assert!(steps.take_done().is_some());
+        assert!(steps.is_empty());
     }
 }
