@@ -108,7 +108,14 @@ impl<S: Subject> Shared<S> {
                 false
             }
             Fault::Retryable { .. } => !self.disks[disk as usize].has_retryable(),
-            Fault::ReadError(range) => !is_doubtful && lost + self.crowded(disk, range) < tolerates,
+            Fault::ReadError(range) => {
+                let place = if self.may_cost_the_member(disk) {
+                    &whole
+                } else {
+                    range
+                };
+                !is_doubtful && lost + self.crowded(disk, place) < tolerates
+            }
             Fault::WriteError(_)
             | Fault::TornWrite(_)
             | Fault::FlushError { .. }
@@ -116,6 +123,13 @@ impl<S: Subject> Shared<S> {
             | Fault::Hang => !is_doubtful && lost + self.crowded(disk, &whole) < tolerates,
             Fault::BitFlip { .. } | Fault::LostWrite(_) | Fault::MisdirectedWrite { .. } => false,
         }
+    }
+
+    /// Whether further read errors may end the membership of `disk`: a block that was written to be mended and cannot be read after that goes
+    /// on the list of bad blocks, and superblocks of 0.90 have none. So it is with new errors in the middle of a mend.
+    fn may_cost_the_member(&self, disk: u32) -> bool {
+        let everywhere = 0..u64::MAX;
+        self.scenario.metadata == 90 && self.disks[disk as usize].has_read_errors(&everywhere)
     }
 
     /// Whether a crash now would meet the write hole: parity without a log, and a part of some row that only parity has.
