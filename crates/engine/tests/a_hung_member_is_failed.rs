@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::small_array::three_members;
-use common::{Memory, Still, run, yield_once};
+use common::{Memory, Still, named, run, yield_once};
 use plexum_engine::balance::Policy;
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::clock::Clock;
@@ -92,10 +92,7 @@ fn rig(organisation: Organisation, read_only: bool) -> Rig {
     let plan = plan(&three_members(organisation, DEVICE_BYTES)).unwrap();
     let devices: Vec<Option<Hanging>> = (0..3).map(|_| Some(Hanging::new())).collect();
     run(write_new(&plan, &devices, &BufPool::new(0))).unwrap();
-    let named = devices.into_iter().flatten().enumerate();
-    let devices: Vec<(String, Hanging)> = named
-        .map(|(index, device)| (format!("m{index}"), device))
-        .collect();
+    let devices = named(devices.into_iter().flatten());
     let request = OpenRequest {
         assemble: Options {
             read_only,

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use common::small_array::three_members;
-use common::{Memory, Still, run, yield_once};
+use common::{Memory, Still, named, run, yield_once};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::create::{NewArray, plan, write_new};
@@ -85,10 +85,7 @@ fn array() -> (Volume<Disk, Still>, Vec<Disk>) {
     flush.set((u64::MAX, 0));
     let present: Vec<Option<Disk>> = disks.iter().cloned().map(Some).collect();
     run(write_new(&plan, &present, &BufPool::new(0))).unwrap();
-    let named = disks.iter().cloned().enumerate();
-    let named = named
-        .map(|(index, disk)| (format!("m{index}"), disk))
-        .collect();
+    let named = named(disks.iter().cloned());
     let pool = BufPool::new(1 << 20);
     let request = OpenRequest::default();
     let (volume, _) = run(open_volume(named, clock.clone(), pool, request)).unwrap();

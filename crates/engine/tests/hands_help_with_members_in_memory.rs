@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::small_array::three_members;
-use common::{Still, run, yield_once};
+use common::{Still, named, run, yield_once};
 use plexum_engine::background::hands::{Hands, Work};
 use plexum_engine::background::scrub::{ScrubMode, ScrubReport};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
@@ -189,10 +189,7 @@ fn array(organisation: Organisation, kind: Kind, prepare: impl FnOnce(&[Shared],
     let start = plan.superblocks[1].as_ref().unwrap().data_offset_sectors * 512;
     let start = usize::try_from(start).unwrap();
     prepare(&devices, start);
-    let named = devices.iter().cloned().enumerate();
-    let named = named
-        .map(|(index, device)| (format!("m{index}"), device))
-        .collect();
+    let named = named(devices.iter().cloned());
     let pool = BufPool::new(1 << 20);
     let request = OpenRequest::default();
     let (volume, _) = run(open_volume(named, Still::default(), pool, request)).unwrap();

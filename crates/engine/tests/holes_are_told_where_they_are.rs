@@ -4,7 +4,7 @@
 mod common;
 
 use common::small_array::three_members;
-use common::{Memory, Still, run};
+use common::{Memory, Still, named, run};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, IoError};
 use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
@@ -74,18 +74,12 @@ fn volume(organisation: Organisation, start: Start) -> Volume<Holey, Still> {
     };
     let devices: Vec<Option<Holey>> = (0..3).map(|_| blank()).collect();
     run(write_new(&plan, &devices, &BufPool::new(0))).unwrap();
-    let named = devices.into_iter().flatten().enumerate();
-    let named = named.map(|(index, device)| (format!("m{index}"), device));
+    let named = named(devices.into_iter().flatten());
     let request = OpenRequest::default();
     let pool = BufPool::new(1 << 20);
-    run(open_volume(
-        named.collect(),
-        Still::default(),
-        pool,
-        request,
-    ))
-    .unwrap()
-    .0
+    run(open_volume(named, Still::default(), pool, request))
+        .unwrap()
+        .0
 }
 
 async fn fill(volume: &Volume<Holey, Still>, start: u64, length: usize) {

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use common::small_array::{DEVICE_BYTES, three_members};
-use common::{Memory, Still, run};
+use common::{Memory, Still, named, run};
 use plexum_engine::background::scrub::{ScrubMode, ScrubReport};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
@@ -92,10 +92,7 @@ fn scrubbed(organisation: Organisation, in_memory: [bool; 3]) -> Scrubbed {
         let at = usize::try_from(start).unwrap() + wrong;
         devices[1].as_ref().unwrap().memory.bytes.borrow_mut()[at] = 1;
     }
-    let named = devices.into_iter().flatten().enumerate();
-    let named = named
-        .map(|(index, device)| (format!("m{index}"), device))
-        .collect();
+    let named = named(devices.into_iter().flatten());
     let pool = BufPool::new(1 << 20);
     let (volume, _): (Volume<Noting, Still>, _) = run(open_volume(
         named,

@@ -5,7 +5,7 @@
 mod common;
 
 use common::small_array::{BLOCK, DEVICE_BYTES, three_members};
-use common::{Memory, Still, run};
+use common::{Memory, Still, named, run};
 use plexum_engine::balance::Policy;
 use plexum_engine::buf::BufPool;
 use plexum_engine::device::Fua;
@@ -28,10 +28,7 @@ fn members(organisation: Organisation) -> Members {
     let memory = || Memory::new(vec![0; usize::try_from(DEVICE_BYTES).unwrap()]);
     let devices: Vec<Option<Memory>> = (0..3).map(|_| Some(memory())).collect();
     run(write_new(&plan, &devices, &BufPool::new(0))).unwrap();
-    let devices = devices.into_iter().flatten().enumerate();
-    devices
-        .map(|(index, device)| (format!("m{index}"), device))
-        .collect()
+    named(devices.into_iter().flatten())
 }
 
 fn answer_at_once(members: &Members, count: Option<u32>) {

@@ -4,7 +4,7 @@
 mod common;
 
 use common::small_array::three_members;
-use common::{Memory, Still, run};
+use common::{Memory, Still, named, run};
 use plexum_engine::buf::BufPool;
 use plexum_engine::meta::create::{CreateError, NewArray, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, examine, open_volume};
@@ -211,10 +211,7 @@ fn served(new: &NewArray) -> (Volume<Memory, Still>, Members) {
     };
     let devices: Vec<Option<Memory>> = new.members.iter().map(memory).collect();
     run(write_new(&made, &devices, &BufPool::new(0))).unwrap();
-    let named = devices.into_iter().flatten().enumerate();
-    let named: Members = named
-        .map(|(index, device)| (format!("m{index}"), device))
-        .collect();
+    let named: Members = named(devices.into_iter().flatten());
     let pool = BufPool::new(1 << 20);
     let opened = open_volume(
         named.clone(),

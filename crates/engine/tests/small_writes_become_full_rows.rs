@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use common::small_array::{STRIP_BYTES, three_members};
-use common::{Memory, Still, run, yield_once};
+use common::{Memory, Still, named, run, yield_once};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::create::{NewArray, plan, write_new};
@@ -108,11 +108,10 @@ impl Bench {
         let devices: Vec<Option<Late>> = members.iter().cloned().map(Some).collect();
         let pool = BufPool::new(1 << 20);
         run(write_new(&plan, &devices, &pool)).unwrap();
-        let named = members.iter().cloned().enumerate();
-        let named = named.map(|(index, device)| (format!("m{index}"), device));
+        let named = named(members.iter().cloned());
         let clock = Still::default();
         let request = OpenRequest::default();
-        let opened = open_volume(named.collect(), clock.clone(), pool, request);
+        let opened = open_volume(named, clock.clone(), pool, request);
         let parities = if matches!(organisation, Organisation::Raid6(_)) {
             2
         } else {

@@ -4,7 +4,7 @@
 mod common;
 
 use common::small_array::three_members;
-use common::{Memory, Still, run, yield_once};
+use common::{Memory, Still, named, run, yield_once};
 use plexum_engine::background::Pace;
 use plexum_engine::buf::BufPool;
 use plexum_engine::device::Fua;
@@ -33,12 +33,7 @@ fn new_array(organisation: Organisation, has_bitmap: bool) -> Vec<(String, Memor
     };
     let devices: Vec<Option<Memory>> = [3, 5, 7].map(|seed| Some(memory(seed))).into();
     run(write_new(&plan, &devices, &BufPool::new(0))).unwrap();
-    devices
-        .into_iter()
-        .flatten()
-        .enumerate()
-        .map(|(index, device)| (format!("m{index}"), device))
-        .collect()
+    named(devices.into_iter().flatten())
 }
 
 fn open(devices: &[(String, Memory)]) -> Volume<Memory, Still> {

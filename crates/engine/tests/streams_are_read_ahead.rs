@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::small_array::three_members;
-use common::{Memory, Still, run};
+use common::{Memory, Still, named, run};
 use plexum_engine::balance::Policy;
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::clock::Clock;
@@ -71,10 +71,9 @@ fn mirror() -> (Volume<Turning, Still>, Vec<Turning>) {
     let plan = plan(&three_members(Organisation::Raid1, DEVICE_BYTES)).unwrap();
     let devices: Vec<Option<Turning>> = disks.iter().cloned().map(Some).collect();
     run(write_new(&plan, &devices, &BufPool::new(0))).unwrap();
-    let named = disks.iter().enumerate();
-    let named = named.map(|(index, disk)| (format!("m{index}"), disk.clone()));
+    let named = named(disks.iter().cloned());
     let opened = run(open_volume(
-        named.collect(),
+        named,
         clock.clone(),
         BufPool::new(1 << 20),
         OpenRequest::default(),

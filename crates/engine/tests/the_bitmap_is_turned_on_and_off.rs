@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use common::small_array::three_members;
-use common::{Memory, Still, run, yield_once};
+use common::{Memory, Still, named, run, yield_once};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::assemble::Options;
@@ -78,10 +78,7 @@ fn new_array(version: MdVersion, organisation: Organisation, has_bitmap: bool) -
     };
     let devices: Vec<Option<Fused>> = (0..count).map(|slot| Some(blank(slot))).collect();
     run(write_new(&plan, &devices, &BufPool::new(0))).unwrap();
-    let named = devices.into_iter().flatten().enumerate();
-    named
-        .map(|(index, device)| (format!("m{index}"), device))
-        .collect()
+    named(devices.into_iter().flatten())
 }
 
 fn open(devices: &[(String, Fused)]) -> Volume<Fused, Still> {
@@ -325,11 +322,10 @@ fn a_bitmap_that_would_reach_into_the_stripe_log_is_refused() {
         let at = usize::try_from(superblock.super_offset_sectors * 512).unwrap();
         device.bytes.borrow_mut()[at..at + bytes.len()].copy_from_slice(&bytes);
     }
-    let named = devices.into_iter().flatten().enumerate();
-    let named = named.map(|(index, device)| (format!("m{index}"), device));
+    let named = named(devices.into_iter().flatten());
     let request = OpenRequest::default();
     let pool = BufPool::new(1 << 20);
-    let opened = open_volume(named.collect(), Still::default(), pool, request);
+    let opened = open_volume(named, Still::default(), pool, request);
     let volume = run(opened).unwrap().0;
     run(async {
         let fine = BitmapWish::Internal {

@@ -5,7 +5,7 @@
 mod common;
 
 use common::small_array::three_members;
-use common::{Memory, Still, run};
+use common::{Memory, Still, named, run};
 use plexum_engine::buf::BufPool;
 use plexum_engine::device::Fua;
 use plexum_engine::meta::create::{NewArray, plan, write_new};
@@ -31,17 +31,11 @@ fn volume(organisation: Organisation, member_count: u8) -> Volume<Memory, Still>
     let devices: Vec<Option<Memory>> = (0..member_count).map(|_| memory()).collect();
     let pool = BufPool::new(64 << 20); // so large that the thread has buffers at hand
     run(write_new(&plan, &devices, &pool)).unwrap();
-    let named = devices.into_iter().flatten().enumerate();
-    let named = named.map(|(index, device)| (format!("m{index}"), device));
+    let named = named(devices.into_iter().flatten());
     let request = OpenRequest::default();
-    run(open_volume(
-        named.collect(),
-        Still::default(),
-        pool,
-        request,
-    ))
-    .unwrap()
-    .0
+    run(open_volume(named, Still::default(), pool, request))
+        .unwrap()
+        .0
 }
 
 /// Allocations of so many requests, which go over the volume in strides that meet every strip and member.

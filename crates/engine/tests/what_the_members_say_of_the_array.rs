@@ -4,7 +4,7 @@
 mod common;
 
 use common::small_array::{BLOCK, open, read, three_members, write};
-use common::{Memory, Still, run};
+use common::{Memory, Still, named, run};
 use plexum_engine::buf::BufPool;
 use plexum_engine::clock::Clock;
 use plexum_engine::device::IoError;
@@ -37,10 +37,7 @@ fn array(new: &NewArray) -> Members {
     let plan = plan(new).unwrap();
     let devices: Vec<Option<Memory>> = new.members.iter().map(|_| Some(memory())).collect();
     run(write_new(&plan, &devices, &BufPool::new(0))).unwrap();
-    let named = devices.into_iter().flatten().enumerate();
-    named
-        .map(|(index, device)| (format!("m{index}"), device))
-        .collect()
+    named(devices.into_iter().flatten())
 }
 
 /// A mirror of three with regions so small that their bits take several blocks.

@@ -243,6 +243,14 @@ impl Wake for Nothing {
     fn wake(self: Arc<Self>) {}
 }
 
+/// Devices with the names m0, m1, ... in their order, as an array is opened from them.
+pub fn named<D>(devices: impl IntoIterator<Item = D>) -> Vec<(String, D)> {
+    let numbered = devices.into_iter().enumerate();
+    numbered
+        .map(|(index, device)| (format!("m{index}"), device))
+        .collect()
+}
+
 /// Polls until ready; gives up after a million polls.
 pub fn run<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Nothing));

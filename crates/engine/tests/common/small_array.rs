@@ -1,6 +1,6 @@
 //! A small RAID-5 in memory, opened, written, dropped like a crash, and changed behind its back.
 
-use super::{Memory, Still, run};
+use super::{Memory, Still, named, run};
 use plexum_engine::buf::BufPool;
 use plexum_engine::device::Fua;
 use plexum_engine::meta::assemble::{Assembly, Options};
@@ -65,13 +65,7 @@ pub fn new_array(version: MdVersion, keeps: Keeps) -> (Plan, Vec<(String, Memory
     let memory = || Some(Memory::new(vec![0; usize::try_from(DEVICE_BYTES).unwrap()]));
     let devices: Vec<Option<Memory>> = (0..3).map(|_| memory()).collect();
     run(write_new(&plan, &devices, &BufPool::new(0))).unwrap();
-    let named = devices.into_iter().flatten().enumerate();
-    (
-        plan,
-        named
-            .map(|(index, device)| (format!("m{index}"), device))
-            .collect(),
-    )
+    (plan, named(devices.into_iter().flatten()))
 }
 
 /// Opens it, degraded if it must be.
