@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Second-level caches of all processors that matter are so large at least; where the processor tells nothing it is taken for one of 2 MiB.
+/// Second-level caches of all processors that matter are so large at least.
 const BYTES_MIN: usize = 512 << 10;
-const BYTES_UNKNOWN: usize = 2 << 20;
+/// Larger ones were not measured, and what a virtual machine's host says may be anything. Where the processor tells nothing, this too.
+const BYTES_MAX: usize = 2 << 20;
 
 /// What was found; 0 before somebody asked.
 static FOUND: AtomicUsize = AtomicUsize::new(0);
@@ -22,8 +23,8 @@ pub(crate) fn past_cache_bytes() -> usize {
 #[cold]
 fn find() -> usize {
     let bytes = match second_level_bytes() {
-        0 => BYTES_UNKNOWN,
-        found => found.max(BYTES_MIN),
+        0 => BYTES_MAX,
+        found => found.clamp(BYTES_MIN, BYTES_MAX),
     };
     FOUND.store(bytes, Ordering::Relaxed);
     bytes
@@ -61,7 +62,7 @@ mod tests {
     #[test]
     fn the_second_level_cache_is_of_a_size_that_such_caches_have() {
         let found = past_cache_bytes();
-        assert!((BYTES_MIN..=64 << 20).contains(&found), "{found}");
+        assert!((BYTES_MIN..=BYTES_MAX).contains(&found), "{found}");
         assert_eq!(found, past_cache_bytes(), "asked again");
     }
 }
