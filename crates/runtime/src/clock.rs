@@ -108,7 +108,7 @@ impl RealClock {
 
 impl Clock for RealClock {
     fn now(&self) -> Moment {
-        self.core.timers.borrow().now()
+        self.core.now()
     }
 
     fn recent(&self) -> Moment {

@@ -34,6 +34,7 @@ use std::sync::{Arc, Once};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use plexum_engine::clock::Moment;
 pub use plexum_exec::{Aborted, JoinHandle, yield_now};
 use plexum_exec::{Executor, Fifo, Spawner};
 pub use wait::Waits;
@@ -154,9 +155,9 @@ impl Turn {
 }
 
 impl Core {
-    /// Nanoseconds since the runtime was made.
-    fn now_ns(&self) -> u64 {
-        self.timers.borrow().now().0
+    /// The time of this runtime's clock.
+    fn now(&self) -> Moment {
+        self.timers.borrow().now()
     }
 
     /// To be awaited before moving `length_bytes` inline: returns at once while the turn has budget, otherwise in

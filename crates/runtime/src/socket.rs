@@ -249,7 +249,7 @@ impl Transport for Socket {
     }
 
     fn parking(&self, length_bytes: usize) -> Option<Box<dyn Parked>> {
-        if !(self.ways).is_for_pages(length_bytes, self.core.now_ns()) {
+        if !(self.ways).is_for_pages(length_bytes, self.core.now().0) {
             return None;
         }
         let pipes = InPipes::take(&self.core, length_bytes)?;

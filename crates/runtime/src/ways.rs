@@ -46,7 +46,8 @@ pub(crate) struct Ways {
     stage: Cell<Stage>,
     /// Bytes of this stage.
     bytes: Cell<u64>,
-    last_ns: Cell<Option<u64>>,
+    /// When the last answer was asked about.
+    last_ns: Cell<u64>,
     /// Best rates of this trial so far, in bytes per nanosecond, and how many were measured: pages, copies.
     rates: Cell<[(f64, usize); 2]>,
 }
@@ -58,15 +59,15 @@ impl Ways {
             way: Cell::new(Way::Pages),
             stage: Cell::new(Stage::Settle),
             bytes: Cell::new(0),
-            last_ns: Cell::new(None),
+            last_ns: Cell::new(0),
             rates: Cell::default(),
         }
     }
 
     /// Whether the next long answer is to be passed on in pages. Called once for each, when its request is carried out.
     pub(crate) fn is_for_pages(&self, length_bytes: usize, now_ns: u64) -> bool {
-        let last_ns = self.last_ns.replace(Some(now_ns));
-        let has_rested = last_ns.is_none_or(|last_ns| now_ns.saturating_sub(last_ns) > REST_NS);
+        let last_ns = self.last_ns.replace(now_ns);
+        let has_rested = now_ns.saturating_sub(last_ns) > REST_NS;
         if has_rested && !matches!(self.stage.get(), Stage::Keep) {
             self.enter(Stage::Settle);
         }
