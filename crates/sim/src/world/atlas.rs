@@ -108,15 +108,11 @@ impl<S: Subject> Shared<S> {
                 false
             }
             Fault::Retryable { .. } => !self.disks[disk as usize].has_retryable(),
-            Fault::ReadError(range) => {
-                let place = if self.may_cost_the_member(disk) {
-                    &whole
-                } else {
-                    range
-                };
-                !is_doubtful && lost + self.crowded(disk, place) < tolerates
+            Fault::ReadError(range) if !self.may_cost_the_member(disk) => {
+                !is_doubtful && lost + self.crowded(disk, range) < tolerates
             }
-            Fault::WriteError(_)
+            Fault::ReadError(_)
+            | Fault::WriteError(_)
             | Fault::TornWrite(_)
             | Fault::FlushError { .. }
             | Fault::Vanish
