@@ -188,6 +188,12 @@ macro_rules! kernels {
             pointers
         }
 
+        /// Whether what is stored past the caches may go there. Pointers of no output are null: aligned.
+        #[inline]
+        fn is_aligned(outputs: &[*mut u8; 3]) -> bool {
+            outputs.iter().all(|output| output.addr() % VECTOR == 0)
+        }
+
         $(#[$feature])*
         fn generate_set<const SET: u8, const N: usize>(
             terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>, how: Store,
@@ -195,8 +201,7 @@ macro_rules! kernels {
             let length = terms.length();
             let pointers = pointers::<SET>(outputs, length);
             let mut offset = from;
-            // Pointers of no output are null: aligned.
-            let is_aligned = from == 0 && pointers.iter().all(|pointer| pointer.addr() % VECTOR == 0);
+            let is_aligned = from == 0 && is_aligned(&pointers);
             if is_aligned && how == Store::Set && length * terms.blocks().len() >= crate::cache::past_cache_bytes() {
                 while length - offset >= N * VECTOR {
                     // SAFETY: the loop's condition; blocks and outputs were checked to have this length, and outputs to be aligned.
@@ -221,22 +226,28 @@ macro_rules! kernels {
             }
         }
 
-        /// The parities of `K` blocks with exponents 0, 1, 2, ... from their beginning; how far it came: what is less than a step is left.
+        /// The parities of `K` blocks with exponents 0, 1, 2, ... from their beginning, stored past the caches or not; how far it came: what
+        /// is less than a step is left, and everything where what goes past the caches is not aligned.
         ///
         /// Their addresses stay in registers, and no step asks how many they are: of what the first-level cache gives, a sixth went
-        /// into fetching addresses. More than eight do not fit.
+        /// into fetching addresses, and of rows whose blocks all begin at a page's border a quarter. More than eight do not fit.
         $(#[$feature])*
-        fn generate_few<const SET: u8, const N: usize, const K: usize>(terms: &Terms<'_>, outputs: &mut Outputs<'_>) -> usize {
+        fn generate_few<const SET: u8, const N: usize, const K: usize, const IS_PAST: bool>(
+            terms: &Terms<'_>, outputs: &mut Outputs<'_>,
+        ) -> usize {
             let length = terms.length();
             let blocks: [*const u8; K] = std::array::from_fn(|index| terms.blocks()[index].as_ptr());
             let pointers = pointers::<SET>(outputs, length);
+            if IS_PAST && !is_aligned(&pointers) {
+                return 0;
+            }
             let mut offset = 0;
             while length - offset >= N * VECTOR {
                 let mut sums = [[zero(); N]; 3];
                 if SET & Q != 0 {
                     sums[1] = sums[1].map(|sum| biased(sum));
                 }
-                // SAFETY: the loop's condition; blocks and outputs were checked to have this length.
+                // SAFETY: the loop's condition; blocks and outputs were checked to have this length, and outputs to be aligned.
                 unsafe {
                     add_plain::<SET, N>(&mut sums, blocks[K - 1].add(offset));
                     for index in (0..K - 1).rev() {
@@ -245,29 +256,45 @@ macro_rules! kernels {
                     if SET & Q != 0 {
                         sums[1] = sums[1].map(|sum| biased(sum));
                     }
-                    put::<SET, N>(&sums, &pointers, offset, Store::Set);
+                    if IS_PAST {
+                        put_past::<SET, N>(&sums, &pointers, offset);
+                    } else {
+                        put::<SET, N>(&sums, &pointers, offset, Store::Set);
+                    }
                 }
                 offset += N * VECTOR;
             }
+            if IS_PAST {
+                fence();
+            }
             offset
+        }
+
+        /// `generate_few` for as many blocks as there are; 0 where they are too many.
+        $(#[$feature])*
+        fn generate_count<const SET: u8, const N: usize, const IS_PAST: bool>(terms: &Terms<'_>, outputs: &mut Outputs<'_>) -> usize {
+            match terms.blocks().len() {
+                2 => generate_few::<SET, N, 2, IS_PAST>(terms, outputs),
+                3 => generate_few::<SET, N, 3, IS_PAST>(terms, outputs),
+                4 => generate_few::<SET, N, 4, IS_PAST>(terms, outputs),
+                5 => generate_few::<SET, N, 5, IS_PAST>(terms, outputs),
+                6 => generate_few::<SET, N, 6, IS_PAST>(terms, outputs),
+                7 => generate_few::<SET, N, 7, IS_PAST>(terms, outputs),
+                8 => generate_few::<SET, N, 8, IS_PAST>(terms, outputs),
+                _ => 0,
+            }
         }
 
         /// `generate_set`, faster for few blocks.
         $(#[$feature])*
         fn generate_any<const SET: u8, const N: usize>(terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>, how: Store) {
-            let count = terms.blocks().len();
-            let is_few = from == 0 && how == Store::Set && terms.order().is_none()
-                && terms.length() * count < crate::cache::past_cache_bytes();
-            let done = match count {
-                _ if !is_few => from,
-                2 => generate_few::<SET, N, 2>(terms, outputs),
-                3 => generate_few::<SET, N, 3>(terms, outputs),
-                4 => generate_few::<SET, N, 4>(terms, outputs),
-                5 => generate_few::<SET, N, 5>(terms, outputs),
-                6 => generate_few::<SET, N, 6>(terms, outputs),
-                7 => generate_few::<SET, N, 7>(terms, outputs),
-                8 => generate_few::<SET, N, 8>(terms, outputs),
-                _ => from,
+            let is_plain = from == 0 && how == Store::Set && terms.order().is_none();
+            let done = if !is_plain {
+                from
+            } else if terms.length() * terms.blocks().len() < crate::cache::past_cache_bytes() {
+                generate_count::<SET, N, false>(terms, outputs)
+            } else {
+                generate_count::<SET, N, true>(terms, outputs)
             };
             if done < terms.length() {
                 generate_set::<SET, N>(terms, done, outputs, how);

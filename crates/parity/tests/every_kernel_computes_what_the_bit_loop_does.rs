@@ -105,24 +105,33 @@ fn at_every_length_up_to_257_and_some_long_ones() {
     }
 }
 
-/// Rows of 2 MiB and more are stored past the caches, where outputs are aligned.
+/// Rows of 2 MiB and more are stored past the caches, where outputs are aligned; those of two to eight blocks by loops of their own.
 #[test]
 fn of_rows_that_fit_no_cache_at_any_alignment_of_the_outputs() {
     let mut random = Random(7);
-    let length = (1 << 20) + 77;
-    let blocks = random.blocks(2, length);
-    let sources = slices(&blocks);
-    let expected = parities(&sources, &[0, 1], length);
-    for kernels in kernels() {
-        for alignments in [[0, 0, 0], [0, 32, 0], [16, 16, 16], [0, 0, 8], [1, 0, 63]] {
-            let [mut p, mut q, mut r] = alignments.map(|at| Guarded::new(length, at));
-            kernels.gen_p(&sources, p.get_mut());
-            assert_equal(kernels, &p, &expected[0], "gen_p");
-            p.get_mut().fill(1);
-            let (into_p, into_q, into_r) = (p.get_mut(), q.get_mut(), r.get_mut());
-            kernels.gen_pqr(&sources, &[0, 1], into_p, into_q, into_r);
-            for (block, expected) in [&p, &q, &r].into_iter().zip(&expected) {
-                assert_equal(kernels, block, expected, "gen_pqr");
+    for count in [2, 5, 8, 9] {
+        let length = (2 << 20) / count + 77;
+        let blocks = random.blocks(count, length);
+        let sources = slices(&blocks);
+        let exponents: Vec<u8> = (0u8..).take(count).collect();
+        let expected = parities(&sources, &exponents, length);
+        for kernels in kernels() {
+            for alignments in [[0, 0, 0], [0, 32, 0], [16, 16, 16], [0, 0, 8], [1, 0, 63]] {
+                let [mut p, mut q, mut r] = alignments.map(|at| Guarded::new(length, at));
+                kernels.gen_p(&sources, p.get_mut());
+                assert_equal(kernels, &p, &expected[0], "gen_p");
+                p.get_mut().fill(1);
+                let (into_p, into_q, into_r) = (p.get_mut(), q.get_mut(), r.get_mut());
+                kernels.gen_pq(&sources, &exponents, into_p, into_q);
+                assert_equal(kernels, &p, &expected[0], "gen_pq, P");
+                assert_equal(kernels, &q, &expected[1], "gen_pq, Q");
+                let (into_p, into_q) = (p.get_mut(), q.get_mut());
+                into_p.fill(2);
+                into_q.fill(2);
+                kernels.gen_pqr(&sources, &exponents, into_p, into_q, into_r);
+                for (block, expected) in [&p, &q, &r].into_iter().zip(&expected) {
+                    assert_equal(kernels, block, expected, "gen_pqr");
+                }
             }
         }
     }
