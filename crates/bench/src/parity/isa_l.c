@@ -42,16 +42,18 @@ static uint8_t gf_power(uint8_t base, int exponent) {
 
 static uint8_t gf_inverse(uint8_t a) { return gf_power(a, 254); }
 
-/* Stripes of `k` data blocks and three parities, all at page offsets. */
-struct stripes { unsigned char *bytes; int k; size_t block, count; };
+/* Stripes of `k` data blocks and three parities, at page offsets; those of 256 KiB 1,792 bytes
+   further than they are long, as in SnapRAID's test. */
+struct stripes { unsigned char *bytes; int k; size_t block, next, count; };
 
 static unsigned char *block_at(struct stripes *s, size_t stripe, int index) {
-    return s->bytes + (stripe * (s->k + 3) + index) * s->block;
+    return s->bytes + (stripe * (s->k + 3) + index) * s->next;
 }
 
 static struct stripes make(int k, size_t block, int is_cold) {
-    struct stripes s = {0, k, block, is_cold ? COLD_BYTES / (k * block) : 1};
-    size_t length = s.count * (k + 3) * block;
+    size_t next = block + (block == 262144 ? 1792 : 0);
+    struct stripes s = {0, k, block, next, is_cold ? COLD_BYTES / (k * block) : 1};
+    size_t length = s.count * (k + 3) * next;
     if (posix_memalign((void **)&s.bytes, 4096, length)) exit(1);
     for (size_t i = 0; i < length; i++) s.bytes[i] = (unsigned char)(i * 0x9e37 >> 5);
     return s;
@@ -69,8 +71,10 @@ static void step(struct stripes *s, struct work *w, size_t stripe) {
     unsigned char *from[BLOCKS_MAX + 3], *to[3];
     if (w->reads_only) {
         uint64_t sum = 0;
-        const uint64_t *words = (const uint64_t *)block_at(s, stripe, 0);
-        for (size_t i = 0; i < s->k * s->block / 8; i++) sum ^= words[i];
+        for (int b = 0; b < s->k; b++) {
+            const uint64_t *words = (const uint64_t *)block_at(s, stripe, b);
+            for (size_t i = 0; i < s->block / 8; i++) sum ^= words[i];
+        }
         sink += sum;
         return;
     }

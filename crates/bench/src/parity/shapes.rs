@@ -12,6 +12,9 @@ use crate::compare::Reading;
 /// Where blocks begin: at multiples of this, all of them.
 const PAGE_BYTES: usize = 4096;
 
+/// By how much SnapRAID's speed test moves each block away from the one before, so that they do not meet in the same lines of the caches.
+const SNAPRAID_GAP_BYTES: usize = 1792;
+
 /// Data of all cold stripes together.
 const COLD_BYTES: usize = 256 << 20;
 
@@ -26,9 +29,18 @@ const SOURCES_MAX: usize = 16;
 pub(super) struct Shape {
     pub blocks: usize,
     pub block_bytes: usize,
+    /// Unused bytes behind each block.
+    pub gap_bytes: usize,
     pub is_cold: bool,
     /// Held to AVX2, for machines that have no more.
     pub is_avx2: bool,
+}
+
+impl Shape {
+    /// Bytes from one stripe to the next.
+    fn stripe_bytes(&self) -> usize {
+        (self.blocks + FURTHER) * (self.block_bytes + self.gap_bytes)
+    }
 }
 
 const fn warm(blocks: usize, block_bytes: usize) -> Shape {
@@ -36,6 +48,7 @@ const fn warm(blocks: usize, block_bytes: usize) -> Shape {
     Shape {
         blocks,
         block_bytes,
+        gap_bytes: 0,
         is_cold,
         is_avx2,
     }
@@ -46,7 +59,10 @@ pub(super) const SHAPES: [Shape; 7] = [
     warm(8, 4 << 10),
     warm(16, 4 << 10),
     warm(8, 64 << 10),
-    warm(8, 256 << 10),
+    Shape {
+        gap_bytes: SNAPRAID_GAP_BYTES,
+        ..warm(8, 256 << 10)
+    },
     Shape {
         is_cold: true,
         ..warm(8, 64 << 10)
@@ -68,7 +84,7 @@ pub(super) const OPERATIONS: [&str; 6] = [
     "recover data and P",
 ];
 
-/// Stripes at page offsets.
+/// Stripes, the first one at a page offset.
 struct Stripes {
     bytes: Vec<u8>,
     start: usize,
@@ -84,7 +100,7 @@ impl Stripes {
         } else {
             1
         };
-        let length = (shape.blocks + FURTHER) * shape.block_bytes * count + PAGE_BYTES;
+        let length = shape.stripe_bytes() * count + PAGE_BYTES;
         let bytes: Vec<u8> = (0..length).map(|i| ((i * 0x9e37) >> 5) as u8).collect();
         let start = bytes.as_ptr().align_offset(PAGE_BYTES);
         Self {
@@ -100,24 +116,25 @@ impl Stripes {
         let Shape {
             blocks,
             block_bytes,
+            gap_bytes,
             ..
         } = self.shape;
-        let stripe_bytes = (blocks + FURTHER) * block_bytes;
+        let (stripe_bytes, next) = (self.shape.stripe_bytes(), block_bytes + gap_bytes);
         let batch = if self.count > 1 { self.count } else { 64 };
         let started = thread_time();
         let (mut done, mut spent) = (0usize, Duration::ZERO);
         while spent < Duration::from_millis(millis) {
             for step in 0..batch {
                 let at = self.start + step % self.count * stripe_bytes;
-                let (data, further) =
-                    self.bytes[at..at + stripe_bytes].split_at_mut(blocks * block_bytes);
+                let (data, further) = self.bytes[at..at + stripe_bytes].split_at_mut(blocks * next);
                 let mut sources: [&[u8]; SOURCES_MAX] = [&[]; SOURCES_MAX];
-                for (source, block) in sources.iter_mut().zip(data.chunks_exact(block_bytes)) {
-                    *source = block;
+                for (source, block) in sources.iter_mut().zip(data.chunks_exact(next)) {
+                    *source = &block[..block_bytes];
                 }
-                let (first, further) = further.split_at_mut(block_bytes);
-                let (second, third) = further.split_at_mut(block_bytes);
-                work(black_box(&sources[..blocks]), &mut [first, second, third]);
+                let (first, further) = further.split_at_mut(next);
+                let (second, third) = further.split_at_mut(next);
+                let further = [first, second, third].map(|block| &mut block[..block_bytes]);
+                work(black_box(&sources[..blocks]), &mut { further });
             }
             done += batch;
             spent = thread_time() - started;
