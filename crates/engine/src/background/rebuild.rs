@@ -30,6 +30,13 @@ const CHECKPOINT_BYTES_MIN: u64 = 16 << 20;
 /// Time between two durable checkpoints, at least: each flushes all members, who are writing.
 const CHECKPOINT_PERIOD_MIN: Duration = Duration::from_secs(1);
 
+/// A checkpoint is due when that of before has taken less than this part of the time since: disks whose flushes take a tenth of a second
+/// lost a tenth of the rebuild to one checkpoint a second.
+const CHECKPOINT_PART: u32 = 32;
+
+/// Time after which a checkpoint is due, however long the last one took: what a crash costs at most.
+const CHECKPOINT_PERIOD_MAX: Duration = Duration::from_secs(60);
+
 /// How a pass over the members ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
@@ -77,7 +84,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let (mut at, mut begun, mut checkpoint) = (member.start, member.start, member.start);
         let (mut steps, mut saving) = (Steps::new(), Steps::new());
         let mut since = self.clock.now();
-        let mut saved = since;
+        let (mut asked, mut saved, mut period) = (since, since, CHECKPOINT_PERIOD_MIN);
         let outcome = loop {
             if at >= component {
                 break Pass::Done;
@@ -111,11 +118,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.advance_job(at, step);
             match saving.take_done() {
                 Some(Err(_)) => break Pass::Stopped,
-                Some(Ok(())) => saved = self.clock.now(),
+                Some(Ok(())) => {
+                    saved = self.clock.now();
+                    period = checkpoint_period(saved.since(asked));
+                }
                 None => {}
             }
             let is_due = saving.is_empty() && at - checkpoint >= checkpoint_step;
-            if is_due && self.clock.now().since(saved) >= CHECKPOINT_PERIOD_MIN {
+            if is_due && self.clock.now().since(saved) >= period {
+                asked = self.clock.now();
                 saving.push(self.save_cursors());
                 checkpoint = at;
             }
@@ -546,6 +557,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         Ok(())
     }
+}
+
+/// Time from a checkpoint that took so long to the next one.
+fn checkpoint_period(took: Duration) -> Duration {
+    let period = took.saturating_mul(CHECKPOINT_PART);
+    period.clamp(CHECKPOINT_PERIOD_MIN, CHECKPOINT_PERIOD_MAX)
 }
 
 /// What a rebuild could not recover, told once at its end.
