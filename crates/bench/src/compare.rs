@@ -44,8 +44,6 @@ pub struct Skipped {
 pub(crate) struct Samples {
     figures: BTreeMap<(String, &'static str, Role, String), Vec<f64>>,
     pub skipped: Vec<Skipped>,
-    /// See [`Figures::is_avx2_all`]; the group `parity` sets it.
-    pub is_avx2_all: bool,
 }
 
 impl Samples {
@@ -135,9 +133,6 @@ impl Figures for Samples {
     fn limit(&self, metric: &str, unit: &str) -> Option<f64> {
         let limits = self.medians(metric, unit, Role::Limit);
         limits.first().map(|(_, value)| *value)
-    }
-    fn is_avx2_all(&self) -> bool {
-        self.is_avx2_all
     }
 }
 

@@ -26,8 +26,6 @@ pub enum Better {
 pub(crate) enum Rule {
     /// So many times the best peer of the run.
     Peers(f64),
-    /// So many times the best peer, who has no vectors wider than AVX2; the second figure where this processor has none either.
-    PeersOnAvx2(f64, f64),
     /// So many times this peer.
     Peer(f64, &'static str),
     /// So many times what the machine allows, measured in the run.
@@ -85,8 +83,6 @@ pub(crate) trait Figures {
     fn peer(&self, metric: &str, unit: &str, peer: &str) -> Option<f64>;
     fn best_peer(&self, metric: &str, unit: &str, better: Better) -> Option<(String, f64)>;
     fn limit(&self, metric: &str, unit: &str) -> Option<f64>;
-    /// Whether the kernel that the processor chose is the one of AVX2: it has no more.
-    fn is_avx2_all(&self) -> bool;
 }
 
 impl Rule {
@@ -99,10 +95,6 @@ impl Rule {
                 .best_peer(metric, unit, goal.better)
                 .map(|(_, value)| factor * value)
                 .ok_or_else(|| "no peer".to_owned()),
-            Rule::PeersOnAvx2(wide, avx2) => {
-                let factor = if figures.is_avx2_all() { avx2 } else { wide };
-                Rule::Peers(factor).needed(goal, figures)
-            }
             Rule::Peer(factor, peer) => figures
                 .peer(metric, unit, peer)
                 .map(|value| factor * value)
@@ -134,9 +126,6 @@ impl Rule {
         match self {
             Rule::Value(value) => format!("{sign} {value}"),
             Rule::Peers(factor) => format!("{sign} {factor} x peer"),
-            Rule::PeersOnAvx2(wide, avx2) => {
-                format!("{sign} {wide} x peer, {avx2} if AVX2 is all")
-            }
             Rule::Peer(factor, peer) => format!("{sign} {factor} x {peer}"),
             Rule::Limit(factor) => format!("{sign} {factor} x limit"),
             Rule::Allowed(value, factor) => format!("{sign} {value} or {factor} x limit"),
@@ -180,7 +169,6 @@ mod tests {
         plexum: f64,
         peers: Vec<(&'static str, f64)>,
         limit: Option<f64>,
-        is_avx2_all: bool,
     }
 
     impl Figures for Run {
@@ -198,9 +186,6 @@ mod tests {
         }
         fn limit(&self, _metric: &str, _unit: &str) -> Option<f64> {
             self.limit
-        }
-        fn is_avx2_all(&self) -> bool {
-            self.is_avx2_all
         }
     }
 
@@ -243,23 +228,6 @@ mod tests {
         assert_eq!(verdict(1.36, Some(1.5)), Verdict::Reached);
         assert_eq!(verdict(1.34, Some(1.5)), Verdict::Missed);
         assert!(matches!(verdict(2.0, None), Verdict::NotMeasured(_)));
-    }
-
-    #[test]
-    fn who_has_no_wider_vectors_than_the_peer_is_asked_for_less() {
-        let verdict = |plexum, is_avx2_all| {
-            let run = Run {
-                plexum,
-                peers: vec![("a", 10.0)],
-                is_avx2_all,
-                ..Run::default()
-            };
-            judge(&RATE, &[Rule::PeersOnAvx2(1.3, 1.0)], &run)
-        };
-        assert_eq!(verdict(12.9, false), Verdict::Missed);
-        assert_eq!(verdict(13.1, false), Verdict::Reached);
-        assert_eq!(verdict(10.1, true), Verdict::Reached);
-        assert_eq!(verdict(9.9, true), Verdict::Missed);
     }
 
     #[test]

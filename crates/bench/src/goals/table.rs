@@ -2,7 +2,7 @@
 
 use super::{Better, Goal, Rule};
 use Better::{Higher, Lower};
-use Rule::{Allowed, Limit, Own, Peer, Peers, PeersOnAvx2, Value};
+use Rule::{Allowed, Limit, Own, Peer, Peers, Value};
 
 const fn goal(
     group: &'static str,
@@ -107,11 +107,7 @@ pub(crate) const GOALS: &[Goal] = &[
     ),
     parity("XOR of 8, 256K warm", &[], &[]),
     parity("P+Q of 8, 256K warm", &[], &[]),
-    parity(
-        "P+Q+R of 8, 256K warm",
-        &[PeersOnAvx2(1.3, 1.0)],
-        &[PeersOnAvx2(1.75, 1.1)],
-    ),
+    parity("P+Q+R of 8, 256K warm", &[Peers(1.3)], &[Peers(1.75)]),
     parity("P+Q+R of 8, 4K warm", &[Peers(1.3)], &[Peers(1.75)]),
     parity("P+Q+R of 8, 64K warm", &[Peers(1.3)], &[Peers(1.75)]),
     parity("recover 2 of 8, 4K warm", &[Peers(1.3)], &[Peers(1.7)]),
@@ -133,6 +129,9 @@ pub(crate) const GOALS: &[Goal] = &[
         &[Peers(1.0)],
         &[Peers(1.1)],
     ),
+    parity("XOR of 8, 256K warm, AVX2", &[Peers(1.0)], &[Peers(1.1)]),
+    parity("P+Q of 8, 256K warm, AVX2", &[Peers(1.0)], &[Peers(1.1)]),
+    parity("P+Q+R of 8, 256K warm, AVX2", &[Peers(1.0)], &[Peers(1.1)]),
     // engine
     engine(
         "stripe of 4: 4K read",

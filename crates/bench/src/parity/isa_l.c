@@ -208,5 +208,6 @@ int main(int count, char **words) {
     shape(8, 262144, 0, "");
     shape(8, 65536, 1, "");
     shape(8, 4096, 0, ", AVX2");
+    shape(8, 262144, 0, ", AVX2");
     return 0;
 }
