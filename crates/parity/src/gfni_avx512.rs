@@ -9,7 +9,7 @@ type Vector = __m512i;
 /// Bytes in a vector.
 const VECTOR: usize = 64;
 /// Vectors per step to generate P.
-const STEP_P: usize = 4;
+const STEP_P: usize = 2;
 /// Vectors per step to check P and to solve.
 const STEP: usize = 4;
 /// Vectors per step to generate and check Q.
