@@ -58,6 +58,8 @@ pub enum Mutant {
     ShardAnswersUnsettled,
     /// A step of a rebuild with which hands may help holds no lock.
     HandUnlocked,
+    /// A step of several rows holds the lock of the first one alone.
+    FirstRowLocked,
     /// What is written at once asks no range lock.
     WrittenNowUnlocked,
     /// What is written at once does not ask whether its region is marked (W1).
@@ -203,6 +205,7 @@ pub const ALL: &[Mutant] = &[
     Mutant::ShardWritesUnmarked,
     Mutant::ShardAnswersUnsettled,
     Mutant::HandUnlocked,
+    Mutant::FirstRowLocked,
     Mutant::WrittenNowUnlocked,
     Mutant::WrittenNowUnmarked,
     Mutant::WrittenNowByHalves,

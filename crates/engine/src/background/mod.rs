@@ -5,6 +5,7 @@
 pub mod hands;
 pub mod rebuild;
 pub mod resync;
+mod rows;
 pub mod scrub;
 mod steps;
 mod watch;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use plexum_parity::Block;
 
 use crate::background::steps::Steps;
-use crate::buf::Buf;
+use crate::buf::{Buf, BufMut};
 use crate::clock::Clock;
 use crate::copies::member_range;
 use crate::device::{Device, Fua, IoError};
@@ -21,7 +21,7 @@ use crate::drive::Drive;
 use crate::mutant::Mutant;
 use crate::state::{Event, Standing};
 use crate::stripe::Row;
-use crate::stripe::reconstruct::recover;
+use crate::stripe::reconstruct::{recover, recover_into};
 use crate::volume::{Announcement, Filling, JobKind, Volume};
 
 /// Member bytes between two durable checkpoints, at least (md: a sixteenth of the work).
@@ -157,7 +157,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         slot.map_or(0, |slot| self.geometry.used_bytes(usize::from(slot)))
     }
 
-    /// End of the step that begins at member byte `at`: a row for parity, a strip or a step for copies, less in memory. A member that
+    /// End of the step that begins at member byte `at`: rows for parity, a strip or a step for copies, less in memory. A member that
     /// comes back by bitmap gets its stale regions and nothing of their neighbours, however large the strips are.
     fn step_end(&self, targets: &[Rc<Filling<D>>], at: u64, component: u64) -> u64 {
         let strip = self.geometry.strip_bytes();
@@ -165,12 +165,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
             Some(number) => (number + 1) * strip,
             None => component,
         };
-        let is_small = self.has_copies() || self.is_in_memory();
         let piece_end = (at / self.piece_bytes() + 1) * self.piece_bytes();
-        let end = if is_small {
+        let end = if self.has_copies() || self.is_in_memory() {
             piece_end.min(strip_end)
         } else {
-            strip_end
+            let rows = self.rows_at_once(component);
+            (at / strip / rows + 1) * rows * strip
         };
         let end = end.min(component);
         if self.has_copies() || targets.iter().all(|target| target.stale.is_none()) {
@@ -193,7 +193,111 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
             return Ok(());
         }
-        self.fill_row(targets, member, lost).await
+        let strip = self.geometry.strip_bytes();
+        let rows = member.start / strip..member.end.div_ceil(strip);
+        let lock = self.lock_rows(&rows).await;
+        let is_helped = self.division.helpers.borrow().steps_max() > 0;
+        let _lock = (!is_helped || !self.has(Mutant::HandUnlocked)).then_some(lock);
+        for number in rows.clone() {
+            self.destage_row(number).await?;
+        }
+        if rows.end - rows.start > 1 && self.fill_rows(targets, &member).await? {
+            return Ok(());
+        }
+        for number in rows {
+            let row = number * strip..(number + 1) * strip;
+            let member = member.start.max(row.start)..member.end.min(row.end);
+            self.fill_row(targets, member, lost).await?;
+        }
+        Ok(())
+    }
+
+    /// Fills several rows together, each member asked for one long piece; `false`: nothing was done, for it is not as simple as that.
+    async fn fill_rows(
+        &self,
+        targets: &[Rc<Filling<D>>],
+        member: &Range<u64>,
+    ) -> Result<bool, IoError> {
+        let strip = self.geometry.strip_bytes();
+        let lacks = |target: &&Rc<Filling<D>>| self.lacks(target, member, member);
+        let lacking: Vec<&Rc<Filling<D>>> = targets.iter().filter(lacks).collect();
+        let is_whole = member.start.is_multiple_of(strip) && member.end.is_multiple_of(strip);
+        if lacking.is_empty() || !is_whole {
+            return Ok(false);
+        }
+        let Some(contents) = self.contents_of_rows(&lacking, member).await else {
+            return Ok(false);
+        };
+        let mut writes = Vec::new();
+        for (target, content) in lacking.into_iter().zip(contents) {
+            writes.push((Rc::clone(&target.drive), member.clone(), content));
+        }
+        self.write_members(writes, Fua::No).await;
+        if self.is_frozen() {
+            Err(IoError::Failed)
+        } else {
+            Ok(true)
+        }
+    }
+
+    /// What targets should hold in several whole rows.
+    async fn contents_of_rows(
+        &self,
+        lacking: &[&Rc<Filling<D>>],
+        member: &Range<u64>,
+    ) -> Option<Vec<Buf>> {
+        let strip = self.geometry.strip_bytes();
+        let set = self.members();
+        let mut wanted = Vec::new();
+        let mut plans = Vec::new();
+        for number in member.start / strip..member.end / strip {
+            let (row, part) = (self.row(number), 0..strip);
+            let blocks: Vec<Block> = lacking
+                .iter()
+                .map(|target| self.block_on(&row, target))
+                .collect();
+            let is_there = |block: &Block| self.is_block_readable(&set, &row, *block, &part);
+            if blocks.iter().all(is_there) {
+                // `replace`: the member that is being replaced is the first source.
+                plans.push(None);
+                wanted.push((row, blocks.into()));
+            } else if blocks.iter().any(is_there) {
+                return None;
+            } else {
+                let plan = self.recover_plan(&set, &row, &blocks, &part, &[]).ok()?;
+                wanted.push((row, plan.sources().into()));
+                plans.push(Some(plan));
+            }
+        }
+        let read = self.read_rows(&wanted).await?;
+        let length = usize::try_from(member.end - member.start).expect("a step fits memory");
+        let strip = usize::try_from(strip).expect("a strip fits memory");
+        let mut made: Vec<BufMut> = lacking.iter().map(|_| self.pool.take(length)).collect();
+        for (index, plan) in plans.iter().enumerate() {
+            let here = index * strip..(index + 1) * strip;
+            let mut targets: Vec<&mut [u8]> = made
+                .iter_mut()
+                .map(|made| &mut made[here.clone()])
+                .collect();
+            match plan {
+                Some(plan) => recover_into(&self.pool, plan, &read.row(index), targets),
+                None => {
+                    for (target, source) in targets.iter_mut().zip(read.row(index)) {
+                        target.copy_from_slice(source);
+                    }
+                }
+            }
+        }
+        Some(made.into_iter().map(BufMut::freeze).collect())
+    }
+
+    /// The block of a row that lies on a member which is being filled.
+    fn block_on(&self, row: &Row, target: &Filling<D>) -> Block {
+        let slot = self.state.borrow().record(target.drive.id).slot;
+        let slot = usize::from(slot.expect("a rebuilding member has a slot"));
+        row.blocks()
+            .find(|block| row.slot(*block) == slot)
+            .expect("every slot holds a block")
     }
 
     /// Whether the target still lacks this member range, given in the sync space as well.
@@ -205,6 +309,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         is_rebuilding && !target.is_valid(member, &self.region_indices(sync))
     }
 
+    /// Fills a part of one row, whose lock the caller holds.
     async fn fill_row(
         &self,
         targets: &[Rc<Filling<D>>],
@@ -214,22 +319,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let strip = self.geometry.strip_bytes();
         let row = self.row(member.start / strip);
         let part = member.start % strip..member.end - row.number * strip;
-        let lock = self.locks.row(row.number).await;
-        let is_helped = self.division.helpers.borrow().steps_max() > 0;
-        let _lock = (!is_helped || !self.has(Mutant::HandUnlocked)).then_some(lock);
-        self.destage_row(row.number).await?;
         let mut wanted: Vec<(Block, Rc<Filling<D>>)> = Vec::new();
         for target in targets
             .iter()
             .filter(|target| self.lacks(target, &member, &member))
         {
-            let slot = self.state.borrow().record(target.drive.id).slot;
-            let slot = usize::from(slot.expect("a rebuilding member has a slot"));
-            let block = row
-                .blocks()
-                .find(|block| row.slot(*block) == slot)
-                .expect("every slot holds a block");
-            wanted.push((block, Rc::clone(target)));
+            wanted.push((self.block_on(&row, target), Rc::clone(target)));
         }
         if !wanted.is_empty() && !self.fill_part(&row, &wanted, &part, lost).await? {
             // Only some sectors may be lost: everything else is rebuilt, sector by sector.

@@ -237,11 +237,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
 }
 
 /// P of data columns of one length, and Q if it has `exponents`.
-pub(super) fn parity_of(
-    pool: &BufPool,
-    exponents: Option<&[u8]>,
-    data: &[BufMut],
-) -> Vec<(Block, BufMut)> {
+fn parity_of(pool: &BufPool, exponents: Option<&[u8]>, data: &[BufMut]) -> Vec<(Block, BufMut)> {
     let columns: Vec<&[u8]> = data.iter().map(|column| &**column).collect();
     let length = columns[0].len();
     let mut p = pool.take(length);

@@ -9,10 +9,9 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use plexum_parity::{Block, Located, locate};
+use plexum_parity::{Block, Located, check_p, check_pq, locate};
 
 use crate::background::hands::Sources;
-use crate::background::resync::parity_of;
 use crate::background::steps::Steps;
 use crate::buf::{Buf, BufMut, BufPool};
 use crate::clock::Clock;
@@ -230,7 +229,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return copies.length_bytes.min(total - at).min(piece_bytes);
         }
         let strip = self.geometry.strip_bytes();
-        piece_bytes.min(strip - at % strip)
+        match self.rows_at_once(total) {
+            1 => piece_bytes.min(strip - at % strip),
+            rows => ((at / strip / rows + 1) * rows * strip).min(total) - at,
+        }
     }
 
     /// Compares one step; says how long it was and what was found.
@@ -240,13 +242,57 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let length = usize::try_from(step).expect("a step fits memory");
             self.scrub_copies(at, length, mode, &mut report).await;
         } else {
-            let strip = self.geometry.strip_bytes();
-            let part = at % strip..at % strip + step;
-            self.scrub_row(at / strip, part, mode, &mut report).await;
+            self.scrub_rows(&(at..at + step), mode, &mut report).await;
         }
         (step, report)
     }
 
+    /// Compares what lies in a member range: several rows, or a part of one.
+    async fn scrub_rows(&self, member: &Range<u64>, mode: ScrubMode, report: &mut ScrubReport) {
+        let strip = self.geometry.strip_bytes();
+        let rows = member.start / strip..member.end.div_ceil(strip);
+        let _lock = self.lock_rows(&rows).await;
+        if rows.end - rows.start > 1 && self.rows_agree(member).await {
+            return;
+        }
+        for number in rows {
+            let row = number * strip..(number + 1) * strip;
+            let part = member.start.max(row.start)..member.end.min(row.end);
+            let part = part.start - row.start..part.end - row.start;
+            self.scrub_row(number, part, mode, report).await;
+        }
+    }
+
+    /// Whether several whole rows are as they should be, each member asked for one long piece. `false`: somebody has to look closer.
+    async fn rows_agree(&self, member: &Range<u64>) -> bool {
+        let strip = self.geometry.strip_bytes();
+        if !member.start.is_multiple_of(strip) || !member.end.is_multiple_of(strip) {
+            return false;
+        }
+        let numbers = member.start / strip..member.end / strip;
+        for number in numbers.clone() {
+            if self.destage_row(number).await.is_err() {
+                return false;
+            }
+        }
+        if !self.regions.borrow().is_proven(member) {
+            return false;
+        }
+        let rows: Vec<(Row, PerBlock<Block>)> = numbers
+            .map(|number| self.row(number))
+            .map(|row| (row, row.blocks().collect()))
+            .collect();
+        let Some(read) = self.read_rows(&rows).await else {
+            return false;
+        };
+        let agrees = |(index, (row, _)): (usize, &(Row, PerBlock<Block>))| {
+            let exponents = row.map.q.map(|_| self.q_exponents(row));
+            is_parity(exponents.as_deref(), &read.row(index))
+        };
+        rows.iter().enumerate().all(agrees)
+    }
+
+    /// Compares a part of one row, whose lock the caller holds.
     async fn scrub_row(
         &self,
         number: u64,
@@ -255,7 +301,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         report: &mut ScrubReport,
     ) {
         let row = self.row(number);
-        let _lock = self.locks.row(number).await;
         let sync = row.member_range(&part);
         let data_count = row.map.data_count();
         if self.destage_row(number).await.is_err() || !self.regions.borrow().is_proven(&sync) {
@@ -292,13 +337,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return false;
         };
         let length = usize::try_from(part.end - part.start).expect("a strip fits memory");
-        let data_count = row.map.data_count();
         let exponents = row.map.q.map(|_| self.q_exponents(row));
-        let compare = move |pool: &BufPool, columns: PerBlock<BufMut>| {
-            let (data, on_disk) = columns.split_at(data_count);
-            let expected = parity_of(pool, exponents.as_deref(), data);
-            let mut pairs = expected.iter().zip(on_disk);
-            pairs.all(|((_, right), found)| **right == **found)
+        let compare = move |_: &BufPool, columns: PerBlock<BufMut>| {
+            let columns: PerBlock<&[u8]> = columns.iter().map(|column| &**column).collect();
+            is_parity(exponents.as_deref(), &columns)
         };
         self.by_hand(&sources, length, compare).await == Some(true)
     }
@@ -616,6 +658,16 @@ fn judge(
 fn majority(parts: &[&[u8]]) -> Option<usize> {
     (0..parts.len())
         .find(|index| parts.iter().filter(|part| **part == parts[*index]).count() * 2 > parts.len())
+}
+
+/// Whether the last of the columns is P of those before it; with `exponents` the last two are P and Q.
+fn is_parity(exponents: Option<&[u8]>, columns: &[&[u8]]) -> bool {
+    let wrong = match (exponents, columns) {
+        (None, [data @ .., p]) => check_p(data, p),
+        (Some(exponents), [data @ .., p, q]) => check_pq(data, exponents, p, q),
+        _ => Some(0),
+    };
+    wrong.is_none()
 }
 
 fn merge(into: &mut Vec<Range<u64>>, more: Vec<Range<u64>>) {

@@ -210,13 +210,27 @@ pub(crate) fn recover(
     wanted: usize,
 ) -> Vec<Buf> {
     let length = sources.first().map_or(0, BufMut::len);
-    let mut targets: Vec<BufMut> = plan.missing().iter().map(|_| pool.take(length)).collect();
-    let source_slices: Vec<&[u8]> = sources.iter().map(|source| &**source).collect();
-    let mut target_slices: Vec<&mut [u8]> =
-        targets.iter_mut().map(|target| &mut **target).collect();
-    plan.recover(&source_slices, &mut target_slices);
-    targets.truncate(wanted);
-    targets.into_iter().map(BufMut::freeze).collect()
+    let mut made: Vec<BufMut> = (0..wanted).map(|_| pool.take(length)).collect();
+    let sources: PerBlock<&[u8]> = sources.iter().map(|source| &**source).collect();
+    let targets = made.iter_mut().map(|target| &mut **target).collect();
+    recover_into(pool, plan, &sources, targets);
+    made.into_iter().map(BufMut::freeze).collect()
+}
+
+/// Runs a plan over sources of one length, and puts the first of its missing blocks into `targets`, as many as these are.
+pub(crate) fn recover_into(
+    pool: &BufPool,
+    plan: &RecoverPlan,
+    sources: &[&[u8]],
+    targets: Vec<&mut [u8]>,
+) {
+    let length = sources.first().map_or(0, |source| source.len());
+    // What else is missing is restored too, and not asked for.
+    let further = plan.missing().len() - targets.len();
+    let mut further: PerBlock<BufMut> = (0..further).map(|_| pool.take(length)).collect();
+    let mut targets: Vec<&mut [u8]> = targets; // which need not live as long as it did
+    targets.extend(further.iter_mut().map(|target| &mut **target));
+    plan.recover(sources, &mut targets);
 }
 
 fn first(recovered: Vec<Buf>) -> Buf {

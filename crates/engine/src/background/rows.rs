@@ -1,0 +1,117 @@
+//! Several rows in one step: each member on disk is asked for one long piece instead of many of the length of a strip.
+//!
+//! A disk behind a queue takes requests one after the other, and a short one costs it as much as a long one: with strips of 64 KiB a
+//! rebuild had less than half of what the members give (docs/performance.md). What is not ordinary in a row (an error, content that is
+//! elsewhere) is given back, and the step goes row by row.
+//!
+//! Invariants:
+//! - the step holds the locks of all its rows until it has done with them;
+//! - nothing is written here.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use plexum_parity::Block;
+
+use crate::buf::BufMut;
+use crate::clock::Clock;
+use crate::device::Device;
+use crate::drive::Drive;
+use crate::lock::RangeGuard;
+use crate::mutant::Mutant;
+use crate::stripe::{PerBlock, Row};
+use crate::volume::Volume;
+use crate::wait::join_few;
+
+/// Bytes of each member that a step of several rows covers; of rows that are longer it takes one.
+const STEP_BYTES: u64 = 512 << 10;
+
+/// Steps that a job has at least: of a short one everything would be under way, and locked, at once.
+const STEPS_MIN: u64 = 16;
+
+/// Blocks of several rows, as they were read.
+pub(super) struct RowsRead {
+    pieces: Vec<BufMut>,
+    /// Of each block of each row the piece it is in, and where there.
+    places: Vec<PerBlock<(usize, usize)>>,
+    strip_bytes: usize,
+}
+
+impl RowsRead {
+    /// The blocks of the row at this index, in the order in which they were asked for.
+    pub fn row(&self, index: usize) -> PerBlock<&[u8]> {
+        let block = |&(piece, at): &(usize, usize)| &self.pieces[piece][at..at + self.strip_bytes];
+        self.places[index].iter().map(block).collect()
+    }
+}
+
+/// A range of a member that several rows lie in, one behind the other.
+struct Piece<D> {
+    drive: Rc<Drive<D>>,
+    range: Range<u64>,
+}
+
+impl<D: Device, C: Clock> Volume<D, C> {
+    /// Rows that a step of a job over `job_bytes` of each member covers. Where clients wait for the members it is one, whose lock
+    /// they may have to wait for; members in memory gain nothing by more.
+    pub(super) fn rows_at_once(&self, job_bytes: u64) -> u64 {
+        if self.is_in_memory() || self.is_in_foreground() {
+            return 1;
+        }
+        let step_bytes = STEP_BYTES.min(job_bytes / STEPS_MIN);
+        (step_bytes / self.geometry.strip_bytes()).max(1)
+    }
+
+    /// Locks all rows of a step.
+    pub(super) async fn lock_rows(&self, rows: &Range<u64>) -> RangeGuard<'_> {
+        if self.has(Mutant::FirstRowLocked) {
+            return self.locks.row(rows.start).await;
+        }
+        self.locks.lock(rows.clone()).await
+    }
+
+    /// Reads the blocks that are named of each row, whole ones; the rows are neighbours, in ascending order. The caller holds their
+    /// locks. `None`: it is not as simple as that.
+    pub(super) async fn read_rows(&self, wanted: &[(Row, PerBlock<Block>)]) -> Option<RowsRead> {
+        let strip = wanted.first()?.0.strip_bytes;
+        let strip_bytes = usize::try_from(strip).expect("a strip fits memory");
+        let mut pieces: Vec<Piece<D>> = Vec::new();
+        let mut places = Vec::with_capacity(wanted.len());
+        for (row, blocks) in wanted {
+            let sources = self.row_sources(row, blocks, &(0..strip))?;
+            let place = |(drive, at)| place_of(&mut pieces, drive, at, strip);
+            places.push(sources.into_iter().map(place).collect());
+        }
+        let read = |index: usize| {
+            let Piece { drive, range } = &pieces[index];
+            let length = usize::try_from(range.end - range.start).expect("a step fits memory");
+            drive.read(&self.pool, &self.clock, range.start, length)
+        };
+        let read = join_few(pieces.len(), read).await;
+        Some(RowsRead {
+            pieces: read.into_iter().collect::<Result<_, _>>().ok()?,
+            places,
+            strip_bytes,
+        })
+    }
+}
+
+/// Where a strip that begins at `at` of a member will be: behind the one before it, where there is one.
+fn place_of<D>(
+    pieces: &mut Vec<Piece<D>>,
+    drive: Rc<Drive<D>>,
+    at: u64,
+    strip_bytes: u64,
+) -> (usize, usize) {
+    let end = at + strip_bytes;
+    let follows = |piece: &Piece<D>| Rc::ptr_eq(&piece.drive, &drive) && piece.range.end == at;
+    if let Some(index) = pieces.iter().rposition(follows) {
+        let range = &mut pieces[index].range;
+        range.end = end;
+        let inside = usize::try_from(at - range.start).expect("a step fits memory");
+        return (index, inside);
+    }
+    let range = at..end;
+    pieces.push(Piece { drive, range });
+    (pieces.len() - 1, 0)
+}
