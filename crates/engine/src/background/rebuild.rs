@@ -169,8 +169,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let end = if self.has_copies() || self.is_in_memory() {
             piece_end.min(strip_end)
         } else {
-            let rows = self.rows_at_once(component);
-            (at / strip / rows + 1) * rows * strip
+            self.rows_end(at, self.rows_at_once(component))
         };
         let end = end.min(component);
         if self.has_copies() || targets.iter().all(|target| target.stale.is_none()) {
@@ -193,21 +192,18 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
             return Ok(());
         }
-        let strip = self.geometry.strip_bytes();
-        let rows = member.start / strip..member.end.div_ceil(strip);
-        let lock = self.lock_rows(&rows).await;
+        let lock = self.lock_rows(&member).await;
         let is_helped = self.division.helpers.borrow().steps_max() > 0;
         let _lock = (!is_helped || !self.has(Mutant::HandUnlocked)).then_some(lock);
-        for number in rows.clone() {
+        for (number, _) in self.row_parts(&member) {
             self.destage_row(number).await?;
         }
-        if rows.end - rows.start > 1 && self.fill_rows(targets, &member).await? {
+        if self.fill_rows(targets, &member).await? {
             return Ok(());
         }
-        for number in rows {
-            let row = number * strip..(number + 1) * strip;
-            let member = member.start.max(row.start)..member.end.min(row.end);
-            self.fill_row(targets, member, lost).await?;
+        for (number, part) in self.row_parts(&member) {
+            self.fill_row(targets, &self.row(number), part, lost)
+                .await?;
         }
         Ok(())
     }
@@ -218,14 +214,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         targets: &[Rc<Filling<D>>],
         member: &Range<u64>,
     ) -> Result<bool, IoError> {
-        let strip = self.geometry.strip_bytes();
+        let Some(rows) = self.whole_rows(member) else {
+            return Ok(false);
+        };
         let lacks = |target: &&Rc<Filling<D>>| self.lacks(target, member, member);
         let lacking: Vec<&Rc<Filling<D>>> = targets.iter().filter(lacks).collect();
-        let is_whole = member.start.is_multiple_of(strip) && member.end.is_multiple_of(strip);
-        if lacking.is_empty() || !is_whole {
+        if lacking.is_empty() {
             return Ok(false);
         }
-        let Some(contents) = self.contents_of_rows(&lacking, member).await else {
+        let Some(contents) = self.contents_of_rows(&lacking, rows).await else {
             return Ok(false);
         };
         let mut writes = Vec::new();
@@ -244,13 +241,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
     async fn contents_of_rows(
         &self,
         lacking: &[&Rc<Filling<D>>],
-        member: &Range<u64>,
+        rows: Range<u64>,
     ) -> Option<Vec<Buf>> {
         let strip = self.geometry.strip_bytes();
         let set = self.members();
         let mut wanted = Vec::new();
         let mut plans = Vec::new();
-        for number in member.start / strip..member.end / strip {
+        for number in rows {
             let (row, part) = (self.row(number), 0..strip);
             let blocks: Vec<Block> = lacking
                 .iter()
@@ -270,8 +267,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
         }
         let read = self.read_rows(&wanted).await?;
-        let length = usize::try_from(member.end - member.start).expect("a step fits memory");
         let strip = usize::try_from(strip).expect("a strip fits memory");
+        let length = plans.len() * strip;
         let mut made: Vec<BufMut> = lacking.iter().map(|_| self.pool.take(length)).collect();
         for (index, plan) in plans.iter().enumerate() {
             let here = index * strip..(index + 1) * strip;
@@ -313,25 +310,24 @@ impl<D: Device, C: Clock> Volume<D, C> {
     async fn fill_row(
         &self,
         targets: &[Rc<Filling<D>>],
-        member: Range<u64>,
+        row: &Row,
+        part: Range<u64>,
         lost: &RefCell<RangesLost>,
     ) -> Result<(), IoError> {
-        let strip = self.geometry.strip_bytes();
-        let row = self.row(member.start / strip);
-        let part = member.start % strip..member.end - row.number * strip;
+        let member = row.member_range(&part);
         let mut wanted: Vec<(Block, Rc<Filling<D>>)> = Vec::new();
         for target in targets
             .iter()
             .filter(|target| self.lacks(target, &member, &member))
         {
-            wanted.push((self.block_on(&row, target), Rc::clone(target)));
+            wanted.push((self.block_on(row, target), Rc::clone(target)));
         }
-        if !wanted.is_empty() && !self.fill_part(&row, &wanted, &part, lost).await? {
+        if !wanted.is_empty() && !self.fill_part(row, &wanted, &part, lost).await? {
             // Only some sectors may be lost: everything else is rebuilt, sector by sector.
             let sector = u64::from(self.sector_bytes());
             let mut at = part.start;
             while at < part.end {
-                self.fill_sector(&row, &wanted, at..at + sector, lost)
+                self.fill_sector(row, &wanted, at..at + sector, lost)
                     .await?;
                 at += sector;
             }

@@ -62,12 +62,43 @@ impl<D: Device, C: Clock> Volume<D, C> {
         (step_bytes / self.geometry.strip_bytes()).max(1)
     }
 
-    /// Locks all rows of a step.
-    pub(super) async fn lock_rows(&self, rows: &Range<u64>) -> RangeGuard<'_> {
+    /// End of the step of `rows` rows that member byte `at` belongs to.
+    pub(super) fn rows_end(&self, at: u64, rows: u64) -> u64 {
+        let step_bytes = rows * self.geometry.strip_bytes();
+        (at / step_bytes + 1) * step_bytes
+    }
+
+    /// Locks all rows that a member range touches.
+    pub(super) async fn lock_rows(&self, member: &Range<u64>) -> RangeGuard<'_> {
+        let strip = self.geometry.strip_bytes();
+        let rows = member.start / strip..member.end.div_ceil(strip);
         if self.has(Mutant::FirstRowLocked) {
             return self.locks.row(rows.start).await;
         }
-        self.locks.lock(rows.clone()).await
+        self.locks.lock(rows).await
+    }
+
+    /// The rows that a member range touches, by number, each with the part of its strips that lies in it.
+    pub(super) fn row_parts(
+        &self,
+        member: &Range<u64>,
+    ) -> impl Iterator<Item = (u64, Range<u64>)> + use<D, C> {
+        let (strip, member) = (self.geometry.strip_bytes(), member.clone());
+        (member.start / strip..member.end.div_ceil(strip)).map(move |number| {
+            let row = number * strip..(number + 1) * strip;
+            let part = member.start.max(row.start)..member.end.min(row.end);
+            (number, part.start - row.start..part.end - row.start)
+        })
+    }
+
+    /// Numbers of the rows that a member range consists of. `None`: it is one or less, one of them is cut, or the last of the
+    /// array lies before.
+    pub(super) fn whole_rows(&self, member: &Range<u64>) -> Option<Range<u64>> {
+        let strip = self.geometry.strip_bytes();
+        let is_whole = member.start.is_multiple_of(strip) && member.end.is_multiple_of(strip);
+        let rows = member.start / strip..member.end / strip;
+        let is_several = rows.end > rows.start + 1 && rows.end <= self.geometry.row_count();
+        (is_whole && is_several).then_some(rows)
     }
 
     /// Reads the blocks that are named of each row, whole ones; the rows are neighbours, in ascending order. The caller holds their

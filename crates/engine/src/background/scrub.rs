@@ -228,10 +228,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let copies = self.geometry.copies_of(at);
             return copies.length_bytes.min(total - at).min(piece_bytes);
         }
-        let strip = self.geometry.strip_bytes();
-        match self.rows_at_once(total) {
-            1 => piece_bytes.min(strip - at % strip),
-            rows => ((at / strip / rows + 1) * rows * strip).min(total) - at,
+        let rows = self.rows_at_once(total);
+        let step_bytes = self.rows_end(at, rows).min(total) - at;
+        if rows == 1 {
+            step_bytes.min(piece_bytes)
+        } else {
+            step_bytes
         }
     }
 
@@ -249,27 +251,20 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Compares what lies in a member range: several rows, or a part of one.
     async fn scrub_rows(&self, member: &Range<u64>, mode: ScrubMode, report: &mut ScrubReport) {
-        let strip = self.geometry.strip_bytes();
-        let rows = member.start / strip..member.end.div_ceil(strip);
-        let _lock = self.lock_rows(&rows).await;
-        if rows.end - rows.start > 1 && self.rows_agree(member).await {
+        let _lock = self.lock_rows(member).await;
+        if self.rows_agree(member).await {
             return;
         }
-        for number in rows {
-            let row = number * strip..(number + 1) * strip;
-            let part = member.start.max(row.start)..member.end.min(row.end);
-            let part = part.start - row.start..part.end - row.start;
+        for (number, part) in self.row_parts(member) {
             self.scrub_row(number, part, mode, report).await;
         }
     }
 
     /// Whether several whole rows are as they should be, each member asked for one long piece. `false`: somebody has to look closer.
     async fn rows_agree(&self, member: &Range<u64>) -> bool {
-        let strip = self.geometry.strip_bytes();
-        if !member.start.is_multiple_of(strip) || !member.end.is_multiple_of(strip) {
+        let Some(numbers) = self.whole_rows(member) else {
             return false;
-        }
-        let numbers = member.start / strip..member.end / strip;
+        };
         for number in numbers.clone() {
             if self.destage_row(number).await.is_err() {
                 return false;
