@@ -98,6 +98,8 @@ pub enum Mutant {
     ResyncSkipped,
     /// Parity rows: a resync leaves out the member that is being filled beside the one it replaces (W5).
     ResyncForgetsReplacement,
+    /// Parity rows: a resync that compares several rows takes all of them for right when the first one is (W5).
+    ResyncBelievesRows,
     /// Mirrors: copies count as equal before they were flushed (W6).
     EqualWithoutFlush,
     /// A member that an interrupted commit left one event behind is refused (W7).
@@ -225,6 +227,7 @@ pub const ALL: &[Mutant] = &[
     Mutant::AheadKeptOverWrite,
     Mutant::ResyncSkipped,
     Mutant::ResyncForgetsReplacement,
+    Mutant::ResyncBelievesRows,
     Mutant::EqualWithoutFlush,
     Mutant::OneBehindRefused,
     Mutant::OwnRoleBelieved,

@@ -1,5 +1,5 @@
-//! Rows of members on disk that are short are rebuilt and scrubbed several at a time, each member asked for one long piece; what is
-//! wrong in one of them is found as if it were by itself.
+//! Rows of members on disk that are short are rebuilt, resynced and scrubbed several at a time, each member asked for one long piece;
+//! what is wrong in one of them is found as if it were by itself.
 #![allow(clippy::unwrap_used)] // a test
 
 mod common;
@@ -13,7 +13,7 @@ use common::{Memory, Still, named, run, yield_once};
 use plexum_engine::background::scrub::{ScrubMode, ScrubReport};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
-use plexum_engine::meta::create::{NewArray, plan, write_new};
+use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::plex::layout::{Organisation, Raid5Layout, Raid6Layout};
 use plexum_engine::state::MemberId;
@@ -66,11 +66,13 @@ struct Array {
     start: usize,
 }
 
-fn array(organisation: Organisation) -> Array {
+fn array(organisation: Organisation, begin: Start) -> Array {
     let new = NewArray {
         members: vec![Some(DEVICE_BYTES); MEMBERS],
         spares: vec![DEVICE_BYTES],
         identities: (1..=6).map(|number| [number; 16]).collect(),
+        region_bytes: Some(4 << 20),
+        start: begin,
         ..three_members(organisation, DEVICE_BYTES)
     };
     let plan = plan(&new).unwrap();
@@ -96,18 +98,27 @@ fn array(organisation: Organisation) -> Array {
     }
 }
 
+/// Bytes that look like nothing.
+struct Noise(u32);
+
+impl Noise {
+    fn fill(&mut self, data: &mut [u8]) {
+        for byte in data {
+            self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *byte = (self.0 >> 24) as u8;
+        }
+    }
+}
+
 impl Array {
     /// Fills the volume; afterwards its clients have been quiet for a second.
     async fn fill(&self) {
-        let mut word = 1u32;
+        let mut noise = Noise(1);
         let mut at = 0;
         while at < self.volume.size_bytes() {
             let length = (self.volume.size_bytes() - at).min(1 << 20);
             let mut data = vec![0; usize::try_from(length).unwrap()];
-            for byte in &mut data {
-                word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                *byte = (word >> 24) as u8;
-            }
+            noise.fill(&mut data);
             let data = BufPool::new(0).copy_of(&data).freeze();
             self.volume.write(at, data, Fua::No).await.unwrap();
             at += length;
@@ -147,6 +158,25 @@ impl Array {
         Some(first..(0..length).rfind(differs)? + 1)
     }
 
+    /// Has everything made consistent; what the members' data were before and are afterwards.
+    fn resync(&self) -> [Vec<Vec<u8>>; 2] {
+        let bytes = || -> Vec<Vec<u8>> {
+            let data = |disk: &Disk| disk.memory.bytes.borrow()[self.start..self.end()].to_vec();
+            self.disks[..MEMBERS].iter().map(data).collect()
+        };
+        let before = bytes();
+        run(join(self.volume.run_background(), async {
+            self.volume.resynced().await;
+            self.volume.stop().await.unwrap();
+        }));
+        [before, bytes()]
+    }
+
+    /// Where the last row ends on a member's disk.
+    fn end(&self) -> usize {
+        self.start + usize::try_from(self.volume.size_bytes()).unwrap() / (MEMBERS - 1)
+    }
+
     fn longest(of: &RefCell<Vec<usize>>) -> usize {
         of.borrow().iter().copied().max().unwrap_or(0)
     }
@@ -167,7 +197,7 @@ impl Array {
 #[test]
 fn a_spare_is_filled_in_long_pieces_with_what_the_lost_member_held() {
     for organisation in [RAID5, RAID6] {
-        let array = array(organisation);
+        let array = array(organisation, Start::Agreeing);
         assert_eq!(array.rebuild(0..0), None, "{organisation:?}");
         let longest = Array::longest(&array.disks[MEMBERS].writes);
         assert_eq!(longest, STEP_BYTES, "{organisation:?}");
@@ -188,12 +218,12 @@ fn a_spare_is_filled_in_long_pieces_with_what_the_lost_member_held() {
 
 #[test]
 fn a_sector_that_cannot_be_read_costs_no_other_one_of_its_step() {
-    let array_5 = array(RAID5);
+    let array_5 = array(RAID5, Start::Agreeing);
     let at = array_5.row(11) + 8192;
     let lost = array_5.rebuild(at..at + 512).unwrap();
     let at = at - array_5.start;
     assert!(lost.start >= at && lost.end <= at + 512, "{lost:?}");
-    let array_6 = array(RAID6);
+    let array_6 = array(RAID6, Start::Agreeing);
     let at = array_6.row(11) + 8192;
     assert_eq!(array_6.rebuild(at..at + 512), None, "Q makes up for it");
 }
@@ -201,7 +231,7 @@ fn a_sector_that_cannot_be_read_costs_no_other_one_of_its_step() {
 #[test]
 fn a_scrub_in_long_pieces_names_the_row_that_is_wrong() {
     for organisation in [RAID5, RAID6] {
-        let array = array(organisation);
+        let array = array(organisation, Start::Agreeing);
         let report = array.scrub(13);
         assert!(report.is_complete && report.skipped_bytes == 0);
         let found = &report.mismatches[0];
@@ -211,5 +241,55 @@ fn a_scrub_in_long_pieces_names_the_row_that_is_wrong() {
         let slot = (organisation == RAID6).then_some(1);
         assert_eq!(found.slot, slot, "two parities name the member");
         assert_eq!(Array::longest(&array.disks[0].reads), STEP_BYTES);
+    }
+}
+
+#[test]
+fn a_resync_in_long_pieces_makes_every_row_right_and_leaves_all_data() {
+    let strip = usize::try_from(STRIP_BYTES).unwrap();
+    let array = array(RAID5, Start::Resync);
+    for (disk, seed) in array.disks.iter().zip(1..=MEMBERS) {
+        let range = array.start..array.end();
+        let mut noise = Noise(u32::try_from(seed).unwrap());
+        noise.fill(&mut disk.memory.bytes.borrow_mut()[range]);
+    }
+    let [before, after] = array.resync();
+    for at in (0..before[0].len()).step_by(strip) {
+        let parity = MEMBERS - 1 - at / strip % MEMBERS; // left-symmetric
+        for member in (0..MEMBERS).filter(|member| *member != parity) {
+            let here = at..at + strip;
+            assert!(after[member][here.clone()] == before[member][here], "data");
+        }
+        let sum = |byte: usize| after.iter().fold(0, |sum, member| sum ^ member[byte]);
+        assert!((at..at + strip).all(|byte| sum(byte) == 0), "row {at}");
+    }
+    assert_eq!(Array::longest(&array.disks[0].reads), STEP_BYTES);
+}
+
+#[test]
+fn a_resync_writes_the_parity_that_is_wrong_and_nothing_else() {
+    for organisation in [RAID5, RAID6] {
+        let array = array(organisation, Start::Resync);
+        for disk in &array.disks {
+            disk.writes.borrow_mut().clear();
+        }
+        // Data of row 14 that its parity, all zero, knows nothing of.
+        array.disks[2].memory.bytes.borrow_mut()[array.row(14) + 5000] = 1;
+        array.resync();
+        let strip = usize::try_from(STRIP_BYTES).unwrap();
+        let strips = |disk: &Disk| {
+            disk.writes
+                .borrow()
+                .iter()
+                .filter(|len| **len == strip)
+                .count()
+        };
+        let count: usize = array.disks.iter().map(strips).sum();
+        let parities = if organisation == RAID5 { 1 } else { 2 };
+        assert_eq!(count, parities, "{organisation:?}");
+        let row = array.row(14)..array.row(15);
+        let changed = |disk: &&Disk| disk.memory.bytes.borrow()[row.clone()][5000] != 0;
+        let changed = array.disks[..MEMBERS].iter().filter(changed).count();
+        assert_eq!(changed, 1 + parities, "{organisation:?}");
     }
 }

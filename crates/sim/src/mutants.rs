@@ -79,7 +79,7 @@ pub fn options_for(mutant: Mutant) -> Options {
         Mutant::WrittenNowUnlocked | Mutant::WrittenNowUnmarked | Mutant::WrittenNowByHalves => {
             return at_once();
         }
-        Mutant::FirstRowLocked => parity,
+        Mutant::FirstRowLocked | Mutant::ResyncBelievesRows => parity,
         Mutant::WrongQCoefficient | Mutant::WrongQOrder => vec![Level::Raid6],
         Mutant::SkipFlush | Mutant::IgnoreFua | Mutant::RetryableIsFinal => Level::ALL.to_vec(),
         _ => redundant,

@@ -81,7 +81,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Pass {
         let component = member.end;
         let checkpoint_step = (component / 16).max(CHECKPOINT_BYTES_MIN);
-        let (mut at, mut begun, mut checkpoint) = (member.start, member.start, member.start);
+        let (mut at, mut checkpoint, mut ahead) = (member.start, member.start, member);
         let (mut steps, mut saving) = (Steps::new(), Steps::new());
         let mut since = self.clock.now();
         let (mut asked, mut saved, mut period) = (since, since, CHECKPOINT_PERIOD_MIN);
@@ -97,18 +97,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
             if self.is_ended() || !self.any_filling(targets) {
                 break Pass::Stopped;
             }
-            while begun < component {
-                let end = self.step_end(targets, begun, component);
-                if !self.may_begin(&steps, end - begun) {
-                    break;
-                }
-                let range = begun..end;
-                steps.push(async move {
-                    let filled = self.fill(targets, range.clone(), lost).await;
-                    (range, filled)
-                });
-                begun = end;
-            }
+            let end_of = |at| self.step_end(targets, at, component);
+            self.begin_steps(&mut steps, &mut ahead, end_of, |range| async move {
+                let filled = self.fill(targets, range.clone(), lost).await;
+                (range, filled)
+            });
             let Some((range, Ok(()))) = saving.during(steps.next()).await else {
                 break Pass::Stopped;
             };

@@ -6,18 +6,20 @@
 //! - a row that cannot be made consistent (a data block is missing) leaves its region in doubt.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_parity::Block;
 
-use crate::buf::{BufMut, BufPool};
+use crate::background::steps::Steps;
+use crate::buf::BufMut;
 use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
 use crate::member_io::MemberWrite;
 use crate::mutant::Mutant;
 use crate::state::{Event, spare};
-use crate::stripe::Row;
-use crate::volume::{Announcement, JobKind, Volume};
+use crate::stripe::{PerBlock, Row};
+use crate::volume::{Announcement, JobKind, MemberSet, Volume};
 
 /// Bytes of the sync space that one step of background work covers at most.
 pub(crate) const STEP_BYTES: u64 = 1 << 20;
@@ -123,63 +125,121 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
-    /// Makes one region consistent; `false` when some row of it cannot be.
+    /// Makes one region consistent, on disks several steps at once; `false` when some row of it cannot be.
     async fn resync_region(&self, region: usize) -> Result<bool, IoError> {
-        let range = self.regions.borrow().range(region);
+        let mut ahead = self.regions.borrow().range(region);
+        let (mut at, end) = (ahead.start, ahead.end);
         let mut is_right = true;
-        let mut at = range.start;
-        while at < range.end {
+        let mut steps = Steps::new();
+        let mut since = self.clock.now();
+        let result = loop {
             if self.is_ended() {
-                return Err(IoError::Failed);
+                break Err(IoError::Failed);
             }
-            let started = self.clock.now();
-            let step = if self.has_copies() {
-                self.resync_copies(at, range.end).await?
-            } else {
-                let strip = self.geometry.strip_bytes();
-                let row = at / strip;
-                let end = range.end.min((row + 1) * strip);
-                is_right &= self.resync_row(row, at % strip..end - row * strip).await?;
-                end - at
+            let end_of = |at| self.sync_step_end(at, end);
+            self.begin_steps(&mut steps, &mut ahead, end_of, |range| async move {
+                let made = self.resync_step(&range).await;
+                (range.end - range.start, made)
+            });
+            let Some((step, made)) = steps.next().await else {
+                break Ok(()); // all of it
             };
+            match made {
+                Ok(right) => is_right &= right,
+                Err(error) => break Err(error),
+            }
             at += step;
             self.advance_job(at, step);
-            self.throttle(step, started).await;
-        }
+            steps.during(self.throttle(step, since)).await;
+            since = self.clock.now();
+        };
+        steps.rest().await;
+        result?;
         if self.has_copies() && !self.has(Mutant::EqualWithoutFlush) {
             self.flush_members().await?; // W6: only then may reads answer from any copy
         }
         Ok(is_right)
     }
 
-    /// Copies from `at` to the end of the strip, at most one step; returns its length.
-    async fn resync_copies(&self, at: u64, end: u64) -> Result<u64, IoError> {
-        let volume_end = self.size_bytes().min(end);
-        if at >= volume_end {
-            return Ok(end - at); // the sync space may be rounded up beyond the volume
+    /// Makes one step consistent, a range of the sync space; `false` when some row of it cannot be.
+    async fn resync_step(&self, range: &Range<u64>) -> Result<bool, IoError> {
+        if self.has_copies() {
+            self.resync_copies(range).await?;
+            return Ok(true);
         }
-        let length = self
-            .geometry
-            .copies_of(at)
-            .length_bytes
-            .min(volume_end - at)
-            .min(STEP_BYTES);
-        let _lock = self.locks.lock(at..at + length).await;
-        let length_bytes = usize::try_from(length).expect("a step fits memory");
-        match self.equalise(at, length_bytes).await {
+        let _lock = self.lock_rows(range).await;
+        if self.resync_rows(range).await? {
+            return Ok(true);
+        }
+        let mut is_right = true;
+        for (number, part) in self.row_parts(range) {
+            is_right &= self.resync_row(number, part).await?;
+        }
+        Ok(is_right)
+    }
+
+    /// Makes the copies of a range inside one strip equal.
+    async fn resync_copies(&self, range: &Range<u64>) -> Result<(), IoError> {
+        if range.start >= self.size_bytes() {
+            return Ok(()); // the sync space may be rounded up beyond the volume
+        }
+        let _lock = self.locks.lock(range.clone()).await;
+        let length_bytes = usize::try_from(range.end - range.start).expect("a step fits memory");
+        match self.equalise(range.start, length_bytes).await {
             // No copy can be read: nothing to make equal, reads will say so.
-            Ok(_) | Err(IoError::Medium) => Ok(length),
+            Ok(_) | Err(IoError::Medium) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Computes the parity of a part of a row from its data and writes it where it is wrong.
-    async fn resync_row(&self, number: u64, part: std::ops::Range<u64>) -> Result<bool, IoError> {
+    /// Compares several whole rows, each member asked for one long piece, and writes the parity of those where it is wrong. The
+    /// caller holds their locks. `false`: nothing was done, for it is not as simple as that.
+    async fn resync_rows(&self, member: &Range<u64>) -> Result<bool, IoError> {
+        let Some(numbers) = self.whole_rows(member) else {
+            return Ok(false);
+        };
+        for number in numbers.clone() {
+            self.destage_row(number).await?;
+        }
+        if self.regions.borrow().is_proven(member) {
+            return Ok(true);
+        }
+        let set = self.members();
+        if set.slots.iter().any(|slot| slot.replacement().is_some()) {
+            return Ok(false); // which has to become equal as well
+        }
+        let Some((rows, read)) = self.read_whole_rows(numbers).await else {
+            return Ok(false);
+        };
+        let set = self.members(); // who may have been lost meanwhile
+        let part = 0..self.geometry.strip_bytes();
+        let is_there = |row: &Row| {
+            let mut blocks = row.blocks();
+            blocks.all(|block| self.is_block_readable(&set, row, block, &part))
+        };
+        if !rows.iter().all(is_there) {
+            return Ok(false);
+        }
+        let is_believed = self.has(Mutant::ResyncBelievesRows);
+        let looked_at = if is_believed { 1 } else { rows.len() };
+        let mut writes: Vec<MemberWrite<D>> = Vec::new();
+        for (index, row) in rows[..looked_at].iter().enumerate() {
+            let blocks = read.row(index);
+            if !self.is_row_right(row, &blocks) {
+                let data = &blocks[..row.map.data_count()];
+                writes.extend(self.parity_writes(&set, row, &part, data));
+            }
+        }
+        self.write_parity(writes, member).await?;
+        Ok(true)
+    }
+
+    /// Computes the parity of a part of a row, whose lock the caller holds, from its data and writes it.
+    async fn resync_row(&self, number: u64, part: Range<u64>) -> Result<bool, IoError> {
         if number >= self.geometry.row_count() {
             return Ok(true); // the sync space may be rounded up beyond the last row
         }
         let row = self.row(number);
-        let _lock = self.locks.row(number).await;
         self.destage_row(number).await?;
         let set = self.members();
         let sync = row.member_range(&part);
@@ -200,24 +260,47 @@ impl<D: Device, C: Clock> Volume<D, C> {
         {
             return Ok(false);
         }
-        let parity = self.row_parity(&row, &read);
+        let columns: PerBlock<&[u8]> = read.iter().map(|column| &**column).collect();
         let set = self.members();
-        let mut writes: Vec<MemberWrite<D>> = Vec::new();
+        let mut writes = self.parity_writes(&set, &row, &part, &columns);
+        drop(columns);
         // A member and its replacement are copies of each other: a crash may have left them different.
         for (block, content) in data.iter().zip(read) {
             if let Some(filling) = set.slots[row.slot(*block)].replacement()
                 && !self.has(Mutant::ResyncForgetsReplacement)
             {
                 let drive = Rc::clone(&filling.drive);
-                writes.push((drive, row.member_range(&part), content.freeze()));
+                writes.push((drive, sync.clone(), content.freeze()));
             }
         }
-        for (block, bytes) in parity {
+        self.write_parity(writes, &sync).await?;
+        Ok(true)
+    }
+
+    /// The writes that give a part of a row the parity of these data.
+    fn parity_writes(
+        &self,
+        set: &MemberSet<D>,
+        row: &Row,
+        part: &Range<u64>,
+        data: &[&[u8]],
+    ) -> Vec<MemberWrite<D>> {
+        let mut writes = Vec::new();
+        for (block, bytes) in self.row_parity(row, data) {
             let bytes = bytes.freeze();
-            for drive in self.write_targets(&set, row.slot(block)) {
-                writes.push((Rc::clone(drive), row.member_range(&part), bytes.clone()));
+            for drive in self.write_targets(set, row.slot(block)) {
+                writes.push((Rc::clone(drive), row.member_range(part), bytes.clone()));
             }
         }
+        writes
+    }
+
+    /// Writes what makes a member range consistent, which from then on is.
+    async fn write_parity(
+        &self,
+        writes: Vec<MemberWrite<D>>,
+        member: &Range<u64>,
+    ) -> Result<(), IoError> {
         let outcome = self.write_members(writes, Fua::No).await;
         if let Some(error) = outcome.refusal() {
             return Err(error);
@@ -225,27 +308,20 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if self.is_frozen() {
             return Err(IoError::Failed);
         }
-        self.regions.borrow_mut().prove(&sync);
-        Ok(true)
+        self.regions.borrow_mut().prove(member);
+        Ok(())
     }
 
-    /// P (and Q) of a row from all its data.
-    pub(crate) fn row_parity(&self, row: &Row, data: &[BufMut]) -> Vec<(Block, BufMut)> {
-        let exponents = row.map.q.map(|_| self.q_exponents(row));
-        parity_of(&self.pool, exponents.as_deref(), data)
+    /// P (and Q) of a row from all its data, columns of one length.
+    pub(crate) fn row_parity(&self, row: &Row, data: &[&[u8]]) -> Vec<(Block, BufMut)> {
+        let length = data[0].len();
+        let mut p = self.pool.take(length);
+        if row.map.q.is_none() {
+            plexum_parity::gen_p(data, &mut p);
+            return vec![(Block::P, p)];
+        }
+        let mut q = self.pool.take(length);
+        plexum_parity::gen_pq(data, &self.q_exponents(row), &mut p, &mut q);
+        vec![(Block::P, p), (Block::Q, q)]
     }
-}
-
-/// P of data columns of one length, and Q if it has `exponents`.
-fn parity_of(pool: &BufPool, exponents: Option<&[u8]>, data: &[BufMut]) -> Vec<(Block, BufMut)> {
-    let columns: Vec<&[u8]> = data.iter().map(|column| &**column).collect();
-    let length = columns[0].len();
-    let mut p = pool.take(length);
-    let Some(exponents) = exponents else {
-        plexum_parity::gen_p(&columns, &mut p);
-        return vec![(Block::P, p)];
-    };
-    let mut q = pool.take(length);
-    plexum_parity::gen_pq(&columns, exponents, &mut p, &mut q);
-    vec![(Block::P, p), (Block::Q, q)]
 }

@@ -11,7 +11,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use plexum_parity::Block;
+use plexum_parity::{Block, check_p, check_pq};
 
 use crate::buf::BufMut;
 use crate::clock::Clock;
@@ -101,6 +101,26 @@ impl<D: Device, C: Clock> Volume<D, C> {
         (is_whole && is_several).then_some(rows)
     }
 
+    /// Reads everything of whole rows, the parities of each behind its data. The caller holds their locks. `None`: it is not as
+    /// simple as that.
+    pub(super) async fn read_whole_rows(
+        &self,
+        numbers: Range<u64>,
+    ) -> Option<(Vec<Row>, RowsRead)> {
+        let wanted: Vec<(Row, PerBlock<Block>)> = numbers
+            .map(|number| self.row(number))
+            .map(|row| (row, row.blocks().collect()))
+            .collect();
+        let read = self.read_rows(&wanted).await?;
+        Some((wanted.into_iter().map(|(row, _)| row).collect(), read))
+    }
+
+    /// Whether the parity of a row is what its data make it; all its blocks are given, the parities behind the data.
+    pub(super) fn is_row_right(&self, row: &Row, blocks: &[&[u8]]) -> bool {
+        let exponents = row.map.q.map(|_| self.q_exponents(row));
+        is_parity(exponents.as_deref(), blocks)
+    }
+
     /// Reads the blocks that are named of each row, whole ones; the rows are neighbours, in ascending order. The caller holds their
     /// locks. `None`: it is not as simple as that.
     pub(super) async fn read_rows(&self, wanted: &[(Row, PerBlock<Block>)]) -> Option<RowsRead> {
@@ -145,4 +165,14 @@ fn place_of<D>(
     let range = at..end;
     pieces.push(Piece { drive, range });
     (pieces.len() - 1, 0)
+}
+
+/// Whether the last of the columns is P of those before it; with `exponents` the last two are P and Q.
+pub(super) fn is_parity(exponents: Option<&[u8]>, columns: &[&[u8]]) -> bool {
+    let wrong = match (exponents, columns) {
+        (None, [data @ .., p]) => check_p(data, p),
+        (Some(exponents), [data @ .., p, q]) => check_pq(data, exponents, p, q),
+        _ => Some(0),
+    };
+    wrong.is_none()
 }

@@ -9,9 +9,10 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use plexum_parity::{Block, Located, check_p, check_pq, locate};
+use plexum_parity::{Block, Located, locate};
 
 use crate::background::hands::Sources;
+use crate::background::rows::is_parity;
 use crate::background::steps::Steps;
 use crate::buf::{Buf, BufMut, BufPool};
 use crate::clock::Clock;
@@ -190,18 +191,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
             },
             total,
         );
-        let (mut at, mut begun) = (0, 0);
+        let (mut at, mut ahead) = (0, 0..total);
         let mut steps = Steps::new();
         let mut since = self.clock.now();
         while at < total && !self.is_ended() && !self.scrub.borrow().is_stop_asked {
-            while begun < total {
-                let step = self.scrub_step_bytes(begun, total);
-                if !self.may_begin(&steps, step) {
-                    break;
-                }
-                steps.push(self.scrub_step(begun, step, mode));
-                begun += step;
-            }
+            let end_of = |at| self.sync_step_end(at, total);
+            self.begin_steps(&mut steps, &mut ahead, end_of, |step| {
+                self.scrub_step(step, mode)
+            });
             let Some((step, found)) = steps.next().await else {
                 break;
             };
@@ -221,30 +218,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
         report
     }
 
-    /// Bytes of the step that begins at `at`.
-    fn scrub_step_bytes(&self, at: u64, total: u64) -> u64 {
-        let piece_bytes = self.piece_bytes();
-        if self.has_copies() {
-            let copies = self.geometry.copies_of(at);
-            return copies.length_bytes.min(total - at).min(piece_bytes);
-        }
-        let rows = self.rows_at_once(total);
-        let step_bytes = self.rows_end(at, rows).min(total) - at;
-        if rows == 1 {
-            step_bytes.min(piece_bytes)
-        } else {
-            step_bytes
-        }
-    }
-
-    /// Compares one step; says how long it was and what was found.
-    async fn scrub_step(&self, at: u64, step: u64, mode: ScrubMode) -> (u64, ScrubReport) {
+    /// Compares one step, a range of the sync space; says how long it was and what was found.
+    async fn scrub_step(&self, range: Range<u64>, mode: ScrubMode) -> (u64, ScrubReport) {
         let mut report = ScrubReport::default();
+        let step = range.end - range.start;
         if self.has_copies() {
             let length = usize::try_from(step).expect("a step fits memory");
-            self.scrub_copies(at, length, mode, &mut report).await;
+            self.scrub_copies(range.start, length, mode, &mut report)
+                .await;
         } else {
-            self.scrub_rows(&(at..at + step), mode, &mut report).await;
+            self.scrub_rows(&range, mode, &mut report).await;
         }
         (step, report)
     }
@@ -273,18 +256,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if !self.regions.borrow().is_proven(member) {
             return false;
         }
-        let rows: Vec<(Row, PerBlock<Block>)> = numbers
-            .map(|number| self.row(number))
-            .map(|row| (row, row.blocks().collect()))
-            .collect();
-        let Some(read) = self.read_rows(&rows).await else {
+        let Some((rows, read)) = self.read_whole_rows(numbers).await else {
             return false;
         };
-        let agrees = |(index, (row, _)): (usize, &(Row, PerBlock<Block>))| {
-            let exponents = row.map.q.map(|_| self.q_exponents(row));
-            is_parity(exponents.as_deref(), &read.row(index))
-        };
-        rows.iter().enumerate().all(agrees)
+        let is_right = |(index, row)| self.is_row_right(row, &read.row(index));
+        rows.iter().enumerate().all(is_right)
     }
 
     /// Compares a part of one row, whose lock the caller holds.
@@ -309,7 +285,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
             report.skipped_bytes += part.end - part.start;
             return;
         };
-        let expected = self.row_parity(&row, &columns[..data_count]);
+        let data: PerBlock<&[u8]> = columns[..data_count].iter().map(|data| &**data).collect();
+        let expected = self.row_parity(&row, &data);
         for unit in 0..columns[0].len().div_ceil(UNIT) {
             let bytes = unit * UNIT..((unit + 1) * UNIT).min(columns[0].len());
             let here = part.start + bytes.start as u64..part.start + bytes.end as u64;
@@ -653,16 +630,6 @@ fn judge(
 fn majority(parts: &[&[u8]]) -> Option<usize> {
     (0..parts.len())
         .find(|index| parts.iter().filter(|part| **part == parts[*index]).count() * 2 > parts.len())
-}
-
-/// Whether the last of the columns is P of those before it; with `exponents` the last two are P and Q.
-fn is_parity(exponents: Option<&[u8]>, columns: &[&[u8]]) -> bool {
-    let wrong = match (exponents, columns) {
-        (None, [data @ .., p]) => check_p(data, p),
-        (Some(exponents), [data @ .., p, q]) => check_pq(data, exponents, p, q),
-        _ => Some(0),
-    };
-    wrong.is_none()
 }
 
 fn merge(into: &mut Vec<Range<u64>>, more: Vec<Range<u64>>) {

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::ops::Range;
 use std::pin::pin;
 use std::task::Poll;
 
@@ -87,9 +88,45 @@ impl<F: Future> Steps<F> {
 }
 
 impl<D: Device, C: Clock> Volume<D, C> {
-    /// Whether another step, of `step_bytes` of each member, may begin beside `steps`: the first one always.
-    pub(super) fn may_begin<F: Future>(&self, steps: &Steps<F>, step_bytes: u64) -> bool {
-        steps.is_empty() || steps.queue.len() < self.steps_at_once(step_bytes)
+    /// Begins as many steps of what lies ahead as may be under way beside `steps`: the first one always. `end_of` says where the
+    /// step ends that begins at a byte.
+    pub(super) fn begin_steps<F: Future>(
+        &self,
+        steps: &mut Steps<F>,
+        ahead: &mut Range<u64>,
+        end_of: impl Fn(u64) -> u64,
+        step: impl Fn(Range<u64>) -> F,
+    ) {
+        while !ahead.is_empty() {
+            let range = ahead.start..end_of(ahead.start);
+            let step_bytes = range.end - range.start;
+            if !steps.is_empty() && steps.queue.len() >= self.steps_at_once(step_bytes) {
+                return;
+            }
+            ahead.start = range.end;
+            steps.push(step(range));
+        }
+    }
+
+    /// End of the step of a scrub or a resync that begins at `at` of the sync space, at `end` at the latest: what is one piece of
+    /// every copy, or rows.
+    pub(super) fn sync_step_end(&self, at: u64, end: u64) -> u64 {
+        let piece_end = at + self.piece_bytes();
+        if self.has_copies() {
+            let volume_end = self.size_bytes().min(end);
+            if at >= volume_end {
+                return end; // the sync space may be rounded up beyond the volume
+            }
+            let strip_end = at + self.geometry.copies_of(at).length_bytes;
+            return strip_end.min(piece_end).min(volume_end);
+        }
+        let rows = self.rows_at_once(self.geometry.row_count() * self.geometry.strip_bytes());
+        let rows_end = self.rows_end(at, rows).min(end);
+        if rows == 1 {
+            rows_end.min(piece_end)
+        } else {
+            rows_end
+        }
     }
 
     /// Whether clients wait for the members, or have just done so.
