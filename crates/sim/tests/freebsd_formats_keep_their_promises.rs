@@ -80,6 +80,7 @@ fn seeds_that_once_had_a_finding_have_none() {
         1_795_361_000_000_006_943, // a replacement while another component was missing
         1_795_371_000_000_004_100, // the same, cut off
         1_795_371_000_000_038_431, // a replacement that could not be read where it had been filled
+        1_795_629_954_020_001_994, // a replacement that could not be written where it had been filled, another component lost
     ];
     let systems = [
         1_795_372_000_000_000_748, // the other plex was lost before it was durable that this one is filled

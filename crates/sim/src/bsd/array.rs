@@ -403,8 +403,14 @@ impl Served {
         let status = self.volume.status();
         let active = status.members.iter().filter(|member| is_active(member));
         if self.is_mirror() {
-            let mut disks = active.filter_map(disk_of);
-            return disks.any(|disk| !bad.contains(&disk));
+            // Who is being replaced goes when the new one is complete, which may meet its fault only then.
+            let is_good = |member: &MemberStatus| {
+                let mut both = status.members.iter().filter(|other| {
+                    other.id == member.id || other.is_replacement && other.slot == member.slot
+                });
+                both.all(|other| disk_of(other).is_some_and(|disk| !bad.contains(&disk)))
+            };
+            return active.into_iter().any(is_good);
         }
         if self.plexes.is_empty() {
             return holds(&self.volume, bad);
