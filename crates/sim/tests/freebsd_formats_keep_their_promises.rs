@@ -81,6 +81,7 @@ fn seeds_that_once_had_a_finding_have_none() {
         1_795_371_000_000_004_100, // the same, cut off
         1_795_371_000_000_038_431, // a replacement that could not be read where it had been filled
         1_795_629_954_020_001_994, // a replacement that could not be written where it had been filled, another component lost
+        1_795_631_705_030_002_453, // a mirror wider than it was made, which lacked one
     ];
     let systems = [
         1_795_372_000_000_000_748, // the other plex was lost before it was durable that this one is filled
@@ -88,6 +89,7 @@ fn seeds_that_once_had_a_finding_have_none() {
         1_795_371_263_000_117, // a drive was lost inside a plex while that was filled: it was taken as filled as well
         1_795_373_693_002_085, // striped drives that differ after the last save of a growth was cut off
         1_795_371_263_007_690, // a growth that had not begun to go on counted as ended
+        1_795_631_612_064, // a slow drive's block was made from parity that a growth was about to make anew
     ];
     for seed in mirrors {
         run(Format::Gmirror, seed, 1);

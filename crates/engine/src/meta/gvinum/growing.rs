@@ -488,6 +488,9 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
                 "{name}: writes were under way when it was left, and {plex} lacks a subdisk"
             )));
         }
+        // Parity that may be wrong answers nothing while it is made anew: neither for a block that cannot be read nor for one that
+        // takes long. With a subdisk lost, whoever forced the start has asked for what there is.
+        let doubt = (is_doubtful && !is_degraded).then_some(0);
         let (_, _, new_drive) = self
             .device(new)
             .ok_or_else(|| unfit(format!("drive {} is not here", new.drive)))?;
@@ -496,8 +499,8 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         let growing = Rc::new(Growing::new(GrowingParts {
             volume: name.to_owned(),
             plex: plex.to_owned(),
-            before: self.half(&format!("{plex} before"), before)?,
-            after: self.half(&format!("{plex} after"), after.clone())?,
+            before: self.half(&format!("{plex} before"), before, doubt)?,
+            after: self.half(&format!("{plex} after"), after.clone(), doubt)?,
             drives,
             backup: (new_drive, new.drive_end_bytes()),
             store: Rc::clone(&self.store),
@@ -519,8 +522,14 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         })
     }
 
-    /// One half: only what is up takes part, and nothing is repaired.
-    fn half(&self, name: &str, map: PlexMap<'_>) -> Result<Volume<Stacked<D, C>, C>, ForeignError> {
+    /// One half: only what is up takes part, and nothing is repaired. From `doubt` on its parity may be wrong where no whole row
+    /// was written since.
+    fn half(
+        &self,
+        name: &str,
+        map: PlexMap<'_>,
+        doubt: Option<u64>,
+    ) -> Result<Volume<Stacked<D, C>, C>, ForeignError> {
         let mut map = map;
         let mut members = Vec::new();
         for (slot, subdisk) in (0_u16..).zip(&map.subdisks) {
@@ -553,7 +562,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             event_count: 0,
             is_uneven: false,
             log: None,
-            resync_start_bytes: None,
+            resync_start_bytes: doubt,
             options: self.request.volume.clone(),
         }))
     }
