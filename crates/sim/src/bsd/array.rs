@@ -176,6 +176,18 @@ impl Array {
         self.volumes.iter().all(Served::is_whole)
     }
 
+    /// Whether a mirror lacks a component that nobody is about to become.
+    pub fn lacks_a_disk(&self) -> bool {
+        let mut mirrors = self.volumes.iter().filter(|served| served.is_mirror());
+        mirrors.any(|served| {
+            let status = served.volume.status();
+            let comes = |member: &&MemberStatus| {
+                is_filled(member) && !member.is_replacement || member.standing == Standing::Spare
+            };
+            status.lost_slots.len() > status.members.iter().filter(comes).count()
+        })
+    }
+
     /// Whether some parity is not proven, or some row lacks a block.
     pub fn has_hole(&self) -> bool {
         self.volumes.iter().any(Served::has_hole)

@@ -114,8 +114,10 @@ pub(super) fn idle_disk(shared: &Shared) -> Option<u32> {
     }
     let live = shared.array().live();
     let mut reserved = shared.reserved.borrow_mut();
-    if live.len() + reserved.len() > shared.plan.member_count() {
-        return None; // one stands by at most
+    // One stands by at most; a mirror that was widened may lack more.
+    let is_enough = live.len() + reserved.len() > shared.plan.member_count();
+    if is_enough && !(reserved.is_empty() && shared.array().lacks_a_disk()) {
+        return None;
     }
     let is_idle = |disk: &u32| {
         let handle = &shared.disks[*disk as usize];
