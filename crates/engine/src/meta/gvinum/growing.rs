@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plexum_format::vinum::{Growth, HEADER_OFFSET_BYTES, Mark, SubdiskState};
+use plexum_format::vinum::{Growth, HEADER_OFFSET_BYTES, Mark, Subdisk, SubdiskState};
 
 use crate::buf::{Buf, BufMut, BufPool};
 use crate::clock::{Clock, Moment};
@@ -462,12 +462,9 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         let after = after.map_err(|error| unfit(error.to_string()))?;
         let new = after.subdisks.get(usize::from(growth.subdisk_count));
         let new = *new.ok_or_else(|| unfit(format!("{plex} has no new subdisk")))?;
+        let is_lost = |one: &&Subdisk| one.state != SubdiskState::Up;
         for map in [&before, &after] {
-            let lost: Vec<bool> = map
-                .subdisks
-                .iter()
-                .map(|subdisk| subdisk.state != SubdiskState::Up)
-                .collect();
+            let lost: Vec<bool> = map.subdisks.iter().map(is_lost).collect();
             if !map.geometry.tolerates(&lost) {
                 let text = format!("{name}: too much of {plex}, which is growing, is missing");
                 return Err(ForeignError::Missing(text));
@@ -479,10 +476,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             return Err(unfit(format!("{name}: {text}")));
         }
         let is_doubtful = self.system.mark != Mark::Settled;
-        let is_degraded = after
-            .subdisks
-            .iter()
-            .any(|one| one.state != SubdiskState::Up);
+        let is_degraded = after.subdisks.iter().any(is_lost);
         if is_doubtful && is_degraded && !is_read_only && !self.request.force {
             return Err(ForeignError::DirtyDegraded(format!(
                 "{name}: writes were under way when it was left, and {plex} lacks a subdisk"
