@@ -21,9 +21,6 @@ use crate::state::{Event, spare};
 use crate::stripe::{PerBlock, Row};
 use crate::volume::{Announcement, JobKind, MemberSet, Volume};
 
-/// Bytes of the sync space that one step of background work covers at most.
-pub(crate) const STEP_BYTES: u64 = 1 << 20;
-
 /// Rest after a step that could not be done, before it is tried again.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 
