@@ -3,13 +3,19 @@
 
 mod common;
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
 use common::small_array::{
     BLOCK, Keeps, STRIP_BYTES, new_array, open, open_as, place, poke, read, write,
 };
 use common::{Memory, run};
 use plexum_engine::buf::BufPool;
+use plexum_engine::device::Fua;
 use plexum_engine::meta::assemble::{AssembleCode, LogUse, Options};
 use plexum_engine::meta::open::{OpenError, examine};
+use plexum_engine::volume::NewMember;
 use plexum_format::md::MdVersion;
 
 type Members = Vec<(String, Memory)>;
@@ -220,4 +226,51 @@ fn what_the_log_held_before_a_replay_does_not_come_back() {
     poke(&devices, 2, 0x44);
     let (volume, _) = open(&devices).unwrap();
     assert_eq!(read(&volume, 0), [0x66; BLOCK]);
+}
+
+/// A member that joins again finds in its ring what it had in this life of the log before, some of it where a batch of now
+/// could be: the last batch that fits there, while the one of now had to go to the front.
+#[test]
+fn what_a_member_had_in_its_ring_before_it_joined_again_is_never_taken_for_what_it_has_now() {
+    let (_, devices) = new_array(MdVersion::V12, Keeps::WriteBackLog);
+    let (volume, _) = open(&devices).unwrap();
+    write(&volume, 0, 0x10);
+    let (name, device) = &devices[2];
+    let examined = run(examine(device, &BufPool::new(0), 0, name)).unwrap();
+    let batches = examined.log.unwrap().0.area.ring_bytes / (2 * BLOCK as u64); // of a page and a block
+    for _ in 1..batches {
+        write(&volume, 0, 0x11); // its parity is on that member
+    }
+    let member = volume.status().members[2].id;
+    run(volume.fail(member)).unwrap();
+    run(volume.remove(member)).unwrap();
+    let back = NewMember {
+        name: name.clone(),
+        device: device.clone(),
+        identity: [9; 16],
+        is_write_mostly: false,
+        former: None,
+    };
+    run(volume.add(back, false)).unwrap();
+    {
+        let mut background = pin!(volume.run_background());
+        run(poll_fn(|cx| match background.as_mut().poll(cx) {
+            Poll::Pending if volume.lost_slots().contains(&true) => Poll::Pending,
+            _ => Poll::Ready(()),
+        }));
+    }
+    for _ in 1..batches {
+        write(&volume, 0, 0x22);
+    }
+    let longer = BufPool::new(0).copy_of(&[0x33; 2 * BLOCK]).freeze();
+    run(volume.write(0, longer, Fua::No)).unwrap();
+    drop(volume);
+    let (volume, _) = open(&devices).unwrap();
+    for at in [0, BLOCK as u64] {
+        let lost = read(&volume, at)
+            .iter()
+            .filter(|byte| **byte != 0x33)
+            .count();
+        assert_eq!(lost, 0, "bytes of the answered write at {at}");
+    }
 }

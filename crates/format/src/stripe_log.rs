@@ -3,7 +3,8 @@
 //! Each member has a ring of its own in space that md leaves free (`area.rs`, L1). A batch is what one group commit
 //! writes to one member: a page that names the records, then their blocks, one after another. Batches of a member are
 //! numbered without a gap and never run over the end of the ring, so a reader follows them from the place that the
-//! header names and never takes a client's data for a batch.
+//! header names and never takes a client's data for a batch. A member that joins while the log lives begins with the
+//! sequence of the next record as its number: a device that was a member before finds none of its old batches there.
 //!
 //! Invariants:
 //! - a header or batch is taken only with right magic, checksum, identity and bounds; a chain that ends is no error;

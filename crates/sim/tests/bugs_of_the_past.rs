@@ -560,6 +560,7 @@ fn seeds_of_the_past_have_no_finding_any_more() {
         (ppls, vec![1416, 1714]),
         (write_backs, vec![60_245]),
         (beyond, vec![50_291, 50_387]),
+        (Options::default(), vec![1_795_635_497_010_005_195]),
         (
             without_hands,
             vec![

@@ -6,7 +6,9 @@
 //! - records of one row are in the order of its writes: the row's lock is held from the record to the last write in place;
 //! - many writes share one group: whoever has the turn writes for all who wait, and there is no timer (L3);
 //! - the tail, and with it a place in a ring, moves only behind records that are in place on all members and flushed (W2);
-//! - a superblock is committed only after headers that name its hash are durable (L6).
+//! - a superblock is committed only after headers that name its hash are durable (L6);
+//! - no device ever has two batches of one number in one life of the log: what a member has in its ring from when it was a
+//!   member before is never taken for what it has now.
 
 pub(crate) mod back;
 mod flushed;

@@ -79,7 +79,7 @@ impl<D: Device> StripeLog<D> {
 }
 
 impl<D: Device, C: Clock> Volume<D, C> {
-    /// Gives a member that joined a ring, empty up to now.
+    /// Gives a member that joined a ring, empty up to now. Its batches are numbered behind all that any ring has had.
     pub(super) fn ensure_ring(&self, log: &StripeLog<D>, member: MemberId) {
         if log.book.borrow().ring(member).is_some() {
             return;
@@ -101,11 +101,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if book.rings.len() <= index {
             book.rings.resize(index + 1, None);
         }
+        let joined = book.next_sequence;
+        // What the device has in this place may be of the same life of the log, from when it was a member before. Every batch
+        // holds a record of its own, so none of those has this number or a higher one, and none is taken for one of ours.
         let start = ChainStart {
             position: 0,
-            number: 0,
+            number: joined,
         };
-        let joined = book.next_sequence;
         book.rings[index] = Some(Ring::new(area, joined, start));
     }
 
