@@ -13,6 +13,8 @@ use crate::neon;
 use crate::null;
 use crate::scalar;
 use crate::terms::{Found, Outputs, Row, Store, Terms};
+#[cfg(target_arch = "x86_64")]
+use crate::{short::takes_short_vectors, terms::P};
 
 #[cfg(target_arch = "x86_64")]
 use crate::{avx2, avx512, gfni_avx2, gfni_avx512, ssse3};
@@ -99,16 +101,46 @@ pub struct Kernels {
     solve: Solve,
 }
 
-/// The table of one instruction set's file.
+/// The table of one instruction set's file, with a `generate` of its own where one is named.
 macro_rules! table {
-    ($kernel:ident, $file:ident) => {{
+    ($kernel:ident, $file:ident) => {
+        table!($kernel, $file, $file::generate)
+    };
+    ($kernel:ident, $file:ident, $generate:expr) => {{
         static TABLE: Kernels = Kernels {
             kernel: Kernel::$kernel,
-            generate: $file::generate,
+            generate: $generate,
             check: $file::check,
             solve: $file::solve,
         };
         &TABLE
+    }};
+}
+
+/// The `generate` of a file with vectors of 64 bytes; by those of 32 what is faster so.
+#[cfg(target_arch = "x86_64")]
+macro_rules! shorter_where_faster {
+    ($file:ident) => {{
+        /// # Safety
+        /// The processor has AVX2 and the instruction sets of the file.
+        unsafe fn generate(
+            set: u8,
+            terms: &Terms<'_>,
+            from: usize,
+            outputs: &mut Outputs<'_>,
+            store: Store,
+        ) {
+            let is_short = set == P && takes_short_vectors(terms.blocks().len(), terms.length());
+            // SAFETY: the caller's promise.
+            unsafe {
+                if is_short {
+                    avx2::generate(set, terms, from, outputs, store);
+                } else {
+                    $file::generate(set, terms, from, outputs, store);
+                }
+            }
+        }
+        generate
     }};
 }
 
@@ -142,10 +174,13 @@ impl Kernels {
                 && is_x86_feature_detected!("gfni"))
             .then_some(table!(GfniAvx2, gfni_avx2)),
             #[cfg(target_arch = "x86_64")]
-            Kernel::Avx512 => has_avx512().then_some(table!(Avx512, avx512)),
+            Kernel::Avx512 => {
+                has_avx512().then_some(table!(Avx512, avx512, shorter_where_faster!(avx512)))
+            }
             #[cfg(target_arch = "x86_64")]
-            Kernel::GfniAvx512 => (has_avx512() && is_x86_feature_detected!("gfni"))
-                .then_some(table!(GfniAvx512, gfni_avx512)),
+            Kernel::GfniAvx512 => (has_avx512() && is_x86_feature_detected!("gfni")).then_some(
+                table!(GfniAvx512, gfni_avx512, shorter_where_faster!(gfni_avx512)),
+            ),
             #[cfg(target_arch = "aarch64")]
             Kernel::Neon => {
                 std::arch::is_aarch64_feature_detected!("neon").then_some(table!(Neon, neon))
@@ -200,10 +235,12 @@ impl fmt::Debug for Kernels {
     }
 }
 
-/// Both parts of AVX-512 that the kernels use.
+/// Both parts of AVX-512 that the kernels use, and AVX2, which every processor with them has.
 #[cfg(target_arch = "x86_64")]
 fn has_avx512() -> bool {
-    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx2")
 }
 
 /// The number of the chosen kernel in [`Kernel::ALL`], or [`NONE_YET`].

@@ -43,6 +43,8 @@ mod gfni_avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "x86_64")]
+mod short;
+#[cfg(target_arch = "x86_64")]
 mod ssse3;
 
 pub use dispatch::{Kernel, KernelUnavailable, Kernels, chosen, describe, kernels, set_kernel};
