@@ -12,9 +12,8 @@ use crate::neon;
 #[cfg(feature = "null-kernel")]
 use crate::null;
 use crate::scalar;
-use crate::terms::{Found, Outputs, Row, Store, Terms};
-#[cfg(target_arch = "x86_64")]
-use crate::{short::takes_short_vectors, terms::P};
+use crate::short::takes_short_vectors;
+use crate::terms::{Found, Outputs, P, Row, Store, Terms};
 
 #[cfg(target_arch = "x86_64")]
 use crate::{avx2, avx512, gfni_avx2, gfni_avx512, ssse3};
@@ -97,50 +96,26 @@ type Solve = unsafe fn(u8, &Terms<'_>, usize, &Found<'_>, &[Row], &mut [&mut [u8
 pub struct Kernels {
     kernel: Kernel,
     generate: Generate,
+    /// For XOR that is faster in vectors of 32 bytes: of AVX2 where the kernel's own are of 64, else `generate`.
+    generate_short: Generate,
     check: Check,
     solve: Solve,
 }
 
-/// The table of one instruction set's file, with a `generate` of its own where one is named.
+/// The table of one instruction set's file, and of the one with shorter vectors, where it takes them at times.
 macro_rules! table {
     ($kernel:ident, $file:ident) => {
-        table!($kernel, $file, $file::generate)
+        table!($kernel, $file, $file)
     };
-    ($kernel:ident, $file:ident, $generate:expr) => {{
+    ($kernel:ident, $file:ident, $short:ident) => {{
         static TABLE: Kernels = Kernels {
             kernel: Kernel::$kernel,
-            generate: $generate,
+            generate: $file::generate,
+            generate_short: $short::generate,
             check: $file::check,
             solve: $file::solve,
         };
         &TABLE
-    }};
-}
-
-/// The `generate` of a file with vectors of 64 bytes; by those of 32 what is faster so.
-#[cfg(target_arch = "x86_64")]
-macro_rules! shorter_where_faster {
-    ($file:ident) => {{
-        /// # Safety
-        /// The processor has AVX2 and the instruction sets of the file.
-        unsafe fn generate(
-            set: u8,
-            terms: &Terms<'_>,
-            from: usize,
-            outputs: &mut Outputs<'_>,
-            store: Store,
-        ) {
-            let is_short = set == P && takes_short_vectors(terms.blocks().len(), terms.length());
-            // SAFETY: the caller's promise.
-            unsafe {
-                if is_short {
-                    avx2::generate(set, terms, from, outputs, store);
-                } else {
-                    $file::generate(set, terms, from, outputs, store);
-                }
-            }
-        }
-        generate
     }};
 }
 
@@ -156,6 +131,7 @@ impl Kernels {
         Kernels {
             kernel,
             generate,
+            generate_short: generate,
             check,
             solve,
         }
@@ -174,13 +150,10 @@ impl Kernels {
                 && is_x86_feature_detected!("gfni"))
             .then_some(table!(GfniAvx2, gfni_avx2)),
             #[cfg(target_arch = "x86_64")]
-            Kernel::Avx512 => {
-                has_avx512().then_some(table!(Avx512, avx512, shorter_where_faster!(avx512)))
-            }
+            Kernel::Avx512 => has_avx512().then_some(table!(Avx512, avx512, avx2)),
             #[cfg(target_arch = "x86_64")]
-            Kernel::GfniAvx512 => (has_avx512() && is_x86_feature_detected!("gfni")).then_some(
-                table!(GfniAvx512, gfni_avx512, shorter_where_faster!(gfni_avx512)),
-            ),
+            Kernel::GfniAvx512 => (has_avx512() && is_x86_feature_detected!("gfni"))
+                .then_some(table!(GfniAvx512, gfni_avx512, avx2)),
             #[cfg(target_arch = "aarch64")]
             Kernel::Neon => {
                 std::arch::is_aarch64_feature_detected!("neon").then_some(table!(Neon, neon))
@@ -203,8 +176,12 @@ impl Kernels {
         outputs: &mut Outputs<'_>,
         store: Store,
     ) {
-        // SAFETY: a table is only handed out where its instruction set was detected; the function is safe otherwise.
-        unsafe { (self.generate)(set, terms, 0, outputs, store) }
+        let generate = match set == P && takes_short_vectors(terms.blocks().len(), terms.length()) {
+            true => self.generate_short,
+            false => self.generate,
+        };
+        // SAFETY: a table is only handed out where its instruction sets were detected; the function is safe otherwise.
+        unsafe { generate(set, terms, 0, outputs, store) }
     }
 
     /// The first byte at which a parity that is there is not the sum of the blocks.

@@ -28,6 +28,7 @@ pub mod reference;
 mod row;
 mod scalar;
 mod self_test;
+mod short;
 mod sums;
 mod tail;
 mod terms;
@@ -42,8 +43,6 @@ mod gfni_avx2;
 mod gfni_avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
-#[cfg(target_arch = "x86_64")]
-mod short;
 #[cfg(target_arch = "x86_64")]
 mod ssse3;
 

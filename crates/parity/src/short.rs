@@ -1,6 +1,6 @@
 //! XOR that is faster in vectors of 32 bytes on processors that have some of 64.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::LazyLock;
 
 use crate::cache::past_cache_bytes;
 
@@ -16,30 +16,16 @@ const BYTES_MIN: usize = 256 << 10;
 #[inline]
 pub(crate) fn takes_short_vectors(blocks: usize, length: usize) -> bool {
     let bytes = blocks * length;
-    blocks >= BLOCKS_MIN && (BYTES_MIN..past_cache_bytes()).contains(&bytes) && is_amd()
+    blocks >= BLOCKS_MIN && (BYTES_MIN..past_cache_bytes()).contains(&bytes) && *IS_AMD
 }
 
-/// Whether the processor is one of AMD's.
-fn is_amd() -> bool {
-    const OTHER: u8 = 1;
-    const AMD: u8 = 2;
-    /// 0 before somebody asked: in a virtual machine each question costs a microsecond and more.
-    static VENDOR: AtomicU8 = AtomicU8::new(0);
-    let mut vendor = VENDOR.load(Ordering::Relaxed);
-    if vendor == 0 {
-        vendor = if vendor_name() == *b"AuthenticAMD" {
-            AMD
-        } else {
-            OTHER
-        };
-        VENDOR.store(vendor, Ordering::Relaxed);
-    }
-    vendor == AMD
-}
+/// Whether the processor is one of AMD's; asked once: in a virtual machine each question costs a microsecond and more.
+static IS_AMD: LazyLock<bool> = LazyLock::new(|| vendor_name() == *b"AuthenticAMD");
 
 /// Who made the processor, as it says.
 ///
 /// Source: CPUID function 0, EBX, EDX, ECX.
+#[cfg(target_arch = "x86_64")]
 #[allow(unused_unsafe)] // safe to call from Rust 1.94 on
 fn vendor_name() -> [u8; 12] {
     // SAFETY: every processor of this architecture has the instruction and this function of it, which reads no memory.
@@ -51,19 +37,25 @@ fn vendor_name() -> [u8; 12] {
     name
 }
 
+#[cfg(not(target_arch = "x86_64"))]
+fn vendor_name() -> [u8; 12] {
+    [0; 12]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn short_vectors_are_for_many_long_blocks_that_fit_the_second_level_cache() {
-        assert_eq!(takes_short_vectors(5, 64 << 10), is_amd());
+        assert_eq!(takes_short_vectors(5, 64 << 10), *IS_AMD);
         assert!(!takes_short_vectors(4, 64 << 10), "few blocks");
         assert!(!takes_short_vectors(8, 16 << 10), "short ones");
         assert!(
             !takes_short_vectors(8, past_cache_bytes() / 8),
             "what fits no cache"
         );
+        #[cfg(target_arch = "x86_64")]
         assert!(vendor_name().iter().all(u8::is_ascii_graphic));
     }
 }
