@@ -4,14 +4,13 @@
 mod common;
 
 use common::small_array::{
-    BLOCK, Keeps, STRIP_BYTES, new_array, open, open_as, place, poke, read, write,
+    BLOCK, Keeps, STRIP_BYTES, new_array, new_member, open, open_as, place, poke, read, write,
 };
 use common::{Memory, run, yield_once};
 use plexum_engine::buf::BufPool;
 use plexum_engine::device::{Fua, IoError};
 use plexum_engine::meta::assemble::{AssembleCode, Options};
 use plexum_engine::meta::open::{OpenError, examine};
-use plexum_engine::volume::NewMember;
 use plexum_engine::wait::join;
 use plexum_format::md::{MdVersion, PplHeader, ppl};
 
@@ -313,13 +312,6 @@ fn a_member_that_comes_back_gets_a_header_that_names_nothing() {
     run(volume.fail(member)).unwrap();
     run(volume.remove(member)).unwrap();
     *devices[2].1.bytes.borrow_mut() = old;
-    let back = NewMember {
-        name: "m2".to_owned(),
-        device: devices[2].1.clone(),
-        identity: [9; 16],
-        is_write_mostly: false,
-        former: None,
-    };
-    run(volume.add(back, false)).unwrap();
+    run(volume.add(new_member("m2", &devices[2].1, None), false)).unwrap();
     assert!(unit(&devices, 2).entries.is_empty());
 }

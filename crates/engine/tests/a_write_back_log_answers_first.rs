@@ -8,14 +8,13 @@ use std::pin::pin;
 use std::task::Poll;
 
 use common::small_array::{
-    BLOCK, Keeps, STRIP_BYTES, new_array, open, open_as, place, poke, read, write,
+    BLOCK, Keeps, STRIP_BYTES, new_array, new_member, open, open_as, place, poke, read, write,
 };
 use common::{Memory, run};
 use plexum_engine::buf::BufPool;
 use plexum_engine::device::Fua;
 use plexum_engine::meta::assemble::{AssembleCode, LogUse, Options};
 use plexum_engine::meta::open::{OpenError, examine};
-use plexum_engine::volume::NewMember;
 use plexum_format::md::MdVersion;
 
 type Members = Vec<(String, Memory)>;
@@ -244,14 +243,7 @@ fn what_a_member_had_in_its_ring_before_it_joined_again_is_never_taken_for_what_
     let member = volume.status().members[2].id;
     run(volume.fail(member)).unwrap();
     run(volume.remove(member)).unwrap();
-    let back = NewMember {
-        name: name.clone(),
-        device: device.clone(),
-        identity: [9; 16],
-        is_write_mostly: false,
-        former: None,
-    };
-    run(volume.add(back, false)).unwrap();
+    run(volume.add(new_member(name, device, None), false)).unwrap();
     {
         let mut background = pin!(volume.run_background());
         run(poll_fn(|cx| match background.as_mut().poll(cx) {

@@ -6,7 +6,7 @@ mod common;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use common::small_array::three_members;
+use common::small_array::{new_member, three_members};
 use common::{Memory, Still, named, run, yield_once};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
@@ -16,7 +16,7 @@ use plexum_engine::meta::open::{OpenRequest, examine, open_volume};
 use plexum_engine::plex::layout::{Organisation, Raid5Layout};
 use plexum_engine::ranges::RangeSet;
 use plexum_engine::volume::Volume;
-use plexum_engine::volume::{BitmapWish, ControlError, FormerMember, NewMember};
+use plexum_engine::volume::{BitmapWish, ControlError, FormerMember};
 use plexum_engine::wait::join;
 use plexum_format::md::MdVersion;
 
@@ -269,18 +269,13 @@ fn off_is_refused_while_a_member_is_away_and_on_brings_nobody_back_by_half() {
         let gone = run(examine(&devices[2].1, &BufPool::new(0), 2, "m2")).unwrap();
         volume.remove(member).await.unwrap();
         volume.set_bitmap(ON).await.unwrap();
-        let back = NewMember {
-            name: "m2".to_owned(),
-            device: devices[2].1.clone(),
-            identity: [9; 16],
-            is_write_mostly: false,
-            former: Some(FormerMember {
-                slot: 2,
-                event_count: gone.superblock.events.0,
-                was_active: true,
-                bad_ranges: RangeSet::new(),
-            }),
+        let former = FormerMember {
+            slot: 2,
+            event_count: gone.superblock.events.0,
+            was_active: true,
+            bad_ranges: RangeSet::new(),
         };
+        let back = new_member("m2", &devices[2].1, Some(former));
         let refused = volume.add(back, true).await;
         assert_eq!(refused.map(|_| ()), Err(ControlError::WrongState));
     });

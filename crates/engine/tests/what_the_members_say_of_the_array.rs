@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::small_array::{BLOCK, open, read, three_members, write};
+use common::small_array::{BLOCK, new_member, open, read, three_members, write};
 use common::{Memory, Still, named, run};
 use plexum_engine::buf::BufPool;
 use plexum_engine::clock::Clock;
@@ -17,7 +17,7 @@ use plexum_engine::plex::layout::{
     Geometry, GeometrySpec, Organisation, Raid0Layout, Raid5Layout, Raid10Layout,
 };
 use plexum_engine::ranges::RangeSet;
-use plexum_engine::volume::{FormerMember, NewMember, Volume};
+use plexum_engine::volume::{FormerMember, Volume};
 use plexum_engine::wait::join;
 use plexum_format::EventCount;
 use plexum_format::md::{BadBlocks, MdVersion, Role, Superblock};
@@ -73,16 +73,6 @@ fn events(device: &Memory) -> (u64, u64, u64) {
         header.events.0,
         header.events_cleared.0,
     )
-}
-
-fn new_member(name: &str, device: &Memory, former: Option<FormerMember>) -> NewMember<Memory> {
-    NewMember {
-        name: name.to_owned(),
-        device: device.clone(),
-        identity: [9; 16],
-        is_write_mostly: false,
-        former,
-    }
 }
 
 /// Opens it, with its clock.

@@ -7,7 +7,7 @@ use plexum_engine::meta::assemble::{Assembly, Options};
 use plexum_engine::meta::create::{NewArray, Plan, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenError, OpenRequest, examine, open_volume};
 use plexum_engine::plex::layout::{Organisation, Raid5Layout};
-use plexum_engine::volume::Volume;
+use plexum_engine::volume::{FormerMember, NewMember, Volume};
 use plexum_format::md::MdVersion;
 
 /// Size of a member.
@@ -119,4 +119,15 @@ pub fn place(devices: &[(String, Memory)], slot: usize) -> usize {
 pub fn poke(devices: &[(String, Memory)], slot: usize, byte: u8) {
     let at = place(devices, slot);
     devices[slot].1.bytes.borrow_mut()[at..at + BLOCK].fill(byte);
+}
+
+/// A device that is to join; `former`: what it was here before.
+pub fn new_member<D: Clone>(name: &str, device: &D, former: Option<FormerMember>) -> NewMember<D> {
+    NewMember {
+        name: name.to_owned(),
+        device: device.clone(),
+        identity: [9; 16],
+        is_write_mostly: false,
+        former,
+    }
 }
