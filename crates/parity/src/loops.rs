@@ -1,8 +1,8 @@
 //! The loops of every kernel, written once: a macro that each instruction set's file completes with its vector type.
 //!
 //! A file that uses [`kernels!`] has in scope
-//! - `Vector`, `VECTOR` (its bytes), and the vectors of each block per step: `STEP_P` to generate P, `STEP` to check P and to solve, `STEP_Q` to
-//!   generate and check Q, `STEP_R` for all that has R,
+//! - `Vector`, `VECTOR` (its bytes), and the vectors of each block per step: `STEP_P` to generate P, `STEP` to check P and to solve, `STEP_PQ` to
+//!   generate P with Q in the caches, `STEP_Q` to do so past them, to generate Q alone and to check it, `STEP_R` for all that has R,
 //! - `zero`, `load`, `store`, `xor`, `double_add(x, d)` = 2 x + d, `quadruple_add(x, d)` = 4 x + d, `is_zero`,
 //! - `stream`: as `store`, to an address that is a multiple of `VECTOR`, past the caches where the processor can do that; what was
 //!   stored so is in order with other stores after `fence`,
@@ -226,6 +226,46 @@ macro_rules! kernels {
             }
         }
 
+        /// One step of `generate_few`.
+        ///
+        /// # Safety
+        /// `offset` + `N` vectors is at most the length behind each pointer of the blocks and of the set; past the caches, each output's place
+        /// is a multiple of a vector.
+        $(#[$feature])*
+        #[inline]
+        unsafe fn step_of_few<const SET: u8, const N: usize, const K: usize, const IS_PAST: bool, const USE: u8>(
+            blocks: &[*const u8; K], outputs: &[*mut u8; 3], offset: usize,
+        ) {
+            let mut sums = [[zero(); N]; 3];
+            if SET & Q != 0 {
+                sums[1] = sums[1].map(|sum| biased(sum));
+            }
+            // SAFETY: the caller's promise.
+            unsafe {
+                add_plain::<SET, N>(&mut sums, blocks[K - 1].add(offset));
+                for index in (0..K - 1).rev() {
+                    add_block::<SET, N>(&mut sums, blocks[index].add(offset));
+                }
+                if SET & Q != 0 {
+                    sums[1] = sums[1].map(|sum| biased(sum));
+                }
+                if IS_PAST {
+                    put_past::<SET, N>(&sums, outputs, offset);
+                } else {
+                    put::<SET, N>(&sums, outputs, offset, Store::Set);
+                }
+            }
+        }
+
+        /// How much of `length` bytes goes through in steps of `N` vectors: one less than there could be, if steps of `STEP` then end where the blocks do.
+        const fn in_long_steps<const N: usize>(length: usize) -> usize {
+            let vectors = length / VECTOR;
+            let most = vectors / N;
+            let is_one_less = most > 0 && (vectors - most * N) % STEP != 0 && (vectors - (most - 1) * N) % STEP == 0;
+            let steps = if is_one_less { most - 1 } else { most };
+            steps * N * VECTOR
+        }
+
         /// The parities of `K` blocks with exponents 0, 1, 2, ... from their beginning, stored past the caches or not; how far it came: what
         /// is less than a step is left, and everything where what goes past the caches is not aligned.
         ///
@@ -241,28 +281,17 @@ macro_rules! kernels {
             if IS_PAST && !is_aligned(&pointers) {
                 return 0;
             }
+            let long = if N > STEP { in_long_steps::<N>(length) } else { length };
             let mut offset = 0;
-            while length - offset >= N * VECTOR {
-                let mut sums = [[zero(); N]; 3];
-                if SET & Q != 0 {
-                    sums[1] = sums[1].map(|sum| biased(sum));
-                }
+            while long - offset >= N * VECTOR {
                 // SAFETY: the loop's condition; blocks and outputs were checked to have this length, and outputs to be aligned.
-                unsafe {
-                    add_plain::<SET, N>(&mut sums, blocks[K - 1].add(offset));
-                    for index in (0..K - 1).rev() {
-                        add_block::<SET, N>(&mut sums, blocks[index].add(offset));
-                    }
-                    if SET & Q != 0 {
-                        sums[1] = sums[1].map(|sum| biased(sum));
-                    }
-                    if IS_PAST {
-                        put_past::<SET, N>(&sums, &pointers, offset);
-                    } else {
-                        put::<SET, N>(&sums, &pointers, offset, Store::Set);
-                    }
-                }
+                unsafe { step_of_few::<SET, N, K, IS_PAST, 0>(&blocks, &pointers, offset) };
                 offset += N * VECTOR;
+            }
+            while N > STEP && length - offset >= STEP * VECTOR {
+                // SAFETY: as above.
+                unsafe { step_of_few::<SET, STEP, K, IS_PAST, 1>(&blocks, &pointers, offset) };
+                offset += STEP * VECTOR;
             }
             if IS_PAST {
                 fence();
@@ -285,19 +314,20 @@ macro_rules! kernels {
             }
         }
 
-        /// `generate_set`, faster for few blocks.
+        /// `generate_set`, faster for few blocks; `N` vectors in a step in the caches, `PAST` in one past them.
         $(#[$feature])*
-        fn generate_any<const SET: u8, const N: usize>(terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>, how: Store) {
+        fn generate_any<const SET: u8, const N: usize, const PAST: usize>(
+            terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>, how: Store,
+        ) {
             let is_plain = from == 0 && how == Store::Set && terms.order().is_none();
-            let done = if !is_plain {
-                from
-            } else if terms.length() * terms.blocks().len() < crate::cache::past_cache_bytes() {
-                generate_count::<SET, N, false>(terms, outputs)
-            } else {
-                generate_count::<SET, N, true>(terms, outputs)
+            let is_past = terms.length() * terms.blocks().len() >= crate::cache::past_cache_bytes();
+            let done = match (is_plain, is_past) {
+                (false, _) => from,
+                (true, false) => generate_count::<SET, N, false>(terms, outputs),
+                (true, true) => generate_count::<SET, PAST, true>(terms, outputs),
             };
             if done < terms.length() {
-                generate_set::<SET, N>(terms, done, outputs, how);
+                generate_set::<SET, PAST>(terms, done, outputs, how);
             }
         }
 
@@ -305,12 +335,12 @@ macro_rules! kernels {
         $(#[$feature])*
         pub(crate) fn generate(set: u8, terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>, how: Store) {
             match set {
-                P => generate_any::<P, STEP_P>(terms, from, outputs, how),
+                P => generate_any::<P, STEP_P, STEP_P>(terms, from, outputs, how),
                 Q => generate_set::<Q, STEP_Q>(terms, from, outputs, how),
                 // Products with tables, as other orders and updates need them, like longer steps better.
                 PQ if terms.order().is_some() => generate_set::<PQ, STEP>(terms, from, outputs, how),
-                PQ => generate_any::<PQ, STEP_Q>(terms, from, outputs, how),
-                _ => generate_any::<PQR, STEP_R>(terms, from, outputs, how),
+                PQ => generate_any::<PQ, STEP_PQ, STEP_Q>(terms, from, outputs, how),
+                _ => generate_any::<PQR, STEP_R, STEP_R>(terms, from, outputs, how),
             }
         }
 

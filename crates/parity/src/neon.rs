@@ -10,7 +10,9 @@ const VECTOR: usize = 16;
 const STEP_P: usize = 4;
 /// Vectors per step to check P and to solve.
 const STEP: usize = 4;
-/// Vectors per step to generate and check Q.
+/// Vectors per step to generate P with Q in the caches.
+const STEP_PQ: usize = 4;
+/// Vectors per step to generate P with Q past the caches, Q alone, and to check Q.
 const STEP_Q: usize = 4;
 /// Vectors per step for all that has R.
 const STEP_R: usize = 4;
