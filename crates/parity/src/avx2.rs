@@ -7,7 +7,7 @@ type Vector = __m256i;
 /// Bytes in a vector.
 const VECTOR: usize = 32;
 /// Vectors per step to generate P.
-const STEP_P: usize = 8;
+const STEP_P: usize = 12;
 /// Vectors per step to check P and to solve.
 const STEP: usize = 4;
 /// Vectors per step to generate P with Q in the caches.
