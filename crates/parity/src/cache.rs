@@ -10,8 +10,14 @@ const BYTES_MAX: usize = 2 << 20;
 /// What was found; 0 before somebody asked.
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 
-/// Rows of so many bytes of data and more do not stay in the second-level cache. Their parity goes past the caches: a store that
+/// Whether rows of so many blocks of this length do not stay in the second-level cache. Their parity goes past the caches: a store that
 /// goes through them reads what it overwrites first, and pushes the next blocks out. Measured: docs/performance.md.
+#[inline]
+pub(crate) fn is_past_cache(blocks: usize, length: usize) -> bool {
+    blocks * length >= past_cache_bytes()
+}
+
+/// From so many bytes of data on.
 #[inline]
 pub(crate) fn past_cache_bytes() -> usize {
     match FOUND.load(Ordering::Relaxed) {

@@ -21,6 +21,7 @@
 /// target features.
 macro_rules! kernels {
     ($rest:path, $(#[$feature:meta])*) => {
+        use crate::cache::is_past_cache;
         use crate::gf;
         use crate::terms::{Found, Outputs, P, Q, R, Row, Store, Terms};
         use $rest as rest;
@@ -130,33 +131,13 @@ macro_rules! kernels {
             sums
         }
 
-        /// Stores the sums of one step past the caches.
+        /// Stores the sums of one step, past the caches or not, or adds them to what the outputs hold.
         ///
         /// # Safety
-        /// `offset` + `N` vectors is at most the length behind each pointer of the set, and each place is a multiple of a vector.
+        /// `offset` + `N` vectors is at most the length behind each pointer of the set; past the caches, each place is a multiple of a vector.
         $(#[$feature])*
         #[inline]
-        unsafe fn put_past<const SET: u8, const N: usize>(
-            sums: &[[Vector; N]; 3], outputs: &[*mut u8; 3], offset: usize,
-        ) {
-            for i in 0..3 {
-                if SET & 1 << i == 0 {
-                    continue;
-                }
-                for v in 0..N {
-                    // SAFETY: v < N, and the caller promises N vectors at this offset, which are aligned.
-                    unsafe { stream(outputs[i].add(offset).add(v * VECTOR), sums[i][v]) };
-                }
-            }
-        }
-
-        /// Stores or adds the sums of one step to the outputs.
-        ///
-        /// # Safety
-        /// `offset` + `N` vectors is at most the length behind each pointer of the set.
-        $(#[$feature])*
-        #[inline]
-        unsafe fn put<const SET: u8, const N: usize>(
+        unsafe fn put<const SET: u8, const N: usize, const IS_PAST: bool>(
             sums: &[[Vector; N]; 3], outputs: &[*mut u8; 3], offset: usize, how: Store,
         ) {
             for i in 0..3 {
@@ -164,11 +145,11 @@ macro_rules! kernels {
                     continue;
                 }
                 for v in 0..N {
-                    // SAFETY: v < N, and the caller promises N vectors at this offset.
+                    // SAFETY: v < N, and the caller promises N vectors at this offset, and where they are.
                     unsafe {
                         let output = outputs[i].add(offset).add(v * VECTOR);
                         let sum = if how == Store::Add { xor(sums[i][v], load(output)) } else { sums[i][v] };
-                        store(output, sum);
+                        if IS_PAST { stream(output, sum) } else { store(output, sum) }
                     }
                 }
             }
@@ -202,23 +183,23 @@ macro_rules! kernels {
             let pointers = pointers::<SET>(outputs, length);
             let mut offset = from;
             let is_aligned = from == 0 && is_aligned(&pointers);
-            if is_aligned && how == Store::Set && length * terms.blocks().len() >= crate::cache::past_cache_bytes() {
+            if is_aligned && how == Store::Set && is_past_cache(terms.blocks().len(), length) {
                 while length - offset >= N * VECTOR {
                     // SAFETY: the loop's condition; blocks and outputs were checked to have this length, and outputs to be aligned.
-                    unsafe { put_past::<SET, N>(&sums::<SET, N, 3>(terms, offset), &pointers, offset) };
+                    unsafe { put::<SET, N, true>(&sums::<SET, N, 3>(terms, offset), &pointers, offset, Store::Set) };
                     offset += N * VECTOR;
                 }
                 fence();
             }
             while length - offset >= N * VECTOR {
                 // SAFETY: the loop's condition; blocks and outputs were checked to have this length.
-                unsafe { put::<SET, N>(&sums::<SET, N, 0>(terms, offset), &pointers, offset, how) };
+                unsafe { put::<SET, N, false>(&sums::<SET, N, 0>(terms, offset), &pointers, offset, how) };
                 offset += N * VECTOR;
             }
             // What long steps leave is gone through in shorter ones.
             while N > STEP && length - offset >= STEP * VECTOR {
                 // SAFETY: as above.
-                unsafe { put::<SET, STEP>(&sums::<SET, STEP, 4>(terms, offset), &pointers, offset, how) };
+                unsafe { put::<SET, STEP, false>(&sums::<SET, STEP, 4>(terms, offset), &pointers, offset, how) };
                 offset += STEP * VECTOR;
             }
             if offset < length {
@@ -249,11 +230,7 @@ macro_rules! kernels {
                 if SET & Q != 0 {
                     sums[1] = sums[1].map(|sum| biased(sum));
                 }
-                if IS_PAST {
-                    put_past::<SET, N>(&sums, outputs, offset);
-                } else {
-                    put::<SET, N>(&sums, outputs, offset, Store::Set);
-                }
+                put::<SET, N, IS_PAST>(&sums, outputs, offset, Store::Set);
             }
         }
 
@@ -320,11 +297,12 @@ macro_rules! kernels {
             terms: &Terms<'_>, from: usize, outputs: &mut Outputs<'_>, how: Store,
         ) {
             let is_plain = from == 0 && how == Store::Set && terms.order().is_none();
-            let is_past = terms.length() * terms.blocks().len() >= crate::cache::past_cache_bytes();
-            let done = match (is_plain, is_past) {
-                (false, _) => from,
-                (true, false) => generate_count::<SET, N, false>(terms, outputs),
-                (true, true) => generate_count::<SET, PAST, true>(terms, outputs),
+            let done = if !is_plain {
+                from
+            } else if is_past_cache(terms.blocks().len(), terms.length()) {
+                generate_count::<SET, PAST, true>(terms, outputs)
+            } else {
+                generate_count::<SET, N, false>(terms, outputs)
             };
             if done < terms.length() {
                 generate_set::<SET, PAST>(terms, done, outputs, how);

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::cache::past_cache_bytes;
+use crate::cache::is_past_cache;
 
 /// Fewer blocks are not faster.
 const BLOCKS_MIN: usize = 5;
@@ -15,8 +15,8 @@ const BYTES_MIN: usize = 256 << 10;
 /// processors were not measured, and keep their long vectors.
 #[inline]
 pub(crate) fn takes_short_vectors(blocks: usize, length: usize) -> bool {
-    let bytes = blocks * length;
-    blocks >= BLOCKS_MIN && (BYTES_MIN..past_cache_bytes()).contains(&bytes) && *IS_AMD
+    let is_long = blocks >= BLOCKS_MIN && blocks * length >= BYTES_MIN;
+    is_long && !is_past_cache(blocks, length) && *IS_AMD
 }
 
 /// Whether the processor is one of AMD's; asked once: in a virtual machine each question costs a microsecond and more.
@@ -45,6 +45,7 @@ fn vendor_name() -> [u8; 12] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::past_cache_bytes;
 
     #[test]
     fn short_vectors_are_for_many_long_blocks_that_fit_the_second_level_cache() {
