@@ -1,7 +1,7 @@
 //! Members of ZFS pools in `plexum examine` and `plexum scan`.
 
 use plexum_daemon::examine::Examination;
-use plexum_daemon::zfs::{PoolView, ZfsMember, pools};
+use plexum_daemon::zfs::{PoolView, ZfsMember, bystanders, pools};
 use plexum_format::zfs::label::roots;
 use serde_json::{Value, json};
 
@@ -13,9 +13,14 @@ use crate::units::show_time;
 pub fn headline(examination: &Examination) -> Option<String> {
     let member = examination.zfs.first()?;
     let label = member.label()?;
+    if let Some(what) = label.bystander() {
+        return Some(format!(
+            "{what} of a ZFS pool: holds no data, and its label does not name the pool"
+        ));
+    }
     let place = match (&label.plex, label.slot()) {
         (Some(plex), Some(slot)) => format!("plex {} ({}) slot {slot}", plex.id, plex.kind),
-        _ => "spare or cache".to_owned(),
+        _ => "member".to_owned(),
     };
     let updated = roots(&member.areas).first().map(|root| {
         format!(
@@ -82,6 +87,20 @@ pub fn show_pools(examinations: &[Examination], screen: &Screen) {
             words(&pool).join(" ")
         ));
     }
+}
+
+/// A line for each spare and cache device, and its object.
+pub fn tell_bystanders(members: &[&ZfsMember]) -> Vec<(String, Value)> {
+    let found = bystanders(members).into_iter();
+    found
+        .map(|(name, what)| {
+            let line = format!(
+                "  {name}: {what} of a ZFS pool; it holds no data, no pool needs it to be read"
+            );
+            let value = json!({"format": "zfs", "member": name, "is": what});
+            (line, object("pool_bystander", None, value))
+        })
+        .collect()
 }
 
 fn slot_rows(pool: &PoolView) -> Vec<Vec<String>> {

@@ -46,9 +46,10 @@ pub fn run(args: &Scan, screen: &Screen) -> Outcome {
     let AllFound {
         sets,
         pools,
+        bystanders,
         damaged,
     } = find_all(&args.places)?;
-    if sets.is_empty() && pools.is_empty() && damaged.is_empty() {
+    if sets.is_empty() && pools.is_empty() && bystanders.is_empty() && damaged.is_empty() {
         screen.line("no sets found");
         return Ok(0);
     }
@@ -74,6 +75,10 @@ pub fn run(args: &Scan, screen: &Screen) -> Outcome {
         exit = exit.max(u8::from(!is_whole));
         rows.push(row);
         details.extend(more);
+        screen.object(&value);
+    }
+    for (line, value) in bystanders {
+        details.push(line);
         screen.object(&value);
     }
     for (member, texts) in &damaged {
@@ -202,6 +207,8 @@ pub fn find_sets(places: &[String]) -> Result<Vec<FoundSet>, Problem> {
 struct AllFound {
     sets: Vec<FoundSet>,
     pools: Vec<PoolView>,
+    /// Spares and cache devices of pools: a line and an object each.
+    bystanders: Vec<(String, serde_json::Value)>,
     /// Members whose metadata is damaged, so that nobody knows to whom they belong, and what is wrong with each.
     damaged: Vec<(String, Vec<String>)>,
 }
@@ -280,6 +287,7 @@ fn find_all(places: &[String]) -> Result<AllFound, Problem> {
     Ok(AllFound {
         sets,
         pools: plexum_daemon::zfs::pools(&zfs),
+        bystanders: examine_zfs::tell_bystanders(&zfs),
         damaged,
     })
 }

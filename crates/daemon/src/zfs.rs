@@ -149,7 +149,7 @@ pub struct PoolView {
 pub fn pools(members: &[&ZfsMember]) -> Vec<PoolView> {
     let mut by_pool: BTreeMap<u64, Vec<&ZfsMember>> = BTreeMap::new();
     for member in members {
-        if let Some(label) = member.label() {
+        if let Some(label) = member.label().filter(|label| label.bystander().is_none()) {
             by_pool.entry(label.pool_guid).or_default().push(member);
         }
     }
@@ -157,6 +157,13 @@ pub fn pools(members: &[&ZfsMember]) -> Vec<PoolView> {
         .into_values()
         .filter_map(|members| view(&members))
         .collect()
+}
+
+/// Spares and cache devices among these members: name, and what it is. Their labels do not say of which pool.
+#[must_use]
+pub fn bystanders<'a>(members: &[&'a ZfsMember]) -> Vec<(&'a str, &'static str)> {
+    let one = |member: &&'a ZfsMember| Some((member.name.as_str(), member.label()?.bystander()?));
+    members.iter().filter_map(one).collect()
 }
 
 fn view(members: &[&ZfsMember]) -> Option<PoolView> {
@@ -214,7 +221,7 @@ fn view(members: &[&ZfsMember]) -> Option<PoolView> {
         label: newest.clone(),
         slots,
         unknown_plexes: (0..newest.plex_count.min(4096))
-            .filter(|id| !plexes.contains_key(id))
+            .filter(|id| !plexes.contains_key(id) && !newest.holes.contains(id))
             .collect(),
         refusals,
         roots: times,

@@ -375,6 +375,7 @@ impl Xdr {
     }
     fn numbers(&mut self, name: &str, values: &[u64]) {
         self.pair(name, 16, values.len() as u32);
+        self.bytes.extend((values.len() as u32).to_be_bytes());
         values
             .iter()
             .for_each(|value| self.bytes.extend(value.to_be_bytes()));

@@ -70,6 +70,8 @@ pub struct PoolReport {
     pub state: PoolState,
     /// Active features without which it cannot be read.
     pub features: Vec<String>,
+    /// Numbers of plexes that were removed and hold nothing.
+    pub holes: Vec<u64>,
     /// All plexes; `None`: not even its kind is known.
     pub plexes: Vec<(u64, Option<PlexConfig>)>,
     /// All members of all plexes.
@@ -114,7 +116,8 @@ impl<D: Device + 'static> Pool<D> {
         members: Vec<MemberState<D>>,
         options: &OpenOptions,
     ) -> Result<Self, ZfsError> {
-        let newest = newest_label(&members)?;
+        let (members, bystanders) = without_bystanders(members);
+        let newest = newest_label(&members, &bystanders)?;
         let unknown = unreadable_features(&newest.features);
         if !unknown.is_empty() {
             return Err(ZfsError::Unsupported {
@@ -139,6 +142,7 @@ impl<D: Device + 'static> Pool<D> {
                         version: newest.version,
                         state: newest.state,
                         features: newest.features.clone(),
+                        holes: newest.holes.clone(),
                         members: member_reports(&plexes, &members),
                         plexes: numbered(plexes, newest.plex_count),
                         root: root.clone(),
@@ -147,6 +151,7 @@ impl<D: Device + 'static> Pool<D> {
                         notes: Vec::new(),
                     };
                     report.notes = notes(&report);
+                    report.notes.extend(bystanders);
                     return Ok(Self {
                         report,
                         blocks,
@@ -156,7 +161,7 @@ impl<D: Device + 'static> Pool<D> {
                 }
                 Err(error) => {
                     // An older root would show an old state as if it were the last one.
-                    let lost = lost_plexes(&configs, &members, newest.plex_count);
+                    let lost = lost_plexes(&configs, &members, &newest);
                     if !lost.is_empty() && options.txg.is_none() {
                         return Err(ZfsError::Roots(format!(
                             "pool {}: the root of transaction group {} cannot be read: {}: {error}",
@@ -211,14 +216,37 @@ impl<D: Device + 'static> Pool<D> {
     }
 }
 
+/// The members that hold something of a pool, and a note on each other one. What is left in a spare's ring may be of the
+/// pool it was in before.
+fn without_bystanders<D>(members: Vec<MemberState<D>>) -> (Vec<MemberState<D>>, Vec<String>) {
+    let mut notes = Vec::new();
+    let mut kept = Vec::new();
+    for member in members {
+        match member.label.bystander() {
+            Some(what) => {
+                let name = &member.name;
+                notes.push(format!("{name} is a {what}: it holds no data of the pool"));
+            }
+            None => kept.push(member),
+        }
+    }
+    (kept, notes)
+}
+
 /// The label that was written last of all; checks that there is one pool.
-fn newest_label<D>(members: &[MemberState<D>]) -> Result<Label, ZfsError> {
-    // A label of transaction group 0 is that of a spare or a cache device.
+fn newest_label<D>(members: &[MemberState<D>], bystanders: &[String]) -> Result<Label, ZfsError> {
+    // A label of transaction group 0 is that of a member that was just added.
     let newest = members
         .iter()
         .map(|member| &member.label)
         .max_by_key(|label| label.txg);
-    let newest = newest.ok_or_else(|| ZfsError::Members("no member of a pool was found".into()))?;
+    let newest = newest.ok_or_else(|| match bystanders {
+        [] => ZfsError::Members("no member of a pool was found".into()),
+        found => ZfsError::Members(format!(
+            "no member with data of a pool was found: {}",
+            found.join(", ")
+        )),
+    })?;
     if let Some(other) = members
         .iter()
         .find(|member| member.label.pool_guid != newest.pool_guid)
@@ -302,7 +330,7 @@ fn candidates<D>(
 fn lost_plexes<D>(
     configs: &BTreeMap<u64, PlexConfig>,
     members: &[Rc<MemberState<D>>],
-    plex_count: u64,
+    newest: &Label,
 ) -> Vec<String> {
     let is_there = |guid: u64| members.iter().any(|member| member.label.guid == guid);
     let mut lost = Vec::new();
@@ -325,8 +353,10 @@ fn lost_plexes<D>(
             ));
         }
     }
-    if (configs.len() as u64) < plex_count.min(PLEXES_MAX) {
-        let (known, all) = (configs.len(), plex_count);
+    let known = configs.len();
+    let is_gap = |id: &u64| !configs.contains_key(id) && !newest.holes.contains(id);
+    if (0..newest.plex_count.min(PLEXES_MAX)).any(|id| is_gap(&id)) {
+        let all = newest.plex_count.saturating_sub(newest.holes.len() as u64);
         lost.push(format!("members of {known} of {all} plexes are there"));
     }
     lost
@@ -409,6 +439,12 @@ fn notes(report: &PoolReport) -> Vec<String> {
     }
     for (id, plex) in &report.plexes {
         match plex.as_ref().map(PlexConfig::refusal) {
+            // A number without a plex: nothing can be missing.
+            Some(_)
+                if plex
+                    .as_ref()
+                    .is_some_and(|plex| plex.kind == PlexKind::Hole) => {}
+            None if report.holes.contains(id) => {}
             None => notes.push(format!(
                 "no member of plex {id} is there: what is on it cannot be read"
             )),

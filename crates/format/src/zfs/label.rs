@@ -57,7 +57,11 @@ pub enum PoolState {
     Exported,
     /// Destroyed.
     Destroyed,
-    /// Another number: a spare, a cache device and the like.
+    /// Not the pool's state: the member is a spare, of any pool.
+    Spare,
+    /// Not the pool's state: the member is a cache device, of any pool.
+    Cache,
+    /// Another number.
     Other(u64),
 }
 
@@ -67,6 +71,8 @@ impl PoolState {
             0 => Self::Active,
             1 => Self::Exported,
             2 => Self::Destroyed,
+            3 => Self::Spare,
+            4 => Self::Cache,
             other => Self::Other(other),
         }
     }
@@ -78,8 +84,8 @@ impl std::fmt::Display for PoolState {
             Self::Active => f.write_str("active (or not exported)"),
             Self::Exported => f.write_str("exported"),
             Self::Destroyed => f.write_str("destroyed"),
-            Self::Other(3) => f.write_str("spare"),
-            Self::Other(4) => f.write_str("cache device"),
+            Self::Spare => f.write_str("spare"),
+            Self::Cache => f.write_str("cache device"),
             Self::Other(number) => write!(f, "state {number}"),
         }
     }
@@ -100,8 +106,10 @@ pub struct Label {
     pub txg: u64,
     /// Identity of this member.
     pub guid: u64,
-    /// Number of plexes of the pool.
+    /// Number of plexes of the pool, those that were removed included.
     pub plex_count: u64,
+    /// Numbers of plexes that were removed and hold nothing, such as a log device's.
+    pub holes: Vec<u64>,
     /// The plex that this member is in; `None` for spares and cache devices.
     pub plex: Option<PlexConfig>,
     /// Active features without which the pool cannot be read.
@@ -204,10 +212,21 @@ impl Label {
             txg: list.number("txg").unwrap_or(0),
             guid: list.number("guid").unwrap_or(0),
             plex_count: list.number("vdev_children").unwrap_or(1),
+            holes: list.numbers("hole_array").to_vec(),
             plex: list.list("vdev_tree").map(PlexConfig::parse).transpose()?,
             features: features.map(Iterator::collect).unwrap_or_default(),
             host: list.text("hostname").unwrap_or_default().to_owned(),
         })
+    }
+
+    /// What the member is when it holds nothing of the pool. Such a label names no pool either.
+    #[must_use]
+    pub fn bystander(&self) -> Option<&'static str> {
+        match self.state {
+            PoolState::Spare => Some("spare"),
+            PoolState::Cache => Some("cache device"),
+            _ => None,
+        }
     }
 
     /// Why the pool, or the plex of this member, cannot be read; empty when all can.
@@ -255,6 +274,8 @@ pub fn describe(areas: &[LabelArea], partition_offset_bytes: u64) -> Vec<Field> 
         Some(label.host.as_str()).filter(|host| !host.is_empty()),
     );
     list.add("plex_count", label.plex_count);
+    let holes = label.holes.iter().map(|id| Value::Number(*id));
+    list.add("removed_plexes", Value::List(holes.collect()));
     if let Some(plex) = &label.plex {
         list.add("plex", plex.id);
         list.add("plex_kind", plex.kind.to_string());

@@ -24,8 +24,10 @@ pub enum NvValue {
     Signed(i64),
     /// Text, made printable.
     Text(String),
-    /// Numbers.
+    /// Unsigned numbers of any width.
     Numbers(Vec<u64>),
+    /// Signed numbers of any width; truth values are 0 and 1.
+    SignedNumbers(Vec<i64>),
     /// Texts, made printable.
     Texts(Vec<String>),
     /// Bytes as they are.
@@ -59,6 +61,15 @@ impl NvList {
         match self.get(name)? {
             NvValue::Number(number) => Some(*number),
             _ => None,
+        }
+    }
+
+    /// The unsigned numbers of this name; none when there are none.
+    #[must_use]
+    pub fn numbers(&self, name: &str) -> &[u64] {
+        match self.get(name) {
+            Some(NvValue::Numbers(numbers)) => numbers,
+            _ => &[],
         }
     }
 
@@ -202,6 +213,10 @@ impl<'a> Reader<'a> {
         Ok(u64::from_be_bytes(part.try_into().expect("eight bytes")))
     }
 
+    fn i32(&mut self) -> Result<i64, FormatError> {
+        Ok(i64::from(self.u32()?.cast_signed()))
+    }
+
     /// Version and flags of a list.
     fn list_header(&mut self) -> Result<(), FormatError> {
         let version = self.u32()?;
@@ -229,6 +244,24 @@ impl<'a> Reader<'a> {
         Err(self.error(Problem::Invalid, "count", count, expected))
     }
 
+    /// The values of an array of numbers, each `each` bytes wide. In XDR such an array begins with a count of its own; the
+    /// pair's says the same, or one of them is wrong.
+    fn numbers<T>(
+        &mut self,
+        count: u32,
+        each: usize,
+        read: impl Fn(&mut Self) -> Result<T, FormatError>,
+    ) -> Result<Vec<T>, FormatError> {
+        let own_count = self.u32()?;
+        if own_count != count {
+            let expected = format!("{count}, as the pair says");
+            return Err(self.error(Problem::Invalid, "array count", own_count, expected));
+        }
+        self.check_count(count, each)?;
+        (0..count).map(|_| read(self)).collect()
+    }
+
+    /// The value of a pair. XDR knows no numbers of less than four bytes: narrow ones, alone and in arrays, take four.
     fn value(
         &mut self,
         kind: u32,
@@ -238,10 +271,13 @@ impl<'a> Reader<'a> {
     ) -> Result<NvValue, FormatError> {
         Ok(match kind {
             1 => NvValue::Present,
-            2 | 4 | 6 | 21 | 25 => NvValue::Signed(i64::from(self.u32()? as i32)),
-            3 | 5 | 7 => NvValue::Number(u64::from(self.u32()?)),
-            24 => NvValue::Signed(i64::from(self.u32()? as i32)),
-            8 | 23 => NvValue::Number(self.u64()?),
+            // int16, int32, a truth value, int8
+            3 | 5 | 21 | 22 => NvValue::Signed(self.i32()?),
+            // byte, uint16, uint32, uint8
+            2 | 4 | 6 | 23 => NvValue::Number(u64::from(self.u32()?)),
+            // int64, a time
+            7 | 18 => NvValue::Signed(self.u64()?.cast_signed()),
+            8 => NvValue::Number(self.u64()?),
             9 => NvValue::Text(self.text()?),
             10 => {
                 let length = count as usize;
@@ -249,10 +285,18 @@ impl<'a> Reader<'a> {
                 self.take(length.wrapping_neg() % 4)?;
                 NvValue::Bytes(bytes)
             }
-            16 => {
-                self.check_count(count, 8)?;
-                NvValue::Numbers((0..count).map(|_| self.u64()).collect::<Result<_, _>>()?)
+            // int16, int32, truth values, int8
+            11 | 13 | 24 | 25 => NvValue::SignedNumbers(self.numbers(count, 4, Self::i32)?),
+            // uint16, uint32, uint8
+            12 | 14 | 26 => {
+                let number = |reader: &mut Self| reader.u32().map(u64::from);
+                NvValue::Numbers(self.numbers(count, 4, number)?)
             }
+            15 => {
+                let number = |reader: &mut Self| reader.u64().map(u64::cast_signed);
+                NvValue::SignedNumbers(self.numbers(count, 8, number)?)
+            }
+            16 => NvValue::Numbers(self.numbers(count, 8, Self::u64)?),
             17 => {
                 self.check_count(count, 4)?;
                 NvValue::Texts((0..count).map(|_| self.text()).collect::<Result<_, _>>()?)
@@ -334,12 +378,81 @@ mod tests {
 
     #[test]
     fn a_count_beyond_the_bytes_allocates_nothing() {
-        for kind in [16, 17] {
+        for kind in (10..=17).chain(24..=26) {
             let mut bytes = vec![1, 1, 0, 0];
             bytes.extend(HEADER);
             pair(&mut bytes, "a", kind, u32::MAX);
+            bytes.extend([0xFF; 4]);
             bytes.extend([0; 64]);
-            assert_eq!(NvList::parse(&bytes).unwrap_err().field, "count");
+            let field = NvList::parse(&bytes).unwrap_err().field;
+            assert_eq!(field, if kind == 10 { "list" } else { "count" }, "{kind}");
+        }
+    }
+
+    /// The number types: their number in a pair, bytes of a value, whether it has a sign, and the type of their arrays.
+    const NUMBER_KINDS: [(u32, usize, bool, u32); 9] = [
+        (3, 4, true, 11),
+        (4, 4, false, 12),
+        (5, 4, true, 13),
+        (6, 4, false, 14),
+        (7, 8, true, 15),
+        (8, 8, false, 16),
+        (21, 4, true, 24),
+        (22, 4, true, 25),
+        (23, 4, false, 26),
+    ];
+
+    /// A list in a list, with one pair of a kind, and a text behind each, which is only found when the pair ended where
+    /// it should.
+    fn nested(kind: u32, count: u32, value: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![1, 1, 0, 0];
+        bytes.extend(HEADER);
+        pair(&mut bytes, "tree", 19, 1);
+        bytes.extend(HEADER);
+        pair(&mut bytes, "value", kind, count);
+        bytes.extend(value);
+        pair(&mut bytes, "after", 9, 1);
+        text(&mut bytes, "seen");
+        bytes.extend(END);
+        pair(&mut bytes, "last", 9, 1);
+        text(&mut bytes, "seen");
+        bytes.extend(END);
+        bytes
+    }
+
+    #[test]
+    fn arrays_of_numbers_are_read_behind_a_count_of_their_own() {
+        for (kind, width, is_signed, array_kind) in NUMBER_KINDS {
+            for count in [0, 1, 3] {
+                let mut value = u32::to_be_bytes(count).to_vec();
+                value.extend(vec![0xFF; width * count as usize]);
+                let bytes = nested(array_kind, count, &value);
+                let list = NvList::parse(&bytes).unwrap();
+                let tree = list.list("tree").unwrap();
+                let largest = if width == 8 {
+                    u64::MAX
+                } else {
+                    u64::from(u32::MAX)
+                };
+                let expected = match is_signed {
+                    true => NvValue::SignedNumbers(vec![-1; count as usize]),
+                    false => NvValue::Numbers(vec![largest; count as usize]),
+                };
+                assert_eq!(tree.get("value"), Some(&expected), "{array_kind}");
+                let seen = (tree.text("after"), list.text("last"));
+                assert_eq!(seen, (Some("seen"), Some("seen")), "{array_kind}");
+                for length in 0..bytes.len() {
+                    assert!(NvList::parse(&bytes[..length]).is_err(), "cut at {length}");
+                }
+                value[3] ^= 1;
+                let error = NvList::parse(&nested(array_kind, count, &value)).unwrap_err();
+                assert_eq!(error.field, "array count", "{array_kind}");
+            }
+            let list = NvList::parse(&nested(kind, 1, &vec![0xFF; width])).unwrap();
+            let tree = list.list("tree").unwrap();
+            assert_eq!(tree.text("after"), Some("seen"), "{kind}");
+            let has_sign = matches!(tree.get("value"), Some(NvValue::Signed(-1)));
+            assert_eq!(has_sign, is_signed, "{kind}");
         }
     }
 }

@@ -6,7 +6,7 @@
 //! Source: zfs-raidz.md 2.1.
 
 use super::bytes::nowhere;
-use super::nvlist::{NvList, NvValue};
+use super::nvlist::NvList;
 use super::{ASHIFT_MAX, ASHIFT_MIN};
 use crate::error::{FormatError, Problem};
 
@@ -153,7 +153,7 @@ impl PlexConfig {
             ashift: if is_usable { ashift as u32 } else { ASHIFT_MIN },
             size_bytes: list.number("asize").unwrap_or(0),
             is_log: list.number("is_log") == Some(1),
-            is_expanded: matches!(list.get("raidz_expand_txgs"), Some(NvValue::Numbers(txgs)) if !txgs.is_empty())
+            is_expanded: !list.numbers("raidz_expand_txgs").is_empty()
                 || list.get("raidz_expanding").is_some(),
             kind,
             slots,
