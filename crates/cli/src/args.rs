@@ -399,10 +399,10 @@ pub struct Serve {
     /// Change no byte of any member
     #[arg(long)]
     pub read_only: bool,
-    /// Allow writes to formats that are read-only by default
+    /// Allow writes to formats that are read-only by default, and with --force to stale members
     #[arg(long)]
     pub write: bool,
-    /// Start although members disagree or a dirty volume lacks a member
+    /// Start although members disagree, a dirty volume lacks a member, or (members named) only stale ones are left
     #[arg(long)]
     pub force: bool,
     /// With --force: answer rows in doubt with what is there, instead of an error

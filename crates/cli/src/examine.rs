@@ -236,6 +236,7 @@ fn show_together(examinations: &[Examination], screen: &Screen) -> u8 {
         run_degraded: true,
         read_only: true,
         force_data: false,
+        ..Options::default()
     };
     let described = match &judged {
         Ok(assembly) => Some(assembly.clone()),

@@ -14,7 +14,7 @@ use plexum_daemon::runtime_dir::{Kind, Surroundings};
 use plexum_daemon::serve::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, Ready, ServeRequest, serve};
 use plexum_daemon::serve_dataset::{DatasetRequest, serve_dataset};
 use plexum_daemon::status::Verdict;
-use plexum_engine::meta::assemble::Options;
+use plexum_engine::meta::assemble::{Options, StaleUse};
 use plexum_engine::shard::SHARDS_MAX;
 use plexum_engine::volume::VolumeOptions;
 use plexum_nbd::tls::{TlsMode, TlsServer};
@@ -120,6 +120,7 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
             run_degraded: args.run_degraded,
             read_only: args.read_only,
             force_data: args.force_data,
+            stale: stale_use(args),
         },
         balance: asked_balance(args.balance.as_deref()),
         may_write: args.write,
@@ -157,6 +158,15 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
     })
 }
 
+/// What may be done with named members that missed writes.
+fn stale_use(args: &Serve) -> StaleUse {
+    match (args.force, args.write) {
+        (false, _) => StaleUse::Never,
+        (true, false) => StaleUse::Read,
+        (true, true) => StaleUse::Write,
+    }
+}
+
 fn found_volumes(
     args: &Serve,
     template: &AssembleRequest,
@@ -178,6 +188,10 @@ fn found_volumes(
         .into_iter()
         .map(|set| AssembleRequest {
             members: set.members,
+            options: Options {
+                stale: StaleUse::Never, // nobody has named them
+                ..template.options
+            },
             ..template.clone()
         })
         .collect())

@@ -11,7 +11,9 @@ use plexum_engine::background::hands::Hands;
 use plexum_engine::balance::Policy;
 use plexum_engine::buf::{BufPool, Rope};
 use plexum_engine::device::{Extent, IoError};
-use plexum_engine::meta::assemble::{AssembleCode, AssembleError, Options};
+use plexum_engine::meta::assemble::{
+    AssembleCode, AssembleError, Assembly, BitmapUse, Options, StaleUse,
+};
 use plexum_engine::meta::gvinum::Growing;
 use plexum_engine::meta::gvinum::tally::VolumeTally;
 use plexum_engine::meta::open::{
@@ -282,16 +284,43 @@ async fn open_md(
         if let Some(reason) = &member.reason {
             notes.push(format!("{} is not used: {reason}", member.name));
         }
+        if let Some(caution) = &member.caution {
+            notes.push(format!("{} is used all the same: {caution}", member.name));
+        }
     }
-    if assembly.is_read_only && !request.options.read_only {
-        notes.push("it can only be read: this version does not write such an array".into());
-    }
+    note_limits(&assembly, &body, &request.options, &mut notes);
     Ok(Assembled {
         body,
         facts: Facts::of(&assembly, String::new()),
         tally: None,
         notes,
     })
+}
+
+/// What whoever reads or writes has to know.
+fn note_limits(assembly: &Assembly, body: &Body, options: &Options, notes: &mut Vec<String>) {
+    if assembly.mixes_two_times() {
+        if let BitmapUse::Usable { .. } = &assembly.bitmap {
+            let status = body.status();
+            let region_bytes = status.bitmap_region_bytes.unwrap_or(0);
+            notes.push(format!(
+                "the bitmap marks {} regions of {region_bytes} bytes as written since the array was last whole",
+                status.marked_regions
+            ));
+        }
+        notes.push(
+            "what is read may mix two times: compare it, and copy what you need before anything is written".into(),
+        );
+    }
+    if assembly.is_read_only && !options.read_only {
+        notes.push(
+            if assembly.mixes_two_times() && options.stale == StaleUse::Read {
+                "it can only be read; to write to it as well, add:   --write".into()
+            } else {
+                "it can only be read: this version does not write such an array".into()
+            },
+        );
+    }
 }
 
 /// A refusal, and what is known of members that could not be used: often that is why.

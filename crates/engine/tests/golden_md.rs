@@ -86,6 +86,7 @@ fn options(case: &Case) -> Options {
         run_degraded: command.contains("--run"),
         read_only: true,
         force_data: false,
+        ..Options::default()
     }
 }
 

@@ -33,6 +33,7 @@ fn read_all(case: &Case, devices: Vec<(String, Memory)>, situation: &str) -> Vec
         run_degraded: true,
         read_only: true,
         force_data: true,
+        ..Options::default()
     };
     let request = || OpenRequest {
         assemble,

@@ -6,5 +6,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod inputs;
+mod mdforce;
 mod refusals;
 mod zfs;

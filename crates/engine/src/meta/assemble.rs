@@ -1,7 +1,7 @@
 //! Joining members at start: from examined superblocks to an array, or to a refusal. Pure.
 //!
 //! Invariants:
-//! - a stale member gets no slot and raises nobody's event count (W7), not even by force;
+//! - a stale member raises nobody's event count, and gets no slot but where the user insists and the fresh ones are too few (W7);
 //! - nothing is written: a refusal leaves every member as it was (W4: with all members back it is an ordinary start);
 //! - the answer depends only on the arguments, and each member given has exactly one entry in it.
 //!
@@ -10,11 +10,13 @@
 mod history;
 mod join;
 mod problem;
+mod stale;
 mod start;
 #[cfg(test)]
 mod tests;
 
 pub use problem::{AssembleCode, AssembleError};
+use stale::Taken;
 
 use plexum_format::md::{BitmapHeader, MdVersion, Superblock};
 use plexum_format::stripe_log::{LogHeader, NoLog};
@@ -53,6 +55,20 @@ pub struct Options {
     pub read_only: bool,
     /// `--force-data`: answer reads of rows in doubt with what is there.
     pub force_data: bool,
+    /// What `force` may do with members that missed writes, where the fresh ones are too few.
+    pub stale: StaleUse,
+}
+
+/// What a forced start may do with members that missed writes (W7, forced): nobody takes them who has not named them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StaleUse {
+    /// They are left out.
+    #[default]
+    Never,
+    /// The members were named: the least stale ones are read.
+    Read,
+    /// And written, as was asked for as well.
+    Write,
 }
 
 /// What a member may be used for.
@@ -127,6 +143,8 @@ pub struct AssembledMember {
     pub data_size_bytes: u64,
     /// Why it is not used, as a clause: "it is stale: event count 41, newest is 57".
     pub reason: Option<String>,
+    /// Why it should not be used, though the user has insisted on it, as a clause.
+    pub caution: Option<String>,
 }
 
 /// Whether the write-intent bitmap tells what may differ.
@@ -263,7 +281,7 @@ pub struct Assembly {
     pub doubt: Doubt,
     /// Reads in doubt are answered with what is there (`--force-data`).
     pub serves_doubtful_data: bool,
-    /// May only be read: journal or reshape.
+    /// May only be read: journal, reshape, or members that missed writes.
     pub is_read_only: bool,
     /// A reshape in the middle.
     pub reshape: Option<AssembledReshape>,
@@ -281,6 +299,13 @@ impl Assembly {
         (0..slot_count)
             .map(|slot| self.missing_slots.iter().any(|s| usize::from(*s) == slot))
             .collect()
+    }
+
+    /// Whether members are used that missed writes (W7, forced).
+    #[must_use]
+    pub fn mixes_two_times(&self) -> bool {
+        let has_redundancy = self.geometry.organisation().level().has_redundancy();
+        has_redundancy && self.members.iter().any(|member| member.caution.is_some())
     }
 
     /// Whether superblocks say that writes were under way, or a resync has not ended.
@@ -303,6 +328,10 @@ impl Assembly {
 /// # Errors
 /// [`AssembleError`]: its code has the slug and the exit code.
 pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, AssembleError> {
+    put_together(examined, options).map_err(|error| stale::with_way_out(examined, options, error))
+}
+
+fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, AssembleError> {
     history::check_one_array(examined)?;
     history::check_nobody_twice(examined)?;
     let history = history::choose(examined, options)?;
@@ -317,20 +346,31 @@ pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, As
         slot_count,
         by_bitmap_from: bitmap.events_cleared(),
     };
-    let members = join::join(examined, &history, &judge)?;
+    let mut members = join::join(examined, &history, &judge)?;
+    stale::take_all(examined, &history, &judge, &mut members, options);
     let (spec, geometry) = start::geometry(&name, newest, &members)?;
     let reshape = start::reshape(&name, newest, &spec)?;
+    let check_enough = |members: &[AssembledMember]| {
+        start::check_halves(&name, &geometry, reshape.as_ref(), slot_count, members)
+    };
+    let is_enough = |members: &[AssembledMember]| check_enough(members).is_ok();
+    let taken = stale::take_needed(examined, &history, &judge, &mut members, options, is_enough);
+    check_enough(&members)?;
+    let has_shared_copies = stale::spare_fresh_copies(&geometry, &mut members);
+    let options = &Options {
+        read_only: options.read_only || taken == Taken::ToRead || has_shared_copies,
+        ..*options
+    };
 
     let missing = start::missing(slot_count, &members);
-    start::check_enough(&name, &geometry, &missing, &members)?;
-    if let Some(reshape) = &reshape {
-        start::check_enough(&name, &reshape.after, &missing, &members)?;
-    }
     let has_redundancy = geometry.organisation().level().has_redundancy();
     let resync_start_sectors = newest.resync_offset_sectors.filter(|_| has_redundancy);
     let resync_start_bytes =
         resync_start_sectors.map(|sectors| sectors.saturating_mul(SECTOR_BYTES));
-    let log = start::judge_log(examined, &members, resync_start_bytes, options);
+    let mut log = start::judge_log(examined, &members, resync_start_bytes, options);
+    if taken != Taken::Nobody && log.is_usable() {
+        log = LogUse::Void; // rings of two times
+    }
     start::check_answers_in_log(&name, newest, examined, &members, &log, options)?;
     let has_ppl = newest.ppl.is_some() && !options.read_only;
     // Dirty with a partial parity log counts as clean, once it was replayed (linux-md.md 5).
@@ -339,9 +379,8 @@ pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, As
     let doubt = start::check_dirty(&name, &geometry, &missing, open_bytes, &bitmap, options)?;
     start::check_expected(&name, newest, slot_count, &members, options)?;
 
-    let after_bytes = reshape
-        .as_ref()
-        .map_or(u64::MAX, |reshape| reshape.after.volume_bytes());
+    let after = reshape.as_ref().map(|reshape| &reshape.after);
+    let after_bytes = after.map_or(u64::MAX, Geometry::volume_bytes);
     Ok(Assembly {
         array: describe(newest, spec),
         volume_bytes: geometry.volume_bytes().min(after_bytes),

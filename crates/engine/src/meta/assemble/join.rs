@@ -101,6 +101,7 @@ fn describe(member: &Examined, verdict: Verdict, has_bitmap: bool) -> AssembledM
             .saturating_mul(SECTOR_BYTES),
         data_size_bytes: superblock.data_size_sectors.saturating_mul(SECTOR_BYTES),
         reason: verdict.reason,
+        caution: None,
     }
 }
 
@@ -228,7 +229,7 @@ impl Judge<'_> {
 }
 
 /// Why a fresh member cannot be what the freshest superblock says.
-fn unusable(member: &Examined, newest: &Superblock) -> Option<String> {
+pub(super) fn unusable(member: &Examined, newest: &Superblock) -> Option<String> {
     let own = &member.superblock;
     let differs = |what: &str, found: String, expected: String| {
         Some(format!(

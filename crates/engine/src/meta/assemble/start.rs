@@ -370,8 +370,23 @@ pub(super) fn missing(slot_count: u16, members: &[AssembledMember]) -> Vec<bool>
     (0..slot_count).map(|slot| !has_active(slot)).collect()
 }
 
-/// Rule 5 of linux-md.md section 9. Stale members are never taken, `--force` or not (W7).
-pub(super) fn check_enough(
+/// Whether both halves of a reshape, or the one geometry that there is, can do with the members.
+pub(super) fn check_halves(
+    name: &str,
+    geometry: &Geometry,
+    reshape: Option<&AssembledReshape>,
+    slot_count: u16,
+    members: &[AssembledMember],
+) -> Result<(), AssembleError> {
+    let missing = missing(slot_count, members);
+    check_enough(name, geometry, &missing, members)?;
+    reshape.map_or(Ok(()), |reshape| {
+        check_enough(name, &reshape.after, &missing, members)
+    })
+}
+
+/// Rule 5 of linux-md.md section 9.
+fn check_enough(
     name: &str,
     geometry: &Geometry,
     missing: &[bool],

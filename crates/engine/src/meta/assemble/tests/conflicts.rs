@@ -388,6 +388,8 @@ fn whatever_superblocks_say_nothing_panics_and_the_invariants_hold() {
             run_degraded: numbers.below(2) == 1,
             read_only: numbers.below(2) == 1,
             force_data: false,
+            stale: [StaleUse::Never, StaleUse::Read, StaleUse::Write]
+                [usize::try_from(numbers.below(3)).unwrap()],
         };
         let Ok(assembly) = assemble(&members, &options) else {
             continue;
@@ -407,7 +409,9 @@ fn whatever_superblocks_say_nothing_panics_and_the_invariants_hold() {
                 !member.standing.is_used(),
                 "{member:?}"
             );
-            if member.slot.is_some() {
+            if member.caution.is_some() {
+                assert!(options.force && member.slot.is_some());
+            } else if member.slot.is_some() {
                 assert!(
                     member.events.is_fresh_beside(newest) && member.events <= newest,
                     "{member:?} beside {newest}"

@@ -7,6 +7,7 @@ use super::*;
 
 mod conflicts;
 mod edges;
+mod forced;
 
 const DEVICE_SECTORS: u64 = 8192;
 const COMPONENT_SECTORS: u64 = 1024;
@@ -108,6 +109,7 @@ const PLAIN: Options = Options {
     run_degraded: false,
     read_only: false,
     force_data: false,
+    stale: StaleUse::Never,
 };
 const DEGRADED: Options = Options {
     run_degraded: true,
