@@ -247,7 +247,7 @@ fn member_table(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
         head.insert(2, "SERIAL");
     }
     if screen.verbosity > 0 {
-        head.extend(["READ", "WRITTEN"]);
+        head.extend(["READ", "WRITTEN", "DURABLE BY"]);
     }
     let mut rows = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
     for member in &status.members {
@@ -287,6 +287,7 @@ fn member_table(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
         if screen.verbosity > 0 {
             row.push(show_bytes(member.read_bytes));
             row.push(show_bytes(member.written_bytes));
+            row.push(member.fua_way.clone().unwrap_or_else(|| "-".into()));
         }
         rows.push(row);
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::clock::Clock;
-use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, IoError, Reader, ZeroMode};
+use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, Reader, ZeroMode};
 use plexum_engine::parked::Parked;
 use plexum_nbd::client::{ClientDevice, ConnectOptions, connect};
 use plexum_nbd::tls::{Stream, TlsClient};
@@ -184,6 +184,12 @@ impl Device for AnyDevice {
                     .extents(offset_bytes, length_bytes, extents_max)
                     .await
             }
+        }
+    }
+    fn fua_way(&self) -> FuaWay {
+        match self {
+            AnyDevice::File(file) => file.fua_way(),
+            AnyDevice::Remote(remote) => remote.fua_way(),
         }
     }
     fn is_in_memory(&self) -> bool {

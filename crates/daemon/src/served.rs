@@ -549,6 +549,7 @@ fn member_status(member: &EngineMember) -> MemberStatus {
             random_us: learned.random_ns / 1000,
             mib_us: learned.mib_ns / 1000,
         }),
+        fua_way: member.fua_way.map(|way| way.word().to_owned()),
     }
 }
 
@@ -583,6 +584,7 @@ pub(crate) fn empty_slot(slot: u32) -> MemberStatus {
         is_slow: false,
         is_draining: false,
         learned: None,
+        fua_way: None,
     }
 }
 

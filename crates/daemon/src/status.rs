@@ -125,6 +125,9 @@ pub struct MemberStatus {
     /// What the balance policy `adaptive` has learned of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learned: Option<LearnedStatus>,
+    /// How a durable write becomes so: `write` (it asks for it by itself), or a write and then `fsync` or `flush`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fua_way: Option<String>,
 }
 
 /// How long reads take a member that do not wait for others; 0 while unknown.

@@ -33,6 +33,36 @@ pub enum Fua {
     No,
 }
 
+/// How a device makes a write with `Fua::Yes` durable (W14).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FuaWay {
+    /// The write asks for it, in a way that is proven for what is below.
+    InWrite,
+    /// The write, then an fsync.
+    ByFsync,
+    /// The write, then a flush: a remote export that offers no FUA.
+    ByFlush,
+}
+
+impl FuaWay {
+    /// The way of several devices that are written as one: the first that is no matter of the write alone.
+    pub fn of_all<'a, D: Device + 'a>(devices: impl IntoIterator<Item = &'a D>) -> Self {
+        let ways = devices.into_iter().map(Device::fua_way);
+        ways.max_by_key(|way| *way != FuaWay::InWrite)
+            .unwrap_or(FuaWay::InWrite)
+    }
+
+    /// The word of status.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            FuaWay::InWrite => "write",
+            FuaWay::ByFsync => "fsync",
+            FuaWay::ByFlush => "flush",
+        }
+    }
+}
+
 /// What the engine can do about a failed member I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -165,6 +195,11 @@ pub trait Device {
         Err(IoError::Unsupported)
     }
 
+    /// How a write with `Fua::Yes` becomes durable; constant while the device is open.
+    fn fua_way(&self) -> FuaWay {
+        FuaWay::InWrite
+    }
+
     /// Whether its bytes are copied from memory (a file in tmpfs), so that short pieces, which stay in the processor's cache, are
     /// read faster than long ones.
     fn is_in_memory(&self) -> bool {
@@ -286,6 +321,9 @@ impl<T: Device + ?Sized> Device for std::rc::Rc<T> {
         (**self)
             .extents(offset_bytes, length_bytes, extents_max)
             .await
+    }
+    fn fua_way(&self) -> FuaWay {
+        (**self).fua_way()
     }
     fn is_in_memory(&self) -> bool {
         (**self).is_in_memory()

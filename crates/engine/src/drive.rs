@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::buf::{Buf, BufMut, BufPool};
 use crate::busy::{BusyTime, UnderWay};
 use crate::clock::{Clock, Moment};
-use crate::device::{Device, DeviceInfo, Extent, Fua, IoError, Reader, ZeroMode};
+use crate::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, Reader, ZeroMode};
 use crate::latency::{Histogram, Latency, Recent};
 use crate::parked::Parked;
 use crate::ranges::RangeSet;
@@ -255,6 +255,11 @@ impl<D: Device> Drive<D> {
     /// Whether nothing is under way on it, not even what nobody waits for and could still change it.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.slots.count() == 0 && !self.is_draining()
+    }
+
+    /// How a durable write on it becomes so.
+    pub fn fua_way(&self) -> FuaWay {
+        self.device.fua_way()
     }
 
     /// Whether the device is in memory.

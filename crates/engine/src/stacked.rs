@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use crate::buf::{Buf, BufMut, BufPool};
 use crate::clock::Clock;
-use crate::device::{Device, DeviceInfo, Extent, Fua, InOneStep, IoError, Reader, ZeroMode};
+use crate::device::{
+    Device, DeviceInfo, Extent, Fua, FuaWay, InOneStep, IoError, Reader, ZeroMode,
+};
 use crate::meta::adapter::MetadataWrite;
 use crate::meta::gvinum::Growing;
 use crate::meta::gvinum::counters::Direction;
@@ -297,6 +299,14 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
                     .await
             }
             Self::Plex(_) | Self::Growing(_) => Err(IoError::Unsupported),
+        }
+    }
+
+    fn fua_way(&self) -> FuaWay {
+        match self {
+            Self::Device(device) | Self::Labelled(device, _) => device.fua_way(),
+            Self::Plex(plex) => FuaWay::of_all(plex.drives.iter().map(|(_, drive)| drive)),
+            Self::Growing(growing) => growing.fua_way(),
         }
     }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{
-    Device, DeviceInfo, Extent as MemberExtent, Fua, IoError, Reader, ZeroMode, check_range,
+    Device, DeviceInfo, Extent as MemberExtent, Fua, FuaWay, IoError, Reader, ZeroMode, check_range,
 };
 use plexum_engine::parked::Parked;
 use rustix::fs::{FallocateFlags, FileType, SeekFrom};
@@ -74,6 +74,7 @@ pub struct FileDevice {
     pub(crate) memory_alignment_bytes: usize,
     pub(crate) physical_sector_bytes: u32,
     pub(crate) route: Route,
+    pub(crate) fua_way: FuaWay,
     pub(crate) bounce: BufPool,
     /// The file was found shorter than it was, or without a name.
     pub(crate) is_lost: Cell<bool>,
@@ -248,6 +249,13 @@ impl FileDevice {
         }
     }
 
+    /// All that was written, to stable storage; never repeated (W13).
+    async fn sync(&self) -> Result<(), IoError> {
+        let is_whole = self.fua_way != FuaWay::InWrite;
+        let (_, outcome) = self.run(Kind::Sync { is_whole }, 0).await;
+        outcome.map(|_| ()).map_err(classify)
+    }
+
     /// Whether a write to memory of this length is left to another thread.
     fn is_for_others(&self, length_bytes: usize) -> bool {
         length_bytes >= ASIDE_BYTES
@@ -342,7 +350,7 @@ impl Device for FileDevice {
             let kind = Kind::Write {
                 offset_bytes: offset_bytes + done as u64,
                 data: data.slice(done..data.len()),
-                is_durable: fua == Fua::Yes,
+                is_durable: fua == Fua::Yes && self.fua_way == FuaWay::InWrite,
                 is_aside: self.route == Route::Inline && self.is_for_others(data.len()),
             };
             let (_, outcome) = self.run(kind, data.len() - done).await;
@@ -355,6 +363,9 @@ impl Device for FileDevice {
                 None => {}
             }
         }
+        if fua == Fua::Yes && self.fua_way != FuaWay::InWrite {
+            self.sync().await?;
+        }
         self.check_after()
     }
 
@@ -362,9 +373,12 @@ impl Device for FileDevice {
         if self.is_read_only {
             return Ok(()); // nothing was written
         }
-        let (_, outcome) = self.run(Kind::Sync, 0).await;
-        outcome.map_err(classify)?;
+        self.sync().await?;
         self.check_whole()
+    }
+
+    fn fua_way(&self) -> FuaWay {
+        self.fua_way
     }
 
     async fn zero(

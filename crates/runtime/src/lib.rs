@@ -7,6 +7,7 @@
 
 mod blockdev;
 pub mod clock;
+pub mod durable;
 mod event;
 pub mod file;
 pub mod hands;

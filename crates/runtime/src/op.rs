@@ -36,8 +36,8 @@ pub(crate) enum Kind {
         is_durable: bool,
         is_aside: bool,
     },
-    /// Data, and metadata needed to find them, to stable storage.
-    Sync,
+    /// Data, and metadata needed to find them, to stable storage; `is_whole`: all metadata.
+    Sync { is_whole: bool },
     Allocate {
         mode: FallocateFlags,
         offset_bytes: u64,
@@ -79,7 +79,8 @@ impl Op {
                 let slices = [std::io::IoSlice::new(data)];
                 rustix::io::pwritev2(fd, &slices, *offset_bytes, ReadWriteFlags::DSYNC)?
             }
-            Kind::Sync => rustix::fs::fdatasync(fd).map(|()| 0)?,
+            Kind::Sync { is_whole: true } => rustix::fs::fsync(fd).map(|()| 0)?,
+            Kind::Sync { .. } => rustix::fs::fdatasync(fd).map(|()| 0)?,
             Kind::Allocate {
                 mode,
                 offset_bytes,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plexum_engine::buf::{ALIGNMENT_BYTES, BufPool};
-use plexum_engine::device::DeviceInfo;
+use plexum_engine::device::{DeviceInfo, FuaWay};
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 
@@ -223,6 +223,11 @@ impl FileDevice {
             } else {
                 Route::Queued
             }),
+            fua_way: if is_device {
+                FuaWay::InWrite
+            } else {
+                crate::durable::way_on(system.f_type as u32)
+            },
             bounce: BufPool::new(crate::file::BOUNCE_BYTES_MAX),
             is_lost: std::cell::Cell::new(false),
             whole_in_turn: std::cell::Cell::new(u64::MAX),

@@ -262,7 +262,8 @@ fn entry(op: &mut Op) -> squeue::Entry {
                     squeue::Flags::empty()
                 })
         }
-        Kind::Sync => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
+        Kind::Sync { is_whole: true } => opcode::Fsync::new(fd).build(),
+        Kind::Sync { .. } => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
         Kind::Allocate {
             mode,
             offset_bytes,

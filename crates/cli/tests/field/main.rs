@@ -5,7 +5,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod durable;
 mod inputs;
 mod mdforce;
 mod refusals;
+mod serving;
 mod zfs;

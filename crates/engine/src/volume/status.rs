@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::balance::Learned;
 use crate::clock::{Clock, Moment};
-use crate::device::Device;
+use crate::device::{Device, FuaWay};
 use crate::drive::DriveCounters;
 use crate::latency::{Comparison, Histogram, Latency, compare};
 use crate::state::{ArrayState, MemberId, Standing};
@@ -106,6 +106,8 @@ pub struct MemberStatus {
     pub is_draining: bool,
     /// What the balance policy `adaptive` has learned of it.
     pub learned: Option<Learned>,
+    /// How a durable write on it becomes so; `None` for one that is not there.
+    pub fua_way: Option<FuaWay>,
 }
 
 /// A volume as status shows it.
@@ -230,6 +232,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     }
                     _ => None,
                 },
+                fua_way: drive.as_ref().map(|drive| drive.fua_way()),
             }
         });
         let mut members: Vec<MemberStatus> = members.collect();

@@ -1,7 +1,9 @@
 //! An NBD export as a member device of the engine.
 
 use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, IoError, ZeroMode, check_range};
+use plexum_engine::device::{
+    Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode, check_range,
+};
 
 use super::{Client, ClientError};
 use crate::export::ZeroRequest;
@@ -76,6 +78,13 @@ impl<T: Transport> ClientDevice<T> {
 impl<T: Transport> Device for ClientDevice<T> {
     fn info(&self) -> DeviceInfo {
         self.info
+    }
+
+    fn fua_way(&self) -> FuaWay {
+        match self.sends_fua(Fua::Yes) {
+            Fua::Yes => FuaWay::InWrite,
+            Fua::No => FuaWay::ByFlush,
+        }
     }
 
     async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {

@@ -20,7 +20,7 @@ use plexum_format::vinum::{Growth, HEADER_OFFSET_BYTES, Mark, Subdisk, SubdiskSt
 
 use crate::buf::{Buf, BufMut, BufPool};
 use crate::clock::{Clock, Moment};
-use crate::device::{Device, DeviceInfo, Fua, IoError};
+use crate::device::{Device, DeviceInfo, Fua, FuaWay, IoError};
 use crate::drive::retrying;
 use crate::lock::{RangeGuard, RangeLocks};
 use crate::meta::foreign::{ForeignError, regions_of};
@@ -89,6 +89,11 @@ pub struct Growing<D: Device, C: Clock> {
 }
 
 impl<D: Device, C: Clock> Growing<D, C> {
+    /// How a durable write on its drives becomes so.
+    pub fn fua_way(&self) -> FuaWay {
+        FuaWay::of_all(&self.parts.drives)
+    }
+
     /// Puts it together; nothing is read or written yet.
     #[must_use]
     pub fn new(parts: GrowingParts<D, C>) -> Self {

@@ -1,0 +1,76 @@
+//! Servers in the foreground for the stories, and a client of theirs.
+#![allow(dead_code)] // each kind of story uses a part
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use super::common::{Place, Run};
+
+/// `plexum serve` in the foreground, killed at the end when it still runs.
+pub struct Server {
+    child: Child,
+}
+
+impl Server {
+    /// Starts `plexum serve WORDS` and waits until it is ready.
+    pub fn start(place: &Place, words: &str) -> Self {
+        let mut child = place
+            .command(env!("CARGO_BIN_EXE_plexum"))
+            .arg("serve")
+            .args(words.split_whitespace())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert!(!line.is_empty(), "plexum serve {words} did not get ready");
+        Self { child }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGKILL, as a crash of the program.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for its end; the exit code.
+    pub fn wait(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs commands of qemu-io on a served volume; they must succeed.
+pub fn qemu_io(place: &Place, volume: &str, commands: &[String]) {
+    let uri = format!(
+        "nbd+unix:///{volume}?socket={}/plexum/{volume}.nbd",
+        place.folder.display()
+    );
+    let mut command = place.command("qemu-io");
+    command.args(["-f", "raw"]);
+    for words in commands {
+        command.args(["-c", words]);
+    }
+    let output = command.arg(uri).output().unwrap();
+    assert!(output.status.success(), "{commands:?}: {output:?}");
+}
+
+/// Runs plexum, which must succeed.
+pub fn done(place: &Place, words: &str) -> Run {
+    let run = place.plexum(words);
+    assert_eq!(run.exit, 0, "plexum {words}: {}{}", run.out, run.err);
+    run
+}
