@@ -77,7 +77,9 @@ pub enum Command {
     )]
     Serve(Box<Serve>),
     /// State of running volumes, and what to do next
-    #[command(after_help = "Example:\n  plexum status nas --watch")]
+    #[command(
+        after_help = "Exit codes:\n  0 all are OK   1 DEGRADED, DAMAGED or FULL   8 FAILED   7 a server ended without a stop\n\nExample:\n  plexum status nas --watch"
+    )]
     Status(Status),
     /// Stop a volume cleanly
     #[command(after_help = "Example:\n  plexum stop nas")]

@@ -237,7 +237,7 @@ fn start(
     }
     let status = child.wait().map_err(failed)?;
     attachment.process = None;
-    eprint!("{}", std::fs::read_to_string(&log).unwrap_or_default());
+    crate::output::tell_part!("{}", std::fs::read_to_string(&log).unwrap_or_default());
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(Err(code.unwrap_or(Code::Bug.exit())))
 }

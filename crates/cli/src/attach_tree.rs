@@ -148,7 +148,7 @@ fn start(
     if let Some(out) = child.stdout.take() {
         BufReader::new(out).read_line(&mut line).map_err(failed)?;
     }
-    eprint!("{}", std::fs::read_to_string(&log).unwrap_or_default());
+    crate::output::tell_part!("{}", std::fs::read_to_string(&log).unwrap_or_default());
     if line.trim() == "ready" {
         return Ok(None);
     }
@@ -182,7 +182,7 @@ pub fn serve_tree(args: &TreeProcess) -> Outcome {
 async fn serve(handle: &Handle, args: &TreeProcess) -> Outcome {
     let pool = open_pool(handle, &args.members, &OpenOptions { txg: args.txg }).await?;
     for note in &pool.report.notes {
-        eprintln!("note: {note}");
+        crate::output::tell_line!("note: {note}");
     }
     let system = pool.file_system(&DatasetName::parse(&args.dataset)).await;
     let system = system.map_err(|error| {
@@ -226,7 +226,7 @@ impl Keeper {
         request.answer(answer.map_err(|error| match error {
             ZfsError::NotFound(_) => Refusal::NotFound,
             error => {
-                eprintln!("error: {error}");
+                crate::output::tell_line!("error: {error}");
                 Refusal::Io
             }
         }));

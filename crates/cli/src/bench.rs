@@ -44,12 +44,12 @@ pub fn run(args: &Bench, screen: &Screen) -> Outcome {
     let shows = !screen.is_quiet && !screen.is_json && stderr().is_terminal();
     let report = measure(&options, &mut |step| {
         if shows {
-            eprint!("\r{}\x1b[K", progress(step));
+            crate::output::tell_part!("\r{}\x1b[K", progress(step));
         }
     })
     .map_err(|error| Problem::new(Code::IoError, error.0))?;
     if shows {
-        eprint!("\r\x1b[K");
+        crate::output::tell_part!("\r\x1b[K");
     }
     show(&report, args.markdown, screen);
     if let Some(path) = &args.chart {

@@ -14,6 +14,8 @@ use plexum_daemon::runtime_dir::{Kind, RuntimeDir, Surroundings};
 use plexum_daemon::status::VolumeStatus;
 use serde_json::{Value, json};
 
+use crate::traces::Traces;
+
 /// Largest answer taken, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// Longest header line taken, in bytes.
@@ -96,9 +98,13 @@ impl Client {
                 .ok_or_else(|| no_such_volume(name, &names())),
             None => match running.as_slice() {
                 [(client, _)] => Ok(client.clone()),
-                [] => Err(Problem::new(Code::NoSuchVolume, "no volume is served")
-                    .hint("to serve one:   plexum serve MEMBER...")
-                    .hint("to find sets:   plexum scan DIR")),
+                [] => {
+                    let problem = Problem::new(Code::NoSuchVolume, "no volume is served");
+                    Err(Traces::look()
+                        .explain(problem, None)
+                        .hint("to serve one:   plexum serve MEMBER...")
+                        .hint("to find sets:   plexum scan DIR"))
+                }
                 _ => Err(Problem::new(
                     Code::AmbiguousVolume,
                     format!("{} volumes are served, name one of them", running.len()),
@@ -193,6 +199,7 @@ impl Client {
 #[must_use]
 pub fn no_such_volume(name: &str, running: &[String]) -> Problem {
     let problem = Problem::new(Code::NoSuchVolume, format!("no volume {name} is served"));
+    let problem = Traces::look().explain(problem, Some(name));
     if running.is_empty() {
         problem.hint("to serve one:   plexum serve MEMBER...")
     } else {

@@ -11,6 +11,6 @@ pub fn run(args: &Completions) -> Outcome {
     let mut command = <Cli as clap::CommandFactory>::command();
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut command, "plexum", &mut text);
-    let _ = std::io::Write::write_all(&mut std::io::stdout(), &text);
+    crate::output::write_raw(&text);
     Ok(0)
 }

@@ -24,9 +24,9 @@ pub fn render(problem: &Problem) -> String {
 /// Prints a problem on standard error and gives its exit code.
 pub fn report(problem: &Problem, as_json: bool) -> u8 {
     if as_json {
-        eprintln!("{}", problem.to_json());
+        crate::output::tell_line!("{}", problem.to_json());
     } else {
-        eprint!("{}", render(problem));
+        crate::output::tell_part!("{}", render(problem));
     }
     problem.code.exit()
 }

@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::args::Events;
 use crate::client::Client;
 use crate::errors::Outcome;
-use crate::output::Screen;
-use crate::units::show_time;
+use crate::output::{Screen, is_lost};
+use crate::units::show_moment;
 
 /// Runs the command; with `--follow` until the server ends.
 ///
@@ -17,7 +17,7 @@ pub fn run(args: &Events, screen: &Screen) -> Outcome {
     if args.follow {
         client.follow(0, |event| {
             show(&client, &event, screen);
-            true
+            !is_lost()
         })?;
         return Ok(0);
     }
@@ -35,7 +35,7 @@ fn show(client: &Client, event: &Value, screen: &Screen) {
     screen.object(event);
     screen.line(format!(
         "{}  {:<16} {}",
-        show_time(event["time_s"].as_u64().unwrap_or(0)),
+        show_moment(event["time_s"].as_u64().unwrap_or(0)),
         event["name"].as_str().unwrap_or("-"),
         event["message"].as_str().unwrap_or("")
     ));

@@ -49,7 +49,7 @@ fn list_codes(screen: &Screen) -> Outcome {
 }
 
 /// What `status` finds wrong and no command ends with: slug, meaning, more.
-const FINDINGS: [(&str, &str, &str); 4] = [
+const FINDINGS: [(&str, &str, &str); 7] = [
     (
         "member_faulty",
         "A member failed and is not used any more.",
@@ -64,6 +64,21 @@ const FINDINGS: [(&str, &str, &str); 4] = [
         "slow_member",
         "A member takes much longer than its peers, without any error.",
         "Disks often do that before they fail. Reads that take too long are asked of another copy as well; writes wait for it.",
+    ),
+    (
+        "space_refused",
+        "A member had no space for a write: the file system under it is full, or a limit is reached.",
+        "The write was answered with an error, and nothing else is wrong with the member. Free some space; what has space already can be written all the while.",
+    ),
+    (
+        "space_short",
+        "The file systems under the members have less space than the members may still want.",
+        "Sparse files get their space when they are written to. When it is used up, writes are answered with an error.",
+    ),
+    (
+        "not_proven",
+        "The volume was not stopped cleanly, and read-only nothing makes its copies or parity agree.",
+        "Data are read from the members as they are. Served for writing, a resync makes them agree.",
     ),
     (
         "mismatch",

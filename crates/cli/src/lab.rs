@@ -274,7 +274,7 @@ fn reproduce(args: &Reproduce, screen: &Screen) -> Outcome {
     let mut all = Reproduction::default();
     for seed in args.seed..args.seed.saturating_add(seeds.clamp(1, 100)) {
         if shows {
-            eprint!("\rseed {seed}\x1b[K");
+            crate::output::tell_part!("\rseed {seed}\x1b[K");
         }
         let one = reproduce::run_all(&args.tables, seed).map_err(|error| problem(&error))?;
         all.cells.extend(one.cells);
@@ -284,7 +284,7 @@ fn reproduce(args: &Reproduce, screen: &Screen) -> Outcome {
         }
     }
     if shows {
-        eprint!("\r\x1b[K");
+        crate::output::tell_part!("\r\x1b[K");
     }
     show_reproduction(&all, args, screen)?;
     if let Some(file) = &args.out {
@@ -372,13 +372,13 @@ fn balance(args: &Balance, screen: &Screen) -> Outcome {
         args.seed..args.seed.saturating_add(args.seeds),
         |done| {
             if shows {
-                eprint!("\rcell {done} of at most 136\x1b[K");
+                crate::output::tell_part!("\rcell {done} of at most 136\x1b[K");
             }
         },
     )
     .map_err(|error| problem(&error))?;
     if shows {
-        eprint!("\r\x1b[K");
+        crate::output::tell_part!("\r\x1b[K");
     }
     print(
         &policies::cells_table(&cells),

@@ -1,6 +1,8 @@
 //! The plexum command: one file per subcommand; this one reads the command line and ends with the exit code.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
+// They panic when nothing can be written: `output` has what does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
 mod attach;
@@ -39,10 +41,12 @@ mod sim;
 mod stats;
 mod status;
 mod stop;
+mod traces;
 mod units;
 mod words;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -66,7 +70,10 @@ fn main() -> ExitCode {
         .any(|word| word == "--json");
     let result = std::panic::catch_unwind(|| parse_and_run(&words, &typed));
     let exit = match result {
-        Ok(Ok(exit)) => exit,
+        Ok(Ok(exit)) => match output::failure() {
+            Some(problem) => errors::report(&problem, as_json),
+            None => exit,
+        },
         Ok(Err(problem)) => errors::report(&problem, as_json),
         Err(_) => errors::report(
             &Problem::new(Code::Bug, "a bug in Plexum ended the command").hint(
@@ -144,7 +151,9 @@ fn usage(error: &clap::Error) -> Outcome {
     use clap::error::ErrorKind;
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let _ = error.print();
+            if let Err(error) = error.print().and_then(|()| std::io::stdout().flush()) {
+                output::note_lost(&error);
+            }
             Ok(0)
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {

@@ -16,7 +16,7 @@ pub fn run(args: &Man, screen: &Screen) -> Outcome {
     let command = <Cli as clap::CommandFactory>::command();
     let Some(folder) = &args.out else {
         let page = render(command, "plexum")?;
-        let _ = std::io::Write::write_all(&mut std::io::stdout(), &page);
+        crate::output::write_raw(&page);
         return Ok(0);
     };
     std::fs::create_dir_all(folder).map_err(|error| tell(&error, folder))?;

@@ -2,9 +2,13 @@
 //!
 //! Invariants:
 //! - with `--json` standard output carries one JSON object per line and nothing else;
-//! - a reader that goes away (`plexum status | head -1`) ends the command quietly, not with a panic.
+//! - a reader that goes away (`plexum status | head -1`) is no error: nothing more is printed, and the command ends as it would have;
+//! - output that cannot be written (a full disk) ends the command with a problem, never with a panic.
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
+
+use plexum_daemon::problem::Problem;
 
 use serde_json::{Map, Value};
 
@@ -58,6 +62,13 @@ impl Screen {
         }
     }
 
+    /// Prints text without an end of line; nothing with `--json`.
+    pub fn part(&self, text: impl AsRef<str>) {
+        if !self.is_json {
+            write_raw(text.as_ref().as_bytes());
+        }
+    }
+
     /// Prints a line that says no more than that all went well; nothing with `--json` or `-q`.
     pub fn done(&self, text: impl AsRef<str>) {
         if !self.is_json && !self.is_quiet {
@@ -68,7 +79,7 @@ impl Screen {
     /// Prints a note on standard error; nothing with `-q`.
     pub fn note(&self, text: impl AsRef<str>) {
         if !self.is_quiet {
-            eprintln!("note: {}", text.as_ref());
+            tell_line!("note: {}", text.as_ref());
         }
     }
 
@@ -109,12 +120,85 @@ pub fn object(kind: &str, volume: Option<&str>, fields: Value) -> Value {
     Value::Object(map)
 }
 
-fn write_out(text: &str) {
+/// What became of standard output, when it cannot be written any more.
+static LOST: Mutex<Option<Lost>> = Mutex::new(None);
+
+#[derive(Clone, Debug)]
+struct Lost {
+    kind: ErrorKind,
+    problem: Problem,
+}
+
+fn lost() -> Option<Lost> {
+    LOST.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Whether nothing that is printed reaches anybody: who prints for ever ends.
+#[must_use]
+pub fn is_lost() -> bool {
+    lost().is_some()
+}
+
+/// Why standard output could not be written; none when its reader went away, which is his right.
+#[must_use]
+pub fn failure() -> Option<Problem> {
+    let lost = lost().filter(|lost| lost.kind != ErrorKind::BrokenPipe)?;
+    Some(lost.problem)
+}
+
+/// Why standard output could not be written, also when its reader went away.
+///
+/// # Errors
+/// That.
+pub fn check() -> Result<(), Problem> {
+    lost().map_or(Ok(()), |lost| Err(lost.problem))
+}
+
+/// Notes that standard output could not be written.
+pub fn note_lost(error: &std::io::Error) {
+    let mut place = LOST.lock().unwrap_or_else(PoisonError::into_inner);
+    place.get_or_insert_with(|| {
+        let mut problem = Problem::from_io(error, "writing to", "standard output");
+        problem.member = None;
+        problem.hints.clear();
+        Lost {
+            kind: error.kind(),
+            problem,
+        }
+    });
+}
+
+/// Writes bytes to standard output as they are.
+pub fn write_raw(bytes: &[u8]) {
+    if is_lost() {
+        return;
+    }
     let mut out = std::io::stdout().lock();
-    if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
-        std::process::exit(0); // the reader has seen enough
+    if let Err(error) = out.write_all(bytes).and_then(|()| out.flush()) {
+        note_lost(&error);
     }
 }
+
+fn write_out(text: &str) {
+    write_raw(format!("{text}\n").as_bytes());
+}
+
+/// Writes to standard error. When that cannot be written there is nobody left to tell.
+pub fn tell(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// As `eprint!`, without its panic.
+macro_rules! tell_part {
+    ($($words:tt)*) => { $crate::output::tell(&format!($($words)*)) };
+}
+pub(crate) use tell_part;
+
+/// As `eprintln!`, without its panic.
+macro_rules! tell_line {
+    ($($words:tt)*) => { $crate::output::tell(&format!("{}\n", format_args!($($words)*))) };
+}
+pub(crate) use tell_line;
 
 /// Lays out rows of cells in columns, two blanks apart, without blanks at the ends of lines.
 #[must_use]

@@ -83,7 +83,9 @@ impl Plan {
             .hint("to see the plan, add:   --dry-run"));
         }
         self.show(screen);
-        eprint!("Go on? What is listed as destroyed cannot be brought back. [y/N] ");
+        crate::output::tell_part!(
+            "Go on? What is listed as destroyed cannot be brought back. [y/N] "
+        );
         let _ = std::io::stderr().flush();
         let mut answer = String::new();
         let _ = std::io::stdin().lock().read_line(&mut answer);

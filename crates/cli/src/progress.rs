@@ -77,7 +77,7 @@ impl Progress {
             bar.set_message(self.word.unwrap_or(job.kind.word()));
             bar.set_prefix(rate_and_eta(job));
         } else if self.lines && self.last_line.is_none_or(|at| at.elapsed() >= LINE_EVERY) {
-            eprintln!("{}", line_of(self.word.unwrap_or(job.kind.word()), job));
+            crate::output::tell_line!("{}", line_of(self.word.unwrap_or(job.kind.word()), job));
             self.last_line = Some(Instant::now());
         }
     }

@@ -1,7 +1,8 @@
 //! `plexum scrub`: compare copies or parity, with the places where they differ.
 
+use plexum_daemon::advice::shell_word;
 use plexum_daemon::control::Action;
-use plexum_daemon::status::{JobKind, JobStatus, ScrubStatus, VolumeStatus};
+use plexum_daemon::status::{JobKind, JobStatus, ScrubStatus, Verdict, VolumeStatus};
 use serde_json::json;
 
 use crate::args::{Common, Scrub};
@@ -35,20 +36,41 @@ pub fn run(args: &Scrub, common: &Common, screen: &Screen) -> Outcome {
         screen.object(&object("plan", Some(&volume), json!({"command": "scrub"})));
         return Ok(0);
     }
-    client.act(&action)?;
+    let answer = client.act(&action)?;
+    if args.stop {
+        let state = answer["state"].as_str().unwrap_or("stopped");
+        screen.done(answer["message"].as_str().unwrap_or("the scrub is stopped"));
+        let fields = json!({"state": state, "percent": answer["percent"]});
+        screen.object(&object("scrub", Some(&volume), fields));
+        return Ok(0);
+    }
     if !args.wait {
-        let word = if args.stop { "stopped" } else { "started" };
-        screen.done(format!("scrub of {volume} {word}"));
-        screen.object(&object("scrub", Some(&volume), json!({"state": word})));
+        screen.done(format!("scrub of {volume} started"));
+        screen.object(&object("scrub", Some(&volume), json!({"state": "started"})));
         return Ok(0);
     }
     let status = progress::wait(&client, screen, scrub_job)?;
     let Some(scrub) = &status.last_scrub else {
         screen.line(format!("scrub of {volume}: stopped before its end"));
-        return Ok(1);
+        return Ok(status.exit().max(1));
     };
     show(&volume, scrub, screen);
-    Ok(u8::from(scrub.mismatch_bytes > 0 || !scrub.is_complete))
+    if scrub.unmended_bytes() > 0 && !scrub.is_repair && !status.is_read_only {
+        let name = shell_word(&volume);
+        screen.line(format!(
+            "to mend them:   plexum scrub {name} --repair --wait"
+        ));
+    }
+    if status.verdict == Verdict::Failed {
+        screen.line(format!(
+            "{volume} has FAILED: this is what was known before"
+        ));
+    }
+    let is_proven = scrub.is_complete && scrub.mismatch_bytes == 0 && scrub.skipped_bytes == 0;
+    Ok(match status.verdict {
+        Verdict::Failed => status.exit(),
+        _ => u8::from(!is_proven),
+    })
 }
 
 fn scrub_job(status: &VolumeStatus) -> Option<JobStatus> {
@@ -57,17 +79,32 @@ fn scrub_job(status: &VolumeStatus) -> Option<JobStatus> {
 }
 
 /// Prints the report of a scrub.
-pub fn show(volume: &str, scrub: &ScrubStatus, screen: &Screen) {
+fn show(volume: &str, scrub: &ScrubStatus, screen: &Screen) {
     let fields = serde_json::to_value(scrub).unwrap_or_default();
     screen.object(&object("scrub", Some(volume), fields));
+    if !scrub.is_complete {
+        let percent = scrub.percent();
+        screen.line(format!(
+            "{volume}: the scrub stopped at {percent} %; nothing is known of the rest"
+        ));
+    }
+    if scrub.skipped_bytes > 0 {
+        let skipped = show_bytes(scrub.skipped_bytes);
+        screen.line(format!(
+            "{volume}: {skipped} could not be compared (incomplete, in doubt or unreadable)"
+        ));
+    }
     if scrub.mismatch_bytes == 0 {
-        screen.line(format!("{volume}: no differences"));
+        screen.line(match scrub.is_complete && scrub.skipped_bytes == 0 {
+            true => format!("{volume}: no differences"),
+            false => format!("{volume}: no differences in what was compared"),
+        });
         return;
     }
-    let mended = if scrub.is_repair {
-        "differed and were mended"
-    } else {
-        "differ"
+    let mended = match scrub.mismatch_bytes - scrub.repaired_bytes.min(scrub.mismatch_bytes) {
+        0 => "differed and were mended".to_owned(),
+        left if scrub.is_repair => format!("differed, {} could not be mended", show_bytes(left)),
+        _ => "differ".to_owned(),
     };
     screen.line(format!(
         "{volume}: {} {mended}",
@@ -98,11 +135,7 @@ pub fn show(volume: &str, scrub: &ScrubStatus, screen: &Screen) {
             scrub.ranges.len() - RANGES_SHOWN_MAX
         ));
     }
-    if !scrub.is_repair {
-        screen.line(format!(
-            "to mend them:   plexum scrub {volume} --repair --wait"
-        ));
-    } else if scrub.ranges.iter().any(|range| range.slot.is_none()) {
+    if scrub.is_repair && scrub.ranges.iter().any(|range| range.slot.is_none()) {
         screen.line("where the wrong member cannot be told, parity or copies were made to agree: this may keep wrong data");
     }
 }

@@ -1,8 +1,9 @@
 //! `plexum serve`: from the command line to the server's body, and the server in the background.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Seek, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -24,12 +25,15 @@ use serde_json::json;
 use crate::args::{Common, Serve};
 use crate::client::runtime_dir;
 use crate::errors::Outcome;
-use crate::output::{Screen, object};
+use crate::output::{Screen, check, object};
 use crate::scan;
+use crate::traces::record;
 use crate::units::show_bytes;
 
 /// Default of `--spin`: about what a sleep and its end cost on a virtual machine.
 const SPIN_US: u64 = 50;
+/// Space for messages of a server in the background without which it is not started.
+const LOG_BYTES_MIN: usize = 4096;
 
 /// Runs the command: returns when the volumes were stopped, or with `--background` when they are ready.
 ///
@@ -51,9 +55,12 @@ pub fn run(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
             .map(|volume| crate::foreign::volume_count(&volume.members));
         return background(counts.sum(), screen);
     }
-    let mut ready = |ready: &Ready| announce(ready, screen);
-    serve(request, &mut ready)?;
-    Ok(0)
+    let mut records = Vec::new();
+    let result = serve(request, &mut |ready: &Ready| {
+        tell(ready, &mut records, screen)
+    });
+    records.iter().for_each(|control| record::remove(control));
+    result.map(|()| 0)
 }
 
 /// A volume of a ZFS pool.
@@ -89,8 +96,11 @@ fn run_dataset(args: &Serve, dataset: &str, common: &Common, screen: &Screen) ->
     if args.background {
         return background(1, screen);
     }
-    serve_dataset(&request, &mut |ready: &Ready| announce(ready, screen))?;
-    Ok(0)
+    let mut records = Vec::new();
+    let mut ready = |ready: &Ready| tell(ready, &mut records, screen);
+    let result = serve_dataset(&request, &mut ready);
+    records.iter().for_each(|control| record::remove(control));
+    result.map(|()| 0)
 }
 
 fn usage(text: impl Into<String>) -> Problem {
@@ -275,6 +285,14 @@ fn tls_mode(args: &Serve) -> Result<TlsMode, Problem> {
     }
 }
 
+/// Records how the volume is served, and says that clients may come. Whoever cannot be told would never know.
+fn tell(ready: &Ready, records: &mut Vec<PathBuf>, screen: &Screen) -> Result<(), Problem> {
+    record::write(&ready.control, &ready.status.volume);
+    records.push(ready.control.clone());
+    announce(ready, screen);
+    check()
+}
+
 /// The one line that says that clients may come.
 fn announce(ready: &Ready, screen: &Screen) {
     let status = &ready.status;
@@ -318,6 +336,22 @@ fn plan(request: &ServeRequest, screen: &Screen) -> Outcome {
     Ok(0)
 }
 
+/// The file that takes what the server says, with space for a message: without it nobody would hear why it does not start.
+fn log_file(log: &std::path::Path) -> Result<std::fs::File, Problem> {
+    let shown = log.display().to_string();
+    let tell = |error: std::io::Error| Problem::from_io(&error, "writing", &shown);
+    let mut file = std::fs::File::create(log).map_err(tell)?;
+    let probed = file.write_all(&[b'\n'; LOG_BYTES_MIN]);
+    if let Err(error) = probed
+        .and_then(|()| file.set_len(0))
+        .and_then(|()| file.rewind())
+    {
+        let _ = std::fs::remove_file(log);
+        return Err(tell(error));
+    }
+    Ok(file)
+}
+
 /// Starts the same command without `--background` in a process group of its own and waits for a line of each volume.
 ///
 /// Its standard error goes to a file in the runtime folder, which outlives this process: a pipe would end the server
@@ -329,7 +363,7 @@ fn background(count: usize, screen: &Screen) -> Outcome {
     let log = folder
         .path()
         .join(format!("start-{}.log", std::process::id()));
-    let errors = std::fs::File::create(&log).map_err(tell)?;
+    let errors = log_file(&log)?;
     let program = std::env::current_exe().map_err(tell)?;
     let words = std::env::args_os()
         .skip(1)
@@ -339,6 +373,7 @@ fn background(count: usize, screen: &Screen) -> Outcome {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(errors)
+        .env(record::BACKGROUND, "1")
         .process_group(0)
         .spawn()
         .map_err(tell)?;
@@ -351,7 +386,7 @@ fn background(count: usize, screen: &Screen) -> Outcome {
                 .map_while(Result::ok),
         );
     }
-    eprint!("{}", std::fs::read_to_string(&log).unwrap_or_default());
+    crate::output::tell_part!("{}", std::fs::read_to_string(&log).unwrap_or_default());
     if lines.len() < count {
         // It ended before it was ready: its words, printed above, are ours, also in JSON.
         let status = child.wait().map_err(tell)?;

@@ -123,15 +123,15 @@ impl Limit {
         }
         self.last_line = Instant::now();
         if std::io::stderr().is_terminal() {
-            eprint!("\r{}\x1b[K", text());
+            crate::output::tell_part!("\r{}\x1b[K", text());
         } else {
-            eprintln!("{}", text());
+            crate::output::tell_line!("{}", text());
         }
     }
 
     fn finish(&self) {
         if self.shows && std::io::stderr().is_terminal() {
-            eprint!("\r\x1b[K");
+            crate::output::tell_part!("\r\x1b[K");
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::args::{Debug, Stats, StatsColumns};
 use crate::client::Client;
 use crate::errors::Outcome;
-use crate::output::{Screen, table};
+use crate::output::{Screen, is_lost, table};
 use crate::units::show_bytes;
 
 /// Runs `plexum stats`; with `--interval` until the server ends.
@@ -26,13 +26,14 @@ pub fn run(args: &Stats, screen: &Screen) -> Outcome {
         }
         return Ok(0);
     };
-    loop {
+    while !is_lost() {
         std::thread::sleep(Duration::from_secs(seconds));
         let now = client.stats(false)?;
         let columns = args.columns.unwrap_or(StatsColumns::Plexum);
         show_rates(&now, Some(&before), columns, screen);
         before = now;
     }
+    Ok(0)
 }
 
 /// Runs `plexum debug requests`.

@@ -2,32 +2,76 @@
 
 use std::time::Duration;
 
-use plexum_daemon::status::{MemberState, MemberStatus, StripeLogStatus, Verdict, VolumeStatus};
+use plexum_daemon::problem::Code;
+use plexum_daemon::status::{
+    MemberState, MemberStatus, ScrubStatus, StripeLogStatus, Verdict, VolumeStatus,
+};
 use serde_json::json;
 
 use crate::args::Status;
 use crate::client::{Client, no_such_volume, running_volumes};
 use crate::errors::Outcome;
-use crate::output::{Color, Screen, object, table};
+use crate::output::{Color, Screen, is_lost, object, table};
 use crate::progress;
+use crate::traces::{Dead, Traces};
 use crate::units::{show_bytes, show_seconds, show_time};
 
-/// Runs the command. Exit code 1 when any volume is not whole.
+/// Runs the command. Exit code 1 when any volume is not whole, 8 when one has failed, 7 when a server ended without a stop.
 ///
 /// # Errors
 /// `NoSuchVolume` when the named one does not run.
 pub fn run(args: &Status, screen: &Screen) -> Outcome {
     loop {
         let volumes = collect(args.volume.as_deref())?;
-        if args.watch && screen.is_terminal && !screen.is_json {
-            screen.line("\x1b[H\x1b[2J\x1b[A"); // home, clear
+        let mut lines = Lines::default();
+        let mut exit = show(&volumes, screen, &mut lines);
+        if args.volume.is_none() {
+            exit = exit.max(show_traces(volumes.is_empty(), screen, &mut lines));
         }
-        show(&volumes, screen);
         if !args.watch {
-            return Ok(volumes.iter().map(VolumeStatus::exit).max().unwrap_or(0));
+            lines.print(screen);
+            return Ok(exit);
+        }
+        lines.draw(screen);
+        if is_lost() {
+            return Ok(exit);
         }
         std::thread::sleep(Duration::from_secs(1));
     }
+}
+
+/// What is to be printed.
+#[derive(Debug, Default)]
+struct Lines(Vec<String>);
+
+impl Lines {
+    fn print(&self, screen: &Screen) {
+        self.0.iter().for_each(|line| screen.line(line));
+    }
+
+    /// In place of what was drawn before, cut so that the first line stays in sight: it has the verdict.
+    fn draw(&self, screen: &Screen) {
+        if !screen.is_terminal || screen.is_json {
+            return self.print(screen);
+        }
+        let rows = usize::from(console::Term::stdout().size().0);
+        let mut text = String::from("\x1b[H\x1b[2J"); // home, clear
+        text.push_str(&fit(&self.0, rows.max(2)).join("\n"));
+        screen.part(text);
+    }
+}
+
+/// The first `rows` lines; the last one says how many were left out.
+fn fit(lines: &[String], rows: usize) -> Vec<String> {
+    let mut shown: Vec<String> = lines.iter().take(rows).cloned().collect();
+    if lines.len() > rows {
+        let left_out = lines.len() - rows + 1;
+        shown.truncate(rows - 1);
+        shown.push(format!(
+            "  ... {left_out} more lines; without --watch all are shown"
+        ));
+    }
+    shown
 }
 
 fn collect(wanted: Option<&str>) -> Result<Vec<VolumeStatus>, plexum_daemon::problem::Problem> {
@@ -46,28 +90,61 @@ fn collect(wanted: Option<&str>) -> Result<Vec<VolumeStatus>, plexum_daemon::pro
     }
 }
 
-fn show(volumes: &[VolumeStatus], screen: &Screen) {
-    if screen.is_json {
-        for status in volumes {
-            screen.object(&serde_json::to_value(status).unwrap_or_default());
-        }
-        if volumes.is_empty() {
-            screen.object(&object("status", None, json!({"volumes": []})));
-        }
-        return;
-    }
-    if volumes.is_empty() {
-        screen.line("no volume is served");
-        screen.line("to serve one:   plexum serve MEMBER...");
-    }
+fn show(volumes: &[VolumeStatus], screen: &Screen, lines: &mut Lines) -> u8 {
     for (at, status) in volumes.iter().enumerate() {
+        screen.object(&serde_json::to_value(status).unwrap_or_default());
         if at > 0 {
-            screen.line("");
+            lines.0.push(String::new());
         }
-        for line in render(status, screen) {
-            screen.line(line);
+        lines.0.extend(render(status, screen));
+    }
+    volumes.iter().map(VolumeStatus::exit).max().unwrap_or(0)
+}
+
+/// Servers that ended without a stop, and when none is served here, what is served elsewhere.
+fn show_traces(has_none: bool, screen: &Screen, lines: &mut Lines) -> u8 {
+    let traces = Traces::look();
+    let elsewhere = traces.elsewhere.iter().filter(|_| has_none);
+    let elsewhere: Vec<_> = elsewhere.collect();
+    if has_none {
+        let dead: Vec<_> = traces.dead.iter().map(Dead::to_json).collect();
+        let others: Vec<_> = elsewhere.iter().map(|other| other.to_json()).collect();
+        let fields =
+            json!({"volumes": [], "folder": traces.folder, "dead": dead, "elsewhere": others});
+        screen.object(&object("status", None, fields));
+        lines.0.push("no volume is served".into());
+        lines
+            .0
+            .push(format!("  looked in {}", traces.folder.display()));
+    } else {
+        for dead in &traces.dead {
+            screen.object(&object("dead_server", Some(&dead.volume), dead.to_json()));
         }
     }
+    for dead in &traces.dead {
+        lines.0.push(format!("! {}", dead.sentence()));
+        lines.0.push(
+            "  its members are as a power cut would have left them; the next start repairs that"
+                .into(),
+        );
+        lines.0.push(format!("to serve it again:   {}", dead.again));
+    }
+    for other in &elsewhere {
+        lines.0.push(format!("! {}", other.sentence()));
+        let command = other
+            .command()
+            .map(|command| format!("to see it:   {command}"));
+        lines.0.extend(command);
+    }
+    if !traces.dead.is_empty() || !elsewhere.is_empty() {
+        return Code::NoServer.exit();
+    }
+    if has_none {
+        lines
+            .0
+            .push("to serve one:   plexum serve MEMBER...".into());
+    }
+    0
 }
 
 /// The screen of one volume, as lines.
@@ -107,13 +184,7 @@ pub fn render(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
             .map(|line| format!("  {line}")),
     );
     if let Some(scrub) = &status.last_scrub {
-        let when = scrub
-            .finished_s
-            .map_or("running".to_owned(), |at| show_time(at) + " UTC");
-        lines.push(format!(
-            "  Last scrub: {when}, {} differ",
-            show_bytes(scrub.mismatch_bytes)
-        ));
+        lines.push(format!("  Last scrub: {}", scrub_words(scrub)));
     }
     if screen.verbosity > 0 {
         lines.push(format!(
@@ -145,7 +216,7 @@ pub fn render(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
 fn headline(status: &VolumeStatus, screen: &Screen) -> String {
     let color = match status.verdict {
         Verdict::Ok => Color::Green,
-        Verdict::Degraded => Color::Yellow,
+        Verdict::Damaged | Verdict::Full | Verdict::Degraded => Color::Yellow,
         Verdict::Failed => Color::Red,
     };
     let members = match status.member_bytes {
@@ -185,6 +256,12 @@ fn meaning(status: &VolumeStatus) -> Option<String> {
         .count();
     match status.verdict {
         Verdict::Ok => None,
+        Verdict::Damaged => {
+            Some("all members are there, but not all that they hold is right".into())
+        }
+        Verdict::Full => {
+            Some("all members are there, but one has no space for what is written".into())
+        }
         Verdict::Degraded => Some(match status.spare_failures {
             0 => format!(
                 "{away} of {} members not in sync; ONE MORE FAILURE LOSES THE VOLUME",
@@ -213,6 +290,31 @@ fn eta_words(job: &plexum_daemon::status::JobStatus) -> String {
         }
         None => left,
     }
+}
+
+/// What the last scrub says: how far it came when that was not the end, what differs, what was not compared.
+fn scrub_words(scrub: &ScrubStatus) -> String {
+    let when = scrub
+        .finished_s
+        .map_or_else(String::new, |at| show_time(at) + " UTC, ");
+    let differ = format!("{} differ", show_bytes(scrub.mismatch_bytes));
+    let mut text = match scrub.is_complete {
+        true => format!("{when}{differ}"),
+        false => format!(
+            "{when}stopped at {} %, {differ} up to there",
+            scrub.percent()
+        ),
+    };
+    if scrub.repaired_bytes > 0 {
+        text.push_str(&format!(", {} mended", show_bytes(scrub.repaired_bytes)));
+    }
+    if scrub.skipped_bytes > 0 {
+        text.push_str(&format!(
+            ", {} not compared",
+            show_bytes(scrub.skipped_bytes)
+        ));
+    }
+    text
 }
 
 /// Microseconds as milliseconds with two digits.
@@ -303,4 +405,49 @@ fn log_line(log: &StripeLogStatus) -> String {
     }
     let records = log.records_under_way;
     format!("  stripe log of {ring} on each member, {records} records under way")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scrub(done_bytes: u64) -> ScrubStatus {
+        ScrubStatus {
+            is_complete: done_bytes == 1000,
+            is_repair: false,
+            mismatch_bytes: 0,
+            repaired_bytes: 0,
+            skipped_bytes: 0,
+            ranges: Vec::new(),
+            finished_s: Some(0),
+            done_bytes,
+            total_bytes: 1000,
+            mismatch_bytes_before: 0,
+        }
+    }
+
+    #[test]
+    fn a_scrub_that_did_not_get_through_says_how_far_it_came() {
+        let when = "1970-01-01 00:00 UTC";
+        assert_eq!(scrub_words(&scrub(1000)), format!("{when}, 0 differ"));
+        let stopped = scrub_words(&scrub(999));
+        assert_eq!(
+            stopped,
+            format!("{when}, stopped at 99 %, 0 differ up to there")
+        );
+        let skipped = ScrubStatus {
+            skipped_bytes: 4096,
+            ..scrub(1000)
+        };
+        assert!(scrub_words(&skipped).ends_with("4K not compared"));
+    }
+
+    #[test]
+    fn a_picture_that_is_too_high_keeps_its_first_lines() {
+        let lines: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+        let shown = fit(&lines, 12);
+        assert_eq!((shown.len(), shown[0].as_str()), (12, "0"));
+        assert!(shown[11].contains("9 more lines"), "{}", shown[11]);
+        assert_eq!(fit(&lines[..12], 12), &lines[..12]);
+    }
 }

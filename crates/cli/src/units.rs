@@ -97,6 +97,12 @@ pub fn show_seconds(seconds: u64) -> String {
     }
 }
 
+/// Date and time in UTC to the second, `2026-11-20 14:03:07`, from seconds since 1970.
+#[must_use]
+pub fn show_moment(seconds: u64) -> String {
+    format!("{}:{:02}", show_time(seconds), seconds % 60)
+}
+
 /// Date and time in UTC, `2026-11-20 14:03`, from seconds since 1970.
 ///
 /// Civil date from days: the era-of-400-years arithmetic, exact for all of u32 years.
@@ -188,6 +194,8 @@ mod tests {
             (4_107_542_400, "2100-03-01 00:00"),
         ] {
             assert_eq!(show_time(seconds), text);
+            let whole = format!("{text}:{:02}", seconds % 60);
+            assert_eq!(show_moment(seconds), whole);
         }
         assert_eq!(show_seconds(59), "59s");
         assert_eq!(show_seconds(190), "3m10s");

@@ -66,7 +66,8 @@ fn one_lost_file_degrades_and_two_freeze_without_touching_the_survivor() {
         write.out
     );
     let status = place.plexum("status");
-    assert_eq!(status.exit, 1);
+    assert_eq!(status.exit, 8);
+    assert!(status.out.contains("2 of 3 members lost"), "{}", status.out);
     assert!(
         status.out.contains("FAILED") && status.out.contains("nothing is written"),
         "{}",
@@ -117,11 +118,17 @@ fn a_full_file_system_is_an_error_for_the_client_and_no_lost_member() {
     let full = qemu_io(&place, "write -P 2 1M 16M");
     let text = format!("{}{}", full.out, full.err);
     let (before, states) = (verdict(&place), place.plexum("status").out);
+    let events = place.plexum("events").out;
     let kept = qemu_io(&place, "read -P 1 0 1M");
     let stopped = place.plexum("stop nas");
     let unmounted = place.tool("umount", "small");
     assert!(text.contains("No space left"), "{text}");
-    assert_eq!(before, "ok", "{states}");
+    assert_eq!(before, "full", "{states}");
+    assert!(
+        states.contains("had no space for") && states.contains("have no space yet"),
+        "{states}"
+    );
+    assert_eq!(events.matches("no_space").count(), 2, "{events}"); // once for each member
     assert!(
         kept.exit == 0 && !kept.out.contains("failed"),
         "{}{}",

@@ -180,7 +180,15 @@ fn every_code_is_explained_in_words_and_in_json() {
         );
     }
     assert_eq!(plexum("explain stale-member").exit, 0);
-    for finding in ["member_faulty", "bad_blocks", "slow_member", "mismatch"] {
+    for finding in [
+        "member_faulty",
+        "bad_blocks",
+        "slow_member",
+        "mismatch",
+        "space_short",
+        "space_refused",
+        "not_proven",
+    ] {
         let run = plexum(&format!("explain {finding}"));
         assert_eq!(run.exit, 0, "{}", run.err);
     }

@@ -28,7 +28,8 @@ use tokio::sync::{oneshot, watch};
 use crate::events::EventHub;
 use crate::problem::{Code, Problem};
 use crate::runtime_dir;
-use crate::status::JSON_VERSION;
+use crate::space;
+use crate::status::{JSON_VERSION, VolumeStatus};
 
 /// Largest request body, in bytes: actions are a few words.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -298,11 +299,35 @@ fn router(shared: Shared) -> Router {
 }
 
 async fn list(State(shared): State<Shared>) -> Response {
-    ask(&shared, Request::List).await
+    let answer = answer_of(&shared, Request::List).await;
+    respond(with_space(answer).await)
 }
 
 async fn show(State(shared): State<Shared>, UrlPath(volume): UrlPath<String>) -> Response {
-    ask(&shared, Request::Show { volume }).await
+    let answer = answer_of(&shared, Request::Show { volume }).await;
+    respond(with_space(answer).await)
+}
+
+/// Adds to each status in an answer what the file systems under its members say; on another thread, because they may hang.
+async fn with_space(answer: Answer) -> Answer {
+    let mut value = answer?;
+    let looked = tokio::task::spawn_blocking(move || {
+        match value["volumes"].as_array_mut() {
+            Some(all) => all.iter_mut().for_each(add_space),
+            None => add_space(&mut value),
+        }
+        value
+    });
+    looked
+        .await
+        .map_err(|_| Problem::new(Code::NoServer, "the server is stopping"))
+}
+
+fn add_space(status: &mut Value) {
+    if let Ok(mut known) = serde_json::from_value::<VolumeStatus>(status.clone()) {
+        space::look(&mut known);
+        *status = serde_json::to_value(known).unwrap_or_default();
+    }
 }
 
 async fn stats(
@@ -382,12 +407,21 @@ async fn events(
 }
 
 async fn ask(shared: &Shared, request: Request) -> Response {
+    respond(answer_of(shared, request).await)
+}
+
+async fn answer_of(shared: &Shared, request: Request) -> Answer {
     let (reply, answer) = oneshot::channel();
     (shared.post)(Ask { request, reply });
-    match answer.await {
-        Ok(Ok(value)) => Json(value).into_response(),
-        Ok(Err(problem)) => refuse(&problem),
-        Err(_) => refuse(&Problem::new(Code::NoServer, "the server is stopping")),
+    answer
+        .await
+        .unwrap_or_else(|_| Err(Problem::new(Code::NoServer, "the server is stopping")))
+}
+
+fn respond(answer: Answer) -> Response {
+    match answer {
+        Ok(value) => Json(value).into_response(),
+        Err(problem) => refuse(&problem),
     }
 }
 

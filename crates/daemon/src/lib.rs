@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod advice;
 pub mod assembly;
 pub mod control;
 pub mod create;
@@ -18,6 +19,7 @@ pub mod serve;
 pub mod serve_dataset;
 pub mod served;
 pub mod shards;
+mod space;
 mod stats;
 pub mod status;
 pub mod zfs;

@@ -338,6 +338,9 @@ async fn shake_hands(
     Ok(AnyDevice::Remote(device))
 }
 
+/// What helps where members are listed by slot and one does not exist.
+pub const MISSING_HINT: &str = "write `missing` in its place to leave the slot empty";
+
 /// The problem that an error of opening means.
 #[must_use]
 pub fn problem_of(error: OpenError, word: &str) -> Problem {
@@ -347,7 +350,10 @@ pub fn problem_of(error: OpenError, word: &str) -> Problem {
         } => {
             let mut problem = Problem::from_io(source, &format!("cannot {action}:"), word);
             problem.message = format!("{word}: cannot {action}: {}", reason(source));
-            problem
+            match problem.code {
+                Code::NoSuchFile => problem.hint(MISSING_HINT),
+                _ => problem,
+            }
         }
         OpenError::NotAMember { found, .. } => Problem::new(
             Code::Usage,

@@ -6,9 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::future::select;
 use plexum_engine::background::Pace;
 use plexum_engine::background::scrub::ScrubMode;
 use plexum_engine::balance::Policy;
@@ -17,24 +19,27 @@ use plexum_engine::clock::Clock;
 use plexum_engine::device::IoError;
 use plexum_engine::meta::open::{detect_on, former_member};
 use plexum_engine::stacked::Stacked;
-use plexum_engine::state::Standing;
+use plexum_engine::state::{FailCause, Standing};
 use plexum_engine::volume::{AddOutcome, BitmapWish, ControlError, MemberStatus, NewMember};
 use plexum_format::md::Superblock;
 use plexum_runtime::Handle;
 use plexum_runtime::file::OpenOptions;
 use serde_json::{Value, json};
 
-use crate::assembly::RealDevice;
+use crate::assembly::{Body, RealDevice};
 use crate::control::{Action, Answer};
 use crate::create::random_uuid;
 use crate::inspect::inspect;
-use crate::open::{AnyDevice, MemberWord, full_path, problem_of_io};
+use crate::open::{AnyDevice, MISSING_HINT, MemberWord, full_path, problem_of_io};
 use crate::problem::{Code, Problem};
 use crate::served::{Served, serial_of};
+use crate::status::ScrubStatus;
 
 /// How often, and how many times, a member that was just let go of is tried to be opened again.
 const REOPEN_EVERY: Duration = Duration::from_millis(20);
 const REOPEN_TRIES: u32 = 150;
+/// How long the end of a scrub is waited for when it is to stop.
+const SCRUB_END_WAIT: Duration = Duration::from_secs(2);
 
 /// Carries out an action other than `Stop`.
 ///
@@ -47,7 +52,8 @@ pub async fn act(served: &Served, handle: &Handle, action: Action) -> Answer {
         Action::Add { member, force } => add(served, handle, &member, force).await,
         Action::ReAdd { member } => re_add(served, handle, &member).await,
         Action::Replace { old, new, force } => replace(served, handle, &old, &new, force).await,
-        Action::Scrub { repair, stop } => scrub(served, repair, stop),
+        Action::Scrub { stop: true, .. } => stop_scrub(served, handle).await,
+        Action::Scrub { repair, .. } => scrub(served, repair),
         Action::Set { settings } => set(served, &settings).await,
         Action::Stop => Err(Problem::new(Code::Bug, "stop is not an action of a volume")),
     }
@@ -62,6 +68,7 @@ async fn fail(served: &Served, word: &str) -> Answer {
     let name = member.name.clone().unwrap_or_default();
     let result = served.volume.fail(member.id).await;
     result.map_err(|error| refused(served, error, &name))?;
+    served.note_cause(&name, FailCause::Asked);
     done(format!("{}: {name} is failed", served.name()))
 }
 
@@ -161,11 +168,40 @@ async fn replace(served: &Served, handle: &Handle, old: &str, new: &str, force: 
     ))
 }
 
-fn scrub(served: &Served, repair: bool, stop: bool) -> Answer {
+/// Asks the scrub that runs to end, and waits a little for it: its last step may take long, and so may a pause.
+async fn stop_scrub(served: &Served, handle: &Handle) -> Answer {
+    let (volume, name) = (&served.volume, served.name());
+    if !volume.is_scrubbing() {
+        return Ok(json!({"message": format!("no scrub of {name} runs"), "state": "idle"}));
+    }
+    volume.stop_scrub();
+    let clock = handle.clock();
+    select(
+        pin!(volume.scrub_ended()),
+        pin!(clock.sleep(SCRUB_END_WAIT)),
+    )
+    .await;
+    if volume.is_scrubbing() {
+        let message = format!("{name}: the scrub ends after its present step");
+        return Ok(json!({"message": message, "state": "stopping"}));
+    }
+    let status = served.status().last_scrub;
+    let percent = status.as_ref().map_or(0, ScrubStatus::percent);
+    let message = match status.is_some_and(|scrub| scrub.is_complete) {
+        true => format!("{name}: the scrub had got to its end"),
+        false => format!("{name}: the scrub is stopped at {percent} %"),
+    };
+    Ok(json!({"message": message, "state": "stopped", "percent": percent}))
+}
+
+fn scrub(served: &Served, repair: bool) -> Answer {
     let volume = &served.volume;
-    if stop {
-        volume.stop_scrub();
-        return done(format!("{}: the scrub is stopped", served.name()));
+    if matches!(**volume, Body::Reshaped(_)) {
+        return Err(Problem::new(
+            Code::WrongState,
+            format!("{} is in the middle of a reshape", served.name()),
+        )
+        .why("only a part of it is in either geometry, so it is not compared"));
     }
     if !volume.has_redundancy() {
         return Err(Problem::new(
@@ -463,6 +499,17 @@ fn find(served: &Served, word: &str) -> Result<MemberStatus, Problem> {
     })
 }
 
+/// The standing of a member in a word.
+fn standing_word(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Active => "active",
+        Standing::Rebuilding { .. } => "rebuilding",
+        Standing::Spare => "spare",
+        Standing::Faulty => "failed",
+        Standing::Removed => "removed",
+    }
+}
+
 /// Opens a member-to-be. One that was a member of this very array needs no `--force`.
 async fn open_new(
     served: &Served,
@@ -475,7 +522,7 @@ async fn open_new(
         && let Ok(member) = find(served, word)
         && member.standing != Standing::Removed
     {
-        let state = format!("{:?}", member.standing).to_lowercase();
+        let state = standing_word(member.standing);
         return Err(Problem::new(
             Code::DuplicateMember,
             format!(
@@ -542,7 +589,11 @@ async fn open_again(served: &Served, handle: &Handle, word: &str) -> Result<AnyD
                 )
                 .member(word));
             }
-            other => return other,
+            Err(mut problem) => {
+                problem.hints.retain(|hint| hint != MISSING_HINT); // no slot is meant
+                return Err(problem);
+            }
+            device => return device,
         }
     }
 }

@@ -193,16 +193,19 @@ impl Problem {
         };
         let problem =
             Problem::new(code, format!("{doing} {path}: {}", words_of(error))).member(path);
-        match code {
-            Code::NoSuchFile => {
-                problem.hint("write `missing` in its place to leave the slot empty")
+        let hint = match error.kind() {
+            ErrorKind::ReadOnlyFilesystem => "its file system is mounted read-only",
+            ErrorKind::PermissionDenied => {
+                "run it as a user who may read and write this path (devices: root)"
             }
-            Code::NotPermitted => {
-                problem.hint("run it as a user who may read and write this path (devices: root)")
+            ErrorKind::StorageFull => "free some space in the file system that holds it",
+            ErrorKind::QuotaExceeded => "the quota is used up: free some space, or have it raised",
+            ErrorKind::FileTooLarge => {
+                "no file may get so large here: a limit of the file system, or of the process (ulimit -f)"
             }
-            Code::NoSpace => problem.hint("free some space in the file system that holds it"),
-            _ => problem,
-        }
+            _ => return problem,
+        };
+        problem.hint(hint)
     }
 }
 
@@ -253,11 +256,15 @@ mod tests {
 
     #[test]
     fn system_errors_get_the_exit_code_of_their_kind() {
-        for (number, exit) in [(2, 4), (13, 5), (28, 5), (16, 6), (5, 5)] {
+        for (number, exit) in [(2, 4), (13, 5), (27, 5), (28, 5), (16, 6), (5, 5)] {
             let error = std::io::Error::from_raw_os_error(number);
             let problem = Problem::from_io(&error, "opening", "/x");
             assert_eq!(problem.code.exit(), exit, "{problem}");
             assert!(!problem.message.contains("os error"));
+            // Space helps only where there is none, and only members have slots.
+            let hints = problem.hints.join(" ");
+            assert_eq!(hints.contains("free some space"), number == 28, "{hints}");
+            assert!(!hints.contains("missing"), "{hints}");
         }
     }
 }

@@ -28,14 +28,19 @@ pub enum Kind {
     Nbd,
     /// What a server in the background writes to standard error.
     Log,
+    /// How the server was started.
+    Command,
 }
 
 impl Kind {
-    fn extension(self) -> &'static str {
+    /// Its extension.
+    #[must_use]
+    pub fn extension(self) -> &'static str {
         match self {
             Kind::Control => "control",
             Kind::Nbd => "nbd",
             Kind::Log => "log",
+            Kind::Command => "command",
         }
     }
 }
@@ -231,7 +236,8 @@ pub fn free_socket_path(path: &Path) -> Result<(), Problem> {
 
 /// Whether the process that listens is no more. The kernel keeps the listening socket of a killed process alive until
 /// it has wound up its ring, for tens of milliseconds, and connections to it succeed.
-fn has_ended(stream: &UnixStream) -> bool {
+#[must_use]
+pub fn has_ended(stream: &UnixStream) -> bool {
     // Without /proc, or for a process that we cannot see, it is taken for alive.
     let Ok(peer) = Peer::of(stream) else {
         return false;

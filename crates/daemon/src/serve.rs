@@ -95,11 +95,14 @@ enum Message {
     Stopped(String, Option<Problem>),
 }
 
+/// Tells somebody that a volume is ready. When that cannot be told, the volumes are stopped again.
+pub type Tell<'a> = &'a mut dyn FnMut(&Ready) -> Result<(), Problem>;
+
 /// Serves until told to stop. `ready` is called once for each volume.
 ///
 /// # Errors
-/// Everything that keeps the volumes from being served; after the start, what went wrong while stopping.
-pub fn serve(request: ServeRequest, ready: &mut dyn FnMut(&Ready)) -> Result<(), Problem> {
+/// Everything that keeps the volumes from being served; after the start, what went wrong while telling of it or stopping.
+pub fn serve(request: ServeRequest, ready: Tell) -> Result<(), Problem> {
     request
         .runtime_dir
         .ensure(&Surroundings::of_this_process())?;
@@ -133,11 +136,16 @@ pub fn serve(request: ServeRequest, ready: &mut dyn FnMut(&Ready)) -> Result<(),
             text,
             None,
         );
-        ready(&Ready {
+        let told = ready(&Ready {
             status: served.status(),
             control: request.runtime_dir.file(served.name(), Kind::Control),
             notes: notes.clone(),
         });
+        if let Err(problem) = told {
+            *house.failure.borrow_mut() = Some(problem);
+            let _ = sender.send(Message::StopAll);
+            break;
+        }
     }
     let result = runtime.block_on(house.run(&mut inbox));
     drop(house);
@@ -610,7 +618,15 @@ fn add_export(server: &Rc<RealServer>, served: &Rc<Served>) -> Result<(), Proble
 pub(crate) fn bind_unix(handle: &Handle, path: &Path) -> Result<Listener, Problem> {
     free_socket_path(path)?;
     let shown = path.display().to_string();
-    let tell = |error: std::io::Error| Problem::from_io(&error, "binding socket", &shown);
+    let tell = |error: std::io::Error| {
+        let problem = Problem::from_io(&error, "binding socket", &shown);
+        match problem.code {
+            Code::NoSuchFile => {
+                problem.hint("its folder does not exist: choose one with --socket PATH")
+            }
+            _ => problem,
+        }
+    };
     let listener = Listener::bind_unix(handle, path).map_err(tell)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(tell)?;
     Ok(listener)

@@ -23,7 +23,7 @@ use crate::events::EventHub;
 use crate::open::AnyDevice;
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{Kind, RuntimeDir, Surroundings};
-use crate::serve::{Ready, accept, bind_unix, encode, encode_path, request_pool};
+use crate::serve::{Ready, Tell, accept, bind_unix, encode, encode_path, request_pool};
 use crate::served::empty_slot;
 use crate::status::{ExportStatus, JSON_VERSION, MemberState, MemberStatus, Verdict, VolumeStatus};
 use crate::zfs::{RealPool, of_zfs, open_pool};
@@ -103,10 +103,7 @@ enum Message {
 ///
 /// # Errors
 /// Of opening the pool and the volume; of binding sockets.
-pub fn serve_dataset(
-    request: &DatasetRequest,
-    ready: &mut dyn FnMut(&Ready),
-) -> Result<(), Problem> {
+pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Problem> {
     request
         .runtime_dir
         .ensure(&Surroundings::of_this_process())?;
@@ -138,13 +135,15 @@ pub fn serve_dataset(
         signals.next().await;
         let _ = sender.send(Message::Stop);
     });
-    ready(&Ready {
+    let told = ready(&Ready {
         status: served.status(),
         control: control_path,
         notes: served.notes.clone(),
     });
     runtime.block_on(async {
-        while let Some(message) = inbox.receive().await {
+        while told.is_ok()
+            && let Some(message) = inbox.receive().await
+        {
             let Message::Ask(ask) = message else { break };
             if served.answer(ask) {
                 break;
@@ -158,7 +157,7 @@ pub fn serve_dataset(
     drop(handle);
     drop(runtime);
     drop(control);
-    Ok(())
+    told
 }
 
 struct Served {

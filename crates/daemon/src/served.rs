@@ -13,24 +13,25 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use plexum_engine::background::Pace;
-use plexum_engine::background::scrub::ScrubReport;
+use plexum_engine::background::scrub::{ScrubMode, ScrubReport};
 use plexum_engine::clock::{Clock, Moment};
 use plexum_engine::latency::Latency;
 use plexum_engine::meta::assemble::Assembly;
-use plexum_engine::state::Standing;
+use plexum_engine::state::{FailCause, Standing};
 use plexum_engine::volume::{Announcement, JobKind as EngineJob, MemberStatus as EngineMember};
 use plexum_engine::wait::Signal;
 use plexum_nbd::server::Server;
 use plexum_runtime::clock::RealClock;
 use serde_json::{Value, json};
 
+use crate::advice::advise;
 use crate::assembly::Body;
-use crate::events::EventHub;
+use crate::events::{EventHub, cause_words, words_of};
 use crate::export::VolumeExport;
 use crate::status::{
-    BitmapStatus, ExportStatus, Finding, JSON_VERSION, JobKind, JobStatus, LatencyStatus,
-    LearnedStatus, MemberState, MemberStatus, Mismatch, ScrubStatus, StripeLogStatus, Verdict,
-    VolumeStatus, eta_s,
+    BitmapStatus, ExportStatus, JSON_VERSION, JobKind, JobStatus, LatencyStatus, LearnedStatus,
+    MemberState, MemberStatus, Mismatch, ScrubStatus, StripeLogStatus, Verdict, VolumeStatus,
+    eta_s,
 };
 
 /// The export of this process.
@@ -149,7 +150,8 @@ pub struct Served {
     clock: RealClock,
     samples: RefCell<VecDeque<Sample>>,
     scrub_is_repair: Cell<bool>,
-    scrub_finished_s: Cell<Option<u64>>,
+    /// Why members failed, by name.
+    causes: RefCell<BTreeMap<String, FailCause>>,
     /// When it began to be served, or the last reset.
     pub(crate) counting_since: Cell<Moment>,
     /// Members' counters at the last reset, by id.
@@ -181,7 +183,7 @@ impl Served {
             clock,
             samples: RefCell::default(),
             scrub_is_repair: Cell::new(false),
-            scrub_finished_s: Cell::new(None),
+            causes: RefCell::default(),
             counting_since: Cell::new(counting_since),
             baseline: RefCell::default(),
             last_slots: RefCell::default(),
@@ -214,7 +216,11 @@ impl Served {
     /// Notes that a scrub was started, and whether it mends.
     pub fn note_scrub(&self, is_repair: bool) {
         self.scrub_is_repair.set(is_repair);
-        self.scrub_finished_s.set(None);
+    }
+
+    /// Notes why a member failed.
+    pub fn note_cause(&self, member: &str, cause: FailCause) {
+        self.causes.borrow_mut().insert(member.to_owned(), cause);
     }
 
     /// Takes samples of the job's progress until `end`; a task of its own.
@@ -273,10 +279,12 @@ impl Served {
                 continue;
             };
             let time_s = self.clock.wall_seconds();
-            if let Announcement::ScrubFinished { .. } = announcement {
-                self.scrub_finished_s.set(Some(time_s));
+            if let Announcement::MemberFailed { member, cause }
+            | Announcement::Frozen { member, cause } = &announcement
+            {
+                self.note_cause(member, *cause);
             }
-            let (name, message, member) = words(&announcement);
+            let (name, message, member) = words_of(&announcement);
             events.publish(time_s, self.name(), name, message, member);
         }
     }
@@ -284,12 +292,17 @@ impl Served {
     /// Status for the control socket.
     pub fn status(&self) -> VolumeStatus {
         let status = self.volume.status();
+        let members = self.members(&status.members, &status.lost_slots, status.moment);
+        let report = self.volume.scrub_report();
+        let unmended_bytes = report.as_ref().map_or(0, ScrubReport::unmended_bytes);
+        let has_bad = |member: &MemberStatus| member.slot.is_some() && member.bad_bytes > 0;
+        let is_damaged = unmended_bytes > 0 || members.iter().any(has_bad);
         let verdict = match (status.is_frozen, status.lost_slots.is_empty()) {
             (true, _) => Verdict::Failed,
-            (false, true) => Verdict::Ok,
             (false, false) => Verdict::Degraded,
+            (false, true) if is_damaged => Verdict::Damaged,
+            (false, true) => Verdict::Ok,
         };
-        let members = self.members(&status.members, &status.lost_slots);
         let jobs = self.jobs(&status);
         let mut snapshot = VolumeStatus {
             version: JSON_VERSION,
@@ -328,7 +341,7 @@ impl Served {
             exports: self.exports(),
             members,
             jobs,
-            last_scrub: self.volume.scrub_report().map(|report| self.scrub(&report)),
+            last_scrub: report.as_ref().map(scrub_status),
             findings: Vec::new(),
             next: None,
             server_pid: std::process::id(),
@@ -357,8 +370,23 @@ impl Served {
             .collect()
     }
 
-    fn members(&self, known: &[EngineMember], lost_slots: &[u16]) -> Vec<MemberStatus> {
-        let mut members: Vec<MemberStatus> = known.iter().map(member_status).collect();
+    fn members(
+        &self,
+        known: &[EngineMember],
+        lost_slots: &[u16],
+        now: Moment,
+    ) -> Vec<MemberStatus> {
+        let causes = self.causes.borrow();
+        let status = |member: &EngineMember| {
+            let mut status = member_status(member);
+            let cause = status.path.as_ref().and_then(|path| causes.get(path));
+            if status.state == MemberState::Faulty {
+                status.failed_because = cause.map(|cause| cause_words(*cause).to_owned());
+            }
+            status.refused_ago_s = member.refused_at.map(|at| now.since(at).as_secs());
+            status
+        };
+        let mut members: Vec<MemberStatus> = known.iter().map(status).collect();
         for slot in lost_slots {
             let slot = u32::from(*slot);
             if !members.iter().any(|member| member.slot == Some(slot)) {
@@ -470,31 +498,6 @@ impl Served {
         (present, range)
     }
 
-    fn scrub(&self, report: &ScrubReport) -> ScrubStatus {
-        let mut ranges = Vec::new();
-        for mismatch in report.mismatches.iter().take(RANGES_MAX) {
-            let member = &mismatch.member_range;
-            ranges.push(Mismatch {
-                member_offset_bytes: member.start,
-                volume_offset_bytes: mismatch
-                    .volume_ranges
-                    .first()
-                    .map_or(0, |range| range.start),
-                length_bytes: member.end - member.start,
-                slot: mismatch.slot.map(u32::from),
-            });
-        }
-        ScrubStatus {
-            is_complete: report.is_complete,
-            is_repair: self.scrub_is_repair.get(),
-            mismatch_bytes: report.mismatch_bytes,
-            repaired_bytes: report.repaired_bytes,
-            skipped_bytes: report.skipped_bytes,
-            ranges,
-            finished_s: self.scrub_finished_s.get(),
-        }
-    }
-
     /// Requests in flight with their stage, oldest first.
     pub fn requests(&self) -> Value {
         let now = self.clock.now();
@@ -513,6 +516,32 @@ impl Served {
     }
 }
 
+fn scrub_status(report: &ScrubReport) -> ScrubStatus {
+    let mut ranges = Vec::new();
+    for mismatch in report.mismatches.iter().take(RANGES_MAX) {
+        let member = &mismatch.member_range;
+        let volume = mismatch.volume_ranges.first();
+        ranges.push(Mismatch {
+            member_offset_bytes: member.start,
+            volume_offset_bytes: volume.map_or(0, |range| range.start),
+            length_bytes: member.end - member.start,
+            slot: mismatch.slot.map(u32::from),
+        });
+    }
+    ScrubStatus {
+        is_complete: report.is_complete,
+        is_repair: report.mode == ScrubMode::Repair,
+        mismatch_bytes: report.mismatch_bytes,
+        repaired_bytes: report.repaired_bytes,
+        skipped_bytes: report.skipped_bytes,
+        ranges,
+        finished_s: Some(report.ended_s),
+        done_bytes: report.done_bytes,
+        total_bytes: report.total_bytes,
+        mismatch_bytes_before: report.mismatch_bytes_before,
+    }
+}
+
 fn member_status(member: &EngineMember) -> MemberStatus {
     let counters = &member.counters;
     MemberStatus {
@@ -520,6 +549,7 @@ fn member_status(member: &EngineMember) -> MemberStatus {
         path: member.name.clone(),
         serial: member.name.as_deref().and_then(serial_of),
         state: match member.standing {
+            _ if member.is_lost => MemberState::Faulty,
             Standing::Active => MemberState::Active,
             Standing::Rebuilding { .. } => MemberState::Rebuilding,
             Standing::Spare => MemberState::Spare,
@@ -550,6 +580,11 @@ fn member_status(member: &EngineMember) -> MemberStatus {
             mib_us: learned.mib_ns / 1000,
         }),
         fua_way: member.fua_way.map(|way| way.word().to_owned()),
+        failed_because: None,
+        refused_writes: member.refused_writes,
+        refused_ago_s: None,
+        unwritten_bytes: None,
+        free_bytes: None,
     }
 }
 
@@ -585,6 +620,11 @@ pub(crate) fn empty_slot(slot: u32) -> MemberStatus {
         is_draining: false,
         learned: None,
         fua_way: None,
+        failed_because: None,
+        refused_writes: 0,
+        refused_ago_s: None,
+        unwritten_bytes: None,
+        free_bytes: None,
     }
 }
 
@@ -604,152 +644,4 @@ pub fn serial_of(path: &str) -> Option<String> {
         }
     }
     None
-}
-
-/// What is wrong with members.
-fn advise_members(status: &VolumeStatus, findings: &mut Vec<Finding>, next: &mut Option<String>) {
-    let name = &status.volume;
-    for member in &status.members {
-        let path = member.path.clone().unwrap_or_default();
-        if member.state == MemberState::Faulty {
-            findings.push(Finding {
-                code: "member_faulty".into(),
-                message: format!("{path} has failed"),
-                commands: vec![format!("plexum remove {name} {path}")],
-            });
-            next.get_or_insert(format!("plexum remove {name} {path}"));
-        }
-        if member.is_slow {
-            let percent = member.latency_vs_peers_percent.unwrap_or(0);
-            findings.push(Finding {
-                code: "slow_member".into(),
-                message: format!(
-                    "{path} takes {}.{} times as long as its peers; reads are routed around it where there is another copy",
-                    percent / 100,
-                    percent / 10 % 10
-                ),
-                commands: vec![format!("plexum replace {name} {path} NEW")],
-            });
-            next.get_or_insert(format!("plexum replace {name} {path} NEW"));
-        }
-        if member.bad_bytes > 0 {
-            findings.push(Finding {
-                code: "bad_blocks".into(),
-                message: format!(
-                    "{path}: {} bytes are on its bad block list",
-                    member.bad_bytes
-                ),
-                commands: vec![format!("plexum replace {name} {path} NEW")],
-            });
-        }
-    }
-}
-
-/// What is wrong, and the next thing to do.
-fn advise(status: &mut VolumeStatus) {
-    let name = status.volume.clone();
-    let mut findings = Vec::new();
-    let mut next = None;
-    let is_busy = !status.jobs.is_empty();
-    advise_members(status, &mut findings, &mut next);
-    let has_spare = status.members.iter().any(|m| m.state == MemberState::Spare);
-    let is_filling = status
-        .members
-        .iter()
-        .any(|m| m.state == MemberState::Rebuilding);
-    match status.verdict {
-        Verdict::Degraded if !has_spare && !is_filling && !status.is_read_only => {
-            next = Some(format!("plexum add {name} MEMBER"));
-        }
-        Verdict::Failed => {
-            next = Some(format!("plexum stop {name}"));
-            findings.push(Finding {
-                code: "too_few_members".into(),
-                message: "bring the lost members back, stop it and serve it again".into(),
-                commands: vec![
-                    format!("plexum stop {name}"),
-                    "plexum serve MEMBER...".into(),
-                ],
-            });
-        }
-        _ => {}
-    }
-    if let Some(scrub) = &status.last_scrub
-        && scrub.mismatch_bytes > scrub.repaired_bytes
-        && !is_busy
-    {
-        findings.push(Finding {
-            code: "mismatch".into(),
-            message: format!(
-                "the last scrub found {} bytes that differ",
-                scrub.mismatch_bytes
-            ),
-            commands: vec![format!("plexum scrub {name} --repair --wait")],
-        });
-        next.get_or_insert(format!("plexum scrub {name} --repair --wait"));
-    }
-    status.findings = findings;
-    status.next = next;
-}
-
-/// Name, sentence and member of an announcement.
-fn words(announcement: &Announcement) -> (&'static str, String, Option<String>) {
-    match announcement {
-        Announcement::MemberFailed { member, cause } => {
-            use plexum_engine::state::FailCause;
-            let why = match cause {
-                FailCause::Gone => "the device is gone",
-                FailCause::WriteError => "a write failed",
-                FailCause::FlushError => "a flush failed",
-                FailCause::SuperblockError => "its superblock could not be written",
-                FailCause::TimedOut => "it did not answer in time",
-                FailCause::ReadErrors => "too many read errors",
-                FailCause::Asked => "as asked",
-                _ => "for another reason",
-            };
-            let text = format!("{member} failed: {why}");
-            ("member_failed", text, Some(member.clone()))
-        }
-        Announcement::Frozen { member } => (
-            "frozen",
-            format!(
-                "more is lost than the volume survives, last {member}: nothing is written any more"
-            ),
-            Some(member.clone()),
-        ),
-        Announcement::RebuildStarted { member, slot } => (
-            "rebuild_started",
-            format!("{member} is being filled for slot {slot}"),
-            Some(member.clone()),
-        ),
-        Announcement::RebuildFinished { member, slot } => (
-            "rebuild_finished",
-            format!("{member} is complete in slot {slot}"),
-            Some(member.clone()),
-        ),
-        Announcement::RangesLost { member, lost_bytes } => (
-            "ranges_lost",
-            format!("{lost_bytes} bytes could not be rebuilt on {member} and are lost"),
-            Some(member.clone()),
-        ),
-        Announcement::ResyncStarted => ("resync_started", "a resync has begun".into(), None),
-        Announcement::ResyncFinished => ("resync_finished", "copies and parity agree".into(), None),
-        Announcement::ReadCorrected {
-            member,
-            offset_bytes,
-            length_bytes,
-        } => (
-            "read_corrected",
-            format!(
-                "{member}: {length_bytes} bytes at byte {offset_bytes} of its data were unreadable and were mended"
-            ),
-            Some(member.clone()),
-        ),
-        Announcement::ScrubFinished { mismatch_bytes } => (
-            "scrub_finished",
-            format!("a scrub has ended, {mismatch_bytes} bytes differ"),
-            None,
-        ),
-        other => ("other", format!("{other:?}"), None),
-    }
 }

@@ -14,6 +14,10 @@ pub const JSON_VERSION: u32 = 1;
 pub enum Verdict {
     /// Everything is there and in sync, or the initial resync runs with all members present.
     Ok,
+    /// Every member is there, but copies or parity are known to differ, or blocks to be bad.
+    Damaged,
+    /// Every member is there, but one has no space for what is written.
+    Full,
     /// Data are complete, redundancy is not.
     Degraded,
     /// More members are lost than the organisation survives; nothing was written since (W4).
@@ -26,11 +30,26 @@ impl Verdict {
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Ok => "OK",
+            Verdict::Damaged => "DAMAGED",
+            Verdict::Full => "FULL",
             Verdict::Degraded => "DEGRADED",
             Verdict::Failed => "FAILED",
         }
     }
+
+    /// Exit code of a command that tells it.
+    #[must_use]
+    pub fn exit(self) -> u8 {
+        match self {
+            Verdict::Ok => 0,
+            Verdict::Damaged | Verdict::Full | Verdict::Degraded => 1,
+            Verdict::Failed => EXIT_FAILED,
+        }
+    }
 }
+
+/// Exit code of `plexum status` and of commands that wait, when a volume has failed.
+pub const EXIT_FAILED: u8 = 8;
 
 /// State of a member, as in the glossary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,6 +147,21 @@ pub struct MemberStatus {
     /// How a durable write becomes so: `write` (it asks for it by itself), or a write and then `fsync` or `flush`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fua_way: Option<String>,
+    /// Why it failed, in words; none while it has not, and when that was in an earlier life of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_because: Option<String>,
+    /// Writes that it had no space for.
+    #[serde(default)]
+    pub refused_writes: u64,
+    /// How long ago the last one of these was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_ago_s: Option<u64>,
+    /// Bytes of the file that have no space yet: they get it when they are written. None for what is no file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unwritten_bytes: Option<u64>,
+    /// Space left in the file system that holds the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
 }
 
 /// How long reads take a member that do not wait for others; 0 while unknown.
@@ -259,8 +293,36 @@ pub struct ScrubStatus {
     pub skipped_bytes: u64,
     /// Where; neighbours merged. May be cut: then `mismatch_bytes` is larger than their sum.
     pub ranges: Vec<Mismatch>,
-    /// End of the scrub, seconds since 1970.
+    /// End of the scrub, seconds since 1970; also of one that did not get through.
     pub finished_s: Option<u64>,
+    /// How far it came, of `total_bytes`: nothing is known of what lies behind.
+    #[serde(default)]
+    pub done_bytes: u64,
+    /// What there is to compare.
+    #[serde(default)]
+    pub total_bytes: u64,
+    /// Bytes that an earlier scrub found, which nobody has mended and no scrub has looked at again.
+    #[serde(default)]
+    pub mismatch_bytes_before: u64,
+}
+
+impl ScrubStatus {
+    /// How far it came in percent, cut: 100 only when it got to the end.
+    #[must_use]
+    pub fn percent(&self) -> u64 {
+        if self.is_complete {
+            return 100;
+        }
+        let percent = u128::from(self.done_bytes) * 100 / u128::from(self.total_bytes.max(1));
+        u64::try_from(percent).unwrap_or(99).min(99)
+    }
+
+    /// Bytes that are known to differ now.
+    #[must_use]
+    pub fn unmended_bytes(&self) -> u64 {
+        let own = self.mismatch_bytes.saturating_sub(self.repaired_bytes);
+        own.max(self.mismatch_bytes_before)
+    }
 }
 
 /// A problem that `status` tells about.
@@ -391,10 +453,10 @@ impl From<Waits> for WaitsStatus {
 }
 
 impl VolumeStatus {
-    /// Exit code of `plexum status` for this volume: 0 healthy, 1 not.
+    /// Exit code of `plexum status` for this volume: 0 healthy, 1 not, 8 failed.
     #[must_use]
     pub fn exit(&self) -> u8 {
-        u8::from(self.verdict != Verdict::Ok)
+        self.verdict.exit()
     }
 }
 

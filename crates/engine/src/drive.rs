@@ -21,6 +21,7 @@ use crate::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, Reader, Ze
 use crate::latency::{Histogram, Latency, Recent};
 use crate::parked::Parked;
 use crate::ranges::RangeSet;
+use crate::refusals::Refusals;
 use crate::slots::Slots;
 use crate::state::MemberId;
 
@@ -165,6 +166,7 @@ pub struct Drive<D> {
     /// Ranges that were bad and have been written since the last flush, each with the number of its writing.
     healed: RefCell<Vec<(Range<u64>, u64)>>,
     healed_count: Cell<u64>,
+    pub(crate) refusals: Refusals,
 }
 
 /// Reads, or writes. Each number in a place of its own: together they would be copied out and in again for each request.
@@ -239,6 +241,7 @@ impl<D: Device> Drive<D> {
             bad: RefCell::new(bad),
             healed: RefCell::default(),
             healed_count: Cell::new(0),
+            refusals: Refusals::default(),
         }
     }
 
@@ -371,6 +374,12 @@ impl<D: Device> Drive<D> {
     pub(crate) fn rotate_latencies(&self) {
         self.reads.recent.borrow_mut().rotate();
         self.writes.recent.borrow_mut().rotate();
+    }
+
+    /// All answers are forgotten: those to come are of another kind of work.
+    pub(crate) fn forget_latencies(&self) {
+        self.reads.recent.take();
+        self.writes.recent.take();
     }
 
     /// From now on every new I/O is answered with `Gone`.

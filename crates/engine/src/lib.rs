@@ -21,6 +21,7 @@ pub mod mutant;
 pub mod parked;
 pub mod plex;
 pub mod ranges;
+mod refusals;
 pub mod shard;
 mod slots;
 pub mod stacked;

@@ -10,7 +10,7 @@ use crate::drive::Drive;
 use crate::mutant::Mutant;
 use crate::ranges::RangeSet;
 use crate::state::{Event, FailCause, Standing};
-use crate::volume::{MemberSet, Volume};
+use crate::volume::{Announcement, MemberSet, Volume};
 use crate::wait::{Few, join_all, join_few_then};
 
 /// Failures after which a write that has failed is not cut into smaller pieces any more: a drive on its last legs may take
@@ -203,6 +203,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     self.note_written(&drive, &range, fua);
                 }
                 Err(IoError::NoSpace) if !self.is_filling(&drive) => {
+                    self.note_no_space(&drive);
                     insert_all(&mut outcome.refused, &drive.good_ranges(&range));
                 }
                 Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
@@ -263,6 +264,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                         return refused;
                     }
                     Err(IoError::NoSpace) if !self.is_filling(drive) => {
+                        self.note_no_space(drive);
                         refused.extend(drive.good_ranges(&half));
                     }
                     Err(_) => {
@@ -276,6 +278,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.record_bad(drive, range.clone());
         }
         refused
+    }
+
+    /// A member had no space for a write: somebody should hear of it, once.
+    pub(crate) fn note_no_space(&self, drive: &Drive<D>) {
+        if drive.refusals.note(self.clock.now()) {
+            let member = drive.name.clone();
+            self.announce(Announcement::NoSpace { member });
+        }
     }
 
     fn is_filling(&self, drive: &Drive<D>) -> bool {

@@ -61,9 +61,9 @@ impl Copied {
             self.started.elapsed(),
         );
         if self.is_terminal {
-            eprint!("\r\x1b[K{line}");
+            crate::output::tell_part!("\r\x1b[K{line}");
         } else {
-            eprintln!("{line}");
+            crate::output::tell_line!("{line}");
         }
         self.last_line = Instant::now();
     }
@@ -71,7 +71,7 @@ impl Copied {
     /// Takes the line of a terminal away.
     pub(super) fn end(&self) {
         if self.is_wanted && self.is_terminal {
-            eprint!("\r\x1b[K");
+            crate::output::tell_part!("\r\x1b[K");
         }
     }
 }

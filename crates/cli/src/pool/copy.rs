@@ -313,7 +313,7 @@ impl Copy<'_> {
             format!("{prefix}: {reason}")
         };
         self.copied.end();
-        eprintln!("not copied: {text}");
+        crate::output::tell_line!("not copied: {text}");
         self.counts.failed.push(text);
     }
 

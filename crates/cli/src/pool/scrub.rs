@@ -23,7 +23,7 @@ pub async fn run(pool: &RealPool, screen: &Screen) -> Outcome {
     let mut last = Instant::now();
     let mut tell = |progress: &plexum_zfs::ScrubProgress| {
         if !screen.is_json && !screen.is_quiet && last.elapsed() >= LINE_EVERY {
-            eprintln!(
+            crate::output::tell_line!(
                 "checked {} in {} blocks",
                 show_bytes(progress.checked_bytes),
                 progress.blocks

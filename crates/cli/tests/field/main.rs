@@ -10,4 +10,5 @@ mod inputs;
 mod mdforce;
 mod refusals;
 mod serving;
+mod statuses;
 mod zfs;

@@ -67,7 +67,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
     pub async fn run_background(&self) {
         let has_ended = Cell::new(false);
         let work = async {
-            if !self.options.borrow().is_read_only {
+            if self.options.borrow().is_read_only {
+                self.is_background_running.set(true);
+                Box::pin(self.run_scrubs()).await; // they compare, and mend nothing
+                self.is_background_running.set(false);
+            } else {
                 self.work().await;
             }
             has_ended.set(true);
@@ -230,7 +234,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     pub(crate) async fn throttle(&self, bytes: u64, since: Moment) {
         loop {
             let pace = self.options.borrow().pace;
-            if !pace.is_paused || self.is_ended() {
+            if !pace.is_paused || self.is_ended() || self.is_scrub_to_stop() {
                 break;
             }
             self.changed.changed().await;
@@ -271,12 +275,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
     async fn end(&self) -> Result<(), crate::device::IoError> {
         self.all_back().await;
         self.writes.empty().await;
-        if self.options.borrow().is_read_only {
-            return Ok(());
-        }
         self.changed
             .until(|| !self.is_background_running.get())
             .await;
+        if self.options.borrow().is_read_only {
+            return Ok(());
+        }
         if !self.has_redundancy() {
             return self.flush_members().await;
         }

@@ -32,9 +32,10 @@ const UNIT: usize = 4096;
 const MISMATCHES_MAX: usize = 10_000;
 
 /// Whether a scrub may write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScrubMode {
     /// Report only.
+    #[default]
     Check,
     /// Mend: the named member where one is named, else parity or the later copies.
     Repair,
@@ -58,6 +59,8 @@ pub struct Mismatch {
 /// Result of a scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubReport {
+    /// Whether it could write.
+    pub mode: ScrubMode,
     /// What does not agree, ascending, neighbours merged; at most 10,000.
     pub mismatches: Vec<Mismatch>,
     /// All bytes of members that do not agree.
@@ -68,9 +71,24 @@ pub struct ScrubReport {
     pub skipped_bytes: u64,
     /// Whether the scrub went to the end.
     pub is_complete: bool,
+    /// How far it came, of `total_bytes`: nothing is known of what lies behind.
+    pub done_bytes: u64,
+    /// What there is to compare, in bytes of the sync space.
+    pub total_bytes: u64,
+    /// When it ended, in seconds since 1970.
+    pub ended_s: u64,
+    /// Bytes that the last scrub which went to the end found and nobody mended; only where this one did not get there.
+    pub mismatch_bytes_before: u64,
 }
 
 impl ScrubReport {
+    /// Bytes that are known to differ: those found and not mended, and those of an earlier scrub that none has looked at since.
+    #[must_use]
+    pub fn unmended_bytes(&self) -> u64 {
+        let own = self.mismatch_bytes.saturating_sub(self.repaired_bytes);
+        own.max(self.mismatch_bytes_before)
+    }
+
     /// Adds what the next step found.
     fn add(&mut self, step: ScrubReport) {
         self.mismatch_bytes += step.mismatch_bytes;
@@ -110,6 +128,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     pub fn start_scrub(&self, mode: ScrubMode) -> bool {
         let mut scrub = self.scrub.borrow_mut();
         if scrub.is_running
+            || mode == ScrubMode::Repair && self.options.borrow().is_read_only
             || scrub.wanted.is_some()
             || !self.has_redundancy()
             || self.is_frozen()
@@ -128,6 +147,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
     pub fn stop_scrub(&self) {
         self.scrub.borrow_mut().is_stop_asked = true;
         self.changed.notify();
+    }
+
+    /// Whether the scrub that runs has been asked to end.
+    pub(crate) fn is_scrub_to_stop(&self) -> bool {
+        let scrub = self.scrub.borrow();
+        scrub.is_running && scrub.is_stop_asked
     }
 
     /// Whether a scrub is running or about to.
@@ -159,9 +184,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             match wanted {
                 Some(mode) => {
                     let report = self.run_scrub(mode).await;
-                    self.announce(Announcement::ScrubFinished {
-                        mismatch_bytes: report.mismatch_bytes,
-                    });
+                    self.announce(announcement_of(&report));
                     *self.last_scrub.borrow_mut() = Some(report);
                     let mut scrub = self.scrub.borrow_mut();
                     scrub.is_running = false;
@@ -213,7 +236,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
             report.add(found);
             at += step;
         }
+        report.mode = mode;
+        (report.done_bytes, report.total_bytes) = (at.min(total), total);
         report.is_complete = at >= total;
+        report.ended_s = self.clock.wall_seconds();
+        if !report.is_complete {
+            let before = self.last_scrub.borrow();
+            report.mismatch_bytes_before = before.as_ref().map_or(0, ScrubReport::unmended_bytes);
+        }
         self.end_job();
         report
     }
@@ -249,7 +279,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return false;
         };
         for number in numbers.clone() {
-            if self.destage_row(number).await.is_err() {
+            if !self.is_row_in_place(number).await {
                 return false;
             }
         }
@@ -263,6 +293,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         rows.iter().enumerate().all(is_right)
     }
 
+    /// Whether all of a row is where it belongs, and not only in the log. Where nothing may be written it stays in the log.
+    async fn is_row_in_place(&self, number: u64) -> bool {
+        if self.options.borrow().is_read_only {
+            return self.stripe_log().is_none_or(|log| !log.is_write_back());
+        }
+        self.destage_row(number).await.is_ok()
+    }
+
     /// Compares a part of one row, whose lock the caller holds.
     async fn scrub_row(
         &self,
@@ -274,7 +312,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let row = self.row(number);
         let sync = row.member_range(&part);
         let data_count = row.map.data_count();
-        if self.destage_row(number).await.is_err() || !self.regions.borrow().is_proven(&sync) {
+        if !self.is_row_in_place(number).await || !self.regions.borrow().is_proven(&sync) {
             report.skipped_bytes += part.end - part.start;
             return;
         }
@@ -527,6 +565,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         for ((_, drive, offset), content) in copies.iter().zip(contents) {
             match content {
                 Some(content) => all.push(content),
+                None if self.options.borrow().is_read_only => return None, // nothing is mended, so nothing was compared
                 None => {
                     self.mend(drive, *offset..*offset + length as u64, &good)
                         .await
@@ -587,6 +626,22 @@ impl<D: Device, C: Clock> Volume<D, C> {
         drop(mark);
         self.settle().await?;
         outcome.refusal().map_or(Ok(()), Err)
+    }
+}
+
+/// What is told about the end of a scrub: only one that got there has a result.
+fn announcement_of(report: &ScrubReport) -> Announcement {
+    let (mismatch_bytes, skipped_bytes) = (report.mismatch_bytes, report.skipped_bytes);
+    if report.is_complete {
+        return Announcement::ScrubFinished {
+            mismatch_bytes,
+            skipped_bytes,
+        };
+    }
+    Announcement::ScrubStopped {
+        done_bytes: report.done_bytes,
+        total_bytes: report.total_bytes,
+        mismatch_bytes,
     }
 }
 

@@ -89,7 +89,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         is_idle
     }
 
-    fn for_each_drive(&self, mut act: impl FnMut(&crate::drive::Drive<D>)) {
+    pub(crate) fn for_each_drive(&self, mut act: impl FnMut(&crate::drive::Drive<D>)) {
         for drive in self.drives.borrow().iter().flatten() {
             act(drive);
         }

@@ -122,7 +122,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         for (drive, result) in drives.iter().zip(results) {
             match result {
                 Ok(()) => {}
-                Err(IoError::NoSpace) => refused = Some(IoError::NoSpace),
+                Err(IoError::NoSpace) => {
+                    self.note_no_space(drive);
+                    refused = Some(IoError::NoSpace);
+                }
                 Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
                 Err(_) => self.fail_member(drive.id, FailCause::WriteError),
             }

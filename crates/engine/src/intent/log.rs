@@ -582,7 +582,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             match result {
                 Ok(()) if flushes => log.book.borrow_mut().note_flushed(drive.id, &covers),
                 Ok(()) => {}
-                Err((IoError::NoSpace, _)) => refused = Some(IoError::NoSpace),
+                Err((IoError::NoSpace, _)) => {
+                    self.note_no_space(drive);
+                    refused = Some(IoError::NoSpace);
+                }
                 Err((error, cause)) => {
                     is_whole = false;
                     let cause = if error == IoError::Gone {

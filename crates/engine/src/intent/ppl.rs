@@ -238,7 +238,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         for (drive, result) in drives.iter().zip(results) {
             match result {
                 Ok(()) => {}
-                Err(IoError::NoSpace) => refused = Some(IoError::NoSpace),
+                Err(IoError::NoSpace) => {
+                    self.note_no_space(drive);
+                    refused = Some(IoError::NoSpace);
+                }
                 Err(error) => self.fail_for_ppl(drive.id, error),
             }
         }

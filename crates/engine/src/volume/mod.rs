@@ -74,6 +74,8 @@ pub enum Announcement {
     Frozen {
         /// The member whose loss was one too many.
         member: String,
+        /// Why it was lost.
+        cause: FailCause,
     },
     /// A member is being filled.
     RebuildStarted {
@@ -109,10 +111,26 @@ pub enum Announcement {
         /// Length.
         length_bytes: u64,
     },
-    /// A scrub has ended.
+    /// A scrub went to the end.
     ScrubFinished {
         /// Bytes of the members that do not agree.
         mismatch_bytes: u64,
+        /// Bytes that could not be compared.
+        skipped_bytes: u64,
+    },
+    /// A scrub ended before it was through.
+    ScrubStopped {
+        /// How far it came.
+        done_bytes: u64,
+        /// Of how much.
+        total_bytes: u64,
+        /// Bytes of the members that do not agree, as far as it came.
+        mismatch_bytes: u64,
+    },
+    /// A member took no write for want of space; told at most once a minute.
+    NoSpace {
+        /// Its name.
+        member: String,
     },
 }
 
@@ -257,6 +275,8 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) division: Division,
     pub(crate) scrub: RefCell<crate::background::scrub::ScrubState>,
     pub(crate) last_scrub: RefCell<Option<ScrubReport>>,
+    /// Members that were lost when it froze and later: the state keeps them as the superblocks have them (W4).
+    pub(crate) lost_when_frozen: RefCell<Vec<MemberId>>,
 }
 
 type Drives<D> = Vec<Option<Rc<Drive<D>>>>;
@@ -369,6 +389,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             division: Division::default(),
             scrub: RefCell::default(),
             last_scrub: RefCell::default(),
+            lost_when_frozen: RefCell::default(),
         };
         volume.publish_members();
         if let Some(headers) = parts.log {
@@ -592,9 +613,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     if let Some(log) = self.stripe_log() {
                         log.progress.notify(); // whoever waits for older writes waits for nothing now
                     }
-                    if let Event::MemberFailed { member, .. } = event {
+                    if let Event::MemberFailed { member, cause } = event {
+                        self.lost_when_frozen.borrow_mut().push(*member);
                         self.announce(Announcement::Frozen {
                             member: self.member_name(*member),
+                            cause: *cause,
                         });
                     }
                 }
@@ -614,9 +637,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// A member cannot be used any more. Its answer-side consequences follow in `settle` (W3).
     pub(crate) fn fail_member(&self, member: MemberId, cause: FailCause) {
-        let is_live = self.state.borrow().record(member).is_live();
-        if !is_live || self.is_frozen() {
+        if !self.state.borrow().record(member).is_live() {
             return;
+        }
+        if self.is_frozen() {
+            return self.note_lost_when_frozen(member);
         }
         self.metadata.borrow_mut().note_failure(member, cause);
         self.apply(&Event::MemberFailed { member, cause });

@@ -41,6 +41,11 @@ pub struct JobStatus {
 }
 
 impl JobStatus {
+    /// Whether it asks more of some members than of others: how long they take then says nothing about the members.
+    fn is_uneven(&self) -> bool {
+        self.kind != JobKind::Scrub
+    }
+
     /// Bytes per second since it began, and the time left at that rate.
     #[must_use]
     pub fn rate(&self, now: Moment) -> (u64, Option<Duration>) {
@@ -108,6 +113,12 @@ pub struct MemberStatus {
     pub learned: Option<Learned>,
     /// How a durable write on it becomes so; `None` for one that is not there.
     pub fua_way: Option<FuaWay>,
+    /// It was lost when the volume froze or later; its standing is what the superblocks say of it.
+    pub is_lost: bool,
+    /// Writes that it had no space for.
+    pub refused_writes: u64,
+    /// When the last one of these was.
+    pub refused_at: Option<Moment>,
 }
 
 /// A volume as status shows it.
@@ -172,11 +183,23 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     pub(crate) fn end_job(&self) {
-        *self.job.borrow_mut() = None;
+        let ended = self.job.borrow_mut().take();
+        if ended.is_some_and(|job| job.is_uneven()) {
+            self.for_each_drive(crate::drive::Drive::forget_latencies);
+        }
+    }
+
+    /// A frozen volume has lost one more member. Nothing is written about it any more.
+    pub(crate) fn note_lost_when_frozen(&self, member: MemberId) {
+        let mut lost = self.lost_when_frozen.borrow_mut();
+        if !lost.contains(&member) {
+            lost.push(member);
+        }
     }
 
     fn member_statuses(&self, state: &ArrayState, now: Moment) -> Vec<MemberStatus> {
         let fillings = self.fillings.borrow();
+        let lost = self.lost_when_frozen.borrow();
         let members = state
             .members
             .iter()
@@ -233,17 +256,26 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     _ => None,
                 },
                 fua_way: drive.as_ref().map(|drive| drive.fua_way()),
+                is_lost: lost.contains(&id),
+                refused_writes: drive.as_ref().map_or(0, |drive| drive.refusals.seen().0),
+                refused_at: drive.as_ref().and_then(|drive| drive.refusals.seen().1),
             }
         });
         let mut members: Vec<MemberStatus> = members.collect();
-        compare_peers(&mut members);
+        if !self.job.borrow().is_some_and(|job| job.is_uneven()) {
+            compare_peers(&mut members);
+        }
         members
     }
 
     /// A snapshot for status, events and tests.
     pub fn status(&self) -> VolumeStatus {
         let state = self.state.borrow();
-        let lost = state.lost_slots();
+        let mut lost = state.lost_slots();
+        let gone = self.lost_when_frozen.borrow();
+        for slot in gone.iter().filter_map(|id| state.record(*id).slot) {
+            lost[usize::from(slot)] = true;
+        }
         let regions = self.regions.borrow();
         let now = self.clock.now();
         let members = self.member_statuses(&state, now);
@@ -256,7 +288,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             lost_slots: (0..state.slot_count)
                 .filter(|slot| lost[usize::from(*slot)])
                 .collect(),
-            losses_left: self.geometry.losses_left(&lost),
+            losses_left: match state.is_frozen {
+                true => 0,
+                false => self.geometry.losses_left(&lost),
+            },
             is_frozen: state.is_frozen,
             is_dirty: state.is_dirty,
             is_read_only: options.is_read_only,
