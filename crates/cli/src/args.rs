@@ -413,6 +413,9 @@ pub struct Serve {
     /// Start although a member is missing that was there at the last stop
     #[arg(long, alias = "run")]
     pub run_degraded: bool,
+    /// Of a RAID-0 of unequal members whose superblocks do not say: original (Linux before 3.14) or alternate (3.14 to 5.3)
+    #[arg(long, value_name = "LAYOUT")]
+    pub raid0_layout: Option<String>,
     /// Which copy is read: round-robin, prefer, split, split:SIZE, load, load-7, nearest, adaptive or adaptive:ahead
     #[arg(long, value_name = "POLICY")]
     pub balance: Option<String>,

@@ -63,6 +63,7 @@ pub fn run(args: &Scan, screen: &Screen) -> Outcome {
     {
         exit = exit.max(u8::from(told.problem.is_some()));
         details.push(format!("  {}: {}", told.row[0], set.members.join(" ")));
+        details.extend(told.notes.iter().map(|note| format!("    {note}")));
         if let Some(problem) = &told.problem {
             details.push(format!("    {}", problem.message));
             details.extend(problem.hints.iter().map(|hint| format!("    {hint}")));
@@ -101,6 +102,8 @@ pub fn run(args: &Scan, screen: &Screen) -> Outcome {
 struct Told {
     row: Vec<String>,
     object: serde_json::Value,
+    /// Worth knowing although it starts.
+    notes: Vec<String>,
     problem: Option<Problem>,
 }
 
@@ -134,6 +137,7 @@ fn tell_all(set: &FoundSet) -> Vec<Told> {
                     "problem": judged.problem.as_ref().map(|problem| problem.to_json()["error"].clone()),
                 }),
             ),
+            notes: Vec::new(),
             problem: judged.problem,
         })
         .collect()
@@ -166,11 +170,14 @@ fn tell(set: &FoundSet) -> Told {
         }
         Err(_) => format!("{} found, {slots} slots", set.members.len()),
     };
-    let problem = judged.err();
+    let (problem, notes) = match judged {
+        Ok(assembly) => (None, assembly.notes),
+        Err(problem) => (Some(problem), Vec::new()),
+    };
     let details = json!({
         "uuid": uuid, "level": level, "format": format, "size_bytes": size_bytes,
         "slots": slots, "members": set.members, "missing_slots": missing, "state": state,
-        "problem": problem.as_ref().map(|problem| problem.to_json()["error"].clone()),
+        "notes": notes, "problem": problem.as_ref().map(|problem| problem.to_json()["error"].clone()),
     });
     Told {
         object: object("set", Some(&name), details),
@@ -182,6 +189,7 @@ fn tell(set: &FoundSet) -> Told {
             count,
             state.to_owned(),
         ],
+        notes,
         problem,
     }
 }

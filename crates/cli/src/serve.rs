@@ -16,6 +16,7 @@ use plexum_daemon::serve::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, Ready, ServeR
 use plexum_daemon::serve_dataset::{DatasetRequest, serve_dataset};
 use plexum_daemon::status::Verdict;
 use plexum_engine::meta::assemble::{Options, StaleUse};
+use plexum_engine::plex::layout::Raid0Layout;
 use plexum_engine::shard::SHARDS_MAX;
 use plexum_engine::volume::VolumeOptions;
 use plexum_nbd::tls::{TlsMode, TlsServer};
@@ -131,6 +132,7 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
             read_only: args.read_only,
             force_data: args.force_data,
             stale: stale_use(args),
+            raid0_layout: args.raid0_layout.as_deref().map(raid0_layout).transpose()?,
         },
         balance: asked_balance(args.balance.as_deref()),
         may_write: args.write,
@@ -174,6 +176,16 @@ fn stale_use(args: &Serve) -> StaleUse {
         (false, _) => StaleUse::Never,
         (true, false) => StaleUse::Read,
         (true, true) => StaleUse::Write,
+    }
+}
+
+fn raid0_layout(word: &str) -> Result<Raid0Layout, Problem> {
+    match word {
+        "original" => Ok(Raid0Layout::Original),
+        "alternate" => Ok(Raid0Layout::Alternate),
+        other => Err(usage(format!(
+            "--raid0-layout {other}: it is original or alternate"
+        ))),
     }
 }
 

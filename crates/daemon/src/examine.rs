@@ -9,7 +9,7 @@ use std::path::Path;
 
 use plexum_engine::buf::BufPool;
 use plexum_engine::device::Device;
-use plexum_engine::meta::assemble::{Assembly, Examined, Options, assemble};
+use plexum_engine::meta::assemble::{Assembly, Examined, Options, Refused, assemble};
 use plexum_engine::meta::open::{judge_log_page, log_header_place};
 use plexum_format::md::journal::META_BYTES;
 use plexum_format::md::{
@@ -318,6 +318,16 @@ pub fn judge(examinations: &[Examination], options: &Options) -> Result<Assembly
                 bitmap: match &examination.bitmap {
                     Some(Ok(bitmap)) => Some(bitmap.header.clone()),
                     _ => None,
+                },
+                refused: Refused {
+                    bitmap: match &examination.bitmap {
+                        Some(Err(error)) => Some(error.clone()),
+                        _ => None,
+                    },
+                    bad_blocks: match &examination.bad_blocks {
+                        Some(Err(error)) => Some(error.to_string()),
+                        _ => None,
+                    },
                 },
                 log: examination.log.clone(),
             })

@@ -294,10 +294,18 @@ impl House {
             ..assembled.facts
         };
         let sector_bytes = volume.sector_bytes();
+        let mut notes = assembled.notes;
+        // Clients refuse a size that is no multiple of the block size, and could not reach the rest.
+        let rest_bytes = volume.volume_bytes() % u64::from(sector_bytes);
+        if rest_bytes > 0 {
+            notes.push(format!(
+                "the last {rest_bytes} bytes of {name} cannot be reached: its members have blocks of {sector_bytes} bytes"
+            ));
+        }
         let info = ExportInfo {
             name: name.clone(),
             description: format!("{} {}", facts.level, facts.format),
-            size_bytes: volume.volume_bytes(),
+            size_bytes: volume.volume_bytes() - rest_bytes,
             block_bytes_min: sector_bytes,
             block_bytes_preferred: sector_bytes.max(BLOCK_BYTES_PREFERRED),
             is_read_only: volume.status().is_read_only,
@@ -306,7 +314,6 @@ impl House {
         let clock = self.handle.clock();
         let export = VolumeExport::new(Rc::clone(&volume), clock.clone(), info, assembled.tally);
         let export: Rc<RealExport> = Rc::new(export);
-        let mut notes = assembled.notes;
         if let (IoKind::Threads, Some(reason)) = (io.kind, &io.fallback_reason) {
             notes.push(format!("threads do the I/O: {reason}"));
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use plexum_engine::meta::assemble::{
     AssembleCode, AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, Options,
-    assemble,
+    Refused, assemble,
 };
 use plexum_engine::plex::layout::{Geometry, RowMap, RowRole};
 use plexum_format::detect::detect;
@@ -70,6 +70,7 @@ fn image(index: usize, name: &str, bytes: Vec<u8>) -> Option<Image> {
         device_bytes: bytes.len() as u64,
         superblock,
         bitmap,
+        refused: Refused::default(),
         log: None,
     };
     Some(Image {

@@ -51,7 +51,11 @@ fn read_all(case: &Case, devices: Vec<(String, Memory)>, situation: &str) -> Vec
     let (volume, _) =
         opened.unwrap_or_else(|error: OpenError| panic!("{} {situation}: {error}", case.id));
     assert_eq!(volume.size_bytes(), case.array_bytes, "{}", case.id);
-    read_by(case, situation, |at, length| run(volume.read(at, length)))
+    let block_bytes = volume.sector_bytes() as usize;
+    read_by(case, situation, |at, length| {
+        let whole = (length / block_bytes).max(1) * block_bytes;
+        run(volume.read(at, whole))
+    })
 }
 
 fn read_by(

@@ -10,6 +10,7 @@
 mod history;
 mod join;
 mod problem;
+mod reading;
 mod stale;
 mod start;
 #[cfg(test)]
@@ -18,12 +19,13 @@ mod tests;
 pub use problem::{AssembleCode, AssembleError};
 use stale::Taken;
 
+use plexum_format::FormatError;
 use plexum_format::md::{BitmapHeader, MdVersion, Superblock};
 use plexum_format::stripe_log::{LogHeader, NoLog};
 use plexum_format::units::EventCount;
 use plexum_format::uuid::md_uuid_text;
 
-use crate::plex::layout::{Geometry, GeometrySpec};
+use crate::plex::layout::{Geometry, GeometrySpec, Raid0Layout};
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -40,8 +42,19 @@ pub struct Examined {
     pub superblock: Superblock,
     /// The header of its copy of the bitmap; `None` when there is none or it cannot be read.
     pub bitmap: Option<BitmapHeader>,
+    /// What of its structures beside the superblock cannot be used.
+    pub refused: Refused,
     /// The header of its ring of the stripe log, with what speaks against it (L1); `None` when there is none.
     pub log: Option<(LogHeader, Option<NoLog>)>,
+}
+
+/// Structures of a member that are there and cannot be used.
+#[derive(Clone, Debug, Default)]
+pub struct Refused {
+    /// Its copy of the bitmap.
+    pub bitmap: Option<FormatError>,
+    /// Its bad block log is damaged or unreadable: what is wrong, as a clause. Nobody knows which of its blocks are right.
+    pub bad_blocks: Option<String>,
 }
 
 /// What the user insists on.
@@ -57,6 +70,8 @@ pub struct Options {
     pub force_data: bool,
     /// What `force` may do with members that missed writes, where the fresh ones are too few.
     pub stale: StaleUse,
+    /// `--raid0-layout`: order of the members in a RAID-0's further zones, where the superblock does not say.
+    pub raid0_layout: Option<Raid0Layout>,
 }
 
 /// What a forced start may do with members that missed writes (W7, forced): nobody takes them who has not named them.
@@ -285,6 +300,12 @@ pub struct Assembly {
     pub is_read_only: bool,
     /// A reshape in the middle.
     pub reshape: Option<AssembledReshape>,
+    /// Requests must be multiples of this (the superblock's logical block size); 0: nothing is said.
+    pub logical_block_bytes: u32,
+    /// Where the bitmap says nothing that can be relied on, redundancy is not: rows are in doubt though the array is clean.
+    pub is_unproven: bool,
+    /// Things worth knowing, one sentence each.
+    pub notes: Vec<String>,
 }
 
 impl Assembly {
@@ -339,7 +360,6 @@ fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, As
     let name = display_name(newest);
     start::check_features(&name, newest, options)?;
     let slot_count = start::slot_count(&name, newest)?;
-
     let bitmap = start::judge_bitmap(examined, newest);
     let judge = join::Judge {
         newest,
@@ -348,7 +368,7 @@ fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, As
     };
     let mut members = join::join(examined, &history, &judge)?;
     stale::take_all(examined, &history, &judge, &mut members, options);
-    let (spec, geometry) = start::geometry(&name, newest, &members)?;
+    let (spec, geometry) = start::geometry(&name, newest, &members, options)?;
     let reshape = start::reshape(&name, newest, &spec)?;
     let check_enough = |members: &[AssembledMember]| {
         start::check_halves(&name, &geometry, reshape.as_ref(), slot_count, members)
@@ -361,16 +381,14 @@ fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, As
         read_only: options.read_only || taken == Taken::ToRead || has_shared_copies,
         ..*options
     };
+    let (is_unproven, notes) = reading::check(&name, newest, examined, &members, options)?;
 
     let missing = start::missing(slot_count, &members);
-    let has_redundancy = geometry.organisation().level().has_redundancy();
-    let resync_start_sectors = newest.resync_offset_sectors.filter(|_| has_redundancy);
-    let resync_start_bytes =
-        resync_start_sectors.map(|sectors| sectors.saturating_mul(SECTOR_BYTES));
-    let mut log = start::judge_log(examined, &members, resync_start_bytes, options);
-    if taken != Taken::Nobody && log.is_usable() {
-        log = LogUse::Void; // rings of two times
-    }
+    let resync_start_bytes = resync_start_bytes(newest, &geometry);
+    let log = match start::judge_log(examined, &members, resync_start_bytes, options) {
+        log if taken != Taken::Nobody && log.is_usable() => LogUse::Void, // rings of two times
+        log => log,
+    };
     start::check_answers_in_log(&name, newest, examined, &members, &log, options)?;
     let has_ppl = newest.ppl.is_some() && !options.read_only;
     // Dirty with a partial parity log counts as clean, once it was replayed (linux-md.md 5).
@@ -384,7 +402,6 @@ fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, As
     Ok(Assembly {
         array: describe(newest, spec),
         volume_bytes: geometry.volume_bytes().min(after_bytes),
-        geometry,
         members,
         freshest: examined[history.freshest].index,
         is_degraded: missing.contains(&true),
@@ -399,7 +416,24 @@ fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, As
         serves_doubtful_data: options.force_data,
         is_read_only: options.read_only, // a journal or a reshape is refused without it
         reshape,
+        logical_block_bytes: logical_block_bytes(newest, &geometry),
+        is_unproven,
+        notes,
+        geometry,
     })
+}
+
+/// Blocks that do not divide the volume would leave its end out of reach.
+fn logical_block_bytes(newest: &Superblock, geometry: &Geometry) -> u32 {
+    let divides = 1 << geometry.volume_bytes().trailing_zeros().min(16);
+    newest.logical_block_bytes.min(divides)
+}
+
+/// From where on redundancy may be wrong, where there is any.
+fn resync_start_bytes(newest: &Superblock, geometry: &Geometry) -> Option<u64> {
+    let has_redundancy = geometry.organisation().level().has_redundancy();
+    let sectors = newest.resync_offset_sectors.filter(|_| has_redundancy);
+    sectors.map(|sectors| sectors.saturating_mul(SECTOR_BYTES))
 }
 
 fn describe(newest: &Superblock, spec: GeometrySpec) -> ArrayDescription {

@@ -393,9 +393,10 @@ impl Metadata for MdMetadata {
             bad_block_log: template.bad_block_log,
             is_write_mostly: false,
         };
-        let ppl = template.ppl;
+        let (ppl, logical_block_bytes) = (template.ppl, template.logical_block_bytes);
         let mut superblock = Superblock::create(&new).map_err(|error| error.to_string())?;
         superblock.ppl = ppl;
+        superblock.logical_block_bytes = logical_block_bytes;
         superblock
             .check_encodable()
             .map_err(|error| error.to_string())?;

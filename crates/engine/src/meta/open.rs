@@ -22,7 +22,7 @@ use crate::device::{Device, IoError};
 use crate::intent::regions::Regions;
 use crate::meta::assemble::{
     AssembleError, AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, LogUse,
-    Options, assemble,
+    Options, Refused, assemble,
 };
 use crate::meta::md::{MdMetadata, bitmap_sectors};
 use crate::mutant::Mutant;
@@ -90,6 +90,17 @@ impl std::fmt::Display for OpenError {
 }
 
 impl std::error::Error for OpenError {}
+
+impl OpenError {
+    /// The same of the member with this index.
+    fn of_member(self, index: usize) -> Self {
+        match self {
+            OpenError::Io { error, .. } => OpenError::Io { index, error },
+            OpenError::Format { error, .. } => OpenError::Format { index, error },
+            other => other,
+        }
+    }
+}
 
 /// Reads `range` of a device, aligned outwards to its sectors as far as it reaches.
 ///
@@ -174,7 +185,19 @@ pub async fn examine<D: Device>(
             ));
         }
     };
-    let bitmap = read_bitmap_header(device, pool, &superblock).await;
+    let (bitmap, refused_bitmap) = match read_bitmap_header(device, pool, &superblock).await {
+        Ok(header) => (header, None),
+        Err(error) => (None, Some(error)),
+    };
+    let bad_blocks = match read_bad(device, pool, &superblock).await {
+        Ok(_) => None,
+        Err(OpenError::Format { error, .. }) => Some(error.to_string()),
+        Err(OpenError::Io {
+            error: IoError::Medium | IoError::OutOfRange,
+            ..
+        }) => Some("its bad block log cannot be read".to_owned()),
+        Err(error) => return Err(error.of_member(index)),
+    };
     let log = read_log_header(device, pool, &superblock, bitmap.as_ref()).await;
     Ok(Examined {
         index,
@@ -182,6 +205,10 @@ pub async fn examine<D: Device>(
         device_bytes: device.info().size_bytes,
         superblock,
         bitmap,
+        refused: Refused {
+            bitmap: refused_bitmap,
+            bad_blocks,
+        },
         log,
     })
 }
@@ -229,11 +256,16 @@ async fn read_bitmap_header<D: Device>(
     device: &D,
     pool: &BufPool,
     superblock: &Superblock,
-) -> Option<BitmapHeader> {
-    let start = superblock.bitmap_sector()? * SECTOR_BYTES;
-    let room = superblock.bitmap_room_sectors(device.info().size_bytes / SECTOR_BYTES)?;
-    let bytes = read_range(device, pool, start..start + 512).await.ok()?;
-    BitmapHeader::parse(&bytes, start, room).ok()
+) -> Result<Option<BitmapHeader>, FormatError> {
+    let room = superblock.bitmap_room_sectors(device.info().size_bytes / SECTOR_BYTES);
+    let (Some(sector), Some(room)) = (superblock.bitmap_sector(), room) else {
+        return Ok(None);
+    };
+    let start = sector * SECTOR_BYTES;
+    let Ok(bytes) = read_range(device, pool, start..start + 512).await else {
+        return Ok(None);
+    };
+    BitmapHeader::parse(&bytes, start, room).map(Some)
 }
 
 async fn read_bitmap<D: Device>(
@@ -241,7 +273,7 @@ async fn read_bitmap<D: Device>(
     pool: &BufPool,
     superblock: &Superblock,
 ) -> Option<Bitmap> {
-    let header = read_bitmap_header(device, pool, superblock).await?;
+    let header = read_bitmap_header(device, pool, superblock).await.ok()??;
     let start = superblock.bitmap_sector()? * SECTOR_BYTES;
     let room = superblock.bitmap_room_sectors(device.info().size_bytes / SECTOR_BYTES)?;
     let bytes = read_range(
@@ -254,13 +286,13 @@ async fn read_bitmap<D: Device>(
     Bitmap::parse(&bytes, start, room).ok()
 }
 
-/// Bad ranges of a member, in bytes of its data area. An unreadable list counts as one that says nothing can be trusted:
-/// the member is refused by the caller.
+/// Bad ranges of a member, in bytes of its data area. A list that is damaged or cannot be read says that nothing of the
+/// member can be trusted: assembly leaves it out.
 async fn read_bad<D: Device>(
     device: &D,
     pool: &BufPool,
     superblock: &Superblock,
-) -> Result<RangeSet, IoError> {
+) -> Result<RangeSet, OpenError> {
     let mut bad = RangeSet::new();
     let (true, Some(area), Some(sector)) = (
         superblock.has_bad_blocks,
@@ -275,8 +307,12 @@ async fn read_bad<D: Device>(
         pool,
         start..start + u64::from(area.size_sectors) * SECTOR_BYTES,
     )
-    .await?;
-    let log = BadBlocks::parse(&bytes, area.shift, start).map_err(|_| IoError::Medium)?;
+    .await
+    .map_err(|error| OpenError::Io { index: 0, error })?;
+    let log = BadBlocks::parse(&bytes, area.shift, start).map_err(|error| OpenError::Format {
+        index: 0,
+        error: Box::new(error),
+    })?;
     for range in log.ranges() {
         let from = range.start.max(superblock.data_offset_sectors) - superblock.data_offset_sectors;
         let to = range.end.saturating_sub(superblock.data_offset_sectors);
@@ -497,6 +533,16 @@ fn forget_doubt(regions: &mut Regions, mutant: Option<Mutant>, is_forced: bool) 
     }
 }
 
+/// The volume's settings with what the assembly demands.
+fn options_of(asked: VolumeOptions, assembly: &Assembly) -> VolumeOptions {
+    VolumeOptions {
+        is_read_only: asked.is_read_only || assembly.is_read_only,
+        trust_unproven: asked.trust_unproven || assembly.serves_doubtful_data,
+        block_bytes_min: assembly.logical_block_bytes,
+        ..asked
+    }
+}
+
 #[allow(clippy::too_many_arguments)] // one call of two public functions, which have them all
 async fn build<D: Device, C: Clock>(
     devices: Vec<(String, D)>,
@@ -509,10 +555,8 @@ async fn build<D: Device, C: Clock>(
     geometry: Geometry,
 ) -> Result<Volume<D, C>, OpenError> {
     let (bitmap, mut regions) = load_regions(&devices, &pool, examined, assembly, &geometry).await;
-    let mut options = request.volume;
+    let options = options_of(request.volume, assembly);
     forget_doubt(&mut regions, options.mutant, request.assemble.force);
-    options.is_read_only |= assembly.is_read_only;
-    options.trust_unproven |= assembly.serves_doubtful_data;
     let mut superblocks = Vec::new();
     let mut members = Vec::new();
     for (index, (name, device)) in devices.into_iter().enumerate() {
@@ -526,9 +570,11 @@ async fn build<D: Device, C: Clock>(
             continue; // a slot that this side of a reshape does not have
         }
         let superblock = examined[index].superblock.clone();
-        let bad = read_bad(&device, &pool, &superblock)
-            .await
-            .map_err(|error| OpenError::Io { index, error })?;
+        let bad = match read_bad(&device, &pool, &superblock).await {
+            // A spare holds nothing: its list begins anew.
+            Err(_) if record.slot.is_none() => RangeSet::new(),
+            read => read.map_err(|error| error.of_member(index))?,
+        };
         let start = if side == Side::After {
             member.reshaped_offset_bytes
         } else {
@@ -676,11 +722,19 @@ async fn load_regions<D: Device>(
         .map(|(_, device)| device.info().sector_bytes)
         .max()
         .unwrap_or(512);
-    let header = examined[assembly.freshest].bitmap.clone();
+    // The freshest member's copy, or where that is damaged another one's.
+    let sources = match &assembly.bitmap {
+        BitmapUse::Usable { sources, .. } => sources.as_slice(),
+        _ => &[],
+    };
+    let header = std::iter::once(&assembly.freshest)
+        .chain(sources)
+        .find_map(|index| examined[*index].bitmap.clone());
     let fits = |header: &BitmapHeader| header.sync_size_sectors == sync / SECTOR_BYTES && sync > 0;
     let header = header.filter(|header| fits(header) && assembly.bitmap != BitmapUse::None);
     // What the log makes right is not in doubt (L7); what it leaves, it names.
     let doubt_from = match (&assembly.log, assembly.resync_start_bytes) {
+        _ if assembly.is_unproven => Some(0),
         (LogUse::Replay { doubt_from_bytes }, Some(_)) => *doubt_from_bytes,
         (_, Some(0)) if assembly.has_ppl => None,
         (_, start) => start,
@@ -693,9 +747,10 @@ async fn load_regions<D: Device>(
         return (None, regions);
     };
     let mut regions = Regions::new(sync, u64::from(header.region_bytes), block_bytes, true);
-    let bits = match &assembly.bitmap {
-        BitmapUse::Usable { sources, .. } => read_bits(devices, pool, examined, sources).await,
-        _ => None,
+    let bits = if sources.is_empty() {
+        None
+    } else {
+        read_bits(devices, pool, examined, sources).await
     };
     match bits {
         Some(bits) => {

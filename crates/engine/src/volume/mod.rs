@@ -147,6 +147,8 @@ pub struct VolumeOptions {
     pub trust_unproven: bool,
     /// A member that has not answered for so long is failed (W9).
     pub member_timeout: Duration,
+    /// Requests must be multiples of this, even where members could do with less (at most 4096; 0: nothing is asked).
+    pub block_bytes_min: u32,
     /// A deliberate bug; tests only.
     pub mutant: Option<Mutant>,
 }
@@ -159,6 +161,7 @@ impl Default for VolumeOptions {
             is_read_only: false,
             trust_unproven: false,
             member_timeout: MEMBER_TIMEOUT,
+            block_bytes_min: 0,
             mutant: None,
         }
     }
@@ -279,6 +282,9 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) lost_when_frozen: RefCell<Vec<MemberId>>,
 }
 
+/// Largest unit of requests that clients are held to.
+const BLOCK_BYTES_MAX: u32 = 4096;
+
 type Drives<D> = Vec<Option<Rc<Drive<D>>>>;
 
 fn largest_sector<D: Device>(drives: &Drives<D>) -> u32 {
@@ -341,6 +347,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         // A dirty array was written to before it went down: what is true now (who is missing) must be durable before more is.
         let first_version = u64::from(is_due || is_dirty && !parts.options.is_read_only);
         let state = first_state(records, slot_count, parts.resync_start_bytes, first_version);
+        let block_bytes_min = parts.options.block_bytes_min;
         let balancer = Balancer::new(parts.options.balance, usize::from(slot_count), 512);
         let volume = Self {
             name: parts.name,
@@ -357,7 +364,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             durably_active: RefCell::new(state.all_active().collect()),
             uneven: RefCell::new(parts.is_uneven.then(|| state.clone())),
             state: RefCell::new(state),
-            sector_bytes: Cell::new(largest_sector(&drives)),
+            sector_bytes: Cell::new(
+                largest_sector(&drives).max(block_bytes_min.min(BLOCK_BYTES_MAX)),
+            ),
             drives: RefCell::new(drives),
             fillings: RefCell::default(),
             set: RefCell::new(Rc::new(MemberSet::empty(usize::from(slot_count)))),
@@ -421,7 +430,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// A drive has come or gone.
     pub(crate) fn note_sectors(&self) {
-        self.sector_bytes.set(largest_sector(&self.drives.borrow()));
+        let asked = self.options.borrow().block_bytes_min;
+        let largest = largest_sector(&self.drives.borrow());
+        self.sector_bytes
+            .set(largest.max(asked.min(BLOCK_BYTES_MAX)));
     }
 
     /// Whether more was lost than the organisation survives (W4).

@@ -53,7 +53,8 @@ impl BadBlocks {
     /// Reads an area that lies at `offset_bytes` of the member. Overlapping and adjacent entries are joined.
     ///
     /// # Errors
-    /// [`Problem::Invalid`] for an entry of length 0 (newer kernels refuse the member) or above 512.
+    /// [`Problem::Invalid`] for an entry longer than 512. One of length 0 names no sector: mdadm before 4.5 gave new members
+    /// a log of zeroes.
     pub fn parse(area: &[u8], shift: u8, offset_bytes: u64) -> Result<Self, FormatError> {
         let place = Place {
             structure: "md bad block log",
@@ -67,9 +68,17 @@ impl BadBlocks {
                 break;
             }
             let units = entry & ((1 << LENGTH_BITS) - 1);
-            let fits = (1..=MAX_UNITS).contains(&units);
-            let expected = format!("1 to {MAX_UNITS}");
-            place.check(fits, 8 * index as u64, "length", units, expected)?;
+            if units == 0 {
+                continue;
+            }
+            let expected = format!("at most {MAX_UNITS}");
+            place.check(
+                units <= MAX_UNITS,
+                8 * index as u64,
+                "length",
+                units,
+                expected,
+            )?;
             let start = entry >> LENGTH_BITS;
             list.ranges.push(start << shift..(start + units) << shift);
         }
@@ -273,13 +282,16 @@ mod tests {
     }
 
     #[test]
-    fn entries_without_length_and_starts_that_do_not_fit_are_refused() {
+    fn entries_without_length_name_nothing_and_what_does_not_fit_is_refused() {
         let mut area = vec![0xff; 512];
         area[..8].copy_from_slice(&(7_u64 << 10).to_le_bytes());
+        area[8..16].copy_from_slice(&(9_u64 << 10 | 2).to_le_bytes());
+        let list = BadBlocks::parse(&area, 0, 4096).unwrap();
+        assert_eq!(list.ranges(), std::slice::from_ref(&(9..11)));
+        assert!(BadBlocks::parse(&[0; 512], 0, 0).unwrap().is_empty());
+        area[..8].copy_from_slice(&(7_u64 << 10 | 513).to_le_bytes());
         let error = BadBlocks::parse(&area, 0, 4096).unwrap_err();
         assert_eq!((error.field, error.offset_bytes), ("length", 4096));
-        area[..8].copy_from_slice(&(7_u64 << 10 | 513).to_le_bytes());
-        assert_eq!(BadBlocks::parse(&area, 0, 0).unwrap_err().field, "length");
         assert!(BadBlocks::new(8, 10).is_err());
         assert!(BadBlocks::new(8, 0).unwrap().add(0..1 << 60).is_err());
         assert!(BadBlocks::new(8, 9).unwrap().add(0..u64::MAX).is_err());

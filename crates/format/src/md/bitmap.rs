@@ -20,16 +20,44 @@ use crate::units::{EventCount, SECTOR_BYTES};
 
 /// Bytes before the bits.
 pub const HEADER_BYTES: usize = 256;
+/// Bytes before the states of a lockless bitmap.
+const LOCKLESS_STATES_AT: usize = 1024;
 /// First four bytes: "bitm" read as a little-endian number.
 const MAGIC: u32 = 0x6d74_6962;
-/// The only version that is read and written: bits in little-endian order, one machine.
+/// The version that is read and written: bits in little-endian order, one machine.
 const VERSION: u32 = 4;
+/// The lockless bitmap of Linux 6.18: read, never written by an engine.
+const VERSION_LOCKLESS: u32 = 6;
 /// More regions than this are refused: their bits would take over 32 MiB.
 const MAX_REGIONS: u64 = 1 << 28;
 const MAX_WRITE_BEHIND: u32 = 16_383;
 
 const STATE_STALE: u32 = 1 << 1;
 const STATE_WRITE_ERROR: u32 = 1 << 2;
+/// Lockless: the states are not on the members yet.
+const STATE_FIRST_USE: u32 = 1 << 3;
+/// Flags of a lockless bitmap beside `STATE_FIRST_USE`: made with `--assume-clean`; its daemon was behind.
+const STATES_LOCKLESS: u32 = STATE_FIRST_USE | 1 << 4 | 1 << 5;
+
+/// States of a lockless bitmap's region. All others (never written, being written, to be synchronised, and whatever is
+/// not known) mean that copies or parity may differ. Source: linux-md.md section 3.
+mod lockless {
+    /// Copies or parity agree.
+    pub(super) const CLEAN: u8 = 1;
+    /// Data are being written.
+    pub(super) const DIRTY: u8 = 2;
+    /// Nothing was ever written, but parity was made all the same.
+    pub(super) const CLEAN_UNWRITTEN: u8 = 7;
+}
+
+/// How a bitmap says what may differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BitmapKind {
+    /// A bit for each region: set where members may differ.
+    Bits,
+    /// A byte for each region with its state (Linux 6.18, lockless). Regions that were never written have no parity.
+    Lockless,
+}
 
 /// Smallest region that [`default_region_bytes`] chooses.
 pub const MIN_DEFAULT_REGION_BYTES: u32 = 64 << 10;
@@ -69,6 +97,8 @@ macro_rules! at {
 /// The checked header of a bitmap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BitmapHeader {
+    /// How the regions are told.
+    pub kind: BitmapKind,
     /// Array UUID, raw bytes: compare with [`super::Superblock::bitmap_uuid`].
     pub uuid: [u8; 16],
     /// Events of the superblock that was written after it.
@@ -97,7 +127,8 @@ impl BitmapHeader {
     /// (see [`super::Superblock::bitmap_room_sectors`]).
     ///
     /// # Errors
-    /// [`FormatError`] naming the field; clustered, host-endian and lockless bitmaps are refused by name.
+    /// [`FormatError`] naming the field; clustered and host-endian bitmaps are refused by name, unknown versions and flags
+    /// by number ([`Problem::Unsupported`]: whoever reads it must not write the array).
     pub fn parse(bytes: &[u8], offset_bytes: u64, room_sectors: u64) -> Result<Self, FormatError> {
         let place = Place {
             structure: "md bitmap",
@@ -108,11 +139,8 @@ impl BitmapHeader {
             return Err(place.error(Problem::TooShort, 0, "header", found, "256 bytes"));
         };
         let (raw, _) = RawHeader::ref_from_prefix(raw_bytes).expect("256 bytes are a header");
-        check_kind(raw, place)?;
-        let region = raw.chunksize.get();
-        let fits = region.is_power_of_two() && u64::from(region) >= SECTOR_BYTES;
-        let expected = "a power of two of at least 512 bytes";
-        place.check(fits, at!(chunksize), "chunksize", region, expected)?;
+        let kind = check_kind(raw, place)?;
+        let region = region_bytes(raw, kind, place)?;
         let sleep = raw.daemon_sleep.get();
         place.check(
             sleep >= 1,
@@ -125,7 +153,9 @@ impl BitmapHeader {
         let expected = format!("at most {MAX_WRITE_BEHIND}");
         let fits = behind <= MAX_WRITE_BEHIND;
         place.check(fits, at!(write_behind), "write_behind", behind, expected)?;
+        let state = raw.state.get();
         let header = Self {
+            kind,
             uuid: raw.uuid,
             events: EventCount(raw.events.get()),
             events_cleared: EventCount(raw.events_cleared.get()),
@@ -134,8 +164,10 @@ impl BitmapHeader {
             daemon_sleep_seconds: sleep,
             write_behind: behind,
             reserved_sectors: raw.sectors_reserved.get(),
-            is_stale: raw.state.get() & STATE_STALE != 0,
-            has_write_error: raw.state.get() & STATE_WRITE_ERROR != 0,
+            // Lockless, first use: the kernel is about to make the states.
+            is_stale: state & STATE_STALE != 0
+                || kind == BitmapKind::Lockless && state & STATE_FIRST_USE != 0,
+            has_write_error: state & STATE_WRITE_ERROR != 0,
             raw: Kept::new(*raw_bytes),
         };
         header.check_room(room_sectors, place)?;
@@ -145,9 +177,13 @@ impl BitmapHeader {
     fn check_room(&self, room_sectors: u64, place: Place) -> Result<(), FormatError> {
         let sync_size = self.sync_size_sectors;
         let regions = self.region_count();
-        if regions > MAX_REGIONS {
+        let regions_max = match self.kind {
+            BitmapKind::Bits => MAX_REGIONS,
+            BitmapKind::Lockless => MAX_REGIONS / 8, // a byte each
+        };
+        if regions > regions_max {
             let found = format!("{regions} regions");
-            let expected = format!("at most {MAX_REGIONS}");
+            let expected = format!("at most {regions_max}");
             return Err(place.error(
                 Problem::Unsupported,
                 at!(sync_size),
@@ -193,7 +229,19 @@ impl BitmapHeader {
     /// Sectors that header and bits take.
     #[must_use]
     pub fn area_sectors(&self) -> u64 {
-        area_bytes(self.region_count()).div_ceil(SECTOR_BYTES)
+        let bytes = match self.kind {
+            BitmapKind::Bits => area_bytes(self.region_count()),
+            BitmapKind::Lockless => LOCKLESS_STATES_AT as u64 + self.region_count(),
+        };
+        bytes.div_ceil(SECTOR_BYTES)
+    }
+
+    /// Offset from the start of the area of the byte that holds the region's bit or state.
+    fn byte_of(&self, region: u64) -> usize {
+        match self.kind {
+            BitmapKind::Bits => HEADER_BYTES + (region / 8) as usize,
+            BitmapKind::Lockless => LOCKLESS_STATES_AT + region as usize,
+        }
     }
 
     /// The 256 bytes with the present values.
@@ -202,20 +250,35 @@ impl BitmapHeader {
         let mut bytes = *self.raw;
         let (raw, _) = RawHeader::mut_from_prefix(&mut bytes).expect("256 bytes are a header");
         raw.magic.set(MAGIC);
-        raw.version.set(VERSION);
+        raw.version.set(match self.kind {
+            BitmapKind::Bits => VERSION,
+            BitmapKind::Lockless => VERSION_LOCKLESS,
+        });
         raw.uuid = self.uuid;
         raw.events.set(self.events.0);
         raw.events_cleared.set(self.events_cleared.0);
         raw.sync_size.set(self.sync_size_sectors);
-        let mut state = raw.state.get() & !(STATE_STALE | STATE_WRITE_ERROR);
-        state |= if self.is_stale { STATE_STALE } else { 0 };
+        let old_state = raw.state.get();
+        let mut state = old_state & !(STATE_STALE | STATE_WRITE_ERROR);
+        let is_first_use = self.kind == BitmapKind::Lockless && old_state & STATE_FIRST_USE != 0;
+        state |= if self.is_stale && !is_first_use {
+            STATE_STALE
+        } else {
+            old_state & STATE_STALE
+        };
+        if !self.is_stale {
+            state &= !(STATE_STALE | STATE_FIRST_USE);
+        }
         state |= if self.has_write_error {
             STATE_WRITE_ERROR
         } else {
             0
         };
         raw.state.set(state);
-        raw.chunksize.set(self.region_bytes);
+        raw.chunksize.set(match self.kind {
+            BitmapKind::Bits => self.region_bytes,
+            BitmapKind::Lockless => self.region_bytes / SECTOR_BYTES as u32,
+        });
         raw.daemon_sleep.set(self.daemon_sleep_seconds);
         raw.write_behind.set(self.write_behind);
         raw.sectors_reserved.set(self.reserved_sectors);
@@ -223,17 +286,40 @@ impl BitmapHeader {
     }
 }
 
-fn check_kind(raw: &RawHeader, place: Place) -> Result<(), FormatError> {
+/// Bytes of a region: md counts them in bytes, in a lockless bitmap in sectors.
+fn region_bytes(raw: &RawHeader, kind: BitmapKind, place: Place) -> Result<u32, FormatError> {
+    let recorded = raw.chunksize.get();
+    let (region, expected) = match kind {
+        BitmapKind::Bits => (
+            Some(recorded).filter(|bytes| u64::from(*bytes) >= SECTOR_BYTES),
+            "a power of two of at least 512 bytes",
+        ),
+        BitmapKind::Lockless => (
+            recorded.checked_mul(SECTOR_BYTES as u32),
+            "a power of two of at most 4194304 sectors",
+        ),
+    };
+    let region = region.filter(|region| region.is_power_of_two());
+    place.check(
+        region.is_some(),
+        at!(chunksize),
+        "chunksize",
+        recorded,
+        expected,
+    )?;
+    Ok(region.unwrap_or(recorded))
+}
+
+fn check_kind(raw: &RawHeader, place: Place) -> Result<BitmapKind, FormatError> {
     if raw.magic.get() != MAGIC {
         let found = format!("{:#010x}", raw.magic.get());
         let expected = format!("{MAGIC:#010x}");
         return Err(place.error(Problem::NoMagic, at!(magic), "magic", found, expected));
     }
     let found = match raw.version.get() {
-        VERSION => None,
+        VERSION | VERSION_LOCKLESS => None,
         3 => Some("3 (bits in the order of the machine that made it)".to_owned()),
         5 => Some("5 (clustered)".to_owned()),
-        6 => Some("6 (lockless bitmap)".to_owned()),
         other => Some(other.to_string()),
     };
     if let Some(found) = found {
@@ -245,7 +331,18 @@ fn check_kind(raw: &RawHeader, place: Place) -> Result<(), FormatError> {
         let problem = Problem::Unsupported;
         return Err(place.error(problem, at!(nodes), "nodes", nodes, "0 (not clustered)"));
     }
-    Ok(())
+    let (kind, known) = match raw.version.get() {
+        VERSION_LOCKLESS => (BitmapKind::Lockless, STATES_LOCKLESS),
+        _ => (BitmapKind::Bits, 0),
+    };
+    let known = known | STATE_STALE | STATE_WRITE_ERROR;
+    let state = raw.state.get();
+    if state & !known != 0 {
+        let found = format!("{state:#x} (unknown {:#x})", state & !known);
+        let expected = format!("bits of {known:#x}");
+        return Err(place.error(Problem::Unsupported, at!(state), "state", found, expected));
+    }
+    Ok(kind)
 }
 
 /// Bytes of header and bits of a bitmap with that many regions.
@@ -342,6 +439,7 @@ impl Bitmap {
             ));
         }
         let header = BitmapHeader {
+            kind: BitmapKind::Bits,
             uuid: new.uuid,
             events: new.events,
             events_cleared: new.events,
@@ -393,20 +491,34 @@ impl Bitmap {
     #[must_use]
     pub fn get(&self, region: u64) -> bool {
         let (byte, mask) = self.position(region);
-        self.bits[byte] & mask != 0
+        match self.header.kind {
+            BitmapKind::Bits => self.bits[byte] & mask != 0,
+            BitmapKind::Lockless => {
+                !matches!(self.bits[byte], lockless::CLEAN | lockless::CLEAN_UNWRITTEN)
+            }
+        }
     }
 
     /// Sets or clears a region's bit; tells whether that changed it.
     pub fn set(&mut self, region: u64, may_differ: bool) -> bool {
         let (byte, mask) = self.position(region);
         let old = self.bits[byte];
-        self.bits[byte] = if may_differ { old | mask } else { old & !mask };
+        self.bits[byte] = match (self.header.kind, may_differ) {
+            (BitmapKind::Bits, true) => old | mask,
+            (BitmapKind::Bits, false) => old & !mask,
+            (BitmapKind::Lockless, _) if self.get(region) == may_differ => old,
+            (BitmapKind::Lockless, true) => lockless::DIRTY,
+            (BitmapKind::Lockless, false) => lockless::CLEAN,
+        };
         old != self.bits[byte]
     }
 
     fn position(&self, region: u64) -> (usize, u8) {
         assert!(region < self.region_count(), "a region of this bitmap");
-        ((region / 8) as usize, 1 << (region % 8))
+        (
+            self.header.byte_of(region) - HEADER_BYTES,
+            1 << (region % 8),
+        )
     }
 
     /// Marks every region.
@@ -426,7 +538,15 @@ impl Bitmap {
     /// The regions that may differ, ascending.
     pub fn set_regions(&self) -> impl Iterator<Item = u64> + '_ {
         let count = self.region_count();
-        let bytes = self.bits.iter().enumerate().filter(|(_, byte)| **byte != 0);
+        let bits = match self.header.kind {
+            BitmapKind::Bits => self.bits.as_slice(),
+            BitmapKind::Lockless => &[],
+        };
+        let states = match self.header.kind {
+            BitmapKind::Bits => 0..0,
+            BitmapKind::Lockless => 0..count,
+        };
+        let bytes = bits.iter().enumerate().filter(|(_, byte)| **byte != 0);
         bytes
             .flat_map(|(index, byte)| {
                 let byte = *byte;
@@ -435,6 +555,7 @@ impl Bitmap {
                     .map(move |bit| 8 * index as u64 + bit)
             })
             .take_while(move |region| *region < count)
+            .chain(states.filter(|region| self.get(*region)))
     }
 
     /// How many regions may differ.
@@ -446,7 +567,8 @@ impl Bitmap {
     /// Takes over the set bits of another member's bitmap of the same array; `false` (and nothing changed) when the two
     /// do not cover the same regions.
     pub fn merge(&mut self, other: &Self) -> bool {
-        let is_alike = self.header.sync_size_sectors == other.header.sync_size_sectors
+        let is_alike = self.header.kind == other.header.kind
+            && self.header.sync_size_sectors == other.header.sync_size_sectors
             && self.header.region_bytes == other.header.region_bytes;
         if is_alike {
             other.set_regions().for_each(|region| {
@@ -466,11 +588,14 @@ impl Bitmap {
     /// The regions whose bits lie in a sector of the area.
     #[must_use]
     pub fn regions_in_area_sector(&self, area_sector: u64) -> Range<u64> {
+        let (start, per_byte) = match self.header.kind {
+            BitmapKind::Bits => (HEADER_BYTES, 8),
+            BitmapKind::Lockless => (LOCKLESS_STATES_AT, 1),
+        };
         let first_bit = |sector: u64| {
-            let byte = sector
-                .saturating_mul(SECTOR_BYTES)
-                .saturating_sub(HEADER_BYTES as u64);
-            byte.saturating_mul(8).min(self.region_count())
+            let byte = sector.saturating_mul(SECTOR_BYTES);
+            let byte = byte.saturating_sub(start as u64);
+            byte.saturating_mul(per_byte).min(self.region_count())
         };
         first_bit(area_sector)..first_bit(area_sector.saturating_add(1))
     }
@@ -554,6 +679,33 @@ mod tests {
                 assert!(bitmap.set(region, false));
             }
             assert_eq!(bitmap.encode(), clean);
+        }
+    }
+
+    #[test]
+    fn a_lockless_bitmap_proves_only_what_is_clean() {
+        let mut area = new_bitmap(128 * 9, 4096, false).encode();
+        area.resize(2048, 0xee);
+        area[4] = 6;
+        area[52..56].copy_from_slice(&128_u32.to_le_bytes()); // sectors
+        for (region, state) in (0_u8..8).chain([0xff]).enumerate() {
+            area[1024 + region] = state;
+        }
+        let mut bitmap = Bitmap::parse(&area, 0, 256).unwrap();
+        assert_eq!(bitmap.header.region_bytes, 65_536);
+        let set: Vec<u64> = bitmap.set_regions().collect();
+        assert_eq!(set, [0, 2, 3, 4, 5, 6, 8]);
+        assert_eq!(bitmap.encode(), area[..1536]);
+        assert!(bitmap.set(0, true) | bitmap.set(3, false));
+        assert!(!bitmap.get(3) && bitmap.get(0));
+        area[48] = 1 << 3; // first use: no state counts yet
+        assert!(BitmapHeader::parse(&area, 0, 256).unwrap().is_stale);
+        assert_eq!(Bitmap::parse(&area, 0, 256).unwrap().encode(), area[..1536]);
+        for (at, value, field) in [(4, 7, "version"), (49, 1, "state"), (52, 3, "chunksize")] {
+            let mut other = area.clone();
+            other[at] = value;
+            let error = BitmapHeader::parse(&other, 0, 256).unwrap_err();
+            assert_eq!(error.field, field);
         }
     }
 

@@ -9,7 +9,7 @@ pub use crate::describe::{Field, Value};
 use crate::uuid::md_uuid_text;
 
 use super::superblock::{Role, Superblock};
-use super::{BadBlocks, Bitmap, JournalMeta, PplHeader};
+use super::{BadBlocks, Bitmap, BitmapKind, JournalMeta, PplHeader};
 
 /// The level in words: `linear`, `raid5`; numbers that have none as themselves.
 #[must_use]
@@ -109,6 +109,8 @@ fn describe_geometry(superblock: &Superblock, list: &mut List) {
         layout_name(level, layout).filter(|_| is_named),
     );
     list.add("strip_sectors", superblock.strip_sectors);
+    let block_bytes = Some(superblock.logical_block_bytes).filter(|bytes| *bytes > 0);
+    list.add("logical_block_bytes", block_bytes);
     list.add("member_count", superblock.member_count);
     list.add("component_sectors", superblock.component_sectors);
     list.add("event_count", superblock.events.0);
@@ -142,6 +144,12 @@ fn describe_member(superblock: &Superblock, list: &mut List) {
     list.add("super_offset_sectors", superblock.super_offset_sectors);
     list.add("data_offset_sectors", superblock.data_offset_sectors);
     list.add("data_size_sectors", superblock.data_size_sectors);
+    list.add("is_clipped", superblock.is_clipped);
+    let flagged = superblock.flagged_dev_numbers();
+    list.add(
+        "disk_error_flags",
+        Value::List(flagged.map(|number| number.to_string().into()).collect()),
+    );
 }
 
 fn describe_areas(superblock: &Superblock, list: &mut List) {
@@ -190,7 +198,10 @@ fn describe_reshape(superblock: &Superblock, list: &mut List) {
 #[must_use]
 pub fn describe_bitmap(bitmap: &Bitmap) -> Vec<Field> {
     let header = &bitmap.header;
-    let mut list = List::new("md bitmap 4");
+    let mut list = List::new(match header.kind {
+        BitmapKind::Bits => "md bitmap 4",
+        BitmapKind::Lockless => "md bitmap 6 (lockless)",
+    });
     list.add("array_uuid", md_uuid_text(&header.uuid));
     list.add("event_count", header.events.0);
     list.add("event_count_cleared", header.events_cleared.0);

@@ -16,7 +16,7 @@ mod superblock1;
 mod superblock90;
 
 pub use badblocks::BadBlocks;
-pub use bitmap::{Bitmap, BitmapHeader, NewBitmap, default_region_bytes};
+pub use bitmap::{Bitmap, BitmapHeader, BitmapKind, NewBitmap, default_region_bytes};
 pub use describe::{
     Field, Value, describe_bad_blocks, describe_bitmap, describe_journal, describe_ppl,
     describe_superblock, layout_name, level_name,

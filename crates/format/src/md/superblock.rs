@@ -243,6 +243,10 @@ pub struct Superblock {
     pub data_offset_sectors: u64,
     /// Sectors available for data on this member.
     pub data_size_sectors: u64,
+    /// The superblock has a larger `data_size_sectors`: the device was cut behind what the array uses.
+    pub is_clipped: bool,
+    /// Requests to the array are multiples of this (Linux 6.19 and later record it); 0: not recorded.
+    pub logical_block_bytes: u32,
     /// Sector of this superblock.
     pub super_offset_sectors: u64,
     /// `Some`: the member is being rebuilt and only data sectors below this (counted from the data offset) are valid.
@@ -368,6 +372,15 @@ impl Superblock {
             .ok()
             .and_then(|index| self.roles.get(index).copied())
             .unwrap_or(Role::Spare)
+    }
+
+    /// Device numbers whose entry in the role table has the disk error flag of a NAS vendor, ascending.
+    pub fn flagged_dev_numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.roles.len())
+            .filter(|number| {
+                self.version != MdVersion::V090 && superblock1::has_error_flag(&self.raw, *number)
+            })
+            .filter_map(|number| u32::try_from(number).ok())
     }
 
     /// Gives `dev_number` this role, enlarging the table when needed.
@@ -592,6 +605,8 @@ impl Superblock {
             member_count: new.member_count,
             data_offset_sectors: new.data_offset_sectors,
             data_size_sectors: new.data_size_sectors,
+            is_clipped: false,
+            logical_block_bytes: 0,
             super_offset_sectors: super_offset,
             rebuild_offset_sectors: None,
             journal_tail_sectors: None,

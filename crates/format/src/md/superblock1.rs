@@ -35,8 +35,12 @@ const MIN_DATA_SECTORS: u64 = 10;
 const ROLE_SPARE: u16 = 0xffff;
 const ROLE_FAULTY: u16 = 0xfffe;
 const ROLE_JOURNAL: u16 = 0xfffd;
-/// Highest role number of an active member.
+/// Highest number that is a role with or without a flag.
 const ROLE_MAX: u16 = 0xfeff;
+/// A NAS vendor's kernel marks members on which it has seen an error: the role is the rest. No array has so many slots.
+const ROLE_ERROR_FLAG: u16 = 0x8000;
+/// Largest logical block that a kernel can have.
+const MAX_LOGICAL_BLOCK_BYTES: u32 = 64 << 10;
 
 const KNOWN_FEATURES: u32 = feature::BITMAP
     | feature::RECOVERY_OFFSET
@@ -94,9 +98,10 @@ struct RawHead {
     resync_offset: U64,      // 208
     sb_csum: U32,            // 216
     max_dev: U32,            // 220
-    pad3: [u8; 32],          // 224
+    logical_block_size: U32, // 224, bytes; Linux 6.19 and later, padding before
+    pad3: [u8; 28],          // 228
 }
-const _: () = assert!(size_of::<RawHead>() == HEAD_BYTES && offset_of!(RawHead, pad3) == 224);
+const _: () = assert!(size_of::<RawHead>() == HEAD_BYTES && offset_of!(RawHead, pad3) == 228);
 const _: () = assert!(offset_of!(RawHead, data_offset) == 128 && offset_of!(RawHead, utime) == 192);
 
 macro_rules! at {
@@ -120,7 +125,8 @@ pub(super) fn parse(
     check_identity(head, area, found_at_sector, place)?;
     check_features(head, place)?;
     check_geometry(head, place)?;
-    let superblock = decode(head, area, version);
+    let mut superblock = decode(head, area, version);
+    clip(&mut superblock, device_sectors);
     check_placement(&superblock, head, device_sectors, place)?;
     Ok(superblock)
 }
@@ -168,6 +174,18 @@ fn check_identity(
         ));
     }
     place.check(head.pad0.get() == 0, at!(pad0), "pad0", head.pad0.get(), 0)?;
+    let block = head.logical_block_size.get();
+    let fits = block == 0
+        || block.is_power_of_two()
+            && (SECTOR_BYTES as u32..=MAX_LOGICAL_BLOCK_BYTES).contains(&block);
+    let expected = format!("0 or a power of two from 512 to {MAX_LOGICAL_BLOCK_BYTES}");
+    place.check(
+        fits,
+        at!(logical_block_size),
+        "logical_block_size",
+        block,
+        expected,
+    )?;
     let pad = head.pad3.iter().position(|byte| *byte != 0);
     let pad_offset = at!(pad3) + pad.unwrap_or(0) as u64;
     place.check(pad.is_none(), pad_offset, "pad3", "not zero", "zeroes")
@@ -309,6 +327,8 @@ fn decode(head: &RawHead, area: &[u8; SUPERBLOCK_BYTES], version: MdVersion) -> 
         member_count: head.raid_disks.get(),
         data_offset_sectors: head.data_offset.get(),
         data_size_sectors: head.data_size.get(),
+        is_clipped: false,
+        logical_block_bytes: head.logical_block_size.get(),
         super_offset_sectors: head.super_offset.get(),
         rebuild_offset_sectors: has(feature::RECOVERY_OFFSET).then(|| head.recovery_offset.get()),
         journal_tail_sectors: None,
@@ -351,6 +371,21 @@ fn decode(head: &RawHead, area: &[u8; SUPERBLOCK_BYTES], version: MdVersion) -> 
         superblock.journal_tail_sectors = Some(head.recovery_offset.get());
     }
     superblock
+}
+
+/// A device that was cut (a hidden area, an image that is not whole) behind what the array uses of it still holds all its
+/// data. Only where the superblock is in front of them: the others are found from the end.
+fn clip(superblock: &mut Superblock, device_sectors: u64) {
+    let is_in_front = matches!(superblock.version, MdVersion::V11 | MdVersion::V12);
+    let room = device_sectors.saturating_sub(superblock.data_offset_sectors);
+    let strip = u64::from(superblock.strip_sectors).max(1);
+    let needed = match superblock.level {
+        1.. => superblock.component_sectors,
+        _ => superblock.data_size_sectors / strip * strip,
+    };
+    if is_in_front && (1..=room).contains(&needed) && room < superblock.data_size_sectors {
+        (superblock.data_size_sectors, superblock.is_clipped) = (room, true);
+    }
 }
 
 fn decode_bad_block_area(head: &RawHead) -> Option<BadBlockArea> {
@@ -509,8 +544,9 @@ pub(super) fn check_encodable(superblock: &Superblock) -> Result<(), FormatError
         );
     }
     let high = superblock.roles.iter().filter_map(|role| role.slot());
-    if let Some(slot) = high.map(|slot| slot.0).find(|slot| *slot > ROLE_MAX) {
-        let expected = format!("at most {ROLE_MAX}");
+    let too_high = |slot: &u16| *slot >= ROLE_ERROR_FLAG;
+    if let Some(slot) = high.map(|slot| slot.0).find(too_high) {
+        let expected = format!("at most {}", ROLE_ERROR_FLAG - 1);
         return refuse(HEAD_BYTES as u64, "dev_roles", slot.to_string(), expected);
     }
     if superblock.ppl.is_some() && superblock.bitmap_offset_sectors.is_some() {
@@ -548,7 +584,10 @@ pub(super) fn encode(superblock: &Superblock) -> [u8; SUPERBLOCK_BYTES] {
     head.chunksize.set(superblock.strip_sectors);
     head.raid_disks.set(superblock.member_count);
     head.data_offset.set(superblock.data_offset_sectors);
-    head.data_size.set(superblock.data_size_sectors);
+    if !superblock.is_clipped {
+        head.data_size.set(superblock.data_size_sectors);
+    }
+    head.logical_block_size.set(superblock.logical_block_bytes);
     head.super_offset.set(superblock.super_offset_sectors);
     head.dev_number.set(superblock.dev_number);
     head.cnt_corrected_read.set(superblock.corrected_reads);
@@ -666,11 +705,18 @@ fn set_flag(flags: &mut u8, mask: u8, is_set: bool) {
 
 fn decode_role(number: u16) -> Role {
     match number {
-        0..=ROLE_MAX => Role::Active(Slot(number)),
+        0..=ROLE_MAX => Role::Active(Slot(number & !ROLE_ERROR_FLAG)),
         ROLE_FAULTY => Role::Faulty,
         ROLE_JOURNAL => Role::Journal,
         _ => Role::Spare,
     }
+}
+
+/// Whether the table's entry of a device number is a role with the vendor's flag.
+pub(super) fn has_error_flag(area: &[u8; SUPERBLOCK_BYTES], dev_number: usize) -> bool {
+    let at = HEAD_BYTES + 2 * dev_number;
+    let entry = area.get(at..at + 2).and_then(<[u8]>::first_chunk);
+    entry.is_some_and(|pair| (ROLE_ERROR_FLAG..=ROLE_MAX).contains(&u16::from_le_bytes(*pair)))
 }
 
 fn encode_role(role: Role) -> u16 {

@@ -289,6 +289,8 @@ fn decode(words: &Words, area: &[u8; SUPERBLOCK_BYTES], found_at_sector: u64) ->
         member_count: value(word::RAID_DISKS),
         data_offset_sectors: 0,
         data_size_sectors: found_at_sector,
+        is_clipped: false,
+        logical_block_bytes: 0,
         super_offset_sectors: found_at_sector,
         rebuild_offset_sectors: None,
         journal_tail_sectors: None,

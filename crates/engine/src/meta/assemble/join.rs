@@ -231,6 +231,11 @@ impl Judge<'_> {
 /// Why a fresh member cannot be what the freshest superblock says.
 pub(super) fn unusable(member: &Examined, newest: &Superblock) -> Option<String> {
     let own = &member.superblock;
+    if let Some(damage) = &member.refused.bad_blocks {
+        return Some(format!(
+            "{damage}, and nobody knows which of its blocks are bad"
+        ));
+    }
     let differs = |what: &str, found: String, expected: String| {
         Some(format!(
             "its superblock says {what} {found}, the freshest {expected}"

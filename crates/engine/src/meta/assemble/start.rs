@@ -254,11 +254,13 @@ pub(super) fn geometry(
     name: &str,
     newest: &Superblock,
     members: &[AssembledMember],
+    options: &Options,
 ) -> Result<(GeometrySpec, Geometry), AssembleError> {
     let recorded = newest.raid0_layout().map(|layout| match layout {
         RecordedRaid0::Original => Raid0Layout::Original,
         RecordedRaid0::Alternate => Raid0Layout::Alternate,
     });
+    let recorded = recorded.or(options.raid0_layout);
     let organisation = match newest.level {
         0 => Organisation::Raid0(recorded.unwrap_or(Raid0Layout::Original)),
         level => {
@@ -288,6 +290,8 @@ pub(super) fn geometry(
         let message = format!("array {name}: {}", GeometryError::Raid0LayoutUnknown);
         return Err(AssembleError::new(AssembleCode::UnsupportedFeature, message)
             .why("read the wrong way, the data behind the smallest member's end are scrambled")
+            .hint("written by Linux before 3.14: add --read-only --raid0-layout original and look at the data")
+            .hint("written by Linux 3.14 to 5.3: add --read-only --raid0-layout alternate and look at the data")
             .hint("record the layout with \"mdadm --assemble --update=layout-original\" (or layout-alternate) once"));
     }
     Ok((spec, geometry))

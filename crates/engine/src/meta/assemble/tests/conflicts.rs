@@ -390,6 +390,7 @@ fn whatever_superblocks_say_nothing_panics_and_the_invariants_hold() {
             force_data: false,
             stale: [StaleUse::Never, StaleUse::Read, StaleUse::Write]
                 [usize::try_from(numbers.below(3)).unwrap()],
+            raid0_layout: None,
         };
         let Ok(assembly) = assemble(&members, &options) else {
             continue;

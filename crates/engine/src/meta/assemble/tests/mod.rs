@@ -52,6 +52,7 @@ fn member(level: i32, layout: u32, member_count: u16, dev_number: u16) -> Examin
         device_bytes: DEVICE_SECTORS * 512,
         superblock: superblock.unwrap(),
         bitmap: None,
+        refused: Refused::default(),
         log: None,
     }
 }
@@ -110,6 +111,7 @@ const PLAIN: Options = Options {
     read_only: false,
     force_data: false,
     stale: StaleUse::Never,
+    raid0_layout: None,
 };
 const DEGRADED: Options = Options {
     run_degraded: true,
