@@ -262,6 +262,11 @@ fn text_of(code: Code) -> (&'static str, &'static str) {
             "The step would take away a member that the volume cannot do without.",
             "Rebuild first: `plexum status` says what is missing, `plexum add VOLUME MEMBER` fills an empty slot.",
         ),
+        Code::MemberReadOnly => (
+            "A member that was to be written is write-protected.",
+            "A write blocker, a loop device made with `losetup -r`, a file system mounted read-only, a file without the right to\n\
+             write, or an NBD server that takes no writes: `--read-only` serves it as it is, and changes nothing.",
+        ),
         Code::ReadOnly => (
             "The volume is served read-only.",
             "Stop it and serve it again without `--read-only` (some foreign formats also need `--write`).",

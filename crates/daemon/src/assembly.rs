@@ -280,6 +280,7 @@ async fn open_md(
             }
             Err(error) => return Err(with_notes(tell(error), &notes)),
         };
+    notes.extend(assembly.notes.iter().cloned());
     for member in &assembly.members {
         if let Some(reason) = &member.reason {
             notes.push(format!("{} is not used: {reason}", member.name));
@@ -345,7 +346,9 @@ async fn open_members(
         if parsed == MemberWord::Missing {
             continue;
         }
-        let device = AnyDevice::open(handle, &parsed, access).await?;
+        let device = AnyDevice::open(handle, &parsed, access)
+            .await
+            .map_err(or_read_only)?;
         match examine(&device, pool, devices.len(), word).await {
             Ok(_) => devices.push((shown(&parsed), Stacked::Device(Rc::new(device)))),
             Err(OpenError::Format { error, .. }) => {
@@ -360,6 +363,14 @@ async fn open_members(
         return Err(problem);
     }
     Ok(devices)
+}
+
+/// Members that cannot be written can be read.
+fn or_read_only(problem: Problem) -> Problem {
+    if problem.code != Code::MemberReadOnly {
+        return problem;
+    }
+    problem.hint("to read what is there, add:   --read-only")
 }
 
 /// A member's name in status and messages: absolute, but with its links, so that stable names of devices stay.

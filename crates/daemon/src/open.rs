@@ -19,7 +19,7 @@ use plexum_nbd::client::{ClientDevice, ConnectOptions, connect};
 use plexum_nbd::tls::{Stream, TlsClient};
 use plexum_nbd::uri::{Address, NbdUri, TlsOptions};
 use plexum_runtime::Handle;
-use plexum_runtime::file::{FileDevice, OpenError, OpenOptions};
+use plexum_runtime::file::{Access, FileDevice, OpenError, OpenOptions};
 use plexum_runtime::socket::{Socket, connect_tcp, connect_unix};
 
 use crate::problem::{Code, Problem};
@@ -103,7 +103,9 @@ impl AnyDevice {
                 let parsed: NbdUri = uri.parse().map_err(|error| {
                     Problem::new(Code::Usage, format!("{word}: {error}")).member(uri.clone())
                 })?;
-                connect_remote(handle, &parsed, word).await
+                connect_remote(handle, &parsed, word)
+                    .await
+                    .and_then(|device| device.fit_for(options, word))
             }
             MemberWord::Volume(name) => {
                 let from = Surroundings::of_this_process();
@@ -114,12 +116,27 @@ impl AnyDevice {
                     has_tls: false,
                     tls: TlsOptions::default(),
                 };
-                connect_remote(handle, &uri, word).await.map_err(|problem| {
+                let connected = connect_remote(handle, &uri, word).await;
+                let connected = connected.map_err(|problem| {
                     problem.hint(format!(
                         "the volume must be served first:   plexum status {name}"
                     ))
-                })
+                });
+                connected.and_then(|device| device.fit_for(options, word))
             }
+        }
+    }
+
+    /// Refuses an export that cannot be written when it is to be.
+    fn fit_for(self, options: &OpenOptions, word: &MemberWord) -> Result<Self, Problem> {
+        match &self {
+            AnyDevice::Remote(remote)
+                if options.access == Access::ReadWrite && remote.is_read_only() =>
+            {
+                let why = "its server exports it for reading only";
+                Err(read_only(&word.to_string(), why))
+            }
+            _ => Ok(self),
         }
     }
 
@@ -355,6 +372,7 @@ pub fn problem_of(error: OpenError, word: &str) -> Problem {
                 _ => problem,
             }
         }
+        OpenError::ReadOnly { why, .. } => read_only(word, why),
         OpenError::NotAMember { found, .. } => Problem::new(
             Code::Usage,
             format!("{word} is {found}; a member is a file or a block device"),
@@ -382,6 +400,13 @@ pub fn problem_of(error: OpenError, word: &str) -> Problem {
         .member(word),
         other => Problem::new(Code::IoError, other.to_string()).member(word),
     }
+}
+
+/// A member that was to be written and cannot be.
+fn read_only(word: &str, why: &str) -> Problem {
+    Problem::new(Code::MemberReadOnly, format!("{word} is read-only"))
+        .member(word)
+        .why(why)
 }
 
 fn reason(error: &std::io::Error) -> String {

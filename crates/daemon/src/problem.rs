@@ -56,6 +56,8 @@ codes! {
     WouldLoseData = "would_lose_data", 3;
     /// The volume is served read-only.
     ReadOnly = "read_only", 3;
+    /// A member that was to be written is write-protected.
+    MemberReadOnly = "member_read_only", 3;
     /// An address that others can reach, without TLS.
     InsecureListen = "insecure_listen", 3;
     /// Too few usable members to start.

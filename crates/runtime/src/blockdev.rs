@@ -33,6 +33,14 @@ pub(crate) fn is_rotational(number: u64) -> bool {
     queue_value(&folder_of(number), "rotational") == 1
 }
 
+/// Whether the kernel takes no writes for the device, or for the disk that it is a part of.
+pub(crate) fn is_read_only(number: u64) -> bool {
+    let folder = folder_of(number);
+    let says = |path: PathBuf| fs::read_to_string(path).is_ok_and(|text| text.trim() == "1");
+    let is_part = folder.join("partition").exists();
+    says(folder.join("ro")) || is_part && says(folder.join("../ro"))
+}
+
 /// The device's folder in sysfs.
 fn folder_of(number: u64) -> PathBuf {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));

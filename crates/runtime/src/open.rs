@@ -101,6 +101,14 @@ pub enum OpenError {
         /// What it is instead, with its article.
         found: &'static str,
     },
+    /// It was to be written, and can only be read.
+    #[error("{}: is read-only: {why}", path.display())]
+    ReadOnly {
+        /// The file as given.
+        path: PathBuf,
+        /// Who says so, as a clause.
+        why: &'static str,
+    },
     /// Another process, or another member of this one, has it.
     #[error("{}: in use by {}", path.display(), user_of(*pid))]
     InUse {
@@ -292,7 +300,8 @@ impl Opening<'_> {
             Access::ReadOnly => OFlags::RDONLY,
             Access::ReadWrite => OFlags::RDWR,
         };
-        if is_device && self.options.access == Access::ReadWrite {
+        let is_for_writing = self.options.access == Access::ReadWrite;
+        if is_device && is_for_writing {
             flags |= OFlags::EXCL; // on a block device: nobody else has it exclusively, neither md nor a mount
         }
         let opened = rustix::fs::open(self.path, flags, Mode::empty());
@@ -302,10 +311,22 @@ impl Opening<'_> {
                 holders: blockdev::holders(self.path),
             });
         }
+        match opened {
+            Err(Errno::ROFS | Errno::PERM) if is_for_writing => {
+                return Err(self.read_only("nothing can be written there"));
+            }
+            Err(Errno::ACCESS) if is_for_writing && self.can_be_read() => {
+                return Err(self.read_only("this user may read it, but not write to it"));
+            }
+            _ => {}
+        }
         let fd = self.step("open it", opened)?;
         // Only what was really opened counts: the path may name something else by now.
         let stat = self.step("look at it", rustix::fs::fstat(&fd))?;
         self.check_type(&stat)?;
+        if is_for_writing {
+            self.check_writable(&stat)?;
+        }
         match OpenFile::locked(fd, self.options.access) {
             Ok(file) => Ok(file),
             Err(None) => Err(OpenError::InUse {
@@ -314,6 +335,30 @@ impl Opening<'_> {
             }),
             Err(Some(error)) => self.step("lock it", Err(error)),
         }
+    }
+}
+
+impl Opening<'_> {
+    fn read_only(&self, why: &'static str) -> OpenError {
+        let path = self.path.to_owned();
+        OpenError::ReadOnly { path, why }
+    }
+
+    fn can_be_read(&self) -> bool {
+        let flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::RDONLY;
+        rustix::fs::open(self.path, flags, Mode::empty()).is_ok()
+    }
+
+    /// The system lets root write to a file that nobody may write, and opens a write-blocked disk: the first write fails.
+    fn check_writable(&self, stat: &Stat) -> Result<(), OpenError> {
+        let is_device = crate::file::is_block_device(stat.st_mode);
+        if is_device && blockdev::is_read_only(stat.st_rdev) {
+            return Err(self.read_only("the device is write-protected"));
+        }
+        if !is_device && stat.st_mode & 0o222 == 0 {
+            return Err(self.read_only("nobody has the right to write to the file"));
+        }
+        Ok(())
     }
 }
 

@@ -52,6 +52,12 @@ impl<T: Transport> ClientDevice<T> {
         &self.client
     }
 
+    /// Whether the server takes no writes.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.client.remote().has(tflag::READ_ONLY)
+    }
+
     fn payload_bytes_max(&self) -> usize {
         let sector_bytes = self.info.sector_bytes;
         let announced = self.client.remote().payload_bytes_max;
