@@ -8,6 +8,7 @@ mod common;
 mod durable;
 mod inputs;
 mod mdforce;
+mod mdread;
 mod refusals;
 mod serving;
 mod statuses;

@@ -282,15 +282,12 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) lost_when_frozen: RefCell<Vec<MemberId>>,
 }
 
-/// Largest unit of requests that clients are held to.
-const BLOCK_BYTES_MAX: u32 = 4096;
-
 type Drives<D> = Vec<Option<Rc<Drive<D>>>>;
 
-fn largest_sector<D: Device>(drives: &Drives<D>) -> u32 {
+fn largest_sector<D: Device>(drives: &Drives<D>, asked_bytes: u32) -> u32 {
     let sectors = drives.iter().flatten();
     let sectors = sectors.map(|drive| drive.info().sector_bytes);
-    sectors.max().unwrap_or(512)
+    sectors.max().unwrap_or(512).max(asked_bytes.min(4096))
 }
 
 fn split<D: Device>(
@@ -364,9 +361,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             durably_active: RefCell::new(state.all_active().collect()),
             uneven: RefCell::new(parts.is_uneven.then(|| state.clone())),
             state: RefCell::new(state),
-            sector_bytes: Cell::new(
-                largest_sector(&drives).max(block_bytes_min.min(BLOCK_BYTES_MAX)),
-            ),
+            sector_bytes: Cell::new(largest_sector(&drives, block_bytes_min)),
             drives: RefCell::new(drives),
             fillings: RefCell::default(),
             set: RefCell::new(Rc::new(MemberSet::empty(usize::from(slot_count)))),
@@ -431,9 +426,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// A drive has come or gone.
     pub(crate) fn note_sectors(&self) {
         let asked = self.options.borrow().block_bytes_min;
-        let largest = largest_sector(&self.drives.borrow());
-        self.sector_bytes
-            .set(largest.max(asked.min(BLOCK_BYTES_MAX)));
+        (self.sector_bytes).set(largest_sector(&self.drives.borrow(), asked));
     }
 
     /// Whether more was lost than the organisation survives (W4).
