@@ -1,11 +1,10 @@
 //! FreeBSD's formats on the command line: making volumes, and telling how members fit together.
 
 use plexum_daemon::create::this_host;
-use plexum_daemon::examine::{Examination, examine_path};
+use plexum_daemon::examine::Examination;
 use plexum_daemon::foreign::Kind;
 use plexum_daemon::foreign::create::{ForeignCreation, LabelRequest, MirrorOptions};
 use plexum_daemon::foreign::offline::{Found, Judged, judge};
-use plexum_daemon::open::MemberWord;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::meta::gvinum::{SHORTCUT_STRIP_BYTES, Shortcut};
 use plexum_engine::plex::layout::Level;
@@ -239,29 +238,6 @@ fn plan(creation: &ForeignCreation) -> Plan {
         }),
         destroys: destroys.collect(),
     }
-}
-
-/// How many volumes these members will be served as.
-#[must_use]
-pub fn volume_count(words: &[String]) -> usize {
-    let mut found = Vec::new();
-    for word in words {
-        if let MemberWord::Path(path) = MemberWord::parse(word)
-            && let Ok(examined) = examine_path(&path, word)
-            && let Some(foreign) = examined.foreign
-        {
-            found.push(foreign);
-        }
-    }
-    let found: Vec<&Found> = found.iter().collect();
-    let served = judge(&found)
-        .into_iter()
-        .filter(|judged| judged.size_bytes > 0);
-    let count = match found.first().map(|found| found.kind()) {
-        Some(Kind::Gvinum) => served.filter(|judged| judged.problem.is_none()).count(),
-        _ => 1,
-    };
-    count.max(1)
 }
 
 /// How the members of FreeBSD's formats fit together; the exit code.

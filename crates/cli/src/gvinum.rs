@@ -150,6 +150,7 @@ fn change(command: &'static str, words: &Words, common: &Common, screen: &Screen
         Force::No
     };
     let is_deep = words.has('r');
+    let before = system.config.clone();
     let rest: Vec<&str> = words.rest.iter().map(String::as_str).collect();
     let is_drive = |word: &&str| system.drive(word).is_some();
     let names_a_drive = rest.first().is_some_and(is_drive);
@@ -184,6 +185,9 @@ fn change(command: &'static str, words: &Words, common: &Common, screen: &Screen
             edit::grow(&mut system.config, plex, &drive, size, None).map_err(refused)?;
         }
         _ => return Err(VOCABULARY.wrong(command, "not understood")),
+    }
+    if force == Force::No && matches!(command, "rm" | "detach" | "move") {
+        edit::check_copies(&before, &system.config).map_err(refused)?;
     }
     save(&system, &paths, common, screen)?;
     finish(&system, words, common, screen)

@@ -28,6 +28,7 @@ mod habits;
 mod lab;
 mod man;
 mod member_ops;
+mod nested;
 mod output;
 mod parity;
 mod plan;

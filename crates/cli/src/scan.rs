@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::args::Scan;
 use crate::errors::Outcome;
 use crate::examine_zfs;
+use crate::nested;
 use crate::output::{Screen, object, table};
 use crate::units::show_bytes;
 
@@ -70,6 +71,12 @@ pub fn run(args: &Scan, screen: &Screen) -> Outcome {
         }
         screen.object(&told.object);
         rows.push(told.row);
+    }
+    for inner in nested::inside(&sets) {
+        exit = exit.max(u8::from(inner.is_lacking));
+        rows.push(inner.row.clone());
+        details.extend(inner.way());
+        screen.object(&inner.object);
     }
     for pool in &pools {
         let (row, more, value, is_whole) = examine_zfs::tell_pool(pool);
@@ -209,6 +216,33 @@ fn state_word(is_degraded: bool, is_dirty: bool) -> &'static str {
 /// `NoSuchFile` for a place that does not exist.
 pub fn find_sets(places: &[String]) -> Result<Vec<FoundSet>, Problem> {
     Ok(find_all(places)?.sets)
+}
+
+/// The mirrors of several names that some members make; empty when they make one set, or something else.
+#[must_use]
+pub fn mirrors_among(members: &[String]) -> Vec<Vec<String>> {
+    let is_file = |member: &String| {
+        Path::new(member)
+            .metadata()
+            .is_ok_and(|meta| !meta.is_dir())
+    };
+    if !members.iter().all(is_file) {
+        return Vec::new();
+    }
+    let Ok(sets) = find_sets(members) else {
+        return Vec::new();
+    };
+    let name_of = |set: &FoundSet| match &set.examined[0].foreign {
+        Some(Found::Mirror(provider)) => Some(provider.label.name.clone()),
+        _ => None,
+    };
+    let names: Vec<Option<String>> = sets.iter().map(name_of).collect();
+    let is_apart = |at: usize| names[at].is_some() && !names[..at].contains(&names[at]);
+    let count: usize = sets.iter().map(|set| set.members.len()).sum();
+    if sets.len() < 2 || count != members.len() || !(0..names.len()).all(is_apart) {
+        return Vec::new();
+    }
+    sets.into_iter().map(|set| set.members).collect()
 }
 
 /// Everything on the members of some places.

@@ -25,11 +25,16 @@ use serde_json::json;
 
 use crate::args::{Common, Serve};
 use crate::client::runtime_dir;
-use crate::errors::Outcome;
-use crate::output::{Screen, check, object};
+use crate::errors::{Outcome, report};
+use crate::nested;
+use crate::output::{Screen, check, object, write_raw};
 use crate::scan;
 use crate::traces::record;
 use crate::units::show_bytes;
+
+/// Set for a server that another process waits for, and what it says when all that can be served is; its exit code follows.
+const IN_BACKGROUND: &str = "PLEXUM_IN_BACKGROUND";
+const END: &str = "\u{4}all that can be is served: ";
 
 /// Default of `--spin`: about what a sleep and its end cost on a virtual machine.
 const SPIN_US: u64 = 50;
@@ -50,18 +55,17 @@ pub fn run(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
         return plan(&request, screen);
     }
     if args.background {
-        let counts = request
-            .volumes
-            .iter()
-            .map(|volume| crate::foreign::volume_count(&volume.members));
-        return background(counts.sum(), screen);
+        return background(screen);
     }
+    nested::tell(&request, screen);
     let mut records = Vec::new();
+    let mut exit = 0;
     let result = serve(request, &mut |ready: &Ready| {
-        tell(ready, &mut records, screen)
+        exit = tell(ready, &mut records, screen)?;
+        Ok(())
     });
     records.iter().for_each(|control| record::remove(control));
-    result.map(|()| 0)
+    result.map(|()| exit)
 }
 
 /// A volume of a ZFS pool.
@@ -95,10 +99,10 @@ fn run_dataset(args: &Serve, dataset: &str, common: &Common, screen: &Screen) ->
         return Ok(0);
     }
     if args.background {
-        return background(1, screen);
+        return background(screen);
     }
     let mut records = Vec::new();
-    let mut ready = |ready: &Ready| tell(ready, &mut records, screen);
+    let mut ready = |ready: &Ready| tell(ready, &mut records, screen).map(drop);
     let result = serve_dataset(&request, &mut ready);
     records.iter().for_each(|control| record::remove(control));
     result.map(|()| 0)
@@ -140,8 +144,9 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
     };
     let mut volumes = Vec::new();
     if !args.members.is_empty() {
-        volumes.push(template.clone());
+        volumes.extend(named_volumes(args, &template)?);
     }
+    let named = volumes.len();
     if !args.scan.is_empty() {
         volumes.extend(found_volumes(args, &template)?);
     }
@@ -155,6 +160,7 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
     }
     Ok(ServeRequest {
         volumes,
+        named,
         socket: args.socket.clone(),
         listen: args
             .listen
@@ -187,6 +193,28 @@ fn raid0_layout(word: &str) -> Result<Raid0Layout, Problem> {
             "--raid0-layout {other}: it is original or alternate"
         ))),
     }
+}
+
+/// One for all members that were named; mirrors of several names are one each.
+fn named_volumes(
+    args: &Serve,
+    template: &AssembleRequest,
+) -> Result<Vec<AssembleRequest>, Problem> {
+    let sets = scan::mirrors_among(&args.members);
+    if args.name.is_some() && !sets.is_empty() {
+        return Err(usage(format!(
+            "--name is for one volume, {} were named",
+            sets.len()
+        )));
+    }
+    if sets.is_empty() {
+        return Ok(vec![template.clone()]);
+    }
+    let with = |members| AssembleRequest {
+        members,
+        ..template.clone()
+    };
+    Ok(sets.into_iter().map(with).collect())
 }
 
 fn found_volumes(
@@ -297,16 +325,17 @@ fn tls_mode(args: &Serve) -> Result<TlsMode, Problem> {
     }
 }
 
-/// Records how the volume is served, and says that clients may come. Whoever cannot be told would never know.
-fn tell(ready: &Ready, records: &mut Vec<PathBuf>, screen: &Screen) -> Result<(), Problem> {
+/// Records how the volume is served, and says that clients may come. Whoever cannot be told would never know. Gives the exit code
+/// as `announce` does.
+fn tell(ready: &Ready, records: &mut Vec<PathBuf>, screen: &Screen) -> Result<u8, Problem> {
     record::write(&ready.control, &ready.status.volume);
     records.push(ready.control.clone());
-    announce(ready, screen);
-    check()
+    let exit = announce(ready, screen);
+    check().map(|()| exit)
 }
 
-/// The one line that says that clients may come.
-fn announce(ready: &Ready, screen: &Screen) {
+/// The one line that says that clients may come. Gives the exit code for when everything has ended.
+fn announce(ready: &Ready, screen: &Screen) -> u8 {
     let status = &ready.status;
     for note in &ready.notes {
         screen.note(note);
@@ -334,6 +363,19 @@ fn announce(ready: &Ready, screen: &Screen) {
         show_bytes(status.size_bytes),
         uris.join(" ")
     ));
+    let Some(left_out) = &ready.left_out else {
+        return 0;
+    };
+    let mut exit = 0;
+    for (members, problem) in left_out {
+        screen.note(format!("not served: {members}"));
+        let code = report(problem, screen.is_json);
+        exit = if exit == 0 { code } else { exit };
+    }
+    if std::env::var_os(IN_BACKGROUND).is_some() {
+        write_raw(format!("{END}{exit}\n").as_bytes());
+    }
+    exit
 }
 
 fn plan(request: &ServeRequest, screen: &Screen) -> Outcome {
@@ -368,7 +410,7 @@ fn log_file(log: &std::path::Path) -> Result<std::fs::File, Problem> {
 ///
 /// Its standard error goes to a file in the runtime folder, which outlives this process: a pipe would end the server
 /// with the first message that nobody reads.
-fn background(count: usize, screen: &Screen) -> Outcome {
+fn background(screen: &Screen) -> Outcome {
     let tell = |error: std::io::Error| Problem::from_io(&error, "starting", "the server");
     let folder = runtime_dir();
     folder.ensure(&Surroundings::of_this_process())?;
@@ -382,6 +424,7 @@ fn background(count: usize, screen: &Screen) -> Outcome {
         .filter(|word| word != "--background");
     let mut child = Command::new(program)
         .args(words)
+        .env(IN_BACKGROUND, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(errors)
@@ -389,29 +432,31 @@ fn background(count: usize, screen: &Screen) -> Outcome {
         .process_group(0)
         .spawn()
         .map_err(tell)?;
-    let mut lines = Vec::new();
+    let (mut lines, mut exit) = (Vec::new(), None);
     if let Some(out) = child.stdout.take() {
-        lines.extend(
-            BufReader::new(out)
-                .lines()
-                .take(count)
-                .map_while(Result::ok),
-        );
+        for line in BufReader::new(out).lines().map_while(Result::ok) {
+            if let Some(code) = line.strip_prefix(END) {
+                exit = code.parse::<u8>().ok();
+                break;
+            }
+            lines.push(line);
+        }
     }
     crate::output::tell_part!("{}", std::fs::read_to_string(&log).unwrap_or_default());
-    if lines.len() < count {
+    let Some(exit) = exit else {
         // It ended before it was ready: its words, printed above, are ours, also in JSON.
         let status = child.wait().map_err(tell)?;
         let _ = std::fs::remove_file(&log);
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         return Ok(code.unwrap_or(Code::Bug.exit()));
-    }
+    };
     let name = |line: &String| -> Option<String> {
         let value: serde_json::Value = serde_json::from_str(line).ok()?;
         Some(value["volume"].as_str()?.to_owned())
     };
-    let first = &lines[0];
-    let volume = name(first).or_else(|| first.split(' ').next().map(str::to_owned));
+    let first = lines.first();
+    let volume =
+        first.and_then(|first| name(first).or_else(|| first.split(' ').next().map(str::to_owned)));
     if let Some(volume) = volume {
         let _ = std::fs::rename(&log, folder.file(&volume, Kind::Log));
     }
@@ -421,5 +466,5 @@ fn background(count: usize, screen: &Screen) -> Outcome {
             _ => screen.line(line),
         }
     }
-    Ok(0)
+    Ok(exit)
 }

@@ -152,6 +152,10 @@ impl Vocabulary {
                 parsed.places.push(place.clone());
                 continue;
             }
+            if word == "--force" && shape.flags.contains('f') {
+                parsed.options.push(('f', None)); // as the other commands of plexum call it
+                continue;
+            }
             let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
                 parsed.rest.push(word.clone());
                 continue;

@@ -499,7 +499,7 @@ fn old_scripts_of_gvinum_find_their_words() {
         "Organization: concat",
         "Part of volume v",
         "Subdisk w.p0.s0:",
-        "Drive a at offset 1184256",
+        "Drive a (a) at offset 1184256",
     ] {
         assert!(list.contains(words), "{words}: {list}");
     }

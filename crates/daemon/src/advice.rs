@@ -100,6 +100,15 @@ fn advise_member(
             commands,
         ));
     }
+    let is_active = member.state == MemberState::Active;
+    if is_active && member.write_errors > 0 && member.bad_bytes == 0 && status.spare_failures == 0 {
+        let count = member.write_errors;
+        findings.push(finding(
+            "last_copy",
+            format!("{shown} refused {count} writes, and stays: nobody else holds what is on it"),
+            allowed(format!("plexum add {name} MEMBER")),
+        ));
+    }
     if member.bad_bytes > 0 {
         findings.push(finding(
             "bad_blocks",

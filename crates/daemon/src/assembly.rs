@@ -240,9 +240,14 @@ pub async fn open(
 ) -> Result<Vec<Assembled>, Problem> {
     match foreign::kind_of(handle, pool, &request.members).await? {
         Some(kind) => foreign::open(handle, pool, request, kind).await,
-        None => open_md(handle, pool, request)
-            .await
-            .map(|assembled| vec![assembled]),
+        None => match open_md(handle, pool, request.clone()).await {
+            Ok(assembled) => Ok(vec![assembled]),
+            // Members at other machines, or volumes of a server, are asked a second time only where md is not what they are.
+            Err(problem) => match foreign::kind_of_remote(handle, pool, &request.members).await {
+                Ok(Some(kind)) => foreign::open(handle, pool, request, kind).await,
+                _ => Err(problem),
+            },
+        },
     }
 }
 

@@ -59,6 +59,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct ServeRequest {
     /// One for each volume.
     pub volumes: Vec<AssembleRequest>,
+    /// Of them the first so many were named: one that cannot be served keeps the others from it. The others were found, and
+    /// each is served or not.
+    pub named: usize,
     /// Unix socket instead of `RUNTIME/NAME.nbd`; for one volume only.
     pub socket: Option<PathBuf>,
     /// TCP address to listen on as well.
@@ -86,6 +89,8 @@ pub struct Ready {
     pub control: PathBuf,
     /// Things worth knowing about the start.
     pub notes: Vec<String>,
+    /// With the last one: what was found and cannot be served, and why.
+    pub left_out: Option<Vec<(String, Problem)>>,
 }
 
 /// What reaches the main task.
@@ -113,7 +118,9 @@ pub fn serve(request: ServeRequest, ready: Tell) -> Result<(), Problem> {
     let (sender, mut inbox) = mailbox(ASKS_MAX);
     let events = EventHub::default();
     let opened = runtime.block_on(House::open(&handle, &request, &events, &sender));
-    let (mut house, notes) = opened?;
+    let (mut house, notes, left_out) = opened?;
+    let mut left_out = Some(left_out);
+    let count = notes.len();
     // Before clients are let in: who reaches a volume can ask about it at once.
     let control = ControlServer::start(house.control_sockets(), post(&sender), events.clone())?;
     house
@@ -127,7 +134,7 @@ pub fn serve(request: ServeRequest, ready: Tell) -> Result<(), Problem> {
         signals.next().await;
         let _ = stop_sender.send(Message::StopAll);
     });
-    for (served, notes) in house.volumes.borrow().iter().zip(&notes) {
+    for (number, (served, notes)) in (1..).zip(house.volumes.borrow().iter().zip(&notes)) {
         let text = format!("{} is served", served.name());
         events.publish(
             handle.clock().wall_seconds(),
@@ -140,6 +147,7 @@ pub fn serve(request: ServeRequest, ready: Tell) -> Result<(), Problem> {
             status: served.status(),
             control: request.runtime_dir.file(served.name(), Kind::Control),
             notes: notes.clone(),
+            left_out: left_out.take_if(|_| number == count),
         });
         if let Err(problem) = told {
             *house.failure.borrow_mut() = Some(problem);
@@ -180,6 +188,9 @@ impl Deref for Home {
     }
 }
 
+/// A house, what is worth knowing about each start, and what was found and cannot be served.
+type OpenedHouse = (House, Vec<Vec<String>>, Vec<(String, Problem)>);
+
 /// All volumes of this process.
 struct House {
     handle: Handle,
@@ -204,7 +215,7 @@ impl House {
         request: &ServeRequest,
         events: &EventHub,
         sender: &Sender<Message>,
-    ) -> Result<(Self, Vec<Vec<String>>), Problem> {
+    ) -> Result<OpenedHouse, Problem> {
         if request.socket.is_some() && request.volumes.len() > 1 {
             return Err(Problem::new(
                 Code::Usage,
@@ -232,25 +243,49 @@ impl House {
             sender: sender.clone(),
             failure: RefCell::default(),
         };
-        let mut notes = Vec::new();
-        for volume in &request.volumes {
-            let path = request.socket.as_deref();
-            let runtime_dir = &request.runtime_dir;
-            for assembled in open(handle, &house.pool, volume.clone()).await? {
-                if path.is_some() && !house.volumes.borrow().is_empty() {
-                    return Err(Problem::new(
-                        Code::Usage,
-                        "--socket is for one volume, and these drives hold several",
-                    )
-                    .hint("leave it out: each volume gets a socket of its own"));
+        let (mut notes, mut left_out) = (Vec::new(), Vec::new());
+        for (at, volume) in request.volumes.iter().enumerate() {
+            let known = notes.len();
+            let opened = house.open_volumes(request, volume, &mut notes).await;
+            match opened {
+                Err(problem) if at >= request.named && problem.code != Code::Usage => {
+                    house.volumes.borrow_mut().truncate(known);
+                    notes.truncate(known);
+                    left_out.push((volume.members.join(" "), problem));
                 }
-                notes.push(house.add_volume(assembled, path, runtime_dir)?);
+                opened => opened?,
             }
         }
-        for control in house.control_sockets() {
-            free_socket_path(&control)?;
+        if notes.is_empty() && !left_out.is_empty() {
+            let (_, first) = left_out.remove(0);
+            let others = left_out.iter();
+            return Err(others.fold(first, |first, (_, other)| first.why(&other.message)));
         }
-        Ok((house, notes))
+        Ok((house, notes, left_out))
+    }
+
+    /// Opens the volumes that some members make.
+    async fn open_volumes(
+        &mut self,
+        request: &ServeRequest,
+        volume: &AssembleRequest,
+        notes: &mut Vec<Vec<String>>,
+    ) -> Result<(), Problem> {
+        let path = request.socket.as_deref();
+        for assembled in open(&self.handle, &self.pool, volume.clone()).await? {
+            if path.is_some() && !self.volumes.borrow().is_empty() {
+                return Err(Problem::new(
+                    Code::Usage,
+                    "--socket is for one volume, and these drives hold several",
+                )
+                .hint("leave it out: each volume gets a socket of its own"));
+            }
+            notes.push(self.add_volume(assembled, path, &request.runtime_dir)?);
+            if let Some(served) = self.volumes.borrow().last() {
+                free_socket_path(&served.sockets.control)?;
+            }
+        }
+        Ok(())
     }
 
     fn control_sockets(&self) -> Vec<PathBuf> {

@@ -136,6 +136,7 @@ pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Proble
         let _ = sender.send(Message::Stop);
     });
     let told = ready(&Ready {
+        left_out: Some(Vec::new()),
         status: served.status(),
         control: control_path,
         notes: served.notes.clone(),

@@ -696,7 +696,9 @@ impl<D: Device> Drive<D> {
     /// # Errors
     /// As `write`.
     pub async fn write_device(&self, at_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        self.write_retrying(at_bytes, &data, fua).await
+        let count = &self.writes.errors;
+        let written = self.write_retrying(at_bytes, &data, fua).await;
+        written.inspect_err(|_| count.set(count.get() + 1))
     }
 
     async fn write_retrying(&self, at_bytes: u64, data: &Buf, fua: Fua) -> Result<(), IoError> {

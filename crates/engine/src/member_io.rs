@@ -9,7 +9,7 @@ use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
 use crate::ranges::RangeSet;
-use crate::state::{Event, FailCause, Standing};
+use crate::state::{Event, FailCause, MemberId, Standing};
 use crate::volume::{Announcement, MemberSet, Volume};
 use crate::wait::{Few, join_all, join_few_then};
 
@@ -23,9 +23,12 @@ pub(crate) type MemberWrite<D> = (Rc<Drive<D>>, Range<u64>, Buf);
 /// What became of writes to several members. Failed members and bad blocks are in the state already.
 #[derive(Debug, Default)]
 pub(crate) struct WriteOutcome {
-    /// Ranges of members' data that one had no space for: an error that concerns the request and not the member. What is on
-    /// the member's bad-block list is not among them: it counted for nothing before.
+    /// Ranges of members' data that one had no space for, or could not write although nobody else holds what is on it: an
+    /// error that concerns the request and not the member. What is on the member's bad-block list is not among them: it
+    /// counted for nothing before.
     pub refused: RangeSet,
+    /// Some of them failed, on a member that the volume needs: the last copy is never dropped.
+    pub has_failed: bool,
     /// How many writes reached their member.
     pub reached: usize,
 }
@@ -33,7 +36,12 @@ pub(crate) struct WriteOutcome {
 impl WriteOutcome {
     /// What the request is answered with, when it was refused.
     pub fn refusal(&self) -> Option<IoError> {
-        (!self.refused.is_empty()).then_some(IoError::NoSpace)
+        let error = if self.has_failed {
+            IoError::Medium
+        } else {
+            IoError::NoSpace
+        };
+        (!self.refused.is_empty()).then_some(error)
     }
 }
 
@@ -94,8 +102,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.note_written(drive, range, fua);
         }
         WriteOutcome {
-            refused: RangeSet::new(),
             reached: writes.len(),
+            ..WriteOutcome::default()
         }
     }
 
@@ -120,8 +128,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.note_written(drive, &range, fua);
         }
         WriteOutcome {
-            refused: RangeSet::new(),
             reached: targets.len(),
+            ..WriteOutcome::default()
         }
     }
 
@@ -214,8 +222,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let again = failed
             .iter()
             .map(|(drive, range, data)| self.write_by_halves(drive, range, data, fua));
-        for refused in join_all(again).await {
+        for (refused, bad) in join_all(again).await {
             insert_all(&mut outcome.refused, &refused);
+            outcome.has_failed |= !bad.is_empty();
+            insert_all(&mut outcome.refused, &bad);
         }
         outcome
     }
@@ -236,14 +246,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// A write has failed, mostly because of few of its sectors: it is tried again in halves of halves, and what still fails
     /// is recorded. Bounded: after `FAILURES_MAX` more failures the rest that failed is recorded as it is. Gives what was refused
-    /// for want of space.
+    /// for want of space, and what failed and could not be recorded on a member that is needed.
     async fn write_by_halves(
         &self,
         drive: &Rc<Drive<D>>,
         range: &Range<u64>,
         data: &Buf,
         fua: Fua,
-    ) -> Vec<Range<u64>> {
+    ) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
         let sector = u64::from(self.sector_bytes());
         let (mut doubtful, mut bad) = (vec![range.clone()], RangeSet::default());
         let mut refused = Vec::new();
@@ -261,7 +271,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     Ok(()) => self.note_written(drive, &half, fua),
                     Err(IoError::Gone) => {
                         self.fail_member(drive.id, FailCause::Gone);
-                        return refused;
+                        return (refused, Vec::new());
                     }
                     Err(IoError::NoSpace) if !self.is_filling(drive) => {
                         self.note_no_space(drive);
@@ -274,10 +284,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 }
             }
         }
+        let mut kept = Vec::new();
         for range in bad.iter() {
-            self.record_bad(drive, range.clone());
+            if self.record_bad(drive, range.clone()) == Recorded::No {
+                kept.push(range.clone());
+            }
         }
-        refused
+        (refused, kept)
     }
 
     /// A member had no space for a write: somebody should hear of it, once.
@@ -299,10 +312,23 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.has_redundancy() && self.state.borrow().record(drive.id).is_slotted()
     }
 
-    /// A range of a member does not hold what it should: a bad-block entry where there is room, else the member is failed.
-    pub(crate) fn record_bad(&self, drive: &Rc<Drive<D>>, range: Range<u64>) {
+    /// Whether the volume would be lost without a member.
+    pub(crate) fn is_needed(&self, member: MemberId) -> bool {
+        let state = self.state.borrow();
+        let record = state.record(member);
+        let (Standing::Active, Some(slot)) = (record.standing, record.slot) else {
+            return false;
+        };
+        let mut lost = state.lost_slots();
+        lost[usize::from(slot)] = true;
+        !self.geometry.tolerates(&lost)
+    }
+
+    /// A range of a member does not hold what it should: a bad-block entry where there is room, else the member is failed. One
+    /// that is needed stays: nobody else holds what is on it, and whoever wrote hears of the error.
+    pub(crate) fn record_bad(&self, drive: &Rc<Drive<D>>, range: Range<u64>) -> Recorded {
         if !self.keeps_bad_blocks(drive) {
-            return;
+            return Recorded::Yes;
         }
         let mut bad = drive.bad_ranges_to_record();
         bad.insert(range.clone());
@@ -312,10 +338,22 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 member: drive.id,
                 is_urgent: true,
             });
+        } else if self.is_needed(drive.id) {
+            return Recorded::No;
         } else {
             self.fail_member(drive.id, FailCause::WriteError);
         }
+        Recorded::Yes
     }
+}
+
+/// Whether it is known from now on that a range of a member does not hold what it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    /// It is on a list, or the member is out.
+    Yes,
+    /// No: the member has no list and is needed.
+    No,
 }
 
 fn insert_all(set: &mut RangeSet, ranges: &[Range<u64>]) {

@@ -6,7 +6,9 @@
 
 use plexum_daemon::foreign::create::parse;
 use plexum_daemon::problem::{Code, Problem};
-use plexum_engine::meta::gvinum::{Room, System, build, plexes_of, subdisks_of};
+use plexum_engine::meta::gvinum::{
+    Room, System, build, is_free, places_of, plexes_of, subdisks_of,
+};
 use plexum_format::vinum::{Mark, Script};
 
 use super::{VOCABULARY, finish, new_drive, only_system, save, systems};
@@ -113,6 +115,7 @@ fn extend(
         name_drives(&mut script, &system);
     }
     if words.has('f') {
+        check_drives(&script, &system, &paths, &path)?;
         pass_over(&mut script, &system);
     }
     for drive in &script.drives {
@@ -123,7 +126,9 @@ fn extend(
         new_drive(&mut system, &mut paths, &drive.device, Some(&drive.name))?;
     }
     for subdisk in &script.subdisks {
-        if !subdisks_of(&system.config, &subdisk.plex).is_empty() {
+        let places = places_of(&system.config, &subdisk.plex).unwrap_or_default();
+        let is_whole = !places.iter().any(is_free);
+        if is_whole && !subdisks_of(&system.config, &subdisk.plex).is_empty() {
             let text = format!(
                 "{} has its subdisks; it gets one more by:   plexum gvinum grow {} DEVICE",
                 subdisk.plex, subdisk.plex
@@ -172,6 +177,40 @@ fn name_drives(script: &mut Script, system: &System) {
     for subdisk in &mut script.subdisks {
         subdisk.drive = subdisk.drive.trim_start_matches('\0').to_owned();
     }
+}
+
+/// With `-f` a drive that exists is passed over, when it is the same: another disk under its name is not.
+fn check_drives(
+    script: &Script,
+    system: &System,
+    paths: &[String],
+    path: &str,
+) -> Result<(), Problem> {
+    for asked in &script.drives {
+        let (name, device) = (&asked.name, &asked.device);
+        let Some(known) = system.drive(name) else {
+            continue;
+        };
+        let at = known.key.and_then(|key| paths.get(key));
+        let place = |path: &str| std::fs::canonicalize(path).ok();
+        let text = match at {
+            None => format!(
+                "the drive {name} is not here: {device} cannot take its name while subdisks are on it"
+            ),
+            Some(at) if place(device).is_some_and(|asked| Some(asked) != place(at)) => {
+                format!("the drive {name} is {at}, not {device}")
+            }
+            Some(_) => continue,
+        };
+        let problem = usage(path, asked.line, &text);
+        return Err(match at {
+            Some(_) => problem.hint("give the new drive a name of its own"),
+            None => problem
+                .hint("give the new drive a name of its own, or take the old one out first; its places stay free:")
+                .hint(format!("  plexum gvinum rm -r {name}")),
+        });
+    }
+    Ok(())
 }
 
 /// With `-f` what exists is passed over.

@@ -3,7 +3,9 @@
 //! Source: freebsd-geom.md section 2.13.
 
 use plexum_daemon::problem::{Code, Problem};
-use plexum_engine::meta::gvinum::{Drive, System, grown_map, plex_map, subdisks_of, volume_bytes};
+use plexum_engine::meta::gvinum::{
+    Drive, System, grown_map, is_free, places_of, plex_map, subdisks_of, volume_bytes,
+};
 use plexum_format::vinum::{Config, Organisation, Plex, Subdisk};
 use serde_json::{Value, json};
 
@@ -169,7 +171,7 @@ fn plex_line(config: &Config, plex: &Plex) -> String {
     };
     let map = plex_map(config, &plex.name).ok();
     let size = rough_size(map.map_or(0, |map| map.geometry.volume_bytes()));
-    let count = subdisks_of(config, &plex.name).len();
+    let count = places(config, plex).len();
     let name = &plex.name;
     let state = match (plex.growth, grown_map(config, name)) {
         (Some(growth), Ok(map)) => {
@@ -179,6 +181,17 @@ fn plex_line(config: &Config, plex: &Plex) -> String {
         _ => plex.state.name().to_owned(),
     };
     format!("P {name:<18} {organisation:>2} State: {state}\tSubdisks: {count:5}\tSize: {size}")
+}
+
+/// What is in the places of a plex; where they cannot be told apart, its subdisks.
+fn places(config: &Config, plex: &Plex) -> Vec<Subdisk> {
+    let listed = |_| {
+        subdisks_of(config, &plex.name)
+            .into_iter()
+            .cloned()
+            .collect()
+    };
+    places_of(config, &plex.name).unwrap_or_else(listed)
 }
 
 fn section(count: usize, kind: &str) -> String {
@@ -315,7 +328,7 @@ fn drive_text(system: &System, drive: &Drive, has_members: bool) -> Vec<String> 
 fn plex_text(system: &System, plex: &Plex, has_members: bool) -> Vec<String> {
     let config = &system.config;
     let size = plex_map(config, &plex.name).map_or(0, |map| map.geometry.volume_bytes());
-    let subdisks = subdisks_of(config, &plex.name);
+    let subdisks = places(config, plex);
     let mut lines = vec![
         format!(
             "Plex {}:\tSize: {size} bytes ({} MB)",
@@ -337,7 +350,12 @@ fn plex_text(system: &System, plex: &Plex, has_members: bool) -> Vec<String> {
         lines.push(format!("\t\tPart of volume {volume}"));
     }
     for (number, subdisk) in subdisks.iter().enumerate().filter(|_| has_members) {
-        let (name, state) = (&subdisk.name, subdisk.state.name());
+        let state = subdisk.state.name();
+        let name = if is_free(subdisk) {
+            "(absent)"
+        } else {
+            &subdisk.name
+        };
         lines.push(format!(
             "\t\tSubdisk {number}:\t{name}\tstate: {state}\tsize {}",
             subdisk.length_bytes
@@ -361,7 +379,7 @@ fn subdisk_text(subdisk: &Subdisk) -> Vec<String> {
     }
     let (drive, offset) = (&subdisk.drive, subdisk.drive_offset_bytes);
     lines.push(format!(
-        "\t\tDrive {drive} at offset {offset} ({} kB)",
+        "\t\tDrive {drive} ({drive}) at offset {offset} ({} kB)",
         offset >> 10
     ));
     lines

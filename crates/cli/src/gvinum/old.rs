@@ -9,6 +9,7 @@ use plexum_daemon::foreign::create::{Edit, carry_out};
 use plexum_daemon::foreign::offline::Found;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::meta::gvinum::System;
+use plexum_engine::meta::gvinum::edit::remove_on_drive;
 use plexum_format::vinum::{CONFIG_BYTES, CONFIG_OFFSETS_BYTES, DriveHeader, HEADER_OFFSET_BYTES};
 
 use super::{VOCABULARY, refused, systems};
@@ -125,9 +126,7 @@ pub fn remove_drive(system: &mut System, name: &str, is_deep: bool) -> Result<()
             names.join(" ")
         )));
     }
-    system.config.subdisks.retain(|one| one.drive != name);
-    system.config.spares.retain(|spare| spare != name);
-    plexum_engine::meta::gvinum::settle(&mut system.config, |_| false);
+    remove_on_drive(&mut system.config, name).map_err(refused)?;
     for drive in system.drives.iter_mut().filter(|drive| drive.name == name) {
         if let Some(header) = &mut drive.header {
             header.is_removed = true;

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod durable;
+mod freebsd_sets;
 mod inputs;
 mod mdforce;
 mod mdread;

@@ -6,6 +6,7 @@
 
 pub mod convert;
 pub mod create;
+mod halves;
 pub mod offline;
 
 use std::rc::Rc;
@@ -13,10 +14,10 @@ use std::rc::Rc;
 use plexum_engine::balance::Policy;
 use plexum_engine::buf::BufPool;
 use plexum_engine::meta::foreign::ForeignError;
-use plexum_engine::meta::gmirror::{MirrorRequest, open_mirror};
+use plexum_engine::meta::gmirror::{MirrorRequest, Refusal, open_mirror};
 use plexum_engine::meta::gvinum::{OpenedSystem, OpenedVolume, SystemRequest, open_system};
 use plexum_engine::meta::open::detect_on;
-use plexum_engine::meta::stripe_concat::{JoinedFormat, open_joined};
+use plexum_engine::meta::stripe_concat::{BoundNames, JoinedFormat, join_devices, volume_of};
 use plexum_engine::stacked::Stacked;
 use plexum_engine::volume::VolumeOptions;
 use plexum_format::{Detection, FormatError, Found};
@@ -107,6 +108,27 @@ pub async fn kind_of(
     Ok(damaged)
 }
 
+/// The same, of members that are no files here; all have to be.
+///
+/// # Errors
+/// Of opening and reading.
+pub async fn kind_of_remote(
+    handle: &Handle,
+    pool: &BufPool,
+    words: &[String],
+) -> Result<Option<Kind>, Problem> {
+    let parsed: Vec<MemberWord> = words.iter().map(|word| MemberWord::parse(word)).collect();
+    let is_remote = |word: &MemberWord| !matches!(word, MemberWord::Path(_) | MemberWord::Missing);
+    let Some(first) = parsed.first().filter(|_| parsed.iter().all(is_remote)) else {
+        return Ok(None);
+    };
+    let device = AnyDevice::open(handle, first, &OpenOptions::read_only()).await?;
+    let detection = detect_on(&device, pool)
+        .await
+        .map_err(|error| problem_of_io(error, "reading its metadata", &words[0]))?;
+    Ok(Kind::of(&detection))
+}
+
 type Opened = Vec<(String, Rc<AnyDevice>)>;
 
 /// Opens members of one of these formats.
@@ -116,7 +138,7 @@ type Opened = Vec<(String, Rc<AnyDevice>)>;
 pub async fn open(
     handle: &Handle,
     pool: &BufPool,
-    request: AssembleRequest,
+    mut request: AssembleRequest,
     kind: Kind,
 ) -> Result<Vec<Assembled>, Problem> {
     let is_read_only = request.options.read_only || !request.may_write;
@@ -145,31 +167,19 @@ pub async fn open(
         ..request.volume.clone()
     };
     match kind {
-        Kind::Gmirror => mirror(handle, pool, &request, devices, volume, notes)
-            .await
-            .map_err(tell),
-        Kind::Gstripe => joined(
-            handle,
-            pool,
-            &request,
-            devices,
-            volume,
-            notes,
-            JoinedFormat::Stripe,
-        )
-        .await
-        .map_err(tell),
-        Kind::Gconcat => joined(
-            handle,
-            pool,
-            &request,
-            devices,
-            volume,
-            notes,
-            JoinedFormat::Concat,
-        )
-        .await
-        .map_err(tell),
+        Kind::Gmirror => {
+            prefer_half(&mut request, &devices, pool, &mut notes, !is_read_only).await?;
+            let opened = mirror(handle, pool, &request, devices, volume, notes);
+            opened.await.map_err(tell)
+        }
+        Kind::Gstripe | Kind::Gconcat => {
+            let format = match kind {
+                Kind::Gstripe => JoinedFormat::Stripe,
+                _ => JoinedFormat::Concat,
+            };
+            let opened = joined(handle, pool, &request, devices, volume, notes, format);
+            opened.await.map_err(tell)
+        }
         Kind::Gvinum => {
             let system = SystemRequest {
                 force: request.options.force,
@@ -181,6 +191,29 @@ pub async fn open(
             system_bodies(opened.map_err(&tell)?, notes, &tell)
         }
     }
+}
+
+/// Halves that were written apart: one of them is read, never a mix of both, and none is written to.
+async fn prefer_half(
+    request: &mut AssembleRequest,
+    devices: &Opened,
+    pool: &BufPool,
+    notes: &mut Vec<String>,
+    may_write: bool,
+) -> Result<(), Problem> {
+    let Some(halves) = halves::written_apart(devices, pool).await else {
+        return Ok(());
+    };
+    if may_write && !request.options.force {
+        return Err(halves.problem());
+    }
+    notes.push(format!(
+        "{}; all is read from {}",
+        halves.text(),
+        halves.first
+    ));
+    request.balance = Some(Policy::Prefer);
+    Ok(())
 }
 
 /// Opens all members. Damaged ones are left out with a note, as long as others are there.
@@ -242,7 +275,25 @@ async fn mirror(
     let (volume, assembled) =
         open_mirror(stacked(devices), handle.clock(), pool.clone(), mirror).await?;
     for (key, reason) in &assembled.refused {
-        notes.push(format!("{} is not used: {reason}", names[key.0]));
+        let way_out = match reason {
+            Refusal::OtherProvider { .. } => "; with --force it is used under another name",
+            _ => "",
+        };
+        notes.push(format!("{} is not used: {reason}{way_out}", names[key.0]));
+    }
+    if let Some(mirror) = assembled
+        .mirror
+        .as_ref()
+        .filter(|_| !request.options.run_degraded)
+    {
+        let (here, all) = (mirror.components.len(), mirror.component_count);
+        let text = format!("{}: {here} of {all} components are here", mirror.name);
+        if here < usize::from(all) && request.options.read_only {
+            return Err(ForeignError::Degraded(text));
+        }
+        if here < usize::from(all) {
+            notes.push(format!("{text}; what is missing may be newer"));
+        }
     }
     let id = assembled
         .mirror
@@ -268,7 +319,13 @@ async fn joined(
 ) -> Result<Vec<Assembled>, ForeignError> {
     let (clock, name) = (handle.clock(), request.name.clone());
     let devices = stacked(devices);
-    let (volume, joined) = open_joined(devices, format, clock, pool.clone(), volume, name).await?;
+    let names = if request.options.force {
+        BoundNames::Ignored
+    } else {
+        BoundNames::Kept
+    };
+    let joined = join_devices(&devices, format, pool, names).await?;
+    let (volume, joined) = volume_of(devices, joined, format, (clock, pool.clone()), volume, name);
     let kind = match format {
         JoinedFormat::Stripe => Kind::Gstripe,
         JoinedFormat::Concat => Kind::Gconcat,
@@ -378,6 +435,10 @@ pub fn problem_of(error: ForeignError, kind: Kind, names: &[String]) -> Problem 
                 None => problem,
             }
         }
+        ForeignError::Bound(index, text) => Problem::new(Code::ForeignMember, text)
+            .member(name(index))
+            .why("the label is used on a disk of that name only, so that no copy is taken for it")
+            .hint("if it is that disk under another name, add:   --force"),
         ForeignError::Degraded(text) => Problem::new(Code::DegradedStart, text)
             .why("what is missing may be newer: what is served then would be old data")
             .hint("to start without it, add:   --run-degraded"),

@@ -2,18 +2,19 @@
 //!
 //! Invariants: nothing is written.
 
+use plexum_engine::meta::foreign::provider_name;
 use plexum_engine::meta::gmirror::{
     Assembled, ComponentState, Key, Provider, assemble as join_mirror,
 };
 use plexum_engine::meta::gvinum::{
-    FoundDrive, System, SystemError, assemble as join_system, volume_bytes,
+    FoundDrive, System, SystemError, assemble as join_system, said_by, volume_bytes,
 };
 use plexum_engine::meta::stripe_concat::{Joined, Labelled, join_concat, join_stripe};
 use plexum_format::describe::Field;
 use plexum_format::gconcat::{self, ConcatLabel};
 use plexum_format::gmirror;
 use plexum_format::gstripe::{self, StripeLabel};
-use plexum_format::vinum::{self, CONFIG_BYTES, CONFIG_OFFSETS_BYTES, Config, VolumeState};
+use plexum_format::vinum::{self, CONFIG_BYTES, CONFIG_OFFSETS_BYTES, VolumeState};
 use plexum_format::{Detection, Found as Detected};
 
 use super::Kind;
@@ -55,7 +56,7 @@ pub fn look(
     match detection.best()? {
         Detected::Gmirror(label) => Some(Found::Mirror(Box::new(Provider {
             key: Key(0), // counted when a set is put together
-            name: word.rsplit('/').next().unwrap_or(word).to_owned(),
+            name: provider_name(word, &label.provider).to_owned(),
             size_bytes,
             sector_bytes: sector(b"GEOM::MIRROR") as u32, // 512 or 4096
             label: (**label).clone(),
@@ -121,11 +122,7 @@ impl Found {
             Self::Concat(member) => vec![("label", gconcat::describe(&member.label))],
             Self::Drive(drive) => {
                 let mut all = vec![("header", vinum::header::describe(&drive.header))];
-                let readable = drive
-                    .copies
-                    .iter()
-                    .find_map(|copy| Config::parse(copy, 0).ok());
-                if let Some(config) = readable {
+                if let Some(config) = said_by(&drive.copies) {
                     all.push(("configuration", vinum::config::describe(&config)));
                 }
                 all
@@ -189,11 +186,9 @@ impl Found {
             }
             (Self::Drive(a), Self::Drive(_)) => {
                 let names = |drive: &FoundDrive| -> Vec<String> {
-                    let copy = drive
-                        .copies
-                        .iter()
-                        .find_map(|copy| Config::parse(copy, 0).ok());
-                    let subdisks = copy.map(|config| config.subdisks).unwrap_or_default();
+                    let subdisks = said_by(&drive.copies)
+                        .map(|config| config.subdisks)
+                        .unwrap_or_default();
                     subdisks
                         .into_iter()
                         .map(|subdisk| subdisk.name + "@" + &subdisk.drive)
@@ -203,9 +198,18 @@ impl Found {
                 others.iter().all(|other| match other {
                     Self::Drive(b) => {
                         let theirs = names(b);
+                        // Both copies of one are empty: the other one knows it.
+                        let knows = |names: &[String], drive: &FoundDrive| {
+                            let end = format!("@{}", drive.header.name);
+                            names.iter().any(|name| name.ends_with(&end))
+                        };
+                        let is_known = own.is_empty() && knows(&theirs, a)
+                            || theirs.is_empty() && knows(&own, b);
                         a.header.name != b.header.name
                             && a.header.host == b.header.host
-                            && (own == theirs || own.iter().any(|name| theirs.contains(name)))
+                            && (own == theirs
+                                || is_known
+                                || own.iter().any(|name| theirs.contains(name)))
                     }
                     _ => false,
                 })

@@ -571,7 +571,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             None if self.has(Mutant::LostRangeNotRecorded) => {}
             None => {
                 lost.borrow_mut().add(&target.drive, member);
-                self.record_bad(&target.drive, member.clone());
+                let _ = self.record_bad(&target.drive, member.clone()); // one that is filled is not needed
                 self.settle().await?;
             }
         }

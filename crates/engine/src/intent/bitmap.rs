@@ -127,6 +127,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     refused = Some(IoError::NoSpace);
                 }
                 Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
+                // Nothing is written that the bitmap does not announce, and the last copy stays.
+                Err(_) if self.is_needed(drive.id) => refused = Some(IoError::Medium),
                 Err(_) => self.fail_member(drive.id, FailCause::WriteError),
             }
         }

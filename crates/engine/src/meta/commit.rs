@@ -86,7 +86,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if !self.bind_log(&state, &drives).await {
             return Ok(()); // a member was lost on the way: the next attempt goes without it
         }
-        let is_complete = self.write_superblocks(&state, &drives, plans).await;
+        let is_complete = self.write_superblocks(&state, &drives, plans).await?;
         if self.is_frozen() {
             return Err(IoError::Failed);
         }
@@ -101,12 +101,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Writes the staged superblocks, of members that have just become complete before all others: until its own says so, a
     /// member is a spare, or filled in part, to whoever assembles the array, whatever the others say of it. A crash in between
     /// would leave its slot empty, and the member it replaces is out already. `false`: some could not be written and was failed.
+    /// An error: one that is needed could not be written.
     async fn write_superblocks(
         &self,
         state: &ArrayState,
         drives: &[Rc<Drive<D>>],
         plans: Vec<Vec<MetadataWrite>>,
-    ) -> bool {
+    ) -> Result<bool, IoError> {
         let is_new = |drive: &Drive<D>| {
             let was_active = self.is_durably_active(drive.id);
             !was_active && state.all_active().any(|id| id == drive.id)
@@ -119,21 +120,28 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let writes = members
                 .into_iter()
                 .map(async |(drive, writes)| (drive, self.write_metadata(drive, writes).await));
-            let mut is_complete = true;
+            let (mut is_complete, mut refused) = (true, None);
             for (drive, result) in join_all(writes).await {
                 match result {
                     Ok(()) => self.note_superblock(drive),
+                    // The last copy stays, and is read: what has to be durable first is refused until its superblock can be written.
+                    Err(error) if error != IoError::Gone && self.is_needed(drive.id) => {
+                        refused = Some(IoError::Medium);
+                    }
                     Err(error) => {
                         is_complete = false;
                         self.fail_member(drive.id, cause_of(error));
                     }
                 }
             }
+            if let Some(error) = refused {
+                return Err(error);
+            }
             if !is_complete {
-                return false;
+                return Ok(false);
             }
         }
-        true
+        Ok(true)
     }
 
     /// Brings members that an interrupted commit left one event behind to the newest count, before any gets a higher one:

@@ -33,6 +33,21 @@ pub enum ForeignError {
     DirtyDegraded(String),
     /// Too much is missing.
     Missing(String),
+    /// A label is bound to a provider of another name; whose, and the sentence.
+    Bound(usize, String),
+}
+
+/// The name by which FreeBSD would know a device or file: its last part, and all of what a label is `bound` to where the path
+/// ends with that (`/dev/mirror/gm0`).
+#[must_use]
+pub fn provider_name<'a>(path: &'a str, bound: &'a str) -> &'a str {
+    let is_whole = path
+        .strip_suffix(bound)
+        .is_some_and(|rest| rest.is_empty() || rest.ends_with('/'));
+    if is_whole && bound.contains('/') {
+        return bound;
+    }
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 impl fmt::Display for ForeignError {
@@ -44,7 +59,8 @@ impl fmt::Display for ForeignError {
             Self::Unfit(_, text)
             | Self::Degraded(text)
             | Self::DirtyDegraded(text)
-            | Self::Missing(text) => f.write_str(text),
+            | Self::Missing(text)
+            | Self::Bound(_, text) => f.write_str(text),
         }
     }
 }

@@ -9,7 +9,7 @@ use plexum_format::gstripe::StripeLabel;
 use crate::buf::BufPool;
 use crate::clock::Clock;
 use crate::device::Device;
-use crate::meta::foreign::{ForeignError, last_sector, regions_of};
+use crate::meta::foreign::{ForeignError, last_sector, provider_name, regions_of};
 use crate::meta::plain::PlainMetadata;
 use crate::plex::layout::{Geometry, GeometrySpec, Organisation, Raid0Layout};
 use crate::ranges::RangeSet;
@@ -53,6 +53,8 @@ pub struct JoinError {
     pub member: Option<usize>,
     /// Members are missing; everything else fits.
     pub is_missing: bool,
+    /// A label is bound to a provider of another name.
+    pub is_bound: bool,
 }
 
 /// What both labels say.
@@ -103,6 +105,7 @@ fn join<L>(
         message,
         member,
         is_missing: false,
+        is_bound: false,
     };
     let first = members
         .first()
@@ -118,6 +121,7 @@ fn join<L>(
             message: format!("{} lacks members: number {}", want.name, missing.join(", ")),
             member: None,
             is_missing: true,
+            is_bound: false,
         });
     }
     let slots: Vec<(usize, u64)> = slots.into_iter().flatten().collect();
@@ -154,18 +158,21 @@ fn slots_of<L>(
         message,
         member,
         is_missing: false,
+        is_bound: false,
     };
     let mut slots: Vec<Option<(usize, u64)>> = vec![None; usize::from(want.count)];
     for member in members {
         let label = common(&member.label);
         let who = Some(member.index);
-        let bare = member.name.rsplit('/').next().unwrap_or(&member.name);
-        if !label.provider.is_empty() && label.provider != bare {
-            let bound = label.provider;
-            return Err(blame(
-                format!("{}: its label is bound to {bound}", member.name),
-                who,
-            ));
+        let bound = label.provider;
+        if !bound.is_empty() && bound != provider_name(&member.name, bound) {
+            return Err(JoinError {
+                is_bound: true,
+                ..blame(
+                    format!("{}: its label is bound to {bound}", member.name),
+                    who,
+                )
+            });
         }
         if label.name != want.name || label.id != want.id {
             let (name, id) = (label.name, label.id);
@@ -217,6 +224,15 @@ impl JoinedFormat {
     }
 }
 
+/// Whether the names count that labels are bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BoundNames {
+    /// A member has the name that its label is bound to.
+    Kept,
+    /// The user says that a member is the right one under another name.
+    Ignored,
+}
+
 /// Opens a gstripe or gconcat volume: all of its members have to be given.
 ///
 /// # Errors
@@ -229,17 +245,63 @@ pub async fn open_joined<D: Device, C: Clock>(
     options: VolumeOptions,
     name: Option<String>,
 ) -> Result<(Volume<D, C>, Joined), ForeignError> {
+    let joined = join_devices(&devices, format, &pool, BoundNames::Kept).await?;
+    Ok(volume_of(
+        devices,
+        joined,
+        format,
+        (clock, pool),
+        options,
+        name,
+    ))
+}
+
+/// The order in which devices make a gstripe or gconcat volume.
+///
+/// # Errors
+/// `ForeignError`.
+pub async fn join_devices<D: Device>(
+    devices: &[(String, D)],
+    format: JoinedFormat,
+    pool: &BufPool,
+    names: BoundNames,
+) -> Result<Joined, ForeignError> {
     let joined = match format {
-        JoinedFormat::Stripe => join_stripe(&labelled(&devices, &pool, StripeLabel::parse).await?),
-        JoinedFormat::Concat => join_concat(&labelled(&devices, &pool, ConcatLabel::parse).await?),
-    };
-    let joined = joined.map_err(|error| {
-        if error.is_missing {
-            ForeignError::Missing(error.message)
-        } else {
-            ForeignError::Unfit(error.member, error.message)
+        JoinedFormat::Stripe => {
+            let mut members = labelled(devices, pool, StripeLabel::parse).await?;
+            if names == BoundNames::Ignored {
+                members
+                    .iter_mut()
+                    .for_each(|member| member.label.provider.clear());
+            }
+            join_stripe(&members)
         }
-    })?;
+        JoinedFormat::Concat => {
+            let mut members = labelled(devices, pool, ConcatLabel::parse).await?;
+            if names == BoundNames::Ignored {
+                members
+                    .iter_mut()
+                    .for_each(|member| member.label.provider.clear());
+            }
+            join_concat(&members)
+        }
+    };
+    joined.map_err(|error| match error.member {
+        _ if error.is_missing => ForeignError::Missing(error.message),
+        Some(member) if error.is_bound => ForeignError::Bound(member, error.message),
+        member => ForeignError::Unfit(member, error.message),
+    })
+}
+
+/// The volume of joined devices.
+pub fn volume_of<D: Device, C: Clock>(
+    devices: Vec<(String, D)>,
+    joined: Joined,
+    format: JoinedFormat,
+    (clock, pool): (C, BufPool),
+    options: VolumeOptions,
+    name: Option<String>,
+) -> (Volume<D, C>, Joined) {
     let mut devices: Vec<Option<(String, D)>> = devices.into_iter().map(Some).collect();
     let mut members = Vec::new();
     let mut sector_bytes = 512;
@@ -274,7 +336,7 @@ pub async fn open_joined<D: Device, C: Clock>(
         resync_start_bytes: None,
         options,
     });
-    Ok((volume, joined))
+    (volume, joined)
 }
 
 async fn labelled<D: Device, L>(

@@ -391,7 +391,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         for (member, range) in learned.bad {
             if let Some(drive) = self.drive(member) {
-                self.record_bad(&drive, range);
+                let _ = self.record_bad(&drive, range); // the request is done again here, and tells
             }
         }
         for (member, cause) in learned.failures {

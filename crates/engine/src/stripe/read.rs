@@ -159,7 +159,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             // Nothing is wrong with the member, and the others have the data: a later read tries again.
             Err(IoError::NoSpace) => Ok(()),
             _ => {
-                self.record_bad(drive, member);
+                let _ = self.record_bad(drive, member); // where it stays, a later read tries again
                 self.settle().await
             }
         }

@@ -15,6 +15,7 @@ use crate::error::{FormatError, Place, Problem, escape_text};
 use crate::md::ppl::crc32c;
 use crate::units::SECTOR_BYTES;
 
+use super::script::unit_bytes;
 use super::{CONFIG_BYTES, DATA_OFFSET_BYTES, DriveHeader, Growth};
 
 const STRUCTURE: &str = "vinum configuration";
@@ -176,6 +177,8 @@ pub struct Plex {
     pub state: PlexState,
     /// How far it is on the way to more subdisks.
     pub growth: Option<Growth>,
+    /// Where its last place ends, as `plexoffset` counts, when no subdisk that is listed reaches it: one was taken away there.
+    pub end_bytes: Option<u64>,
 }
 
 /// A subdisk.
@@ -292,6 +295,7 @@ impl Config {
             Some("plex") => {
                 let mut plex = words.plex()?;
                 plex.growth = growth(&comment, place)?;
+                plex.end_bytes = end(&comment, place)?;
                 self.plexes.push(plex);
             }
             Some("drive") => {
@@ -473,9 +477,10 @@ impl fmt::Display for Config {
                 write!(f, "vol {volume}")?;
             }
             write!(f, " state {}", plex.state.name())?;
-            match plex.growth {
-                Some(growth) => writeln!(f, " {growth}")?,
-                None => writeln!(f)?,
+            match (plex.growth, plex.end_bytes) {
+                (Some(growth), _) => writeln!(f, " {growth}")?,
+                (None, Some(end)) => writeln!(f, " # ends at {}s", end / SECTOR_BYTES)?,
+                (None, None) => writeln!(f)?,
             }
         }
         for subdisk in &self.subdisks {
@@ -508,6 +513,25 @@ fn growth(comment: &[&str], place: Place) -> Result<Option<Growth>, FormatError>
         let expected = "grows from N at Ns backup Ns";
         place.error(Problem::Invalid, 0, "growth", text, expected)
     })
+}
+
+/// The note of where the places of a plex end, in the comment of a line.
+fn end(comment: &[&str], place: Place) -> Result<Option<u64>, FormatError> {
+    let text = comment.join(" ");
+    let words: Vec<&str> = text.trim_start_matches('#').split_whitespace().collect();
+    let ["ends", rest @ ..] = words.as_slice() else {
+        return Ok(None);
+    };
+    let sectors = match rest {
+        ["at", number] => number
+            .strip_suffix('s')
+            .and_then(|digits| digits.parse::<u64>().ok()),
+        _ => None,
+    };
+    let bytes = sectors.and_then(|number| number.checked_mul(SECTOR_BYTES));
+    let bytes = bytes.filter(|bytes| *bytes <= MAX_SIZE_BYTES);
+    let wrong = || place.error(Problem::Invalid, 0, "end", text.clone(), "ends at Ns");
+    bytes.map(Some).ok_or_else(wrong)
 }
 
 fn unique<'a>(
@@ -559,14 +583,7 @@ impl<'a> Words<'a> {
     fn size(&mut self, field: &'static str) -> Result<u64, FormatError> {
         let text = self.value(field)?;
         let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-        let unit = match &text[digits.len()..] {
-            "" => Some(1),
-            "s" | "S" | "b" | "B" => Some(SECTOR_BYTES),
-            "k" | "K" => Some(1 << 10),
-            "m" | "M" => Some(1 << 20),
-            "g" | "G" => Some(1 << 30),
-            _ => None,
-        };
+        let unit = unit_bytes(&text[digits.len()..]);
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let number = digits.parse::<u64>().ok().filter(|_| is_number);
         let size = number
@@ -631,6 +648,7 @@ impl<'a> Words<'a> {
             volume,
             state,
             growth: None,
+            end_bytes: None,
         })
     }
 

@@ -190,7 +190,11 @@ impl Script {
             return Ok(());
         };
         match first.text {
-            "drive" => self.drives.push(line.drive()?),
+            "drive" => {
+                let drive = line.drive()?;
+                names.drive = Some(drive.name.clone());
+                self.drives.push(drive);
+            }
             "volume" => {
                 let volume = line.volume()?;
                 names.volume = Some(volume.name.clone());
@@ -216,6 +220,7 @@ impl Script {
 /// What names without a name follow from.
 #[derive(Default)]
 struct Names {
+    drive: Option<String>,
     volume: Option<String>,
     plex_count: usize,
     plex: Option<String>,
@@ -320,14 +325,7 @@ impl<'a> Line<'a> {
             None => (word.text, false),
         };
         let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-        let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
-            "" => Some(1),
-            "s" | "b" => Some(SECTOR_BYTES),
-            "k" => Some(1 << 10),
-            "m" => Some(1 << 20),
-            "g" => Some(1 << 30),
-            _ => None,
-        };
+        let unit = unit_bytes(&text[digits.len()..]);
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let number = digits.parse::<u64>().ok().filter(|_| is_number);
         let bytes = number
@@ -449,7 +447,7 @@ impl<'a> Line<'a> {
                 "name" => name = Some(self.name("the name of a subdisk", NAME_MAX)?),
                 "drive" => drive = Some(self.name("the name of a drive", DRIVE_NAME_MAX)?),
                 "plex" => plex = Some(self.name("the name of a plex", NAME_MAX)?),
-                "len" | "length" => {
+                "len" | "length" | "size" => {
                     let (bytes, is_negative, _) = self.size("a length")?;
                     length = Some(bytes).filter(|bytes| *bytes > 0 && !is_negative);
                 }
@@ -477,13 +475,16 @@ impl<'a> Line<'a> {
                 }
             }
         }
-        let drive = drive.ok_or_else(|| self.lacks("drive NAME"))?;
+        let follows = names.drive.clone();
+        let drive = drive.or(follows);
+        let drive = drive.ok_or_else(|| self.lacks("drive NAME (no drive line stands above)"))?;
         self.end("nothing")?;
         let follows = names.plex.clone();
         let plex = plex.or(follows);
         let plex = plex.ok_or_else(|| self.lacks("plex NAME (no plex line stands above)"))?;
-        // The count runs since the last plex line, also for one that names another plex.
-        let name = name.unwrap_or_else(|| format!("{plex}.s{}", names.subdisk_count));
+        // Named and counted after the last plex line, also for one that names another plex.
+        let above = names.plex.as_ref().unwrap_or(&plex);
+        let name = name.unwrap_or_else(|| format!("{above}.s{}", names.subdisk_count));
         names.subdisk_count += 1;
         Ok(ScriptSubdisk {
             name,
@@ -494,6 +495,22 @@ impl<'a> Line<'a> {
             plex_offset_bytes: plex_offset,
             line: self.number,
         })
+    }
+}
+
+/// What the letters behind a number stand for: the first one counts, as in `kb`.
+pub(super) fn unit_bytes(letters: &str) -> Option<u64> {
+    match letters
+        .chars()
+        .next()
+        .map(|first| first.to_ascii_lowercase())
+    {
+        None => Some(1),
+        Some('s' | 'b') => Some(SECTOR_BYTES),
+        Some('k') => Some(1 << 10),
+        Some('m') => Some(1 << 20),
+        Some('g') => Some(1 << 30),
+        Some(_) => None,
     }
 }
 
@@ -568,6 +585,42 @@ mod tests {
             let found = error(text);
             assert!(found.contains(expected), "{text:?}: {found}");
         }
+    }
+
+    #[test]
+    fn the_first_letter_behind_a_number_is_its_unit() {
+        for (text, bytes) in [
+            ("1025kb", 1025 << 10),
+            ("3MB", 3 << 20),
+            ("2Gbytes", 2 << 30),
+            ("8sectors", 4096),
+            ("8b", 4096),
+            ("1024", 1024),
+        ] {
+            for word in ["length", "len", "size"] {
+                let script =
+                    format!("drive a device x\nvolume v\nplex org concat\nsd {word} {text}\n");
+                let script = Script::parse(script.as_bytes()).unwrap();
+                assert_eq!(script.subdisks[0].length_bytes, Some(bytes), "{text}");
+            }
+        }
+        assert!(error("volume v\nplex org concat\nsd size 1tb drive a").contains("such as 100m"));
+    }
+
+    #[test]
+    fn a_subdisk_without_a_drive_is_on_the_one_of_the_last_drive_line() {
+        let text = b"drive a device x\ndrive b device y\nvolume v\nplex org concat\n\
+            sd length 1m\nsd length 1m drive a\nsd length 1m\n";
+        let script = Script::parse(text).unwrap();
+        let drives: Vec<&str> = script
+            .subdisks
+            .iter()
+            .map(|one| one.drive.as_str())
+            .collect();
+        assert_eq!(drives, ["b", "a", "b"]);
+        assert!(
+            error("volume v\nplex org concat\nsd length 1m").contains("no drive line stands above")
+        );
     }
 
     #[test]

@@ -20,7 +20,8 @@ use crate::device::{Device, Fua, IoError};
 use crate::meta::adapter::MetadataWrite;
 use crate::meta::gmirror::{ComponentState, Key, Provider, assemble as join_mirror};
 use crate::meta::gvinum::{
-    FoundDrive, System, assemble as join_system, plex_map, plexes_of, read_drive, volume_bytes,
+    FoundDrive, System, assemble as join_system, is_free, plex_map, plexes_of, read_drive,
+    volume_bytes,
 };
 use crate::meta::open::{detect_on, read_range};
 use crate::plex::layout::{Geometry, GeometrySpec, Organisation};
@@ -305,6 +306,9 @@ fn flat(system: &System, volume: &str) -> Result<(Organisation, u64, Vec<String>
         let map = plex_map(config, &plex.name).map_err(|error| error.to_string())?;
         let names = map.subdisks.iter().map(|subdisk| subdisk.name.clone());
         subdisks.extend(names);
+        if map.subdisks.iter().any(is_free) {
+            return Err(format!("{} lacks a subdisk", plex.name));
+        }
         let (organisation, strip) = (map.geometry.organisation(), map.geometry.strip_bytes());
         return Ok((organisation, strip, subdisks));
     }

@@ -185,7 +185,12 @@ impl GmirrorMetadata {
         let key = member.key;
         let is_gone = matches!(member.cause, Some(FailCause::Gone | FailCause::TimedOut));
         match member.cause {
-            Some(FailCause::Asked) => self.apply(Event::Command(Command::Deactivate(key))),
+            Some(FailCause::Asked) => {
+                self.apply(Event::Command(Command::Deactivate(key)));
+                // Not with the next write: it may come after a stop and `forget`, when nobody knows that one is missing.
+                let effects = self.mirror.raise_sync_id();
+                self.take(effects);
+            }
             Some(_) if self.loses_quietly(is_gone) => {
                 self.apply(Event::Unplugged(key));
                 self.mirror.raises_sync_id = false;

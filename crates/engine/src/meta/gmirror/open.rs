@@ -6,14 +6,14 @@ use crate::balance::Policy;
 use crate::buf::BufPool;
 use crate::clock::Clock;
 use crate::device::Device;
-use crate::meta::foreign::{ForeignError, last_sector, regions_of};
+use crate::meta::foreign::{ForeignError, last_sector, provider_name, regions_of};
 use crate::plex::layout::{Geometry, GeometrySpec, Organisation};
 use crate::ranges::RangeSet;
 use crate::state::{MemberRecord, Standing};
 use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
 
 use super::{
-    Assembled, Component, ComponentState, GmirrorMetadata, Key, Mirror, Provider, assemble,
+    Assembled, Component, ComponentState, GmirrorMetadata, Key, Mirror, Provider, Refusal, assemble,
 };
 
 /// What opening a mirror asks for besides the devices.
@@ -50,7 +50,7 @@ pub async fn open_mirror<D: Device, C: Clock>(
         }
         providers.push(Provider {
             key: Key(index),
-            name: name.rsplit('/').next().unwrap_or(name).to_owned(),
+            name: provider_name(name, &label.provider).to_owned(),
             size_bytes: device.info().size_bytes,
             sector_bytes,
             label,
@@ -96,7 +96,10 @@ fn unfit<D>(assembled: &Assembled, devices: &[(String, D)]) -> ForeignError {
     match assembled.refused.first() {
         Some((key, reason)) => {
             let text = format!("{}: {reason}", devices[key.0].0);
-            ForeignError::Unfit(Some(key.0), text)
+            match reason {
+                Refusal::OtherProvider { .. } => ForeignError::Bound(key.0, text),
+                _ => ForeignError::Unfit(Some(key.0), text),
+            }
         }
         None => ForeignError::Missing("no complete component is here".to_owned()),
     }

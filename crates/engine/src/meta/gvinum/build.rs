@@ -14,7 +14,10 @@ use plexum_format::vinum::{
     Config, Organisation, Plex, PlexState, Subdisk, SubdiskState, Volume, VolumeState,
 };
 
-use super::{free_areas, plex_map, plexes_of, settle, subdisks_of};
+use super::{
+    free_areas, free_place, is_free, keeping_places, plex_map, plexes_of, settle, subdisks_of,
+    volume_bytes,
+};
 
 /// Strip size of the shortcuts.
 pub const SHORTCUT_STRIP_BYTES: u64 = 256 << 10;
@@ -84,28 +87,29 @@ pub fn build(script: &Script, rooms: &[Room], existing: &Config) -> Result<Confi
                 volume: Some(plex.volume.clone()),
                 state: PlexState::Up,
                 growth: None,
+                end_bytes: None,
             },
         );
     }
     let spares = script.drives.iter().filter(|drive| drive.is_hot_spare);
     config.spares.extend(spares.map(|drive| drive.name.clone()));
     for subdisk in &script.subdisks {
-        add_subdisk(&mut config, script, rooms, subdisk)?;
+        let added = keeping_places(&mut config, |config| {
+            add_subdisk(config, script, rooms, subdisk).map_err(|error| error.message)
+        });
+        added.map_err(|message| BuildError {
+            line: subdisk.line,
+            message,
+        })?;
     }
     for plex in &script.plexes {
         finish_plex(&mut config, plex)?;
         // What a volume holds already is not on a plex that joins it.
         if !plexes_of(existing, &plex.volume).is_empty() {
-            let on = |one: &&mut Subdisk| {
-                one.plex
-                    .as_ref()
-                    .is_some_and(|(name, _)| *name == plex.name)
-            };
-            for subdisk in config.subdisks.iter_mut().filter(on) {
-                subdisk.state = SubdiskState::Stale;
-            }
+            leave_stale(&mut config, plex);
         }
     }
+    check_sizes(script, existing, &config)?;
     settle(&mut config, |_| false);
     if let Err(error) = config.encode() {
         return fail(
@@ -114,6 +118,33 @@ pub fn build(script: &Script, rooms: &[Room], existing: &Config) -> Result<Confi
         );
     }
     Ok(config)
+}
+
+/// A volume that is there never gets smaller by a plex that joins it.
+fn check_sizes(script: &Script, existing: &Config, config: &Config) -> Result<(), BuildError> {
+    for plex in &script.plexes {
+        let bytes_in = |config| volume_bytes(config, &plex.volume);
+        let (before, now) = (bytes_in(existing), bytes_in(config));
+        if now < before {
+            let (name, volume) = (&plex.name, &plex.volume);
+            return Err(BuildError {
+                line: plex.line,
+                message: format!("{name} has {now} bytes: {volume} would shrink from {before}"),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A plex of a volume that was there holds nothing yet.
+fn leave_stale(config: &mut Config, plex: &ScriptPlex) {
+    let on = |one: &&mut Subdisk| {
+        let of = one.plex.as_ref();
+        of.is_some_and(|(name, _)| *name == plex.name)
+    };
+    for subdisk in config.subdisks.iter_mut().filter(on) {
+        subdisk.state = SubdiskState::Stale;
+    }
 }
 
 fn add_subdisk(
@@ -140,6 +171,7 @@ fn add_subdisk(
     let (offset, mut length) = place(config, room, asked).map_err(&fail)?;
     let others = subdisks_of(config, &asked.plex);
     let count = others.len() as u64;
+    let is_there = !is_new && !others.is_empty();
     let end = others
         .iter()
         .map(|other| end_in_plex(other))
@@ -148,6 +180,12 @@ fn add_subdisk(
     if let Some(strip) = organisation.strip_bytes() {
         length = trim(config, asked, strip, length, is_new).map_err(&fail)?;
     }
+    let plex_offset = match is_there {
+        true => {
+            Some(free_place(config, &asked.plex, length, asked.plex_offset_bytes).map_err(&fail)?)
+        }
+        false => asked.plex_offset_bytes,
+    };
     let follows = match organisation.strip_bytes() {
         None => end,
         Some(strip) => count.saturating_mul(strip) / 512 * 512,
@@ -157,10 +195,7 @@ fn add_subdisk(
         drive: asked.drive.clone(),
         length_bytes: length,
         drive_offset_bytes: offset,
-        plex: Some((
-            asked.plex.clone(),
-            asked.plex_offset_bytes.unwrap_or(follows),
-        )),
+        plex: Some((asked.plex.clone(), plex_offset.unwrap_or(follows))),
         state: if is_new {
             SubdiskState::Up
         } else {
@@ -241,10 +276,21 @@ fn finish_plex(config: &mut Config, asked: &ScriptPlex) -> Result<(), BuildError
     if count == 0 {
         return Ok(()); // a plex without subdisks is down
     }
-    plex_map(config, &asked.name).map_err(|error| BuildError {
+    let fail = |message: String| BuildError {
         line: asked.line,
-        message: error.to_string(),
-    })?;
+        message,
+    };
+    let map = plex_map(config, &asked.name).map_err(|error| fail(error.to_string()))?;
+    let mut places = map.subdisks.iter().skip_while(|place| !is_free(place));
+    if let Some(hole) = places.next() {
+        let start = |place: &Subdisk| place.plex.as_ref().map_or(0, |(_, offset)| *offset);
+        let (due, next) = (start(hole), places.find(|place| !is_free(place)));
+        let (name, at) = next.map_or((&asked.name, 0), |next| (&next.name, start(next)));
+        let plex = &asked.name;
+        return Err(fail(format!(
+            "{plex}: {name} begins at byte {at} of it, where {due} is due"
+        )));
+    }
     Ok(())
 }
 

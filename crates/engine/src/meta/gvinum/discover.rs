@@ -129,6 +129,8 @@ fn choose<'a>(
     let mut order: Vec<&FoundDrive> = drives.to_vec();
     order.sort_by_key(|drive| std::cmp::Reverse(drive.header.updated));
     let mut first_error: Option<SystemError> = None;
+    let is_blank = |drive: &&&FoundDrive| drive.copies.iter().all(|copy| is_blank(copy));
+    let all_blank = order.iter().filter(is_blank).count() == order.len();
     let mut at = 0;
     while at < order.len() {
         let updated = order[at].header.updated;
@@ -140,6 +142,13 @@ fn choose<'a>(
         at += group.len();
         let mut readable: Vec<(&FoundDrive, Config)> = Vec::new();
         for drive in group {
+            if !all_blank && is_blank(&&drive) {
+                notes.push(format!(
+                    "{}: both copies of the configuration are empty",
+                    drive.device
+                ));
+                continue;
+            }
             match read_copies(drive, drives) {
                 Ok((config, copy)) => {
                     if let Some(note) = copy {
@@ -176,7 +185,13 @@ fn read_copies(
         }
         Ok(config)
     };
-    let (first, second) = (read(0), read(1));
+    let (mut first, mut second) = (read(0), read(1));
+    // Zeroes make sense as a text that says nothing; the other copy says something.
+    match drive.copies.each_ref().map(|copy| is_blank(copy)) {
+        [true, false] => first = second.clone(),
+        [false, true] => second = first.clone(),
+        _ => {}
+    }
     let device = &drive.device;
     match (first, second) {
         (Ok(first), Ok(second)) if first == second => Ok((first, None)),
@@ -201,6 +216,18 @@ fn read_copies(
         )),
         (Err(error), Err(_)) => Err(error),
     }
+}
+
+/// Whether nothing is written in the place of a copy.
+fn is_blank(copy: &[u8]) -> bool {
+    copy.iter().all(|byte| *byte == 0)
+}
+
+/// What a drive says of its system: its first copy that makes sense and is not empty.
+#[must_use]
+pub fn said_by(copies: &[Vec<u8>; 2]) -> Option<Config> {
+    let written = copies.iter().filter(|copy| !is_blank(copy));
+    written.clone().find_map(|copy| Config::parse(copy, 0).ok())
 }
 
 /// Whether another drive has a copy that says the same, one as new as `drive` at least: Plexum writes the time last, so that

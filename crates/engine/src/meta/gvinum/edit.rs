@@ -6,9 +6,12 @@
 //!
 //! Source: freebsd-geom.md sections 2.9 (setstate) and 2.12.
 
-use plexum_format::vinum::{Config, Growth, Organisation, Plex, PlexState, Subdisk, SubdiskState};
+use plexum_format::vinum::{
+    Config, Growth, Organisation, Plex, PlexState, Subdisk, SubdiskState, VolumeState,
+};
 
-use super::{free_areas, grown_map, plexes_of, settle, subdisks_of};
+use super::geometry::{end_of_plex, keeping_places};
+use super::{free_areas, free_place, grown_map, plexes_of, settle, subdisks_of, volume_bytes};
 
 /// Whether the user insists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +27,10 @@ pub enum Force {
 /// # Errors
 /// A sentence: no such object, a name that is taken or does not fit.
 pub fn rename(config: &mut Config, object: &str, new: &str, is_deep: bool) -> Result<(), String> {
+    keeping_places(config, |config| call(config, object, new, is_deep))
+}
+
+fn call(config: &mut Config, object: &str, new: &str, is_deep: bool) -> Result<(), String> {
     let is_letter = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'\\');
     let is_comment = new.starts_with('#');
     let fits = !new.is_empty() && new.len() < 64 && new.bytes().all(is_letter) && !is_comment;
@@ -54,7 +61,7 @@ pub fn rename(config: &mut Config, object: &str, new: &str, is_deep: bool) -> Re
         if is_deep {
             below.sort();
             for (number, plex) in below.iter().enumerate() {
-                rename(config, plex, &format!("{new}.p{number}"), true)?;
+                call(config, plex, &format!("{new}.p{number}"), true)?;
             }
         }
         return Ok(());
@@ -77,7 +84,7 @@ pub fn rename(config: &mut Config, object: &str, new: &str, is_deep: bool) -> Re
         if is_deep {
             below.sort();
             for (number, (_, subdisk)) in below.iter().enumerate() {
-                rename(config, subdisk, &format!("{new}.s{number}"), true)?;
+                call(config, subdisk, &format!("{new}.s{number}"), true)?;
             }
         }
         return Ok(());
@@ -134,7 +141,61 @@ pub fn remove(config: &mut Config, object: &str, is_deep: bool) -> Result<(), St
     if let Some((plex, _)) = &subdisk.plex {
         return Err(format!("{object} is part of {plex}; detach it first"));
     }
-    config.subdisks.retain(|subdisk| subdisk.name != object);
+    keeping_places(config, |config| {
+        config.subdisks.retain(|subdisk| subdisk.name != object);
+        Ok(())
+    })
+}
+
+/// Removes what is on a drive; the places of its subdisks stay free.
+///
+/// # Errors
+/// A sentence: a plex is growing.
+pub fn remove_on_drive(config: &mut Config, drive: &str) -> Result<(), String> {
+    let on_drive = config.subdisks.iter().filter(|one| one.drive == drive);
+    for subdisk in on_drive {
+        check_not_growing(config, &subdisk.name)?;
+    }
+    keeping_places(config, |config| {
+        config.subdisks.retain(|one| one.drive != drive);
+        config.spares.retain(|spare| spare != drive);
+        settle(config, |_| false);
+        Ok(())
+    })
+}
+
+/// Refuses a change after which nothing holds what a volume held, where something that was good was taken from it. A volume
+/// that was removed by its name is not asked about.
+///
+/// # Errors
+/// A sentence that names a subdisk.
+pub fn check_copies(before: &Config, after: &Config) -> Result<(), String> {
+    let volume_of = |config: &Config, subdisk: &Subdisk| {
+        let plex = subdisk.plex.as_ref().map(|(plex, _)| plex);
+        let mut plexes = config.plexes.iter();
+        plexes
+            .find(|other| Some(&other.name) == plex)
+            .and_then(|plex| plex.volume.clone())
+    };
+    let is_good = |subdisk: &&Subdisk| subdisk.state == SubdiskState::Up;
+    for subdisk in before.subdisks.iter().filter(is_good) {
+        let Some(volume) = volume_of(before, subdisk) else {
+            continue;
+        };
+        let mut left = after.subdisks.iter().filter(is_good);
+        let stays = left.any(|one| {
+            (&one.drive, one.drive_offset_bytes) == (&subdisk.drive, subdisk.drive_offset_bytes)
+                && volume_of(after, one).as_ref() == Some(&volume)
+        });
+        let mut volumes = after.volumes.iter();
+        let is_down = volumes.any(|one| one.name == volume && one.state != VolumeState::Up);
+        if !stays && is_down {
+            let name = &subdisk.name;
+            return Err(format!(
+                "no other copy holds what is on {name}; -f takes it all the same"
+            ));
+        }
+    }
     Ok(())
 }
 
@@ -229,20 +290,20 @@ pub fn detach(config: &mut Config, object: &str, force: Force) -> Result<(), Str
         settle(config, |_| false);
         return Ok(());
     }
-    let found = config
-        .subdisks
-        .iter_mut()
-        .find(|subdisk| subdisk.name == object);
-    let subdisk = found.ok_or_else(|| format!("there is no {object}"))?;
-    if subdisk.plex.is_none() {
+    let mut subdisks = config.subdisks.iter();
+    let at = subdisks.position(|subdisk| subdisk.name == object);
+    let at = at.ok_or_else(|| format!("there is no {object}"))?;
+    if config.subdisks[at].plex.is_none() {
         return Err(format!("{object} is detached already"));
     }
-    if subdisk.state == SubdiskState::Up && force == Force::No {
+    if config.subdisks[at].state == SubdiskState::Up && force == Force::No {
         return Err(format!("{object} is up; -f detaches it all the same"));
     }
-    subdisk.plex = None;
-    settle(config, |_| false);
-    Ok(())
+    keeping_places(config, |config| {
+        config.subdisks[at].plex = None;
+        settle(config, |_| false);
+        Ok(())
+    })
 }
 
 /// Gives a plex to a volume, or a subdisk to a plex: what is on them is stale until it was filled.
@@ -267,32 +328,14 @@ pub fn attach(
     if config.subdisks[at].plex.is_some() {
         return Err(format!("{object} is attached already"));
     }
-    let strip = plex_named(config, to)?.organisation.strip_bytes();
-    let others = subdisks_of(config, to);
-    let length = config.subdisks[at].length_bytes;
-    let end = others.iter().map(|other| end_of(other)).max().unwrap_or(0);
-    let offset = match (offset_bytes, strip) {
-        (Some(offset), Some(strip)) if !offset.is_multiple_of(strip) => {
-            return Err(format!(
-                "{offset} is no multiple of the stripe of {strip} bytes"
-            ));
-        }
-        (Some(offset), _) => offset,
-        (None, Some(strip)) => others.len() as u64 * strip,
-        (None, None) => end,
-    };
-    let start_of = |other: &Subdisk| other.plex.as_ref().map_or(0, |(_, offset)| *offset);
-    let is_taken = others.iter().any(|other| match strip {
-        Some(_) => start_of(other) == offset,
-        None => start_of(other) < offset.saturating_add(length) && offset < end_of(other),
-    });
-    if is_taken {
-        return Err(format!("the place at byte {offset} of {to} is taken"));
-    }
-    config.subdisks[at].plex = Some((to.to_owned(), offset));
-    config.subdisks[at].state = SubdiskState::Stale;
-    settle(config, |_| false);
-    Ok(())
+    plex_named(config, to)?;
+    keeping_places(config, |config| {
+        let offset = free_place(config, to, config.subdisks[at].length_bytes, offset_bytes)?;
+        config.subdisks[at].plex = Some((to.to_owned(), offset));
+        config.subdisks[at].state = SubdiskState::Stale;
+        settle(config, |_| false);
+        Ok(())
+    })
 }
 
 /// Gives the plex at `at` of the list to a volume.
@@ -309,6 +352,23 @@ fn attach_plex(config: &mut Config, at: usize, to: &str) -> Result<(), String> {
         check_not_growing(config, &other.name)?;
     }
     let is_first = others.is_empty();
+    let volume = config.volumes.iter().find(|volume| volume.name == to);
+    let is_down = volume.is_some_and(|volume| volume.state != VolumeState::Up);
+    if !is_first && is_down && config.plexes[at].state == PlexState::Up {
+        return Err(format!(
+            "no other plex of {to} is up: what {object} holds would not count any more; detach the others first"
+        ));
+    }
+    let size = |config: &Config, plex: &str| {
+        let map = super::plex_map(config, plex);
+        map.map_or(0, |map| map.geometry.volume_bytes())
+    };
+    let (own, all) = (size(config, &object), volume_bytes(config, to));
+    if !is_first && 0 < own && own < all {
+        return Err(format!(
+            "{object} has {own} bytes: {to} would shrink from {all}"
+        ));
+    }
     config.plexes[at].volume = Some(to.to_owned());
     for subdisk in &mut config.subdisks {
         let is_on = subdisk
@@ -326,11 +386,6 @@ fn attach_plex(config: &mut Config, at: usize, to: &str) -> Result<(), String> {
 fn plex_named<'a>(config: &'a Config, name: &str) -> Result<&'a Plex, String> {
     let found = config.plexes.iter().find(|plex| plex.name == name);
     found.ok_or_else(|| format!("there is no plex {name}"))
-}
-
-fn end_of(subdisk: &Subdisk) -> u64 {
-    let offset = subdisk.plex.as_ref().map_or(0, |(_, offset)| *offset);
-    offset.saturating_add(subdisk.length_bytes)
 }
 
 /// Puts a subdisk on another drive of `drive_bytes`, under its name. Its data are not copied: it is stale.
@@ -453,13 +508,15 @@ pub fn grow_concat(
     drive_bytes: u64,
     length_bytes: Option<u64>,
 ) -> Result<(), String> {
-    let organisation = plex_named(config, plex)?.organisation;
+    let found = plex_named(config, plex)?;
+    let (organisation, end) = (found.organisation, end_of_plex(config, found));
     if organisation != Organisation::Concat {
         return Err(format!("{plex} is {}, not concat", organisation.name()));
     }
-    let others = subdisks_of(config, plex);
-    let end = others.iter().map(|other| end_of(other)).max().unwrap_or(0);
     add_subdisk(config, plex, drive, drive_bytes, length_bytes, end)?;
+    for other in config.plexes.iter_mut().filter(|other| other.name == plex) {
+        other.end_bytes = None; // the new one is behind every place
+    }
     settle(config, |_| false);
     Ok(())
 }

@@ -466,8 +466,8 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         let (before, after) = (self.map(plex)?, grown_map(self.config(), plex));
         let after = after.map_err(|error| unfit(error.to_string()))?;
         let new = after.subdisks.get(usize::from(growth.subdisk_count));
-        let new = *new.ok_or_else(|| unfit(format!("{plex} has no new subdisk")))?;
-        let is_lost = |one: &&Subdisk| one.state != SubdiskState::Up;
+        let new = new.ok_or_else(|| unfit(format!("{plex} has no new subdisk")))?;
+        let is_lost = |one: &Subdisk| one.state != SubdiskState::Up;
         for map in [&before, &after] {
             let lost: Vec<bool> = map.subdisks.iter().map(is_lost).collect();
             if !map.geometry.tolerates(&lost) {
@@ -526,7 +526,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
     fn half(
         &self,
         name: &str,
-        map: PlexMap<'_>,
+        map: PlexMap,
         doubt: Option<u64>,
     ) -> Result<Volume<Stacked<D, C>, C>, ForeignError> {
         let mut map = map;

@@ -28,8 +28,9 @@ use plexum_format::vinum::{Config, DATA_OFFSET_BYTES, DriveHeader, Mark, Plex, S
 
 pub use adapter::{GvinumMetadata, Held};
 pub use build::{BuildError, Room, SHORTCUT_STRIP_BYTES, Shortcut, build, print_config};
-pub use discover::{FoundDrive, assemble};
-pub use geometry::{PlexMap, grown_map, plex_map, volume_bytes};
+pub use discover::{FoundDrive, assemble, said_by};
+use geometry::keeping_places;
+pub use geometry::{PlexMap, free_place, grown_map, is_free, places_of, plex_map, volume_bytes};
 pub use growing::{Growing, GrowingParts};
 pub use open::{OpenedSystem, OpenedVolume, SystemRequest, open_system, read_drive};
 pub use states::{derive_plex, derive_volume, settle};

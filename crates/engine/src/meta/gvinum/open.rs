@@ -221,7 +221,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         }
     }
 
-    pub(super) fn map(&self, plex: &str) -> Result<PlexMap<'_>, ForeignError> {
+    pub(super) fn map(&self, plex: &str) -> Result<PlexMap, ForeignError> {
         plex_map(self.config(), plex).map_err(|error| ForeignError::Unfit(None, error.to_string()))
     }
 
@@ -319,7 +319,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
     }
 
     /// The counters of a plex.
-    pub(super) fn tally(&self, plex: &str, map: &PlexMap<'_>) -> Rc<PlexTally> {
+    pub(super) fn tally(&self, plex: &str, map: &PlexMap) -> Rc<PlexTally> {
         let subdisks = map.subdisks.iter();
         let subdisks = subdisks.map(|subdisk| (subdisk.name.as_str(), subdisk.drive.as_str()));
         self.store.borrow_mut().tallies.plex(plex, subdisks)
@@ -329,7 +329,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
     pub(super) fn metadata(
         &self,
         name: &str,
-        map: &PlexMap<'_>,
+        map: &PlexMap,
         spares: &[SpareArea],
         may_settle: bool,
     ) -> GvinumMetadata {
@@ -369,7 +369,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
     pub(super) fn plex_volume(
         &self,
         name: &str,
-        map: &PlexMap<'_>,
+        map: &PlexMap,
         metadata: Box<dyn Metadata>,
         doubt: bool,
         options: VolumeOptions,
@@ -514,8 +514,11 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         if self.check_growth(plex).is_err() || self.growth_of(plex).is_some() {
             return Ok(None);
         }
-        let map = self.map(plex)?;
-        let is_up = |subdisk: &&Subdisk| subdisk.state == SubdiskState::Up;
+        // One without subdisks has nothing to read; another one does.
+        let Ok(map) = self.map(plex) else {
+            return Ok(None);
+        };
+        let is_up = |subdisk: &Subdisk| subdisk.state == SubdiskState::Up;
         let lost: Vec<bool> = map.subdisks.iter().map(|subdisk| !is_up(subdisk)).collect();
         let all_here = map
             .subdisks
@@ -606,7 +609,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
     #[allow(clippy::type_complexity)] // two lists of one walk
     pub(super) fn drives_of(
         &self,
-        map: &PlexMap<'_>,
+        map: &PlexMap,
     ) -> (Vec<(usize, Stacked<D, C>)>, Vec<(usize, String)>) {
         let mut drives: Vec<(usize, Stacked<D, C>)> = Vec::new();
         let mut names: Vec<(usize, String)> = Vec::new();
@@ -626,7 +629,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
     pub(super) fn inner(
         &self,
         plex: &str,
-        map: &PlexMap<'_>,
+        map: &PlexMap,
         options: VolumeOptions,
         is_filled: bool,
     ) -> Volume<Stacked<D, C>, C> {

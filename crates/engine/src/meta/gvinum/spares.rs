@@ -20,7 +20,7 @@ use crate::volume::DrivePart;
 
 use super::adapter::Held;
 use super::open::{Builder, absent, part};
-use super::{System, free_areas, plex_map, plexes_of, settle, subdisks_of};
+use super::{System, free_areas, is_free, places_of, plex_map, plexes_of, settle, subdisks_of};
 
 /// A place on a hot spare.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,56 +70,48 @@ pub(super) fn take_over(system: &mut System, run_degraded: bool) {
             continue;
         }
         for subdisk in replaceable(system, &volume) {
-            let Some(length) = length_of(&system.config, &subdisk) else {
+            let plex = subdisk.plex.as_ref().map(|(plex, _)| plex.clone());
+            let others = subdisks_of(&system.config, plex.as_deref().unwrap_or_default());
+            let used: Vec<&str> = others.iter().map(|other| other.drive.as_str()).collect();
+            let areas = find(system, &system.config, subdisk.length_bytes, &used);
+            let Some(area) = areas.into_iter().next() else {
                 continue;
             };
-            let plex = system
+            let from = if is_free(&subdisk) {
+                "one that was taken away"
+            } else {
+                &subdisk.drive
+            };
+            let (name, drive) = (subdisk.name.clone(), &area.drive);
+            let note = format!("{name}: hot spare {drive} takes over from {from}");
+            system.notes.push(note);
+            let listed = system
                 .config
                 .subdisks
                 .iter()
-                .find(|one| one.name == subdisk);
-            let plex = plex
-                .and_then(|one| one.plex.as_ref())
-                .map(|(plex, _)| plex.clone());
-            let others = subdisks_of(&system.config, plex.as_deref().unwrap_or_default());
-            let used: Vec<&str> = others.iter().map(|other| other.drive.as_str()).collect();
-            let Some(area) = find(system, &system.config, length, &used)
-                .into_iter()
-                .next()
-            else {
-                continue;
+                .position(|one| one.name == name);
+            let placed = Subdisk {
+                drive: area.drive,
+                drive_offset_bytes: area.at_bytes,
+                state: SubdiskState::Stale,
+                ..subdisk
             };
-            for one in system
-                .config
-                .subdisks
-                .iter_mut()
-                .filter(|one| one.name == subdisk)
-            {
-                system.notes.push(format!(
-                    "{subdisk}: hot spare {} takes over from {}",
-                    area.drive, one.drive
-                ));
-                one.drive.clone_from(&area.drive);
-                one.drive_offset_bytes = area.at_bytes;
-                one.state = SubdiskState::Stale;
+            match listed {
+                Some(at) => system.config.subdisks[at] = placed,
+                None => system.config.subdisks.insert(0, placed),
             }
             settle(&mut system.config, |_| false);
         }
     }
 }
 
-fn length_of(config: &Config, subdisk: &str) -> Option<u64> {
-    let found = config.subdisks.iter().find(|one| one.name == subdisk)?;
-    Some(found.length_bytes)
-}
-
 /// Subdisks of a volume whose drive is away and whose data can be made again.
-fn replaceable(system: &System, volume: &str) -> Vec<String> {
+fn replaceable(system: &System, volume: &str) -> Vec<Subdisk> {
     let config = &system.config;
     let plexes = plexes_of(config, volume);
     let is_up = |plex: &&&Plex| plex.state == PlexState::Up;
     let has_whole = plexes.iter().filter(is_up).count() > 0;
-    let mut names = Vec::new();
+    let mut found = Vec::new();
     for plex in plexes.iter().filter(|plex| plex.growth.is_none()) {
         let Ok(map) = plex_map(config, &plex.name) else {
             continue;
@@ -136,9 +128,9 @@ fn replaceable(system: &System, volume: &str) -> Vec<String> {
             let drive = system.drive(&subdisk.drive);
             drive.is_none_or(|drive| !drive.is_up())
         });
-        names.extend(away.map(|subdisk| subdisk.name.clone()));
+        found.extend(away.cloned());
     }
-    names
+    found
 }
 
 impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
@@ -176,8 +168,8 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
 
     /// The subdisk of a plex that has one.
     pub(super) fn only_subdisk(&self, plex: &str) -> Option<String> {
-        match subdisks_of(self.config(), plex).as_slice() {
-            [subdisk] => Some(subdisk.name.clone()),
+        match places_of(self.config(), plex).as_deref() {
+            Ok([subdisk]) => Some(subdisk.name.clone()),
             _ => None,
         }
     }
@@ -205,6 +197,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
                     volume: None,
                     state: PlexState::Up,
                     growth: None,
+                    end_bytes: None,
                 }],
                 subdisks: vec![Subdisk {
                     name: name.clone(),

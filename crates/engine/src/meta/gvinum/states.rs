@@ -4,7 +4,7 @@
 
 use plexum_format::vinum::{Config, Organisation, PlexState, SubdiskState, VolumeState};
 
-use super::{plexes_of, subdisks_of};
+use super::{places_of, plexes_of};
 
 /// Fewest subdisks with which an organisation can be used.
 fn subdisks_min(organisation: Organisation) -> usize {
@@ -72,7 +72,8 @@ pub fn settle(config: &mut Config, is_filling: impl Fn(&str) -> bool) {
         .plexes
         .iter()
         .map(|plex| {
-            let subdisks = subdisks_of(config, &plex.name);
+            // Without places, or with such that contradict each other, it is down.
+            let subdisks = places_of(config, &plex.name).unwrap_or_default();
             let states: Vec<SubdiskState> = subdisks.iter().map(|subdisk| subdisk.state).collect();
             let was_growable = plex.state == PlexState::Growable && plex.growth.is_none();
             let state = derive_plex(

@@ -19,7 +19,7 @@ use plexum_format::vinum::{
 use crate::meta::adapter::MetadataWrite;
 
 use super::tally::Tallies;
-use super::{System, plexes_of, settle};
+use super::{System, places_of, plexes_of, settle};
 
 /// Shared by all volumes of a system.
 pub type SharedStore = Rc<RefCell<Store>>;
@@ -120,6 +120,19 @@ impl Store {
     /// Puts a subdisk on another drive.
     pub fn place(&mut self, subdisk: &str, drive: &str, drive_offset_bytes: u64) {
         self.tallies.place(subdisk, drive);
+        let is_listed = self
+            .config
+            .subdisks
+            .iter()
+            .any(|other| other.name == subdisk);
+        if !is_listed {
+            // It takes a place that no subdisk is listed for.
+            let plexes = self.config.plexes.iter();
+            let mut places =
+                plexes.flat_map(|plex| places_of(&self.config, &plex.name).unwrap_or_default());
+            let place = places.find(|place| place.name == subdisk);
+            self.config.subdisks.extend(place);
+        }
         for other in self
             .config
             .subdisks

@@ -273,17 +273,78 @@ fn plex_states_follow_from_their_subdisks() {
 }
 
 #[test]
-fn a_concat_plex_with_a_hole_has_no_map() {
+fn a_concat_plex_with_a_hole_keeps_its_places() {
     let text = "volume v state up\nplex name v.p0 org concat vol v state up\n\
         sd name a drive d0 len 10s driveoffset 265s plex v.p0 plexoffset 0s state up\n\
         sd name b drive d0 len 10s driveoffset 275s plex v.p0 plexoffset 12s state up\n";
     let config = Config::parse(text.as_bytes(), 0).unwrap();
-    let error = plex_map(&config, "v.p0").unwrap_err();
-    assert!(
-        error.to_string().contains("b begins at byte 6144"),
-        "{error}"
-    );
-    assert_eq!(volume_bytes(&config, "v"), 0);
+    let map = plex_map(&config, "v.p0").unwrap();
+    let lengths: Vec<u64> = map
+        .subdisks
+        .iter()
+        .map(|one| one.length_bytes / 512)
+        .collect();
+    assert_eq!(lengths, [10, 2, 10]);
+    assert_eq!(volume_bytes(&config, "v"), 22 * 512);
+}
+
+/// A plex of four as FreeBSD wrote it, without what was taken away.
+fn raid5_of(lines: &[(&str, &str)]) -> Config {
+    let mut text =
+        "volume v state up\nplex name v.p0 org raid5 8s vol v state degraded\n".to_owned();
+    for (index, (name, place)) in lines.iter().enumerate() {
+        text +=
+            &format!("sd name {name} drive d{index} len 80s driveoffset 265s {place} state up\n");
+    }
+    let mut config = Config::parse(text.as_bytes(), 0).unwrap();
+    settle(&mut config, |_| false);
+    config
+}
+
+#[test]
+fn a_plex_has_the_places_that_its_offsets_and_names_say() {
+    let at = |sectors: u64| format!("plex v.p0 plexoffset {sectors}s");
+    let (first, second, third, fourth) = (at(0), at(8), at(16), at(24));
+    let middle = raid5_of(&[
+        ("v.p0.s0", &first),
+        ("v.p0.s2", &third),
+        ("v.p0.s3", &fourth),
+    ]);
+    let head = raid5_of(&[
+        ("v.p0.s1", &second),
+        ("v.p0.s2", &third),
+        ("v.p0.s3", &fourth),
+    ]);
+    // Detached, and called after its plex: nothing else says that there were four.
+    let last = raid5_of(&[
+        ("v.p0.s0", &first),
+        ("v.p0.s1", &second),
+        ("v.p0.s2", &third),
+        ("v.p0.s3", ""),
+    ]);
+    for (config, hole) in [(middle, 1), (head, 0), (last, 3)] {
+        let map = plex_map(&config, "v.p0").unwrap();
+        let free: Vec<usize> = (0..4)
+            .filter(|slot| is_free(&map.subdisks[*slot]))
+            .collect();
+        assert_eq!(free, [hole]);
+        assert_eq!(volume_bytes(&config, "v"), 3 * 80 * 512);
+        assert_eq!(config.plexes[0].state, PlexState::Degraded);
+    }
+}
+
+#[test]
+fn offsets_that_only_join_the_lengths_say_the_order_and_contradicting_ones_nothing() {
+    let at = |sectors: u64| format!("plex v.p0 plexoffset {sectors}s");
+    let (first, second, third) = (at(0), at(80), at(160));
+    let joined = raid5_of(&[("a", &first), ("b", &second), ("c", &third)]);
+    assert_eq!(volume_bytes(&joined, "v"), 2 * 80 * 512);
+    let odd = at(9);
+    for places in [[&first, &first, &third], [&first, &odd, &third]] {
+        let config = raid5_of(&[("a", places[0]), ("b", places[1]), ("c", places[2])]);
+        assert!(plex_map(&config, "v.p0").is_err());
+        assert_eq!(config.plexes[0].state, PlexState::Down);
+    }
 }
 
 /// The lines of a text the other way round: the same objects.

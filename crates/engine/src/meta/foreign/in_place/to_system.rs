@@ -169,6 +169,7 @@ fn config_of(members: &[&Superblock]) -> Result<Config, String> {
             volume: Some(name.to_owned()),
             state: PlexState::Up,
             growth: None,
+            end_bytes: None,
         });
     }
     let mut end = 0;
