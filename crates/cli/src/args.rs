@@ -262,6 +262,9 @@ pub struct Create {
     /// Use only so much of each member
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub size: Option<u64>,
+    /// Where the data of former members begin; no stripe log is made then
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub data_offset: Option<u64>,
     /// Make members that do not exist as sparse files of this size
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub member_size: Option<u64>,
@@ -410,6 +413,9 @@ pub struct Serve {
     /// With --force: answer rows in doubt with what is there, instead of an error
     #[arg(long)]
     pub force_data: bool,
+    /// Read what a reshape in place was moving from the file that mdadm --grow --backup-file was given
+    #[arg(long, value_name = "FILE")]
+    pub backup_file: Option<PathBuf>,
     /// Start although a member is missing that was there at the last stop
     #[arg(long, alias = "run")]
     pub run_degraded: bool,

@@ -46,9 +46,15 @@ pub fn run(args: &Create, common: &Common, screen: &Screen) -> Outcome {
     let (name, organisation) = (creation.name.clone(), creation.organisation.clone());
     let size = show_bytes(creation.volume_bytes);
     let start = start_words(creation.start);
+    let is_assumed = creation.start == Start::AssumedClean;
     runtime.block_on(creation.carry_out(&handle))?;
     screen.object(&report);
     screen.done(format!("{name}: {organisation}, {size}; {start}"));
+    if is_assumed {
+        screen.done(format!(
+            "to look at it, without a change:   plexum serve --read-only {words}"
+        ));
+    }
     screen.done(format!("to serve it:   plexum serve {words}"));
     Ok(0)
 }
@@ -113,6 +119,7 @@ fn request(args: &Create) -> Result<CreateRequest, Problem> {
         strip_bytes: args.strip,
         size_bytes: args.size,
         member_size_bytes: args.member_size,
+        data_offset_bytes: args.data_offset,
         version: version(&args.format)?,
         has_bitmap,
         region_bytes: args.bitmap_region,

@@ -230,6 +230,7 @@ impl Script<'_> {
             strip_bytes: (self.organisation.level() != Level::Raid1).then_some(STRIP_BYTES),
             size_bytes: None,
             member_size_bytes: Some(MEMBER_BYTES),
+            data_offset_bytes: None,
             version: MdVersion::V12,
             has_bitmap: true,
             region_bytes: None,

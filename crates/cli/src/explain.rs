@@ -49,7 +49,7 @@ fn list_codes(screen: &Screen) -> Outcome {
 }
 
 /// What `status` finds wrong and no command ends with: slug, meaning, more.
-const FINDINGS: [(&str, &str, &str); 7] = [
+const FINDINGS: &[(&str, &str, &str)] = &[
     (
         "member_faulty",
         "A member failed and is not used any more.",
@@ -59,6 +59,17 @@ const FINDINGS: [(&str, &str, &str); 7] = [
         "bad_blocks",
         "Some ranges of a member hold wrong or unreadable data.",
         "They are on its bad block list and are read from the other members. Replace it while they are whole.",
+    ),
+    (
+        "reshape_interrupted",
+        "A reshape was stopped in the middle; the volume is read from both halves.",
+        "What is done lies in the new geometry, the rest in the old one. Both are needed: the slots that either lacks are shown, and\n\
+         the redundancy is that of the worse one. The Linux kernel can go on with it.",
+    ),
+    (
+        "journal_not_replayed",
+        "Writes that were answered are only in md's write journal.",
+        "They are read from there. Nothing is written; the Linux kernel puts them in place when it assembles the array.",
     ),
     (
         "slow_member",
@@ -248,10 +259,17 @@ fn text_of(code: Code) -> (&'static str, &'static str) {
              rows in doubt answer with an error until they are overwritten; `--force-data` answers what is there.",
         ),
         Code::LogLost => (
-            "Answered writes are only in the stripe log, and the log cannot be used.",
+            "Answered writes are only in a log, and the log cannot be used.",
             "With `--log write-back` a write is answered when it is durable in the log. Until the next clean stop the rows\n\
              are older than that. When one member's log is damaged, leave that member out: it is rebuilt from the others.\n\
-             `--force` gives up what is only in the log and starts with the old content of those rows.",
+             `--force` gives up what is only in the log and starts with the old content of those rows.\n\
+             md's write journal is a device of its own: name it with the others. Without it the array can only be read, by force.",
+        ),
+        Code::ReshapeTorn => (
+            "A reshape in place was interrupted, and what it was moving may be nowhere but in a backup file.",
+            "`mdadm --grow --backup-file` moves data onto themselves. The superblocks say how far it was some time before, so what\n\
+             comes after that may be half moved. `--backup-file FILE` reads it from that file. `--force` starts without it: the\n\
+             bytes in doubt answer with errors, and with `--force-data` with what is there.",
         ),
         Code::DegradedStart => (
             "A member is missing that was there at the last stop.",

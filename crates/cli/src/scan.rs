@@ -8,7 +8,7 @@ use plexum_daemon::examine::{Examination, examine_path, judge};
 use plexum_daemon::foreign::offline::{self, Found};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::zfs::{PoolView, ZfsMember};
-use plexum_engine::meta::assemble::Options;
+use plexum_engine::meta::assemble::{Assembly, JournalUse, Options};
 use serde_json::json;
 
 use crate::args::Scan;
@@ -161,14 +161,18 @@ fn tell(set: &FoundSet) -> Told {
     let superblock = first.superblock.as_ref();
     let uuid = superblock.map(|sb| plexum_format::uuid::md_uuid_text(&sb.array_uuid));
     let (name, level, format) = (first.volume_name(), first.level_word(), first.format_word());
-    let slots = superblock.map_or(0, |sb| sb.member_count);
+    // While it is reshaped, those of both halves.
+    let slots = match &judged {
+        Ok(assembly) => assembly.missing().len() as u32, // md has 16 bits for them
+        Err(_) => superblock.map_or(0, |sb| sb.member_count),
+    };
     let (size_bytes, state, missing) = match &judged {
         Ok(assembly) => (
             assembly.volume_bytes,
-            state_word(assembly.is_degraded, assembly.is_dirty()),
+            state_word(assembly),
             assembly.missing_slots.clone(),
         ),
-        Err(_) => (0, "cannot start", Vec::new()),
+        Err(_) => (0, "cannot start".to_owned(), Vec::new()),
     };
     let count = match &judged {
         Ok(_) => {
@@ -194,20 +198,31 @@ fn tell(set: &FoundSet) -> Told {
             format,
             show_bytes(size_bytes),
             count,
-            state.to_owned(),
+            state,
         ],
         notes,
         problem,
     }
 }
 
-fn state_word(is_degraded: bool, is_dirty: bool) -> &'static str {
-    match (is_degraded, is_dirty) {
+fn state_word(assembly: &Assembly) -> String {
+    let has_journal = assembly.journal != JournalUse::None;
+    let mut words = vec![match (assembly.is_degraded, assembly.is_dirty()) {
+        // With a journal an array counts as clean whatever the journal holds.
+        (false, false) if has_journal => "whole",
         (false, false) => "clean",
         (false, true) => "not stopped cleanly",
         (true, false) => "degraded",
         (true, true) => "degraded, not stopped cleanly",
-    }
+    }];
+    words.extend(has_journal.then_some("with a write journal"));
+    words.extend(
+        assembly
+            .reshape
+            .as_ref()
+            .map(|_| "in the middle of a reshape"),
+    );
+    words.join(", ")
 }
 
 /// All sets in folders, files and devices; with no places on all disks and partitions. Sorted by the first member's path.

@@ -116,6 +116,11 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
     if let Some(name) = &args.name {
         check_name(name)?;
     }
+    if args.backup_file.is_some() && !args.scan.is_empty() {
+        return Err(usage(
+            "--backup-file belongs to one array: name its members",
+        ));
+    }
     if args.force_data && !args.force {
         return Err(usage("--force-data goes with --force"));
     }
@@ -137,9 +142,11 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
             force_data: args.force_data,
             stale: stale_use(args),
             raid0_layout: args.raid0_layout.as_deref().map(raid0_layout).transpose()?,
+            has_backup: args.backup_file.is_some(),
         },
         balance: asked_balance(args.balance.as_deref()),
         may_write: args.write,
+        backup_file: args.backup_file.clone(),
         volume,
     };
     let mut volumes = Vec::new();

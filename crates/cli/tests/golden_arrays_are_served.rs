@@ -28,7 +28,9 @@ fn every_golden_array_has_the_content_that_its_manifest_says() {
             .iter()
             .map(|m| unpacked.read(&m.file))
             .collect();
-        let serve = "serve --read-only --background --json --name g";
+        let backup = case.backup.as_ref().map(|backup| path(&backup.file));
+        let backup = backup.map_or_else(String::new, |backup| format!(" --backup-file {backup}"));
+        let serve = format!("serve --read-only --background --json --name g{backup}");
         let mut run = place.plexum(&format!("{serve} {files}"));
         if let Some(code) = refusal(&case.id) {
             assert_eq!(run.exit, 3, "{}: {}{}", case.id, run.out, run.err);

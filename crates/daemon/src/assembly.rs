@@ -5,6 +5,7 @@
 //! - a damaged member is left out with a note; a blank one, or one of another array, that was named is refused.
 
 use std::ops::Deref;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use plexum_engine::background::hands::Hands;
@@ -12,26 +13,27 @@ use plexum_engine::balance::Policy;
 use plexum_engine::buf::{BufPool, Rope};
 use plexum_engine::device::{Extent, IoError};
 use plexum_engine::meta::assemble::{
-    AssembleCode, AssembleError, Assembly, BitmapUse, Options, StaleUse,
+    AssembleCode, AssembleError, Assembly, BitmapUse, JournalUse, Options, StaleUse,
 };
 use plexum_engine::meta::gvinum::Growing;
 use plexum_engine::meta::gvinum::tally::VolumeTally;
 use plexum_engine::meta::open::{
-    OpenError, OpenRequest, Reshaped, examine, open_reshaped, open_volume,
+    OpenError, OpenRequest, Pieces, examine, open_pieces, open_volume,
 };
 use plexum_engine::parked::Parked;
 use plexum_engine::stacked::{PlexMember, Stacked};
-use plexum_engine::volume::{JobStatus, Volume, VolumeOptions};
+use plexum_engine::volume::{JobStatus, Volume, VolumeOptions, VolumeStatus};
 use plexum_engine::wait::{join, join_all};
 use plexum_format::Problem as FormatProblem;
 use plexum_runtime::Handle;
 use plexum_runtime::clock::RealClock;
-use plexum_runtime::file::OpenOptions;
+use plexum_runtime::file::{FileDevice, OpenOptions};
 
 use crate::foreign;
-use crate::open::{AnyDevice, MemberWord, problem_of_io};
+use crate::open::{AnyDevice, MemberWord, problem_of, problem_of_io};
 use crate::problem::{Code, Problem};
 use crate::served::Facts;
+use crate::status::Finding;
 
 /// A member of this process: a device, which others may use too, or a plex.
 pub type RealDevice = Stacked<AnyDevice, RealClock>;
@@ -40,8 +42,8 @@ pub type RealPlex = PlexMember<AnyDevice, RealClock>;
 /// The volume of this process.
 pub type RealVolume = Volume<RealDevice, RealClock>;
 
-/// What is served: a volume, or both halves of one whose reshape was interrupted. Stands for its volume (of the halves
-/// the one in the old geometry, for status).
+/// What is served: a volume, or one that is read from pieces. Stands for its volume (of the halves of a reshape the one in
+/// the old geometry).
 pub enum Body {
     /// One geometry.
     Whole(Box<RealVolume>),
@@ -49,8 +51,8 @@ pub enum Body {
     Plexes(Box<RealVolume>, Vec<Rc<RealPlex>>),
     /// One piece over a plex that gets more subdisks; the data move in the background.
     Growing(Box<RealVolume>, Rc<Growing<AnyDevice, RealClock>>),
-    /// Two; read-only.
-    Reshaped(Box<Reshaped<RealDevice, RealClock>>),
+    /// Both halves of an interrupted reshape, or what is in a write journal beside the members; read-only.
+    Pieces(Box<Pieces<RealDevice, RealClock>>),
 }
 
 impl Body {
@@ -61,17 +63,26 @@ impl Body {
             Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => {
                 volume.size_bytes()
             }
-            Body::Reshaped(halves) => halves.volume_bytes,
+            Body::Pieces(pieces) => pieces.volume_bytes,
         }
     }
 
-    /// The volume, unless what is served are two halves.
+    /// Status of the volume; of both halves of a reshape together.
+    #[must_use]
+    pub fn status(&self) -> VolumeStatus {
+        match self {
+            Body::Pieces(pieces) => pieces.status(),
+            _ => self.deref().status(),
+        }
+    }
+
+    /// The volume, unless it is read from pieces.
     pub fn in_one(&self) -> Option<&RealVolume> {
         match self {
             Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => {
                 Some(volume)
             }
-            Body::Reshaped(_) => None,
+            Body::Pieces(_) => None,
         }
     }
 
@@ -88,7 +99,7 @@ impl Body {
             Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => {
                 volume.read(offset_bytes, length_bytes).await
             }
-            Body::Reshaped(halves) => halves.read(offset_bytes, length_bytes).await,
+            Body::Pieces(pieces) => pieces.read(offset_bytes, length_bytes).await,
         }
     }
 
@@ -101,11 +112,11 @@ impl Body {
     ) -> bool {
         match self {
             Body::Whole(volume) => volume.park(offset_bytes, length_bytes, parked),
-            Body::Plexes(..) | Body::Growing(..) | Body::Reshaped(_) => false,
+            Body::Plexes(..) | Body::Growing(..) | Body::Pieces(_) => false,
         }
     }
 
-    /// Allocation status as a client is told it; of an interrupted reshape everything is data.
+    /// Allocation status as a client is told it; of pieces everything is data.
     ///
     /// # Errors
     /// As `Volume::extents`.
@@ -121,7 +132,7 @@ impl Body {
                     .extents(offset_bytes, length_bytes, extents_max)
                     .await
             }
-            Body::Reshaped(_) => Ok(vec![Extent {
+            Body::Pieces(_) => Ok(vec![Extent {
                 length_bytes,
                 is_hole: false,
                 is_zero: false,
@@ -195,7 +206,7 @@ impl Deref for Body {
     fn deref(&self) -> &RealVolume {
         match self {
             Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => volume,
-            Body::Reshaped(halves) => halves.before(),
+            Body::Pieces(pieces) => pieces.before(),
         }
     }
 }
@@ -215,6 +226,8 @@ pub struct AssembleRequest {
     pub balance: Option<Policy>,
     /// Formats found on a foreign disk may be written to.
     pub may_write: bool,
+    /// The backup file that `mdadm --grow` was given.
+    pub backup_file: Option<PathBuf>,
 }
 
 /// An open volume with what is known about it.
@@ -273,18 +286,22 @@ async fn open_md(
     let is_read_only = open_request.assemble.read_only;
     let copy = open_request.clone();
     let (clock, shared) = (handle.clock(), devices.clone());
-    let (body, assembly) =
-        match open_volume(devices, clock.clone(), pool.clone(), open_request).await {
-            Ok((volume, assembly)) => (Body::Whole(Box::new(volume)), assembly),
-            Err(OpenError::Reshaping) if is_read_only => {
-                let (halves, assembly) = open_reshaped(shared, clock, pool.clone(), copy)
-                    .await
-                    .map_err(|error| with_notes(tell(error), &notes))?;
-                notes.push("a reshape was interrupted: both halves are read".into());
-                (Body::Reshaped(Box::new(halves)), assembly)
-            }
-            Err(error) => return Err(with_notes(tell(error), &notes)),
-        };
+    let backup = open_backup(handle, request.backup_file.as_deref())?;
+    let opened = match &backup {
+        Some(_) => Err(OpenError::InPieces),
+        None => open_volume(devices, clock.clone(), pool.clone(), open_request).await,
+    };
+    let (body, assembly) = match opened {
+        Ok((volume, assembly)) => (Body::Whole(Box::new(volume)), assembly),
+        Err(OpenError::InPieces) if is_read_only => {
+            let (pieces, assembly) = open_pieces(shared, clock, pool.clone(), copy, backup)
+                .await
+                .map_err(|error| with_notes(tell(error), &notes))?;
+            note_pieces(&pieces, &assembly, &mut notes);
+            (Body::Pieces(Box::new(pieces)), assembly)
+        }
+        Err(error) => return Err(with_notes(tell(error), &notes)),
+    };
     notes.extend(assembly.notes.iter().cloned());
     for member in &assembly.members {
         if let Some(reason) = &member.reason {
@@ -295,16 +312,109 @@ async fn open_md(
         }
     }
     note_limits(&assembly, &body, &request.options, &mut notes);
+    let mut facts = Facts::of(&assembly, String::new());
+    facts.findings = findings(&body, &assembly);
     Ok(Assembled {
         body,
-        facts: Facts::of(&assembly, String::new()),
+        facts,
         tally: None,
         notes,
     })
 }
 
+/// The backup file of a reshape in place, as a member is opened.
+fn open_backup(
+    handle: &Handle,
+    path: Option<&Path>,
+) -> Result<Option<(String, RealDevice)>, Problem> {
+    let Some(path) = path else { return Ok(None) };
+    let name = path.display().to_string();
+    let file = FileDevice::open(handle, path, &OpenOptions::read_only())
+        .map_err(|error| problem_of(error, &name))?;
+    Ok(Some((
+        name,
+        Stacked::Device(Rc::new(AnyDevice::File(file))),
+    )))
+}
+
+/// What whoever reads an array in pieces has to know.
+fn note_pieces(
+    pieces: &Pieces<RealDevice, RealClock>,
+    assembly: &Assembly,
+    notes: &mut Vec<String>,
+) {
+    let patched = pieces.patched_bytes;
+    if let Some(reshape) = &assembly.reshape {
+        notes.push("a reshape was interrupted: both halves are read".into());
+        let is_at_start = reshape.position_bytes == 0
+            || reshape.is_backwards && reshape.position_bytes >= assembly.volume_bytes;
+        if reshape.torn.is_none() && patched == 0 && (is_at_start || assembly.is_dirty()) {
+            notes.push(
+                "a kernel that was cut off right after it began this reshape may have gone further than it has recorded: compare what is read".into(),
+            );
+        }
+    }
+    if patched > 0 {
+        let whence = match assembly.reshape {
+            Some(_) => "mdadm's backup file, which has no checksums: compare what is read",
+            None => "the write journal, which has not been replayed",
+        };
+        notes.push(format!("{patched} bytes are read from {whence}"));
+    }
+    if pieces.lost_bytes > 0 {
+        notes.push(format!(
+            "{} bytes are in doubt: they answer with errors, or with --force-data with what is there",
+            pieces.lost_bytes
+        ));
+    }
+}
+
+/// What status says of an array in pieces for as long as it is served.
+fn findings(body: &Body, assembly: &Assembly) -> Vec<Finding> {
+    let finding = |code: &str, message: String| Finding {
+        code: code.into(),
+        message,
+        commands: Vec::new(),
+    };
+    let mut findings = Vec::new();
+    if let Some(reshape) = &assembly.reshape {
+        let (old, new) = (&assembly.geometry, &reshape.after);
+        findings.push(finding(
+            "reshape_interrupted",
+            format!(
+                "a reshape from {} of {} to {} of {} stands at byte {}{}",
+                old.organisation(),
+                old.member_count(),
+                new.organisation(),
+                new.member_count(),
+                reshape.position_bytes,
+                if reshape.is_backwards {
+                    ", going down"
+                } else {
+                    ""
+                }
+            ),
+        ));
+    }
+    if let Body::Pieces(pieces) = body
+        && assembly.journal == JournalUse::Here
+    {
+        let text = format!(
+            "{} answered bytes are only in its write journal",
+            pieces.patched_bytes
+        );
+        findings.push(finding("journal_not_replayed", text));
+    }
+    findings
+}
+
 /// What whoever reads or writes has to know.
 fn note_limits(assembly: &Assembly, body: &Body, options: &Options, notes: &mut Vec<String>) {
+    if assembly.journal == JournalUse::Absent {
+        notes.push(
+            "its write journal is not here: where the newest data are only there, old ones are read".into(),
+        );
+    }
     if assembly.mixes_two_times() {
         if let BitmapUse::Usable { .. } = &assembly.bitmap {
             let status = body.status();
@@ -422,9 +532,11 @@ fn of_open(error: OpenError, name: impl Fn(usize) -> String) -> Problem {
         }
         OpenError::Format { index, error } => of_format(&error, &name(index)),
         OpenError::Assemble(error) => of_assemble(&error, name),
-        OpenError::Reshaping => Problem::new(Code::UnsupportedFeature, error.to_string())
+        OpenError::InPieces => Problem::new(Code::UnsupportedFeature, error.to_string())
             .why("finishing a reshape comes with a later version")
             .hint("to read it, add:   --read-only"),
+        OpenError::Backup(reason) => Problem::new(Code::ReshapeTorn, reason)
+            .why("what the reshape was moving when it was interrupted is whole only in the right backup file"),
         OpenError::NotSupported(reason) => Problem::new(Code::UnsupportedFeature, reason),
         other => Problem::new(Code::Bug, other.to_string()),
     }
@@ -441,6 +553,7 @@ pub fn of_assemble(error: &AssembleError, name: impl Fn(usize) -> String) -> Pro
         AssembleCode::DirtyDegraded => Code::DirtyDegraded,
         AssembleCode::DegradedStart => Code::DegradedStart,
         AssembleCode::LogLost => Code::LogLost,
+        AssembleCode::ReshapeTorn => Code::ReshapeTorn,
         AssembleCode::TooFewMembers => Code::TooFewMembers,
         AssembleCode::UnsupportedFeature => Code::UnsupportedFeature,
         _ => Code::DamagedMetadata,

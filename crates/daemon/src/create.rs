@@ -56,6 +56,8 @@ pub struct CreateRequest {
     pub size_bytes: Option<u64>,
     /// Make members that do not exist as files of this size.
     pub member_size_bytes: Option<u64>,
+    /// Where the data begin on each member, when they are there already.
+    pub data_offset_bytes: Option<u64>,
     /// Version of the superblock.
     pub version: MdVersion,
     /// Whether there shall be an internal bitmap.
@@ -206,7 +208,7 @@ impl Creation {
             .filter(|member| member.slot.is_some())
             .map(|member| member.is_missing)
             .collect();
-        let array = new_array(request, strip_bytes, &members, &mut notes)?;
+        let mut array = new_array(request, strip_bytes, &members, &mut notes)?;
         let mut plan = plan_array(&array, request, &members)?;
         check_plan(request, &plan, &missing)?;
         note_no_log(&plan, &mut notes);
@@ -219,11 +221,9 @@ impl Creation {
         }
         // Where the data begin had to be known to see whether they are zero.
         let start = decide_start(request, &missing, &members, &plan)?;
-        if engine_start(start) != array.start {
-            let array = NewArray {
-                start: engine_start(start),
-                ..array.clone()
-            };
+        let is_less = start == Start::AssumedClean && leave_data_alone(&mut array, &mut notes);
+        if is_less || engine_start(start) != array.start {
+            array.start = engine_start(start);
             plan = plan_array(&array, request, &members)?;
         }
         if start == Start::Rebuild
@@ -475,11 +475,25 @@ fn new_array(
         wall_seconds: now_seconds()?,
         has_bitmap: request.has_bitmap,
         region_bytes: request.region_bytes,
-        log_bytes_max: request.has_log.then_some(u64::MAX),
+        log_bytes_max: (request.has_log && request.data_offset_bytes.is_none()).then_some(u64::MAX),
         has_ppl: request.has_ppl,
         is_write_back: request.is_write_back,
         start: plexum_engine::meta::create::Start::Agreeing,
     })
+}
+
+/// Former members may hold data where a stripe log, or a bitmap behind the data, would lie.
+fn leave_data_alone(array: &mut NewArray, notes: &mut Vec<String>) -> bool {
+    let has_bitmap = array.has_bitmap && array.version == MdVersion::V10;
+    if has_bitmap {
+        array.has_bitmap = false;
+        notes.push("no bitmap: it could lie on data that the members hold".into());
+    }
+    let has_log = array.log_bytes_max.take().is_some();
+    if has_log {
+        notes.push("no stripe log: it could lie on data that the members hold".into());
+    }
+    has_bitmap || has_log
 }
 
 /// A random UUID, version 4.

@@ -196,7 +196,7 @@ async fn stop_scrub(served: &Served, handle: &Handle) -> Answer {
 
 fn scrub(served: &Served, repair: bool) -> Answer {
     let volume = &served.volume;
-    if matches!(**volume, Body::Reshaped(_)) {
+    if matches!(**volume, Body::Pieces(_)) {
         return Err(Problem::new(
             Code::WrongState,
             format!("{} is in the middle of a reshape", served.name()),

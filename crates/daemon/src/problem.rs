@@ -50,6 +50,8 @@ codes! {
     DirtyDegraded = "dirty_degraded", 3;
     /// Answered writes are only in a stripe log that cannot be used.
     LogLost = "log_lost", 3;
+    /// A reshape in place was interrupted, and what it was moving is whole only in mdadm's backup file.
+    ReshapeTorn = "reshape_torn", 3;
     /// A member that was there at the last stop is missing now.
     DegradedStart = "degraded_start", 3;
     /// The step would take away the last redundancy and with it data.

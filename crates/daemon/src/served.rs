@@ -67,6 +67,8 @@ pub struct Facts {
     pub slots: u32,
     /// How member I/O is done.
     pub io: String,
+    /// What was found at the start and stays so.
+    pub findings: Vec<crate::status::Finding>,
 }
 
 impl Facts {
@@ -85,8 +87,9 @@ impl Facts {
                 .level()
                 .has_redundancy()
                 .then(|| geometry.component_bytes()),
-            slots: geometry.member_count() as u32, // at most MEMBERS_MAX
+            slots: assembly.missing().len() as u32, // at most MEMBERS_MAX
             io,
+            findings: Vec::new(),
         }
     }
 }
@@ -348,6 +351,9 @@ impl Served {
             server_waits: self.clock.waits().into(),
         };
         advise(&mut snapshot);
+        snapshot
+            .findings
+            .extend(self.facts.findings.iter().cloned());
         snapshot
     }
 

@@ -64,6 +64,7 @@ async fn raid5(handle: &Handle, members: &[String]) {
         strip_bytes: Some(65_536),
         size_bytes: None,
         member_size_bytes: Some(4 << 20),
+        data_offset_bytes: None,
         version: MdVersion::V12,
         has_bitmap: true,
         region_bytes: None,

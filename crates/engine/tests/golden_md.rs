@@ -87,6 +87,7 @@ fn options(case: &Case) -> Options {
         run_degraded: command.contains("--run"),
         read_only: true,
         force_data: false,
+        has_backup: case.backup.is_some(),
         ..Options::default()
     }
 }
@@ -109,11 +110,13 @@ impl SlowReader<'_> {
     /// What a slot has at a member offset; `None` when nobody has it.
     fn source(&self, slot: usize, offset: u64, is_reshaped: bool) -> Option<Unit> {
         let has = |member: &&AssembledMember| {
+            let has_reshape = self.assembly.reshape.is_some();
             let is_valid = match member.standing {
                 AssembledStanding::Active => true,
+                // What a reshape fills holds nothing of the old geometry.
                 AssembledStanding::Rebuilding {
                     valid_below_bytes, ..
-                } => offset < valid_below_bytes,
+                } => offset < valid_below_bytes && has_reshape == is_reshaped,
                 _ => false,
             };
             is_valid && member.slot.map(usize::from) == Some(slot)
@@ -323,14 +326,21 @@ fn every_case_assembles_as_the_kernel_assembled_it() {
             .collect();
         assert_eq!(uuid, case.array_uuid, "{}", case.id);
         if let Some(degraded) = kernel["degraded"].as_u64() {
-            assert_eq!(assembly.missing_slots.len() as u64, degraded, "{}", case.id);
+            let lacking = lacking(&assembly);
+            assert_eq!(lacking, degraded, "{}", case.id);
         }
         let missing: Vec<u32> = assembly
             .missing_slots
             .iter()
             .map(|slot| u32::from(*slot))
             .collect();
-        if case.id != "s28_raid5_half_rebuild" {
+        // Rebuilt by a rebuild or by a reshape: the manifest does not count them as missing.
+        let half_filled = [
+            "s28_raid5_half_rebuild",
+            "s43_raid5_to_raid6",
+            "s45_raid0_grow_3_4",
+        ];
+        if !half_filled.contains(&case.id.as_str()) {
             assert_eq!(missing, case.missing_roles, "{}", case.id);
         }
         // The kernel replays the PPL, and marks a forced array clean; we keep both dirty (W8).
@@ -348,6 +358,25 @@ fn every_case_assembles_as_the_kernel_assembled_it() {
         expect_members(&case, &assembly);
         expect_bitmap(&case, &assembly);
     }
+}
+
+/// Members that the worse half of a reshape lacks, or the one geometry that there is.
+fn lacking(assembly: &Assembly) -> u64 {
+    let Some(reshape) = &assembly.reshape else {
+        return assembly.missing_slots.len() as u64;
+    };
+    let is_there = |slot: usize, is_after: bool| {
+        assembly.members.iter().any(|member| {
+            let is_filled = is_after && reshape.has_filled(member);
+            member.slot.map(usize::from) == Some(slot)
+                && (is_filled || member.standing == AssembledStanding::Active)
+        })
+    };
+    let of = |geometry: &Geometry, is_after| {
+        let slots = 0..geometry.member_count();
+        slots.filter(|slot| !is_there(*slot, is_after)).count() as u64
+    };
+    of(&assembly.geometry, false).max(of(&reshape.after, true))
 }
 
 fn expect_members(case: &Case, assembly: &Assembly) {
@@ -445,7 +474,10 @@ fn every_case_reads_whole_and_its_redundancy_disagrees_exactly_where_it_should()
         let images = images(&case);
         let images: Vec<&Image> = images.iter().collect();
         let assembly = assemble_images(&images, &options(&case)).unwrap();
-        expect_content(&case, &assembly, &images, "whole");
+        // Without the backup file the content is wrong: golden_volumes.rs reads it with it.
+        if case.backup.is_none() {
+            expect_content(&case, &assembly, &images, "whole");
+        }
         if case.state != "reshape" {
             let expected: BTreeSet<u64> = case.inconsistent.iter().copied().collect();
             assert_eq!(disagreements(&assembly, &images), expected, "{}", case.id);
@@ -546,6 +578,14 @@ fn what_must_be_refused_is_refused_with_its_code() {
             }
         ),
         ("dirty_degraded", 3)
+    );
+    let read_only = Options {
+        read_only: true,
+        ..none
+    };
+    assert_eq!(
+        refused("s47_raid5_backup_critical", read_only),
+        ("reshape_torn", 3)
     );
     assert_eq!(
         refused("s33_raid6_bad_checksum", none),

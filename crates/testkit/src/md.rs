@@ -60,6 +60,8 @@ pub struct Case {
     pub stale_seed: Option<String>,
     /// An array stopped in the middle of a reshape.
     pub reshape: Option<ManifestReshape>,
+    /// What a reshape in place was moving, as mdadm keeps it.
+    pub backup: Option<ManifestBackup>,
     /// There are no missing-member runs for this case.
     #[serde(default)]
     pub no_missing_test: bool,
@@ -80,6 +82,13 @@ impl Case {
     }
 }
 
+/// mdadm's backup file of a reshape in place.
+#[derive(Debug, Clone, Deserialize)]
+pub struct ManifestBackup {
+    /// Its name in the archive.
+    pub file: String,
+}
+
 /// A reshape that was stopped in the middle.
 #[derive(Debug, Clone, Deserialize)]
 pub struct ManifestReshape {
@@ -98,6 +107,9 @@ pub struct ManifestReshape {
     /// New data offset minus the old one, in sectors, for each member.
     #[serde(rename = "new_offset")]
     pub new_offset_sectors: Vec<i32>,
+    /// From the end to the start.
+    #[serde(default)]
+    pub backwards: bool,
 }
 
 /// What a member's own superblock says, as an independent reader decoded it.
@@ -228,7 +240,7 @@ mod tests {
     #[test]
     fn every_archive_holds_the_members_of_its_case_in_their_sizes() {
         let cases = md_cases();
-        assert_eq!(cases.len(), 42);
+        assert_eq!(cases.len(), 52);
         for case in cases {
             let unpacked = unpack_case(&case.id);
             for member in &case.members {

@@ -1,6 +1,6 @@
 //! The engine's plan for what was asked, its refusals in words, and whether the array starts clean. Only holes are looked up.
 
-use plexum_engine::meta::create::{self, CreateError, NewArray, Plan, plan};
+use plexum_engine::meta::create::{self, CreateError, NewArray, Plan, plan_at};
 use plexum_engine::plex::layout::{Geometry, Level};
 use plexum_format::SECTOR_BYTES;
 
@@ -20,7 +20,7 @@ pub(super) fn plan_array(
             .map(|member| member.member.clone())
             .unwrap_or_default()
     };
-    plan(array).map_err(|error| match error {
+    plan_at(array, request.data_offset_bytes).map_err(|error| match error {
         CreateError::NoMembers => Problem::new(Code::TooFewMembers, "every member is missing"),
         CreateError::Geometry(error) => usage(error.to_string()),
         CreateError::Format { index, error } => {
@@ -134,7 +134,8 @@ pub(super) fn decide_start(
             .member(not_zero.member.clone())
             .why("if parity does not agree with the data, the loss of a member brings back wrong data")
             .hint("leave out --assume-clean: parity is made right in the background")
-            .hint("if the members held this very array before, add:   --force"));
+            .hint("if the members held this very array before, add:   --force --data-offset SIZE")
+            .hint("SIZE is where its data begin on each member (mdadm: often 1M on small ones, 128M or more on large ones); only metadata is written"));
         }
         return Ok(Start::AssumedClean);
     }

@@ -195,6 +195,7 @@ fn request(members: &[String], may_write: bool) -> AssembleRequest {
         volume: VolumeOptions::default(),
         balance: None,
         may_write,
+        backup_file: None,
     }
 }
 

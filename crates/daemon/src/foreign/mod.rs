@@ -404,6 +404,7 @@ fn facts_of(volume: &RealVolume, kind: Kind, uuid: String) -> Facts {
         member_bytes: has_redundancy.then(|| geometry.component_bytes()),
         slots: geometry.member_count() as u32, // at most MEMBERS_MAX
         io: String::new(),
+        findings: Vec::new(),
     }
 }
 

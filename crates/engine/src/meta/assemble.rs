@@ -19,6 +19,8 @@ mod tests;
 pub use problem::{AssembleCode, AssembleError};
 use stale::Taken;
 
+use std::ops::Range;
+
 use plexum_format::FormatError;
 use plexum_format::md::{BitmapHeader, MdVersion, Superblock};
 use plexum_format::stripe_log::{LogHeader, NoLog};
@@ -26,8 +28,6 @@ use plexum_format::units::EventCount;
 use plexum_format::uuid::md_uuid_text;
 
 use crate::plex::layout::{Geometry, GeometrySpec, Raid0Layout};
-
-const SECTOR_BYTES: u64 = 512;
 
 /// A member with a valid superblock, as it was found.
 #[derive(Clone, Debug)]
@@ -72,6 +72,8 @@ pub struct Options {
     pub stale: StaleUse,
     /// `--raid0-layout`: order of the members in a RAID-0's further zones, where the superblock does not say.
     pub raid0_layout: Option<Raid0Layout>,
+    /// `--backup-file`: what a reshape in place was moving is read from there.
+    pub has_backup: bool,
 }
 
 /// What a forced start may do with members that missed writes (W7, forced): nobody takes them who has not named them.
@@ -227,6 +229,17 @@ impl LogUse {
     }
 }
 
+/// The device of md's write journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalUse {
+    /// The array has none.
+    None,
+    /// It is among the members.
+    Here,
+    /// It is not here, and the user wants to read the array without it.
+    Absent,
+}
+
 /// Rows of a forced start that may be wrong (W8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
@@ -250,6 +263,25 @@ pub struct AssembledReshape {
     pub position_bytes: u64,
     /// Done is the part at and above the border (else: below it).
     pub is_backwards: bool,
+    /// Volume bytes in the old geometry that may be overwritten: the reshape moves data onto themselves.
+    pub torn: Option<Range<u64>>,
+}
+
+impl AssembledReshape {
+    /// Whether the reshape, which fills `member`, has given it all that it has in the part that is done. Backwards nothing is
+    /// recorded.
+    #[must_use]
+    pub fn has_filled(&self, member: &AssembledMember) -> bool {
+        match member.standing {
+            AssembledStanding::Rebuilding {
+                valid_below_bytes, ..
+            } => {
+                let data_count = self.after.data_count() as u64;
+                !self.is_backwards && valid_below_bytes >= self.position_bytes.div_ceil(data_count)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// What the array is.
@@ -290,6 +322,8 @@ pub struct Assembly {
     pub bitmap: BitmapUse,
     /// What the stripe log is good for.
     pub log: LogUse,
+    /// md's write journal: what was answered may be there only, and the array counts as clean all the same.
+    pub journal: JournalUse,
     /// md's partial parity log is in use: it has to be replayed when the array is dirty, and written.
     pub has_ppl: bool,
     /// Rows that may be wrong because the start was forced.
@@ -369,13 +403,16 @@ fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, As
     let mut members = join::join(examined, &history, &judge)?;
     stale::take_all(examined, &history, &judge, &mut members, options);
     let (spec, geometry) = start::geometry(&name, newest, &members, options)?;
-    let reshape = start::reshape(&name, newest, &spec)?;
+    let reshape = start::reshape(&name, newest, &spec, &geometry)?;
     let check_enough = |members: &[AssembledMember]| {
         start::check_halves(&name, &geometry, reshape.as_ref(), slot_count, members)
     };
     let is_enough = |members: &[AssembledMember]| check_enough(members).is_ok();
     let taken = stale::take_needed(examined, &history, &judge, &mut members, options, is_enough);
     check_enough(&members)?;
+    start::check_torn(&name, reshape.as_ref(), options)?;
+    start::check_journal(&name, newest, &members, options)?;
+    let journal = start::judge_journal(newest, &members);
     let has_shared_copies = stale::spare_fresh_copies(&geometry, &mut members);
     let options = &Options {
         read_only: options.read_only || taken == Taken::ToRead || has_shared_copies,
@@ -384,7 +421,7 @@ fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, As
     let (is_unproven, notes) = reading::check(&name, newest, examined, &members, options)?;
 
     let missing = start::missing(slot_count, &members);
-    let resync_start_bytes = resync_start_bytes(newest, &geometry);
+    let resync_start_bytes = start::resync_start_bytes(newest, &geometry);
     let log = match start::judge_log(examined, &members, resync_start_bytes, options) {
         log if taken != Taken::Nobody && log.is_usable() => LogUse::Void, // rings of two times
         log => log,
@@ -411,6 +448,7 @@ fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, As
         resync_start_bytes,
         bitmap,
         log,
+        journal,
         has_ppl,
         doubt,
         serves_doubtful_data: options.force_data,
@@ -427,13 +465,6 @@ fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, As
 fn logical_block_bytes(newest: &Superblock, geometry: &Geometry) -> u32 {
     let divides = 1 << geometry.volume_bytes().trailing_zeros().min(16);
     newest.logical_block_bytes.min(divides)
-}
-
-/// From where on redundancy may be wrong, where there is any.
-fn resync_start_bytes(newest: &Superblock, geometry: &Geometry) -> Option<u64> {
-    let has_redundancy = geometry.organisation().level().has_redundancy();
-    let sectors = newest.resync_offset_sectors.filter(|_| has_redundancy);
-    sectors.map(|sectors| sectors.saturating_mul(SECTOR_BYTES))
 }
 
 fn describe(newest: &Superblock, spec: GeometrySpec) -> ArrayDescription {

@@ -18,6 +18,9 @@ use crate::meta::adapter::MetadataWrite;
 use crate::meta::open::sync_bytes;
 use crate::plex::layout::{Geometry, GeometryError, GeometrySpec, Level, Organisation};
 
+/// Sectors of a superblock, and of a bad-block log.
+const PAGE_SECTORS: u64 = 8;
+
 /// Largest region that is tried when the bitmap does not fit, in bytes.
 const REGION_BYTES_MAX: u64 = 1 << 31;
 
@@ -86,6 +89,13 @@ pub enum CreateError {
         /// What does not fit.
         error: Box<FormatError>,
     },
+    /// The data of this member cannot begin where they were said to.
+    DataOffset {
+        /// Index of the member.
+        index: usize,
+        /// Where they can begin at the earliest.
+        least_bytes: u64,
+    },
     /// Every slot is empty.
     NoMembers,
     /// `size_bytes` is more than this member has room for.
@@ -102,6 +112,13 @@ impl std::fmt::Display for CreateError {
         match self {
             CreateError::Geometry(error) => write!(f, "{error}"),
             CreateError::Format { error, .. } => write!(f, "{error}"),
+            CreateError::DataOffset { least_bytes: 0, .. } => {
+                f.write_str("this format has its data at the start of each member, nowhere else")
+            }
+            CreateError::DataOffset { least_bytes, .. } => write!(
+                f,
+                "the data begin at a multiple of 4096 on the member, not before byte {least_bytes}"
+            ),
             CreateError::NoMembers => f.write_str("every member is missing"),
             CreateError::SizeTooLarge { room_bytes, .. } => {
                 write!(
@@ -138,6 +155,14 @@ pub struct Plan {
 /// # Errors
 /// `CreateError`; nothing is half planned.
 pub fn plan(new: &NewArray) -> Result<Plan, CreateError> {
+    plan_at(new, None)
+}
+
+/// Plans an array whose data begin at a byte of each member that the caller knows: they are there already.
+///
+/// # Errors
+/// As `plan`; `DataOffset` when there is no room for metadata before them.
+pub fn plan_at(new: &NewArray, data_offset_bytes: Option<u64>) -> Result<Plan, CreateError> {
     let sizes: Vec<Option<u64>> = new
         .members
         .iter()
@@ -154,7 +179,7 @@ pub fn plan(new: &NewArray) -> Result<Plan, CreateError> {
         let ppl_bytes = new.has_ppl.then_some(u64::from(PPL_SECTORS) * SECTOR_BYTES);
         let bitmap_bytes = wants_bitmap.then(|| bitmap::area_bytes(cover.div_ceil(region_bytes)));
         let bitmap_bytes = bitmap_bytes.or(ppl_bytes); // it lies where a bitmap would
-        match place_all(new, &sizes, bitmap_bytes) {
+        match place_all(new, &sizes, bitmap_bytes, data_offset_bytes) {
             // Regions that nobody asked for grow until the bitmap fits the version.
             Err(_)
                 if wants_bitmap
@@ -256,6 +281,7 @@ fn place_all(
     new: &NewArray,
     sizes: &[Option<u64>],
     bitmap_bytes: Option<u64>,
+    data_offset_bytes: Option<u64>,
 ) -> Result<Vec<Option<Placement>>, CreateError> {
     let smallest = sizes
         .iter()
@@ -276,10 +302,14 @@ fn place_all(
             strip_sectors: strip_sectors(new),
             bitmap_bytes,
         };
-        let placement = place_member(&request).map_err(|error| CreateError::Format {
+        let mut placement = place_member(&request).map_err(|error| CreateError::Format {
             index,
             error: Box::new(error),
         })?;
+        if let Some(bytes) = data_offset_bytes {
+            move_data(&mut placement, bytes, size / SECTOR_BYTES, new.version)
+                .map_err(|least_bytes| CreateError::DataOffset { index, least_bytes })?;
+        }
         let room_bytes = placement.data_size_sectors * SECTOR_BYTES;
         if new
             .size_bytes
@@ -290,6 +320,36 @@ fn place_all(
         placements.push(Some(placement));
     }
     Ok(placements)
+}
+
+/// Lets the data begin elsewhere, with everything else where it is. The error is the least byte where they can begin.
+fn move_data(
+    placement: &mut Placement,
+    data_offset_bytes: u64,
+    device_sectors: u64,
+    version: MdVersion,
+) -> Result<(), u64> {
+    let start = data_offset_bytes / SECTOR_BYTES;
+    if !matches!(version, MdVersion::V11 | MdVersion::V12) {
+        return if start == placement.data_offset_sectors {
+            Ok(())
+        } else {
+            Err(0)
+        };
+    }
+    // The superblock, what is kept for the bitmap, and the bad-block log.
+    let page = PAGE_SECTORS;
+    let least =
+        placement.super_offset_sectors + 2 * page + u64::from(placement.bitmap_reserved_sectors);
+    if start < least
+        || !data_offset_bytes.is_multiple_of(page * SECTOR_BYTES)
+        || start >= device_sectors
+    {
+        return Err(least * SECTOR_BYTES);
+    }
+    placement.data_offset_sectors = start;
+    placement.data_size_sectors = device_sectors - start;
+    Ok(())
 }
 
 fn strip_sectors(new: &NewArray) -> u32 {

@@ -8,6 +8,7 @@ pub mod create;
 pub mod foreign;
 pub mod gmirror;
 pub mod gvinum;
+mod journal;
 pub mod md;
 pub mod open;
 pub mod plain;

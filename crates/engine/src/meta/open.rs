@@ -6,6 +6,7 @@
 //! - a bitmap counts only from members that are fresh (W7); the bits of all of them count together.
 
 mod logs;
+mod pieces;
 
 use std::ops::Range;
 
@@ -16,7 +17,7 @@ use plexum_format::stripe_log::{
 };
 use plexum_format::{Detection, FormatError, Found, SECTOR_BYTES, detect, probe_places};
 
-use crate::buf::{BufPool, Rope};
+use crate::buf::BufPool;
 use crate::clock::Clock;
 use crate::device::{Device, IoError};
 use crate::intent::regions::Regions;
@@ -24,6 +25,7 @@ use crate::meta::assemble::{
     AssembleError, AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, LogUse,
     Options, Refused, assemble,
 };
+use crate::meta::journal::is_in_journal;
 use crate::meta::md::{MdMetadata, bitmap_sectors};
 use crate::mutant::Mutant;
 use crate::plex::layout::{Geometry, Organisation};
@@ -32,6 +34,8 @@ use crate::state::{MemberRecord, Standing};
 use crate::volume::{DrivePart, FormerMember, Volume, VolumeOptions, VolumeParts};
 
 use logs::{log_headers, start_log, start_ppl};
+use pieces::Side;
+pub use pieces::{Pieces, open_pieces};
 
 /// Regions of an array without a bitmap: about this many, so that memory stays small and doubt is still narrow.
 const PLAIN_REGIONS: u64 = 16_384;
@@ -66,8 +70,10 @@ pub enum OpenError {
     Assemble(Box<AssembleError>),
     /// The stripe log could not be replayed.
     Log(String),
-    /// The array was stopped in the middle of a reshape: `open_reshaped` reads it.
-    Reshaping,
+    /// mdadm's backup file is of no use; its name comes first.
+    Backup(String),
+    /// The array was stopped in the middle of a reshape, or has writes in a journal only: `open_pieces` reads it.
+    InPieces,
     /// The assembly can only be read, and this was not asked for, or cannot be read by this version.
     NotSupported(String),
 }
@@ -81,10 +87,12 @@ impl std::fmt::Display for OpenError {
             }
             OpenError::Format { index, error } => write!(f, "member {index}: {error}"),
             OpenError::Assemble(error) => f.write_str(&error.message),
-            OpenError::Reshaping => f.write_str(
-                "the array was stopped in the middle of a reshape; it can be read with --read-only",
-            ),
-            OpenError::NotSupported(reason) | OpenError::Log(reason) => f.write_str(reason),
+            OpenError::InPieces => {
+                f.write_str("the array has to be read from several places; add --read-only")
+            }
+            OpenError::NotSupported(reason)
+            | OpenError::Log(reason)
+            | OpenError::Backup(reason) => f.write_str(reason),
         }
     }
 }
@@ -386,8 +394,8 @@ pub async fn open_volume<D: Device, C: Clock>(
     let mut assembly = assemble(&examined, &request.assemble)
         .map_err(|error| OpenError::Assemble(Box::new(error)))?;
     misjudge(&mut assembly, &examined, request.volume.mutant);
-    if assembly.reshape.is_some() {
-        return Err(OpenError::Reshaping);
+    if assembly.reshape.is_some() || is_in_journal(&devices, &pool, &examined, &assembly).await? {
+        return Err(OpenError::InPieces);
     }
     let geometry = assembly.geometry.clone();
     let is_forced = request.assemble.force;
@@ -406,119 +414,6 @@ pub async fn open_volume<D: Device, C: Clock>(
     start_log(&volume, &assembly, &headers, is_forced).await?;
     start_ppl(&volume, &assembly, is_forced).await?;
     Ok((volume, assembly))
-}
-
-/// Which part of an array in the middle of a reshape; every other array is all `Before`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    Before,
-    After,
-}
-
-/// An array that was stopped in the middle of a reshape: one half in the old geometry, one in the new. Read-only.
-pub struct Reshaped<D: Device, C: Clock> {
-    before: Volume<D, C>,
-    after: Volume<D, C>,
-    position_bytes: u64,
-    is_backwards: bool,
-    /// Size as clients see it: the smaller of both.
-    pub volume_bytes: u64,
-}
-
-impl<D: Device, C: Clock> Reshaped<D, C> {
-    /// Reads `length_bytes` at `offset_bytes`.
-    ///
-    /// # Errors
-    /// As `Volume::read`.
-    pub async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<Rope, IoError> {
-        let end = offset_bytes
-            .checked_add(length_bytes as u64)
-            .ok_or(IoError::OutOfRange)?;
-        if end > self.volume_bytes {
-            return Err(IoError::OutOfRange);
-        }
-        let border = self.position_bytes.clamp(offset_bytes, end);
-        let (low, high) = if self.is_backwards {
-            (&self.before, &self.after)
-        } else {
-            (&self.after, &self.before)
-        };
-        let mut rope = Rope::default();
-        for (volume, part) in [(low, offset_bytes..border), (high, border..end)] {
-            if !part.is_empty() {
-                let length =
-                    usize::try_from(part.end - part.start).map_err(|_| IoError::OutOfRange)?;
-                rope.pieces
-                    .extend(volume.read(part.start, length).await?.pieces);
-            }
-        }
-        Ok(rope)
-    }
-
-    /// The part in the old geometry, for status.
-    pub fn before(&self) -> &Volume<D, C> {
-        &self.before
-    }
-}
-
-/// Opens an array in the middle of a reshape for reading (linux-md.md 12). `devices` are shared handles.
-///
-/// # Errors
-/// `OpenError`; `NotSupported` unless `request` is read-only.
-pub async fn open_reshaped<D: Device + Clone, C: Clock + Clone>(
-    devices: Vec<(String, D)>,
-    clock: C,
-    pool: BufPool,
-    request: OpenRequest,
-) -> Result<(Reshaped<D, C>, Assembly), OpenError> {
-    let mut examined = Vec::new();
-    for (index, (name, device)) in devices.iter().enumerate() {
-        examined.push(examine(device, &pool, index, name).await?);
-    }
-    let assembly = assemble(&examined, &request.assemble)
-        .map_err(|error| OpenError::Assemble(Box::new(error)))?;
-    let Some(reshape) = assembly
-        .reshape
-        .clone()
-        .filter(|_| request.assemble.read_only)
-    else {
-        return Err(OpenError::NotSupported(
-            "an array that is being reshaped can only be read".to_owned(),
-        ));
-    };
-    let (old, new) = (assembly.geometry.clone(), reshape.after);
-    let copy = request.clone();
-    let shared = (devices.clone(), clock.clone(), pool.clone());
-    let before = build(
-        devices,
-        clock,
-        pool,
-        request,
-        &examined,
-        &assembly,
-        Side::Before,
-        old,
-    )
-    .await?;
-    let after = build(
-        shared.0,
-        shared.1,
-        shared.2,
-        copy,
-        &examined,
-        &assembly,
-        Side::After,
-        new,
-    )
-    .await?;
-    let reshaped = Reshaped {
-        before,
-        after,
-        position_bytes: reshape.position_bytes,
-        is_backwards: reshape.is_backwards,
-        volume_bytes: assembly.volume_bytes,
-    };
-    Ok((reshaped, assembly))
 }
 
 /// The deliberate bugs that take all rows as right.
@@ -560,7 +455,7 @@ async fn build<D: Device, C: Clock>(
     let mut superblocks = Vec::new();
     let mut members = Vec::new();
     for (index, (name, device)) in devices.into_iter().enumerate() {
-        let Some((member, record)) = used(assembly, index) else {
+        let Some((member, record)) = used(assembly, index, side) else {
             continue;
         };
         if record
@@ -641,13 +536,24 @@ pub fn volume_name(assembly: &Assembly) -> String {
     name.to_owned()
 }
 
-fn used(assembly: &Assembly, index: usize) -> Option<(&AssembledMember, MemberRecord)> {
+fn used(assembly: &Assembly, index: usize, side: Side) -> Option<(&AssembledMember, MemberRecord)> {
     let member = assembly
         .members
         .iter()
         .find(|member| member.index == index)?;
     let standing = match member.standing {
         AssembledStanding::Active => Standing::Active,
+        // What a reshape fills is complete in what the reshape has done, and holds nothing of what it has not.
+        AssembledStanding::Rebuilding { .. } if assembly.reshape.is_some() => {
+            let is_filled = assembly
+                .reshape
+                .as_ref()
+                .is_some_and(|r| r.has_filled(member));
+            if side == Side::Before || !is_filled {
+                return None;
+            }
+            Standing::Active
+        }
         AssembledStanding::Rebuilding {
             valid_below_bytes,
             by_bitmap,

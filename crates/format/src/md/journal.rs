@@ -1,4 +1,4 @@
-//! The write journal of a RAID-4/5/6: recognised and described, never replayed.
+//! The write journal of a RAID-4/5/6: recognised, described and read, never written.
 //!
 //! Invariants:
 //! - a meta block is taken only with right checksum and a payload list that ends inside the block.
@@ -57,7 +57,7 @@ pub enum PayloadKind {
 }
 
 /// A payload of a meta block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalPayload {
     /// What it holds.
     pub kind: PayloadKind,
@@ -65,6 +65,10 @@ pub struct JournalPayload {
     pub size_sectors: u32,
     /// Data: array sector. Parity: member sector. Flush: first stripe's sector.
     pub location_sectors: u64,
+    /// Of each 4 KiB of data or parity.
+    pub checksums: Vec<u32>,
+    /// Flush: the sectors of all stripes that are on the members.
+    pub stripes_sectors: Vec<u64>,
 }
 
 /// A checked meta block.
@@ -169,10 +173,23 @@ fn parse_payloads(used: &[u8], place: Place) -> Result<Vec<JournalPayload>, Form
             ));
         }
         let location_sectors = raw.location.get();
+        // A flush's list begins where the others have their location.
+        let list_from = offset + PAYLOAD_HEAD_BYTES;
+        let list = &used[list_from..list_from + list_bytes as usize];
+        let (mut checksums, mut stripes_sectors) = (Vec::new(), Vec::new());
+        if kind == PayloadKind::Flush {
+            let words = list.chunks_exact(8).filter_map(<[u8]>::first_chunk);
+            stripes_sectors.extend(words.map(|word| u64::from_le_bytes(*word)));
+        } else {
+            let words = list[8..].chunks_exact(4).filter_map(<[u8]>::first_chunk);
+            checksums.extend(words.map(|word| u32::from_le_bytes(*word)));
+        }
         payloads.push(JournalPayload {
             kind,
             size_sectors,
             location_sectors,
+            checksums,
+            stripes_sectors,
         });
         // No padding between payloads. Each step is at least 16 bytes, so the block bounds the loop.
         offset += PAYLOAD_HEAD_BYTES + list_bytes as usize;
@@ -180,12 +197,17 @@ fn parse_payloads(used: &[u8], place: Place) -> Result<Vec<JournalPayload>, Form
     Ok(payloads)
 }
 
-/// The kernel's raw CRC (no final inversion) over the block, continued from the raw CRC of the UUID.
 fn checksum(area: &[u8; META_BYTES], array_uuid: &[u8; 16]) -> u32 {
     let mut block = *area;
     block[4..8].fill(0);
+    block_checksum(&block, array_uuid)
+}
+
+/// The kernel's raw CRC (no final inversion) over a block, continued from the raw CRC of the array's UUID.
+#[must_use]
+pub fn block_checksum(block: &[u8], array_uuid: &[u8; 16]) -> u32 {
     // raw(seed = !0, x) is the usual CRC of x inverted, and continuing works on the concatenation.
     let mut both = array_uuid.to_vec();
-    both.extend_from_slice(&block);
+    both.extend_from_slice(block);
     !super::ppl::crc32c(&both)
 }

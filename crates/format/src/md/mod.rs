@@ -5,6 +5,7 @@
 //!
 //! Source of every layout: linux-md.md sections 1 to 6.
 
+pub mod backup;
 pub mod badblocks;
 pub mod bitmap;
 pub mod describe;

@@ -135,7 +135,16 @@ impl Judge<'_> {
                 AssembledStanding::Faulty,
                 "its own superblock calls it faulty".to_owned(),
             ),
-            (Role::Journal, Role::Journal) => Verdict::without_slot(AssembledStanding::Journal),
+            (Role::Journal, Role::Journal) if is_fresh => {
+                Verdict::without_slot(AssembledStanding::Journal)
+            }
+            (Role::Journal, Role::Journal) => {
+                let reason = format!(
+                    "it is stale: event count {}, newest is {}",
+                    superblock.events, self.newest.events
+                );
+                Verdict::out(AssembledStanding::Unusable, reason)
+            }
             (Role::Journal, _) => Verdict::out(
                 AssembledStanding::Unusable,
                 "the array has no such journal device".to_owned(),

@@ -26,6 +26,8 @@ pub enum AssembleCode {
     UnsupportedFeature,
     /// Answered writes are only in a stripe log that cannot be used.
     LogLost,
+    /// A reshape in place was interrupted, and what it was moving may be nowhere but in a backup file.
+    ReshapeTorn,
     /// The freshest superblock describes an array that cannot be.
     DamagedMetadata,
 }
@@ -44,6 +46,7 @@ impl AssembleCode {
             AssembleCode::TooFewMembers => "too_few_members",
             AssembleCode::UnsupportedFeature => "unsupported_feature",
             AssembleCode::LogLost => "log_lost",
+            AssembleCode::ReshapeTorn => "reshape_torn",
             AssembleCode::DamagedMetadata => "damaged_metadata",
         }
     }
@@ -52,7 +55,10 @@ impl AssembleCode {
     #[must_use]
     pub fn exit(self) -> u8 {
         match self {
-            AssembleCode::DirtyDegraded | AssembleCode::DegradedStart | AssembleCode::LogLost => 3,
+            AssembleCode::DirtyDegraded
+            | AssembleCode::DegradedStart
+            | AssembleCode::LogLost
+            | AssembleCode::ReshapeTorn => 3,
             _ => 4,
         }
     }

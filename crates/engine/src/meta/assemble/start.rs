@@ -1,13 +1,15 @@
 //! Whether the joined members may be started: features, geometry, enough members, clean or dirty.
 
+use std::ops::Range;
+
 use plexum_format::md::{Raid0Layout as RecordedRaid0, Reshape, Superblock};
 use plexum_format::stripe_log::superblock_hash;
 use plexum_format::units::EventCount;
 
 use super::problem::{AssembleCode, AssembleError};
 use super::{
-    AssembledMember, AssembledReshape, AssembledStanding, BitmapUse, Doubt, Examined, LogUse,
-    Options,
+    AssembledMember, AssembledReshape, AssembledStanding, BitmapUse, Doubt, Examined, JournalUse,
+    LogUse, Options,
 };
 use crate::plex::layout::{
     Geometry, GeometryError, GeometrySpec, Organisation, Raid0Layout, RowRole,
@@ -87,6 +89,13 @@ pub(super) fn check_features(
         );
     }
     Ok(())
+}
+
+/// Where redundancy may be wrong from on; `None`: clean, or none there.
+pub(super) fn resync_start_bytes(newest: &Superblock, geometry: &Geometry) -> Option<u64> {
+    let has_redundancy = geometry.organisation().level().has_redundancy();
+    let start_sectors = newest.resync_offset_sectors.filter(|_| has_redundancy);
+    start_sectors.map(|sectors| sectors.saturating_mul(SECTOR_BYTES))
 }
 
 /// The bitmap, if any copy of it can be trusted.
@@ -336,6 +345,7 @@ pub(super) fn reshape(
     name: &str,
     newest: &Superblock,
     before: &GeometrySpec,
+    old: &Geometry,
 ) -> Result<Option<AssembledReshape>, AssembleError> {
     let Some(Reshape {
         position_sectors,
@@ -356,12 +366,66 @@ pub(super) fn reshape(
         ..before.clone()
     };
     let after = Geometry::new(&spec).map_err(|error| damaged(name, &error))?;
-    let is_backwards = newest.reshape.is_some_and(|reshape| reshape.is_backwards());
-    Ok(Some(AssembledReshape {
+    let recorded = newest.reshape;
+    let mut reshape = AssembledReshape {
         after,
         position_bytes: position_sectors.saturating_mul(SECTOR_BYTES),
-        is_backwards,
-    }))
+        is_backwards: recorded.is_some_and(|reshape| reshape.is_backwards()),
+        torn: None,
+    };
+    // All members are shifted, or none.
+    let shift = recorded.and_then(|reshape| reshape.new_offset_sectors);
+    if shift.unwrap_or(0) == 0 && organisation.level().has_parity() {
+        reshape.torn = torn(old, &reshape);
+    }
+    Ok(Some(reshape))
+}
+
+/// What a reshape in place may have overwritten of the data that are read in the old geometry: nothing, when even the next
+/// row to be written lies on what is done (R3 without a gap).
+fn torn(old: &Geometry, reshape: &AssembledReshape) -> Option<Range<u64>> {
+    let position = reshape.position_bytes;
+    let end = old.volume_bytes().min(reshape.after.volume_bytes());
+    let (old_data, new_data) = (old.data_count() as u64, reshape.after.data_count() as u64);
+    let unit = old.strip_bytes().max(reshape.after.strip_bytes());
+    let old_row = old_data.saturating_mul(old.strip_bytes()).max(1);
+    let (is_safe, range) = if reshape.is_backwards {
+        let next = (position / new_data).saturating_sub(unit);
+        let needed = position.div_ceil(old_row).saturating_mul(old.strip_bytes());
+        (
+            position > unit.saturating_mul(new_data) && next >= needed,
+            0..position.min(end),
+        )
+    } else {
+        let next = (position / new_data).saturating_add(unit);
+        let needed = (position / old_row).saturating_mul(old.strip_bytes());
+        // With more data members the kernel records its position at the latest when it was this far.
+        let bound = unit.saturating_mul(2 * old_data).saturating_mul(new_data);
+        let last = if new_data > old_data {
+            bound.max(position).min(end)
+        } else {
+            end
+        };
+        (next <= needed, position..last)
+    };
+    (!is_safe && !range.is_empty()).then_some(range)
+}
+
+/// Slots without a complete member in what a reshape has done.
+pub(super) fn missing_after(
+    reshape: &AssembledReshape,
+    slot_count: u16,
+    members: &[AssembledMember],
+) -> Vec<bool> {
+    let is_complete = |member: &AssembledMember| {
+        member.standing == AssembledStanding::Active || reshape.has_filled(member)
+    };
+    let has = |slot| {
+        members
+            .iter()
+            .any(|m| m.slot == Some(slot) && is_complete(m))
+    };
+    (0..slot_count).map(|slot| !has(slot)).collect()
 }
 
 /// Slots without a complete member.
@@ -382,11 +446,67 @@ pub(super) fn check_halves(
     slot_count: u16,
     members: &[AssembledMember],
 ) -> Result<(), AssembleError> {
-    let missing = missing(slot_count, members);
-    check_enough(name, geometry, &missing, members)?;
+    check_enough(name, geometry, &missing(slot_count, members), members)?;
     reshape.map_or(Ok(()), |reshape| {
+        let missing = missing_after(reshape, slot_count, members);
         check_enough(name, &reshape.after, &missing, members)
     })
+}
+
+/// R16: what a reshape in place was moving may be on the members neither in the old geometry nor in the new one.
+pub(super) fn check_torn(
+    name: &str,
+    reshape: Option<&AssembledReshape>,
+    options: &Options,
+) -> Result<(), AssembleError> {
+    let torn = reshape.and_then(|reshape| reshape.torn.as_ref());
+    let Some(torn) = torn.filter(|_| !options.force && !options.has_backup) else {
+        return Ok(());
+    };
+    let message = format!(
+        "array {name}: it was being reshaped in place, and bytes {} to {} may be half moved",
+        torn.start, torn.end
+    );
+    Err(AssembleError::new(AssembleCode::ReshapeTorn, message)
+        .why("what was being moved is whole only in the backup file that mdadm --grow was given")
+        .hint("with that file add:   --read-only --backup-file FILE")
+        .hint("or add --read-only --force: those bytes then answer with errors (with --force-data: with what is there)"))
+}
+
+/// Whether the array has a journal, and its device is here.
+pub(super) fn judge_journal(newest: &Superblock, members: &[AssembledMember]) -> JournalUse {
+    let is_here = |member: &AssembledMember| member.standing == AssembledStanding::Journal;
+    match (newest.has_journal, members.iter().any(is_here)) {
+        (false, _) => JournalUse::None,
+        (true, true) => JournalUse::Here,
+        (true, false) => JournalUse::Absent,
+    }
+}
+
+/// An array counts as clean while answered writes are only in its journal.
+pub(super) fn check_journal(
+    name: &str,
+    newest: &Superblock,
+    members: &[AssembledMember],
+    options: &Options,
+) -> Result<(), AssembleError> {
+    if judge_journal(newest, members) != JournalUse::Absent || options.force {
+        return Ok(());
+    }
+    let message =
+        format!("array {name}: it has a write journal, and the journal's device is not here");
+    let unused = members.iter().filter(|member| !member.standing.is_used());
+    let error = unused.fold(
+        AssembleError::new(AssembleCode::LogLost, message),
+        |error, member| {
+            let reason = member.reason.as_deref().unwrap_or("no reason recorded");
+            error.why(format!("{} is left out: {reason}", member.name))
+        },
+    );
+    Err(error
+        .why("writes that were answered may be only in the journal, whatever the superblocks say")
+        .hint("name the journal's device as well")
+        .hint("or add --read-only --force: old data are read where the newest are in the journal"))
 }
 
 /// Rule 5 of linux-md.md section 9.

@@ -4,7 +4,7 @@
 
 use plexum_format::stripe_log::LogHeader;
 
-use super::{OpenError, used, volume_name};
+use super::{OpenError, Side, used, volume_name};
 use crate::clock::Clock;
 use crate::device::{Device, IoError};
 use crate::intent::log::ReplayError;
@@ -20,7 +20,7 @@ pub(super) fn log_headers(
 ) -> Option<Vec<Option<LogHeader>>> {
     let in_use = examined
         .iter()
-        .filter_map(|member| Some((member, used(assembly, member.index)?.1)));
+        .filter_map(|member| Some((member, used(assembly, member.index, Side::Before)?.1)));
     // A spare has no part in the log: should it take a slot, it joins with an empty ring.
     let header = |(member, record): (&Examined, MemberRecord)| {
         let (header, _) = member.log.as_ref().filter(|_| record.slot.is_some())?;

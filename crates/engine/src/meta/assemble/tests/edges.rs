@@ -90,7 +90,7 @@ fn what_a_growing_reshape_added_is_whole_as_far_as_the_reshape_got() {
         new_level: 5,
         new_layout: 2,
         new_strip_sectors: 16,
-        new_offset_sectors: None,
+        new_offset_sectors: Some(-16),
         is_marked_backwards: false,
     };
     let mut members = raid5(4);

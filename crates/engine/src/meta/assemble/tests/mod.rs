@@ -8,6 +8,7 @@ use super::*;
 mod conflicts;
 mod edges;
 mod forced;
+mod reshaped;
 
 const DEVICE_SECTORS: u64 = 8192;
 const COMPONENT_SECTORS: u64 = 1024;
@@ -112,6 +113,7 @@ const PLAIN: Options = Options {
     force_data: false,
     stale: StaleUse::Never,
     raid0_layout: None,
+    has_backup: false,
 };
 const DEGRADED: Options = Options {
     run_degraded: true,
@@ -502,7 +504,6 @@ fn raid0_without_a_recorded_layout_starts_only_when_it_does_not_matter() {
 
 #[test]
 fn what_cannot_be_written_yet_starts_read_only() {
-    type Change = fn(&mut Superblock);
     let reshape = Reshape {
         position_sectors: 64,
         member_count_change: -1,
@@ -516,13 +517,24 @@ fn what_cannot_be_written_yet_starts_read_only() {
         read_only: true,
         ..PLAIN
     };
-    let changes: [Change; 1] = [|s| s.has_journal = true];
-    for change in changes {
-        let mut members = raid5(4);
-        members.iter_mut().for_each(|m| change(&mut m.superblock));
-        assert_eq!(refused(&members, FORCED), ("unsupported_feature", 4));
-        assert!(started(&members, read_only).is_read_only);
+    // The journal may hold what was answered: without its device only by force.
+    let mut members = raid5(4);
+    let all: Vec<Role> = (0..3).map(active).chain([Role::Journal]).collect();
+    for member in &mut members {
+        member.superblock.has_journal = true;
+        member.superblock.member_count = 3;
+        member.superblock.roles.clone_from(&all);
     }
+    assert_eq!(refused(&members, FORCED), ("unsupported_feature", 4));
+    assert_eq!(started(&members, read_only).journal, JournalUse::Here);
+    assert_eq!(refused(&members[..3], read_only), ("log_lost", 3));
+    let forced = Options {
+        force: true,
+        ..read_only
+    };
+    assert_eq!(started(&members[..3], forced).journal, JournalUse::Absent);
+    members[3].superblock.events = EventCount(EVENTS - 2);
+    assert_eq!(refused(&members, read_only), ("log_lost", 3));
     // A journal that was not replayed cannot even be read.
     let mut members = raid5(4);
     members.iter_mut().for_each(|m| {
