@@ -422,6 +422,9 @@ pub struct Serve {
     /// Of a RAID-0 of unequal members whose superblocks do not say: original (Linux before 3.14) or alternate (3.14 to 5.3)
     #[arg(long, value_name = "LAYOUT")]
     pub raid0_layout: Option<String>,
+    /// Where several sets claim a member's bytes, the one that is meant: md-1.2, md-1.1, md-1.0, md-0.90, gmirror, gstripe, gconcat or gvinum
+    #[arg(long, alias = "metadata")]
+    pub format: Option<String>,
     /// Which copy is read: round-robin, prefer, split, split:SIZE, load, load-7, nearest, adaptive or adaptive:ahead
     #[arg(long, value_name = "POLICY")]
     pub balance: Option<String>,

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use plexum_daemon::examine::{Examination, examine_path, examine_remote, judge};
+use plexum_daemon::examine::{Examination, examine_each, examine_remote, judge};
 use plexum_daemon::foreign::offline::Found as Foreign;
 use plexum_daemon::inspect::signatures;
 use plexum_daemon::open::MemberWord;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::meta::assemble::{AssembledStanding, Assembly, Doubt, Options};
+use plexum_format::Container;
 use plexum_format::md::{Field, Role, Superblock, Value as FieldValue};
 use serde_json::{Map, Value, json};
 
@@ -15,6 +16,7 @@ use crate::args::Examine;
 use crate::errors::Outcome;
 use crate::examine_zfs;
 use crate::output::{Color, Screen, object, table};
+use crate::scan::into_sets;
 use crate::units::{show_bytes, show_time};
 
 /// Runs the command. Exit code 4 when a member holds nothing usable or the members are not of one array.
@@ -22,30 +24,92 @@ use crate::units::{show_bytes, show_time};
 /// # Errors
 /// When a member cannot be read at all.
 pub fn run(args: &Examine, screen: &Screen) -> Outcome {
-    let mut examinations = Vec::new();
+    let (mut examinations, mut beside) = (Vec::new(), Vec::new());
+    let mut exit = 0;
     for word in &args.members {
-        examinations.push(match MemberWord::parse(word) {
-            MemberWord::Path(path) => examine_path(&path, word)?,
+        let examination = match MemberWord::parse(word) {
+            MemberWord::Path(_) | MemberWord::Partition(..) => {
+                let mut each = examine_each(Path::new(word), word)?;
+                beside.extend(each.drain(1..));
+                each.swap_remove(0)
+            }
             MemberWord::Missing => continue,
             remote @ (MemberWord::Nbd(_) | MemberWord::Volume(_)) => examine_remote(&remote)?,
-        });
-    }
-    let mut exit = 0;
-    for examination in &examinations {
-        show_member(examination, args, screen);
+        };
         let is_known = examination.superblock.is_some()
             || examination.foreign.is_some()
-            || !examination.zfs.is_empty();
+            || !examination.zfs.is_empty()
+            || !examination.survey.inner.is_empty();
         if !is_known {
             exit = Code::NoMetadata.exit();
         }
+        examinations.push(examination);
+    }
+    for examination in examinations.iter().chain(&beside) {
+        show_member(examination, args, screen);
+        show_owners(examination, screen);
     }
     if examinations.iter().any(|one| one.superblock.is_some()) {
         exit = exit.max(show_together(&examinations, screen));
     }
     exit = exit.max(crate::foreign::show_sets(&examinations, screen));
+    // What is beside them is not what was asked for: that it is of several sets is no mistake.
+    for set in into_sets(beside) {
+        match set.is_foreign() {
+            true => crate::foreign::show_sets(&set.examined, screen),
+            false => show_together(&set.examined, screen),
+        };
+    }
     examine_zfs::show_pools(&examinations, screen);
     Ok(exit)
+}
+
+/// Its partitions, and the sets that claim its bytes when those are several.
+fn show_owners(examination: &Examination, screen: &Screen) {
+    let survey = &examination.survey;
+    for part in &survey.partitions {
+        let claims = survey.inner.iter();
+        let claims = claims.filter(|claim| claim.partition.as_ref() == Some(part));
+        let names: Vec<String> = claims
+            .map(|claim| format!("{} {}", claim.format, claim.set))
+            .collect();
+        let what = match names.is_empty() {
+            true => String::new(),
+            false => format!(": {}", names.join(", ")),
+        };
+        screen.line(format!(
+            "  partition {} ({}), {} from byte {}{what}",
+            part.name,
+            part.table.name(),
+            show_bytes(part.place.end - part.place.start),
+            part.place.start,
+        ));
+    }
+    for claim in &survey.covered {
+        let name = format!("{} {}", claim.format, claim.set);
+        let part = claim
+            .partition
+            .as_ref()
+            .map_or("", |part| part.name.as_str());
+        screen.line(format!(
+            "  {name} lies in partition {part}, and belongs to that"
+        ));
+    }
+    if let Some(container) = survey.container {
+        screen.line(format!(
+            "  mdadm reads such members ({}), plexum does not",
+            container.word()
+        ));
+    }
+    let rivals = examination.rivals();
+    if !rivals.is_empty() {
+        screen.line(
+            "  several sets claim the same bytes; which one is meant has to be said to serve it",
+        );
+        for line in rivals {
+            screen.line(format!("    {line}"));
+        }
+    }
 }
 
 fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
@@ -71,6 +135,8 @@ fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
             "stripe_log": fields_json(&examination.log_fields()),
             "journal": fields_json(&examination.journal_fields()),
             "damaged": damaged, "signatures": found, "superblock_hex": raw,
+            "partitions": partitions_json(examination), "rivals": examination.rivals(),
+            "container": examination.survey.container.map(Container::word),
             "zfs": examine_zfs::members_json(examination),
         }),
     ));
@@ -108,6 +174,21 @@ fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
     if let (Some(superblock), true) = (&examination.superblock, args.raw) {
         show_raw(superblock, screen);
     }
+}
+
+/// Its partitions and the sets in each, for programs.
+fn partitions_json(examination: &Examination) -> Value {
+    let survey = &examination.survey;
+    let parts = survey.partitions.iter().map(|part| {
+        let claims = survey.inner.iter();
+        let claims = claims.filter(|claim| claim.partition.as_ref() == Some(part));
+        let sets: Vec<String> = claims
+            .map(|claim| format!("{} {}", claim.format, claim.set))
+            .collect();
+        json!({"partition": part.name, "table": part.table.name(), "offset_bytes": part.place.start,
+            "size_bytes": part.place.end - part.place.start, "sets": sets})
+    });
+    parts.collect()
 }
 
 /// A member of one of FreeBSD's formats.
@@ -148,6 +229,11 @@ fn headline(examination: &Examination, screen: &Screen) -> String {
             return format!("{}: {size}, {text}", examination.member);
         }
         let what = match examination.detection.best() {
+            _ if examination.survey.container.is_some() => examination
+                .survey
+                .container
+                .map_or_else(String::new, |container| container.to_string()),
+            None if !examination.survey.inner.is_empty() => "a disk with partitions".to_owned(),
             Some(_) => screen.paint(Color::Red, "damaged metadata"),
             None => "nothing that plexum knows".to_owned(),
         };
@@ -261,13 +347,14 @@ fn show_together(examinations: &[Examination], screen: &Screen) -> u8 {
     }
     let needs = match &judged {
         Ok(assembly) => format!(
-            "plexum serve {}{}",
+            "plexum serve {}{}{}",
             words(assembly),
             if assembly.is_read_only {
                 " --read-only"
             } else {
                 ""
-            }
+            },
+            format_option(examinations),
         ),
         Err(problem) => problem.message.clone(),
     };
@@ -293,6 +380,16 @@ fn show_together(examinations: &[Examination], screen: &Screen) -> u8 {
     } else {
         0
     }
+}
+
+/// The option that says which set is meant, where several claim the same bytes.
+pub(crate) fn format_option(examinations: &[Examination]) -> String {
+    let disputed = examinations.iter().find(|one| !one.rivals().is_empty());
+    let format = disputed.map(|one| match &one.foreign {
+        Some(foreign) => foreign.kind().name().to_owned(),
+        None => one.format_word(),
+    });
+    format.map_or(String::new(), |format| format!(" --format {format}"))
 }
 
 /// The judgement for programs. `described`: what the members would be if one insisted.

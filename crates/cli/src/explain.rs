@@ -258,6 +258,12 @@ fn text_of(code: Code) -> (&'static str, &'static str) {
              tell which content is right. Best way out: bring the missing member back. Otherwise `--force` starts it:\n\
              rows in doubt answer with an error until they are overwritten; `--force-data` answers what is there.",
         ),
+        Code::SeveralOwners => (
+            "Several sets claim the bytes of a member, and it was not said which is meant.",
+            "An array may lie inside of another one, or metadata are left over from an earlier use. Serving the wrong set would write over\n\
+             the other one. `plexum examine` shows all of them, with what was written last; `--format md-1.0` (or another format) says\n\
+             which one to serve.",
+        ),
         Code::LogLost => (
             "Answered writes are only in a log, and the log cannot be used.",
             "With `--log write-back` a write is answered when it is durable in the log. Until the next clean stop the rows\n\
@@ -319,7 +325,7 @@ fn text_of(code: Code) -> (&'static str, &'static str) {
         ),
         Code::NoMetadata => (
             "Nothing that Plexum knows was found on the member.",
-            "It may be blank, or the wrong partition or offset was given (`losetup --partscan` for disk images).",
+            "It may be blank, or the wrong partition or offset was given (`disk.img:p1` is partition 1 of a disk image).",
         ),
         Code::DamagedMetadata => (
             "Metadata was found, but it is damaged.",

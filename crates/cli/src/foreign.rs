@@ -1,5 +1,7 @@
 //! FreeBSD's formats on the command line: making volumes, and telling how members fit together.
 
+use std::path::Path;
+
 use plexum_daemon::create::this_host;
 use plexum_daemon::examine::Examination;
 use plexum_daemon::foreign::Kind;
@@ -251,8 +253,9 @@ pub fn show_sets(examinations: &[Examination], screen: &Screen) -> u8 {
         }
     }
     let words: Vec<&str> = examinations.iter().map(|one| one.member.as_str()).collect();
+    let option = crate::examine::format_option(examinations);
     for judged in sets.iter().flat_map(|set| judge(set)) {
-        show_judged(&judged, &words, screen);
+        show_judged(&judged, &words, &option, screen);
     }
     if sets.len() > 1 {
         Code::ForeignMember.exit()
@@ -261,7 +264,7 @@ pub fn show_sets(examinations: &[Examination], screen: &Screen) -> u8 {
     }
 }
 
-fn show_judged(judged: &Judged, words: &[&str], screen: &Screen) {
+fn show_judged(judged: &Judged, words: &[&str], option: &str, screen: &Screen) {
     let size = show_bytes(judged.size_bytes);
     let (level, state) = (&judged.level, &judged.state);
     screen.line("");
@@ -284,7 +287,10 @@ fn show_judged(judged: &Judged, words: &[&str], screen: &Screen) {
         }),
     ));
     match &judged.problem {
-        None => screen.line(format!("to serve it:   plexum serve {}", words.join(" "))),
+        None => screen.line(format!(
+            "to serve it:   plexum serve {}{option}",
+            words.join(" ")
+        )),
         Some(problem) => {
             screen.line(format!("cannot start as it is: {}", problem.message));
             for line in problem.why.iter().chain(&problem.hints) {

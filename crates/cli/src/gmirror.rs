@@ -429,7 +429,7 @@ fn insert(
         return Err(Problem::new(Code::DuplicateMember, text).member(member));
     }
     let examined = examine_path(Path::new(member), member).map_err(without_slots)?;
-    if examined.detection.best().is_some() {
+    if !examined.detection.is_blank() {
         let problem = Problem::new(
             Code::WouldDestroy,
             format!("{member} is a member of something already"),

@@ -299,7 +299,7 @@ fn new_drive(
         let text = format!("{device} is given twice");
         return Err(Problem::new(Code::DuplicateMember, text).member(device));
     }
-    if examined.detection.best().is_some() {
+    if !examined.detection.is_blank() {
         let text = format!("{device} is a member of something already");
         return Err(Problem::new(Code::WouldDestroy, text).member(device));
     }

@@ -1,11 +1,13 @@
 //! `plexum scan`: all sets on these disks, with what is there and what is missing.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use plexum_daemon::examine::{Examination, examine_path, judge};
+use plexum_daemon::examine::{Examination, examine_each, judge};
 use plexum_daemon::foreign::offline::{self, Found};
+use plexum_daemon::open::MemberWord;
+use plexum_daemon::owners::Format;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::zfs::{PoolView, ZfsMember};
 use plexum_engine::meta::assemble::{Assembly, JournalUse, Options};
@@ -13,6 +15,7 @@ use serde_json::json;
 
 use crate::args::Scan;
 use crate::errors::Outcome;
+use crate::examine::format_option;
 use crate::examine_zfs;
 use crate::nested;
 use crate::output::{Screen, object, table};
@@ -32,6 +35,15 @@ pub struct FoundSet {
 }
 
 impl FoundSet {
+    /// Its format.
+    #[must_use]
+    pub fn format(&self) -> Option<Format> {
+        let first = &self.examined[0];
+        let md = || Some(Format::Md(first.superblock.as_ref()?.version));
+        let foreign = first.foreign.as_ref();
+        foreign.map_or_else(md, |found| Some(Format::Foreign(found.kind())))
+    }
+
     /// Whether it is one of FreeBSD's.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
@@ -49,9 +61,13 @@ pub fn run(args: &Scan, screen: &Screen) -> Outcome {
         pools,
         bystanders,
         damaged,
+        containers,
+        disputes,
     } = find_all(&args.places)?;
-    if sets.is_empty() && pools.is_empty() && bystanders.is_empty() && damaged.is_empty() {
+    let is_nothing = sets.is_empty() && pools.is_empty() && bystanders.is_empty();
+    if is_nothing && damaged.is_empty() {
         screen.line("no sets found");
+        show_notes("container", containers, screen);
         return Ok(0);
     }
     let head = ["VOLUME", "LEVEL", "FORMAT", "SIZE", "MEMBERS", "STATE"];
@@ -65,6 +81,7 @@ pub fn run(args: &Scan, screen: &Screen) -> Outcome {
         exit = exit.max(u8::from(told.problem.is_some()));
         details.push(format!("  {}: {}", told.row[0], set.members.join(" ")));
         details.extend(told.notes.iter().map(|note| format!("    {note}")));
+        details.extend(told.problem.is_none().then(|| command_for(set)).flatten());
         if let Some(problem) = &told.problem {
             details.push(format!("    {}", problem.message));
             details.extend(problem.hints.iter().map(|hint| format!("    {hint}")));
@@ -102,7 +119,33 @@ pub fn run(args: &Scan, screen: &Screen) -> Outcome {
     for line in table(&rows).into_iter().chain(details) {
         screen.line(line);
     }
+    exit = exit.max(u8::from(!disputes.is_empty()));
+    show_notes("container", containers, screen);
+    show_notes("dispute", disputes, screen);
     Ok(exit)
+}
+
+fn show_notes(kind: &str, lines: Vec<String>, screen: &Screen) {
+    for line in lines {
+        screen.object(&object(kind, None, json!({"text": line.trim_start()})));
+        screen.line(line);
+    }
+}
+
+/// How to serve a set whose members are not simply the files that were looked at.
+fn command_for(set: &FoundSet) -> Option<String> {
+    let option = format_option(&set.examined);
+    let words = set.members.iter().map(|word| MemberWord::parse(word));
+    let is_plain = words
+        .into_iter()
+        .all(|word| matches!(word, MemberWord::Path(_)));
+    if is_plain && option.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "    to serve it:   plexum serve{option} {}",
+        set.members.join(" ")
+    ))
 }
 
 /// What is told about one set.
@@ -268,6 +311,10 @@ struct AllFound {
     bystanders: Vec<(String, serde_json::Value)>,
     /// Members whose metadata is damaged, so that nobody knows to whom they belong, and what is wrong with each.
     damaged: Vec<(String, Vec<String>)>,
+    /// Lines about members of containers, which other programs read.
+    containers: Vec<String>,
+    /// Lines about members whose bytes several sets claim.
+    disputes: Vec<String>,
 }
 
 /// The files to look at.
@@ -308,37 +355,34 @@ fn find_all(places: &[String]) -> Result<AllFound, Problem> {
     let paths = files_of(places)?;
     let mut zfs = Vec::new();
     let mut damaged = Vec::new();
-    let mut sets: BTreeMap<[u8; 16], FoundSet> = BTreeMap::new();
-    let mut foreign: Vec<FoundSet> = Vec::new();
+    let mut containers = Vec::new();
+    let mut members = Vec::new();
     for path in paths {
         let word = path.display().to_string();
         // What cannot be read is nobody's member here; `examine` says why.
-        let Ok(mut examined) = examine_path(&path, &word) else {
+        let Ok(mut each) = examine_each(&path, &word) else {
             continue;
         };
-        let is_of_zfs = !examined.zfs.is_empty();
-        zfs.extend(std::mem::take(&mut examined.zfs));
-        if examined.foreign.is_some() {
-            add_foreign(&mut foreign, word, examined);
-            continue;
+        if has_partition_devices(&path) {
+            each.retain(|one| one.member == word); // those devices are looked at themselves
         }
-        let Some(superblock) = &examined.superblock else {
-            let texts = examined.damaged();
-            if !is_of_zfs && !texts.is_empty() {
-                damaged.push((word, texts));
-            }
-            continue;
-        };
-        let set = sets
-            .entry(superblock.array_uuid)
-            .or_insert_with(|| FoundSet {
-                members: Vec::new(),
-                examined: Vec::new(),
-            });
-        set.members.push(word);
-        set.examined.push(examined);
+        let first = &mut each[0];
+        let is_of_zfs = !first.zfs.is_empty();
+        zfs.extend(std::mem::take(&mut first.zfs));
+        let texts = first.damaged();
+        let is_member = first.foreign.is_some() || first.superblock.is_some();
+        if let Some(container) = first.survey.container.filter(|_| !is_member) {
+            let name = container.word();
+            containers.push(format!(
+                "  {word}: {container}; mdadm reads such ({name}), plexum does not"
+            ));
+        } else if !is_member && !is_of_zfs && !texts.is_empty() {
+            damaged.push((word, texts));
+        }
+        members.extend(each);
     }
-    let mut sets: Vec<FoundSet> = sets.into_values().chain(foreign).collect();
+    let disputes = disputes(&members);
+    let mut sets = into_sets(members);
     sets.sort_by(|a, b| a.members.cmp(&b.members));
     let zfs: Vec<&ZfsMember> = zfs.iter().collect();
     Ok(AllFound {
@@ -346,7 +390,79 @@ fn find_all(places: &[String]) -> Result<AllFound, Problem> {
         pools: plexum_daemon::zfs::pools(&zfs),
         bystanders: examine_zfs::tell_bystanders(&zfs),
         damaged,
+        containers,
+        disputes,
     })
+}
+
+/// Members by the set that they belong to; those of none are left out.
+pub(crate) fn into_sets(members: Vec<Examination>) -> Vec<FoundSet> {
+    let mut sets: BTreeMap<[u8; 16], FoundSet> = BTreeMap::new();
+    let mut foreign: Vec<FoundSet> = Vec::new();
+    for examined in members {
+        let word = examined.member.clone();
+        if examined.foreign.is_some() {
+            add_foreign(&mut foreign, word, examined);
+        } else if let Some(superblock) = &examined.superblock {
+            let set = sets
+                .entry(superblock.array_uuid)
+                .or_insert_with(|| FoundSet {
+                    members: Vec::new(),
+                    examined: Vec::new(),
+                });
+            set.members.push(word);
+            set.examined.push(examined);
+        }
+    }
+    sets.into_values().chain(foreign).collect()
+}
+
+/// What is to be said of members whose bytes several sets claim: once for those that the same sets claim.
+fn disputes(members: &[Examination]) -> Vec<String> {
+    let mut told: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
+    for one in members {
+        let rivals = one.rivals();
+        if rivals.is_empty() {
+            continue;
+        }
+        match told.iter_mut().find(|(lines, _)| *lines == rivals) {
+            Some((_, words)) => words.push(&one.member),
+            None => told.push((rivals, vec![&one.member])),
+        }
+    }
+    let lines = told.into_iter().flat_map(|(lines, mut words)| {
+        words.dedup();
+        let words = words.join(" ");
+        let head = format!(
+            "  {words}: several sets claim the same bytes; say with --format which one to serve"
+        );
+        let lines = lines.into_iter().map(|line| format!("    {line}"));
+        std::iter::once(head).chain(lines)
+    });
+    lines.collect()
+}
+
+/// Whether the kernel shows the partitions of this disk as devices of their own.
+fn has_partition_devices(path: &Path) -> bool {
+    let Ok(meta) = std::fs::metadata(path) else {
+        return false;
+    };
+    if !meta.file_type().is_block_device() {
+        return false;
+    }
+    let (major, minor) = (
+        rustix::fs::major(meta.rdev()),
+        rustix::fs::minor(meta.rdev()),
+    );
+    has_partition_folders(Path::new(&format!("/sys/dev/block/{major}:{minor}")))
+}
+
+/// The same by the disk's folder in sysfs.
+fn has_partition_folders(folder: &Path) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .into_iter()
+        .any(|entry| entry.path().join("partition").exists())
 }
 
 /// Puts a member of FreeBSD's formats to those it fits.
@@ -402,4 +518,20 @@ fn all_devices() -> Vec<PathBuf> {
         .map(|name| Path::new("/dev").join(name.replace('!', "/")))
         .filter(|path| path.exists())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_whose_partitions_are_devices_is_not_looked_into_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |name: &str| std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        make("queue");
+        assert!(!has_partition_folders(folder.path()));
+        make("sda1");
+        std::fs::write(folder.path().join("sda1/partition"), "1").unwrap();
+        assert!(has_partition_folders(folder.path()));
+    }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use plexum_daemon::assembly::AssembleRequest;
 use plexum_daemon::create::check_name;
 use plexum_daemon::foreign::asked_balance;
+use plexum_daemon::owners::Choice;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::runtime_dir::{Kind, Surroundings};
 use plexum_daemon::serve::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, Ready, ServeRequest, serve};
@@ -147,6 +148,10 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
         balance: asked_balance(args.balance.as_deref()),
         may_write: args.write,
         backup_file: args.backup_file.clone(),
+        choice: match &args.format {
+            Some(word) => Choice::Format(word.parse()?),
+            None => Choice::Only,
+        },
         volume,
     };
     let mut volumes = Vec::new();
@@ -228,7 +233,10 @@ fn found_volumes(
     args: &Serve,
     template: &AssembleRequest,
 ) -> Result<Vec<AssembleRequest>, Problem> {
-    let sets = scan::find_sets(&args.scan)?;
+    let mut sets = scan::find_sets(&args.scan)?;
+    if let Choice::Format(format) = template.choice {
+        sets.retain(|set| set.format() == Some(format));
+    }
     if sets.is_empty() {
         return Err(Problem::new(
             Code::NoMetadata,

@@ -97,33 +97,12 @@ pub fn show_seconds(seconds: u64) -> String {
     }
 }
 
+pub use plexum_daemon::date::show_time;
+
 /// Date and time in UTC to the second, `2026-11-20 14:03:07`, from seconds since 1970.
 #[must_use]
 pub fn show_moment(seconds: u64) -> String {
     format!("{}:{:02}", show_time(seconds), seconds % 60)
-}
-
-/// Date and time in UTC, `2026-11-20 14:03`, from seconds since 1970.
-///
-/// Civil date from days: the era-of-400-years arithmetic, exact for all of u32 years.
-#[must_use]
-pub fn show_time(seconds: u64) -> String {
-    let days = seconds / 86400 + 719_468;
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_index = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 {
-        month_index + 3
-    } else {
-        month_index - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute) = (seconds % 86400 / 3600, seconds % 3600 / 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use plexum_engine::meta::assemble::{
 use plexum_engine::meta::gvinum::Growing;
 use plexum_engine::meta::gvinum::tally::VolumeTally;
 use plexum_engine::meta::open::{
-    OpenError, OpenRequest, Pieces, examine, open_pieces, open_volume,
+    OpenError, OpenRequest, Pieces, examine_as, open_pieces, open_volume,
 };
 use plexum_engine::parked::Parked;
 use plexum_engine::stacked::{PlexMember, Stacked};
@@ -31,6 +31,7 @@ use plexum_runtime::file::{FileDevice, OpenOptions};
 
 use crate::foreign;
 use crate::open::{AnyDevice, MemberWord, problem_of, problem_of_io};
+use crate::owners::{self, Choice, Format, expand};
 use crate::problem::{Code, Problem};
 use crate::served::Facts;
 use crate::status::Finding;
@@ -228,6 +229,8 @@ pub struct AssembleRequest {
     pub may_write: bool,
     /// The backup file that `mdadm --grow` was given.
     pub backup_file: Option<PathBuf>,
+    /// Which set is meant where members may be of several.
+    pub choice: Choice,
 }
 
 /// An open volume with what is known about it.
@@ -251,17 +254,38 @@ pub async fn open(
     pool: &BufPool,
     request: AssembleRequest,
 ) -> Result<Vec<Assembled>, Problem> {
-    match foreign::kind_of(handle, pool, &request.members).await? {
-        Some(kind) => foreign::open(handle, pool, request, kind).await,
+    let (members, notes) = expand(&request.members, request.choice)?;
+    let request = AssembleRequest { members, ..request };
+    let kind = match request.choice {
+        Choice::Format(Format::Foreign(kind)) => Some(kind),
+        Choice::Format(Format::Md(_)) => None,
+        Choice::Format(Format::Zfs) => return Err(pools_are_read_otherwise()),
+        Choice::Only | Choice::Newest => foreign::kind_of(handle, pool, &request.members).await?,
+    };
+    let mut assembled = match kind {
+        Some(kind) => foreign::open(handle, pool, request, kind).await?,
         None => match open_md(handle, pool, request.clone()).await {
-            Ok(assembled) => Ok(vec![assembled]),
+            Ok(assembled) => vec![assembled],
             // Members at other machines, or volumes of a server, are asked a second time only where md is not what they are.
             Err(problem) => match foreign::kind_of_remote(handle, pool, &request.members).await {
-                Ok(Some(kind)) => foreign::open(handle, pool, request, kind).await,
-                _ => Err(problem),
+                Ok(Some(kind)) => foreign::open(handle, pool, request, kind).await?,
+                _ => return Err(problem),
             },
         },
+    };
+    if let Some(first) = assembled.first_mut() {
+        first.notes.splice(0..0, notes);
     }
+    Ok(assembled)
+}
+
+fn pools_are_read_otherwise() -> Problem {
+    Problem::new(
+        Code::Usage,
+        "--format zfs: a pool is no volume that can be served as a whole",
+    )
+    .hint("to see what is in it:   plexum pool list MEMBER...")
+    .hint("to serve a volume of it, read-only, add:   --dataset POOL/VOLUME")
 }
 
 async fn open_md(
@@ -275,12 +299,13 @@ async fn open_md(
         OpenOptions::read_write()
     };
     let mut notes = Vec::new();
-    let devices = open_members(handle, pool, &request.members, &access, &mut notes).await?;
+    let devices = open_members(handle, pool, &request, &access, &mut notes).await?;
     let names: Vec<String> = devices.iter().map(|(name, _)| name.clone()).collect();
     let open_request = OpenRequest {
         assemble: request.options,
         volume: request.volume,
         name: request.name,
+        version: request.choice.version(),
     };
     let tell = |error| of_open(error, |index| names.get(index).cloned().unwrap_or_default());
     let is_read_only = open_request.assemble.read_only;
@@ -450,13 +475,13 @@ fn with_notes(problem: Problem, notes: &[String]) -> Problem {
 async fn open_members(
     handle: &Handle,
     pool: &BufPool,
-    words: &[String],
+    request: &AssembleRequest,
     access: &OpenOptions,
     notes: &mut Vec<String>,
 ) -> Result<Vec<(String, RealDevice)>, Problem> {
     let mut devices = Vec::new();
     let mut damaged = None;
-    for word in words {
+    for word in &request.members {
         let parsed = MemberWord::parse(word);
         if parsed == MemberWord::Missing {
             continue;
@@ -464,7 +489,9 @@ async fn open_members(
         let device = AnyDevice::open(handle, &parsed, access)
             .await
             .map_err(or_read_only)?;
-        match examine(&device, pool, devices.len(), word).await {
+        owners::check(&device, pool, word, request.choice).await?;
+        let version = request.choice.version();
+        match examine_as(&device, pool, devices.len(), word, version).await {
             Ok(_) => devices.push((shown(&parsed), Stacked::Device(Rc::new(device)))),
             Err(OpenError::Format { error, .. }) => {
                 let problem = of_format(&error, word);
@@ -495,6 +522,10 @@ pub(crate) fn shown(word: &MemberWord) -> String {
             .unwrap_or_else(|_| path.clone())
             .display()
             .to_string(),
+        MemberWord::Partition(path, part) => {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            format!("{}:{part}", path.display())
+        }
         other => other.to_string(),
     }
 }

@@ -16,6 +16,7 @@ use plexum_format::md::{
     BadBlocks, Bitmap, BitmapHeader, Field, JournalMeta, Superblock, describe_bad_blocks,
     describe_bitmap, describe_journal, describe_superblock, level_name,
 };
+use plexum_format::partition::Partition;
 use plexum_format::stripe_log::{LogHeader, NoLog, PAGE_BYTES, describe_log, superblock_hash};
 use plexum_format::{Detection, FormatError, Found, SECTOR_BYTES, detect};
 
@@ -25,9 +26,10 @@ use plexum_runtime::{IoChoice, Runtime};
 use crate::assembly::of_assemble;
 use crate::foreign::offline::{self, Found as Foreign};
 use crate::inspect::read_unaligned;
-use crate::open::{AnyDevice, MemberWord};
+use crate::open::{AnyDevice, MemberWord, find_partition};
+use crate::owners::{self, Survey, survey_with};
 use crate::problem::{Code, Problem};
-use crate::zfs::{ZfsMember, members_on};
+use crate::zfs::{Search, ZfsMember, members_on};
 
 /// Everything found on one member.
 #[derive(Debug)]
@@ -52,6 +54,8 @@ pub struct Examination {
     pub foreign: Option<Foreign>,
     /// Members of ZFS pools: in its partitions, or the whole of it.
     pub zfs: Vec<ZfsMember>,
+    /// Its partitions, and the sets that claim its bytes.
+    pub survey: Survey,
 }
 
 impl Examination {
@@ -67,6 +71,16 @@ impl Examination {
                 _ => None,
             })
             .collect()
+    }
+
+    /// The other sets that claim its bytes, and how new each is; empty when there is one set at most.
+    #[must_use]
+    pub fn rivals(&self) -> Vec<String> {
+        let rivals = owners::rivals(&self.survey);
+        match rivals.len() {
+            0 | 1 => Vec::new(),
+            _ => owners::described(&rivals),
+        }
     }
 
     /// Decoded fields of the superblock.
@@ -150,11 +164,74 @@ impl Examination {
     }
 }
 
-/// Reads what is on the member at `path`, called `word` in messages.
+/// Reads what is on the member at `path`, called `word` in messages; the path may name a partition of a disk.
 ///
 /// # Errors
 /// `NoSuchFile`, `NotPermitted`, `Usage` for something that cannot be a member, `IoError`.
 pub fn examine_path(path: &Path, word: &str) -> Result<Examination, Problem> {
+    let mut all = examine_each(path, word)?;
+    Ok(all.swap_remove(0)) // the member itself comes first, whatever is on it
+}
+
+/// Reads what is on the member at `path` itself, and then each further set that claims its bytes, and each set in its
+/// partitions, which are called `word:p1`.
+///
+/// # Errors
+/// As `examine_path`.
+pub fn examine_each(path: &Path, word: &str) -> Result<Vec<Examination>, Problem> {
+    let (file, place) = match MemberWord::parse(&path.display().to_string()) {
+        MemberWord::Partition(disk, part) => {
+            let place = find_partition(&disk, &part, word)?.place;
+            (open_member(&disk, word)?.0, place)
+        }
+        _ => {
+            let (file, size_bytes) = open_member(path, word)?;
+            (file, 0..size_bytes)
+        }
+    };
+    let tell = |error: std::io::Error| Problem::from_io(&error, "reading", word);
+    let whole = place.clone();
+    let mut read =
+        |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, whole.start + offset);
+    let size_bytes = place.end - place.start;
+    let first = examine_with(word, size_bytes, &mut read, None).map_err(tell)?;
+    let mut all = Vec::new();
+    let known = first.detection.found.iter().filter(|found| is_valid(found));
+    for other in known.skip(1) {
+        all.push(examine_with(word, size_bytes, &mut read, Some(other)).map_err(tell)?);
+    }
+    let inner = first
+        .survey
+        .inner
+        .iter()
+        .filter_map(|claim| claim.partition.clone());
+    let mut inner: Vec<Partition> = inner.collect();
+    inner.dedup();
+    for part in inner {
+        let word = format!("{word}:{}", part.name);
+        let start = place.start + part.place.start;
+        let mut read = |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, start + offset);
+        let length = part.place.end - part.place.start;
+        let mut one = examine_with(&word, length, &mut read, None).map_err(tell)?;
+        one.zfs.clear(); // the disk has named those
+        if one.superblock.is_some() || one.foreign.is_some() {
+            all.push(one);
+        }
+    }
+    all.insert(0, first);
+    Ok(all)
+}
+
+/// Whether it makes the member one of a set.
+fn is_valid(found: &Found) -> bool {
+    !matches!(
+        found,
+        Found::Damaged { .. } | Found::DamagedLabel { .. } | Found::Container(_)
+    )
+}
+
+/// Opens a file or a block device: it and its size.
+fn open_member(path: &Path, word: &str) -> Result<(File, u64), Problem> {
     let tell = |doing: &'static str| {
         move |error: std::io::Error| {
             let mut problem = Problem::from_io(&error, doing, word);
@@ -178,8 +255,7 @@ pub fn examine_path(path: &Path, word: &str) -> Result<Examination, Problem> {
     }
     let mut file = File::open(path).map_err(tell("opening"))?;
     let size_bytes = file.seek(SeekFrom::End(0)).map_err(tell("measuring"))?;
-    let mut read = |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, offset);
-    examine_with(word, size_bytes, &mut read).map_err(tell("reading"))
+    Ok((file, size_bytes))
 }
 
 /// Reads what is on a remote member: an NBD export or a volume that is served.
@@ -200,17 +276,28 @@ pub fn examine_remote(word: &MemberWord) -> Result<Examination, Problem> {
         buffer.copy_from_slice(&bytes);
         Ok(())
     };
-    examine_with(&name, device.info().size_bytes, &mut read)
+    examine_with(&name, device.info().size_bytes, &mut read, None)
         .map_err(|error| Problem::new(Code::IoError, format!("{name}: {error}")).member(&name))
 }
 
 /// Reads a range of a member whole.
 type ReadAt<'a> = &'a mut dyn FnMut(u64, &mut [u8]) -> std::io::Result<()>;
 
-fn examine_with(word: &str, size_bytes: u64, read: ReadAt<'_>) -> std::io::Result<Examination> {
+/// `only`: of several things that are on it, the one to look at.
+fn examine_with(
+    word: &str,
+    size_bytes: u64,
+    read: ReadAt<'_>,
+    only: Option<&Found>,
+) -> std::io::Result<Examination> {
     let device_sectors = size_bytes / SECTOR_BYTES;
     let mut reader = |offset: u64, buffer: &mut [u8]| read(offset, buffer);
-    let detection = detect(device_sectors, &mut reader)?;
+    let mut detection = detect(device_sectors, &mut reader)?;
+    let survey = survey_with(size_bytes, &mut *read);
+    detection.leave_to(&survey.partitions, device_sectors);
+    if let Some(only) = only {
+        detection.found.retain(|found| found == only);
+    }
     let superblock = detection.found.iter().find_map(|found| match found {
         Found::Md(superblock) => Some((**superblock).clone()),
         _ => None,
@@ -232,6 +319,10 @@ fn examine_with(word: &str, size_bytes: u64, read: ReadAt<'_>) -> std::io::Resul
     let log = superblock
         .as_ref()
         .and_then(|sb| read_log(&mut *read, sb, header));
+    let search = match detection.is_blank() {
+        true => Search::UsualStarts,
+        false => Search::Tables,
+    };
     Ok(Examination {
         member: word.to_owned(),
         size_bytes,
@@ -242,7 +333,11 @@ fn examine_with(word: &str, size_bytes: u64, read: ReadAt<'_>) -> std::io::Resul
         log,
         journal,
         foreign,
-        zfs: members_on(&mut *read, size_bytes, word),
+        zfs: match only {
+            Some(_) => Vec::new(),
+            None => members_on(&mut *read, size_bytes, word, &survey.partitions, search),
+        },
+        survey,
     })
 }
 

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use plexum_engine::buf::BufPool;
 use plexum_engine::device::{Device, IoError};
-use plexum_format::SECTOR_BYTES;
 use plexum_format::detect::{Found as FormatFound, detect, probe_places};
+use plexum_format::{Container, SECTOR_BYTES};
 
 use crate::open::{AnyDevice, problem_of_io};
 use crate::problem::Problem;
@@ -39,7 +39,8 @@ pub async fn inspect(device: &AnyDevice, word: &str) -> Result<Vec<Finding>, Pro
     if let Some(file) = device.as_file() {
         for signature in signatures(file.path()) {
             let is_md = signature.what.starts_with("linux_raid_member");
-            if !is_md || found.is_empty() {
+            let is_known = found.iter().any(|one| one.what == signature.what);
+            if !is_known && (!is_md || found.is_empty()) {
                 found.push(signature);
             }
         }
@@ -86,6 +87,10 @@ async fn own_formats(device: &AnyDevice) -> Result<Vec<Finding>, IoError> {
             FormatFound::Damaged { version, error } => Finding {
                 what: format!("damaged md superblock {version}"),
                 offset_bytes: Some(error.offset_bytes),
+            },
+            FormatFound::Container(container) => Finding {
+                what: container.to_string(),
+                offset_bytes: None,
             },
             _ => Finding {
                 what: "metadata of a RAID".into(),
@@ -134,7 +139,9 @@ pub fn signatures(path: &Path) -> Vec<Finding> {
 }
 
 fn parse_wipefs(json: &[u8]) -> Vec<Finding> {
-    let Ok(value) = serde_json::from_slice::<serde_json::Value>(json) else {
+    // Labels are bytes of the disk: what is no text must not cost us the other signatures.
+    let text = String::from_utf8_lossy(json);
+    let Ok(value) = serde_json::from_str::<serde_json::Value>(&text) else {
         return Vec::new();
     };
     let signatures = value["signatures"].as_array().cloned().unwrap_or_default();
@@ -146,7 +153,10 @@ fn parse_wipefs(json: &[u8]) -> Vec<Finding> {
             let offset = signature["offset"].as_str().unwrap_or("");
             let mut what = match kind {
                 "dos" | "gpt" | "PMBR" | "mac" | "bsd" | "sun" => format!("{kind} partition table"),
-                "linux_raid_member" | "LVM2_member" | "crypto_LUKS" | "swap" => kind.to_owned(),
+                "ddf_raid_member" => Container::Ddf.to_string(),
+                "isw_raid_member" => Container::Intel.to_string(),
+                "crypto_LUKS" | "swap" => kind.to_owned(),
+                member if member.ends_with("_member") => member.to_owned(),
                 other => format!("{other} file system"),
             };
             if !label.is_empty() {
@@ -202,6 +212,10 @@ mod tests {
         assert_eq!(found[0].what, "ext4 file system \"ho\\\"me\"");
         assert_eq!(found[0].offset_bytes, Some(0x438));
         assert_eq!(found[1].what, "dos partition table");
+        let found = parse_wipefs(
+            b"{\"signatures\":[{\"offset\":\"0x1\",\"type\":\"xfs\",\"label\":\"a\xde\xbe\"}]}",
+        );
+        assert!(found[0].what.starts_with("xfs file system \"a"));
         assert_eq!(parse_wipefs(b""), []);
         assert_eq!(parse_wipefs(b"[1]"), []);
     }

@@ -4,7 +4,10 @@
 //! - a member is opened once and locked as long as it is open;
 //! - whatever cannot be opened becomes one problem that names the member as the user wrote it.
 
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::net::ToSocketAddrs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,13 +18,15 @@ use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::clock::Clock;
 use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, Reader, ZeroMode};
 use plexum_engine::parked::Parked;
+use plexum_format::partition::{Partition, look_at};
 use plexum_nbd::client::{ClientDevice, ConnectOptions, connect};
 use plexum_nbd::tls::{Stream, TlsClient};
 use plexum_nbd::uri::{Address, NbdUri, TlsOptions};
 use plexum_runtime::Handle;
-use plexum_runtime::file::{Access, FileDevice, OpenError, OpenOptions};
+use plexum_runtime::file::{Access, FileDevice, OpenError, OpenOptions, Part};
 use plexum_runtime::socket::{Socket, connect_tcp, connect_unix};
 
+use crate::part::PartDevice;
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{Kind, RuntimeDir, Surroundings};
 
@@ -37,6 +42,8 @@ pub enum MemberWord {
     Missing,
     /// A file or a block device.
     Path(PathBuf),
+    /// A partition of a file or a block device: `disk.img:p1`.
+    Partition(PathBuf, String),
     /// An export of an NBD server: `nbd://`, `nbds://`, `nbd+unix://`.
     Nbd(String),
     /// Another volume that is served.
@@ -44,7 +51,8 @@ pub enum MemberWord {
 }
 
 impl MemberWord {
-    /// Understands a word. `missing` is the empty slot; a file of that name is written `./missing`.
+    /// Understands a word. `missing` is the empty slot; a file of that name is written `./missing`. `disk.img:p1` is
+    /// partition 1 of `disk.img`, unless there is a file of the whole name.
     #[must_use]
     pub fn parse(word: &str) -> Self {
         if word == "missing" {
@@ -56,10 +64,48 @@ impl MemberWord {
             .any(|scheme| word.starts_with(scheme))
         {
             MemberWord::Nbd(word.to_owned())
+        } else if let Some((disk, part)) = partition_of(word) {
+            MemberWord::Partition(disk, part)
         } else {
             MemberWord::Path(PathBuf::from(word))
         }
     }
+}
+
+/// The disk and the name of its partition, when the word is of that form and means no file.
+fn partition_of(word: &str) -> Option<(PathBuf, String)> {
+    let (disk, part) = word.rsplit_once(':')?;
+    let rest = part.strip_prefix('p')?;
+    let label = rest.trim_start_matches(|letter: char| letter.is_ascii_digit());
+    let slice = label.strip_prefix('s').unwrap_or_default();
+    let is_letter =
+        label.len() == 1 && label.starts_with(|letter: char| letter.is_ascii_lowercase());
+    let is_slice = !slice.is_empty() && slice.bytes().all(|digit| digit.is_ascii_digit());
+    let is_name = !rest.is_empty() && (label.is_empty() || is_letter || is_slice);
+    let is_meant = is_name && !Path::new(word).exists() && Path::new(disk).exists();
+    is_meant.then(|| (disk.into(), part.to_owned()))
+}
+
+/// Where that partition is.
+///
+/// # Errors
+/// Of reading the table; `NoSuchFile` when there is no such partition.
+pub fn find_partition(disk: &Path, part: &str, word: &str) -> Result<Partition, Problem> {
+    let tell = |error: std::io::Error| Problem::from_io(&error, "reading the partitions of", word);
+    let mut file = File::open(disk).map_err(tell)?;
+    let size_bytes = file.seek(SeekFrom::End(0)).map_err(tell)?;
+    let mut read = |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, offset);
+    let all = look_at(size_bytes, &mut read);
+    let names: Vec<String> = all.iter().map(|one| one.name.clone()).collect();
+    all.into_iter().find(|one| one.name == part).ok_or_else(|| {
+        let disk = disk.display();
+        let problem = Problem::new(Code::NoSuchFile, format!("{disk} has no partition {part}"));
+        let problem = problem.member(word);
+        match names.is_empty() {
+            true => problem.why("no table of partitions was found on it"),
+            false => problem.why(format!("it has:   {}", names.join(" "))),
+        }
+    })
 }
 
 impl std::fmt::Display for MemberWord {
@@ -67,6 +113,7 @@ impl std::fmt::Display for MemberWord {
         match self {
             MemberWord::Missing => f.write_str("missing"),
             MemberWord::Path(path) => write!(f, "{}", path.display()),
+            MemberWord::Partition(disk, part) => write!(f, "{}:{part}", disk.display()),
             MemberWord::Nbd(uri) => f.write_str(uri),
             MemberWord::Volume(name) => write!(f, "volume:{name}"),
         }
@@ -77,6 +124,8 @@ impl std::fmt::Display for MemberWord {
 pub enum AnyDevice {
     /// A file or a block device.
     File(FileDevice),
+    /// A partition of one.
+    Part(PartDevice),
     /// An export of an NBD server, another volume among them.
     Remote(ClientDevice<Stream<Socket>>),
 }
@@ -95,6 +144,17 @@ impl AnyDevice {
             MemberWord::Path(path) => FileDevice::open(handle, path, options)
                 .map(AnyDevice::File)
                 .map_err(|error| problem_of(error, &word.to_string())),
+            MemberWord::Partition(disk, part) => {
+                let shown = word.to_string();
+                let place = find_partition(disk, part, &shown)?.place;
+                let part = Part {
+                    start_bytes: place.start,
+                    length_bytes: place.end - place.start,
+                };
+                PartDevice::open(handle, disk, part, options)
+                    .map(AnyDevice::Part)
+                    .map_err(|error| problem_of(error, &shown))
+            }
             MemberWord::Missing => Err(Problem::new(
                 Code::Usage,
                 "missing stands for an empty slot and cannot be opened",
@@ -145,7 +205,7 @@ impl AnyDevice {
     pub fn as_file(&self) -> Option<&FileDevice> {
         match self {
             AnyDevice::File(file) => Some(file),
-            AnyDevice::Remote(_) => None,
+            AnyDevice::Part(_) | AnyDevice::Remote(_) => None,
         }
     }
 }
@@ -154,24 +214,28 @@ impl Device for AnyDevice {
     fn info(&self) -> DeviceInfo {
         match self {
             AnyDevice::File(file) => file.info(),
+            AnyDevice::Part(part) => part.info(),
             AnyDevice::Remote(remote) => remote.info(),
         }
     }
     async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
         match self {
             AnyDevice::File(file) => file.read(offset_bytes, buf).await,
+            AnyDevice::Part(part) => part.read(offset_bytes, buf).await,
             AnyDevice::Remote(remote) => remote.read(offset_bytes, buf).await,
         }
     }
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         match self {
             AnyDevice::File(file) => file.write(offset_bytes, data, fua).await,
+            AnyDevice::Part(part) => part.write(offset_bytes, data, fua).await,
             AnyDevice::Remote(remote) => remote.write(offset_bytes, data, fua).await,
         }
     }
     async fn flush(&self) -> Result<(), IoError> {
         match self {
             AnyDevice::File(file) => file.flush().await,
+            AnyDevice::Part(part) => part.flush().await,
             AnyDevice::Remote(remote) => remote.flush().await,
         }
     }
@@ -183,6 +247,7 @@ impl Device for AnyDevice {
     ) -> Result<(), IoError> {
         match self {
             AnyDevice::File(file) => file.zero(offset_bytes, length_bytes, mode).await,
+            AnyDevice::Part(part) => part.zero(offset_bytes, length_bytes, mode).await,
             AnyDevice::Remote(remote) => remote.zero(offset_bytes, length_bytes, mode).await,
         }
     }
@@ -196,6 +261,7 @@ impl Device for AnyDevice {
             AnyDevice::File(file) => {
                 Device::extents(file, offset_bytes, length_bytes, extents_max).await
             }
+            AnyDevice::Part(part) => part.extents(offset_bytes, length_bytes, extents_max).await,
             AnyDevice::Remote(remote) => {
                 remote
                     .extents(offset_bytes, length_bytes, extents_max)
@@ -206,36 +272,42 @@ impl Device for AnyDevice {
     fn fua_way(&self) -> FuaWay {
         match self {
             AnyDevice::File(file) => file.fua_way(),
+            AnyDevice::Part(part) => part.fua_way(),
             AnyDevice::Remote(remote) => remote.fua_way(),
         }
     }
     fn is_in_memory(&self) -> bool {
         match self {
             AnyDevice::File(file) => file.is_in_memory(),
+            AnyDevice::Part(part) => part.is_in_memory(),
             AnyDevice::Remote(remote) => remote.is_in_memory(),
         }
     }
     fn answers_at_once(&self) -> bool {
         match self {
             AnyDevice::File(file) => file.answers_at_once(),
+            AnyDevice::Part(part) => part.answers_at_once(),
             AnyDevice::Remote(remote) => remote.answers_at_once(),
         }
     }
     fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
         match self {
             AnyDevice::File(file) => file.read_now(offset_bytes, length_bytes, pool),
+            AnyDevice::Part(part) => part.read_now(offset_bytes, length_bytes, pool),
             AnyDevice::Remote(remote) => remote.read_now(offset_bytes, length_bytes, pool),
         }
     }
     fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
         match self {
             AnyDevice::File(file) => file.write_now(offset_bytes, data),
+            AnyDevice::Part(part) => part.write_now(offset_bytes, data),
             AnyDevice::Remote(remote) => remote.write_now(offset_bytes, data),
         }
     }
     fn reader(&self) -> Option<Arc<dyn Reader>> {
         match self {
             AnyDevice::File(file) => file.reader(),
+            AnyDevice::Part(part) => part.reader(),
             AnyDevice::Remote(_) => None,
         }
     }
@@ -243,30 +315,34 @@ impl Device for AnyDevice {
     fn parks(&self) -> bool {
         match self {
             AnyDevice::File(file) => file.parks(),
+            AnyDevice::Part(part) => part.parks(),
             AnyDevice::Remote(remote) => remote.parks(),
         }
     }
     fn park(&self, offset_bytes: u64, length_bytes: usize, parked: &mut dyn Parked) -> bool {
         match self {
             AnyDevice::File(file) => file.park(offset_bytes, length_bytes, parked),
+            AnyDevice::Part(part) => part.park(offset_bytes, length_bytes, parked),
             AnyDevice::Remote(remote) => remote.park(offset_bytes, length_bytes, parked),
         }
     }
     fn handle(&self) -> Option<u64> {
         match self {
             AnyDevice::File(file) => file.handle(),
-            AnyDevice::Remote(_) => None,
+            AnyDevice::Part(_) | AnyDevice::Remote(_) => None,
         }
     }
     fn busy(&self) -> usize {
         match self {
             AnyDevice::File(file) => file.busy(),
+            AnyDevice::Part(part) => part.busy(),
             AnyDevice::Remote(remote) => remote.busy(),
         }
     }
     async fn check(&self) -> Result<(), IoError> {
         match self {
             AnyDevice::File(file) => file.check().await,
+            AnyDevice::Part(part) => part.check().await,
             AnyDevice::Remote(remote) => remote.check().await,
         }
     }
@@ -456,5 +532,33 @@ mod tests {
             assert_eq!(MemberWord::parse(word), expected);
             assert_eq!(MemberWord::parse(word).to_string(), word);
         }
+    }
+
+    #[test]
+    fn a_partition_is_named_behind_its_disk_unless_a_file_has_the_whole_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::write(path("disk"), "").unwrap();
+        let part = |name: &str| MemberWord::Partition(path("disk").into(), name.to_owned());
+        for name in ["p1", "p12", "p1h", "ph", "p2s0", "ps7"] {
+            assert_eq!(
+                MemberWord::parse(&path(&format!("disk:{name}"))),
+                part(name)
+            );
+        }
+        for name in [
+            "disk:p",
+            "disk:1",
+            "disk:p1hh",
+            "disk:p1s",
+            "disk:px1",
+            "other:p1",
+        ] {
+            let word = path(name);
+            assert_eq!(MemberWord::parse(&word), MemberWord::Path(word.into()));
+        }
+        std::fs::write(path("disk:p1"), "").unwrap();
+        let word = path("disk:p1");
+        assert_eq!(MemberWord::parse(&word), MemberWord::Path(word.into()));
     }
 }

@@ -630,13 +630,7 @@ fn foreign(served: &Served, word: &str, superblock: &Superblock) -> Problem {
 
 /// Name of a member in status: absolute, links kept.
 fn shown(word: &str) -> String {
-    match MemberWord::parse(word) {
-        MemberWord::Path(path) => std::path::absolute(&path)
-            .unwrap_or(path)
-            .display()
-            .to_string(),
-        other => other.to_string(),
-    }
+    crate::assembly::shown(&MemberWord::parse(word))
 }
 
 /// A refusal of the volume in words.

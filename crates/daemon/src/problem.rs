@@ -48,6 +48,8 @@ codes! {
     NotProvenZero = "not_proven_zero", 3;
     /// A parity volume that was not stopped cleanly and lacks a member.
     DirtyDegraded = "dirty_degraded", 3;
+    /// Several sets claim the bytes of a member, and nobody has said which is meant.
+    SeveralOwners = "several_owners", 3;
     /// Answered writes are only in a stripe log that cannot be used.
     LogLost = "log_lost", 3;
     /// A reshape in place was interrupted, and what it was moving is whole only in mdadm's backup file.

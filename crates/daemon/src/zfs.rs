@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use plexum_engine::buf::BufPool;
 use plexum_engine::device::IoError;
 use plexum_format::describe::Field;
+use plexum_format::partition::Partition;
 use plexum_format::zfs::label::{
     self, LABEL_HEAD_BYTES, LABEL_HEAD_OFFSET_BYTES, best_label, may_be_label, roots,
 };
-use plexum_format::zfs::partition::{TABLE_BYTES, partitions};
-use plexum_format::zfs::{LABEL_BYTES, Label, LabelArea, label_offsets};
+use plexum_format::zfs::{LABEL_BYTES, Label, LabelArea, USUAL_STARTS_BYTES, label_offsets};
 use plexum_runtime::Handle;
 use plexum_runtime::file::OpenOptions;
 use plexum_zfs::{NamedDevice, Pool, ZfsError, find_members};
@@ -28,7 +28,7 @@ pub type RealPool = Pool<AnyDevice>;
 /// A member of a pool: a whole file or device, or a partition of it.
 #[derive(Debug)]
 pub struct ZfsMember {
-    /// The member as the user wrote it; a partition is named by its offset.
+    /// The member as the user wrote it; `disk:p1` in a partition, `disk+1048576` where no table says that there is one.
     pub name: String,
     /// Where the member begins.
     pub start_bytes: u64,
@@ -53,31 +53,61 @@ impl ZfsMember {
 /// Reads a range of a member whole.
 type ReadAt<'a> = &'a mut dyn FnMut(u64, &mut [u8]) -> std::io::Result<()>;
 
-/// The members of pools on a file or device of `size_bytes`: in its partitions, else on all of it. What cannot be read
-/// is passed over.
+/// Where members of pools are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search {
+    /// In the partitions, else on the whole.
+    Tables,
+    /// And, when nothing was found, where partitions usually begin: the table may be lost. Not where other sets are, whose
+    /// data may begin there.
+    UsualStarts,
+}
+
+/// The members of pools on a file or device of `size_bytes` with these partitions. What cannot be read is passed over.
 #[must_use]
-pub fn members_on(read: ReadAt<'_>, size_bytes: u64, word: &str) -> Vec<ZfsMember> {
-    let mut head = vec![0; (TABLE_BYTES as u64).min(size_bytes) as usize];
-    if read(0, &mut head).is_err() {
-        head.clear();
-    }
-    let mut found = Vec::new();
-    for place in partitions(&head, size_bytes) {
-        let name = format!("{word}+{}", place.start);
-        found.extend(member_at(
-            &mut *read,
-            place.start,
-            place.end - place.start,
-            name,
-        ));
-    }
-    if found.is_empty() {
-        found.extend(member_at(read, 0, size_bytes, word.to_owned()));
+pub fn members_on(
+    read: ReadAt<'_>,
+    size_bytes: u64,
+    word: &str,
+    partitions: &[Partition],
+    search: Search,
+) -> Vec<ZfsMember> {
+    let parts = partitions.iter();
+    let parts = parts.map(|part| (format!("{word}:{}", part.name), part.place.clone()));
+    let whole = vec![(word.to_owned(), 0..size_bytes)];
+    let usual: Vec<_> = match search {
+        Search::Tables => Vec::new(),
+        Search::UsualStarts => USUAL_STARTS_BYTES
+            .map(|start| (format!("{word}+{start}"), start..size_bytes))
+            .to_vec(),
+    };
+    let mut found: Vec<ZfsMember> = Vec::new();
+    for places in [parts.collect(), whole, usual] {
+        for (name, place) in places {
+            let length_bytes = place.end.saturating_sub(place.start);
+            let Some(member) = member_at(&mut *read, place.start, length_bytes, name) else {
+                continue;
+            };
+            // A slice and the partition of its BSD label may begin in the same place: the one with more good labels counts.
+            match found
+                .iter_mut()
+                .find(|other| other.start_bytes == place.start)
+            {
+                Some(other) if other.areas.len() < member.areas.len() => *other = member,
+                Some(_) => {}
+                None => found.push(member),
+            }
+        }
+        if !found.is_empty() {
+            break;
+        }
     }
     found
 }
 
-fn member_at(
+/// The member in that part of a device; `None` when no label of it is good.
+#[must_use]
+pub fn member_at(
     read: ReadAt<'_>,
     start_bytes: u64,
     size_bytes: u64,
@@ -258,6 +288,7 @@ pub async fn open_pool(
             .cloned()
             .unwrap_or_else(|| "no members were given".into());
         return Err(Problem::new(Code::NoMetadata, text)
+            .why("neither in a partition, nor on the whole, nor where partitions usually begin")
             .hint("to see what is on a member:   plexum examine MEMBER"));
     }
     let mut pool = Pool::open(members, options)

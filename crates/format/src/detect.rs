@@ -3,16 +3,19 @@
 //! Invariants:
 //! - only the places of [`probe_places`] are read, and nothing is taken for a format on its magic number alone;
 //! - of several valid superblocks the one with the newest creation time wins: the older ones are leftovers;
-//! - a damaged superblock is reported as such only where no valid one was found.
+//! - a damaged superblock is reported as such only where no valid one was found;
+//! - what lies in a partition is the partition's, not the disk's, once the partitions are known (W15).
 
 use std::ops::Range;
 
+use crate::container::Container;
 use crate::error::{FormatError, Problem};
 use crate::gconcat::ConcatLabel;
 use crate::gmirror::MirrorLabel;
 use crate::gstripe::StripeLabel;
 use crate::md::superblock::SUPERBLOCK_BYTES;
 use crate::md::{MdVersion, Superblock, super_offset_sectors};
+use crate::partition::{Partition, owner_of};
 use crate::units::SECTOR_BYTES;
 use crate::vinum::{DriveHeader, HEADER_OFFSET_BYTES};
 
@@ -55,6 +58,8 @@ pub enum Found {
     Gconcat(Box<ConcatLabel>),
     /// A drive of FreeBSD's Vinum; what is on it says the configuration behind the header.
     Vinum(Box<DriveHeader>),
+    /// A member of a container that other programs read.
+    Container(Container),
     /// Something that begins like an md superblock, but must not be used.
     Damaged {
         /// The version whose place it is at.
@@ -69,11 +74,22 @@ pub enum Found {
     },
 }
 
+/// Something found on a disk that lies in one of its partitions: it is the partition's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Covered {
+    /// What it looks like for who takes the disk for the member.
+    pub found: Found,
+    /// The partition that covers it.
+    pub partition: Partition,
+}
+
 /// Everything that was found on a member, best first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Detection {
     /// Valid metadata, the newest first, then damaged ones in the order of the probes.
     pub found: Vec<Found>,
+    /// What belongs to partitions.
+    pub covered: Vec<Covered>,
 }
 
 impl Detection {
@@ -92,6 +108,68 @@ impl Detection {
             Found::Md(superblock) => Some(Ok(superblock.as_ref())),
             Found::Damaged { error, .. } => Some(Err(error)),
             _ => None,
+        }
+    }
+
+    /// The valid superblock of this version, also where a partition covers it: for who was told to believe that one.
+    #[must_use]
+    pub fn md_of(&self, version: MdVersion) -> Option<&Superblock> {
+        let covered = self.covered.iter().map(|covered| &covered.found);
+        self.found
+            .iter()
+            .chain(covered)
+            .find_map(|found| match found {
+                Found::Md(superblock) if superblock.version == version => Some(superblock.as_ref()),
+                _ => None,
+            })
+    }
+
+    /// Whether there is nothing at all, not even something that belongs to a partition.
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        self.found.is_empty() && self.covered.is_empty()
+    }
+
+    /// Gives up what lies in one of the partitions of the same disk, which is `device_sectors` long.
+    pub fn leave_to(&mut self, partitions: &[Partition], device_sectors: u64) {
+        let mut kept = Vec::new();
+        for found in std::mem::take(&mut self.found) {
+            let owner = found
+                .place(device_sectors)
+                .and_then(|place| owner_of(partitions, &place));
+            match owner {
+                Some(partition) => self.covered.push(Covered {
+                    found,
+                    partition: partition.clone(),
+                }),
+                None => kept.push(found),
+            }
+        }
+        self.found = kept;
+    }
+}
+
+impl Found {
+    /// The bytes on a device of that size by which it was found; `None` where that is not known.
+    #[must_use]
+    pub fn place(&self, device_sectors: u64) -> Option<Range<u64>> {
+        let sector = |start: u64| start..start + SECTOR_BYTES;
+        let last = || {
+            device_sectors
+                .checked_mul(SECTOR_BYTES)?
+                .checked_sub(SECTOR_BYTES)
+        };
+        match self {
+            Found::Md(superblock) => Some(sector(superblock.super_offset_sectors * SECTOR_BYTES)),
+            Found::Damaged { version, .. } => Some(sector(
+                super_offset_sectors(*version, device_sectors)? * SECTOR_BYTES,
+            )),
+            Found::Vinum(_) => Some(sector(HEADER_OFFSET_BYTES)),
+            Found::DamagedLabel { error } if error.structure.starts_with("vinum") => {
+                Some(sector(HEADER_OFFSET_BYTES))
+            }
+            // Of a label the last byte tells: its sector may be longer, but it ends with the device.
+            _ => last().map(sector),
         }
     }
 }
@@ -153,9 +231,11 @@ pub fn detect<R: ReadAt>(device_sectors: u64, reader: &mut R) -> Result<Detectio
         .map(|superblock| Found::Md(Box::new(superblock)))
         .collect();
     found.append(&mut labels);
+    let mut container = None;
     if let Some(place) = last_page(device_sectors) {
         let mut page = [0; LAST_PAGE_BYTES];
         reader.read_at(place.start, &mut page)?;
+        container = Container::find(&page);
         for result in geom_labels(&page, &place) {
             match result {
                 Ok(label) => found.push(label),
@@ -165,7 +245,11 @@ pub fn detect<R: ReadAt>(device_sectors: u64, reader: &mut R) -> Result<Detectio
         }
     }
     found.append(&mut damaged);
-    Ok(Detection { found })
+    found.extend(container.map(Found::Container));
+    Ok(Detection {
+        found,
+        covered: Vec::new(),
+    })
 }
 
 /// What the last sector says, if that is 512 bytes long, and if it is 4096.

@@ -6,6 +6,7 @@
 //! The words of the foreign formats (chunk, recovery, raid disk) live here and nowhere else.
 #![forbid(unsafe_code)]
 
+pub mod container;
 pub mod describe;
 pub mod detect;
 pub mod error;
@@ -16,12 +17,14 @@ pub mod gstripe;
 mod kept;
 pub mod md;
 mod md5;
+pub mod partition;
 pub mod stripe_log;
 pub mod units;
 pub mod uuid;
 pub mod vinum;
 pub mod zfs;
 
+pub use container::Container;
 pub use detect::{Detection, Found, ReadAt, detect, probe_places};
 pub use error::{FormatError, Problem};
 pub use units::{EventCount, SECTOR_BYTES, Slot};

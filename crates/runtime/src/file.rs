@@ -28,7 +28,7 @@ use crate::op::{Kind, Op, Outcome};
 use crate::pipes::InPipes;
 use crate::{Core, Reactor};
 
-pub use crate::open::{Access, DirectIo, OpenError, OpenOptions};
+pub use crate::open::{Access, DirectIo, OpenError, OpenOptions, Part};
 
 /// How often one call is repeated after `EINTR`, `EAGAIN` or `ENOMEM`.
 const RETRIES_MAX: u32 = 8;
@@ -569,26 +569,29 @@ pub(crate) enum Lock {
     None,
 }
 
-/// Sets or ends the lock of the open file description on the whole file, without waiting.
+/// Sets or ends the lock of the open file description on a part of the file or the whole of it, without waiting.
 ///
 /// # Errors
 /// `EAGAIN` or `EACCES` when somebody else has a lock that is in the way.
-pub(crate) fn set_lock(fd: BorrowedFd<'_>, lock: Lock) -> Result<(), Errno> {
+pub(crate) fn set_lock(fd: BorrowedFd<'_>, lock: Lock, part: Option<Part>) -> Result<(), Errno> {
     let kind = match lock {
         Lock::Exclusive => libc::F_WRLCK,
         Lock::Shared => libc::F_RDLCK,
         Lock::None => libc::F_UNLCK,
     };
-    let whole_file = libc::flock {
+    // A length of 0 reaches to the end, however long the file is.
+    let (start, length) = part.map_or((0, 0), |part| (part.start_bytes, part.length_bytes));
+    let offset = |bytes: u64| libc::off_t::try_from(bytes).map_err(|_| Errno::INVAL);
+    let range = libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
+        l_start: offset(start)?,
+        l_len: offset(length)?,
         l_pid: 0,
     };
-    // SAFETY: the descriptor is open for the length of the call and `whole_file` is the structure that
+    // SAFETY: the descriptor is open for the length of the call and `range` is the structure that
     // F_OFD_SETLK reads; the kernel keeps no pointer to it.
-    let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const whole_file) };
+    let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) };
     if result == 0 {
         return Ok(());
     }

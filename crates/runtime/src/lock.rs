@@ -9,7 +9,7 @@ use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use crate::file::{Lock, set_lock};
-use crate::open::Access;
+use crate::open::{Access, Part};
 
 /// Which file or device something is, independent of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,13 +52,17 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    /// Locks the whole file: exclusively for writing, shared for reading. `Err(None)`: somebody else has it.
-    pub(crate) fn locked(fd: OwnedFd, access: Access) -> Result<Self, Option<Errno>> {
+    /// Locks the file or a part of it: exclusively for writing, shared for reading. `Err(None)`: somebody else has it.
+    pub(crate) fn locked(
+        fd: OwnedFd,
+        access: Access,
+        part: Option<Part>,
+    ) -> Result<Self, Option<Errno>> {
         let lock = match access {
             Access::ReadWrite => Lock::Exclusive,
             Access::ReadOnly => Lock::Shared,
         };
-        match set_lock(fd.as_fd(), lock) {
+        match set_lock(fd.as_fd(), lock, part) {
             Ok(()) => Ok(Self {
                 fd,
                 is_locked: true,
@@ -72,7 +76,7 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         if self.is_locked {
-            let _ = set_lock(self.fd.as_fd(), Lock::None); // closing ends it as well, only later
+            let _ = set_lock(self.fd.as_fd(), Lock::None, None); // closing ends it as well, only later
         }
     }
 }
@@ -135,11 +139,33 @@ mod tests {
         let open = || OwnedFd::from(std::fs::File::open(file.path()).expect("a file"));
         let fd = open();
         let kept = rustix::io::dup(&fd).expect("a second descriptor of the same open file");
-        let first = OpenFile::locked(fd, Access::ReadOnly).expect("nobody else has it");
+        let first = OpenFile::locked(fd, Access::ReadOnly, None).expect("nobody else has it");
         drop(first);
         let writer = std::fs::File::options().write(true).open(file.path());
         let writer = OwnedFd::from(writer.expect("a file"));
-        OpenFile::locked(writer, Access::ReadWrite).expect("the lock has ended");
+        OpenFile::locked(writer, Access::ReadWrite, None).expect("the lock has ended");
         drop(kept);
+    }
+
+    #[test]
+    fn two_parts_of_a_file_have_users_of_their_own_but_the_same_bytes_have_one() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let lock = |part| {
+            let file = std::fs::File::options().write(true).open(file.path());
+            let fd = OwnedFd::from(file.expect("a file"));
+            OpenFile::locked(fd, Access::ReadWrite, part)
+        };
+        let part = |start_bytes| {
+            Some(Part {
+                start_bytes,
+                length_bytes: 512,
+            })
+        };
+        let first = lock(part(512)).expect("nobody else has it");
+        let second = lock(part(1024)).expect("other bytes");
+        assert!(lock(part(1000)).is_err() && lock(None).is_err());
+        drop((first, second));
+        let _whole = lock(None).expect("the locks have ended");
+        assert!(lock(part(0)).is_err());
     }
 }

@@ -56,6 +56,17 @@ pub struct OpenOptions {
     pub direct_io: DirectIo,
     /// `None`: inline for files in memory, otherwise queued.
     pub route: Option<Route>,
+    /// The bytes that are used, when that is only a part of it: nobody else may have those. `None`: all.
+    pub part: Option<Part>,
+}
+
+/// A part of a file, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where it begins.
+    pub start_bytes: u64,
+    /// How long it is, above 0.
+    pub length_bytes: u64,
 }
 
 impl OpenOptions {
@@ -66,6 +77,7 @@ impl OpenOptions {
             access: Access::ReadWrite,
             direct_io: DirectIo::Auto,
             route: None,
+            part: None,
         }
     }
 
@@ -327,7 +339,7 @@ impl Opening<'_> {
         if is_for_writing {
             self.check_writable(&stat)?;
         }
-        match OpenFile::locked(fd, self.options.access) {
+        match OpenFile::locked(fd, self.options.access, self.options.part) {
             Ok(file) => Ok(file),
             Err(None) => Err(OpenError::InUse {
                 path: self.path.to_owned(),

@@ -7,11 +7,11 @@ use std::rc::Rc;
 
 use plexum_engine::buf::BufPool;
 use plexum_engine::device::{Device, IoError};
+use plexum_engine::meta::partitions::partitions_on;
 use plexum_engine::wait::join_all;
 use plexum_format::zfs::label::{best_label, roots};
-use plexum_format::zfs::partition::{TABLE_BYTES, partitions};
 use plexum_format::zfs::{
-    DATA_OFFSET_BYTES, LABEL_BYTES, Label, LabelArea, Uberblock, label_offsets,
+    DATA_OFFSET_BYTES, LABEL_BYTES, Label, LabelArea, USUAL_STARTS_BYTES, Uberblock, label_offsets,
 };
 
 use crate::parts::Bytes;
@@ -26,7 +26,7 @@ pub struct NamedDevice<D> {
 
 /// A member that was found on a device: its labels are parsed, nothing is judged yet. Clones share the device.
 pub struct MemberState<D> {
-    /// What messages call it; a partition is named by its offset.
+    /// What messages call it: `disk:p1` in a partition, `disk+1048576` where no table says that there is one.
     pub name: String,
     /// The best of its labels.
     pub label: Label,
@@ -54,8 +54,9 @@ impl<D> Clone for MemberState<D> {
     }
 }
 
-/// Looks for members on devices: in their partitions, then on the whole device. The second part of the answer says of
-/// which devices nothing can be used, and why.
+/// Looks for members on devices: in their partitions, then on the whole device, then where partitions usually begin: a
+/// label's checksum is right at its own place alone. The second part of the answer says of which devices nothing can be
+/// used, and why.
 pub async fn find_members<D: Device>(
     devices: Vec<NamedDevice<D>>,
     pool: &BufPool,
@@ -64,27 +65,23 @@ pub async fn find_members<D: Device>(
     for NamedDevice { name, device } in devices {
         let device = Rc::new(device);
         let size_bytes = device.info().size_bytes;
-        let head_bytes = (TABLE_BYTES as u64).min(size_bytes) as usize;
-        let head = read_unaligned(&*device, pool, 0, head_bytes).await;
-        let head = head.as_deref().unwrap_or_default();
-        let parts = partitions(head, size_bytes)
-            .into_iter()
-            .filter(|part| part.end - part.start >= 8 << 18);
+        let parts = partitions_on(&*device, pool).await.into_iter();
+        let parts = parts.map(|part| (format!("{name}:{}", part.name), part.place));
+        let whole = [(name.clone(), 0..size_bytes)];
+        let usual = USUAL_STARTS_BYTES.map(|start| (format!("{name}+{start}"), start..size_bytes));
         let before = found.len();
         let mut why = format!("{name}: no label of a pool was found");
-        for place in parts.chain(std::iter::once(0..size_bytes)) {
-            let is_whole = place == (0..size_bytes);
-            if is_whole && found.len() > before {
-                continue;
+        for places in [parts.collect(), whole.to_vec(), usual.to_vec()] {
+            let places: Vec<(String, Range<u64>)> = places;
+            for (name, place) in places.into_iter().filter(|(_, place)| is_large(place)) {
+                match member_at(&device, &name, place, pool).await {
+                    Ok(Some(member)) => add(&mut found, before, member),
+                    Ok(None) => {}
+                    Err(reason) => why = reason,
+                }
             }
-            let name = match is_whole {
-                true => name.clone(),
-                false => format!("{name}+{}", place.start),
-            };
-            match member_at(&device, &name, place, pool).await {
-                Ok(Some(member)) => found.push(member),
-                Ok(None) => {}
-                Err(reason) => why = reason,
+            if found.len() > before {
+                break;
             }
         }
         if found.len() == before {
@@ -92,6 +89,24 @@ pub async fn find_members<D: Device>(
         }
     }
     (found, notes)
+}
+
+/// Whether a member fits there.
+fn is_large(place: &Range<u64>) -> bool {
+    place.end.saturating_sub(place.start) >= 8 << 18
+}
+
+/// Adds a member to those of one device, which begin with number `first`. A slice and the partition of its BSD label may
+/// begin in the same place: the one with more good labels counts.
+fn add<D>(found: &mut Vec<MemberState<D>>, first: usize, member: MemberState<D>) {
+    let same = found[first..]
+        .iter_mut()
+        .find(|other| other.place.start == member.place.start);
+    match same {
+        Some(other) if other.good_labels < member.good_labels => *other = member,
+        Some(_) => {}
+        None => found.push(member),
+    }
 }
 
 /// The member in that part of a device; `None` when there is no label at all.

@@ -309,10 +309,7 @@ fn a_member_in_a_partition_is_found() {
     let last = (start + tiny.member.len()) as u64 / 512 - 1;
     disk[1024 + 40..1024 + 48].copy_from_slice(&last.to_le_bytes());
     let pool = open(disk).unwrap();
-    assert_eq!(
-        pool.report.members[0].name.as_deref(),
-        Some("member0+1048576")
-    );
+    assert_eq!(pool.report.members[0].name.as_deref(), Some("member0:p1"));
     assert_eq!(read(&pool, "/a").unwrap(), [7; 300]);
 }
 

@@ -26,6 +26,7 @@ use super::{Kind, problem_of};
 use crate::assembly::{AssembleRequest, Assembled, Body, open};
 use crate::create::now_seconds;
 use crate::open::{AnyDevice, MemberWord, problem_of_io};
+use crate::owners::{Choice, check_conversion};
 use crate::problem::{Code, Problem};
 
 /// Bytes that one transfer copies or compares.
@@ -126,6 +127,7 @@ async fn plan_on(
     let pool = BufPool::new(0);
     let mut seen = Vec::new();
     for (index, (device, member)) in devices.iter().zip(members).enumerate() {
+        check_conversion(device, &pool, member).await?;
         let looked = look(device, &pool, index, member).await;
         seen.push(looked.map_err(|error| problem_of(error, Kind::Gmirror, members))?);
     }
@@ -196,6 +198,7 @@ fn request(members: &[String], may_write: bool) -> AssembleRequest {
         balance: None,
         may_write,
         backup_file: None,
+        choice: Choice::Newest,
     }
 }
 

@@ -27,6 +27,7 @@ use plexum_runtime::file::OpenOptions;
 
 use crate::assembly::{AssembleRequest, Assembled, Body, RealVolume, of_format};
 use crate::open::{AnyDevice, MemberWord, problem_of_io};
+use crate::owners;
 use crate::problem::{Code, Problem};
 use crate::served::Facts;
 
@@ -91,7 +92,7 @@ pub async fn kind_of(
     let mut damaged = None;
     for word in words {
         let parsed = MemberWord::parse(word);
-        if !matches!(parsed, MemberWord::Path(_)) {
+        if !matches!(parsed, MemberWord::Path(_) | MemberWord::Partition(..)) {
             continue;
         }
         let device = AnyDevice::open(handle, &parsed, &OpenOptions::read_only()).await?;
@@ -148,7 +149,7 @@ pub async fn open(
         OpenOptions::read_write()
     };
     let mut notes = Vec::new();
-    let devices = open_members(handle, pool, &request.members, &access, &mut notes).await?;
+    let devices = open_members(handle, pool, &request, &access, &mut notes).await?;
     let names: Vec<String> = devices.iter().map(|(name, _)| name.clone()).collect();
     // Whoever was left out may be why the others are not enough.
     let left_out = notes.clone();
@@ -220,18 +221,19 @@ async fn prefer_half(
 async fn open_members(
     handle: &Handle,
     pool: &BufPool,
-    words: &[String],
+    request: &AssembleRequest,
     access: &OpenOptions,
     notes: &mut Vec<String>,
 ) -> Result<Opened, Problem> {
     let mut devices: Opened = Vec::new();
     let mut damage = None;
-    for word in words {
+    for word in &request.members {
         let parsed = MemberWord::parse(word);
         if parsed == MemberWord::Missing {
             continue;
         }
         let device = AnyDevice::open(handle, &parsed, access).await?;
+        owners::check(&device, pool, word, request.choice).await?;
         let detection = detect_on(&device, pool)
             .await
             .map_err(|error| problem_of_io(error, "reading its metadata", word))?;

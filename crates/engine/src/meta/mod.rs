@@ -11,5 +11,6 @@ pub mod gvinum;
 mod journal;
 pub mod md;
 pub mod open;
+pub mod partitions;
 pub mod plain;
 pub mod stripe_concat;

@@ -10,7 +10,7 @@ mod pieces;
 
 use std::ops::Range;
 
-use plexum_format::md::{BadBlocks, Bitmap, BitmapHeader, Superblock};
+use plexum_format::md::{BadBlocks, Bitmap, BitmapHeader, MdVersion, Superblock};
 use plexum_format::stripe_log::area::header_offset_bytes;
 use plexum_format::stripe_log::{
     LogGeometry, LogHeader, NoLog, PAGE_BYTES, check_area, superblock_hash,
@@ -175,10 +175,29 @@ pub async fn examine<D: Device>(
     index: usize,
     name: &str,
 ) -> Result<Examined, OpenError> {
+    examine_as(device, pool, index, name, None).await
+}
+
+/// The same. `version`: the superblock to believe, whatever else is there.
+///
+/// # Errors
+/// As `examine`.
+pub async fn examine_as<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    index: usize,
+    name: &str,
+    version: Option<MdVersion>,
+) -> Result<Examined, OpenError> {
     let detection = detect_on(device, pool)
         .await
         .map_err(|error| OpenError::Io { index, error })?;
+    let told = version.map(|version| detection.md_of(version));
     let superblock = match detection.best() {
+        _ if told.is_some() => match told.flatten() {
+            Some(superblock) => superblock.clone(),
+            None => return Err(OpenError::NothingFound { index }),
+        },
         None => return Err(OpenError::NothingFound { index }),
         Some(Found::Md(superblock)) => (**superblock).clone(),
         Some(Found::Damaged { error, .. }) => {
@@ -372,6 +391,8 @@ pub struct OpenRequest {
     pub volume: VolumeOptions,
     /// Name instead of the one in the superblocks.
     pub name: Option<String>,
+    /// The superblocks to believe, where a member has several; `None`: the newest.
+    pub version: Option<MdVersion>,
 }
 
 /// Puts a volume together from devices; those that are not used (stale, faulty) are dropped.
@@ -386,7 +407,7 @@ pub async fn open_volume<D: Device, C: Clock>(
 ) -> Result<(Volume<D, C>, Assembly), OpenError> {
     let mut examined = Vec::new();
     for (index, (name, device)) in devices.iter().enumerate() {
-        examined.push(examine(device, &pool, index, name).await?);
+        examined.push(examine_as(device, &pool, index, name, request.version).await?);
     }
     if request.volume.mutant == Some(Mutant::ReplayUnbound) {
         believe_any_log(&mut examined);

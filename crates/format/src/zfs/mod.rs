@@ -21,7 +21,6 @@ pub mod intent;
 pub mod label;
 pub mod lzjb;
 pub mod nvlist;
-pub mod partition;
 pub mod sa;
 pub mod tree;
 pub mod uberblock;
@@ -39,6 +38,8 @@ pub use uberblock::Uberblock;
 
 /// Where allocatable space begins on a member, in bytes: two labels and the boot area.
 pub const DATA_OFFSET_BYTES: u64 = 4 << 20;
+/// Where the partition of a whole-disk member usually begins, in bytes: for disks whose tables are lost.
+pub const USUAL_STARTS_BYTES: [u64; 5] = [2048 * 512, 40 * 512, 256 * 512, 34 * 512, 63 * 512];
 /// Largest block, logical or physical, in bytes.
 pub const BLOCK_BYTES_MAX: u64 = 16 << 20;
 /// Smallest and largest sector of a plex, as powers of two in bytes.

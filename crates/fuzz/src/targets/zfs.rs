@@ -1,11 +1,10 @@
 //! What ZFS keeps on members. Nothing of it is ever written, so nothing is written back either.
 
+use plexum_format::partition;
 use plexum_format::zfs::blockptr::Compression;
 use plexum_format::zfs::checksum::seal_embedded;
 use plexum_format::zfs::zap::{parse_head, parse_leaf};
-use plexum_format::zfs::{
-    BlockPointer, Dnode, LABEL_BYTES, LabelArea, NvList, Uberblock, label, partition,
-};
+use plexum_format::zfs::{BlockPointer, Dnode, LABEL_BYTES, LabelArea, NvList, Uberblock, label};
 use plexum_zfs::decompress_into;
 
 use super::{Target, as_it_is};
@@ -158,10 +157,20 @@ pub const ZAP: Target = Target {
 pub const PARTITIONS: Target = Target {
     name: "zfs-partitions",
     check: |input| {
-        let found = partition::partitions(&input.bytes, input.numbers[0]);
+        let bytes = &input.bytes;
+        let mut reader = |offset: u64, buffer: &mut [u8]| -> Result<(), ()> {
+            buffer.fill(0);
+            let start = usize::try_from(offset)
+                .unwrap_or(usize::MAX)
+                .min(bytes.len());
+            let length = buffer.len().min(bytes.len() - start);
+            buffer[..length].copy_from_slice(&bytes[start..start + length]);
+            Ok(())
+        };
+        let found = partition::look_at(input.numbers[0], &mut reader);
         if found
             .iter()
-            .any(|part| part.start >= part.end || part.end > input.numbers[0])
+            .any(|part| part.place.start >= part.place.end || part.place.end > input.numbers[0])
         {
             return Err(format!("{found:?} on a disk of {}", input.numbers[0]));
         }

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use plexum_format::md::backup::{BACKUP_HEADER_BYTES, BackupHeader};
 
-use super::{OpenError, OpenRequest, build, examine, read_range};
+use super::{OpenError, OpenRequest, build, examine_as, read_range};
 use crate::buf::{BufPool, Rope};
 use crate::clock::Clock;
 use crate::device::{Device, IoError};
@@ -162,7 +162,7 @@ pub async fn open_pieces<D: Device + Clone, C: Clock + Clone>(
 ) -> Result<(Pieces<D, C>, Assembly), OpenError> {
     let mut examined = Vec::new();
     for (index, (name, device)) in devices.iter().enumerate() {
-        examined.push(examine(device, &pool, index, name).await?);
+        examined.push(examine_as(device, &pool, index, name, request.version).await?);
     }
     request.assemble.has_backup = backup.is_some();
     let mut assembly = assemble(&examined, &request.assemble)
