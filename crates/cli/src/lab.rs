@@ -146,7 +146,7 @@ pub struct Reproduce {
 pub(crate) fn problem(error: &LabError) -> Problem {
     match error {
         LabError::Usage(text) | LabError::Skipped(text) => Problem::new(Code::Usage, text.clone()),
-        LabError::Io(text) => Problem::new(Code::IoError, text.clone()),
+        LabError::Io(text) | LabError::MemberLost(text) => Problem::new(Code::IoError, text.clone()),
         LabError::WouldDestroy(text) => Problem::new(Code::WouldDestroy, text.clone())
             .hint("when it may be lost, name it a second time: --destroy, and the same words as after --on"),
         LabError::Interrupted => Problem::new(Code::IoError, "interrupted; what was made for the workload is removed"),

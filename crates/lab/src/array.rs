@@ -8,6 +8,7 @@
 mod bare;
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use plexum_engine::balance::Policy;
 use plexum_engine::buf::BufPool;
@@ -32,6 +33,9 @@ use crate::world::World;
 
 /// Unit of md's strips.
 const MD_STRIP_BYTES: u64 = 4096;
+
+/// How long a simulated member may take to answer. None of them ever hangs: what takes long is what is measured.
+pub(crate) const MEMBER_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Whether bytes move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,6 +273,7 @@ pub async fn build(
         },
         volume: VolumeOptions {
             balance: spec.balance,
+            member_timeout: MEMBER_TIMEOUT,
             ..VolumeOptions::default()
         },
         ..OpenRequest::default()

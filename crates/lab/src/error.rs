@@ -16,6 +16,8 @@ pub enum LabError {
     Skipped(String),
     /// A request failed.
     Io(String),
+    /// A member left the volume while it was measured: the figures would be those of another arrangement.
+    MemberLost(String),
     /// Somebody asked for the end; what was made was removed.
     Interrupted,
     /// A bug of the laboratory.
@@ -29,6 +31,7 @@ impl std::fmt::Display for LabError {
             | LabError::WouldDestroy(text)
             | LabError::Skipped(text)
             | LabError::Io(text)
+            | LabError::MemberLost(text)
             | LabError::Bug(text) => f.write_str(text),
             LabError::Interrupted => f.write_str("interrupted"),
         }

@@ -373,14 +373,7 @@ impl Experiment {
             Some(workshop) => build::measure(workshop, setup, work, *seed),
             None => Err(LabError::Bug("nowhere to build volumes".to_owned())),
         };
-        match measured {
-            Ok(seen) => Ok((seen, String::new())),
-            Err(LabError::Skipped(reason)) => Ok((Measurement::default(), reason)),
-            Err(LabError::Usage(reason)) if !setup.on.is_empty() => {
-                Ok((Measurement::default(), reason))
-            }
-            Err(error) => Err(error),
-        }
+        or_skipped(setup, measured)
     }
 
     /// Lines about what experiments that died have left; what can be removed safely is removed.
@@ -395,6 +388,26 @@ impl Experiment {
         let strays = self.runs.iter().flat_map(|run| build::strays(&run.setup));
         lines.extend(strays.collect::<BTreeSet<String>>());
         Ok(lines)
+    }
+}
+
+/// A run, or the reason for which it is no result while the experiment goes on.
+fn or_skipped(
+    setup: &Setup,
+    measured: Result<Measurement, LabError>,
+) -> Result<(Measurement, String), LabError> {
+    match measured {
+        Ok(seen) => Ok((seen, String::new())),
+        Err(LabError::Skipped(reason)) => Ok((Measurement::default(), reason)),
+        // One arrangement that fails does not take the results of the others along. Simulated, it would fail again.
+        Err(LabError::MemberLost(reason) | LabError::Io(reason)) if setup.is_simulated() => {
+            let told = format!("{}: {reason}", setup.full_name());
+            Ok((Measurement::default(), told))
+        }
+        Err(LabError::Usage(reason)) if !setup.on.is_empty() => {
+            Ok((Measurement::default(), reason))
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -529,6 +542,29 @@ requests = 20
         assert!(matches!(refused, LabError::WouldDestroy(_)), "{refused}");
         let named = writes.replace("[setup]", &format!("[setup]\ndestroy = \"{name}\""));
         assert!(Experiment::parse(&named).is_ok());
+    }
+
+    #[test]
+    fn an_arrangement_that_fails_is_named_with_the_reason_and_the_others_go_on() {
+        let setup = Setup::default();
+        for failed in [
+            LabError::MemberLost("disk1 left".to_owned()),
+            LabError::Io("disk1 left".to_owned()),
+        ] {
+            let (seen, reason) = or_skipped(&setup, Err(failed)).unwrap();
+            assert!(seen.figures.is_empty());
+            assert!(
+                reason.contains("RAID-10 of 4") && reason.contains("disk1 left"),
+                "{reason}"
+            );
+        }
+        // Something real may be mended, and is then run again.
+        let real = Setup {
+            on: "/dev/sdx".to_owned(),
+            ..Setup::default()
+        };
+        assert!(or_skipped(&real, Err(LabError::Io("gone".to_owned()))).is_err());
+        assert!(or_skipped(&setup, Err(LabError::Interrupted)).is_err());
     }
 
     #[test]

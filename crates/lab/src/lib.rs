@@ -28,3 +28,4 @@ pub mod target;
 pub mod work;
 pub mod workload;
 pub mod world;
+pub mod worth;

@@ -16,7 +16,7 @@ use crate::lines::{self, Lines};
 use crate::place::interrupt;
 use crate::setup::Setup;
 use crate::stats::{Spread, spread};
-use crate::work::{Work, measure};
+use crate::work::{Measurement, Work, measure};
 
 /// Name of the results in a folder.
 const FILE: &str = "sensitivity.jsonl";
@@ -250,8 +250,12 @@ pub fn run_in(
     let mut lines = Lines::append(&folder.join(FILE))?;
     for (index, one) in pending.iter().enumerate() {
         interrupt::check()?;
-        let seen = measure(&one.setup, &one.work, one.seed)?;
-        let value = seen.figures.first().map_or(0.0, |figure| figure.value);
+        let seen = match measure(&one.setup, &one.work, one.seed) {
+            // It says nothing about the change; the others do.
+            Err(LabError::MemberLost(_) | LabError::Io(_)) => Measurement::default(),
+            measured => measured?,
+        };
+        let value = seen.figures.first().map_or(0.0, |figure| figure.value); // 0.0: none
         lines.add(&Changed {
             value,
             ..one.clone()
@@ -296,7 +300,8 @@ pub fn verdicts(changed: &[Changed], work: &Work, now: &[(String, Spread)]) -> V
     let margin = MARGIN.max(figure.margin / figure.mean.max(1e-12));
     let mut all = Vec::new();
     for (change, _) in CHANGES {
-        let of_change = |one: &&Changed| one.work == *work && one.setup.change == change;
+        let of_change =
+            |one: &&Changed| one.work == *work && one.setup.change == change && one.value > 0.0;
         let mut values: Vec<(String, f64)> = changed
             .iter()
             .filter(of_change)
@@ -317,9 +322,18 @@ pub fn verdicts(changed: &[Changed], work: &Work, now: &[(String, Spread)]) -> V
     all
 }
 
+/// Whether there is an arrangement that is best now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Winner {
+    /// One is clearly better than all others.
+    Clear,
+    /// Several may be the best.
+    None,
+}
+
 /// The verdicts in one sentence.
 #[must_use]
-pub fn sentence(verdicts: &[Verdict]) -> String {
+pub fn sentence(verdicts: &[Verdict], winner: Winner) -> String {
     let others: Vec<String> = verdicts
         .iter()
         .filter(|verdict| verdict.is_other)
@@ -332,6 +346,9 @@ pub fn sentence(verdicts: &[Verdict]) -> String {
         .collect();
     match (verdicts.len(), others.is_empty()) {
         (0, _) => String::new(),
+        (count, true) if winner == Winner::None => {
+            format!("none of {count} changes of the disks makes a clear one")
+        }
         (count, true) => {
             format!("the same would be best with each of {count} changes of the disks")
         }
@@ -377,10 +394,15 @@ mod tests {
         assert!(!seen[0].is_other, "one in a hundred is chance: {seen:?}");
         assert!(seen[1].is_other && (seen[1].times - 1.5).abs() < 1e-9);
         assert_eq!(seen[1].best, name("10"));
-        let told = sentence(&seen);
+        let told = sentence(&seen, Winner::Clear);
         assert!(told.contains(slow) && !told.contains(fast), "{told}");
-        assert!(sentence(&seen[..1]).contains("the same"));
-        assert_eq!(sentence(&[]), "");
+        assert!(sentence(&seen[..1], Winner::Clear).contains("the same would be best"));
+        let told = sentence(&seen[..1], Winner::None);
+        assert!(
+            !told.contains("best"),
+            "where none is best, none is the same: {told}"
+        );
+        assert_eq!(sentence(&[], Winner::Clear), "");
         let near = [now[0].clone(), (name("10"), spread(&[19.9, 20.1]))];
         let seen = verdicts(&all, &Work::default(), &near);
         assert!(!seen[1].is_other, "they are alike now: {seen:?}");

@@ -2,10 +2,15 @@
 //!
 //! Invariant: everything is checked before the first request: an impossible arrangement is refused with the reason.
 
+use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use plexum_engine::balance::Policy;
 use plexum_engine::plex::layout::{Level, Organisation};
+use plexum_engine::state::{FailCause, Standing};
+use plexum_engine::volume::Announcement;
 use plexum_sim::disk::mechanical_spec::{DiskSpec, QueueOrder};
 use plexum_sim::disk::timed::TimedDisk;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -142,6 +147,8 @@ pub struct Running {
     pub target: Target,
     /// The volume, unless a single disk is measured.
     pub volume: Option<Rc<SimVolume>>,
+    /// Volumes that are its members.
+    pub inner: Vec<Rc<SimVolume>>,
     /// Disks with their names, members first.
     pub disks: Vec<(String, TimedDisk)>,
 }
@@ -152,6 +159,44 @@ impl Running {
     pub fn sampler(&self) -> Sampler {
         Sampler::start(&self.disks, self.world.clock().now_ns())
     }
+
+    /// Members that have left a volume, each with the reason as far as it was announced.
+    #[must_use]
+    pub fn lost_members(&self) -> Vec<String> {
+        let volumes = self.volume.iter().chain(&self.inner);
+        volumes.flat_map(|volume| lost_members(volume)).collect()
+    }
+}
+
+fn reason(cause: FailCause) -> &'static str {
+    match cause {
+        FailCause::Gone => "it was gone",
+        FailCause::WriteError => "a write failed",
+        FailCause::FlushError => "a flush failed",
+        FailCause::SuperblockError => "its superblock could not be written",
+        FailCause::TimedOut => "it did not answer in time",
+        FailCause::ReadErrors => "too many read errors",
+        FailCause::Asked => "as asked",
+        _ => "for another reason",
+    }
+}
+
+fn lost_members(volume: &SimVolume) -> Vec<String> {
+    let mut lost = Vec::new();
+    let mut context = Context::from_waker(Waker::noop());
+    while let Poll::Ready(said) = pin!(volume.next_announcement()).poll(&mut context) {
+        if let Announcement::MemberFailed { member, cause } = said {
+            lost.push(format!("{member} ({})", reason(cause)));
+        }
+    }
+    let members = volume.status().members.into_iter();
+    let gone = members.filter(|member| member.standing == Standing::Faulty);
+    for name in gone.filter_map(|member| member.name) {
+        if !lost.iter().any(|said| said.starts_with(&name)) {
+            lost.push(name);
+        }
+    }
+    lost
 }
 
 fn organisation(level: &str, layout: &str) -> Result<Organisation, LabError> {
@@ -256,6 +301,17 @@ impl Setup {
         Ok(found)
     }
 
+    /// Bytes of each of its disks.
+    pub(crate) fn capacities(&self) -> Result<Vec<u64>, LabError> {
+        let specs = self.specs(self.members)?;
+        Ok(specs.iter().map(DiskSpec::capacity_bytes).collect())
+    }
+
+    /// Level and layout of the volume.
+    pub(crate) fn organisation(&self) -> Result<Organisation, LabError> {
+        organisation(&self.level, &self.layout)
+    }
+
     fn specs(&self, count: usize) -> Result<Vec<DiskSpec>, LabError> {
         if self.disks.is_empty() || self.members == 0 || self.members > 64 {
             return Err(LabError::Usage(
@@ -312,7 +368,7 @@ impl Setup {
         if self.level == "single" {
             return refused("a single disk has nothing that could differ".to_owned());
         }
-        let level = organisation(&self.level, &self.layout)?.level();
+        let level = self.organisation()?.level();
         if !level.has_redundancy() {
             return refused(format!("{level} has no redundancy, so nothing can differ"));
         }
@@ -364,6 +420,7 @@ impl Setup {
                 target: Target::device(&world, &members[0]),
                 world,
                 volume: None,
+                inner: Vec::new(),
                 disks: named,
             });
         }
@@ -372,6 +429,11 @@ impl Setup {
         } else {
             members
         };
+        let inner = members.iter().filter_map(|member| match member {
+            Member::Volume(volume) => Some(Rc::clone(volume)),
+            Member::Disk(_) => None,
+        });
+        let inner = inner.collect();
         let array = ArraySpec {
             has_bitmap,
             log,
@@ -382,6 +444,7 @@ impl Setup {
         Ok(Running {
             target: Target::volume(&world, &volume),
             volume: Some(volume),
+            inner,
             world,
             disks: named,
         })

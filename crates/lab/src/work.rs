@@ -299,9 +299,33 @@ pub fn measure_in(
         running.target = running.target.part(0, used)?;
     }
     let recorder = Recorder::start(&running);
-    let mut seen = run_kind(&running, work, seed)?;
+    let seen = run_kind(&running, work, seed);
+    // Rebuilds lose a member because they are told to.
+    if !work.kind.starts_with("rebuild") {
+        check_members(&running, seen.as_ref().err())?;
+    }
+    let mut seen = seen?;
     recorder.end(&running, &mut seen.inside);
     Ok(seen)
+}
+
+/// A run in which a member left is none: its figures are those of a volume with fewer members.
+///
+/// # Errors
+/// `MemberLost` with the members and why they left, and with what the run failed with, if it did.
+fn check_members(running: &Running, failed: Option<&LabError>) -> Result<(), LabError> {
+    let lost = running.lost_members();
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let after_s = running.world.clock().now_ns() / 1_000_000_000;
+    let lost = lost.join(", ");
+    let mut text =
+        format!("no result: members left the volume while it was measured ({after_s} s): {lost}");
+    if let Some(error) = failed {
+        text += &format!("; then {error}");
+    }
+    Err(LabError::MemberLost(text))
 }
 
 fn run_kind(running: &Running, work: &Work, seed: u64) -> Result<Measurement, LabError> {
@@ -493,6 +517,8 @@ fn run_bonnie(running: &Running, work: &Work, seed: u64) -> Result<Measurement, 
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::rc::Rc;
+
     use super::*;
 
     fn rate(setup: &Setup, work: &Work) -> f64 {
@@ -578,6 +604,49 @@ pub(crate) mod tests {
         assert!(
             (rate(&setup, &work("", 4096)) - rate(&setup, &work("ufs-1999", 1024))).abs() < 1e-6
         );
+    }
+
+    #[test]
+    fn a_run_in_which_a_member_left_is_no_result_and_says_who_left_and_why() {
+        let setup = Setup {
+            level: "1".to_owned(),
+            members: 2,
+            ..Setup::default()
+        };
+        let running = setup.start(1, 0, Mode::Timing).unwrap();
+        assert!(check_members(&running, None).is_ok());
+        let volume = Rc::clone(running.volume.as_ref().unwrap());
+        let lost = volume.status().members[0].id;
+        let failing = async move { volume.fail(lost).await.is_ok() };
+        assert!(running.world.run(failing).unwrap());
+        let error = check_members(&running, None).unwrap_err();
+        assert!(matches!(error, LabError::MemberLost(_)));
+        let told = error.to_string();
+        assert!(
+            told.contains("no result") && told.contains("disk0 ("),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn long_random_writes_to_a_mirror_lose_no_member() {
+        let setup = Setup {
+            level: "1".to_owned(),
+            members: 2,
+            disks: vec!["nas-12t".to_owned()],
+            ..Setup::default()
+        };
+        let work = Work {
+            kind: "random-write".to_owned(),
+            depth: 16,
+            requests: 3000,
+            range_bytes: 40 << 30,
+            ..Work::default()
+        };
+        let seen = measure(&setup, &work, 1).unwrap();
+        assert!(seen.writes.max_us < 20e6, "{} us", seen.writes.max_us);
+        let rates: Vec<f64> = seen.members.iter().map(|row| row.writes_per_s).collect();
+        assert!((rates[0] / rates[1] - 1.0).abs() < 0.05, "{rates:?}");
     }
 
     /// A run of requests that nobody records.

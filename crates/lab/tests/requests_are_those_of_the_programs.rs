@@ -65,7 +65,7 @@ fn fio_makes_the_requests_of_its_job_file() {
         "rw=randrw\nrwmixread=25\nbs=4k",
     ] {
         let text = format!("[a]\nsize=1m\n{job}\n");
-        let groups = fio::groups(fio::parse(&text).unwrap());
+        let groups = fio::groups(fio::parse(&text, None).unwrap().jobs);
         let log = folder.path().join("log");
         let name = disk.to_str().unwrap();
         let jobs = job_file(&groups, &Target::File(name));

@@ -70,6 +70,7 @@ pub(super) fn build(
         resync_start_bytes: None,
         options: VolumeOptions {
             balance: spec.balance,
+            member_timeout: super::MEMBER_TIMEOUT,
             ..VolumeOptions::default()
         },
     }));

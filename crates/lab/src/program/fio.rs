@@ -1,5 +1,6 @@
 //! fio: job files for a place, and the JSON it answers with.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
@@ -8,7 +9,7 @@ use super::unread;
 use crate::error::LabError;
 use crate::stats::LatencySummary;
 use crate::work::{Figure, Work};
-use crate::workload::fio::{Job, Pattern};
+use crate::workload::fio::{Job, Pattern, starts};
 
 /// Where the jobs work.
 #[derive(Clone, Copy, Debug)]
@@ -42,22 +43,117 @@ impl Target<'_> {
     }
 }
 
+/// Keys that may lead fio to other files, devices or programs than the place.
+const ELSEWHERE: [&str; 10] = [
+    "exec_postrun",
+    "exec_prerun",
+    "include",
+    "merge_blktrace_file",
+    "opendir",
+    "read_iolog",
+    "replay_redirect",
+    "verify_state_load",
+    "write_iolog",
+    "zonerange",
+];
+
+/// Engines that do their requests to files and devices of this machine, by name.
+const ENGINES: [&str; 11] = [
+    "falloc", "io_uring", "libaio", "mmap", "null", "posixaio", "psync", "pvsync", "pvsync2",
+    "sync", "vsync",
+];
+
+/// Key and value of a line of a job file; `None`: it has none.
+fn setting(line: &str) -> Option<(&str, &str)> {
+    let line = line.trim();
+    if line.is_empty() || line.starts_with(['#', ';', '[']) {
+        return None;
+    }
+    let (key, value) = line.split_once('=').unwrap_or((line, ""));
+    Some((key.trim(), value.trim()))
+}
+
+/// Whether a job file writes; what is not understood counts as writing.
+#[must_use]
+pub fn text_writes(text: &str) -> bool {
+    text.lines().filter_map(setting).any(|(key, value)| {
+        let is_pattern = matches!(key, "rw" | "readwrite");
+        let word = value
+            .split([' ', '\t', ';', '#', ':'])
+            .next()
+            .unwrap_or_default();
+        let is_read = matches!(word, "read" | "randread");
+        is_pattern && !is_read || matches!(key, "trimwrite" | "verify_only")
+    })
+}
+
+/// A job file as it is, handed on to fio: only where it works is said anew. The second part of the answer says what was left out.
+///
+/// # Errors
+/// `Usage` for keys that may lead fio elsewhere.
+pub fn handed_on(text: &str, target: &Target) -> Result<(String, Vec<String>), LabError> {
+    let place = match target {
+        Target::Folder(path) => format!("directory={}", path.display()),
+        Target::File(name) => format!("filename={name}\nallow_file_create=0"),
+        Target::Nbd(uri) => format!("uri={uri}"),
+    };
+    let mut out = format!("[global]\n{place}\ngroup_reporting=1\n");
+    let mut left_out = BTreeSet::new();
+    for line in text.lines() {
+        let (key, value) = setting(line).unwrap_or_default();
+        let refused = |why: &str| {
+            let text = format!("fio: {key}={value}: {why}; run fio itself if that is wanted");
+            Err(LabError::Usage(text))
+        };
+        let is_inside = !value.contains(['/', ':', '$']) && value != "..";
+        match (key, target) {
+            (key, _) if ELSEWHERE.contains(&key) => {
+                return refused("it may lead to other places than the one that was named");
+            }
+            ("ioengine", _) if !ENGINES.contains(&value) => {
+                return refused("this engine may work elsewhere than on the place that was named");
+            }
+            ("filename", Target::Folder(_)) if is_inside => {}
+            ("filename_format", Target::Folder(_)) if !value.contains('/') => {}
+            ("directory" | "filename" | "filename_format" | "allow_file_create", _)
+            | ("unlink" | "unlink_each_loop", Target::File(_)) => {
+                left_out.insert(key.to_owned());
+                continue;
+            }
+            _ => {}
+        }
+        out += line;
+        out += "\n";
+    }
+    let note = |keys: &BTreeSet<String>| {
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        format!(
+            "fio works where --on says; left out of the job file: {}",
+            keys.join(", ")
+        )
+    };
+    let notes = (!left_out.is_empty()).then(|| note(&left_out));
+    Ok((out, notes.into_iter().collect()))
+}
+
 /// A job file that does what the jobs ask for; those of one group run at the same time.
 #[must_use]
 pub fn job_file(groups: &[Vec<Job>], target: &Target) -> String {
     let mut text = target.head();
     for (group, jobs) in groups.iter().enumerate() {
-        let mut start = 0;
-        for (index, job) in jobs.iter().enumerate() {
+        let (starts, _) = starts(jobs);
+        for (index, (job, start)) in jobs.iter().zip(starts).enumerate() {
             text += &format!("[{}]\n", job.name);
             if group > 0 && index == 0 {
                 text += "stonewall\n";
             }
             text += &job_lines(job, target);
             if !matches!(target, Target::Folder(_)) {
-                text += &format!("offset={start}\noffset_increment={}\n", job.size_bytes);
+                text += &format!("offset={start}\n");
+                if job.file.is_none() {
+                    text += &format!("offset_increment={}\n", job.size_bytes);
+                }
             }
-            start += job.size_bytes * job.clones as u64;
         }
     }
     text
@@ -90,8 +186,8 @@ fn job_lines(job: &Job, target: &Target) -> String {
     if job.flushes_at_end {
         text += "end_fsync=1\n";
     }
-    if let Some(seconds) = job.runtime_s {
-        text += &format!("runtime={seconds}\n");
+    if let Some(time) = job.runtime {
+        text += &format!("runtime={}us\n", time.as_micros());
     }
     if job.is_time_based {
         text += "time_based=1\n";
@@ -150,7 +246,7 @@ pub struct Seen {
 }
 
 /// Reads what `--output-format=normal,json` gives: JSON first or in the middle, from a line `{` to a line `}`. `names` are
-/// those of the groups.
+/// those of the groups; with none, the jobs' own are taken.
 ///
 /// # Errors
 /// `Io` when there is none, or a job failed.
@@ -167,14 +263,19 @@ pub fn parse(text: &str, names: &[String]) -> Result<Seen, LabError> {
         .as_array()
         .map(Vec::as_slice)
         .unwrap_or_default();
-    if jobs.len() != names.len() {
+    let own = |job: &Value| job["jobname"].as_str().unwrap_or("job").to_owned();
+    let names = match names {
+        [] => jobs.iter().map(own).collect(),
+        names => names.to_vec(),
+    };
+    if jobs.is_empty() || jobs.len() != names.len() {
         return Err(unread("fio", &format!("{} groups of jobs", jobs.len())));
     }
     let mut seen = Seen {
         classic: lines[last + 1..].join("\n").trim().to_owned() + "\n",
         ..Seen::default()
     };
-    for (job, name) in jobs.iter().zip(names) {
+    for (job, name) in jobs.iter().zip(&names) {
         if job["error"].as_u64() != Some(0) {
             return Err(unread(
                 "fio",
@@ -274,7 +375,8 @@ mod tests {
     fn jobs_become_a_file_of_their_own_with_the_same_meaning() {
         let text = "[global]\nbs=8k\nsize=1m\nioengine=posixaio\niodepth=8\n[a]\nrw=randread\nnumjobs=2\n\
             [b]\nrw=write\nfsync=4\nend_fsync=1\n[c]\nstonewall\nrw=randrw\nrwmixread=30\nruntime=5\ntime_based\n";
-        let file = job_file(&groups(parse_jobs(text).unwrap()), &Target::File("/dev/x"));
+        let jobs = parse_jobs(text, None).unwrap().jobs;
+        let file = job_file(&groups(jobs), &Target::File("/dev/x"));
         let sections: Vec<&str> = file.split('[').collect();
         assert!(sections[1].contains("filename=/dev/x\n") && sections[1].contains("direct=1\n"));
         let wanted = "a]\nrw=randread\nbs=8192\nsize=1048576\nnumjobs=2\niodepth=1\nioengine=psync\n\
@@ -286,7 +388,7 @@ mod tests {
         );
         assert!(!sections[3].contains("stonewall"));
         assert!(sections[4].starts_with("c]\nstonewall\nrw=randrw\nrwmixread=30\n"));
-        assert!(sections[4].contains("runtime=5\ntime_based=1\noffset=0\n"));
+        assert!(sections[4].contains("runtime=5000000us\ntime_based=1\noffset=0\n"));
         // Read again, it is the same jobs.
         let again = file
             .replace("offset=", "#")
@@ -294,9 +396,57 @@ mod tests {
         let again = again
             .replace("allow_file_create", "#")
             .replace("rw=randrw", "stonewall\nrw=randrw");
-        let twice = parse_jobs(&again).unwrap();
+        let twice = parse_jobs(&again, None).unwrap().jobs;
         assert_eq!(twice.len(), 3);
         assert_eq!(twice[1].flush_every, 4);
+    }
+
+    #[test]
+    fn a_job_file_is_handed_on_as_it_is_but_for_the_place() {
+        let text = "; as it was\n[global]\nfilename=/dev/sda\ngtod_reduce=1\n[a]\nrw=randrw ; both\nbssplit=4k/50:8k/50\n";
+        let (file, notes) = handed_on(text, &Target::File("/dev/x")).unwrap();
+        assert!(
+            file.starts_with("[global]\nfilename=/dev/x\nallow_file_create=0\n"),
+            "{file}"
+        );
+        assert!(
+            file.ends_with("gtod_reduce=1\n[a]\nrw=randrw ; both\nbssplit=4k/50:8k/50\n"),
+            "{file}"
+        );
+        assert!(
+            !file.contains("sda") && notes[0].contains("filename"),
+            "{notes:?}"
+        );
+        let inside = handed_on("[a]\nfilename=data\n", &Target::Folder(Path::new("/mnt"))).unwrap();
+        assert!(inside.0.contains("filename=data") && inside.1.is_empty());
+        let outside =
+            handed_on("[a]\nfilename=/etc/x\n", &Target::Folder(Path::new("/mnt"))).unwrap();
+        assert!(!outside.0.contains("/etc/x"), "{outside:?}");
+        for bad in [
+            "include=more.fio",
+            "exec_prerun=rm x",
+            "read_iolog=log",
+            "ioengine=rbd",
+            "opendir=/home",
+        ] {
+            let error = handed_on(&format!("[a]\n{bad}\n"), &Target::File("f")).unwrap_err();
+            assert!(error.to_string().contains(bad), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_job_file_writes_unless_all_it_says_is_read() {
+        for (lines, writes) in [
+            ("rw=read", false),
+            ("rw = randread ; forward", false),
+            ("bs=4k", false),
+            ("rw=randread\n[b]\nrw=write", true),
+            ("readwrite=randrw", true),
+            ("rw=${HOW}", true),
+            ("rw=trim", true),
+        ] {
+            assert_eq!(text_writes(&format!("[a]\n{lines}\n")), writes, "{lines}");
+        }
     }
 
     #[test]

@@ -8,9 +8,13 @@ use serde_json::json;
 
 use super::table::Table;
 use crate::experiment::RunResult;
+use crate::sensitivity::Winner;
 use crate::stats::{Spread, spread};
 use crate::work::Work;
+use crate::worth::Worth;
 
+/// Means that differ by less than this share of the best are alike.
+const ALIKE: f64 = 0.9;
 /// Arrangements that an answer names.
 const NAMED_MAX: usize = 3;
 
@@ -156,7 +160,7 @@ impl Comparison {
         let Some((best, first)) = self.rows.first() else {
             return "nothing was measured".to_owned();
         };
-        let Some((_, second)) = self.rows.get(1) else {
+        let Some((next, second)) = self.rows.get(1) else {
             return format!(
                 "{best}: {:.1} {} (nothing to compare with)",
                 first.mean, self.unit
@@ -167,8 +171,7 @@ impl Comparison {
                 "{best} was fastest, but with a single repetition nothing can be said about chance"
             );
         }
-        let is_clear = !second.is_near(first);
-        if !is_clear {
+        if self.winner() == Winner::None {
             let near: Vec<&str> = self
                 .rows
                 .iter()
@@ -176,6 +179,18 @@ impl Comparison {
                 .map(|(name, _)| name.as_str())
                 .collect();
             return match near.len() {
+                // Margins that touch because they are wide say that too little was measured, not that all is the same.
+                count if count > NAMED_MAX && self.lowest_of(count) < ALIKE * first.mean => {
+                    format!(
+                        "no clear winner: {count} of {} arrangements cannot be told apart with {} repetitions, although their means \
+                        go from {:.1} to {:.1} {}; more repetitions would tell",
+                        self.rows.len(),
+                        first.count,
+                        self.lowest_of(count),
+                        first.mean,
+                        self.unit
+                    )
+                }
                 count if count == self.rows.len() && count > NAMED_MAX => {
                     format!("no clear winner: all {count} arrangements are alike")
                 }
@@ -192,7 +207,40 @@ impl Comparison {
             * ((first.margin / first.mean).powi(2)
                 + (second.margin / second.mean.max(1e-12)).powi(2))
             .sqrt();
-        format!("{best}: {times:.2} times the next best (margin {error:.2})")
+        let answer = format!("{best}: {times:.2} times the next best (margin {error:.2})");
+        match (self.worth(best), self.worth(next)) {
+            (Some(one), Some(other)) if one == other && one.unused_bytes == 0 => answer,
+            (Some(one), Some(other)) => format!(
+                "{answer}; it {}; the next best {}",
+                one.words(),
+                other.words()
+            ),
+            _ => answer,
+        }
+    }
+
+    /// Whether one arrangement is clearly better than all others.
+    #[must_use]
+    pub fn winner(&self) -> Winner {
+        match (self.rows.first(), self.rows.get(1)) {
+            (Some((_, first)), Some((_, second))) if second.is_near(first) => Winner::None,
+            _ => Winner::Clear,
+        }
+    }
+
+    /// The lowest mean of those that may be as good as the best, which are `count`.
+    fn lowest_of(&self, count: usize) -> f64 {
+        let best = self.rows.first().map(|(_, row)| row);
+        let near = |row: &&Spread| best.is_some_and(|best| row.is_near(best));
+        let near = self.rows.iter().map(|(_, row)| row).filter(near);
+        near.take(count)
+            .map(|row| row.mean)
+            .fold(f64::INFINITY, f64::min)
+    }
+
+    /// What an arrangement holds and survives.
+    fn worth(&self, name: &str) -> Option<Worth> {
+        Worth::of(&self.samples.get(name)?.setup)
     }
 
     /// Arrangements with the run of the lowest seed, the best first.
@@ -218,11 +266,15 @@ impl Comparison {
                 "highest",
                 "of_best_percent",
                 "runs",
+                "holds_gb",
+                "unused_gb",
+                "survives_losses",
             ],
         );
         let best = self.rows.first().map_or(1.0, |(_, row)| row.mean);
         let round = |value: f64| (value * 100.0).round() / 100.0;
         for (name, row) in &self.rows {
+            let worth = self.worth(name);
             table.push(vec![
                 json!(name),
                 json!(round(row.mean)),
@@ -231,6 +283,9 @@ impl Comparison {
                 json!(round(row.max)),
                 json!((row.mean / best.max(1e-12) * 100.0).round()),
                 json!(row.count),
+                json!(worth.map(|worth| worth.usable_gb().round())),
+                json!(worth.map(|worth| worth.unused_gb().round())),
+                json!(worth.map(|worth| worth.losses)),
             ]);
         }
         table
@@ -332,11 +387,42 @@ mod tests {
         );
         let mut two = requests.clone();
         two.rows.remove(0);
-        assert!(
-            two.answer().contains("times the next best"),
-            "{}",
-            two.answer()
-        );
+        let told = two.answer();
+        assert!(told.contains("times the next best"), "{told}");
+        assert_eq!(two.winner(), Winner::Clear);
+        // A faster one that holds more or survives less is said to.
+        assert!(told.contains("survives the loss of no disk"), "{told}");
+        assert_eq!(two.table().rows[0].len(), 10);
+    }
+
+    #[test]
+    fn arrangements_whose_margins_are_wide_are_not_said_to_be_alike() {
+        let mut comparison = compare(&results()).remove(0);
+        let row = |mean: f64, margin: f64| Spread {
+            count: 2,
+            mean,
+            margin,
+            min: mean - margin,
+            max: mean + margin,
+        };
+        let rows = |means: &[(f64, f64)]| {
+            let named = means.iter().enumerate();
+            let one =
+                |(n, (mean, margin)): (usize, &(f64, f64))| (format!("a{n}"), row(*mean, *margin));
+            named.map(one).collect::<Vec<_>>()
+        };
+        comparison.rows = rows(&[
+            (50_069.0, 45_000.0),
+            (40_000.0, 9.0),
+            (20_000.0, 9.0),
+            (9_516.0, 9.0),
+        ]);
+        let told = comparison.answer();
+        assert!(!told.contains("alike"), "{told}");
+        assert!(told.contains("9516.0 to 50069.0"), "{told}");
+        comparison.rows = rows(&[(1000.0, 50.0), (990.0, 9.0), (980.0, 9.0), (970.0, 9.0)]);
+        assert!(comparison.answer().contains("are alike"));
+        assert_eq!(comparison.winner(), Winner::None);
     }
 
     #[test]

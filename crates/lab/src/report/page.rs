@@ -82,7 +82,7 @@ impl Report {
     /// Each figure with its answer, and what would change it.
     fn answers(&self) -> Vec<(&str, String)> {
         let answer = |comparison: &Comparison| {
-            let change = sensitivity::sentence(&self.verdicts(comparison));
+            let change = sensitivity::sentence(&self.verdicts(comparison), comparison.winner());
             match change.is_empty() {
                 true => comparison.answer(),
                 false => format!("{}; {change}", comparison.answer()),

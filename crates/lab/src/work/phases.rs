@@ -114,8 +114,8 @@ pub(super) fn writes(work: &Work) -> Result<bool, LabError> {
         "random-read" | "sequential-read" | "dd-read" | "random-dd" => false,
         "superblocks" => work.read_percent < 100,
         "fio" => {
-            let jobs = fio::parse(&programs::read_file(work)?)?;
-            jobs.iter().any(fio::Job::writes)
+            let file = fio::parse(&programs::read_file(work)?, Some(u64::MAX >> 1))?;
+            file.jobs.iter().any(fio::Job::writes)
         }
         "trace" => {
             let entries = trace::parse(&programs::read_file(work)?, u64::MAX)?;

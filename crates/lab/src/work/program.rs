@@ -52,10 +52,23 @@ pub fn measure_program(on: &On, work: &Work, seed: u64) -> Result<Measurement, L
         )));
     }
     interrupt::catch()?;
-    let wished = Wish {
-        writes: writes(work)?,
-        has_content: is_folder && matches!(work.kind.as_str(), "dd-read" | "random-dd"),
-        ..wish(on, work)?
+    let handed = match work.kind.as_str() {
+        // What is given for a part of a place, or for an export, is written anew for it.
+        "fio" if !is_nbd && work.range_bytes == 0 => Some(read_file(work)?),
+        _ => None,
+    };
+    let wished = match &handed {
+        Some(text) => Wish {
+            writes: fio::text_writes(text),
+            destroy: on.destroy,
+            is_direct: true,
+            ..Wish::default()
+        },
+        None => Wish {
+            writes: writes(work)?,
+            has_content: is_folder && matches!(work.kind.as_str(), "dd-read" | "random-dd"),
+            ..wish(on, work)?
+        },
     };
     let place = Place::open(on.name, wished)?;
     let size = place.size_bytes();
@@ -68,7 +81,10 @@ pub fn measure_program(on: &On, work: &Work, seed: u64) -> Result<Measurement, L
         seed,
     };
     let mut seen = match name {
-        "fio" => call.fio(is_nbd),
+        "fio" => match handed {
+            Some(text) => call.fio_handed(&text),
+            None => call.fio(is_nbd),
+        },
         "dd" => call.dd(),
         "bonnie++" => call.bonnie(),
         _ => call.iozone(),
@@ -108,7 +124,8 @@ impl Call<'_> {
             None => fio::Target::File(self.on),
         };
         let (text, names) = if self.work.kind == "fio" {
-            let groups = jobs::groups(jobs::parse(&read_file(self.work)?)?);
+            let file = jobs::parse(&read_file(self.work)?, Some(self.used_bytes))?;
+            let groups = jobs::groups(file.jobs);
             super::programs::fio_groups(self.work, self.used_bytes, self.seed)?;
             let name = |group: &Vec<jobs::Job>| {
                 let names: Vec<&str> = group.iter().map(|job| job.name.as_str()).collect();
@@ -121,15 +138,35 @@ impl Call<'_> {
             let text = fio::job_file_of(self.work, self.used_bytes, &target);
             (text, vec![self.work.kind.clone()])
         };
+        Self::run_fio(&text, &names, &[])
+    }
+
+    /// The user's own job file.
+    fn fio_handed(&self, text: &str) -> Result<Measurement, LabError> {
+        let target = match self.place.folder() {
+            Some(folder) => fio::Target::Folder(folder),
+            None => fio::Target::File(self.on),
+        };
+        let (file, notes) = fio::handed_on(text, &target)?;
+        // In a folder of ours fio lays its files out before it reads them; nothing else is ever made longer by a reader.
+        let is_reader = self.place.folder().is_none() && !fio::text_writes(text);
+        let options: &[&str] = if is_reader { &["--readonly"] } else { &[] };
+        let mut seen = Self::run_fio(&file, &[], options)?;
+        seen.notes = notes;
+        Ok(seen)
+    }
+
+    fn run_fio(text: &str, names: &[String], options: &[&str]) -> Result<Measurement, LabError> {
         let path = std::env::temp_dir().join(format!("plexum-lab-{}.fio", std::process::id()));
         let told = |error: std::io::Error| LabError::Io(format!("{}: {error}", path.display()));
         let mut file = std::fs::File::create_new(&path).map_err(told)?;
         let job_file = JobFile(path.clone());
         std::io::Write::write_all(&mut file, text.as_bytes()).map_err(told)?;
         let mut command = Command::new("fio");
-        command.arg("--output-format=normal,json").arg(&job_file.0);
+        command.arg("--output-format=normal,json").args(options);
+        command.arg(&job_file.0);
         let printed = program::run(&mut command)?;
-        let seen = fio::parse(&printed.out, &names)?;
+        let seen = fio::parse(&printed.out, names)?;
         let [reads, writes] = seen.latencies;
         Ok(Measurement {
             figures: seen.figures,

@@ -67,21 +67,21 @@ pub(super) struct Group {
 
 /// The groups of a job file, all checked before anything runs.
 pub(super) fn fio_groups(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Group>, LabError> {
-    let jobs = fio::parse(&read_file(work)?)?;
+    let file = fio::parse(&read_file(work)?, Some(size_bytes))?;
     let mut prepared = Vec::new();
-    for group in fio::groups(jobs) {
-        let (mut processes, mut start) = (Vec::new(), 0u64);
-        for (index, job) in group.iter().enumerate() {
+    for group in fio::groups(file.jobs) {
+        let mut processes = Vec::new();
+        let (starts, _) = fio::starts(&group);
+        for (index, (job, start)) in group.iter().zip(starts).enumerate() {
             let seed = seed.wrapping_add(index as u64 * 1000);
             processes.extend(fio::processes(job, start, size_bytes, seed)?);
-            start += job.size_bytes * job.clones as u64;
         }
-        let limit = group.iter().filter_map(|job| job.runtime_s).max();
+        let limit = group.iter().filter_map(|job| job.runtime).max();
         let names: Vec<String> = group.iter().map(|job| job.name.clone()).collect();
         prepared.push(Group {
             name: names.join("+"),
             processes,
-            limit_ns: limit.map(|s| s.saturating_mul(1_000_000_000)),
+            limit_ns: limit.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
         });
     }
     Ok(prepared)
@@ -89,10 +89,14 @@ pub(super) fn fio_groups(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<
 
 /// Bytes that the files of the largest group take.
 pub(super) fn fio_bytes(work: &Work) -> Result<u64, LabError> {
-    let groups = fio::groups(fio::parse(&read_file(work)?)?);
-    let bytes = |job: &fio::Job| job.size_bytes.saturating_mul(job.clones as u64);
-    let sums = groups.iter().map(|group| group.iter().map(bytes).sum());
+    let groups = fio::groups(fio::parse(&read_file(work)?, None)?.jobs);
+    let sums = groups.iter().map(|group| fio::starts(group).1);
     Ok(sums.max().unwrap_or(0))
+}
+
+/// What a reader of a job file's figures should know.
+pub(super) fn fio_notes(work: &Work) -> Result<Vec<String>, LabError> {
+    Ok(fio::parse(&read_file(work)?, Some(u64::MAX >> 1))?.notes())
 }
 
 /// Figures of one group, and its lines as fio prints them.
@@ -135,6 +139,7 @@ pub(super) fn fio(running: &Running, work: &Work, seed: u64) -> Result<Measureme
     let mut measurement = summarise(&all, members);
     measurement.figures = figures;
     measurement.classic = classic;
+    measurement.notes = fio_notes(work)?;
     Ok(measurement)
 }
 

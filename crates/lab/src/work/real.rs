@@ -148,6 +148,9 @@ pub fn measure_on(on: &On, work: &Work, seed: u64) -> Result<Measurement, LabErr
     let mut measurement = summarise(&all, Vec::new());
     show(&mut measurement, work, on.name, used, &parts, seed)?;
     measurement.notes.clone_from(&place.notes);
+    if work.kind == "fio" {
+        measurement.notes.extend(programs::fio_notes(work)?);
+    }
     match (files, place.folder()) {
         (Some(files), Some(folder)) => {
             let phases = files.run(folder)?;

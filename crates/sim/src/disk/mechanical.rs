@@ -27,6 +27,9 @@ const LATE_NS: u64 = 200_000_000;
 /// What has waited so long in the operating system's queue goes first: its elevator only goes up, and meets nobody behind it while
 /// there is always a next request before it. Source: `write_expire` of Linux' mq-deadline.
 const EXPIRED_NS: u64 = 5_000_000_000;
+/// Most ranges in the write cache, however small they are: a drive's table of them is bounded, and so is how long its flush
+/// takes (some seconds). By its bytes alone a cache of 256 MiB would hold tens of thousands, and a flush take minutes.
+const CACHED_RANGES_MAX: usize = 1024;
 /// Longest batch of the write cache.
 const BATCH_NS: f64 = 12e6;
 /// Ranges on either side of the head that compete for being written out next.
@@ -86,6 +89,7 @@ struct State {
     dirty: DirtyRanges,
     dirty_since_ns: Option<u64>,
     accepting_bytes: u64,
+    accepting_count: usize,
     destaging_bytes: u64,
     is_destaging: bool,
     is_pressed: bool,
@@ -95,6 +99,16 @@ struct State {
 impl State {
     fn cached_bytes(&self) -> u64 {
         self.dirty.total_bytes() + self.accepting_bytes + self.destaging_bytes
+    }
+
+    fn cached_ranges(&self) -> usize {
+        self.dirty.count() + self.accepting_count
+    }
+
+    /// Whether the write cache has room for a write.
+    fn has_room(&self, length_bytes: u64, cache_bytes: u64) -> bool {
+        length_bytes + self.cached_bytes() <= cache_bytes
+            && self.cached_ranges() < CACHED_RANGES_MAX
     }
 }
 
@@ -222,11 +236,8 @@ impl Machine {
             state.mechanical.push(job);
             return;
         }
-        let room = self
-            .spec
-            .write_cache_bytes
-            .saturating_sub(state.cached_bytes());
-        if job.length_bytes > room || !state.blocked.is_empty() {
+        let has_room = state.has_room(job.length_bytes, self.spec.write_cache_bytes);
+        if !has_room || !state.blocked.is_empty() {
             state.blocked.push_back(job);
             return;
         }
@@ -237,6 +248,7 @@ impl Machine {
     fn accept(&self, inner: &Rc<Inner>, state: &mut State, job: Job) {
         let now = inner.clock.now_ns();
         state.accepting_bytes += job.length_bytes;
+        state.accepting_count += 1;
         let overhead = self.ms(self.spec.write_ms);
         inner.figures.borrow_mut().overhead_ns += overhead as u64;
         let end = self.transfer(inner, state, now + overhead as u64, job.length_bytes);
@@ -246,6 +258,7 @@ impl Machine {
             {
                 let mut state = machine.state.borrow_mut();
                 state.accepting_bytes -= job.length_bytes;
+                state.accepting_count -= 1;
                 state.dirty.insert(job.offset_bytes, job.end_bytes());
                 let now = shared.clock.now_ns();
                 state.dirty_since_ns.get_or_insert(now);
@@ -627,9 +640,10 @@ impl Machine {
 
     fn watch_pressure(&self, state: &mut State) {
         let (cached, cache) = (state.cached_bytes(), self.spec.write_cache_bytes);
-        if cached > cache / 4 * 3 {
+        let ranges = state.cached_ranges();
+        if cached > cache / 4 * 3 || ranges > CACHED_RANGES_MAX / 4 * 3 {
             state.is_pressed = true;
-        } else if cached <= cache / 2 {
+        } else if cached <= cache / 2 && ranges <= CACHED_RANGES_MAX / 2 {
             state.is_pressed = false;
         }
     }
@@ -651,7 +665,7 @@ impl Machine {
                 }
             }
             while let Some(job) = state.blocked.front()
-                && job.length_bytes + state.cached_bytes() <= self.spec.write_cache_bytes
+                && state.has_room(job.length_bytes, self.spec.write_cache_bytes)
             {
                 let job = state.blocked.pop_front().expect("one is at the front");
                 self.accept(inner, &mut state, job);

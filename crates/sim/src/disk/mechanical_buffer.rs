@@ -249,6 +249,11 @@ impl DirtyRanges {
         self.ranges.is_empty()
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.ranges.len()
+    }
+
     /// Adds a range, joined with what it touches.
     pub fn insert(&mut self, start_bytes: u64, end_bytes: u64) {
         let (mut start, mut end) = (start_bytes, end_bytes);
