@@ -83,7 +83,7 @@ fn check_member(
                 format!(
                     "{} is shorter than its superblock says: {} sectors are left for data",
                     member.name,
-                    member.data_size_bytes / super::SECTOR_BYTES
+                    member.data_size_bytes / plexum_format::units::SECTOR_BYTES
                 ),
                 "all that the array uses of it is there; but somebody has cut it (a hidden area, an image that is not whole)",
                 Some(
