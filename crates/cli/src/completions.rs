@@ -1,14 +1,15 @@
 //! `plexum completions`: completions for a shell, on standard output.
 
-use crate::args::{Cli, Completions};
+use crate::args::Completions;
 use crate::errors::Outcome;
+use crate::help;
 
 /// Runs the command.
 ///
 /// # Errors
 /// None.
 pub fn run(args: &Completions) -> Outcome {
-    let mut command = <Cli as clap::CommandFactory>::command();
+    let mut command = help::visible();
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut command, "plexum", &mut text);
     crate::output::write_raw(&text);

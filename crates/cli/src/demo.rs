@@ -10,6 +10,7 @@ mod load;
 mod server;
 mod view;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -23,9 +24,11 @@ use plexum_daemon::status::{MemberState, ScrubStatus, Verdict, VolumeStatus};
 use plexum_engine::clock::Clock;
 use plexum_engine::meta::assemble::{Assembly, Options};
 use plexum_engine::plex::layout::{Level, Organisation};
+use plexum_engine::wait::first;
 use plexum_format::md::MdVersion;
 use plexum_runtime::Handle;
 use plexum_runtime::file::Access;
+use plexum_runtime::signals::StopSignals;
 use serde_json::json;
 
 use crate::args::Demo;
@@ -79,8 +82,10 @@ pub fn run(args: &Demo, screen: &Screen) -> Outcome {
         last: (Instant::now(), 0),
     };
     let count = member_count(args, organisation.level())?;
-    let result = runtime.block_on(demo.play(count));
-    demo.server = None;
+    let signals = StopSignals::new(&demo.handle)
+        .map_err(|error| Problem::from_io(&error, "catching", "signals"));
+    let result = runtime.block_on(unless_stopped(signals, demo.play(count)));
+    demo.server = None; // it never outlives the demo
     drop(demo);
     if let Err(problem) = &result {
         view.check(
@@ -102,6 +107,30 @@ pub fn run(args: &Demo, screen: &Screen) -> Outcome {
         screen.done(format!("the members are in {}", folder.display()));
     }
     Ok(u8::from(!failed.is_empty()))
+}
+
+/// Plays until the end or until somebody wants it to stop: then the server and the folders go as well.
+async fn unless_stopped(
+    signals: Result<StopSignals, Problem>,
+    play: impl Future<Output = Result<(), Problem>>,
+) -> Result<(), Problem> {
+    let signals = signals?;
+    let ended = RefCell::new(None);
+    let play = async {
+        let result = play.await;
+        ended.replace(Some(result));
+    };
+    let stop = async {
+        signals.next().await;
+    };
+    first(play, stop).await;
+    let stopped = || {
+        Problem::new(
+            Code::NotConfirmed,
+            "the demo was stopped; its server and its folders are gone",
+        )
+    };
+    ended.take().unwrap_or_else(|| Err(stopped()))
 }
 
 fn organisation(args: &Demo) -> Result<Organisation, Problem> {
@@ -523,7 +552,9 @@ impl Script<'_> {
         self.view.check(
             "a clean stop",
             exit == Some(0),
-            &[format!("exit code {exit:?}")],
+            &[exit.map_or("it was killed".to_owned(), |exit| {
+                format!("exit code {exit}")
+            })],
         );
         Ok(())
     }

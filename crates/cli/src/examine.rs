@@ -13,7 +13,7 @@ use plexum_format::md::{Field, Role, Superblock, Value as FieldValue};
 use serde_json::{Map, Value, json};
 
 use crate::args::Examine;
-use crate::errors::Outcome;
+use crate::errors::{Outcome, report};
 use crate::examine_zfs;
 use crate::output::{Color, Screen, object, table};
 use crate::scan::into_sets;
@@ -22,26 +22,36 @@ use crate::units::{show_bytes, show_time};
 /// Runs the command. Exit code 4 when a member holds nothing usable or the members are not of one array.
 ///
 /// # Errors
-/// When a member cannot be read at all.
+/// When the only member cannot be read at all; of several the others are examined.
 pub fn run(args: &Examine, screen: &Screen) -> Outcome {
     let (mut examinations, mut beside) = (Vec::new(), Vec::new());
     let mut exit = 0;
     for word in &args.members {
-        let examination = match MemberWord::parse(word) {
-            MemberWord::Path(_) | MemberWord::Partition(..) => {
-                let mut each = examine_each(Path::new(word), word)?;
+        let examined = match MemberWord::parse(word) {
+            MemberWord::Path(_) | MemberWord::Partition(..) => examine_each(Path::new(word), word),
+            MemberWord::Missing => continue,
+            remote @ (MemberWord::Nbd(_) | MemberWord::Volume(_)) => {
+                examine_remote(&remote).map(|examination| vec![examination])
+            }
+        };
+        let examination = match examined {
+            Ok(mut each) => {
                 beside.extend(each.drain(1..));
                 each.swap_remove(0)
             }
-            MemberWord::Missing => continue,
-            remote @ (MemberWord::Nbd(_) | MemberWord::Volume(_)) => examine_remote(&remote)?,
+            Err(problem) if args.members.len() == 1 => return Err(problem),
+            // The others can be looked at all the same.
+            Err(problem) => {
+                exit = exit.max(report(&problem, screen.is_json));
+                continue;
+            }
         };
         let is_known = examination.superblock.is_some()
             || examination.foreign.is_some()
             || !examination.zfs.is_empty()
             || !examination.survey.inner.is_empty();
         if !is_known {
-            exit = Code::NoMetadata.exit();
+            exit = exit.max(Code::NoMetadata.exit());
         }
         examinations.push(examination);
     }

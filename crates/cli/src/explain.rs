@@ -1,7 +1,7 @@
 //! `plexum explain`: what a problem code means, and what the loss of a member would mean.
 
 use plexum_daemon::problem::{Code, Problem};
-use plexum_daemon::status::{MemberState, VolumeStatus};
+use plexum_daemon::status::{MemberState, ScrubStatus, VolumeStatus};
 use serde_json::json;
 
 use crate::args::Explain;
@@ -153,7 +153,8 @@ fn explain_loss(volume: Option<&str>, lost: &[String], screen: &Screen) -> Outco
         names.push(member.path.clone().unwrap_or_else(|| word.clone()));
     }
     let needed = slots.len() as u32;
-    let is_kept = needed <= status.spare_failures;
+    let doubts = doubts(&status, &slots);
+    let is_kept = needed <= status.spare_failures && (needed == 0 || doubts.is_empty());
     let left = status.spare_failures.saturating_sub(needed);
     let rebuild_bytes = status.member_bytes.unwrap_or(0);
     let rate = status.jobs.iter().map(|job| job.rate_bytes_per_s).max();
@@ -169,6 +170,14 @@ fn explain_loss(volume: Option<&str>, lost: &[String], screen: &Screen) -> Outco
     let who = names.join(" and ");
     if needed == 0 {
         screen.line(format!("{who}: not in use, so nothing changes"));
+    } else if needed <= status.spare_failures && !doubts.is_empty() {
+        screen.line(format!(
+            "{} is served without {who}, but not whole:",
+            status.volume
+        ));
+        for doubt in &doubts {
+            screen.line(format!("  {doubt}"));
+        }
     } else if !is_kept {
         screen.line(format!(
             "{} would be LOST without {who}: it survives {} more in the worst order",
@@ -188,6 +197,41 @@ fn explain_loss(volume: Option<&str>, lost: &[String], screen: &Screen) -> Outco
         ));
     }
     Ok(u8::from(!is_kept))
+}
+
+/// What could not be made again without these slots, although enough members are left.
+fn doubts(status: &VolumeStatus, slots: &[u32]) -> Vec<String> {
+    let mut doubts = Vec::new();
+    for member in &status.members {
+        let stays = member.slot.is_some_and(|slot| !slots.contains(&slot));
+        if stays && member.bad_bytes > 0 {
+            let path = member.path.as_deref().unwrap_or("a member");
+            doubts.push(format!(
+                "{path} has {} bytes on its bad block list",
+                member.bad_bytes
+            ));
+        }
+    }
+    if let Some(bitmap) = status
+        .bitmap
+        .as_ref()
+        .filter(|bitmap| bitmap.doubtful_regions > 0)
+    {
+        doubts.push(format!(
+            "in {} of {} regions copies or parity are not known to agree",
+            bitmap.doubtful_regions, bitmap.regions
+        ));
+    }
+    let unmended = status
+        .last_scrub
+        .as_ref()
+        .map_or(0, ScrubStatus::unmended_bytes);
+    if unmended > 0 {
+        doubts.push(format!(
+            "a scrub found {unmended} bytes that differ and are not mended"
+        ));
+    }
+    doubts
 }
 
 /// The member that `word` names by slot, path or serial.

@@ -1,7 +1,5 @@
 //! FreeBSD's formats on the command line: making volumes, and telling how members fit together.
 
-use std::path::Path;
-
 use plexum_daemon::create::this_host;
 use plexum_daemon::examine::Examination;
 use plexum_daemon::foreign::Kind;

@@ -10,6 +10,7 @@ pub fn advise(words: &[String]) -> Option<Problem> {
     let first = words.first()?.as_str();
     mdadm_mode(first, words)
         .or_else(|| count_option(words))
+        .or_else(|| own_command(first, words))
         .or_else(|| other_tool(first, words))
 }
 
@@ -74,12 +75,90 @@ fn mdadm_mode(first: &str, words: &[String]) -> Option<Problem> {
             "plexum re-add VOLUME MEMBER".to_owned(),
         ),
         "--zero-superblock" => (
-            "to use the member anew:",
-            "plexum create NAME --force ... MEMBER...".to_owned(),
+            "nothing is erased by a command of its own; to see what is on a member:",
+            format!("plexum examine {}", non_empty(&rest(1), "MEMBER...")),
         ),
-        _ => return None,
+        "-W" | "--wait" => (
+            "to wait for what runs, look until it is gone:",
+            "plexum status VOLUME --watch".to_owned(),
+        ),
+        "-o" | "--readonly" => (
+            "to serve without writing:",
+            "plexum serve MEMBER... --read-only".to_owned(),
+        ),
+        "-R" | "--run" => (
+            "to start with members missing:",
+            "plexum serve MEMBER... --run-degraded".to_owned(),
+        ),
+        "--manage" | "--misc" => ("for all commands:", "plexum --help".to_owned()),
+        _ => return array_first(first, words),
     };
     Some(answer(first, "a mode of mdadm", say, &command))
+}
+
+/// mdadm's `/dev/md0 --fail /dev/sdb`: the array comes before the mode.
+fn array_first(first: &str, words: &[String]) -> Option<Problem> {
+    if !first.starts_with("/dev/") {
+        return None;
+    }
+    let mode = words.get(1)?.as_str();
+    let member = words.get(2).map_or("MEMBER", String::as_str);
+    let command = match mode {
+        "-f" | "--fail" | "--set-faulty" => "fail",
+        "-a" | "--add" | "--add-spare" => "add",
+        "-r" | "--remove" => "remove",
+        "--re-add" => "re-add",
+        _ => return None,
+    };
+    let whole = format!("plexum {command} VOLUME {member}");
+    let say = "with the name of the volume, as status shows it:";
+    Some(answer(mode, "a mode of mdadm", say, &whole))
+}
+
+/// Options of other tools behind a command that is ours as well.
+fn own_command(first: &str, words: &[String]) -> Option<Problem> {
+    let has = |option: &str| words.iter().any(|word| word == option);
+    let others = words.iter().skip(1).filter(|word| !word.starts_with('-'));
+    let others: Vec<&str> = others.map(String::as_str).collect();
+    let volume = others.first().copied().unwrap_or("VOLUME");
+    let kind = others.get(1).copied().unwrap_or_default();
+    let level = match kind {
+        "mirror" => Some(("1", 2)),
+        "raidz" | "raidz1" => Some(("5", 3)),
+        "raidz2" => Some(("6", 4)),
+        _ => None,
+    };
+    let (typed, say, command) = match (first, level) {
+        ("create", Some((level, _))) if !has("-l") && !has("--level") => {
+            let members = match others.get(2..) {
+                Some(members) if !members.is_empty() => members.join(" "),
+                _ => "MEMBER...".to_owned(),
+            };
+            let command = format!("plexum create {volume} --level {level} {members}");
+            (kind, "the level is an option:", command)
+        }
+        ("scrub", _) if has("-s") || has("-p") => {
+            let command = format!("plexum scrub {volume} --stop");
+            ("scrub -s", "to stop a scrub:", command)
+        }
+        ("scrub", _) if has("-w") => {
+            let command = format!("plexum scrub {volume} --wait");
+            ("scrub -w", "to wait for its end:", command)
+        }
+        ("status", _) if has("-x") => (
+            "status -x",
+            "to see what is wrong:",
+            "plexum status".to_owned(),
+        ),
+        ("add" | "replace" | "remove" | "attach" | "create", _)
+            if has("-f") && first != "create" =>
+        {
+            let command = format!("plexum {first} --help");
+            ("-f", "nothing is forced by a short option:", command)
+        }
+        _ => return None,
+    };
+    Some(answer(typed, "a form of zpool", say, &command))
 }
 
 fn non_empty<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
@@ -149,12 +228,12 @@ fn other_tool(first: &str, words: &[String]) -> Option<Problem> {
         "offline" | "deactivate" => (
             "a command of zpool and gmirror",
             "to take a member out of use:",
-            format!("plexum fail {}", arguments("VOLUME MEMBER")),
+            format!("plexum fail {}", two(rest)),
         ),
         "online" | "activate" | "reattach" => (
             "a command of zpool and gmirror",
             "to take a member back:",
-            format!("plexum re-add {}", arguments("VOLUME MEMBER")),
+            format!("plexum re-add {}", two(rest)),
         ),
         "attach"
             if rest.iter().filter(|word| !word.starts_with('-')).count() >= 3
@@ -174,7 +253,7 @@ fn other_tool(first: &str, words: &[String]) -> Option<Problem> {
         "insert" => (
             "a command of gmirror",
             "to add a member:",
-            format!("plexum add {}", arguments("VOLUME MEMBER")),
+            format!("plexum add {}", two(rest)),
         ),
         "forget" => (
             "a command of gmirror",
@@ -194,7 +273,7 @@ fn other_tool(first: &str, words: &[String]) -> Option<Problem> {
         "export" => (
             "a command of zpool",
             "to stop a volume:",
-            format!("plexum stop {}", arguments("VOLUME")),
+            format!("plexum stop {}", one(rest)),
         ),
         "iostat" => (
             "a command of zpool",
@@ -221,10 +300,30 @@ fn other_tool(first: &str, words: &[String]) -> Option<Problem> {
             "to mend what differs:",
             "plexum scrub VOLUME --repair --wait".to_owned(),
         ),
-        "destroy" | "clear" | "labelclear" | "delete" => (
+        "clear" => (
             "a command of zpool and gmirror",
-            "a stopped volume is its members: delete the files, or make something new of them with",
-            "plexum create NAME --force ...".to_owned(),
+            "errors are counted from each start of the server; to take a failed member back:",
+            format!("plexum re-add {}", two(rest)),
+        ),
+        "destroy" | "delete" => (
+            "a command of zpool and gmirror",
+            "nothing is erased: a volume that is stopped stays on its members. To stop it:",
+            format!("plexum stop {}", one(rest)),
+        ),
+        "get" | "properties" => (
+            "a command of zpool",
+            "to see everything about a volume:",
+            "plexum status -v".to_owned(),
+        ),
+        "clearlog" | "trim" | "initialize" | "checkpoint" | "upgrade" | "split" | "reopen" => (
+            "a command of zpool",
+            "there is nothing like it; for all commands:",
+            "plexum --help".to_owned(),
+        ),
+        "labelclear" => (
+            "a command of zpool",
+            "nothing is erased by a command of its own; to see what is on a member:",
+            "plexum examine MEMBER".to_owned(),
         ),
         "dump" => (
             "a command of gmirror",
@@ -245,9 +344,170 @@ fn other_tool(first: &str, words: &[String]) -> Option<Problem> {
     Some(answer(first, whose, say, &command))
 }
 
+/// A volume out of what was typed, without the options of others.
+fn one(rest: &[String]) -> &str {
+    let mut words = rest.iter().filter(|word| !word.starts_with('-'));
+    words.next().map_or("VOLUME", String::as_str)
+}
+
+/// A volume and a member out of what was typed, without the options of others.
+fn two(rest: &[String]) -> String {
+    let mut words = rest.iter().filter(|word| !word.starts_with('-'));
+    let volume = words.next().map_or("VOLUME", String::as_str);
+    let member = words.next().map_or("MEMBER", String::as_str);
+    format!("{volume} {member}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    use crate::args::Cli;
+
+    /// Whether the command line takes an advised command, with a word for what only the user knows.
+    fn is_accepted(command: &str) -> Result<(), String> {
+        let words = command.split_whitespace().map(|word| {
+            let word = word.trim_end_matches("...");
+            match word {
+                "NAME=VALUE" => "balance=load",
+                _ if word.contains('{') => "1",
+                _ => word,
+            }
+        });
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        let parsed = Cli::try_parse_from(&words);
+        match parsed {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelp => Ok(()),
+            Err(error) => Err(format!("{command}: {error}")),
+        }
+    }
+
+    #[test]
+    fn every_answer_to_a_habit_is_a_command_that_is_accepted() {
+        for typed in [
+            "--create /dev/md0",
+            "-A",
+            "-I x",
+            "-E a b",
+            "-X a",
+            "-D /dev/md0",
+            "-S /dev/md0",
+            "-s",
+            "-G",
+            "-F",
+            "-a",
+            "-r",
+            "--fail",
+            "--replace",
+            "--re-add",
+            "--zero-superblock a",
+            "-W",
+            "-o",
+            "-R",
+            "--manage",
+            "/dev/md0 --fail /dev/sdb",
+            "/dev/md0 -a /dev/sdb",
+            "/dev/md0 -r x",
+            "/dev/md0 --re-add x",
+            "create nas -l 5 -n 3 a b c",
+            "create nas -x 1 a b",
+            "create tank mirror a b",
+            "create tank raidz2 a b c d",
+            "create tank raidz",
+            "scrub -s tank",
+            "scrub -w tank",
+            "status -x",
+            "replace -f tank a b",
+            "import",
+            "assemble",
+            "start",
+            "offline -f tank a",
+            "offline",
+            "online tank a",
+            "deactivate gm0 a",
+            "activate gm0 a",
+            "attach tank a b",
+            "resilver tank",
+            "rebuild gm0 a",
+            "insert gm0 a",
+            "insert",
+            "forget gm0",
+            "label gm0 a b",
+            "configure",
+            "export tank",
+            "export",
+            "iostat 1",
+            "list",
+            "lv",
+            "detail",
+            "history",
+            "check",
+            "verify",
+            "repair",
+            "sync",
+            "clear",
+            "clear tank sda",
+            "destroy -f tank",
+            "labelclear a",
+            "delete x",
+            "dump a",
+            "dump",
+            "help",
+            "help create",
+            "get all tank",
+            "trim tank",
+            "upgrade",
+        ] {
+            let words: Vec<String> = typed.split(' ').map(str::to_owned).collect();
+            let problem = advise(&words).unwrap_or_else(|| panic!("{typed} has no answer"));
+            assert!(!problem.hints.is_empty(), "{typed}");
+            for hint in &problem.hints {
+                let command = &hint[hint.find("plexum ").unwrap()..];
+                for command in command.split("   and   ") {
+                    is_accepted(command).unwrap();
+                }
+            }
+        }
+    }
+
+    /// Every command that stands behind three blanks in a text of the program, wherever that is.
+    #[test]
+    fn every_command_that_the_program_advises_is_accepted() {
+        let mut count = 0;
+        for folder in ["src", "../daemon/src", "../engine/src"] {
+            let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+            for text in sources(&root) {
+                let program = text.split("#[cfg(test)]").next().unwrap();
+                for rest in program.split(":   plexum ").skip(1) {
+                    let end = rest.find(['"', '\\', '\n']).unwrap();
+                    let line = format!("plexum {}", &rest[..end]);
+                    if line.contains(", ") {
+                        continue; // a sentence
+                    }
+                    for command in line.split("   and   ") {
+                        is_accepted(command).unwrap();
+                        count += 1;
+                    }
+                }
+            }
+        }
+        assert!(count > 40, "only {count} were found");
+    }
+
+    fn sources(folder: &std::path::Path) -> Vec<String> {
+        let mut texts = Vec::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                texts.extend(sources(&path));
+            } else if path.extension().is_some_and(|ext| ext == "rs") {
+                texts.push(std::fs::read_to_string(&path).unwrap());
+            }
+        }
+        texts
+    }
 
     fn hint(line: &str) -> String {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();

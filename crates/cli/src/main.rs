@@ -25,6 +25,7 @@ mod foreign;
 mod gmirror;
 mod gvinum;
 mod habits;
+mod help;
 mod lab;
 mod man;
 mod member_ops;
@@ -51,7 +52,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use plexum_daemon::problem::{Code, Problem};
 
 use crate::args::{Cli, Command};
@@ -139,7 +140,8 @@ fn parse_and_run(words: &[String], typed: &[OsString]) -> Outcome {
     if let Some(problem) = habits::advise(words) {
         return Err(problem);
     }
-    let cli = match Cli::try_parse_from(typed) {
+    let parsed = help::command().try_get_matches_from(typed);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };

@@ -21,9 +21,7 @@ pub fn run(args: &Man, screen: &Screen) -> Outcome {
     };
     std::fs::create_dir_all(folder).map_err(|error| tell(&error, folder))?;
     let mut pages = vec![("plexum".to_owned(), command.clone())];
-    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-        pages.push((format!("plexum-{}", sub.get_name()), sub.clone()));
-    }
+    add_pages("plexum", &command, &mut pages);
     for (name, command) in pages {
         let path = folder.join(format!("{name}.1"));
         let page = render(command, &name)?;
@@ -33,16 +31,80 @@ pub fn run(args: &Man, screen: &Screen) -> Outcome {
     Ok(0)
 }
 
+/// A page for each command below `command`, and for the commands below these.
+fn add_pages(name: &str, command: &clap::Command, pages: &mut Vec<(String, clap::Command)>) {
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        let name = format!("{name}-{}", sub.get_name());
+        pages.push((name.clone(), sub.clone()));
+        add_pages(&name, sub, pages);
+    }
+}
+
+/// What every page ends with.
+const TAIL: &str = r#".SH "EXIT STATUS"
+.TP
+.B 0
+done; of \fBstatus\fR: all volumes are healthy
+.TP
+.B 1
+done, and the answer is bad news: degraded, damaged, full, differences
+.TP
+.B 2
+the command line is not understood
+.TP
+.B 3
+refused to protect data; the message names the option that overrides
+.TP
+.B 4
+the members do not make a volume
+.TP
+.B 5
+an error of input or output, or no space
+.TP
+.B 6
+in use by another process
+.TP
+.B 7
+no such volume, or no server answers
+.TP
+.B 8
+a volume has failed
+.TP
+.B 70
+a bug in plexum
+.SH FILES
+The runtime folder is \fI$XDG_RUNTIME_DIR/plexum\fR, for root without that variable \fI/run/plexum\fR, else \fI/tmp/plexum\-UID\fR.
+.TP
+.I NAME.nbd
+the socket for NBD clients
+.TP
+.I NAME.control
+the control socket
+.TP
+.I NAME.command
+how the server was started
+.TP
+.I NAME.log
+what a server in the background has said
+"#;
+
 fn tell(error: &std::io::Error, path: &Path) -> Problem {
     Problem::from_io(error, "writing", &path.display().to_string())
 }
 
 fn render(command: clap::Command, name: &str) -> Result<Vec<u8>, Problem> {
     let mut page = Vec::new();
-    let command = command.bin_name(name.replacen('-', " ", 1));
+    let mut words = name.replacen('-', " ", 1);
+    if let Some(rest) = words.strip_prefix("plexum lab-") {
+        words = format!("plexum lab {rest}");
+    } else if let Some(rest) = words.strip_prefix("plexum pool-") {
+        words = format!("plexum pool {rest}");
+    }
+    let command = command.bin_name(words).display_name(name.to_owned());
     clap_mangen::Man::new(command)
         .title(name)
         .render(&mut page)
         .map_err(|error| Problem::from_io(&error, "making", name))?;
+    page.extend_from_slice(TAIL.as_bytes());
     Ok(page)
 }

@@ -179,7 +179,8 @@ fn merge(action: &Action, answer: Value) -> Value {
     fields
 }
 
-fn describe(action: &Action) -> String {
+/// What an action does, in words.
+pub fn describe(action: &Action) -> String {
     match action {
         Action::Fail { member } => format!("treat {member} as failed"),
         Action::Add { member, .. } => format!("add {member}"),

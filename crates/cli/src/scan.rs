@@ -235,14 +235,7 @@ fn tell(set: &FoundSet) -> Told {
     });
     Told {
         object: object("set", Some(&name), details),
-        row: vec![
-            name,
-            level,
-            format,
-            show_bytes(size_bytes),
-            count,
-            state,
-        ],
+        row: vec![name, level, format, show_bytes(size_bytes), count, state],
         notes,
         problem,
     }

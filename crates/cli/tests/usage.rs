@@ -38,9 +38,9 @@ fn every_command_of_the_help_has_a_help_of_its_own_with_an_example() {
     let commands: Vec<&str> = help
         .out
         .lines()
-        .skip_while(|line| *line != "Commands:")
-        .skip(1)
-        .take_while(|line| line.starts_with("  "))
+        .skip_while(|line| *line != "Make and look:")
+        .take_while(|line| *line != "Options:")
+        .filter(|line| line.starts_with("  "))
         .map(|line| line.split_whitespace().next().unwrap())
         .collect();
     assert!(commands.len() > 15, "{commands:?}");
@@ -206,8 +206,15 @@ fn completions_and_manual_pages_name_the_commands() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("man");
     let run = plexum(&format!("man --out {}", folder.display()));
     assert_eq!(run.exit, 0);
-    for name in ["plexum.1", "plexum-create.1", "plexum-re-add.1"] {
-        assert!(folder.join(name).exists(), "{name}");
+    for name in [
+        "plexum.1",
+        "plexum-create.1",
+        "plexum-re-add.1",
+        "plexum-lab-work.1",
+    ] {
+        let page = std::fs::read_to_string(folder.join(name)).unwrap();
+        let has = |title: &str| page.contains(title);
+        assert!(has("EXIT STATUS") && has(".SH FILES"), "{name}");
     }
     assert!(!folder.join("plexum-grow.1").exists());
 }

@@ -14,7 +14,7 @@ use super::{Known, VOCABULARY, finish, label_edit, provider_at, write};
 use crate::args::{Common, OneVolume};
 use crate::client::{Client, running_volumes};
 use crate::errors::Outcome;
-use crate::member_ops::member_word;
+use crate::member_ops::{describe, member_word};
 use crate::output::Screen;
 use crate::words::Words;
 
@@ -123,7 +123,11 @@ pub fn change(
     }
     if common.dry_run {
         for action in &actions {
-            screen.line(format!("would ask {}: {action:?}", client.volume));
+            screen.line(format!(
+                "would ask {} to {}",
+                client.volume,
+                describe(action)
+            ));
         }
         return Ok(0);
     }
