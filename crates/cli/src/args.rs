@@ -82,8 +82,10 @@ pub enum Command {
     )]
     Status(Status),
     /// Stop a volume cleanly
-    #[command(after_help = "Example:\n  plexum stop nas")]
-    Stop(OneVolume),
+    #[command(
+        after_help = "SIGTERM and SIGINT to the server are a clean stop of all its volumes, whoever is connected.\n\nExample:\n  plexum stop nas"
+    )]
+    Stop(Stop),
     /// Make a volume a block device, mounted when asked; without root a file
     #[command(after_help = "Example:\n  plexum attach nas\n  plexum attach nas /mnt")]
     Attach(Attach),
@@ -470,11 +472,14 @@ pub struct Status {
     pub watch: bool,
 }
 
-/// A command on one volume.
+/// `plexum stop`.
 #[derive(clap::Args, Debug)]
-pub struct OneVolume {
+pub struct Stop {
     /// Name of the volume; may be left out when one runs
     pub volume: Option<String>,
+    /// Stop it although it is attached, or clients are connected: they get errors from then on
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// `plexum attach`.
@@ -493,6 +498,9 @@ pub struct Attach {
     /// With --dataset: the newest root up to this transaction group
     #[arg(long, value_name = "N", requires = "dataset")]
     pub txg: Option<u64>,
+    /// When the server has gone, requests wait so long for it to come back before they fail; 0: not at all
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub reconnect: u64,
 }
 
 /// `plexum detach`.
@@ -511,6 +519,12 @@ pub struct AttachProcess {
     /// Path of the file to be; its folder exists.
     #[arg(long)]
     pub file: PathBuf,
+    /// Which array it is, as its server tells.
+    #[arg(long)]
+    pub identity: Option<String>,
+    /// Seconds to wait for a server that is away.
+    #[arg(long, default_value_t = 0)]
+    pub reconnect: u64,
 }
 
 /// The process that `plexum attach --dataset` starts.

@@ -7,17 +7,14 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
+use std::time::Duration;
 
 use plexum_daemon::problem::{Code, Problem};
-use plexum_engine::buf::BufPool;
 use plexum_export::fuse::{self, FileInfo};
 use plexum_export::process;
-use plexum_export::remote::Remote;
-use plexum_nbd::client::{ConnectOptions, connect};
-use plexum_nbd::export::Export;
 use plexum_nbd::uri::{Address, NbdUri};
 use plexum_runtime::mailbox::mailbox;
-use plexum_runtime::socket::connect_unix;
+use plexum_runtime::process::join_write_out_path;
 use plexum_runtime::{Handle, IoChoice, Runtime};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -25,6 +22,7 @@ use serde_json::json;
 use crate::args::{Attach, AttachProcess, Common};
 use crate::attach_tree;
 use crate::attachment::{Attachment, Process, tool};
+use crate::bridge::{Bridge, Goal, identity};
 use crate::client::Client;
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
@@ -32,8 +30,14 @@ use crate::output::{Screen, object};
 /// Requests that wait for the volume's thread; the kernel has far fewer in flight.
 const REQUESTS_MAX: usize = 1 << 16;
 
-/// Bytes of unused buffers that the process keeps.
-const POOL_KEEP_BYTES: usize = 16 << 20;
+/// What is to be attached, and where.
+struct Plan {
+    uri: NbdUri,
+    identity: Option<String>,
+    /// How long requests wait for a server that is away.
+    reconnect_s: u64,
+    mountpoint: Option<PathBuf>,
+}
 
 /// What the process says when the file is there.
 #[derive(Debug, Serialize, Deserialize)]
@@ -57,14 +61,22 @@ pub fn run(args: &Attach, common: &Common, screen: &Screen) -> Outcome {
     let mountpoint = mountpoint.map(check_mountpoint).transpose()?;
     check_fuse(&client)?;
     if common.dry_run {
+        uri(&client)?;
+        Attachment::check(&name)?;
         screen.line(format!("would attach {name}"));
         let fields = json!({"command": "attach", "mountpoint": mountpoint});
         screen.object(&object("plan", Some(&name), fields));
         return Ok(0);
     }
-    let uri = uri(&client)?;
+    let plan = Plan {
+        uri: uri(&client)?,
+        identity: identity(&client),
+        reconnect_s: args.reconnect,
+        mountpoint,
+    };
     let mut attachment = Attachment::begin(&name)?;
-    let result = set_up(&mut attachment, &uri, mountpoint, common.json);
+    let _ = client.tell_attached(); // an older server knows nothing of it
+    let result = set_up(&mut attachment, plan, common.json);
     let ready = match result {
         Ok(Ok(ready)) => ready,
         Ok(Err(exit)) => {
@@ -179,11 +191,10 @@ fn uri(client: &Client) -> Result<NbdUri, Problem> {
 /// All layers, lowest first. The inner error is the exit code of the process, whose words were printed.
 fn set_up(
     attachment: &mut Attachment,
-    uri: &NbdUri,
-    mountpoint: Option<PathBuf>,
+    plan: Plan,
     as_json: bool,
 ) -> Result<Result<Ready, u8>, Problem> {
-    let ready = match start(attachment, uri, as_json)? {
+    let ready = match start(attachment, &plan, as_json)? {
         Ok(ready) => ready,
         Err(exit) => return Ok(Err(exit)),
     };
@@ -192,7 +203,7 @@ fn set_up(
         attachment.device = Some(make_device(attachment, &ready)?);
         attachment.save()?;
     }
-    if let (Some(device), Some(mountpoint)) = (attachment.device.clone(), mountpoint) {
+    if let (Some(device), Some(mountpoint)) = (attachment.device.clone(), plan.mountpoint) {
         attachment.mountpoint = Some(mountpoint.clone());
         attachment.save()?;
         mount(&device, &mountpoint, ready.is_read_only)?;
@@ -203,7 +214,7 @@ fn set_up(
 /// Starts the process and waits for its line.
 fn start(
     attachment: &mut Attachment,
-    uri: &NbdUri,
+    plan: &Plan,
     as_json: bool,
 ) -> Result<Result<Ready, u8>, Problem> {
     let failed = |error: std::io::Error| {
@@ -216,11 +227,16 @@ fn start(
     if as_json {
         command.arg("--json");
     }
+    if let Some(identity) = &plan.identity {
+        command.arg("--identity").arg(identity);
+    }
     let mut child = command
         .arg("--uri")
-        .arg(uri.to_string())
+        .arg(plan.uri.to_string())
         .arg("--file")
         .arg(attachment.file())
+        .arg("--reconnect")
+        .arg(plan.reconnect_s.to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(errors)
@@ -280,6 +296,8 @@ fn mount(device: &Path, mountpoint: &Path, is_read_only: bool) -> Result<(), Pro
 /// The server does not answer, or FUSE is not allowed.
 pub fn serve_file(args: &AttachProcess) -> Outcome {
     process::leave_session();
+    // Before any thread is started: they inherit it. Without it the device works, only less surely when memory is short.
+    let _ = join_write_out_path();
     // A folder that this process stands in could not be unmounted.
     let _ = std::env::set_current_dir("/");
     let mut runtime = Runtime::new(IoChoice::Auto)
@@ -289,27 +307,17 @@ pub fn serve_file(args: &AttachProcess) -> Outcome {
 }
 
 async fn serve(handle: &Handle, args: &AttachProcess) -> Outcome {
-    let no_server = |text: String| Problem::new(Code::NoServer, text);
     let uri: NbdUri = args
         .uri
         .parse()
         .map_err(|error| Problem::new(Code::Usage, format!("{}: {error}", args.uri)))?;
-    let Address::Unix(path) = &uri.address else {
-        return Err(Problem::new(
-            Code::Usage,
-            "the URI of a Unix socket is expected",
-        ));
+    let goal = Goal {
+        uri,
+        identity: args.identity.clone(),
+        limit: Duration::from_secs(args.reconnect),
     };
-    let socket = connect_unix(handle, Path::new(path))
-        .await
-        .map_err(|error| no_server(format!("no server answers on {path}: {error}")))?;
-    let pool = BufPool::new(POOL_KEEP_BYTES);
-    let (client, driver) = connect(socket, pool.clone(), &ConnectOptions::new(&uri.export))
-        .await
-        .map_err(|error| no_server(format!("the server on {path} refuses: {error}")))?;
-    let _driver = handle.spawn(driver.run());
-    let remote = Rc::new(Remote::new(client, pool));
-    let info = remote.info();
+    let bridge = Bridge::connect(handle, goal).await?;
+    let info = bridge.info().clone();
     let ready = Ready {
         size_bytes: info.size_bytes,
         block_bytes: info.block_bytes_min,
@@ -328,11 +336,9 @@ async fn serve(handle: &Handle, args: &AttachProcess) -> Outcome {
         let _ = sender.send(request);
     })
     .map_err(|error| no_fuse(&error, folder))?;
-    let _ = process::lock_memory(); // without it the device works, only less surely when memory is short
     say(&ready)?;
     while let Some(request) = requests.receive().await {
-        let remote = Rc::clone(&remote);
-        let _detached = handle.spawn(async move { request.run(&*remote).await });
+        let _detached = handle.spawn(Rc::clone(&bridge).run(request));
     }
     Ok(0)
 }

@@ -48,12 +48,8 @@ pub fn run(args: &Attach, common: &Common, screen: &Screen) -> Outcome {
             "plexum attach --dataset {dataset} FOLDER MEMBER..."
         ))
     })?;
-    let members: Vec<String> = args
-        .mountpoint
-        .iter()
-        .chain(&args.members)
-        .cloned()
-        .collect();
+    let words = args.mountpoint.iter().chain(&args.members);
+    let members: Vec<String> = words.cloned().collect();
     if members.is_empty() {
         return Err(
             Problem::new(Code::Usage, "the members of the pool are missing").hint(format!(
@@ -67,6 +63,7 @@ pub fn run(args: &Attach, common: &Common, screen: &Screen) -> Outcome {
         problem
     })?;
     if common.dry_run {
+        rehearse(&dataset, &members, args.txg)?;
         screen.line(format!("would attach {dataset} at {}", folder.display()));
         let fields = json!({"command": "attach", "dataset": dataset, "mountpoint": folder});
         screen.object(&object("plan", None, fields));
@@ -180,17 +177,7 @@ pub fn serve_tree(args: &TreeProcess) -> Outcome {
 }
 
 async fn serve(handle: &Handle, args: &TreeProcess) -> Outcome {
-    let pool = open_pool(handle, &args.members, &OpenOptions { txg: args.txg }).await?;
-    for note in &pool.report.notes {
-        crate::output::tell_line!("note: {note}");
-    }
-    let system = pool.file_system(&DatasetName::parse(&args.dataset)).await;
-    let system = system.map_err(|error| {
-        of_zfs(&error).hint(format!(
-            "a volume is served by:   plexum serve --dataset {} MEMBER...",
-            args.dataset
-        ))
-    })?;
+    let system = open_system(handle, &args.dataset, &args.members, args.txg).await?;
     let keeper = Rc::new(Keeper {
         system,
         nodes: Default::default(),
@@ -211,6 +198,35 @@ async fn serve(handle: &Handle, args: &TreeProcess) -> Outcome {
         let _detached = handle.spawn(async move { keeper.answer(request).await });
     }
     Ok(0)
+}
+
+/// What an attachment would be refused for before its first step.
+fn rehearse(dataset: &str, members: &[String], txg: Option<u64>) -> Result<(), Problem> {
+    Attachment::check(&dataset.replace('/', "-"))?;
+    let mut runtime = Runtime::new(IoChoice::Auto)
+        .map_err(|error| Problem::new(Code::IoError, error.to_string()))?;
+    let handle = runtime.handle();
+    runtime
+        .block_on(open_system(&handle, dataset, members, txg))
+        .map(drop)
+}
+
+async fn open_system(
+    handle: &Handle,
+    dataset: &str,
+    members: &[String],
+    txg: Option<u64>,
+) -> Result<FileSystem<AnyDevice>, Problem> {
+    let pool = open_pool(handle, members, &OpenOptions { txg }).await?;
+    for note in &pool.report.notes {
+        crate::output::tell_line!("note: {note}");
+    }
+    let system = pool.file_system(&DatasetName::parse(dataset)).await;
+    system.map_err(|error| {
+        of_zfs(&error).hint(format!(
+            "a volume is served by:   plexum serve --dataset {dataset} MEMBER..."
+        ))
+    })
 }
 
 /// The file system, and what was asked a moment ago.

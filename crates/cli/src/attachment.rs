@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::runtime_dir::Surroundings;
+use plexum_daemon::status::AttachmentStatus;
 use plexum_export::process;
 use plexum_runtime::process::start_ticks;
 use serde::{Deserialize, Serialize};
@@ -45,7 +46,9 @@ impl Process {
         Some(Self { pid, start_ticks })
     }
 
-    fn is_running(&self) -> bool {
+    /// Whether it runs still.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
         Self::find(self.pid).as_ref() == Some(self)
     }
 }
@@ -89,12 +92,10 @@ pub fn home() -> Result<PathBuf, Problem> {
     fs::canonicalize(&home).map_err(|error| Problem::from_io(&error, "looking at", &shown))
 }
 
-/// All attachments of this user, sorted by name.
-///
-/// # Errors
-/// Of `home`.
-pub fn all() -> Result<Vec<Attachment>, Problem> {
-    let mut found: Vec<Attachment> = fs::read_dir(home()?)
+/// All attachments of this user, sorted by name; nothing is made for that.
+#[must_use]
+pub fn all() -> Vec<Attachment> {
+    let mut found: Vec<Attachment> = fs::read_dir(runtime_dir().path().join("attach"))
         .into_iter()
         .flatten()
         .flatten()
@@ -103,7 +104,15 @@ pub fn all() -> Result<Vec<Attachment>, Problem> {
         .filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok())
         .collect();
     found.sort_by(|a, b| a.volume.cmp(&b.volume));
-    Ok(found)
+    found
+}
+
+/// What stands on the served volume of this name: trees of pools have no server.
+#[must_use]
+pub fn on_volume(volume: &str) -> Vec<Attachment> {
+    let mut all = all();
+    all.retain(|one| one.volume == volume && one.tree.is_none());
+    all
 }
 
 impl Attachment {
@@ -112,11 +121,7 @@ impl Attachment {
     /// # Errors
     /// `Busy` when there is one already.
     pub fn begin(volume: &str) -> Result<Self, Problem> {
-        if volume.contains('/') || volume.starts_with('.') || volume.len() > NAME_BYTES_MAX {
-            let text = format!("volume {volume} has a name that cannot be a file's name");
-            return Err(Problem::new(Code::Usage, text)
-                .hint("to serve it under another:   plexum serve --name NAME MEMBER..."));
-        }
+        check_file_name(volume)?;
         let attachment = Self {
             volume: volume.to_owned(),
             process: None,
@@ -134,10 +139,7 @@ impl Attachment {
         match linked {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                return Err(
-                    Problem::new(Code::Busy, format!("{volume} is attached already"))
-                        .hint(format!("to undo that:   plexum detach {volume}")),
-                );
+                return Err(attached_already(volume));
             }
             Err(error) => return Err(told(&error, "making", &path)),
         }
@@ -147,6 +149,45 @@ impl Attachment {
             }
             _ => Ok(attachment),
         }
+    }
+
+    /// What `begin` would be refused for; nothing is made.
+    ///
+    /// # Errors
+    /// As `begin`.
+    pub fn check(volume: &str) -> Result<(), Problem> {
+        check_file_name(volume)?;
+        runtime_dir().check(&Surroundings::of_this_process())?;
+        let path = runtime_dir()
+            .path()
+            .join("attach")
+            .join(format!("{volume}.json"));
+        if path.exists() {
+            return Err(attached_already(volume));
+        }
+        Ok(())
+    }
+
+    /// What `undo` would be refused for at once; whether a program still stands in it shows only when it is tried.
+    ///
+    /// # Errors
+    /// `Busy` when the device is mounted elsewhere.
+    pub fn check_undo(&self) -> Result<(), Problem> {
+        for device in self.devices() {
+            for mount in mounts().iter().filter(|mount| mount.source == device) {
+                self.check_mount(&device, mount)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_mount(&self, device: &Path, mount: &Mount) -> Result<(), Problem> {
+        if Some(&mount.folder) == self.mountpoint.as_ref() {
+            return Ok(());
+        }
+        let shown = mount.folder.display();
+        let text = format!("{} is mounted at {shown}", device.display());
+        Err(Problem::new(Code::Busy, text).hint(format!("to unmount it first:   umount {shown}")))
     }
 
     fn path(&self) -> PathBuf {
@@ -186,6 +227,19 @@ impl Attachment {
             .map_err(|error| told(&error, "writing", &path))
     }
 
+    /// As status tells it.
+    #[must_use]
+    pub fn status(&self) -> AttachmentStatus {
+        let shown = |path: &PathBuf| path.display().to_string();
+        let process = self.process.as_ref().filter(|process| process.is_running());
+        AttachmentStatus {
+            device: self.device.as_ref().map(shown),
+            file: self.file().display().to_string(),
+            mountpoint: self.mountpoint.as_ref().map(shown),
+            pid: process.map(|process| process.pid),
+        }
+    }
+
     /// Undoes everything, last step first. May be called again after an error.
     ///
     /// # Errors
@@ -209,12 +263,7 @@ impl Attachment {
 
     fn unmount_device(&mut self, device: &Path) -> Result<(), Problem> {
         for mount in mounts().iter().filter(|mount| mount.source == device) {
-            let shown = mount.folder.display();
-            if Some(&mount.folder) != self.mountpoint.as_ref() {
-                let text = format!("{} is mounted at {shown}", device.display());
-                return Err(Problem::new(Code::Busy, text)
-                    .hint(format!("to unmount it first:   umount {shown}")));
-            }
+            self.check_mount(device, mount)?;
             let mut words = String::new();
             let is_done = wait_at_most(BUSY_LOOKS_MAX, || {
                 let result = tool(Command::new("umount").arg(&mount.folder));
@@ -284,6 +333,20 @@ impl Attachment {
             Err(in_use(self.tree.as_ref().unwrap_or(&self.file()), &words))
         }
     }
+}
+
+fn check_file_name(volume: &str) -> Result<(), Problem> {
+    if volume.contains('/') || volume.starts_with('.') || volume.len() > NAME_BYTES_MAX {
+        let text = format!("volume {volume} has a name that cannot be a file's name");
+        return Err(Problem::new(Code::Usage, text)
+            .hint("to serve it under another:   plexum serve --name NAME MEMBER..."));
+    }
+    Ok(())
+}
+
+fn attached_already(volume: &str) -> Problem {
+    Problem::new(Code::Busy, format!("{volume} is attached already"))
+        .hint(format!("to undo that:   plexum detach {volume}"))
 }
 
 /// Waits for the process to end by itself, as it does when its file system is unmounted; then ends it.

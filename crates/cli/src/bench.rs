@@ -7,7 +7,7 @@ use plexum_bench::{
 };
 use plexum_daemon::problem::{Code, Problem};
 
-use crate::args::Bench;
+use crate::args::{Bench, Common};
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
 use crate::serve::io_choice;
@@ -16,7 +16,7 @@ use crate::serve::io_choice;
 ///
 /// # Errors
 /// `Usage` for an unknown group, `IoError` when members or the chart cannot be made.
-pub fn run(args: &Bench, screen: &Screen) -> Outcome {
+pub fn run(args: &Bench, common: &Common, screen: &Screen) -> Outcome {
     let told = |error: std::io::Error| Problem::new(Code::IoError, error.to_string());
     if let [socket, file] = args.bare_server.as_slice() {
         plexum_bench::serve_bare(socket, file).map_err(told)?;
@@ -41,6 +41,17 @@ pub fn run(args: &Bench, screen: &Screen) -> Outcome {
         disk_folder: args.disk_folder.clone(),
         program: std::env::current_exe().map_err(told)?,
     };
+    if common.dry_run {
+        let groups = match args.groups.as_slice() {
+            [] => "all groups of goals".to_owned(),
+            groups => groups.join(" "),
+        };
+        screen.line(format!("would measure {groups}, {} rounds", args.rounds));
+        if let Some(path) = &args.chart {
+            screen.line(format!("would write {}", path.display()));
+        }
+        return Ok(0);
+    }
     let shows = !screen.is_quiet && !screen.is_json && stderr().is_terminal();
     let report = measure(&options, &mut |step| {
         if shows {

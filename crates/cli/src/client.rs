@@ -156,6 +156,30 @@ impl Client {
         call(&self.socket, "POST", &route, Some(&body))
     }
 
+    /// Tells the server that a block device of the kernel stands on the volume.
+    ///
+    /// # Errors
+    /// Of a server that is older than this, or `NoServer`.
+    pub fn tell_attached(&self) -> Result<(), Problem> {
+        call(&self.socket, "POST", &self.route("/attached"), None).map(drop)
+    }
+
+    /// Asks what a change would be refused for; nothing is changed. The server knows more than the command: who is needed, what fits.
+    ///
+    /// # Errors
+    /// Of the server, as of `act`, or `NoServer`; `NotYet` from a server that is older than this.
+    pub fn rehearse(&self, action: &Action) -> Result<Value, Problem> {
+        let route = self.route(&format!("/{}/dry-run", action.route()));
+        let body = serde_json::to_value(action).unwrap_or_else(|_| json!({}));
+        call(&self.socket, "POST", &route, Some(&body)).map_err(|problem| {
+            if problem.message == "no such route" {
+                let text = format!("the server of {} knows no dry run", self.volume);
+                return Problem::new(Code::NotYet, text).why("it was started by an older plexum");
+            }
+            problem
+        })
+    }
+
     /// All events kept by the server.
     ///
     /// # Errors

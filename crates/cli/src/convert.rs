@@ -15,7 +15,7 @@ use plexum_format::vinum::HeaderFormat;
 use serde_json::json;
 
 use crate::args::{Cli, Command, Common, Convert, Create};
-use crate::create::runtime;
+use crate::create::{rehearse_members, runtime};
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
 use crate::progress::Progress;
@@ -106,6 +106,7 @@ fn in_place(args: &Convert, goal: Goal, common: &Common, screen: &Screen) -> Out
         return Ok(0);
     }
     if common.dry_run {
+        rehearse_members(&args.members)?;
         show(&plan, args, screen);
         return Ok(0);
     }
@@ -220,6 +221,7 @@ fn onto(args: &Convert, common: &Common, screen: &Screen) -> Outcome {
                 show_bytes(all)
             ));
             if common.dry_run {
+                rehearse_members(&args.onto)?;
                 return Ok(0);
             }
             journal

@@ -1,11 +1,12 @@
 //! `plexum create`: from the words of the command line to a plan, and from the plan to metadata on members.
 
 use plexum_daemon::create::{CreateRequest, Creation, PlannedMember, Start, this_host};
+use plexum_daemon::open::{AnyDevice, MemberWord};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::balance::Policy;
 use plexum_engine::plex::layout::{Level, Organisation};
 use plexum_format::md::MdVersion;
-use plexum_runtime::file::Access;
+use plexum_runtime::file::{Access, OpenOptions};
 use plexum_runtime::{IoChoice, Runtime};
 
 use crate::args::{Common, Create};
@@ -25,12 +26,11 @@ pub fn run(args: &Create, common: &Common, screen: &Screen) -> Outcome {
     let request = request(args)?;
     let mut runtime = runtime()?;
     let handle = runtime.handle();
-    let access = if common.dry_run {
-        Access::ReadOnly
-    } else {
-        Access::ReadWrite
-    };
-    let creation = runtime.block_on(Creation::prepare(&handle, &request, access))?;
+    if common.dry_run {
+        handle.rehearse();
+    }
+    let preparing = Creation::prepare(&handle, &request, Access::ReadWrite);
+    let creation = runtime.block_on(preparing)?;
     check_size(args, creation.volume_bytes)?;
     let plan = plan(&creation);
     if !screen.is_json {
@@ -80,6 +80,24 @@ pub fn check_size(args: &Create, volume_bytes: u64) -> Result<(), Problem> {
 /// `IoError` when the process is out of resources.
 pub fn runtime() -> Result<Runtime, Problem> {
     Runtime::new(IoChoice::Threads).map_err(|error| Problem::new(Code::IoError, error.to_string()))
+}
+
+/// Opens members as for writing, and writes nothing: what a dry run of a change of what is on them is refused for.
+///
+/// # Errors
+/// Of opening; `Busy`.
+pub fn rehearse_members(members: &[String]) -> Result<(), Problem> {
+    let mut runtime = runtime()?;
+    let handle = runtime.handle();
+    handle.rehearse();
+    runtime.block_on(async {
+        let mut open = Vec::new();
+        for member in members {
+            let word = MemberWord::parse(member);
+            open.push(AnyDevice::open(&handle, &word, &OpenOptions::read_write()).await?);
+        }
+        Ok(())
+    })
 }
 
 fn usage(text: impl Into<String>) -> Problem {

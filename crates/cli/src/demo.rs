@@ -31,7 +31,7 @@ use plexum_runtime::file::Access;
 use plexum_runtime::signals::StopSignals;
 use serde_json::json;
 
-use crate::args::Demo;
+use crate::args::{Common, Demo};
 use crate::create::runtime;
 use crate::errors::Outcome;
 use crate::output::Screen;
@@ -61,10 +61,18 @@ const LOAD_TIME: Duration = Duration::from_millis(700);
 ///
 /// # Errors
 /// `Usage` for a level without redundancy; whatever keeps the demo from running at all. A check that fails is exit code 1.
-pub fn run(args: &Demo, screen: &Screen) -> Outcome {
+pub fn run(args: &Demo, common: &Common, screen: &Screen) -> Outcome {
     let begun = Instant::now();
     let organisation = organisation(args)?;
     let seed = args.seed.unwrap_or(1);
+    let count = member_count(args, organisation.level())?;
+    if common.dry_run {
+        let size = show_bytes(MEMBER_BYTES);
+        screen.line(format!(
+            "would play the demo with {organisation} over {count} sparse files of {size} and two spares"
+        ));
+        return Ok(0);
+    }
     let scratch = Scratch::new(args.keep.as_deref())?;
     let view = View::new(screen);
     let mut runtime = runtime()?;

@@ -15,9 +15,10 @@ use crate::output::{Screen, object};
 /// # Errors
 /// `NoSuchVolume` when nothing is attached under that name, `Busy` when it is in use.
 pub fn run(args: &Detach, common: &Common, screen: &Screen) -> Outcome {
-    let attachment = find(all()?, args.volume.as_deref())?;
+    let attachment = find(all(), args.volume.as_deref())?;
     let name = attachment.volume.clone();
     if common.dry_run {
+        attachment.check_undo()?;
         screen.line(format!("would detach {name}"));
         let fields = json!({"command": "detach", "device": attachment.device});
         screen.object(&object("plan", Some(&name), fields));

@@ -130,11 +130,10 @@ fn shortcut(args: &Create, level: Level) -> Result<Shortcut, Problem> {
 pub fn create(request: &CreateRequest, args: &Create, common: &Common, screen: &Screen) -> Outcome {
     let mut runtime = runtime()?;
     let handle = runtime.handle();
-    let access = if common.dry_run {
-        Access::ReadOnly
-    } else {
-        Access::ReadWrite
-    };
+    if common.dry_run {
+        handle.rehearse();
+    }
+    let access = Access::ReadWrite;
     let creation = match request {
         CreateRequest::Labels(labels) => {
             runtime.block_on(ForeignCreation::labels(&handle, labels, access))?

@@ -186,18 +186,19 @@ fn label_edit(provider: &Provider, label: Option<&MirrorLabel>) -> (u64, Vec<u8>
 }
 
 fn write(edits: Edits, common: &Common, screen: &Screen) -> Outcome {
-    if common.dry_run {
-        for member in edits.keys() {
-            screen.line(format!("would write the label of {member}"));
-        }
-        return Ok(0);
-    }
     let mut runtime = runtime()?;
     let handle = runtime.handle();
+    if common.dry_run {
+        handle.rehearse();
+    }
+    let members: Vec<String> = edits.keys().cloned().collect();
     let edits = edits
         .into_iter()
         .map(|(member, writes)| Edit { member, writes });
     runtime.block_on(carry_out(&handle, edits.collect()))?;
+    for member in members.iter().filter(|_| common.dry_run) {
+        screen.line(format!("would write the label of {member}"));
+    }
     Ok(0)
 }
 

@@ -344,18 +344,21 @@ pub fn save(system: &System, paths: &[String], common: &Common, screen: &Screen)
             writes: writes.map(|write| (write.at_bytes, write.bytes)).collect(),
         });
     }
+    let mut runtime = runtime()?;
+    let handle = runtime.handle();
     if common.dry_run {
-        for edit in &edits {
-            screen.line(format!("would save the configuration on {}", edit.member));
+        handle.rehearse();
+    }
+    let members: Vec<String> = edits.iter().map(|edit| edit.member.clone()).collect();
+    runtime.block_on(carry_out(&handle, edits))?;
+    if common.dry_run {
+        for member in members {
+            screen.line(format!("would save the configuration on {member}"));
         }
         for line in text_of(system).lines() {
             screen.line(line);
         }
-        return Ok(0);
     }
-    let mut runtime = runtime()?;
-    let handle = runtime.handle();
-    runtime.block_on(carry_out(&handle, edits))?;
     Ok(0)
 }
 

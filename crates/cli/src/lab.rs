@@ -23,6 +23,7 @@ use plexum_lab::reproduce::{self, Band, Reproduction, cells_table, effects_table
 use plexum_lab::sensitivity;
 use serde_json::json;
 
+use crate::args::Common;
 use crate::client::runtime_dir;
 use crate::errors::Outcome;
 use crate::output::{Color, Screen, object};
@@ -158,14 +159,14 @@ pub(crate) fn problem(error: &LabError) -> Problem {
 ///
 /// # Errors
 /// `Usage` for an arrangement that cannot be.
-pub fn run(args: &Lab, screen: &Screen) -> Outcome {
+pub fn run(args: &Lab, common: &Common, screen: &Screen) -> Outcome {
     match &args.command {
-        LabCommand::Work(args) => work::run(args, screen),
-        LabCommand::Reproduce(args) => reproduce(args, screen),
+        LabCommand::Work(args) => work::run(args, common, screen),
+        LabCommand::Reproduce(args) => reproduce(args, common, screen),
         LabCommand::Balance(args) => balance(args, screen),
-        LabCommand::Run(args) => run_file(args, screen),
-        LabCommand::Report(args) => report(args, screen),
-        LabCommand::Calibrate(args) => real::calibrate(args, screen),
+        LabCommand::Run(args) => run_file(args, common, screen),
+        LabCommand::Report(args) => report(args, common, screen),
+        LabCommand::Calibrate(args) => real::calibrate(args, common, screen),
         LabCommand::Predict(args) => real::predict(args, screen),
         LabCommand::Presets => list_presets(screen),
     }
@@ -268,7 +269,7 @@ fn list_presets(screen: &Screen) -> Outcome {
     Ok(0)
 }
 
-fn reproduce(args: &Reproduce, screen: &Screen) -> Outcome {
+fn reproduce(args: &Reproduce, common: &Common, screen: &Screen) -> Outcome {
     let seeds = args.seeds.unwrap_or(if args.check { 5 } else { 1 });
     let shows = !screen.is_quiet && !screen.is_json && std::io::stderr().is_terminal();
     let mut all = Reproduction::default();
@@ -287,7 +288,9 @@ fn reproduce(args: &Reproduce, screen: &Screen) -> Outcome {
         crate::output::tell_part!("\r\x1b[K");
     }
     show_reproduction(&all, args, screen)?;
-    if let Some(file) = &args.out {
+    if let Some(file) = args.out.as_ref().filter(|_| common.dry_run) {
+        screen.line(format!("would write {}", file.display()));
+    } else if let Some(file) = &args.out {
         write_file(file, reproduce::html(&all, args.seed).as_bytes())?;
         screen.note(format!("report: {}", file.display()));
     }
@@ -440,14 +443,14 @@ fn read_text(path: &Path) -> Result<String, Problem> {
         .map_err(|error| Problem::new(Code::Usage, format!("{}: {error}", path.display())))
 }
 
-fn run_file(args: &RunFile, screen: &Screen) -> Outcome {
+fn run_file(args: &RunFile, common: &Common, screen: &Screen) -> Outcome {
     let told = |error: LabError| problem(&error);
     let mut experiment = Experiment::parse(&read_text(&args.file)?).map_err(told)?;
-    if experiment
+    let is_built = experiment
         .runs
         .iter()
-        .any(|run| !run.setup.system.is_empty())
-    {
+        .any(|run| !run.setup.system.is_empty());
+    if is_built && !common.dry_run {
         experiment.workshop = Some(workshop()?);
     }
     let folder = args
@@ -459,6 +462,9 @@ fn run_file(args: &RunFile, screen: &Screen) -> Outcome {
             Code::Usage,
             "a file without an ending needs --out DIR for its results",
         ));
+    }
+    if common.dry_run {
+        return plan_runs(&experiment, &folder, is_built, screen);
     }
     let began = Instant::now();
     let now_s = || began.elapsed().as_secs_f64();
@@ -493,6 +499,25 @@ fn run_file(args: &RunFile, screen: &Screen) -> Outcome {
     show_report(&folder, true, screen)
 }
 
+/// What `lab run` would do.
+fn plan_runs(experiment: &Experiment, folder: &Path, is_built: bool, screen: &Screen) -> Outcome {
+    let told = |error: LabError| problem(&error);
+    if is_built {
+        runtime_dir().check(&Surroundings::of_this_process())?;
+    }
+    let pending = experiment.pending(folder).map_err(told)?.len();
+    experiment.check_folder(folder).map_err(told)?;
+    screen.line(format!(
+        "would do {pending} of {} runs of {}; results to {}",
+        experiment.runs.len(),
+        experiment.name,
+        folder.display()
+    ));
+    let fields = json!({"command": "lab run", "runs": experiment.runs.len(), "pending": pending, "folder": folder});
+    screen.object(&object("plan", None, fields));
+    Ok(0)
+}
+
 /// Compares the best arrangements once more with changed disks.
 fn run_changed(folder: &Path, screen: &Screen) -> Result<(), Problem> {
     let told = |error: LabError| problem(&error);
@@ -523,8 +548,14 @@ fn workshop() -> Result<Workshop, Problem> {
     Ok(Workshop { program, home })
 }
 
-fn report(args: &Report, screen: &Screen) -> Outcome {
-    show_report(&args.folder, !args.no_files, screen)
+fn report(args: &Report, common: &Common, screen: &Screen) -> Outcome {
+    if common.dry_run && !args.no_files {
+        screen.note(format!(
+            "would write a report into {}",
+            args.folder.display()
+        ));
+    }
+    show_report(&args.folder, !args.no_files && !common.dry_run, screen)
 }
 
 fn show_report(folder: &Path, writes_files: bool, screen: &Screen) -> Outcome {

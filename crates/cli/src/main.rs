@@ -9,6 +9,7 @@ mod attach;
 mod attach_tree;
 mod attachment;
 mod bench;
+mod bridge;
 mod client;
 mod completions;
 mod config;
@@ -178,14 +179,14 @@ fn usage(error: &clap::Error) -> Outcome {
 fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
     let common = &cli.common;
     match &cli.command {
-        Command::Demo(args) => demo::run(args, screen),
+        Command::Demo(args) => demo::run(args, common, screen),
         Command::Create(args) => create::run(args, common, screen),
         Command::Scan(args) => scan::run(args, screen),
         Command::Serve(args) => serve::run(args, common, screen),
         Command::Examine(args) => examine::run(args, screen),
         Command::Sim(args) => sim::run(args, screen),
-        Command::Bench(args) => bench::run(args, screen),
-        Command::Lab(args) => lab::run(args, screen),
+        Command::Bench(args) => bench::run(args, common, screen),
+        Command::Lab(args) => lab::run(args, common, screen),
         Command::Explain(args) => explain::run(args, screen),
         Command::Status(args) => status::run(args, screen),
         Command::Stop(args) => stop::run(args, common, screen),
@@ -200,16 +201,16 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Replace(args) => member_ops::replace(args, common, screen),
         Command::Scrub(args) => scrub::run(args, common, screen),
         Command::Set(args) => set::run(args, common, screen),
-        Command::Stats(args) => stats::run(args, screen),
+        Command::Stats(args) => stats::run(args, common, screen),
         Command::Events(args) => events::run(args, screen),
         Command::Debug(args) => stats::debug(args, screen),
         Command::Completions(args) => completions::run(args),
-        Command::Man(args) => man::run(args, screen),
+        Command::Man(args) => man::run(args, common, screen),
         Command::Config(args) => config::run(args, screen),
         Command::Convert(args) => convert::run(args, common, screen),
         Command::Gmirror(args) => gmirror::run(&args.words, common, screen),
         Command::Gvinum(args) => gvinum::run(&args.words, common, screen),
-        Command::Pool(args) => pool::run(args, screen),
+        Command::Pool(args) => pool::run(args, common, screen),
         other => not_yet(&command_name(other)),
     }
 }

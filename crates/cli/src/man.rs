@@ -1,10 +1,12 @@
 //! `plexum man`: the manual pages, made from the same declaration as the command line.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use plexum_daemon::problem::Problem;
+use rustix::io::Errno;
 
-use crate::args::{Cli, Man};
+use crate::args::{Cli, Common, Man};
 use crate::errors::Outcome;
 use crate::output::Screen;
 
@@ -12,19 +14,27 @@ use crate::output::Screen;
 ///
 /// # Errors
 /// `IoError` and its kind when a page cannot be written.
-pub fn run(args: &Man, screen: &Screen) -> Outcome {
+pub fn run(args: &Man, common: &Common, screen: &Screen) -> Outcome {
     let command = <Cli as clap::CommandFactory>::command();
     let Some(folder) = &args.out else {
         let page = render(command, "plexum")?;
         crate::output::write_raw(&page);
         return Ok(0);
     };
-    std::fs::create_dir_all(folder).map_err(|error| tell(&error, folder))?;
+    if common.dry_run {
+        check_folder(folder)?;
+    } else {
+        std::fs::create_dir_all(folder).map_err(|error| tell(&error, folder))?;
+    }
     let mut pages = vec![("plexum".to_owned(), command.clone())];
     add_pages("plexum", &command, &mut pages);
     for (name, command) in pages {
         let path = folder.join(format!("{name}.1"));
         let page = render(command, &name)?;
+        if common.dry_run {
+            screen.line(format!("would write {}", path.display()));
+            continue;
+        }
         std::fs::write(&path, page).map_err(|error| tell(&error, &path))?;
         screen.done(path.display().to_string());
     }
@@ -87,6 +97,16 @@ how the server was started
 .I NAME.log
 what a server in the background has said
 "#;
+
+/// Whether the folder is there, or could be made: what its path begins with is a folder.
+fn check_folder(folder: &Path) -> Result<(), Problem> {
+    match std::fs::metadata(folder) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(tell(&Errno::EXIST.into(), folder)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(tell(&error, folder)),
+    }
+}
 
 fn tell(error: &std::io::Error, path: &Path) -> Problem {
     Problem::from_io(error, "writing", &path.display().to_string())

@@ -61,7 +61,7 @@ pub fn add(args: &AddMember, common: &Common, screen: &Screen) -> Outcome {
         force: args.force,
     };
     agree(
-        "add",
+        &action,
         &args.volume,
         &args.member,
         args.force,
@@ -94,21 +94,14 @@ pub fn replace(args: &Replace, common: &Common, screen: &Screen) -> Outcome {
         new: member_word(&args.new),
         force: args.force,
     };
-    agree(
-        "replace",
-        &args.volume,
-        &args.new,
-        args.force,
-        common,
-        screen,
-    )?;
+    agree(&action, &args.volume, &args.new, args.force, common, screen)?;
     let exit = act(&args.volume, &action, common, screen)?;
     wait_for_rebuild(&args.volume, args.wait && !common.dry_run, exit, screen)
 }
 
 /// With `--force`: what is on the new member is shown, and has to be agreed to. Without it the server refuses by itself.
 fn agree(
-    command: &'static str,
+    action: &Action,
     volume: &str,
     word: &str,
     is_forced: bool,
@@ -118,7 +111,10 @@ fn agree(
     if !is_forced && !common.dry_run {
         return Ok(());
     }
-    Client::find(Some(volume))?;
+    let client = Client::find(Some(volume))?;
+    if common.dry_run {
+        client.rehearse(action)?;
+    }
     let mut runtime = runtime()?;
     let handle = runtime.handle();
     let found = runtime.block_on(async {
@@ -132,6 +128,7 @@ fn agree(
         Err(problem) if problem.code == Code::Busy => return Ok(()),
         Err(problem) => return Err(problem),
     };
+    let command = action.route();
     let plan = Plan {
         command,
         volume: volume.to_owned(),
@@ -145,17 +142,25 @@ fn agree(
             })
             .collect(),
     };
+    if common.dry_run {
+        plan.show(screen); // the server has looked whether it may be
+        return Ok(());
+    }
     plan.confirm(common, is_forced, screen).map(|_| ())
 }
 
 fn act(volume: &str, action: &Action, common: &Common, screen: &Screen) -> Outcome {
     let client = Client::find(Some(volume))?;
     if common.dry_run {
+        let is_rehearsed = matches!(action, Action::Add { .. } | Action::Replace { .. });
+        if !is_rehearsed {
+            client.rehearse(action)?;
+        }
         let mut fields = serde_json::to_value(action).unwrap_or_default();
         fields["command"] = action.route().into();
         screen.line(format!("would ask {volume} to {}", describe(action)));
         // `agree` has shown the plan of a new member already.
-        if !matches!(action, Action::Add { .. } | Action::Replace { .. }) {
+        if !is_rehearsed {
             screen.object(&object("plan", Some(volume), fields));
         }
         return Ok(0);

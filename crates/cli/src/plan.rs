@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - a plan with something to destroy is never carried out without `--force`, nor without an answer or `--yes`;
-//! - `--dry-run` ends after the plan, before anything was opened for writing;
+//! - `--dry-run` ends after the plan, before anything was written, and is refused for all that the real thing would be refused for;
 //! - the question is only asked when standard input and standard error are terminals.
 
 use std::io::{BufRead, IsTerminal, Write};
@@ -59,6 +59,9 @@ impl Plan {
     ) -> Result<Verdict, Problem> {
         if common.dry_run {
             self.show(screen);
+            if !self.destroys.is_empty() && !is_forced {
+                return Err(self.refusal());
+            }
             return Ok(Verdict::OnlyShown);
         }
         if self.destroys.is_empty() {
@@ -174,10 +177,48 @@ mod tests {
         let none = Vec::new();
         assert_eq!(ask(&none, false, false, false), Ok(Verdict::Go));
         assert_eq!(ask(&none, true, false, false), Ok(Verdict::OnlyShown));
-        assert_eq!(ask(&found, true, false, false), Ok(Verdict::OnlyShown));
+        assert_eq!(ask(&found, true, false, false), Err(Code::WouldDestroy));
+        assert_eq!(ask(&found, true, true, false), Ok(Verdict::OnlyShown));
         assert_eq!(ask(&found, false, false, false), Err(Code::WouldDestroy));
         assert_eq!(ask(&found, false, false, true), Err(Code::WouldDestroy));
         assert_eq!(ask(&found, false, true, false), Err(Code::NotConfirmed));
         assert_eq!(ask(&found, false, true, true), Ok(Verdict::Go));
+    }
+
+    mod dry_runs {
+        include!("../tests/field/dry_run_cases.rs");
+    }
+
+    /// The commands without subcommands of their own, with those above them.
+    fn leaves(command: &clap::Command, above: &str, found: &mut Vec<String>) {
+        for sub in command.get_subcommands() {
+            let name = format!("{above}{}", sub.get_name());
+            match sub.has_subcommands() {
+                true => leaves(sub, &format!("{name} "), found),
+                false => found.push(name),
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_has_its_dry_runs() {
+        let mut declared = Vec::new();
+        leaves(
+            &<crate::args::Cli as clap::CommandFactory>::command(),
+            "",
+            &mut declared,
+        );
+        declared.retain(|name| !dry_runs::INTERNAL.contains(&name.as_str()));
+        declared.sort();
+        let mut known: Vec<&str> = dry_runs::CASES.iter().map(|case| case.command).collect();
+        known.sort_unstable();
+        assert_eq!(declared, known);
+        for case in dry_runs::CASES {
+            assert!(!case.refused.is_empty(), "{}: a refusal", case.command);
+            let is_later = ["grow", "daemon", "top"].contains(&case.command);
+            let only_computes = case.command.starts_with("lab ");
+            let has_done = !case.done.is_empty() || is_later || only_computes;
+            assert!(has_done, "{}: something that is done", case.command);
+        }
     }
 }

@@ -27,6 +27,7 @@ pub fn run(args: &Scrub, common: &Common, screen: &Screen) -> Outcome {
         stop: args.stop,
     };
     if common.dry_run {
+        client.rehearse(&action)?;
         let what = if args.stop {
             "stop the scrub of"
         } else {

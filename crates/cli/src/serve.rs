@@ -13,8 +13,10 @@ use plexum_daemon::foreign::asked_balance;
 use plexum_daemon::owners::Choice;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::runtime_dir::{Kind, Surroundings};
-use plexum_daemon::serve::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, Ready, ServeRequest, serve};
-use plexum_daemon::serve_dataset::{DatasetRequest, serve_dataset};
+use plexum_daemon::serve::{
+    MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, Ready, ServeRequest, rehearse_serve, serve,
+};
+use plexum_daemon::serve_dataset::{DatasetRequest, rehearse_dataset, serve_dataset};
 use plexum_daemon::status::Verdict;
 use plexum_engine::meta::assemble::{Options, StaleUse};
 use plexum_engine::plex::layout::Raid0Layout;
@@ -91,6 +93,7 @@ fn run_dataset(args: &Serve, dataset: &str, common: &Common, screen: &Screen) ->
         runtime_dir: runtime_dir(),
     };
     if common.dry_run {
+        rehearse_dataset(&request)?;
         screen.line(format!(
             "would serve {dataset} of {}",
             args.members.join(" ")
@@ -394,6 +397,11 @@ fn announce(ready: &Ready, screen: &Screen) -> u8 {
 }
 
 fn plan(request: &ServeRequest, screen: &Screen) -> Outcome {
+    for (status, notes) in rehearse_serve(request)? {
+        for note in &notes {
+            screen.note(format!("{}: {note}", status.volume));
+        }
+    }
     for volume in &request.volumes {
         screen.line(format!("would serve {}", volume.members.join(" ")));
         screen.object(&object(

@@ -19,6 +19,9 @@ pub fn run(args: &Set, common: &Common, screen: &Screen) -> Outcome {
     let (volume, settings) = split(&args.words)?;
     let client = Client::find(volume.as_deref())?;
     if common.dry_run {
+        client.rehearse(&Action::Set {
+            settings: settings.clone(),
+        })?;
         screen.line(format!(
             "would change {}: {}",
             client.volume,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::args::{Debug, Stats, StatsColumns};
+use crate::args::{Common, Debug, Stats, StatsColumns};
 use crate::client::Client;
 use crate::errors::Outcome;
 use crate::output::{Screen, is_lost, table};
@@ -16,9 +16,9 @@ use crate::units::show_bytes;
 ///
 /// # Errors
 /// `NoSuchVolume`, `AmbiguousVolume`, `NoServer`.
-pub fn run(args: &Stats, screen: &Screen) -> Outcome {
+pub fn run(args: &Stats, common: &Common, screen: &Screen) -> Outcome {
     let client = Client::find(args.volume.as_deref())?;
-    let mut before = client.stats(args.reset)?;
+    let mut before = client.stats(args.reset && !common.dry_run)?;
     let Some(seconds) = args.interval else {
         match args.columns {
             None => show(&before, screen),

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use plexum_daemon::problem::Code;
 use plexum_daemon::status::{
-    MemberState, MemberStatus, ScrubStatus, StripeLogStatus, Verdict, VolumeStatus,
+    AttachmentStatus, MemberState, MemberStatus, ScrubStatus, StripeLogStatus, Verdict,
+    VolumeStatus,
 };
 use serde_json::json;
 
 use crate::args::Status;
+use crate::attachment::{Attachment, on_volume};
 use crate::client::{Client, no_such_volume, running_volumes};
 use crate::errors::Outcome;
 use crate::output::{Color, Screen, is_lost, object, table};
@@ -78,9 +80,12 @@ fn collect(wanted: Option<&str>) -> Result<Vec<VolumeStatus>, plexum_daemon::pro
     if let Some(name) = wanted
         && let Ok(client) = Client::find(Some(name))
     {
-        return Ok(vec![client.status()?]);
+        return Ok(vec![with_attachments(client.status()?)]);
     }
-    let running: Vec<VolumeStatus> = running_volumes().into_iter().map(|(_, s)| s).collect();
+    let running: Vec<VolumeStatus> = running_volumes()
+        .into_iter()
+        .map(|(_, status)| with_attachments(status))
+        .collect();
     match wanted {
         None => Ok(running),
         Some(name) => {
@@ -88,6 +93,13 @@ fn collect(wanted: Option<&str>) -> Result<Vec<VolumeStatus>, plexum_daemon::pro
             Err(no_such_volume(name, &names))
         }
     }
+}
+
+/// With what this user has attached of it: its server does not know.
+fn with_attachments(mut status: VolumeStatus) -> VolumeStatus {
+    let attachments = on_volume(&status.volume);
+    status.attachments = attachments.iter().map(Attachment::status).collect();
+    status
 }
 
 fn show(volumes: &[VolumeStatus], screen: &Screen, lines: &mut Lines) -> u8 {
@@ -158,6 +170,7 @@ pub fn render(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
         };
         lines.push(format!("  {}   ({clients})", export.uri));
     }
+    lines.extend(status.attachments.iter().map(attached_line));
     if let Some(meaning) = meaning(status) {
         lines.push(format!("  ! {meaning}"));
     }
@@ -211,6 +224,17 @@ pub fn render(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
         lines.push(format!("Next:   {next}"));
     }
     lines
+}
+
+fn attached_line(attachment: &AttachmentStatus) -> String {
+    let what = attachment.device.as_ref().unwrap_or(&attachment.file);
+    let place = attachment.mountpoint.as_ref();
+    let mounted = place.map_or(String::new(), |folder| format!(", mounted at {folder}"));
+    let ended = match attachment.pid {
+        Some(_) => "",
+        None => "; its process has ended",
+    };
+    format!("  attached: {what}{mounted}{ended}")
 }
 
 fn headline(status: &VolumeStatus, screen: &Screen) -> String {

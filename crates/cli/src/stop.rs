@@ -6,7 +6,8 @@ use plexum_daemon::control::Action;
 use plexum_daemon::problem::{Code, Problem};
 use serde_json::json;
 
-use crate::args::{Common, OneVolume};
+use crate::args::{Common, Stop};
+use crate::attachment::on_volume;
 use crate::client::Client;
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
@@ -14,13 +15,18 @@ use crate::output::{Screen, object};
 /// Looks at the server this often, at most `LOOKS_MAX` times, before it is said that it hangs.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOKS_MAX: u32 = 3000;
+/// Looks at clients before they count.
+const CLIENT_LOOKS_MAX: u32 = 50;
 
 /// Runs the command: returns when the server has let go of the members.
 ///
 /// # Errors
-/// `NoSuchVolume`, or `Busy` when the server does not end.
-pub fn run(args: &OneVolume, common: &Common, screen: &Screen) -> Outcome {
+/// `NoSuchVolume`, or `Busy` when somebody uses the volume or the server does not end.
+pub fn run(args: &Stop, common: &Common, screen: &Screen) -> Outcome {
     let client = Client::find(args.volume.as_deref())?;
+    if !args.force {
+        check_unused(&client)?;
+    }
     if common.dry_run {
         screen.line(format!("would stop {}", client.volume));
         screen.object(&object(
@@ -51,4 +57,50 @@ pub fn run(args: &OneVolume, common: &Common, screen: &Screen) -> Outcome {
         "to see why:   plexum debug requests {}",
         client.volume
     )))
+}
+
+/// Whether nobody would lose the volume under way: no attachment, no client.
+fn check_unused(client: &Client) -> Result<(), Problem> {
+    let name = &client.volume;
+    let attachments = on_volume(name);
+    let attachments = attachments
+        .iter()
+        .map(crate::attachment::Attachment::status);
+    let attached: Vec<String> = attachments
+        .filter(|one| one.pid.is_some())
+        .map(|one| match (&one.device, &one.mountpoint) {
+            (Some(device), Some(folder)) => format!("{device}, mounted at {folder}"),
+            (Some(device), None) => device.clone(),
+            _ => one.file.clone(),
+        })
+        .collect();
+    let lose = |problem: Problem| {
+        problem.why("who uses it would get errors").hint(format!(
+            "to stop it all the same:   plexum stop --force {name}"
+        ))
+    };
+    if !attached.is_empty() {
+        let text = format!("{name} is attached: {}", attached.join("; "));
+        return Err(lose(
+            Problem::new(Code::Busy, text)
+                .hint(format!("to undo that first:   plexum detach {name}")),
+        ));
+    }
+    let mut used = Vec::new();
+    // One that has just ended its session is seen for a moment longer.
+    for _ in 0..CLIENT_LOOKS_MAX {
+        let status = client.status()?;
+        used = status.exports;
+        used.retain(|export| export.clients > 0);
+        if used.is_empty() {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let used: Vec<String> = used
+        .iter()
+        .map(|export| format!("{} on {}", export.clients, export.uri))
+        .collect();
+    let text = format!("{name} has clients: {}", used.join(", "));
+    Err(lose(Problem::new(Code::Busy, text)))
 }

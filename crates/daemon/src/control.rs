@@ -128,6 +128,18 @@ pub enum Request {
         /// Name.
         volume: String,
     },
+    /// A block device of the kernel stands on the volume from now on: the server is in the way of its write-out.
+    Attached {
+        /// Name.
+        volume: String,
+    },
+    /// A dry run of a change.
+    Rehearse {
+        /// Name.
+        volume: String,
+        /// What would be changed.
+        action: Action,
+    },
     /// A change.
     Act {
         /// Name.
@@ -287,7 +299,10 @@ fn router(shared: Shared) -> Router {
         .route("/v1/volumes/{name}", get(show))
         .route("/v1/volumes/{name}/stats", get(stats))
         .route("/v1/volumes/{name}/requests", get(requests))
+        .route("/v1/volumes/{name}/attached", post(attached))
         .route("/v1/volumes/{name}/{action}", post(act))
+        // A route of its own: a server that knows no dry run must not take it for the change itself.
+        .route("/v1/volumes/{name}/{action}/dry-run", post(rehearse))
         .route("/v1/events", get(events))
         .fallback(|| async {
             refuse(
@@ -350,6 +365,21 @@ async fn act(
 ) -> Response {
     match parse_action(&action, &body) {
         Ok(action) => ask(&shared, Request::Act { volume, action }).await,
+        Err(problem) => refuse(&problem),
+    }
+}
+
+async fn attached(State(shared): State<Shared>, UrlPath(volume): UrlPath<String>) -> Response {
+    ask(&shared, Request::Attached { volume }).await
+}
+
+async fn rehearse(
+    State(shared): State<Shared>,
+    UrlPath((volume, action)): UrlPath<(String, String)>,
+    body: Bytes,
+) -> Response {
+    match parse_action(&action, &body) {
+        Ok(action) => ask(&shared, Request::Rehearse { volume, action }).await,
         Err(problem) => refuse(&problem),
     }
 }

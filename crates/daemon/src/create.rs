@@ -26,6 +26,7 @@ use serde::Serialize;
 use crate::inspect::{Finding, read_unaligned};
 use crate::open::{AnyDevice, MemberWord, problem_of_io};
 use crate::problem::{Code, Problem};
+pub(crate) use check::check_folder;
 pub use check::check_name;
 use check::{check_duplicates, check_request, open_member, strip_bytes};
 use place::{

@@ -17,6 +17,7 @@ pub mod ops;
 pub mod owners;
 mod part;
 pub mod problem;
+pub mod rehearse;
 pub mod runtime_dir;
 pub mod serve;
 pub mod serve_dataset;

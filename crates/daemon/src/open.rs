@@ -25,6 +25,7 @@ use plexum_nbd::uri::{Address, NbdUri, TlsOptions};
 use plexum_runtime::Handle;
 use plexum_runtime::file::{Access, FileDevice, OpenError, OpenOptions, Part};
 use plexum_runtime::socket::{Socket, connect_tcp, connect_unix};
+use plexum_runtime::users;
 
 use crate::part::PartDevice;
 use crate::problem::{Code, Problem};
@@ -433,6 +434,25 @@ async fn shake_hands(
 
 /// What helps where members are listed by slot and one does not exist.
 pub const MISSING_HINT: &str = "write `missing` in its place to leave the slot empty";
+
+/// Whether a member that is about to be overwritten is open for writing elsewhere, as a virtual machine's disk is.
+///
+/// # Errors
+/// `Busy` with the process.
+pub fn check_writers(parsed: &MemberWord, word: &str) -> Result<(), Problem> {
+    let MemberWord::Path(path) = parsed else {
+        return Ok(());
+    };
+    match users::writer(path) {
+        None => Ok(()),
+        Some(pid) => Err(Problem::new(
+            Code::Busy,
+            format!("{word} is in use by process {pid}, which has it open for writing"),
+        )
+        .member(word)
+        .hint(format!("to see what it is:   ps -p {pid}"))),
+    }
+}
 
 /// The problem that an error of opening means.
 #[must_use]

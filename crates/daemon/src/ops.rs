@@ -30,7 +30,7 @@ use crate::assembly::{Body, RealDevice};
 use crate::control::{Action, Answer};
 use crate::create::random_uuid;
 use crate::inspect::inspect;
-use crate::open::{AnyDevice, MISSING_HINT, MemberWord, full_path, problem_of_io};
+use crate::open::{AnyDevice, MISSING_HINT, MemberWord, check_writers, full_path, problem_of_io};
 use crate::problem::{Code, Problem};
 use crate::served::{Served, serial_of};
 use crate::status::ScrubStatus;
@@ -59,7 +59,7 @@ pub async fn act(served: &Served, handle: &Handle, action: Action) -> Answer {
     }
 }
 
-fn done(message: String) -> Answer {
+pub(crate) fn done(message: String) -> Answer {
     Ok(json!({"message": message}))
 }
 
@@ -104,31 +104,12 @@ async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answer {
     let mut path = word.to_owned();
     if let Ok(member) = find(served, word) {
         path = member.name.clone().unwrap_or(path);
-        if member.standing != Standing::Faulty {
-            return Err(Problem::new(
-                Code::WrongState,
-                format!("{path} is in use, it missed nothing"),
-            )
-            .member(path));
-        }
+        check_in_use(&member, &path)?;
         let result = served.volume.remove(member.id).await;
         result.map_err(|error| refused(served, error, &path))?;
     }
     let device = open_again(served, handle, &path).await?;
-    let Some(superblock) = own_superblock(&device, &path).await? else {
-        return Err(Problem::new(
-            Code::NoMetadata,
-            format!("{path} was never a member of an array"),
-        )
-        .member(path.clone())
-        .hint(format!(
-            "to add it as a new member:   plexum add {} {path}",
-            served.name()
-        )));
-    };
-    if uuid_of(&superblock) != served.facts.uuid {
-        return Err(foreign(served, &path, &superblock));
-    }
+    let superblock = check_own(served, &path, own_superblock(&device, &path).await?)?;
     let former = former_member(&device, &BufPool::new(0), &superblock).await;
     let new = NewMember {
         name: shown(&path),
@@ -138,12 +119,53 @@ async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answer {
         former,
     };
     let result = served.volume.add(new, true).await;
-    let outcome = result.map_err(|error| match error {
+    let outcome = result.map_err(|error| cannot_catch_up(served, error, &path))?;
+    done(added(served, &path, outcome))
+}
+
+/// A member that is in use cannot come back.
+pub(crate) fn check_in_use(member: &MemberStatus, path: &str) -> Result<(), Problem> {
+    if member.standing == Standing::Faulty {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Code::WrongState,
+        format!("{path} is in use, it missed nothing"),
+    )
+    .member(path))
+}
+
+/// The superblock of a member of this very array.
+pub(crate) fn check_own(
+    served: &Served,
+    path: &str,
+    superblock: Option<Superblock>,
+) -> Result<Superblock, Problem> {
+    let Some(superblock) = superblock else {
+        return Err(Problem::new(
+            Code::NoMetadata,
+            format!("{path} was never a member of an array"),
+        )
+        .member(path)
+        .hint(format!(
+            "to add it as a new member:   plexum add {} {path}",
+            served.name()
+        )));
+    };
+    if uuid_of(&superblock) != served.facts.uuid {
+        return Err(foreign(served, path, &superblock));
+    }
+    Ok(superblock)
+}
+
+/// Why a member is not taken back.
+pub(crate) fn cannot_catch_up(served: &Served, error: ControlError, path: &str) -> Problem {
+    match error {
         ControlError::WrongState => Problem::new(
             Code::WrongState,
             format!("{path} cannot be brought up to date by the bitmap"),
         )
-        .member(path.clone())
+        .member(path)
         .why(
             "it was away for longer than the bitmap remembers, there is none, or its slot is taken",
         )
@@ -151,9 +173,8 @@ async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answer {
             "to fill it as a whole:   plexum add {} {path} --force",
             served.name()
         )),
-        error => refused(served, error, &path),
-    })?;
-    done(added(served, &path, outcome))
+        error => refused(served, error, path),
+    }
 }
 
 async fn replace(served: &Served, handle: &Handle, old: &str, new: &str, force: bool) -> Answer {
@@ -196,6 +217,22 @@ async fn stop_scrub(served: &Served, handle: &Handle) -> Answer {
 
 fn scrub(served: &Served, repair: bool) -> Answer {
     let volume = &served.volume;
+    check_scrub(served, repair)?;
+    let mode = if repair {
+        ScrubMode::Repair
+    } else {
+        ScrubMode::Check
+    };
+    if !volume.start_scrub(mode) {
+        return Err(scrub_runs(served));
+    }
+    served.note_scrub(repair);
+    done(format!("{}: the scrub has begun", served.name()))
+}
+
+/// Whether a scrub can begin.
+pub(crate) fn check_scrub(served: &Served, repair: bool) -> Result<(), Problem> {
+    let volume = &served.volume;
     if matches!(**volume, Body::Pieces(_)) {
         return Err(Problem::new(
             Code::WrongState,
@@ -215,31 +252,55 @@ fn scrub(served: &Served, repair: bool) -> Answer {
     if repair && volume.status().is_read_only {
         return Err(refused(served, ControlError::ReadOnly, ""));
     }
-    let mode = if repair {
-        ScrubMode::Repair
-    } else {
-        ScrubMode::Check
-    };
-    if volume.is_scrubbing() || !volume.start_scrub(mode) {
-        return Err(Problem::new(
-            Code::JobRunning,
-            format!("a scrub of {} is running", served.name()),
-        )
-        .hint(format!(
-            "to stop it:   plexum scrub {} --stop",
-            served.name()
-        )));
+    if volume.is_scrubbing() {
+        return Err(scrub_runs(served));
     }
-    served.note_scrub(repair);
-    done(format!("{}: the scrub has begun", served.name()))
+    Ok(())
 }
 
-async fn set(served: &Served, settings: &BTreeMap<String, String>) -> Answer {
+fn scrub_runs(served: &Served) -> Problem {
+    let name = served.name();
+    Problem::new(Code::JobRunning, format!("a scrub of {name} is running"))
+        .hint(format!("to stop it:   plexum scrub {name} --stop"))
+}
+
+/// What `set` asks for, understood.
+pub(crate) struct Settings {
+    pace: Pace,
+    policy: Option<Policy>,
+    /// The stripe log, on or off.
+    pub(crate) log: Option<bool>,
+    /// md's partial parity log, on or off.
+    pub(crate) ppl: Option<bool>,
+    /// The mode of the stripe log.
+    pub(crate) is_write_back: Option<bool>,
+    pub(crate) bitmap: Option<BitmapWish>,
+}
+
+async fn set(served: &Served, words: &BTreeMap<String, String>) -> Answer {
+    let wanted = settings(served, words)?;
+    // The only one that can be refused for the state of the volume comes first.
+    set_consistency(served, &wanted).await?;
+    if let Some(policy) = wanted.policy {
+        served.volume.set_balance(policy);
+    }
+    served.pace.set(wanted.pace);
+    served.volume.set_pace(wanted.pace);
+    Ok(settings_json(&wanted.pace, &served.volume.status().balance))
+}
+
+/// Understands all settings before anything is changed.
+///
+/// # Errors
+/// `Usage` for what is no setting or does not fit the volume.
+pub(crate) fn settings(
+    served: &Served,
+    settings: &BTreeMap<String, String>,
+) -> Result<Settings, Problem> {
     let usage = |text: String| Problem::new(Code::Usage, text);
     let mut pace = served.pace.get();
     let mut policy = None;
     let (log, bitmap) = consistency_wish(settings, bitmap_wish(settings)?)?;
-    // Everything is checked before anything is changed.
     for (name, value) in settings {
         match name.as_str() {
             "balance" => {
@@ -283,43 +344,40 @@ async fn set(served: &Served, settings: &BTreeMap<String, String>) -> Answer {
     } else if is_upside_down {
         return Err(usage("rebuild-min is above rebuild-max".into()));
     }
-    // The only one that can be refused for the state of the volume comes first.
-    set_consistency(served, settings, log, bitmap).await?;
-    if let Some(policy) = policy {
-        served.volume.set_balance(policy);
-    }
-    served.pace.set(pace);
-    served.volume.set_pace(pace);
-    Ok(settings_json(&pace, &served.volume.status().balance))
+    Ok(Settings {
+        pace,
+        policy,
+        log,
+        ppl: settings.get("consistency").map(|value| value == "ppl"),
+        is_write_back: settings.get("log").map(|mode| mode == "write-back"),
+        bitmap,
+    })
 }
 
 /// What closes the write hole: md's log, ours, its mode, the bitmap; in an order in which none excludes the next.
-async fn set_consistency(
-    served: &Served,
-    settings: &BTreeMap<String, String>,
-    log: Option<bool>,
-    bitmap: Option<BitmapWish>,
-) -> Result<(), Problem> {
+async fn set_consistency(served: &Served, wanted: &Settings) -> Result<(), Problem> {
     let volume = &served.volume;
     let told = |result: Result<bool, ControlError>| match result {
         Ok(_) => Ok(()),
         Err(error) => Err(log_refused(served, error)),
     };
-    let wants_ppl = settings.get("consistency").map(|value| value == "ppl");
+    let wants_ppl = wanted.ppl;
     if wants_ppl == Some(true) {
         told(volume.check_ppl().map(|()| true))?;
     } else if wants_ppl == Some(false) {
         told(volume.set_ppl(false).await)?;
     }
-    if let Some(is_wanted) = log {
+    if let Some(is_wanted) = wanted.log {
         told(volume.set_log(is_wanted).await)?;
     }
-    let is_write_back = settings.get("log").map(|mode| mode == "write-back");
     let has_log = volume.status().log.is_some();
-    if let Some(is_wanted) = is_write_back.filter(|is_wanted| *is_wanted || has_log) {
+    if let Some(is_wanted) = wanted
+        .is_write_back
+        .filter(|is_wanted| *is_wanted || has_log)
+    {
         told(volume.set_write_back(is_wanted).await)?;
     }
-    if let Some(wish) = bitmap {
+    if let Some(wish) = wanted.bitmap {
         let result = volume.set_bitmap(wish).await;
         result.map_err(|error| bitmap_refused(served, error))?;
     }
@@ -389,7 +447,7 @@ fn consistency_wish(
 }
 
 /// Why the stripe log stays as it is.
-fn log_refused(served: &Served, error: ControlError) -> Problem {
+pub(crate) fn log_refused(served: &Served, error: ControlError) -> Problem {
     let volume = served.name();
     match error {
         ControlError::Busy(reason) => Problem::new(
@@ -403,7 +461,7 @@ fn log_refused(served: &Served, error: ControlError) -> Problem {
 }
 
 /// Why the bitmap stays as it is.
-fn bitmap_refused(served: &Served, error: ControlError) -> Problem {
+pub(crate) fn bitmap_refused(served: &Served, error: ControlError) -> Problem {
     let volume = served.name();
     match error {
         ControlError::Busy(reason) => Problem::new(
@@ -466,7 +524,7 @@ fn quantity(name: &str, text: &str) -> Result<u64, Problem> {
 }
 
 /// The member that `word` names: by path, slot number or serial.
-fn find(served: &Served, word: &str) -> Result<MemberStatus, Problem> {
+pub(crate) fn find(served: &Served, word: &str) -> Result<MemberStatus, Problem> {
     let members = served.known_members();
     let wanted = full_path(Path::new(word));
     let slot: Option<u16> = word.parse().ok();
@@ -511,7 +569,7 @@ fn standing_word(standing: Standing) -> &'static str {
 }
 
 /// Opens a member-to-be. One that was a member of this very array needs no `--force`.
-async fn open_new(
+pub(crate) async fn open_new(
     served: &Served,
     handle: &Handle,
     word: &str,
@@ -538,6 +596,7 @@ async fn open_new(
         )));
     }
     let device = open_again(served, handle, word).await?;
+    check_writers(&parsed, word)?;
     let own = own_superblock(&device, word).await?;
     let own = own.filter(|superblock| uuid_of(superblock) == served.facts.uuid);
     if own.is_none() && !force {
@@ -569,7 +628,11 @@ async fn open_new(
 }
 
 /// Opens a member; one that this process is just letting go of is waited for.
-async fn open_again(served: &Served, handle: &Handle, word: &str) -> Result<AnyDevice, Problem> {
+pub(crate) async fn open_again(
+    served: &Served,
+    handle: &Handle,
+    word: &str,
+) -> Result<AnyDevice, Problem> {
     let parsed = MemberWord::parse(word);
     let clock = handle.clock();
     let mut tries = 0;
@@ -599,7 +662,10 @@ async fn open_again(served: &Served, handle: &Handle, word: &str) -> Result<AnyD
 }
 
 /// The md superblock on a device, when there is a valid one.
-async fn own_superblock(device: &AnyDevice, word: &str) -> Result<Option<Superblock>, Problem> {
+pub(crate) async fn own_superblock(
+    device: &AnyDevice,
+    word: &str,
+) -> Result<Option<Superblock>, Problem> {
     let detection = detect_on(device, &BufPool::new(0))
         .await
         .map_err(|error| problem_of_io(error, "reading its metadata", word))?;
@@ -634,7 +700,7 @@ fn shown(word: &str) -> String {
 }
 
 /// A refusal of the volume in words.
-fn refused(served: &Served, error: ControlError, member: &str) -> Problem {
+pub(crate) fn refused(served: &Served, error: ControlError, member: &str) -> Problem {
     let volume = served.name();
     match error {
         ControlError::NoSuchMember => Problem::new(

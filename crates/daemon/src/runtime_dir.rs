@@ -108,21 +108,34 @@ impl RuntimeDir {
         let shown = self.path.display().to_string();
         let made = fs::DirBuilder::new().mode(0o700).create(&self.path);
         match made {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(
-                    Problem::from_io(&error, "making the runtime folder", &shown)
-                        .hint("set XDG_RUNTIME_DIR to a folder that exists"),
-                );
-            }
-            Err(error) => {
-                return Err(Problem::from_io(
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => self.check(from),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(no_parent(&error, &shown)),
+            Err(error) => Err(Problem::from_io(
+                &error,
+                "making the runtime folder",
+                &shown,
+            )),
+        }
+    }
+
+    /// As `ensure`, and makes nothing: the folder is there and good, or could be made.
+    ///
+    /// # Errors
+    /// As `ensure`.
+    pub fn check(&self, from: &Surroundings) -> Result<(), Problem> {
+        let shown = self.path.display().to_string();
+        let parent = self.path.parent().unwrap_or(Path::new("/"));
+        if !self.path.exists() {
+            return match fs::metadata(parent) {
+                Ok(_) => Ok(()),
+                Err(error) if error.kind() == ErrorKind::NotFound => Err(no_parent(&error, &shown)),
+                Err(error) => Err(Problem::from_io(
                     &error,
                     "making the runtime folder",
                     &shown,
-                ));
-            }
+                )),
+            };
         }
         let meta = fs::symlink_metadata(&self.path)
             .map_err(|error| Problem::from_io(&error, "looking at the runtime folder", &shown))?;
@@ -181,6 +194,11 @@ impl RuntimeDir {
     }
 }
 
+fn no_parent(error: &std::io::Error, shown: &str) -> Problem {
+    Problem::from_io(error, "making the runtime folder", shown)
+        .hint("set XDG_RUNTIME_DIR to a folder that exists")
+}
+
 /// FNV-1a, 64 bits: names are few and chosen by the user, so a short hash without a dependency is enough.
 fn fnv64(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -188,11 +206,20 @@ fn fnv64(text: &str) -> u64 {
     })
 }
 
-/// Makes the path of a socket free to bind: a stale file is removed.
+/// What is at the path of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketPath {
+    /// Nothing.
+    Free,
+    /// A socket on which nobody listens any more.
+    Stale,
+}
+
+/// Whether the path of a socket is free to bind, or could be made free. Changes nothing.
 ///
 /// # Errors
 /// `SocketInUse` when a server answers there, `Usage` when the path is too long or is something else than a socket.
-pub fn free_socket_path(path: &Path) -> Result<(), Problem> {
+pub fn check_socket_path(path: &Path) -> Result<SocketPath, Problem> {
     use std::os::unix::fs::FileTypeExt;
     let shown = path.display().to_string();
     if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
@@ -206,7 +233,7 @@ pub fn free_socket_path(path: &Path) -> Result<(), Problem> {
         .hint("choose a shorter one with --socket PATH"));
     }
     let meta = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(SocketPath::Free),
         Err(error) => return Err(Problem::from_io(&error, "looking at socket", &shown)),
         Ok(meta) => meta,
     };
@@ -217,21 +244,29 @@ pub fn free_socket_path(path: &Path) -> Result<(), Problem> {
                 .hint("choose another path with --socket PATH"),
         );
     }
-    let remove = || {
-        fs::remove_file(path)
-            .map_err(|error| Problem::from_io(&error, "removing stale socket", &shown))
-    };
     match UnixStream::connect(path) {
-        Ok(stream) if has_ended(&stream) => remove(),
+        Ok(stream) if has_ended(&stream) => Ok(SocketPath::Stale),
         Ok(_) => Err(Problem::new(
             Code::SocketInUse,
             format!("socket {shown} is in use by a running server"),
         )
         .hint("to see what runs:   plexum status")),
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => remove(),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(SocketPath::Stale),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(SocketPath::Free),
         Err(error) => Err(Problem::from_io(&error, "trying socket", &shown)),
     }
+}
+
+/// Makes the path of a socket free to bind: a stale file is removed.
+///
+/// # Errors
+/// As `check_socket_path`.
+pub fn free_socket_path(path: &Path) -> Result<(), Problem> {
+    if check_socket_path(path)? == SocketPath::Free {
+        return Ok(());
+    }
+    let shown = path.display().to_string();
+    fs::remove_file(path).map_err(|error| Problem::from_io(&error, "removing stale socket", &shown))
 }
 
 /// Whether the process that listens is no more. The kernel keeps the listening socket of a killed process alive until

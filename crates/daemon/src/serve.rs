@@ -25,6 +25,7 @@ use plexum_runtime::clock::RealClock;
 use plexum_runtime::file::large_pages;
 use plexum_runtime::hands::HandThreads;
 use plexum_runtime::mailbox::{Mailbox, SendError, Sender, mailbox};
+use plexum_runtime::process::join_write_out_path;
 use plexum_runtime::signals::StopSignals;
 use plexum_runtime::socket::Listener;
 use plexum_runtime::{Handle, IoChoice, IoKind, Runtime};
@@ -36,7 +37,8 @@ use crate::events::EventHub;
 use crate::export::VolumeExport;
 use crate::ops::act;
 use crate::problem::{Code, Problem};
-use crate::runtime_dir::{Kind, RuntimeDir, Surroundings, free_socket_path};
+use crate::rehearse::rehearse;
+use crate::runtime_dir::{Kind, RuntimeDir, Surroundings, check_socket_path, free_socket_path};
 use crate::served::{Facts, RealExport, RealServer, Served, Sockets};
 use crate::shards::{Shards, spawn_on};
 use crate::status::{JSON_VERSION, VolumeStatus};
@@ -163,6 +165,32 @@ pub fn serve(request: ServeRequest, ready: Tell) -> Result<(), Problem> {
     result
 }
 
+/// A dry run: opens, locks and assembles as `serve`, and looks at the places of the sockets. Gives each volume's status and notes.
+///
+/// # Errors
+/// Everything that keeps the volumes from being served.
+pub fn rehearse_serve(request: &ServeRequest) -> Result<Vec<(VolumeStatus, Vec<String>)>, Problem> {
+    let from = Surroundings::of_this_process();
+    request.runtime_dir.check(&from)?;
+    let mut runtime =
+        Runtime::new(request.io).map_err(|error| Problem::new(Code::IoError, error.to_string()))?;
+    let handle = runtime.handle();
+    handle.rehearse();
+    let (sender, _inbox) = mailbox(ASKS_MAX);
+    let events = EventHub::default();
+    let opened = runtime.block_on(House::open(&handle, request, &events, &sender));
+    let (house, notes, _left_out) = opened?;
+    for served in house.volumes.borrow().iter() {
+        check_socket_path(&served.sockets.nbd)?;
+    }
+    if let Some(address) = request.listen {
+        bind_tcp(&handle, address)?;
+    }
+    let volumes = house.volumes.borrow();
+    let statuses = volumes.iter().map(|served| served.status());
+    Ok(statuses.zip(notes).collect())
+}
+
 /// How the control thread reaches the main task.
 fn post(sender: &Sender<Message>) -> crate::control::Post {
     let sender = sender.clone();
@@ -282,7 +310,11 @@ impl House {
             }
             notes.push(self.add_volume(assembled, path, &request.runtime_dir)?);
             if let Some(served) = self.volumes.borrow().last() {
-                free_socket_path(&served.sockets.control)?;
+                let control = &served.sockets.control;
+                match self.handle.is_rehearsal() {
+                    true => check_socket_path(control).map(drop)?,
+                    false => free_socket_path(control)?,
+                }
             }
         }
         Ok(())
@@ -396,14 +428,7 @@ impl House {
             servers.push(server);
         }
         if let Some(address) = request.listen {
-            let listener = Listener::bind_tcp(&self.handle, address).map_err(|error| {
-                let mut problem = Problem::from_io(&error, "listening on", &address.to_string());
-                if error.kind() == std::io::ErrorKind::AddrInUse {
-                    problem.code = Code::SocketInUse;
-                }
-                problem.member = None;
-                problem
-            })?;
+            let listener = bind_tcp(&self.handle, address)?;
             let address = listener.local_address().unwrap_or(address);
             let server = new_server();
             let mut scheme = "nbd";
@@ -569,10 +594,24 @@ impl House {
                 self.find(volume).map(|served| served.stats(*reset))
             }
             Request::Requests { volume } => self.find(volume).map(|served| served.requests()),
+            Request::Attached { volume } => self
+                .find(volume)
+                .map(|_| json!({"is_fit": join_write_out_path()})),
             Request::Act { volume, action } => match self.find(volume) {
                 Ok(served) => {
                     let action = action.clone();
                     return self.change(&served, action, ask);
+                }
+                Err(problem) => Err(problem),
+            },
+            Request::Rehearse { volume, action } => match self.find(volume) {
+                Ok(served) => {
+                    let (action, handle) = (action.clone(), self.handle.clone());
+                    let _task = self.handle.spawn(async move {
+                        let answer = rehearse(&served, &handle, action).await;
+                        ask.answer(answer);
+                    });
+                    return;
                 }
                 Err(problem) => Err(problem),
             },
@@ -653,6 +692,17 @@ pub(crate) fn request_pool(memory_bytes: u64) -> BufPool {
 fn add_export(server: &Rc<RealServer>, served: &Rc<Served>) -> Result<(), Problem> {
     server.add(Rc::clone(&served.export)).map_err(|error| {
         Problem::new(Code::Usage, error.to_string()).hint("choose another one with --name")
+    })
+}
+
+fn bind_tcp(handle: &Handle, address: SocketAddr) -> Result<Listener, Problem> {
+    Listener::bind_tcp(handle, address).map_err(|error| {
+        let mut problem = Problem::from_io(&error, "listening on", &address.to_string());
+        if error.kind() == std::io::ErrorKind::AddrInUse {
+            problem.code = Code::SocketInUse;
+        }
+        problem.member = None;
+        problem
     })
 }
 

@@ -13,6 +13,7 @@ use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::mailbox::{SendError, mailbox};
+use plexum_runtime::process::join_write_out_path;
 use plexum_runtime::signals::StopSignals;
 use plexum_runtime::{Handle, IoChoice, Runtime};
 use plexum_zfs::{DatasetName, OpenOptions, Volume};
@@ -22,7 +23,7 @@ use crate::control::{Action, Answer, Ask, ControlServer, Request};
 use crate::events::EventHub;
 use crate::open::AnyDevice;
 use crate::problem::{Code, Problem};
-use crate::runtime_dir::{Kind, RuntimeDir, Surroundings};
+use crate::runtime_dir::{Kind, RuntimeDir, Surroundings, check_socket_path};
 use crate::serve::{Ready, Tell, accept, bind_unix, encode, encode_path, request_pool};
 use crate::served::empty_slot;
 use crate::status::{ExportStatus, JSON_VERSION, MemberState, MemberStatus, Verdict, VolumeStatus};
@@ -97,6 +98,26 @@ impl Export for DatasetExport {
 enum Message {
     Ask(Ask),
     Stop,
+}
+
+/// A dry run: opens the pool and the volume, and looks at the places of the sockets.
+///
+/// # Errors
+/// As `serve_dataset`.
+pub fn rehearse_dataset(request: &DatasetRequest) -> Result<(), Problem> {
+    let from = Surroundings::of_this_process();
+    request.runtime_dir.check(&from)?;
+    let mut runtime =
+        Runtime::new(request.io).map_err(|error| Problem::new(Code::IoError, error.to_string()))?;
+    let handle = runtime.handle();
+    handle.rehearse();
+    let served = runtime.block_on(Served::open(&handle, request))?;
+    let control = request
+        .runtime_dir
+        .file(&served.status.volume, Kind::Control);
+    check_socket_path(&control)?;
+    check_socket_path(&served.socket)?;
+    Ok(())
 }
 
 /// Serves until told to stop. `ready` is called once.
@@ -251,14 +272,16 @@ impl Served {
                 action: Action::Stop,
                 ..
             } => Ok(json!({"message": format!("{name} is stopped")})),
-            Request::Stats { .. } | Request::Requests { .. } | Request::Act { .. } => {
-                Err(Problem::new(
-                    Code::ReadOnly,
-                    format!(
-                        "{name} is a volume of a ZFS pool, which is only read: it can be shown and stopped"
-                    ),
-                ))
-            }
+            Request::Attached { .. } => Ok(json!({"is_fit": join_write_out_path()})),
+            Request::Stats { .. }
+            | Request::Requests { .. }
+            | Request::Rehearse { .. }
+            | Request::Act { .. } => Err(Problem::new(
+                Code::ReadOnly,
+                format!(
+                    "{name} is a volume of a ZFS pool, which is only read: it can be shown and stopped"
+                ),
+            )),
         };
         ask.answer(answer);
         is_stop
@@ -318,6 +341,7 @@ fn status(
             clients: 0,
         }],
         members,
+        attachments: Vec::new(),
         jobs: Vec::new(),
         last_scrub: None,
         findings: Vec::new(),

@@ -343,6 +343,7 @@ impl Served {
             io: self.facts.io.clone(),
             exports: self.exports(),
             members,
+            attachments: Vec::new(),
             jobs,
             last_scrub: report.as_ref().map(scrub_status),
             findings: Vec::new(),

@@ -263,6 +263,19 @@ pub struct ExportStatus {
     pub clients: u64,
 }
 
+/// What `attach` has made of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachmentStatus {
+    /// The block device; none without root.
+    pub device: Option<String>,
+    /// The file below it.
+    pub file: String,
+    /// Where the device is mounted.
+    pub mountpoint: Option<String>,
+    /// The process that serves the file; none when it has ended.
+    pub pid: Option<u32>,
+}
+
 /// A stretch where a scrub found a difference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mismatch {
@@ -415,6 +428,9 @@ pub struct VolumeStatus {
     pub exports: Vec<ExportStatus>,
     /// Members by slot, then spares.
     pub members: Vec<MemberStatus>,
+    /// Block devices and files that `attach` has made of it, as far as whoever asks can see.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<AttachmentStatus>,
     /// What runs.
     pub jobs: Vec<JobStatus>,
     /// Last scrub of this server's life.

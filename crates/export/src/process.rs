@@ -1,21 +1,9 @@
 //! What a process needs that block I/O of the kernel waits for.
 
-use rustix::mm::MlockAllFlags;
-
 /// Whether this process may do what only the administrator may: mount, and make loop devices.
 #[must_use]
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-/// Keeps all memory of this process, present and future, from being paged out. Whether it was allowed.
-///
-/// A page of it on a swap file that lies on the volume could only come back through this process. For root alone:
-/// under another user's limit a later allocation could fail instead.
-#[must_use]
-pub fn lock_memory() -> bool {
-    let all = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
-    is_root() && rustix::mm::mlockall(all).is_ok()
 }
 
 /// Leaves the terminal's session: closing the terminal must not end the process below a mounted file system.

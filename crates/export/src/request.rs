@@ -50,6 +50,17 @@ impl Request {
         }
     }
 
+    /// What it asks for.
+    #[must_use]
+    pub fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
+    /// Answers it.
+    pub fn answer(self, answer: Answer) {
+        (self.reply)(answer);
+    }
+
     /// Carries it out and answers it.
     pub async fn run(self, export: &impl Export) {
         let answer = perform(export, self.operation).await;

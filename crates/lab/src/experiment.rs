@@ -314,6 +314,24 @@ impl Experiment {
         Ok(fixed + (took - fixed) * requests as f64 / part.max(1) as f64)
     }
 
+    /// Whether the folder holds this experiment already; changes nothing.
+    ///
+    /// # Errors
+    /// `Usage` when it holds another one; it is something else than a folder.
+    pub fn check_folder(&self, folder: &Path) -> Result<bool, LabError> {
+        let shown = folder.display();
+        if folder.exists() && !folder.is_dir() {
+            return Err(LabError::Io(format!("{shown}: File exists (os error 17)")));
+        }
+        match std::fs::read_to_string(folder.join(FILE)) {
+            Ok(text) if text != self.text => Err(refused(format!(
+                "{shown} holds another experiment; take another folder"
+            ))),
+            Ok(_) => Ok(true),
+            Err(_) => Ok(false),
+        }
+    }
+
     /// Runs what has no result in `folder` yet. `tell` hears (done, all) and says whether to go on.
     ///
     /// # Errors
@@ -326,16 +344,8 @@ impl Experiment {
     ) -> Result<(), LabError> {
         let told = |error: std::io::Error| LabError::Io(format!("{}: {error}", folder.display()));
         std::fs::create_dir_all(folder).map_err(told)?;
-        let copy = folder.join(FILE);
-        match std::fs::read_to_string(&copy) {
-            Ok(text) if text != self.text => {
-                return Err(refused(format!(
-                    "{} holds another experiment; take another folder",
-                    folder.display()
-                )));
-            }
-            Ok(_) => {}
-            Err(_) => std::fs::write(&copy, &self.text).map_err(told)?,
+        if !self.check_folder(folder)? {
+            std::fs::write(folder.join(FILE), &self.text).map_err(told)?;
         }
         let results = folder.join(RESULTS);
         let pending = self.pending(folder)?;

@@ -99,13 +99,24 @@ fn describe_holder(name: &str) -> String {
     }
 }
 
-/// The line of `mountinfo` for a device number: its fifth field is the mount point.
+/// Where the disk of this name in `/sys/block` is mounted.
+pub(crate) fn mount_of(name: &str) -> Option<String> {
+    let number = fs::read_to_string(format!("/sys/block/{name}/dev")).ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mount_point(&mounts, number.trim()).map(str::to_owned)
+}
+
 fn mount_holder(mountinfo: &str, number: &str) -> Option<String> {
+    let place = mount_point(mountinfo, number)?;
+    Some(format!("the mount {place} (end it with: umount {place})"))
+}
+
+/// The line of `mountinfo` for a device number: its fifth field is the mount point.
+fn mount_point<'a>(mountinfo: &'a str, number: &str) -> Option<&'a str> {
     let line = mountinfo
         .lines()
         .find(|line| line.split(' ').nth(2) == Some(number))?;
-    let place = line.split(' ').nth(4)?;
-    Some(format!("the mount {place} (end it with: umount {place})"))
+    line.split(' ').nth(4)
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub mod socket;
 mod threads;
 mod ticks;
 mod uring;
+pub mod users;
 mod wait;
 mod ways;
 
@@ -137,6 +138,8 @@ pub(crate) struct Core {
     restless_bytes: Cell<usize>,
     waiting: Waiting,
     pipes: PipePool,
+    /// Nothing is written to members.
+    is_rehearsal: Cell<bool>,
 }
 
 /// The inline budget of the current turn and who waits for the next one.
@@ -303,6 +306,18 @@ impl Handle {
         self.core.waiting.expect_soon();
     }
 
+    /// From now on members are opened and locked as ever, and writes to them are answered as done, but no byte of them changes:
+    /// a dry run meets all that the real thing would meet up to its first write.
+    pub fn rehearse(&self) {
+        self.core.is_rehearsal.set(true);
+    }
+
+    /// Whether `rehearse` was called.
+    #[must_use]
+    pub fn is_rehearsal(&self) -> bool {
+        self.core.is_rehearsal.get()
+    }
+
     /// Which reactor runs and why.
     #[must_use]
     pub fn status(&self) -> &IoStatus {
@@ -352,6 +367,7 @@ impl Runtime {
             restless_bytes: Cell::new(0),
             waiting: Waiting::default(),
             pipes: PipePool::default(),
+            is_rehearsal: Cell::new(false),
         };
         let handle = Handle {
             core: Rc::new(core),

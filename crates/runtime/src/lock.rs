@@ -96,17 +96,22 @@ impl AsFd for OpenFile {
     }
 }
 
-/// The process that has a lock on the file, when the kernel lets us know (own processes, or all for root).
-///
-/// `F_OFD_GETLK` names no process for locks of this kind, so the lock lines of `/proc/PID/fdinfo` are searched for
-/// the inode. Only called to explain a refusal.
-pub(crate) fn holder(stat: &Stat) -> Option<u32> {
+/// How the kernel's lines of locks name a file.
+pub(crate) fn place_of(stat: &Stat) -> String {
     // A line reads: lock: 1: OFDLCK ADVISORY WRITE -1 fe:00:1234 0 EOF (major and minor in hexadecimal).
     let (major, minor) = (
         rustix::fs::major(stat.st_dev),
         rustix::fs::minor(stat.st_dev),
     );
-    let place = format!(" {major:02x}:{minor:02x}:{} ", stat.st_ino);
+    format!(" {major:02x}:{minor:02x}:{} ", stat.st_ino)
+}
+
+/// The process that has a lock on the file, when the kernel lets us know (own processes, or all for root).
+///
+/// `F_OFD_GETLK` names no process for locks of this kind, so the lock lines of `/proc/PID/fdinfo` are searched for
+/// the inode. Only called to explain a refusal.
+pub(crate) fn holder(stat: &Stat) -> Option<u32> {
+    let place = place_of(stat);
     for entry in std::fs::read_dir("/proc").ok()?.flatten() {
         let Some(pid) = entry
             .file_name()

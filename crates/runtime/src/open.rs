@@ -16,6 +16,7 @@ use crate::Handle;
 use crate::blockdev;
 use crate::file::{FileDevice, Route};
 use crate::lock::{self, Identity, OpenFile};
+use crate::users;
 
 /// Sector size of files in bytes: the smallest that NBD and md know.
 const FILE_SECTOR_BYTES: u32 = 512;
@@ -129,7 +130,7 @@ pub enum OpenError {
         /// The process, where the kernel tells.
         pid: Option<u32>,
     },
-    /// The kernel has the block device: mounted, swap, or part of an array.
+    /// The kernel has it: a block device that is mounted, swap, or part of an array; a file behind a loop device, or swap.
     #[error("{}: in use by {}", path.display(), holders_of(holders))]
     Busy {
         /// The device as given.
@@ -179,6 +180,20 @@ impl FileDevice {
         Self::of(handle, &opening, fd)
     }
 
+    /// Opens a member for reading without a lock, beside whoever holds it: to look at its metadata.
+    ///
+    /// # Errors
+    /// See `OpenError`.
+    pub fn look_at(handle: &Handle, path: &Path) -> Result<Self, OpenError> {
+        let options = &OpenOptions::read_only();
+        let opening = Opening { path, options };
+        let found = opening.step("open it", rustix::fs::stat(path))?;
+        opening.check_type(&found)?;
+        let flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::RDONLY;
+        let fd = opening.step("open it", rustix::fs::open(path, flags, Mode::empty()))?;
+        Self::of(handle, &opening, OpenFile::from(fd))
+    }
+
     /// Opens a member of this process once more, for the runtime of another thread: the very file that `number` (`Device::handle`)
     /// has open, whatever its path names by now. Without a lock of its own: whoever opened it first keeps it locked.
     ///
@@ -213,7 +228,8 @@ impl FileDevice {
                 sector_bytes: FILE_SECTOR_BYTES,
                 physical_sector_bytes: FILE_SECTOR_BYTES,
                 is_rotational: blockdev::is_rotational(stat.st_dev),
-                has_zeroing_trim: can_punch_holes(&fd, size_bytes, options.access),
+                has_zeroing_trim: !handle.core.is_rehearsal.get()
+                    && can_punch_holes(&fd, size_bytes, options.access),
             }
         };
         let direct = match options.direct_io {
@@ -338,6 +354,13 @@ impl Opening<'_> {
         self.check_type(&stat)?;
         if is_for_writing {
             self.check_writable(&stat)?;
+            let holders = users::holders(&stat);
+            if !holders.is_empty() {
+                return Err(OpenError::Busy {
+                    path: self.path.to_owned(),
+                    holders,
+                });
+            }
         }
         match OpenFile::locked(fd, self.options.access, self.options.part) {
             Ok(file) => Ok(file),

@@ -11,7 +11,7 @@ use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::status::{MemberState, VolumeStatus};
 
 use super::{Known, VOCABULARY, finish, label_edit, provider_at, write};
-use crate::args::{Common, OneVolume};
+use crate::args::{Common, Stop};
 use crate::client::{Client, running_volumes};
 use crate::errors::Outcome;
 use crate::member_ops::{describe, member_word};
@@ -64,8 +64,11 @@ pub fn stop(words: &Words, common: &Common, screen: &Screen) -> Outcome {
     for name in &words.rest {
         let bare = name.strip_prefix("mirror/").unwrap_or(name);
         Client::find(Some(bare))?;
-        let volume = Some(bare.to_owned());
-        crate::stop::run(&OneVolume { volume }, common, &quiet(screen))?;
+        let args = Stop {
+            volume: Some(bare.to_owned()),
+            force: words.has('f'),
+        };
+        crate::stop::run(&args, common, &quiet(screen))?;
     }
     finish(words, common, screen)
 }
@@ -122,7 +125,12 @@ pub fn change(
         _ => return Err(needs_a_stop(command, status, members)),
     }
     if common.dry_run {
-        for action in &actions {
+        for (at, action) in actions.iter().enumerate() {
+            // A member that is to be failed first cannot be removed yet.
+            let follows = at > 0 && matches!(action, Action::Remove { .. });
+            if !follows {
+                client.rehearse(action)?;
+            }
             screen.line(format!(
                 "would ask {} to {}",
                 client.volume,

@@ -44,6 +44,7 @@ pub fn on_served(
     for object in &words.rest {
         let volume = volume_of(object);
         let typed: &[&str] = match command {
+            "stop" if words.has('f') => &["plexum", "stop", "--force", volume],
             "stop" => &["plexum", "stop", volume],
             "checkparity" => &["plexum", "scrub", volume, "--wait"],
             "rebuildparity" => &["plexum", "scrub", volume, "--repair", "--wait"],
@@ -214,12 +215,10 @@ pub fn clear(words: &Words, common: &Common, screen: &Screen) -> Outcome {
 }
 
 fn wipe(paths: Vec<String>, common: &Common, screen: &Screen) -> Outcome {
-    if common.dry_run {
-        for path in &paths {
-            screen.line(format!("would wipe header and configuration of {path}"));
-        }
-        return Ok(0);
-    }
+    let lines: Vec<String> = paths
+        .iter()
+        .map(|path| format!("would wipe header and configuration of {path}"))
+        .collect();
     let edits = paths.into_iter().map(|member| {
         let zeroes = vec![0; CONFIG_BYTES as usize]; // a constant of the format
         let mut writes = vec![(HEADER_OFFSET_BYTES, vec![0; 512])];
@@ -229,6 +228,12 @@ fn wipe(paths: Vec<String>, common: &Common, screen: &Screen) -> Outcome {
     let edits = edits.collect();
     let mut runtime = runtime()?;
     let handle = runtime.handle();
+    if common.dry_run {
+        handle.rehearse();
+    }
     runtime.block_on(carry_out(&handle, edits))?;
+    for line in lines.iter().filter(|_| common.dry_run) {
+        screen.line(line);
+    }
     Ok(0)
 }

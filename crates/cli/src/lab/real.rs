@@ -12,6 +12,7 @@ use plexum_lab::workload::Request;
 use serde_json::json;
 
 use super::{Steps, print, problem, show_band};
+use crate::args::Common;
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
 
@@ -108,7 +109,7 @@ fn write_new(path: &Path, text: &str) -> Result<(), Problem> {
 ///
 /// # Errors
 /// `Usage` for a device that cannot be opened or is too small; an output file that exists; a read that failed.
-pub fn calibrate(args: &Calibrate, screen: &Screen) -> Outcome {
+pub fn calibrate(args: &Calibrate, common: &Common, screen: &Screen) -> Outcome {
     let told = |error: LabError| problem(&error);
     if let Some(out) = &args.out
         && out.exists()
@@ -116,6 +117,17 @@ pub fn calibrate(args: &Calibrate, screen: &Screen) -> Outcome {
         write_new(out, "")?;
     }
     let inner = RealProbe::new(open(&args.device, screen)?);
+    if common.dry_run {
+        screen.line(format!("would measure {}", args.device.display()));
+        for file in args
+            .out
+            .iter()
+            .flat_map(|out| [out.clone(), out.with_extension("svg")])
+        {
+            screen.line(format!("would write {}", file.display()));
+        }
+        return Ok(0);
+    }
     let size_bytes = inner.size_bytes();
     let mut device = Told {
         inner,

@@ -5,12 +5,13 @@ use plexum_lab::iostat;
 use plexum_lab::report::inside::checks_table;
 use plexum_lab::report::table::Table;
 use plexum_lab::setup::Setup;
-use plexum_lab::work::program::measure_program;
-use plexum_lab::work::real::{On, measure_on};
+use plexum_lab::work::program::{measure_program, rehearse_program};
+use plexum_lab::work::real::{On, measure_on, rehearse_on};
 use plexum_lab::work::{KINDS, Measurement, Work as LabWork, measure};
 use serde_json::json;
 
 use super::{print, problem};
+use crate::args::Common;
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
 use crate::units::parse_bytes;
@@ -122,7 +123,7 @@ pub struct Work {
 ///
 /// # Errors
 /// `Usage` for what cannot be, `WouldDestroy` for a workload that would write to what was not named for it.
-pub fn run(args: &Work, screen: &Screen) -> Outcome {
+pub fn run(args: &Work, common: &Common, screen: &Screen) -> Outcome {
     if args.kind == "list" {
         let mut table = Table::new("", &["workload", "what it does"]);
         for (kind, about) in KINDS {
@@ -138,6 +139,18 @@ pub fn run(args: &Work, screen: &Screen) -> Outcome {
             name,
             destroy: args.destroy.as_deref(),
         };
+        if common.dry_run {
+            let checked = match args.real {
+                true => rehearse_program(&on, &work),
+                false => rehearse_on(&on, &work, args.seed),
+            };
+            checked.map_err(told)?;
+            screen.line(format!("would run {} on {name}", work.kind));
+            let fields =
+                json!({"command": "lab work", "on": name, "destroy": args.destroy, "work": work});
+            screen.object(&object("plan", None, fields));
+            return Ok(0);
+        }
         let seen = if args.real {
             measure_program(&on, &work, args.seed)
         } else {

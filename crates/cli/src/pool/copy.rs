@@ -27,6 +27,7 @@ use sha2::{Digest, Sha256};
 use super::args::Cp;
 use super::copied::Copied;
 use super::{Place, problem};
+use crate::args::Common;
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
 use crate::units::show_bytes;
@@ -38,7 +39,7 @@ const COUNTED_MAX: usize = 1_000_000;
 ///
 /// # Errors
 /// No such place; the destination cannot be used; a single file that cannot be read.
-pub async fn run(pool: &RealPool, args: &Cp, screen: &Screen) -> Outcome {
+pub async fn run(pool: &RealPool, args: &Cp, common: &Common, screen: &Screen) -> Outcome {
     let place = Place::parse(&args.place);
     let tell = |error| problem(error, &args.place);
     let Some(path) = &place.path else {
@@ -63,6 +64,11 @@ pub async fn run(pool: &RealPool, args: &Cp, screen: &Screen) -> Outcome {
         Some(name) if args.destination.is_dir() => args.destination.join(name),
         _ => args.destination.clone(),
     };
+    if common.dry_run {
+        check_target(&node, &args.place, &target)?;
+        screen.line(format!("would copy {} to {}", args.place, target.display()));
+        return Ok(0);
+    }
     let mut copy = Copy {
         system: &system,
         screen,
@@ -83,6 +89,34 @@ pub async fn run(pool: &RealPool, args: &Cp, screen: &Screen) -> Outcome {
         copy.entry(&node, &path, &target).await?;
     }
     copy.end().await
+}
+
+/// What the first step of a copy to `target` would be refused for.
+fn check_target(node: &Node, shown: &str, target: &Path) -> Result<(), Problem> {
+    let is_folder = node.znode.kind() == FileKind::Directory;
+    match std::fs::symlink_metadata(target) {
+        Ok(found) if is_folder && found.is_dir() => return Ok(()),
+        Ok(_) => return Err(exists(target)),
+        Err(_) => {}
+    }
+    if let FileKind::Special(_) = node.znode.kind() {
+        return Err(special(shown));
+    }
+    let made = if is_folder {
+        target.to_owned()
+    } else {
+        draft_of(target)
+    };
+    match made.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => std::fs::metadata(parent)
+            .map(drop)
+            .map_err(|error| told(&error, "making", &made)),
+        _ => Ok(()),
+    }
+}
+
+fn special(shown: &str) -> Problem {
+    Problem::new(Code::NotYet, format!("{shown} is a device, socket or pipe"))
 }
 
 #[derive(Default)]
@@ -200,8 +234,7 @@ impl Copy<'_> {
                 self.counts.links += 1;
             }
             FileKind::Directory | FileKind::Special(_) => {
-                let text = format!("{}:{path} is a device, socket or pipe", self.dataset);
-                return Err(Problem::new(Code::NotYet, text));
+                return Err(special(&format!("{}:{path}", self.dataset)));
             }
         }
         set_attributes(target, &node.znode);

@@ -12,6 +12,7 @@ use plexum_daemon::zfs::{RealPool, of_zfs, open_pool};
 use plexum_runtime::{IoChoice, Runtime};
 use plexum_zfs::{DatasetName, OpenOptions, ZfsError};
 
+use crate::args::Common;
 use crate::errors::Outcome;
 use crate::output::Screen;
 use args::{PoolArgs, PoolCommand, Source};
@@ -20,7 +21,7 @@ use args::{PoolArgs, PoolCommand, Source};
 ///
 /// # Errors
 /// Of opening the pool; what cannot be read.
-pub fn run(args: &PoolArgs, screen: &Screen) -> Outcome {
+pub fn run(args: &PoolArgs, common: &Common, screen: &Screen) -> Outcome {
     match &args.command {
         PoolCommand::List(list) => with_pool(&list.source, screen, async |pool| {
             list::run(&pool, screen).await
@@ -32,7 +33,7 @@ pub fn run(args: &PoolArgs, screen: &Screen) -> Outcome {
             show::cat(&pool, cat).await
         }),
         PoolCommand::Cp(cp) => with_pool(&cp.source, screen, async |pool| {
-            copy::run(&pool, cp, screen).await
+            copy::run(&pool, cp, common, screen).await
         }),
         PoolCommand::Scrub(scrub) => {
             if !scrub.read_only {

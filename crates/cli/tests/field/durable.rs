@@ -7,7 +7,7 @@ use super::serving::{Server, done};
 
 #[allow(dead_code)] // one request of it is used
 #[path = "../kill/client.rs"]
-mod client;
+pub mod client;
 
 /// Durable writes that are tried.
 const WRITES: u64 = 20;

@@ -3,11 +3,14 @@
 //! One program for all of them, so that they cost one link step. A module is one kind of story.
 #![allow(clippy::unwrap_used)]
 
+mod attached;
 mod bytes;
 #[path = "../common/mod.rs"]
 mod common;
+mod dry_runs;
 mod durable;
 mod freebsd_sets;
+mod held;
 mod inputs;
 mod mdforce;
 mod mdread;

@@ -11,7 +11,7 @@ use plexum_runtime::file::{Access, OpenOptions};
 
 use super::{CreateRequest, NAME_BYTES_MAX, PlannedMember, STRIP_BYTES_DEFAULT, Target, usage};
 use crate::inspect::inspect;
-use crate::open::{AnyDevice, MemberWord};
+use crate::open::{AnyDevice, MemberWord, check_writers};
 use crate::problem::{Code, Problem};
 
 /// Largest bitmap region: md keeps the size in 32 bits.
@@ -151,13 +151,14 @@ pub(super) async fn open_member(
         Access::ReadWrite => OpenOptions::read_write(),
     };
     let device = AnyDevice::open(handle, &parsed, &options).await?;
+    check_writers(&parsed, word)?;
     member.size_bytes = device.info().size_bytes;
     member.found = inspect(&device, word).await?;
     member.target = Target::Open(Box::new(device));
     Ok(member)
 }
 
-fn check_folder(path: &Path, word: &str) -> Result<(), Problem> {
+pub(crate) fn check_folder(path: &Path, word: &str) -> Result<(), Problem> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

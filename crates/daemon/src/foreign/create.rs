@@ -23,9 +23,9 @@ use plexum_runtime::Handle;
 use plexum_runtime::file::{Access, OpenOptions};
 
 use super::Kind;
-use crate::create::{make_file, now_seconds, random_uuid};
+use crate::create::{check_folder, make_file, now_seconds, random_uuid};
 use crate::inspect::{Finding, inspect, read_unaligned};
-use crate::open::{AnyDevice, MemberWord, problem_of_io};
+use crate::open::{AnyDevice, MemberWord, check_writers, problem_of_io};
 use crate::problem::{Code, Problem};
 
 /// Strip size of gstripe when none is asked for, in bytes.
@@ -365,6 +365,7 @@ async fn open_member(
     match (&parsed, member_size_bytes) {
         (MemberWord::Missing, _) => return Err(usage("these formats have no empty slots")),
         (MemberWord::Path(path), Some(size)) if !Path::exists(path) => {
+            check_folder(path, word)?;
             return Ok(new(size / 512 * 512));
         }
         _ => {}
@@ -375,6 +376,7 @@ async fn open_member(
     };
     let opened = AnyDevice::open(handle, &parsed, &options).await;
     let device = opened.map_err(without_slots)?;
+    check_writers(&parsed, word)?;
     let info = device.info();
     if info.sector_bytes > 512 {
         let sector = info.sector_bytes;
@@ -528,6 +530,7 @@ pub async fn carry_out(handle: &Handle, edits: Vec<Edit>) -> Result<(), Problem>
     for edit in edits {
         let word = MemberWord::parse(&edit.member);
         let device = AnyDevice::open(handle, &word, &OpenOptions::read_write()).await?;
+        check_writers(&word, &edit.member)?;
         members.push(PlannedMember {
             size_bytes: device.info().size_bytes,
             member: edit.member,

@@ -130,7 +130,23 @@ impl<D: Device, C: Clock> Volume<D, C> {
         Ok(())
     }
 
-    async fn begin_bitmap(&self, region_bytes: Option<u64>) -> Result<(), ControlError> {
+    /// Whether `set_bitmap` would be refused; changes nothing.
+    ///
+    /// # Errors
+    /// As `set_bitmap`.
+    pub fn check_bitmap(&self, wish: BitmapWish) -> Result<(), ControlError> {
+        self.check_wish(wish)?;
+        match wish {
+            BitmapWish::Internal { region_bytes } if !self.is_done(wish)? => {
+                let plan = self.plan_bitmap(region_bytes)?;
+                let regions = self.regions.borrow().regrained(plan.region_bytes);
+                self.check_clear_of_log(&plan, regions.area_bytes())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn plan_bitmap(&self, region_bytes: Option<u64>) -> Result<BitmapPlan, ControlError> {
         let sync_bytes = self.regions.borrow().sync_bytes();
         let event_count = self.event_count.get();
         let rings: Vec<_> = match self.stripe_log() {
@@ -141,11 +157,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
             None => Vec::new(),
         };
-        let plan = self
-            .metadata
+        self.metadata
             .borrow()
             .plan_bitmap(&rings, sync_bytes, region_bytes, event_count)
-            .map_err(ControlError::Unfit)?;
+            .map_err(ControlError::Unfit)
+    }
+
+    async fn begin_bitmap(&self, region_bytes: Option<u64>) -> Result<(), ControlError> {
+        let plan = self.plan_bitmap(region_bytes)?;
         let _turn = self.bitmap_writer.lock().await;
         loop {
             let written = self.regions.borrow().regrained(plan.region_bytes);

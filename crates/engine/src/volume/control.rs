@@ -124,6 +124,17 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// # Errors
     /// `NotRedundant` when the volume needs it.
     pub async fn fail(&self, member: MemberId) -> Result<(), ControlError> {
+        self.check_fail(member)?;
+        self.fail_member(member, FailCause::Asked);
+        self.settle().await?;
+        Ok(())
+    }
+
+    /// Whether `fail` would be refused; changes nothing.
+    ///
+    /// # Errors
+    /// As `fail`.
+    pub fn check_fail(&self, member: MemberId) -> Result<(), ControlError> {
         self.check_exchange()?;
         let record = self.record(member)?;
         if !record.is_live() {
@@ -136,8 +147,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 return Err(ControlError::NotRedundant);
             }
         }
-        self.fail_member(member, FailCause::Asked);
-        self.settle().await?;
         Ok(())
     }
 
@@ -150,13 +159,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.check_exchange()?;
         self.check_may_leave(member)?;
         self.until_at_rest(member).await?;
-        self.check_may_leave(member)?;
-        let is_draining = self.drive(member).is_some_and(|drive| drive.is_draining());
-        let is_draining = is_draining || self.is_draining_shards();
-        if is_draining && !self.has(Mutant::ComesBackUndrained) {
-            let reason = "a request on it has not ended: it could still write";
-            return Err(ControlError::Busy(reason.to_owned())); // W9
-        }
+        self.check_remove(member)?;
         self.apply(&Event::MemberRemoved { member });
         self.metadata.borrow_mut().forget_member(member);
         if let Some(place) = self.drives.borrow_mut().get_mut(usize::from(member.0))
@@ -166,6 +169,22 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         self.note_sectors();
         self.commit_all().await?;
+        Ok(())
+    }
+
+    /// Whether `remove` would be refused, but for requests whose end it would wait for; changes nothing.
+    ///
+    /// # Errors
+    /// As `remove`.
+    pub fn check_remove(&self, member: MemberId) -> Result<(), ControlError> {
+        self.check_exchange()?;
+        self.check_may_leave(member)?;
+        let is_draining = self.drive(member).is_some_and(|drive| drive.is_draining());
+        let is_draining = is_draining || self.is_draining_shards();
+        if is_draining && !self.has(Mutant::ComesBackUndrained) {
+            let reason = "a request on it has not ended: it could still write";
+            return Err(ControlError::Busy(reason.to_owned())); // W9
+        }
         Ok(())
     }
 
@@ -214,14 +233,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         new: NewMember<D>,
         must_re_add: bool,
     ) -> Result<AddOutcome, ControlError> {
-        self.check_exchange()?;
-        let slot = new
-            .former
-            .as_ref()
-            .and_then(|former| self.re_add_slot(former));
-        if must_re_add && slot.is_none() {
-            return Err(ControlError::WrongState);
-        }
+        let slot = self.slot_for(&new, must_re_add)?;
         let former = new.former.as_ref().filter(|_| slot.is_some());
         let keeps = former.filter(|_| !self.has(Mutant::ReAddForgetsBadBlocks));
         let bad = keeps.map_or_else(RangeSet::new, |former| former.bad_ranges.clone());
@@ -242,6 +254,51 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         self.commit_all().await?;
         Ok(AddOutcome::Spare(member))
+    }
+
+    /// The slot that a returning member gets back.
+    fn slot_for(&self, new: &NewMember<D>, must_re_add: bool) -> Result<Option<u16>, ControlError> {
+        self.check_exchange()?;
+        let former = new.former.as_ref();
+        let slot = former.and_then(|former| self.re_add_slot(former));
+        if must_re_add && slot.is_none() {
+            return Err(ControlError::WrongState);
+        }
+        Ok(slot)
+    }
+
+    /// Whether `add` would be refused; changes nothing.
+    ///
+    /// # Errors
+    /// As `add`.
+    pub async fn check_add(
+        &self,
+        new: &NewMember<D>,
+        must_re_add: bool,
+    ) -> Result<(), ControlError> {
+        self.slot_for(new, must_re_add)?;
+        let _turn = self.entry_lock.lock().await; // numbers are given in order
+        let (member, _) = self.reserve_place(new)?;
+        self.metadata.borrow_mut().withdraw_member(member);
+        Ok(())
+    }
+
+    /// Whether `replace_with` would be refused; changes nothing.
+    ///
+    /// # Errors
+    /// As `replace_with`.
+    pub async fn check_replace(
+        &self,
+        old: MemberId,
+        new: &NewMember<D>,
+    ) -> Result<(), ControlError> {
+        self.check_exchange()?;
+        let record = self.record(old)?;
+        let slot = record.slot.filter(|_| record.standing == Standing::Active);
+        if slot.is_some_and(|slot| self.state.borrow().rebuilding(slot).is_some()) {
+            return Err(ControlError::WrongState);
+        }
+        self.check_add(new, false).await
     }
 
     fn is_slot_empty(&self, slot: u16) -> bool {
@@ -267,6 +324,40 @@ impl<D: Device, C: Clock> Volume<D, C> {
         bad: RangeSet,
     ) -> Result<MemberId, ControlError> {
         let _turn = self.entry_lock.lock().await;
+        let (member, data) = self.reserve_place(&new)?;
+        let drive = Rc::new(Drive::new(member, new.name, new.device, data, bad));
+        let prepared = match self.clear_ppl(&drive).await {
+            Ok(()) => self.copy_bitmap_to(&drive).await, // what it logged as a former member counts no more
+            Err(error) => Err(error),
+        };
+        if let Err(error) = prepared {
+            self.metadata.borrow_mut().withdraw_member(member);
+            return Err(error.into());
+        }
+        // From here to the push nothing awaits, so ids stay in order.
+        let now = MemberId(
+            u16::try_from(self.state.borrow().members.len())
+                .map_err(|_| ControlError::WrongState)?,
+        );
+        if now != member || self.is_frozen() {
+            // A frozen array takes nobody in: its state stays as it is.
+            self.metadata.borrow_mut().withdraw_member(member);
+            return Err(ControlError::WrongState);
+        }
+        self.drives.borrow_mut().push(Some(drive));
+        self.note_sectors();
+        self.apply(&Event::SpareAdded {
+            member,
+            is_write_mostly: new.is_write_mostly,
+        });
+        Ok(member)
+    }
+
+    /// A number and a place for a new member, in the metadata in memory alone.
+    fn reserve_place(
+        &self,
+        new: &NewMember<D>,
+    ) -> Result<(MemberId, std::ops::Range<u64>), ControlError> {
         let info = new.device.info();
         if info.sector_bytes > self.sector_bytes() {
             return Err(ControlError::Unfit(format!(
@@ -300,32 +391,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 new.name
             )));
         }
-        let drive = Rc::new(Drive::new(member, new.name, new.device, place.data, bad));
-        let prepared = match self.clear_ppl(&drive).await {
-            Ok(()) => self.copy_bitmap_to(&drive).await, // what it logged as a former member counts no more
-            Err(error) => Err(error),
-        };
-        if let Err(error) = prepared {
-            self.metadata.borrow_mut().withdraw_member(member);
-            return Err(error.into());
-        }
-        // From here to the push nothing awaits, so ids stay in order.
-        let now = MemberId(
-            u16::try_from(self.state.borrow().members.len())
-                .map_err(|_| ControlError::WrongState)?,
-        );
-        if now != member || self.is_frozen() {
-            // A frozen array takes nobody in: its state stays as it is.
-            self.metadata.borrow_mut().withdraw_member(member);
-            return Err(ControlError::WrongState);
-        }
-        self.drives.borrow_mut().push(Some(drive));
-        self.note_sectors();
-        self.apply(&Event::SpareAdded {
-            member,
-            is_write_mostly: new.is_write_mostly,
-        });
-        Ok(member)
+        Ok((member, place.data))
     }
 
     /// Begins to copy an active member to a spare; it goes on serving until the copy is complete.

@@ -39,6 +39,22 @@ impl<D: Device, C: Clock> Volume<D, C> {
         Ok(true)
     }
 
+    /// Whether `set_log` would be refused; changes nothing.
+    ///
+    /// # Errors
+    /// As `set_log`.
+    pub fn check_log(&self, is_wanted: bool) -> Result<(), ControlError> {
+        self.check_switch()?;
+        if !is_wanted || self.stripe_log().is_some() {
+            return Ok(());
+        }
+        for drive in self.slotted_drives() {
+            let header = self.metadata.borrow().log_header(drive.id, None);
+            header.map_err(|reason| ControlError::Unfit(reason.to_string()))?;
+        }
+        Ok(())
+    }
+
     /// Has writes answered from the log, or only when they are in place. `Ok(false)`: it was like that already.
     ///
     /// # Errors

@@ -46,6 +46,20 @@ fn open_file(
     }
 }
 
+/// A file that others use is not said to be in use by the system: loop devices, swap, programs that write to it.
+fn check_users(path: &Path) -> Result<(), LabError> {
+    let stat = rustix::fs::stat(path)
+        .map_err(|error| LabError::Usage(format!("{}: {error}", path.display())))?;
+    let mut users = plexum_runtime::users::holders(&stat);
+    let writer = plexum_runtime::users::writer(path);
+    users.extend(writer.map(|pid| format!("process {pid}, which has it open for writing")));
+    if users.is_empty() {
+        return Ok(());
+    }
+    let (shown, users) = (path.display(), users.join(", "));
+    Err(LabError::Usage(format!("{shown} is in use by {users}")))
+}
+
 impl FilePlace {
     pub(super) fn open(path: &Path, writes: bool, is_direct: bool) -> Result<Self, LabError> {
         let told = |error: std::io::Error| LabError::Usage(format!("{}: {error}", path.display()));
@@ -62,6 +76,9 @@ impl FilePlace {
                 path.display()
             ))
         };
+        if writes {
+            check_users(path)?;
+        }
         let is_exclusive = writes && kind.is_block_device();
         let flags = if is_exclusive { libc::O_EXCL } else { 0 };
         let (file, is_direct) = match open_file(path, writes, is_direct, flags) {

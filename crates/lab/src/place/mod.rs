@@ -102,9 +102,7 @@ impl Place {
         let path = Path::new(name);
         if std::fs::metadata(path).map_err(told)?.is_dir() {
             if wish.destroy.is_some() {
-                return Err(LabError::Usage(format!(
-                    "{name} is a folder: nothing in it is destroyed, leave out --destroy"
-                )));
+                return Err(not_destroyed(name));
             }
             let folder = folder::Folder::make(path, &wish)?;
             notes.extend(folder.note());
@@ -120,6 +118,20 @@ impl Place {
         }
         let kind = Kind::File(file);
         Ok(Self { kind, notes })
+    }
+
+    /// What `open` would be refused for; nothing is made. The size, where there is one before it is made.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn rehearse(name: &str, wish: Wish) -> Result<Option<u64>, LabError> {
+        if !name.contains("://") && Path::new(name).is_dir() {
+            return match wish.destroy {
+                Some(_) => Err(not_destroyed(name)),
+                None => Ok(None),
+            };
+        }
+        Self::open(name, wish).map(|place| Some(place.size_bytes())) // opened, and nothing is written
     }
 
     /// Its size.
@@ -173,6 +185,12 @@ pub(crate) fn look_at_device(path: &Path) -> Result<u64, LabError> {
         return Err(LabError::Usage(format!("{shown} is no block device")));
     }
     Ok(file::FilePlace::open(path, true, false)?.size_bytes)
+}
+
+fn not_destroyed(name: &str) -> LabError {
+    LabError::Usage(format!(
+        "{name} is a folder: nothing in it is destroyed, leave out --destroy"
+    ))
 }
 
 fn may_write(name: &str, wish: Wish) -> Result<(), LabError> {

@@ -31,11 +31,17 @@ fn program_of(kind: &str) -> Result<&'static str, LabError> {
     }
 }
 
-/// Runs the real program once.
-///
-/// # Errors
-/// As `measure_on`; `Usage` for a program that is not installed or cannot work there, before anything is touched.
-pub fn measure_program(on: &On, work: &Work, seed: u64) -> Result<Measurement, LabError> {
+/// What a program is started with.
+struct Prepared<'a> {
+    name: &'static str,
+    /// What it wants of the place.
+    wished: Wish<'a>,
+    /// A job file that is handed on as it is.
+    handed: Option<String>,
+}
+
+/// Nothing is touched.
+fn prepare<'a>(on: &On<'a>, work: &Work) -> Result<Prepared<'a>, LabError> {
     work.check()?;
     let name = program_of(&work.kind)?;
     program::find(name)?;
@@ -51,7 +57,6 @@ pub fn measure_program(on: &On, work: &Work, seed: u64) -> Result<Measurement, L
             "{name} makes files of its own: name a folder after --on"
         )));
     }
-    interrupt::catch()?;
     let handed = match work.kind.as_str() {
         // What is given for a part of a place, or for an export, is written anew for it.
         "fio" if !is_nbd && work.range_bytes == 0 => Some(read_file(work)?),
@@ -70,6 +75,37 @@ pub fn measure_program(on: &On, work: &Work, seed: u64) -> Result<Measurement, L
             ..wish(on, work)?
         },
     };
+    Ok(Prepared {
+        name,
+        wished,
+        handed,
+    })
+}
+
+/// What `measure_program` would be refused for before the program starts.
+///
+/// # Errors
+/// As `measure_program`.
+pub fn rehearse_program(on: &On, work: &Work) -> Result<(), LabError> {
+    let wished = prepare(on, work)?.wished;
+    if let Some(size) = Place::rehearse(on.name, wished)? {
+        work.used_bytes(on.name, size)?;
+    }
+    Ok(())
+}
+
+/// Runs the real program once.
+///
+/// # Errors
+/// As `measure_on`; `Usage` for a program that is not installed or cannot work there, before anything is touched.
+pub fn measure_program(on: &On, work: &Work, seed: u64) -> Result<Measurement, LabError> {
+    let Prepared {
+        name,
+        wished,
+        handed,
+    } = prepare(on, work)?;
+    let is_nbd = on.name.contains("://");
+    interrupt::catch()?;
     let place = Place::open(on.name, wished)?;
     let size = place.size_bytes();
     let used = work.used_bytes(on.name, size)?;

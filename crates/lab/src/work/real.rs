@@ -112,6 +112,23 @@ pub fn may_write(name: &str, destroy: &[String], work: &Work) -> Result<(), LabE
     )))
 }
 
+/// What `measure_on` would be refused for before its first request.
+///
+/// # Errors
+/// As `measure_on`.
+pub fn rehearse_on(on: &On, work: &Work, seed: u64) -> Result<(), LabError> {
+    work.check()?;
+    if work.kind != "trace" {
+        phases(work, u64::MAX >> 1, seed)?;
+    }
+    let size = Place::rehearse(on.name, wish(on, work)?)?;
+    files_of(work, seed)?;
+    match size {
+        Some(size) => phases(work, work.used_bytes(on.name, size)?, seed).map(drop),
+        None => Ok(()),
+    }
+}
+
 /// Runs the workload once, by our own requests.
 ///
 /// # Errors

@@ -1,0 +1,196 @@
+//! Who else uses a file: loop devices, swap, processes that have it open for writing, and for a loop device whoever has locked the file
+//! behind it. A block device says so by itself (`O_EXCL`); a file does not.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Stat};
+
+use crate::blockdev::mount_of;
+use crate::lock;
+
+/// A file of one file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    device: u64,
+    inode: u64,
+}
+
+impl Place {
+    fn at(path: &Path) -> Option<Self> {
+        let meta = fs::metadata(path).ok()?;
+        Some(Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+        })
+    }
+}
+
+/// Who in the kernel uses what `stat` is about in a way that a write would spoil, each with what ends it.
+#[must_use]
+pub fn holders(stat: &Stat) -> Vec<String> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {
+            let place = Place {
+                device: stat.st_dev,
+                inode: stat.st_ino,
+            };
+            let mut lines = loops_on(Path::new("/sys/block"), place);
+            lines.extend(swap_on(place));
+            lines
+        }
+        FileType::BlockDevice => locked_behind(stat).into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Loop devices on the file. The kernel tells a path, which may name another file by now or none: that one is not meant.
+fn loops_on(blocks: &Path, place: Place) -> Vec<String> {
+    let entries = fs::read_dir(blocks).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with("loop"))
+        .filter(|name| {
+            let file = backing_file(&blocks.join(name));
+            file.and_then(|file| Place::at(&file)) == Some(place)
+        })
+        .collect();
+    names.sort();
+    names.iter().map(|name| describe_loop(name)).collect()
+}
+
+fn backing_file(folder: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(folder.join("loop/backing_file")).ok()?;
+    Some(PathBuf::from(text.trim_end_matches('\n')))
+}
+
+fn describe_loop(name: &str) -> String {
+    match mount_of(name) {
+        Some(mounted) => format!(
+            "the loop device /dev/{name}, mounted at {mounted} (end it with: umount {mounted} && losetup -d /dev/{name})"
+        ),
+        None => format!("the loop device /dev/{name} (end it with: losetup -d /dev/{name})"),
+    }
+}
+
+/// The swap space that the file is. The first word of a line is its path, with `\040` for a blank.
+fn swap_on(place: Place) -> Option<String> {
+    let text = fs::read_to_string("/proc/swaps").ok()?;
+    let path = text.lines().skip(1).find_map(|line| {
+        let path = line.split_whitespace().next()?.replace("\\040", " ");
+        (Place::at(Path::new(&path)) == Some(place)).then_some(path)
+    })?;
+    Some(format!("swap (end it with: swapoff {path})"))
+}
+
+/// The process that has locked the file behind a loop device: a server, whose member it is.
+fn locked_behind(stat: &Stat) -> Option<String> {
+    let (major, minor) = (
+        rustix::fs::major(stat.st_rdev),
+        rustix::fs::minor(stat.st_rdev),
+    );
+    let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    // A partition has its disk's folder above it.
+    let file = backing_file(&folder).or_else(|| backing_file(&folder.join("..")))?;
+    let behind = rustix::fs::stat(&file).ok()?;
+    let place = lock::place_of(&behind);
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let is_lock = |line: &str| line.contains("OFDLCK") && line.contains(&place);
+    if !locks.lines().any(is_lock) {
+        return None;
+    }
+    let who = lock::holder(&behind).map_or(String::new(), |pid| format!(" ({pid})"));
+    let shown = file.display();
+    Some(format!(
+        "another process{who} that has {shown}, the file behind it"
+    ))
+}
+
+/// Another process that has the file open for writing, as far as this one may see. It takes some milliseconds: for members that are
+/// about to be overwritten, not for each opening.
+#[must_use]
+pub fn writer(path: &Path) -> Option<u32> {
+    let place = Place::at(path).filter(|_| path.is_file())?;
+    let own = std::process::id();
+    let entries = fs::read_dir("/proc").ok()?.flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| *pid != own).find(|pid| {
+        let fds = fs::read_dir(format!("/proc/{pid}/fd"))
+            .into_iter()
+            .flatten();
+        fds.flatten()
+            .any(|fd| Place::at(&fd.path()) == Some(place) && is_for_writing(*pid, &fd.file_name()))
+    })
+}
+
+/// The line `flags:` of fdinfo is octal; its last two bits are the access mode, 0 for reading alone.
+fn is_for_writing(pid: u32, fd: &std::ffi::OsStr) -> bool {
+    let path = Path::new("/proc")
+        .join(pid.to_string())
+        .join("fdinfo")
+        .join(fd);
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u64::from_str_radix(flags.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & 3 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_device_is_found_by_the_file_and_not_by_its_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("a b.img");
+        fs::write(&file, "x").expect("a file");
+        let link = folder.path().join("link");
+        fs::hard_link(&file, &link).expect("a link");
+        let blocks = folder.path().join("block");
+        for (name, path) in [("loop3", &file), ("loop4", &folder.path().join("gone"))] {
+            let inside = blocks.join(name).join("loop");
+            fs::create_dir_all(&inside).expect("a folder");
+            fs::write(inside.join("backing_file"), format!("{}\n", path.display()))
+                .expect("a file");
+        }
+        fs::create_dir_all(blocks.join("loop5")).expect("a folder");
+        let place = Place::at(&link).expect("a file");
+        let lines = loops_on(&blocks, place);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("losetup -d /dev/loop3"), "{lines:?}");
+        fs::remove_file(&file).expect("it is there");
+        fs::write(&file, "y").expect("another file of that name");
+        assert!(loops_on(&blocks, place).is_empty());
+    }
+
+    #[test]
+    fn only_other_processes_that_can_write_count() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        assert_eq!(writer(file.path()), None, "this process does not count");
+        let start = |words: &str| {
+            let mut child = std::process::Command::new("sh")
+                .args(["-c", words, "sh"])
+                .arg(file.path())
+                .stdin(std::process::Stdio::piped())
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .expect("a shell");
+            let mut line = String::new();
+            let out = child.stdout.as_mut().expect("a pipe");
+            std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line)
+                .expect("a line");
+            child
+        };
+        for (words, is_found) in [
+            ("exec 3<\"$1\"; echo x; read y", false),
+            ("exec 3>>\"$1\"; echo x; read y", true),
+        ] {
+            let mut child = start(words);
+            let expected = is_found.then(|| child.id());
+            assert_eq!(writer(file.path()), expected, "{words}");
+            drop(child.stdin.take());
+            child.wait().expect("it ends");
+        }
+    }
+}
