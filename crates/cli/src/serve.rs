@@ -128,35 +128,7 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
     if args.force_data && !args.force {
         return Err(usage("--force-data goes with --force"));
     }
-    let mut volume = VolumeOptions {
-        is_read_only: args.read_only,
-        member_timeout: std::time::Duration::from_secs(args.member_timeout),
-        ..VolumeOptions::default()
-    };
-    if let Some(word) = &args.balance {
-        volume.balance = word.parse().map_err(|error| usage(format!("{error}")))?;
-    }
-    let template = AssembleRequest {
-        members: args.members.clone(),
-        name: args.name.clone(),
-        options: Options {
-            force: args.force,
-            run_degraded: args.run_degraded,
-            read_only: args.read_only,
-            force_data: args.force_data,
-            stale: stale_use(args),
-            raid0_layout: args.raid0_layout.as_deref().map(raid0_layout).transpose()?,
-            has_backup: args.backup_file.is_some(),
-        },
-        balance: asked_balance(args.balance.as_deref()),
-        may_write: args.write,
-        backup_file: args.backup_file.clone(),
-        choice: match &args.format {
-            Some(word) => Choice::Format(word.parse()?),
-            None => Choice::Only,
-        },
-        volume,
-    };
+    let template = template(args)?;
     let mut volumes = Vec::new();
     if !args.members.is_empty() {
         volumes.extend(named_volumes(args, &template)?);
@@ -188,6 +160,39 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
         memory_bytes,
         cores: cores(args.cores)?,
         runtime_dir: runtime_dir(),
+    })
+}
+
+/// What is asked of each volume; the members are those that were named.
+fn template(args: &Serve) -> Result<AssembleRequest, Problem> {
+    let mut volume = VolumeOptions {
+        is_read_only: args.read_only,
+        member_timeout: std::time::Duration::from_secs(args.member_timeout),
+        ..VolumeOptions::default()
+    };
+    if let Some(word) = &args.balance {
+        volume.balance = word.parse().map_err(|error| usage(format!("{error}")))?;
+    }
+    Ok(AssembleRequest {
+        members: args.members.clone(),
+        name: args.name.clone(),
+        options: Options {
+            force: args.force,
+            run_degraded: args.run_degraded,
+            read_only: args.read_only,
+            force_data: args.force_data,
+            stale: stale_use(args),
+            raid0_layout: args.raid0_layout.as_deref().map(raid0_layout).transpose()?,
+            has_backup: args.backup_file.is_some(),
+        },
+        balance: asked_balance(args.balance.as_deref()),
+        may_write: args.write,
+        backup_file: args.backup_file.clone(),
+        choice: match &args.format {
+            Some(word) => Choice::Format(word.parse()?),
+            None => Choice::Only,
+        },
+        volume,
     })
 }
 

@@ -410,7 +410,7 @@ fn why_a_volume_does_not_open_is_said_in_one_line() {
         })),
         format!("member 3: {}", IoError::Gone)
     );
-    assert!(text(Some(OpenError::Reshaping)).contains("--read-only"));
+    assert!(text(Some(OpenError::InPieces)).contains("--read-only"));
     for error in [OpenError::Log, OpenError::NotSupported] {
         assert_eq!(text(Some(error("so it is".to_owned()))), "so it is");
     }

@@ -386,10 +386,15 @@ pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, As
     put_together(examined, options).map_err(|error| stale::with_way_out(examined, options, error))
 }
 
-fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, AssembleError> {
+/// What the members say happened to them, when they are of one array and each is given once.
+fn history_of(examined: &[Examined], options: &Options) -> Result<history::History, AssembleError> {
     history::check_one_array(examined)?;
     history::check_nobody_twice(examined)?;
-    let history = history::choose(examined, options)?;
+    history::choose(examined, options)
+}
+
+fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, AssembleError> {
+    let history = history_of(examined, options)?;
     let newest = &examined[history.freshest].superblock;
     let name = display_name(newest);
     start::check_features(&name, newest, options)?;
@@ -419,7 +424,6 @@ fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, As
         ..*options
     };
     let (is_unproven, notes) = reading::check(&name, newest, examined, &members, options)?;
-
     let missing = start::missing(slot_count, &members);
     let resync_start_bytes = start::resync_start_bytes(newest, &geometry);
     let log = match start::judge_log(examined, &members, resync_start_bytes, options) {
@@ -434,16 +438,15 @@ fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, As
     let doubt = start::check_dirty(&name, &geometry, &missing, open_bytes, &bitmap, options)?;
     start::check_expected(&name, newest, slot_count, &members, options)?;
 
-    let after = reshape.as_ref().map(|reshape| &reshape.after);
-    let after_bytes = after.map_or(u64::MAX, Geometry::volume_bytes);
     Ok(Assembly {
         array: describe(newest, spec),
-        volume_bytes: geometry.volume_bytes().min(after_bytes),
+        volume_bytes: volume_bytes(&geometry, reshape.as_ref()),
         members,
         freshest: examined[history.freshest].index,
         is_degraded: missing.contains(&true),
-        missing_slots: (0..slot_count)
-            .filter(|slot| missing[usize::from(*slot)])
+        missing_slots: (0..)
+            .zip(missing)
+            .filter_map(|(slot, is)| is.then_some(slot))
             .collect(),
         resync_start_bytes,
         bitmap,
@@ -459,6 +462,12 @@ fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, As
         notes,
         geometry,
     })
+}
+
+/// Size as clients see it: in a reshape the smaller of both.
+fn volume_bytes(geometry: &Geometry, reshape: Option<&AssembledReshape>) -> u64 {
+    let after_bytes = reshape.map_or(u64::MAX, |reshape| reshape.after.volume_bytes());
+    geometry.volume_bytes().min(after_bytes)
 }
 
 /// Blocks that do not divide the volume would leave its end out of reach.
