@@ -129,7 +129,7 @@ fn no_word_takes_the_last_copy_unless_forced() {
 
 #[test]
 fn a_member_that_nobody_can_replace_stays_when_it_refuses_writes() {
-    for (format, count) in [("gmirror", 2), ("md-0.90", 2)] {
+    for format in ["gmirror", "md-0.90"] {
         let place = Place::in_memory(&format!("field-refuses-{format}"));
         place.sparse("a", 4 << 20);
         place.sparse("b", 4 << 20);
@@ -148,7 +148,11 @@ fn a_member_that_nobody_can_replace_stays_when_it_refuses_writes() {
             std::thread::yield_now();
         }
         let member = format!("nbd+unix:///?socket={}", socket.display());
-        ok(&place, &format!("serve --background --write {member} b"));
+        // md 0.90 keeps no name.
+        ok(
+            &place,
+            &format!("serve --background --write --name m {member} b"),
+        );
         let old = content(1 << 20);
         assert_eq!(write(&place, "m", &old), 0);
         ok(&place, "fail m b");
@@ -175,7 +179,6 @@ fn a_member_that_nobody_can_replace_stays_when_it_refuses_writes() {
         ok(&place, "stop m");
         server.kill().unwrap();
         server.wait().unwrap();
-        assert_eq!(count, 2);
     }
 }
 
