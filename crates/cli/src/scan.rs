@@ -142,9 +142,10 @@ fn command_for(set: &FoundSet) -> Option<String> {
     if is_plain && option.is_empty() {
         return None;
     }
+    let words = format!("{option} {}", set.members.join(" "));
     Some(format!(
-        "    to serve it:   plexum serve{option} {}",
-        set.members.join(" ")
+        "    to serve it:   plexum serve {}",
+        words.trim_start()
     ))
 }
 

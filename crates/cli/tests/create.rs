@@ -75,7 +75,10 @@ fn a_dry_run_shows_the_plan_and_changes_nothing() {
     place.sparse("a", 16 * MIB);
     std::fs::write(place.file("b"), vec![7; 8 << 20]).unwrap();
     let before = place.snapshot();
-    let run = place.plexum("create nas --level 1 a b new --member-size 16M --dry-run");
+    // Without the word it is refused as the real thing would be, after the plan was shown.
+    let refused = place.plexum("create nas --level 1 a b new --member-size 16M --dry-run");
+    assert_eq!(refused.exit, 3, "{}", refused.err);
+    let run = place.plexum("create nas --level 1 a b new --member-size 16M --force --dry-run");
     assert_eq!(run.exit, 0, "{}", run.err);
     assert!(run.out.contains("create nas: raid1"), "{}", run.out);
     assert!(
@@ -172,6 +175,7 @@ fn only_members_proven_all_zero_start_clean() {
         .open(place.file("b"))
         .unwrap();
     file.write_all_at(b"old data", 8 * MIB).unwrap();
+    drop(file); // whoever has it open for writing is asked first
     let refused = place.plexum("create nas --level 5 --strip 64K a b c --assume-clean");
     assert_eq!(refused.exit, 3, "{}", refused.err);
     assert!(

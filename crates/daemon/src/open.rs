@@ -80,7 +80,7 @@ fn partition_of(word: &str) -> Option<(PathBuf, String)> {
     let label = rest.trim_start_matches(|letter: char| letter.is_ascii_digit());
     let slice = label.strip_prefix('s').unwrap_or_default();
     let is_letter =
-        label.len() == 1 && label.starts_with(|letter: char| letter.is_ascii_lowercase());
+        label.len() == 1 && label.starts_with(|letter: char| ('a'..='p').contains(&letter));
     let is_slice = !slice.is_empty() && slice.bytes().all(|digit| digit.is_ascii_digit());
     let is_name = !rest.is_empty() && (label.is_empty() || is_letter || is_slice);
     let is_meant = is_name && !Path::new(word).exists() && Path::new(disk).exists();

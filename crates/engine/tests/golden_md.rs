@@ -546,7 +546,7 @@ fn every_case_reads_with_every_subset_of_members_missing_that_can_be_spared() {
             }
         }
     }
-    assert_eq!(runs, 185, "runs with members missing");
+    assert_eq!(runs, 190, "runs with members missing");
 }
 
 #[test]

@@ -107,7 +107,12 @@ fn a_column_that_comes_later_has_what_the_others_have() {
     let text = format!(
         "{DRIVES}volume v\nplex name p org striped 4k volume v\nsd plex p length 64k drive a\n"
     );
-    let before = made(&text, &Config::default()).unwrap();
+    let mut before = made(&text, &Config::default()).unwrap();
+    // Where data are, one column more would give them other addresses.
+    let more = format!("{DRIVES}sd name late plex p length 64k drive b\n");
+    let refused = made(&more, &before).unwrap_err();
+    assert!(refused.contains("plexum gvinum grow p"), "{refused}");
+    before.subdisks[0].state = SubdiskState::Stale;
     for (length, expected) in [
         ("64k", Ok(64 * KIB)),
         ("80k", Ok(64 * KIB)),

@@ -631,12 +631,17 @@ impl Superblock {
             is_big_endian: false,
         };
         superblock.check_encodable()?;
-        Self::parse(
+        let made = Self::parse(
             &superblock.encode(),
             super_offset,
             new.device_sectors,
             new.version,
-        )
+        )?;
+        // A device that was cut is read; nothing is made for one.
+        match made.is_clipped {
+            false => Ok(made),
+            true => Err(superblock1::clipped(&made, new.data_size_sectors)),
+        }
     }
 
     /// Refuses values that this version has no place for, before [`Superblock::encode`] would panic on them.

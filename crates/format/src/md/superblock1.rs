@@ -525,6 +525,24 @@ fn area_is_free(superblock: &Superblock, offset: i64, size: u64, device_sectors:
     is_apart(super_start, super_end) && is_apart(data_start, data_end)
 }
 
+/// The refusal of a new superblock on a device that is too short for the `wanted_sectors` of its data.
+pub(super) fn clipped(made: &Superblock, wanted_sectors: u64) -> FormatError {
+    let place = Place {
+        structure: made.version.structure(),
+        base_bytes: made.super_offset_sectors.saturating_mul(SECTOR_BYTES),
+    };
+    let room = made.data_size_sectors;
+    let expected = format!("at most the {room} sectors between data offset and end of the room");
+    let problem = Problem::Invalid;
+    place.error(
+        problem,
+        at!(data_size),
+        "data_size",
+        wanted_sectors,
+        expected,
+    )
+}
+
 /// Refuses what the 1.x format has no place for.
 pub(super) fn check_encodable(superblock: &Superblock) -> Result<(), FormatError> {
     let place = Place {

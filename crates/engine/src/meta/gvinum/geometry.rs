@@ -16,7 +16,7 @@ use crate::plex::layout::{
 use super::{SystemError, plexes_of, subdisks_of};
 
 /// Fewest subdisks with which parity makes sense.
-const PARITY_SUBDISKS_MIN: usize = 3;
+const PARITY_SUBDISKS_MIN: usize = 2;
 
 /// A plex with its subdisks by slot.
 #[derive(Clone, Debug)]
