@@ -72,13 +72,16 @@ pub async fn written_apart(devices: &[(String, Rc<AnyDevice>)], pool: &BufPool) 
             equal.push((name, device, label));
         }
     }
+    // Beside a clean one those that are marked dirty are filled, and not taken for it.
+    if equal.iter().any(|(_, _, label)| !label.is_dirty) {
+        equal.retain(|(_, _, label)| !label.is_dirty);
+    }
     // In the order of the mirror: the one of the highest priority is taken first.
     equal.sort_by_key(|(_, _, label)| std::cmp::Reverse(label.priority));
     let ((first, one, label), others) = equal.split_first()?;
     let same_mirror = |other: &MirrorLabel| {
         (other.mirror_id, &other.name) == (label.mirror_id, &label.name)
             && other.component_id != label.component_id
-            && (other.is_dirty == label.is_dirty)
     };
     for (second, other, _) in others.iter().filter(|(_, _, label)| same_mirror(label)) {
         let blocks = label.volume_bytes / BLOCK_BYTES;
