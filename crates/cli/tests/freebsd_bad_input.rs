@@ -237,7 +237,7 @@ fn texts_with_loops_dangling_names_and_absurd_sizes_make_nothing() {
             format!("{volume}  sd length 1m driveoffset 4096 drive a\n"),
             "drive",
         ),
-        ("three thousand subdisks", many, "it has too many subdisks"),
+        ("three thousand subdisks", many, "members, not 3000"),
         ("longer than the place on a drive", outgrown, "does not fit"),
         (
             "a name of a thousand letters",

@@ -90,7 +90,9 @@ fn extents(config: &Config, plex: &Plex) -> Result<Vec<Subdisk>, String> {
     }
     match places.len() {
         0 => Err("it has no subdisk".to_owned()),
-        count if count > usize::from(MEMBERS_MAX) => Err("it has too many subdisks".to_owned()),
+        count if count > usize::from(MEMBERS_MAX) => {
+            Err(format!("at most {MEMBERS_MAX} members, not {count}"))
+        }
         _ => Ok(places),
     }
 }
