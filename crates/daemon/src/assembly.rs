@@ -20,7 +20,6 @@ use plexum_engine::meta::gvinum::tally::VolumeTally;
 use plexum_engine::meta::open::{
     OpenError, OpenRequest, Pieces, examine_as, open_pieces, open_volume,
 };
-use plexum_engine::parked::Parked;
 use plexum_engine::stacked::{PlexMember, Stacked};
 use plexum_engine::volume::{JobStatus, Volume, VolumeOptions, VolumeStatus};
 use plexum_engine::wait::{join, join_all};
@@ -101,19 +100,6 @@ impl Body {
                 volume.read(offset_bytes, length_bytes).await
             }
             Body::Pieces(pieces) => pieces.read(offset_bytes, length_bytes).await,
-        }
-    }
-
-    /// Reads as a client does, without a copy where that can be.
-    pub fn park_bytes(
-        &self,
-        offset_bytes: u64,
-        length_bytes: usize,
-        parked: &mut dyn Parked,
-    ) -> bool {
-        match self {
-            Body::Whole(volume) => volume.park(offset_bytes, length_bytes, parked),
-            Body::Plexes(..) | Body::Growing(..) | Body::Pieces(_) => false,
         }
     }
 

@@ -12,7 +12,6 @@ use plexum_engine::clock::{Clock, Moment};
 use plexum_engine::device::{Fua, InOneStep, IoError, ZeroMode};
 use plexum_engine::meta::gvinum::counters::Direction;
 use plexum_engine::meta::gvinum::tally::VolumeTally;
-use plexum_engine::parked::Parked;
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_runtime::clock::RealClock;
 
@@ -254,16 +253,6 @@ impl Export for VolumeExport {
             .await;
         self.count_read(result.is_ok(), offset_bytes, length_bytes, asked);
         result
-    }
-
-    fn park(&self, offset_bytes: u64, length_bytes: u32, parked: &mut dyn Parked) -> bool {
-        let since = self.clock.now();
-        if !(self.volume).park_bytes(offset_bytes, length_bytes as usize, parked) {
-            return false; // counted with the read that follows
-        }
-        let asked = self.begun(since, offset_bytes, u64::from(length_bytes));
-        self.count_read(true, offset_bytes, length_bytes, asked);
-        true
     }
 
     fn expect_write(&self, offset_bytes: u64, length_bytes: u64) {

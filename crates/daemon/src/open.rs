@@ -17,7 +17,6 @@ use futures_util::future::{Either, select};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::clock::Clock;
 use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, Reader, ZeroMode};
-use plexum_engine::parked::Parked;
 use plexum_format::partition::{Partition, look_at};
 use plexum_nbd::client::{ClientDevice, ConnectOptions, connect};
 use plexum_nbd::tls::{Stream, TlsClient};
@@ -313,20 +312,6 @@ impl Device for AnyDevice {
         }
     }
 
-    fn parks(&self) -> bool {
-        match self {
-            AnyDevice::File(file) => file.parks(),
-            AnyDevice::Part(part) => part.parks(),
-            AnyDevice::Remote(remote) => remote.parks(),
-        }
-    }
-    fn park(&self, offset_bytes: u64, length_bytes: usize, parked: &mut dyn Parked) -> bool {
-        match self {
-            AnyDevice::File(file) => file.park(offset_bytes, length_bytes, parked),
-            AnyDevice::Part(part) => part.park(offset_bytes, length_bytes, parked),
-            AnyDevice::Remote(remote) => remote.park(offset_bytes, length_bytes, parked),
-        }
-    }
     fn handle(&self) -> Option<u64> {
         match self {
             AnyDevice::File(file) => file.handle(),

@@ -9,7 +9,6 @@ use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{
     Device, DeviceInfo, Extent, Fua, FuaWay, IoError, Reader, ZeroMode, check_range,
 };
-use plexum_engine::parked::Parked;
 use plexum_runtime::Handle;
 use plexum_runtime::file::{DirectIo, FileDevice, OpenError, OpenOptions, Part};
 
@@ -139,15 +138,6 @@ impl Device for PartDevice {
             start_bytes,
             size_bytes,
         }))
-    }
-
-    fn parks(&self) -> bool {
-        self.file.parks()
-    }
-
-    fn park(&self, offset_bytes: u64, length_bytes: usize, parked: &mut dyn Parked) -> bool {
-        self.at(offset_bytes, length_bytes as u64)
-            .is_ok_and(|at| self.file.park(at, length_bytes, parked))
     }
 
     fn busy(&self) -> usize {

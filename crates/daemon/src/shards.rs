@@ -16,7 +16,6 @@ use std::time::Duration;
 use plexum_engine::buf::{Buf, BufPool, Rope};
 use plexum_engine::clock::{Clock, Moment};
 use plexum_engine::device::{Fua, InOneStep, IoError, ZeroMode};
-use plexum_engine::parked::Parked;
 use plexum_engine::shard::{Opener, Satellite, ShardSeed, Spawn};
 use plexum_engine::stacked::Stacked;
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
@@ -393,19 +392,6 @@ impl Export for ShardExport {
         self.tally
             .count(|counters| counters.note_read(is_ok, length_bytes, took));
         result
-    }
-
-    fn park(&self, offset_bytes: u64, length_bytes: u32, parked: &mut dyn Parked) -> bool {
-        let since = self.clock.now();
-        let is_parked = (self.satellite).park(offset_bytes, length_bytes as usize, parked);
-        if is_parked {
-            let length_bytes = u64::from(length_bytes);
-            let is_sequential = self.is_sequential(offset_bytes, length_bytes);
-            let took = self.took(since, is_sequential);
-            self.tally
-                .count(|counters| counters.note_read(true, length_bytes, took));
-        }
-        is_parked
     }
 
     fn read_now(&self, offset_bytes: u64, length_bytes: u32) -> Option<Rope> {

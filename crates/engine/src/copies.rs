@@ -15,7 +15,6 @@ use crate::device::{Device, Fua, InOneStep, IoError, ZeroMode};
 use crate::drive::Drive;
 use crate::member_io::MemberWrite;
 use crate::mutant::Mutant;
-use crate::parked::Parked;
 use crate::plex::layout::{CopyMap, CopyPlace, Organisation};
 use crate::stage::{Stage, Tag};
 use crate::state::FailCause;
@@ -270,21 +269,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 Box::pin(read).await.map(Rope::from)
             }
         }
-    }
-
-    /// As `read_copies`, into `parked`; `false` where more is needed than the choice of a copy. `started` is now.
-    pub(crate) fn park_copies(
-        &self,
-        map: &CopyMap<'_>,
-        sync: &Range<u64>,
-        started: Moment,
-        parked: &mut dyn Parked,
-    ) -> bool {
-        self.choose_now(map, sync, started, |drive, start, length| {
-            drive
-                .park(&self.clock, started, start, length, parked)
-                .then(|| self.clock.now())
-        })
     }
 
     /// Chooses copies as a read does that is not read ahead of (what is in memory is not faster for it), and has `act` read each piece: a drive, where the piece starts there, and its length; `None` when that

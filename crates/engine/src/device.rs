@@ -10,7 +10,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::buf::{Buf, BufMut, BufPool};
-use crate::parked::Parked;
 
 /// What became of a write that was to be done in one step, without waiting for anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,18 +230,6 @@ pub trait Device {
         None
     }
 
-    /// Whether `park` can be expected to succeed, where the stream at the other end can take it.
-    fn parks(&self) -> bool {
-        false
-    }
-
-    /// Reads `length_bytes` at `offset_bytes` to the end of `parked`, at once. `false`: not this way, and nothing is said about
-    /// the range; `parked` may hold a part of it then, and is to be dropped.
-    fn park(&self, offset_bytes: u64, length_bytes: usize, parked: &mut dyn Parked) -> bool {
-        let _ = (offset_bytes, length_bytes, parked);
-        false
-    }
-
     /// A number by which another thread of this process can open the same storage once more, for itself, as long as this one is
     /// open. `None`: it cannot be.
     fn handle(&self) -> Option<u64> {
@@ -341,12 +328,6 @@ impl<T: Device + ?Sized> Device for std::rc::Rc<T> {
         (**self).reader()
     }
 
-    fn parks(&self) -> bool {
-        (**self).parks()
-    }
-    fn park(&self, offset_bytes: u64, length_bytes: usize, parked: &mut dyn Parked) -> bool {
-        (**self).park(offset_bytes, length_bytes, parked)
-    }
     fn handle(&self) -> Option<u64> {
         (**self).handle()
     }

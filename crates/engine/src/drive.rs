@@ -19,7 +19,6 @@ use crate::busy::{BusyTime, UnderWay};
 use crate::clock::{Clock, Moment};
 use crate::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, Reader, ZeroMode};
 use crate::latency::{Histogram, Latency, Recent};
-use crate::parked::Parked;
 use crate::ranges::RangeSet;
 use crate::refusals::Refusals;
 use crate::slots::Slots;
@@ -602,34 +601,6 @@ impl<D: Device> Drive<D> {
             length_bytes,
             is_sequential,
         }
-    }
-
-    /// Whether `park` can be expected to succeed.
-    pub(crate) fn parks(&self) -> bool {
-        self.device.parks()
-    }
-
-    /// As `read`, into `parked`; `started` is now. Counted like every read when it succeeds; `false` is not counted, the
-    /// ordinary read that follows is.
-    pub(crate) fn park(
-        &self,
-        clock: &impl Clock,
-        started: Moment,
-        offset_bytes: u64,
-        length_bytes: usize,
-        parked: &mut dyn Parked,
-    ) -> bool {
-        let at = self.device_offset(offset_bytes, length_bytes as u64);
-        if self.is_fenced.get() || !self.device.park(at, length_bytes, parked) {
-            return false;
-        }
-        let (under_way, is_sequential) = self.begin(clock, started, at, length_bytes as u64);
-        let ended = clock.now();
-        under_way.end(ended);
-        let took_ns = ended.ns_since(started);
-        self.reads
-            .add(length_bytes as u64, took_ns, true, is_sequential);
-        true
     }
 
     async fn read_retrying(

@@ -18,7 +18,6 @@ pub mod lock;
 mod member_io;
 pub mod meta;
 pub mod mutant;
-pub mod parked;
 pub mod plex;
 pub mod ranges;
 mod refusals;

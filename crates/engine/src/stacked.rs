@@ -20,7 +20,6 @@ use crate::meta::adapter::MetadataWrite;
 use crate::meta::gvinum::Growing;
 use crate::meta::gvinum::counters::Direction;
 use crate::meta::gvinum::tally::PlexTally;
-use crate::parked::Parked;
 use crate::volume::Volume;
 use crate::wait::Mutex;
 
@@ -351,21 +350,6 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
         match self {
             Self::Device(device) | Self::Labelled(device, _) => device.reader(),
             Self::Plex(_) | Self::Growing(_) => None,
-        }
-    }
-
-    fn parks(&self) -> bool {
-        match self {
-            Self::Device(device) => device.parks(),
-            // Space on these goes to other subdisks and volumes, or is moved, while clients fetch what was parked.
-            Self::Labelled(..) | Self::Plex(_) | Self::Growing(_) => false,
-        }
-    }
-
-    fn park(&self, offset_bytes: u64, length_bytes: usize, parked: &mut dyn Parked) -> bool {
-        match self {
-            Self::Device(device) => device.park(offset_bytes, length_bytes, parked),
-            Self::Labelled(..) | Self::Plex(_) | Self::Growing(_) => false,
         }
     }
 

@@ -4,7 +4,6 @@ use plexum_engine::buf::{Buf, Rope};
 use plexum_engine::device::{Fua, InOneStep, IoError, ZeroMode};
 
 pub use plexum_engine::device::Extent;
-use plexum_engine::parked::Parked;
 
 /// Size and abilities of an export; constant while it is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,11 +60,6 @@ pub trait Export {
     fn read_now(&self, offset_bytes: u64, length_bytes: u32) -> Option<Rope> {
         let _ = (offset_bytes, length_bytes);
         None
-    }
-    /// Reads into `parked`, at once. `false`: not this way, and nothing was done; `parked` is dropped and `read` is called.
-    fn park(&self, offset_bytes: u64, length_bytes: u32, parked: &mut dyn Parked) -> bool {
-        let _ = (offset_bytes, length_bytes, parked);
-        false
     }
     /// Hint: the data of a write of this range are being received. `write` follows, or `expect_no_write` when they do not come.
     fn expect_write(&self, offset_bytes: u64, length_bytes: u64) {

@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use plexum_engine::buf::{Buf, BufPool, Rope};
 use plexum_engine::clock::Clock;
-use plexum_engine::parked::Parked;
 
 use crate::budget::{Budget, Permit};
 use crate::error::NbdError;
@@ -132,7 +131,6 @@ struct Answer {
 enum Body {
     Nothing,
     Data(Rope),
-    Parked(Box<dyn Parked>),
     Extents(Vec<Extent>),
 }
 

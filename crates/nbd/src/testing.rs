@@ -8,4 +8,4 @@ mod pipe;
 
 pub use clock::TestClock;
 pub use export::{MemoryExport, Operation};
-pub use pipe::{Heap, PipeEnd, pipe};
+pub use pipe::{PipeEnd, pipe};

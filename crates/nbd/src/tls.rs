@@ -14,7 +14,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use plexum_engine::buf::{Buf, BufPool};
-use plexum_engine::parked::Parked;
 use plexum_engine::wait::Mutex;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
@@ -206,11 +205,6 @@ impl<T: Transport> Stream<T> {
         }
     }
 
-    /// Whether it is a TLS stream by now.
-    pub fn has_tls(&self) -> bool {
-        self.tls.get().is_some()
-    }
-
     /// Sends all records that are ready. One caller at a time, so that they keep their order.
     async fn flush(&self, tls: &Tls) -> Result<(), TransportError> {
         let _turn = tls.writer.lock().await;
@@ -330,24 +324,6 @@ impl<T: Transport> Transport for Stream<T> {
             }
         }
         Ok(())
-    }
-
-    fn parking(&self, length_bytes: usize) -> Option<Box<dyn Parked>> {
-        if self.has_tls() {
-            return None; // records are made of what is in memory
-        }
-        self.transport.parking(length_bytes)
-    }
-
-    async fn send_parked(
-        &self,
-        before: &[Buf],
-        parked: &mut dyn Parked,
-    ) -> Result<(), TransportError> {
-        if self.has_tls() {
-            return Err(TransportError::Tls); // never in the clear
-        }
-        self.transport.send_parked(before, parked).await
     }
 
     fn expect_soon(&self) {

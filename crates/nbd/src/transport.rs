@@ -1,7 +1,6 @@
 //! What a session speaks over: a byte stream, without sockets.
 
 use plexum_engine::buf::Buf;
-use plexum_engine::parked::Parked;
 
 use crate::tls::TlsStart;
 
@@ -50,25 +49,6 @@ pub trait Transport {
         Err(TransportError::Tls)
     }
 
-    /// A place for `length_bytes` of members' data that this stream can send without having them in memory. `None`: it cannot, or
-    /// not now. What is in it at the end goes to `send_parked` of the same stream.
-    fn parking(&self, length_bytes: usize) -> Option<Box<dyn Parked>> {
-        let _ = length_bytes;
-        None
-    }
-
-    /// Sends all pieces of `before` in order, and then all of `parked`.
-    /// # Errors
-    /// Any error ends the stream; a part may have been sent. Streams whose `parking` gives nothing say `Closed`.
-    async fn send_parked(
-        &self,
-        before: &[Buf],
-        parked: &mut dyn Parked,
-    ) -> Result<(), TransportError> {
-        let _ = (before, parked);
-        Err(TransportError::Closed)
-    }
-
     /// The peer is about to speak: its only request was just answered. A hint, for streams that can wait in more than one way.
     fn expect_soon(&self) {}
 
@@ -88,16 +68,6 @@ impl<T: Transport + ?Sized> Transport for &T {
     }
     async fn start_tls(&self, start: &TlsStart) -> Result<(), TransportError> {
         (**self).start_tls(start).await
-    }
-    fn parking(&self, length_bytes: usize) -> Option<Box<dyn Parked>> {
-        (**self).parking(length_bytes)
-    }
-    async fn send_parked(
-        &self,
-        before: &[Buf],
-        parked: &mut dyn Parked,
-    ) -> Result<(), TransportError> {
-        (**self).send_parked(before, parked).await
     }
     fn expect_soon(&self) {
         (**self).expect_soon();

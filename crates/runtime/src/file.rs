@@ -18,14 +18,12 @@ use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{
     Device, DeviceInfo, Extent as MemberExtent, Fua, FuaWay, IoError, Reader, ZeroMode, check_range,
 };
-use plexum_engine::parked::Parked;
 use rustix::fs::{FallocateFlags, FileType, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::mm::Advice;
 
 use crate::lock::{Identity, OpenFile};
 use crate::op::{Kind, Op, Outcome};
-use crate::pipes::InPipes;
 use crate::{Core, Reactor};
 
 pub use crate::open::{Access, DirectIo, OpenError, OpenOptions, Part};
@@ -468,18 +466,6 @@ impl Device for FileDevice {
     fn reader(&self) -> Option<Arc<dyn Reader>> {
         let is_for_all = self.route == Route::Inline && !self.is_lost.get();
         is_for_all.then(|| Arc::new(FileReader(Arc::clone(&self.fd))) as Arc<dyn Reader>)
-    }
-
-    fn parks(&self) -> bool {
-        self.route == Route::Inline && !self.is_lost.get()
-    }
-
-    fn park(&self, offset_bytes: u64, length_bytes: usize, parked: &mut dyn Parked) -> bool {
-        if !self.parks() || check_range(&self.info, offset_bytes, length_bytes as u64).is_err() {
-            return false;
-        }
-        let pipes = parked.as_any().downcast_mut::<InPipes>();
-        pipes.is_some_and(|pipes| pipes.fill(&*self.fd, offset_bytes, length_bytes))
     }
 
     fn handle(&self) -> Option<u64> {

@@ -15,7 +15,6 @@ pub mod lock;
 pub use plexum_exec::mailbox;
 mod op;
 mod open;
-mod pipes;
 pub mod process;
 mod processors;
 pub mod signals;
@@ -25,7 +24,6 @@ mod ticks;
 mod uring;
 pub mod users;
 mod wait;
-mod ways;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -44,7 +42,6 @@ pub use wait::Waits;
 use clock::{RealClock, Timers};
 use event::EventFd;
 use op::Slots;
-use pipes::PipePool;
 use threads::Threads;
 use uring::Uring;
 use wait::Waiting;
@@ -137,7 +134,6 @@ pub(crate) struct Core {
     /// What was copied inline since the thread last had nothing to do.
     restless_bytes: Cell<usize>,
     waiting: Waiting,
-    pipes: PipePool,
     /// Nothing is written to members.
     is_rehearsal: Cell<bool>,
 }
@@ -366,7 +362,6 @@ impl Runtime {
             turn: Turn::default(),
             restless_bytes: Cell::new(0),
             waiting: Waiting::default(),
-            pipes: PipePool::default(),
             is_rehearsal: Cell::new(false),
         };
         let handle = Handle {

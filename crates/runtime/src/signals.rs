@@ -1,7 +1,6 @@
 //! SIGTERM and SIGINT as a future.
 //!
-//! SIGPIPE needs nothing: Rust programs start with it ignored, and sockets send with `NOSIGNAL` (what is spliced into them has no
-//! such flag).
+//! SIGPIPE needs nothing: Rust programs start with it ignored, and sockets send with `NOSIGNAL`.
 
 use std::io;
 use std::os::fd::OwnedFd;

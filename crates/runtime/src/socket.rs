@@ -15,8 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plexum_engine::buf::{Buf, BufPool};
-use plexum_engine::parked::Parked;
+use plexum_engine::buf::Buf;
 use plexum_nbd::transport::{Transport, TransportError};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -24,11 +23,8 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrUnix,
     SocketFlags, SocketType, ipproto, sockopt,
 };
-use rustix::pipe::SpliceFlags;
 
 use crate::lock::OpenFile;
-use crate::pipes::InPipes;
-use crate::ways::Ways;
 use crate::{Core, Handle};
 
 /// Pieces sent in one call; the kernel takes 1024.
@@ -39,9 +35,6 @@ const RECEIVE_BYTES_MAX: usize = 1 << 20;
 
 /// What the kernel holds for a Unix peer that has not read it yet; it reckons twice as much with its own bookkeeping.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
-
-/// What is copied at once out of pipes that cannot be spliced into a socket.
-const COPY_BYTES: usize = 256 << 10;
 
 /// How often accepting is tried again at once after a connection that had already ended.
 const ACCEPT_RETRIES_MAX: u32 = 16;
@@ -89,7 +82,6 @@ pub struct Socket {
     fd: Arc<OpenFile>,
     /// The last receive took all that was there: the next one waits first instead of asking in vain.
     is_drained: Cell<bool>,
-    ways: Ways,
 }
 
 impl Socket {
@@ -98,7 +90,6 @@ impl Socket {
             core,
             fd: Arc::new(fd.into()),
             is_drained: Cell::new(true),
-            ways: Ways::new(),
         }
     }
 
@@ -144,7 +135,7 @@ impl Socket {
     }
 
     /// Sends all `pieces`.
-    async fn send_all(&self, pieces: &[Buf], flags: SendFlags) -> Result<(), TransportError> {
+    async fn send_all(&self, pieces: &[Buf]) -> Result<(), TransportError> {
         let (mut first, mut skip) = (0, 0);
         loop {
             while first < pieces.len() && skip == pieces[first].len() {
@@ -159,7 +150,7 @@ impl Socket {
                 *slice = IoSlice::new(piece);
             }
             slices[0] = IoSlice::new(&window[0][skip..]);
-            let mut sent = self.send(&slices[..window.len()], flags).await?;
+            let mut sent = self.send(&slices[..window.len()]).await?;
             while sent > 0 {
                 let step = sent.min(pieces[first].len() - skip);
                 (sent, skip) = (sent - step, skip + step);
@@ -171,38 +162,18 @@ impl Socket {
     }
 
     /// Sends a part of `slices`; the number of bytes taken.
-    async fn send(
-        &self,
-        slices: &[IoSlice<'_>],
-        flags: SendFlags,
-    ) -> Result<usize, TransportError> {
+    async fn send(&self, slices: &[IoSlice<'_>]) -> Result<usize, TransportError> {
         let length_bytes = slices.iter().map(|slice| slice.len()).sum();
         self.core.charge(length_bytes).await;
         loop {
             let mut no_control = SendAncillaryBuffer::default();
+            let flags = SendFlags::NOSIGNAL;
             let sent = rustix::net::sendmsg(&self.fd, slices, &mut no_control, flags);
             match sent {
                 Ok(count) => return Ok(count),
                 Err(error) => self.wait_to_send(error).await?,
             }
         }
-    }
-
-    /// Sends what is in `pipes` by copying it.
-    async fn send_copied(&self, pipes: &mut InPipes) -> Result<(), TransportError> {
-        let pool = BufPool::new(COPY_BYTES);
-        while let Some((pipe, length_bytes)) = pipes.first() {
-            let mut copy = pool.take(length_bytes.min(COPY_BYTES));
-            let count = rustix::io::read(pipe, &mut copy[..]);
-            let count = count.map_err(|_| TransportError::Closed)?;
-            if count == 0 {
-                return Err(TransportError::Closed);
-            }
-            pipes.sent(count);
-            copy.truncate(count);
-            self.send_all(&[copy.freeze()], SendFlags::NOSIGNAL).await?;
-        }
-        Ok(())
     }
 
     /// After a send that failed: waits where that helps.
@@ -245,41 +216,7 @@ impl Transport for Socket {
     }
 
     async fn write_all(&self, pieces: &[Buf]) -> Result<(), TransportError> {
-        self.send_all(pieces, SendFlags::NOSIGNAL).await
-    }
-
-    fn parking(&self, length_bytes: usize) -> Option<Box<dyn Parked>> {
-        if !(self.ways).is_for_pages(length_bytes, self.core.now().0) {
-            return None;
-        }
-        let pipes = InPipes::take(&self.core, length_bytes)?;
-        Some(Box::new(pipes))
-    }
-
-    async fn send_parked(
-        &self,
-        before: &[Buf],
-        parked: &mut dyn Parked,
-    ) -> Result<(), TransportError> {
-        let pipes = parked.as_any().downcast_mut::<InPipes>();
-        let pipes = pipes.ok_or(TransportError::Closed)?; // not what `parking` gave: nothing could follow the heads
-        let flags = SendFlags::NOSIGNAL | SendFlags::MORE; // one segment with what follows, where the stream has such
-        self.send_all(before, flags).await?;
-        while let Some((pipe, length_bytes)) = pipes.first() {
-            self.core.charge(length_bytes).await;
-            // The pipe has something, so that only the socket can be a reason to wait.
-            let flags = SpliceFlags::NONBLOCK;
-            match rustix::pipe::splice(pipe, None, &self.fd, None, length_bytes, flags) {
-                Ok(0) => return Err(TransportError::Closed),
-                Ok(count) => pipes.sent(count),
-                // A kernel that splices into pipes but not into such sockets: the answer has begun and has to be finished.
-                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                    return self.send_copied(pipes).await;
-                }
-                Err(error) => self.wait_to_send(error).await?,
-            }
-        }
-        Ok(())
+        self.send_all(pieces).await
     }
 
     fn expect_soon(&self) {
@@ -430,49 +367,4 @@ fn prepare_tcp(fd: impl AsFd) -> io::Result<()> {
     sockopt::set_tcp_keepintvl(&fd, KEEP_ALIVE_STEP)?;
     sockopt::set_tcp_keepcnt(&fd, KEEP_ALIVE_COUNT)?;
     Ok(sockopt::set_socket_keepalive(&fd, true)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::rc::Rc;
-
-    use plexum_engine::device::Device;
-    use plexum_nbd::transport::Transport;
-
-    use super::Socket;
-    use crate::file::{FileDevice, OpenOptions};
-    use crate::pipes::InPipes;
-    use crate::{IoChoice, Runtime};
-
-    #[test]
-    fn pages_that_cannot_be_spliced_into_a_socket_are_copied_into_it() {
-        let mut runtime = Runtime::new(IoChoice::Auto).expect("a runtime");
-        let handle = runtime.handle();
-        runtime.block_on(async move {
-            let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
-            let path = folder.path().join("member");
-            let bytes: Vec<u8> = (0..2_u32 << 20).map(|at| (at / 77 % 251) as u8).collect();
-            std::fs::write(&path, &bytes).expect("a file");
-            let options = OpenOptions::read_only();
-            let device = FileDevice::open(&handle, &path, &options).expect("a member");
-            let (near, far) = Socket::pair(&handle).expect("two sockets");
-            let near = Rc::new(near);
-            let mut parked = near.parking(1 << 20).expect("a place");
-            assert!(device.park(512, 1 << 20, &mut *parked));
-            let from = Rc::clone(&near);
-            let sending = handle.spawn(async move {
-                let pipes = parked.as_any().downcast_mut::<InPipes>();
-                from.send_copied(pipes.expect("our own kind")).await
-            });
-            let mut got = Vec::new();
-            let mut piece = vec![0; 70_001];
-            while got.len() < 1 << 20 {
-                let count = far.read(&mut piece).await.expect("it comes");
-                got.extend_from_slice(&piece[..count]);
-            }
-            assert!(got == bytes[512..512 + (1 << 20)]);
-            sending.await.expect("it ends").expect("it is sent");
-            assert!(near.parking(8 << 20).is_some(), "all pipes are free again");
-        });
-    }
 }

@@ -14,7 +14,6 @@ use crate::buf::{Buf, BufPool, Rope};
 use crate::clock::Clock;
 use crate::device::{Device, Extent, Fua, InOneStep, IoError, ZeroMode};
 use crate::mutant::Mutant;
-use crate::parked::Parked;
 use crate::plex::layout::Geometry;
 use crate::shard::Door;
 use crate::wait::{Few, Signal, first, join, join_all};
@@ -292,19 +291,6 @@ impl<D: Device + 'static, C: Clock + Clone + 'static, O: Opener<D> + 'static> Sa
             self.count(|counters| counters.served += 1);
         }
         outcome
-    }
-
-    /// As `Volume::park`: `false` also whenever the home would have to be asked.
-    pub fn park(&self, offset_bytes: u64, length_bytes: usize, parked: &mut dyn Parked) -> bool {
-        let Some(session) = self.admit() else {
-            return false;
-        };
-        let is_parked = session.park(offset_bytes, length_bytes, parked);
-        session.note_done();
-        if is_parked {
-            self.count(|counters| counters.served += 1);
-        }
-        is_parked
     }
 
     /// Writes as `Volume::write` does.

@@ -22,7 +22,6 @@ use crate::drive::DriveCounters;
 use crate::intent::regions::Regions;
 use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
 use crate::mutant::Mutant;
-use crate::parked::Parked;
 use crate::plex::layout::Geometry;
 use crate::ranges::RangeSet;
 use crate::state::{FailCause, MemberId, MemberRecord, Standing};
@@ -249,15 +248,6 @@ impl<D: Device, C: Clock> Session<D, C> {
         self.regions(&sync).for_each(|region| marks.touch(region));
         drop(marks);
         self.volume.write_now(offset_bytes, data)
-    }
-
-    pub(super) fn park(
-        &self,
-        offset_bytes: u64,
-        length_bytes: usize,
-        parked: &mut dyn Parked,
-    ) -> bool {
-        self.volume.park(offset_bytes, length_bytes, parked)
     }
 
     pub(super) async fn extents(

@@ -12,7 +12,6 @@ mod extents;
 mod log;
 mod members;
 mod now;
-mod park;
 mod ppl;
 mod read;
 mod status;

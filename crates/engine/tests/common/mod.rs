@@ -4,7 +4,6 @@
 pub mod small_array;
 pub mod vinum;
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -17,7 +16,6 @@ use std::time::Duration;
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::clock::{Clock, Moment};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, check_range};
-use plexum_engine::parked::Parked;
 
 /// A device in memory; clones share it.
 #[derive(Clone)]
@@ -27,23 +25,8 @@ pub struct Memory {
     pub reads: Rc<Cell<u64>>,
     pub writes: Rc<Cell<u64>>,
     pub flushes: Rc<Cell<u64>>,
-    /// How many ranges it will still park; `None`: it does not park.
-    pub parks: Rc<Cell<Option<u32>>>,
     /// How many I/Os it will still answer at once; `None`: it does not.
     pub at_once: Rc<Cell<Option<u32>>>,
-}
-
-/// Where `Memory` parks.
-#[derive(Default)]
-pub struct Heap(pub Vec<u8>);
-
-impl Parked for Heap {
-    fn length_bytes(&self) -> usize {
-        self.0.len()
-    }
-    fn as_any(&mut self) -> &mut dyn Any {
-        self
-    }
 }
 
 impl Memory {
@@ -54,7 +37,6 @@ impl Memory {
             reads: Rc::default(),
             writes: Rc::default(),
             flushes: Rc::default(),
-            parks: Rc::default(),
             at_once: Rc::default(),
         }
     }
@@ -118,21 +100,6 @@ impl Device for Memory {
             self.bytes.borrow_mut()[start..start + data.len()].copy_from_slice(data);
         }
         answers
-    }
-    fn parks(&self) -> bool {
-        self.parks.get().is_some()
-    }
-    fn park(&self, offset_bytes: u64, length_bytes: usize, parked: &mut dyn Parked) -> bool {
-        let Some(left) = self.parks.get().and_then(|left| left.checked_sub(1)) else {
-            return false;
-        };
-        self.parks.set(Some(left));
-        let start = usize::try_from(offset_bytes).unwrap();
-        let heap = parked.as_any().downcast_mut::<Heap>().unwrap();
-        let bytes = self.bytes.borrow();
-        heap.0
-            .extend_from_slice(&bytes[start..start + length_bytes]);
-        true
     }
     async fn flush(&self) -> Result<(), IoError> {
         self.flushes.set(self.flushes.get() + 1);

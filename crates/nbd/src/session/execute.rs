@@ -7,7 +7,6 @@ use std::task::Poll;
 use plexum_engine::buf::Rope;
 use plexum_engine::clock::Clock;
 use plexum_engine::device::IoError;
-use plexum_engine::parked::Parked;
 use plexum_engine::wait::yield_once;
 
 use super::judge::Command;
@@ -18,8 +17,6 @@ use crate::wire::Errno;
 
 /// Ranges longer than this are trimmed, zeroed and cached in several calls.
 const SLICE_BYTES: u64 = 64 << 20;
-/// Reads from this length on are passed on without a copy where export and stream can do that. Measured: docs/performance.md.
-const PARK_BYTES_MIN: u64 = 64 << 10;
 /// Most extents of one answer: 32 KiB of an ordinary answer, 64 KiB of an extended one.
 const EXTENTS_MAX: usize = 4096;
 /// Memory in bytes that a status request is reckoned with.
@@ -141,23 +138,8 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
 
     async fn read(&self, offset_bytes: u64, length_bytes: u64) -> Result<Body, IoError> {
         let length = u32::try_from(length_bytes).map_err(|_| IoError::OutOfRange)?;
-        if let Some(parked) = self.park(offset_bytes, length) {
-            self.shared.borrow_mut().counts.read_bytes += length_bytes;
-            return Ok(Body::Parked(parked));
-        }
         let rope = self.export.read(offset_bytes, length).await?;
         self.read_body(rope, length_bytes)
-    }
-
-    /// A long read that need not come into our memory; all of it, or nothing.
-    fn park(&self, offset_bytes: u64, length_bytes: u32) -> Option<Box<dyn Parked>> {
-        if u64::from(length_bytes) < PARK_BYTES_MIN {
-            return None;
-        }
-        let mut parked = self.transport.parking(length_bytes as usize)?;
-        let is_parked = self.export.park(offset_bytes, length_bytes, &mut *parked)
-            && parked.length_bytes() == length_bytes as usize;
-        is_parked.then_some(parked)
     }
 
     async fn zero(

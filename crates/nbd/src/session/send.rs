@@ -6,7 +6,6 @@ use std::task::Poll;
 
 use plexum_engine::buf::Buf;
 use plexum_engine::clock::Clock;
-use plexum_engine::parked::Parked;
 
 use super::{Answer, Body, Session, Tag};
 use crate::export::Export;
@@ -18,11 +17,10 @@ use crate::wire::{Errno, Framing};
 /// Data in one call of the transport: also the unit in which a slow client's progress is seen.
 const SEND_BYTES_MAX: usize = 4 << 20;
 
-/// A piece of a batch: a part of the heads, or data, ours or parked.
+/// A piece of a batch: a part of the heads, or data.
 enum Piece {
     Heads(Range<usize>),
     Data(Buf),
-    Parked(Box<dyn Parked>),
 }
 
 /// Answers being put together; kept from batch to batch for its memory.
@@ -83,10 +81,8 @@ impl Batch {
         let error = body.as_ref().err().map(|(error, _)| *error);
         let head = encode_simple(error, answer.cookie);
         self.head(|heads| heads.extend_from_slice(&head));
-        match body {
-            Ok(Body::Data(rope)) => self.pieces.extend(rope.pieces.into_iter().map(Piece::Data)),
-            Ok(Body::Parked(parked)) => self.pieces.push(Piece::Parked(parked)),
-            _ => {}
+        if let Ok(Body::Data(rope)) = body {
+            self.pieces.extend(rope.pieces.into_iter().map(Piece::Data));
         }
     }
 
@@ -106,10 +102,6 @@ impl Batch {
             Ok(Body::Data(rope)) => {
                 self.data_chunk(framing, answer, rope.length_bytes());
                 self.pieces.extend(rope.pieces.into_iter().map(Piece::Data));
-            }
-            Ok(Body::Parked(parked)) => {
-                self.data_chunk(framing, answer, parked.length_bytes());
-                self.pieces.push(Piece::Parked(parked));
             }
             Ok(Body::Extents(extents)) => {
                 let mut payload = Vec::new();
@@ -155,29 +147,9 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
             match piece {
                 Piece::Heads(range) => bufs.push(heads.slice(range)),
                 Piece::Data(data) => bufs.push(data),
-                Piece::Parked(mut parked) => {
-                    if !self.send_parked(bufs, &mut *parked).await {
-                        return false;
-                    }
-                    bufs.clear();
-                }
             }
         }
         self.send_all(bufs).await
-    }
-
-    /// Sends `bufs`, of which the last is the head of `parked`, and then that.
-    async fn send_parked(&self, bufs: &[Buf], parked: &mut dyn Parked) -> bool {
-        let (earlier, head) = bufs.split_at(bufs.len().saturating_sub(1));
-        if !self.send_all(earlier).await {
-            return false;
-        }
-        let send = self.transport.send_parked(head, parked);
-        let is_sent = self.with_peer(send).await.is_ok();
-        if !is_sent {
-            self.cut();
-        }
-        is_sent
     }
 
     /// Takes everything out of the outbox; `false` when nothing will come any more.

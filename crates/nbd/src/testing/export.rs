@@ -8,11 +8,9 @@ use std::rc::Rc;
 
 use plexum_engine::buf::{Buf, BufPool, Rope};
 use plexum_engine::device::{Fua, InOneStep, IoError};
-use plexum_engine::parked::Parked;
 
 use crate::export::{Export, ExportInfo, Extent, ZeroRequest};
 use crate::signal::Signal;
-use crate::testing::Heap;
 
 const PAGE_BYTES: u64 = 4096;
 type Pages = BTreeMap<u64, Box<[u8; PAGE_BYTES as usize]>>;
@@ -24,7 +22,6 @@ pub enum Operation {
     Read(u64, u64),
     ReadNow(u64, u64),
     WriteNow(u64, u64),
-    Park(u64, u64),
     Write(u64, u64, Fua),
     Flush,
     Trim(u64, u64, Fua),
@@ -49,7 +46,6 @@ pub struct MemoryExport {
     is_zeroing_fast: Cell<bool>,
     idle_polls: Cell<u32>,
     is_careless: Cell<bool>,
-    is_parking: Cell<bool>,
     one_step: Cell<InOneStep>,
 }
 
@@ -81,7 +77,6 @@ impl MemoryExport {
             is_zeroing_fast: Cell::new(true),
             idle_polls: Cell::new(0),
             is_careless: Cell::new(false),
-            is_parking: Cell::new(false),
             one_step: Cell::new(InOneStep::NotBegun),
         }
     }
@@ -130,11 +125,6 @@ impl MemoryExport {
     /// Whether FAST_ZERO is possible.
     pub fn zero_fast(&self, is_zeroing_fast: bool) {
         self.is_zeroing_fast.set(is_zeroing_fast);
-    }
-
-    /// Whether reads are parked, where the stream has a `Heap` for them.
-    pub fn park_reads(&self, is_parking: bool) {
-        self.is_parking.set(is_parking);
     }
 
     /// What becomes of requests that are tried in one step; reads end only with `Done`. `Begun` writes the first half.
@@ -306,18 +296,6 @@ impl Export for MemoryExport {
         let written_bytes = written.len() as u64;
         self.fill(offset_bytes, written_bytes, Some(written), Fua::No);
         outcome
-    }
-
-    fn park(&self, offset_bytes: u64, length_bytes: u32, parked: &mut dyn Parked) -> bool {
-        let heap = parked.as_any().downcast_mut::<Heap>();
-        let Some(heap) = heap.filter(|_| self.is_parking.get()) else {
-            return false;
-        };
-        let operation = Operation::Park(offset_bytes, length_bytes.into());
-        self.log.borrow_mut().push(operation);
-        let short_bytes = usize::from(self.is_careless.get());
-        heap.0 = self.bytes(offset_bytes, length_bytes as usize - short_bytes);
-        true
     }
 
     fn expect_write(&self, offset_bytes: u64, length_bytes: u64) {

@@ -1,14 +1,12 @@
 //! Two ends of a stream with limited room, in memory.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use plexum_engine::buf::{Buf, BufPool};
-use plexum_engine::parked::Parked;
+use plexum_engine::buf::Buf;
 
 use crate::transport::{Transport, TransportError};
 
@@ -57,20 +55,6 @@ pub struct PipeEnd {
     read_bytes_max: Cell<usize>,
     cut_after_bytes: Cell<Option<u64>>,
     idle_polls: Cell<u32>,
-    has_parking: Cell<bool>,
-}
-
-/// Bytes that a `PipeEnd` sends as parked ones.
-#[derive(Default)]
-pub struct Heap(pub Vec<u8>);
-
-impl Parked for Heap {
-    fn length_bytes(&self) -> usize {
-        self.0.len()
-    }
-    fn as_any(&mut self) -> &mut dyn Any {
-        self
-    }
 }
 
 /// A stream in memory; each direction holds at most `room_bytes` that were sent and not read yet.
@@ -84,7 +68,6 @@ pub fn pipe(room_bytes: usize) -> (PipeEnd, PipeEnd) {
         read_bytes_max: Cell::new(usize::MAX),
         cut_after_bytes: Cell::new(None),
         idle_polls: Cell::new(0),
-        has_parking: Cell::new(false),
     };
     (end(&left, &right), end(&right, &left))
 }
@@ -102,11 +85,6 @@ impl PipeEnd {
         if self.sent_bytes() >= bytes {
             self.cut();
         }
-    }
-
-    /// From now on this end has places for parked data, of the kind `Heap`.
-    pub fn offer_parking(&self) {
-        self.has_parking.set(true);
     }
 
     /// Wakes whoever waits at this end without a reason, `polls` times in all.
@@ -226,22 +204,6 @@ impl Transport for PipeEnd {
             }
         }
         Ok(())
-    }
-
-    fn parking(&self, _length_bytes: usize) -> Option<Box<dyn Parked>> {
-        (self.has_parking.get()).then(|| Box::<Heap>::default() as Box<dyn Parked>)
-    }
-
-    async fn send_parked(
-        &self,
-        before: &[Buf],
-        parked: &mut dyn Parked,
-    ) -> Result<(), TransportError> {
-        let heap = parked.as_any().downcast_mut::<Heap>();
-        let bytes = std::mem::take(&mut heap.ok_or(TransportError::Closed)?.0);
-        self.write_all(before).await?;
-        self.write_all(&[BufPool::new(0).copy_of(&bytes).freeze()])
-            .await
     }
 
     fn expect_soon(&self) {
