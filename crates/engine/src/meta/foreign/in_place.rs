@@ -129,6 +129,7 @@ pub fn to_md(seen: &[Seen], version: MdVersion, wall_seconds: u64) -> Result<InP
         return Err("no member was given".into());
     }
     if let Some(rest) = unfinished_to_md(seen) {
+        check_versions(seen, version)?;
         return Ok(rest);
     }
     if seen.iter().all(|seen| seen.mirror.is_some()) {
@@ -169,6 +170,32 @@ fn unfinished_to_md(seen: &[Seen]) -> Option<InPlace> {
         make: Vec::new(),
         erase: seen.iter().enumerate().filter_map(erasure).collect(),
     })
+}
+
+/// What is md already, or half way to it, has to be of the version that was asked for: the data lie elsewhere in another one.
+fn check_versions(seen: &[Seen], version: MdVersion) -> Result<(), String> {
+    for member in seen {
+        let is_begun = seen.iter().any(|other| erasure((0, other)).is_some());
+        match &member.md {
+            Some(md) if md.version != version && is_begun => {
+                return Err(begun_as(&member.name, md.version));
+            }
+            Some(md) if md.version != version => {
+                return Err(format!(
+                    "{} is md-{}, and from one version of md to another nothing is converted in place",
+                    member.name, md.version
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn begun_as(name: &str, version: MdVersion) -> String {
+    format!(
+        "{name}: a conversion to md-{version} was begun, and has to be ended first: --to md-{version}"
+    )
 }
 
 /// Zeroes over the label or header of a member.
@@ -483,6 +510,7 @@ fn check_own(member: &Seen, new: &Superblock) -> Result<(), String> {
         Some(md) if md.array_uuid != new.array_uuid => Err(format!(
             "{name} carries an md superblock of another array besides"
         )),
+        Some(md) if md.version != new.version => Err(begun_as(name, md.version)),
         Some(md) if md.events != new.events || md.utime != new.utime || md.roles != new.roles => {
             Err(format!(
                 "{name} was used as md since the conversion began: the old metadata are out of date"
