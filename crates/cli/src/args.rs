@@ -294,6 +294,12 @@ pub struct Create {
     /// Take copies or parity for equal: no first resync
     #[arg(long)]
     pub assume_clean: bool,
+    /// Write nothing: serve read-only what it would be, to see whether the data are right
+    #[arg(long = "try", requires = "assume_clean", conflicts_with_all = ["config", "force", "member_size"])]
+    pub is_trial: bool,
+    /// With --try: return when it is served; `plexum stop` ends it
+    #[arg(long, requires = "is_trial")]
+    pub background: bool,
     /// Overwrite what was found on members
     #[arg(long)]
     pub force: bool,

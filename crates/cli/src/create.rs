@@ -21,9 +21,15 @@ use crate::units::show_bytes;
 /// `Usage`, and everything that `Creation::prepare` and `carry_out` refuse.
 pub fn run(args: &Create, common: &Common, screen: &Screen) -> Outcome {
     if let Some(request) = crate::foreign::create_request(args)? {
+        if args.is_trial {
+            return Err(usage("--try is for the formats of md"));
+        }
         return crate::foreign::create(&request, args, common, screen);
     }
     let request = request(args)?;
+    if args.is_trial {
+        return crate::trial::run(args, request, common, screen);
+    }
     let mut runtime = runtime()?;
     let handle = runtime.handle();
     if common.dry_run {

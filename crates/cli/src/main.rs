@@ -45,6 +45,7 @@ mod stats;
 mod status;
 mod stop;
 mod traces;
+mod trial;
 mod units;
 mod words;
 

@@ -54,10 +54,23 @@ pub fn run(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
         return run_dataset(args, dataset, common, screen);
     }
     let request = request(args)?;
+    start(request, args.background, common, screen)
+}
+
+/// Serves what is asked for; another process does it when it is to be in the background.
+///
+/// # Errors
+/// As `run`.
+pub fn start(
+    request: ServeRequest,
+    in_background: bool,
+    common: &Common,
+    screen: &Screen,
+) -> Outcome {
     if common.dry_run {
         return plan(&request, screen);
     }
-    if args.background {
+    if in_background {
         return background(screen);
     }
     nested::tell(&request, screen);
@@ -192,6 +205,7 @@ fn template(args: &Serve) -> Result<AssembleRequest, Problem> {
             Some(word) => Choice::Format(word.parse()?),
             None => Choice::Only,
         },
+        planned: Vec::new(),
         volume,
     })
 }
@@ -279,7 +293,7 @@ fn cores(asked: usize) -> Result<usize, Problem> {
 }
 
 /// How long to look for a client's next request: where others can work meanwhile, about what a sleep and its end cost.
-fn spin(asked_us: Option<u64>) -> Duration {
+pub fn spin(asked_us: Option<u64>) -> Duration {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let default_us = if processors > 1 { SPIN_US } else { 0 };
     Duration::from_micros(asked_us.unwrap_or(default_us))
@@ -389,25 +403,37 @@ fn announce(ready: &Ready, screen: &Screen) -> u8 {
     let Some(left_out) = &ready.left_out else {
         return 0;
     };
-    let mut exit = 0;
-    for (members, problem) in left_out {
-        screen.note(format!("not served: {members}"));
-        let code = report(problem, screen.is_json);
-        exit = if exit == 0 { code } else { exit };
-    }
+    let exit = tell_left_out(left_out, screen);
     if std::env::var_os(IN_BACKGROUND).is_some() {
         write_raw(format!("{END}{exit}\n").as_bytes());
     }
     exit
 }
 
+/// Says what was found and is not served; the exit code of the first one.
+fn tell_left_out(left_out: &[(String, Problem)], screen: &Screen) -> u8 {
+    let mut exit = 0;
+    for (members, problem) in left_out {
+        screen.note(format!("not served: {members}"));
+        let code = report(problem, screen.is_json);
+        exit = if exit == 0 { code } else { exit };
+    }
+    exit
+}
+
 fn plan(request: &ServeRequest, screen: &Screen) -> Outcome {
-    for (status, notes) in rehearse_serve(request)? {
-        for note in &notes {
+    let rehearsal = rehearse_serve(request)?;
+    nested::tell(request, screen);
+    for (status, notes) in &rehearsal.volumes {
+        for note in notes {
             screen.note(format!("{}: {note}", status.volume));
         }
     }
     for volume in &request.volumes {
+        let members = volume.members.join(" ");
+        if rehearsal.left_out.iter().any(|(out, _)| *out == members) {
+            continue;
+        }
         screen.line(format!("would serve {}", volume.members.join(" ")));
         screen.object(&object(
             "plan",
@@ -415,7 +441,7 @@ fn plan(request: &ServeRequest, screen: &Screen) -> Outcome {
             json!({"command": "serve", "members": volume.members}),
         ));
     }
-    Ok(0)
+    Ok(tell_left_out(&rehearsal.left_out, screen))
 }
 
 /// The file that takes what the server says, with space for a message: without it nobody would hear why it does not start.

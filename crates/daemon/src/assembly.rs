@@ -24,6 +24,7 @@ use plexum_engine::stacked::{PlexMember, Stacked};
 use plexum_engine::volume::{JobStatus, Volume, VolumeOptions, VolumeStatus};
 use plexum_engine::wait::{join, join_all};
 use plexum_format::Problem as FormatProblem;
+use plexum_format::md::Superblock;
 use plexum_runtime::Handle;
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::file::{FileDevice, OpenOptions};
@@ -217,6 +218,8 @@ pub struct AssembleRequest {
     pub backup_file: Option<PathBuf>,
     /// Which set is meant where members may be of several.
     pub choice: Choice,
+    /// Superblocks by member, in place of those that are on them: an array that is tried before it is made.
+    pub planned: Vec<Superblock>,
 }
 
 /// An open volume with what is known about it.
@@ -240,6 +243,10 @@ pub async fn open(
     pool: &BufPool,
     request: AssembleRequest,
 ) -> Result<Vec<Assembled>, Problem> {
+    let choice = request.choice;
+    if !request.planned.is_empty() {
+        return Ok(vec![open_md(handle, pool, request).await?]);
+    }
     let (members, notes) = expand(&request.members, request.choice)?;
     let request = AssembleRequest { members, ..request };
     let kind = match request.choice {
@@ -259,6 +266,9 @@ pub async fn open(
             },
         },
     };
+    for one in &mut assembled {
+        one.facts.choice = choice;
+    }
     if let Some(first) = assembled.first_mut() {
         first.notes.splice(0..0, notes);
     }
@@ -292,6 +302,7 @@ async fn open_md(
         volume: request.volume,
         name: request.name,
         version: request.choice.version(),
+        planned: request.planned,
     };
     let tell = |error| of_open(error, |index| names.get(index).cloned().unwrap_or_default());
     let is_read_only = open_request.assemble.read_only;
@@ -475,6 +486,10 @@ async fn open_members(
         let device = AnyDevice::open(handle, &parsed, access)
             .await
             .map_err(or_read_only)?;
+        if !request.planned.is_empty() {
+            devices.push((shown(&parsed), Stacked::Device(Rc::new(device))));
+            continue; // what is on it does not count
+        }
         owners::check(&device, pool, word, request.choice).await?;
         let version = request.choice.version();
         match examine_as(&device, pool, devices.len(), word, version).await {

@@ -222,7 +222,8 @@ impl Creation {
         }
         // Where the data begin had to be known to see whether they are zero.
         let start = decide_start(request, &missing, &members, &plan)?;
-        let is_less = start == Start::AssumedClean && leave_data_alone(&mut array, &mut notes);
+        let keeps_data = request.is_assume_clean && start != Start::AllZero;
+        let is_less = keeps_data && leave_data_alone(&mut array, &mut notes);
         if is_less || engine_start(start) != array.start {
             array.start = engine_start(start);
             plan = plan_array(&array, request, &members)?;
@@ -255,6 +256,12 @@ impl Creation {
             keeps_data: request.is_assume_clean,
             plan,
         })
+    }
+
+    /// What would be written as superblocks, by member; an empty slot has none.
+    #[must_use]
+    pub fn superblocks(&self) -> Vec<Superblock> {
+        self.plan.superblocks.iter().flatten().cloned().collect()
     }
 
     /// Everything that would be overwritten, with the member's name.

@@ -165,11 +165,20 @@ pub fn serve(request: ServeRequest, ready: Tell) -> Result<(), Problem> {
     result
 }
 
-/// A dry run: opens, locks and assembles as `serve`, and looks at the places of the sockets. Gives each volume's status and notes.
+/// What would be served, and what not.
+#[derive(Debug)]
+pub struct Rehearsal {
+    /// Status and notes of each volume.
+    pub volumes: Vec<(VolumeStatus, Vec<String>)>,
+    /// What was found and cannot be served, by its members, and why.
+    pub left_out: Vec<(String, Problem)>,
+}
+
+/// A dry run: opens, locks and assembles as `serve`, and looks at the places of the sockets.
 ///
 /// # Errors
 /// Everything that keeps the volumes from being served.
-pub fn rehearse_serve(request: &ServeRequest) -> Result<Vec<(VolumeStatus, Vec<String>)>, Problem> {
+pub fn rehearse_serve(request: &ServeRequest) -> Result<Rehearsal, Problem> {
     let from = Surroundings::of_this_process();
     request.runtime_dir.check(&from)?;
     let mut runtime =
@@ -179,7 +188,7 @@ pub fn rehearse_serve(request: &ServeRequest) -> Result<Vec<(VolumeStatus, Vec<S
     let (sender, _inbox) = mailbox(ASKS_MAX);
     let events = EventHub::default();
     let opened = runtime.block_on(House::open(&handle, request, &events, &sender));
-    let (house, notes, _left_out) = opened?;
+    let (house, notes, left_out) = opened?;
     for served in house.volumes.borrow().iter() {
         check_socket_path(&served.sockets.nbd)?;
     }
@@ -188,7 +197,10 @@ pub fn rehearse_serve(request: &ServeRequest) -> Result<Vec<(VolumeStatus, Vec<S
     }
     let volumes = house.volumes.borrow();
     let statuses = volumes.iter().map(|served| served.status());
-    Ok(statuses.zip(notes).collect())
+    Ok(Rehearsal {
+        volumes: statuses.zip(notes).collect(),
+        left_out,
+    })
 }
 
 /// How the control thread reaches the main task.

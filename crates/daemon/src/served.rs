@@ -28,6 +28,7 @@ use crate::advice::advise;
 use crate::assembly::Body;
 use crate::events::{EventHub, cause_words, words_of};
 use crate::export::VolumeExport;
+use crate::owners::Choice;
 use crate::status::{
     BitmapStatus, ExportStatus, JSON_VERSION, JobKind, JobStatus, LatencyStatus, LearnedStatus,
     MemberState, MemberStatus, Mismatch, ScrubStatus, StripeLogStatus, Verdict, VolumeStatus,
@@ -69,6 +70,8 @@ pub struct Facts {
     pub io: String,
     /// What was found at the start and stays so.
     pub findings: Vec<crate::status::Finding>,
+    /// Which set is meant where a member may be of several, as was said at the start.
+    pub choice: Choice,
 }
 
 impl Facts {
@@ -90,6 +93,7 @@ impl Facts {
             slots: assembly.missing().len() as u32, // at most MEMBERS_MAX
             io,
             findings: Vec::new(),
+            choice: Choice::Only,
         }
     }
 }

@@ -134,7 +134,8 @@ pub(super) fn decide_start(
             .member(not_zero.member.clone())
             .why("if parity does not agree with the data, the loss of a member brings back wrong data")
             .hint("leave out --assume-clean: parity is made right in the background")
-            .hint("if the members held this very array before, add:   --force --data-offset SIZE")
+            .hint("if the members held this very array before, look at it first, which writes nothing:   --try --data-offset SIZE")
+            .hint("when all is right, in place of --try:   --force --data-offset SIZE")
             .hint("SIZE is where its data begin on each member (mdadm: often 1M on small ones, 128M or more on large ones); only metadata is written"));
         }
         return Ok(Start::AssumedClean);

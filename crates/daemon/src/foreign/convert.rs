@@ -199,6 +199,7 @@ fn request(members: &[String], may_write: bool) -> AssembleRequest {
         may_write,
         backup_file: None,
         choice: Choice::Newest,
+        planned: Vec::new(),
     }
 }
 

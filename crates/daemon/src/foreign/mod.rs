@@ -407,6 +407,7 @@ fn facts_of(volume: &RealVolume, kind: Kind, uuid: String) -> Facts {
         slots: geometry.member_count() as u32, // at most MEMBERS_MAX
         io: String::new(),
         findings: Vec::new(),
+        choice: crate::owners::Choice::Only,
     }
 }
 

@@ -240,6 +240,19 @@ pub async fn examine_as<D: Device>(
     })
 }
 
+/// A device with a superblock that nobody has written: it has nothing beside it.
+fn as_planned<D: Device>(device: &D, index: usize, name: &str, planned: &Superblock) -> Examined {
+    Examined {
+        index,
+        name: name.to_owned(),
+        device_bytes: device.info().size_bytes,
+        superblock: planned.clone(),
+        bitmap: None,
+        refused: Refused::default(),
+        log: None,
+    }
+}
+
 async fn read_log_header<D: Device>(
     device: &D,
     pool: &BufPool,
@@ -393,6 +406,8 @@ pub struct OpenRequest {
     pub name: Option<String>,
     /// The superblocks to believe, where a member has several; `None`: the newest.
     pub version: Option<MdVersion>,
+    /// Superblocks by device in place of what is on them: an array that is tried before it is made. Empty: what is there counts.
+    pub planned: Vec<Superblock>,
 }
 
 /// Puts a volume together from devices; those that are not used (stale, faulty) are dropped.
@@ -407,7 +422,10 @@ pub async fn open_volume<D: Device, C: Clock>(
 ) -> Result<(Volume<D, C>, Assembly), OpenError> {
     let mut examined = Vec::new();
     for (index, (name, device)) in devices.iter().enumerate() {
-        examined.push(examine_as(device, &pool, index, name, request.version).await?);
+        examined.push(match request.planned.get(index) {
+            Some(superblock) => as_planned(device, index, name, superblock),
+            None => examine_as(device, &pool, index, name, request.version).await?,
+        });
     }
     if request.volume.mutant == Some(Mutant::ReplayUnbound) {
         believe_any_log(&mut examined);
