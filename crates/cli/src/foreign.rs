@@ -5,11 +5,14 @@ use plexum_daemon::examine::Examination;
 use plexum_daemon::foreign::Kind;
 use plexum_daemon::foreign::create::{ForeignCreation, LabelRequest, MirrorOptions};
 use plexum_daemon::foreign::offline::{Found, Judged, judge};
+use plexum_daemon::inspect::inspect;
+use plexum_daemon::open::{AnyDevice, MemberWord, check_writers};
+use plexum_daemon::owners::{Choice, judge as judge_owners, rivals, survey_word};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::meta::gvinum::{SHORTCUT_STRIP_BYTES, Shortcut};
 use plexum_engine::plex::layout::Level;
 use plexum_format::gmirror::Balance;
-use plexum_runtime::file::Access;
+use plexum_runtime::file::{Access, OpenOptions};
 use serde_json::json;
 
 use crate::args::{Common, Create};
@@ -18,6 +21,7 @@ use crate::errors::Outcome;
 use crate::output::{Screen, object, table};
 use crate::plan::{Found as Destroyed, Plan, Verdict};
 use crate::units::show_bytes;
+use crate::words::Words;
 
 fn usage(text: impl Into<String>) -> Problem {
     Problem::new(Code::Usage, text)
@@ -237,6 +241,73 @@ fn plan(creation: &ForeignCreation) -> Plan {
         }),
         destroys: destroys.collect(),
     }
+}
+
+/// What is asked about members that become ones of a mirror or a system that is there.
+pub struct NewMember<'a> {
+    is_forced: bool,
+    common: &'a Common,
+    screen: &'a Screen,
+}
+
+impl<'a> NewMember<'a> {
+    /// As the words of the command say; `-f` overwrites what is found.
+    pub fn of(words: &Words, common: &'a Common, screen: &'a Screen) -> Self {
+        Self {
+            is_forced: words.has('f'),
+            common,
+            screen,
+        }
+    }
+
+    /// Looks for all that `create` looks for, and asks as it does. Nothing is written.
+    ///
+    /// # Errors
+    /// Of opening; `Busy`; `WouldDestroy`, `NotConfirmed`.
+    pub fn check(&self, command: &'static str, member: &str) -> Result<(), Problem> {
+        let mut runtime = runtime()?;
+        let handle = runtime.handle();
+        handle.rehearse();
+        let found = runtime.block_on(async {
+            let word = MemberWord::parse(member);
+            let device = AnyDevice::open(&handle, &word, &OpenOptions::read_write()).await?;
+            check_writers(&word, member)?;
+            inspect(&device, member).await
+        })?;
+        let destroys = found.into_iter().map(|found| Destroyed {
+            member: member.to_owned(),
+            what: found.what,
+        });
+        let plan = Plan {
+            command,
+            volume: String::new(),
+            lines: Vec::new(),
+            details: json!({}),
+            destroys: destroys.collect(),
+        };
+        if plan.destroys.is_empty() {
+            return Ok(());
+        }
+        plan.confirm(self.common, self.is_forced, self.screen)
+            .map(drop)
+    }
+}
+
+/// Whether the bytes of members whose labels are written are those of one set alone; `--yes` says that it is known.
+///
+/// # Errors
+/// `SeveralOwners`.
+pub fn check_owners(members: &[String], common: &Common) -> Result<(), Problem> {
+    for member in members.iter().filter(|_| !common.yes) {
+        let Some(survey) = survey_word(member).filter(|survey| rivals(survey).len() > 1) else {
+            continue;
+        };
+        judge_owners(member, &survey, Choice::Only).map_err(|mut problem| {
+            problem.hints.retain(|hint| hint.contains("plexum examine"));
+            problem.hint("to change this one all the same, add:   --yes")
+        })?;
+    }
+    Ok(())
 }
 
 /// How the members of FreeBSD's formats fit together; the exit code.

@@ -27,7 +27,7 @@ use plexum_format::gmirror::MirrorLabel;
 use crate::args::Common;
 use crate::create::runtime;
 use crate::errors::Outcome;
-use crate::foreign::{CreateRequest, label_balance};
+use crate::foreign::{CreateRequest, NewMember, check_owners, label_balance};
 use crate::output::Screen;
 use crate::scan::find_sets;
 use crate::words::{self, Vocabulary, Words};
@@ -48,7 +48,7 @@ const VOCABULARY: Vocabulary = Vocabulary {
         word(&["dump"], "prov ..."),
         word(&["forget"], "[-v] name ..."),
         word(&["help"], ""),
-        word(&["insert"], "[-hiv] [-p priority] name prov ..."),
+        word(&["insert"], "[-fhiv] [-p priority] name prov ..."),
         word(&["label"], "[-Fhnv] [-b balance] [-s slice] name prov ..."),
         word(&["list"], "[-a] [name ...]"),
         word(&["load"], "[-v]"),
@@ -192,6 +192,7 @@ fn write(edits: Edits, common: &Common, screen: &Screen) -> Outcome {
         handle.rehearse();
     }
     let members: Vec<String> = edits.keys().cloned().collect();
+    check_owners(&members, common)?;
     let edits = edits
         .into_iter()
         .map(|(member, writes)| Edit { member, writes });
@@ -287,7 +288,8 @@ fn change(
     }
     let rest = words.rest.get(1..).unwrap_or_default();
     let mut effects = known.assembled.effects.clone();
-    for asked in commands(command, words, rest, &mut known)? {
+    let new = NewMember::of(words, common, screen);
+    for asked in commands(command, words, rest, &mut known, &new)? {
         let Some(mirror) = known.assembled.mirror.as_mut() else {
             break;
         };
@@ -320,6 +322,7 @@ fn commands(
     words: &Words,
     rest: &[String],
     known: &mut Known,
+    asked: &NewMember<'_>,
 ) -> Result<Vec<Command>, Problem> {
     let number = |text: &str| {
         text.parse::<u8>()
@@ -352,7 +355,7 @@ fn commands(
             let priority = words.value('p').map_or(Ok(0), number)?;
             let inserted = rest
                 .iter()
-                .map(|member| insert(member, priority, words, known));
+                .map(|member| insert(member, priority, words, known, asked));
             inserted.collect()
         }
         "configure" => match words.value('p') {
@@ -424,6 +427,7 @@ fn insert(
     priority: u8,
     words: &Words,
     known: &mut Known,
+    asked: &NewMember<'_>,
 ) -> Result<Command, Problem> {
     if known.paths.iter().any(|path| live::is_same(path, member)) {
         let text = format!("{member} is a component already");
@@ -445,6 +449,7 @@ fn insert(
             _ => problem,
         });
     }
+    asked.check("gmirror", member).map_err(without_slots)?;
     let mirror = known
         .mirror()
         .ok_or_else(|| Problem::new(Code::WrongState, "the mirror cannot start"))?;

@@ -28,6 +28,7 @@ use crate::args::Common;
 use crate::config::text_of;
 use crate::create::runtime;
 use crate::errors::Outcome;
+use crate::foreign::{NewMember, check_owners};
 use crate::output::{Screen, object};
 use crate::scan::find_sets;
 use crate::units::parse_bytes;
@@ -44,9 +45,9 @@ const VOCABULARY: Vocabulary = Vocabulary {
         word(&["create"], "[-fv] file"),
         word(&["detach"], "[-fv] object"),
         word(&["dump", "dumpconfig"], "[device ...]"),
-        word(&["grow"], "[-v] plex device"),
+        word(&["grow"], "[-fv] plex device"),
         word(&["help"], ""),
-        word(&["hotspare"], "[-v] drive ..."),
+        word(&["hotspare"], "[-fv] drive ..."),
         word(&["list", "l"], "[-rsvV] [object ...]"),
         word(&["ld"], "[-rsvV] [drive ...]"),
         word(&["lp"], "[-rsvV] [plex ...]"),
@@ -150,6 +151,7 @@ fn change(command: &'static str, words: &Words, common: &Common, screen: &Screen
         Force::No
     };
     let is_deep = words.has('r');
+    let asked = NewMember::of(words, common, screen);
     let before = system.config.clone();
     let rest: Vec<&str> = words.rest.iter().map(String::as_str).collect();
     let is_drive = |word: &&str| system.drive(word).is_some();
@@ -164,7 +166,7 @@ fn change(command: &'static str, words: &Words, common: &Common, screen: &Screen
         ("rm", objects) => remove(&mut system, objects, is_deep)?,
         ("hotspare", drives) => {
             for drive in drives {
-                let (name, _) = known_or_new(&mut system, &mut paths, drive)?;
+                let (name, _) = known_or_new(&mut system, &mut paths, drive, &asked)?;
                 if !system.config.spares.contains(&name) {
                     system.config.spares.push(name);
                 }
@@ -174,14 +176,14 @@ fn change(command: &'static str, words: &Words, common: &Common, screen: &Screen
         ("attach", [object, to, more @ ..]) => attach(config, object, to, more)?,
         ("setstate", [state, objects @ ..]) => set_states(config, state, objects, force)?,
         ("move", [drive, subdisks @ ..]) => {
-            let (drive, size) = known_or_new(&mut system, &mut paths, drive)?;
+            let (drive, size) = known_or_new(&mut system, &mut paths, drive, &asked)?;
             for subdisk in subdisks {
                 edit::move_subdisk(&mut system.config, subdisk, &drive, size, force)
                     .map_err(refused)?;
             }
         }
         ("grow", [plex, device]) => {
-            let (drive, size) = known_or_new(&mut system, &mut paths, device)?;
+            let (drive, size) = known_or_new(&mut system, &mut paths, device, &asked)?;
             edit::grow(&mut system.config, plex, &drive, size, None).map_err(refused)?;
         }
         _ => return Err(VOCABULARY.wrong(command, "not understood")),
@@ -277,10 +279,11 @@ fn known_or_new(
     system: &mut System,
     paths: &mut Vec<String>,
     word: &str,
+    asked: &NewMember<'_>,
 ) -> Result<(String, u64), Problem> {
     match system.drive(word) {
         Some(known) => Ok((known.name.clone(), known.size_bytes)),
-        None => new_drive(system, paths, word, None),
+        None => new_drive(system, paths, word, None, asked),
     }
 }
 
@@ -290,6 +293,7 @@ fn new_drive(
     paths: &mut Vec<String>,
     device: &str,
     name: Option<&str>,
+    asked: &NewMember<'_>,
 ) -> Result<(String, u64), Problem> {
     let examined = examine_path(Path::new(device), device).map_err(|mut problem| {
         problem.hints.retain(|hint| !hint.contains("`missing`"));
@@ -303,6 +307,7 @@ fn new_drive(
         let text = format!("{device} is a member of something already");
         return Err(Problem::new(Code::WouldDestroy, text).member(device));
     }
+    asked.check("gvinum", device)?;
     let free = || {
         let mut names = (0..).map(|number| format!("gvinumdrive{number}"));
         names.find(|name| system.drive(name).is_none())
@@ -350,6 +355,7 @@ pub fn save(system: &System, paths: &[String], common: &Common, screen: &Screen)
         handle.rehearse();
     }
     let members: Vec<String> = edits.iter().map(|edit| edit.member.clone()).collect();
+    check_owners(&members, common)?;
     runtime.block_on(carry_out(&handle, edits))?;
     if common.dry_run {
         for member in members {

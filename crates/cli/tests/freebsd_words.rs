@@ -52,7 +52,7 @@ fn words_that_are_missing_unknown_or_too_many_are_told_with_the_usage_and_nothin
         ),
         (
             "gmirror insert --in . gm0",
-            "usage:   plexum gmirror insert [-hiv] [-p priority] name prov ...",
+            "usage:   plexum gmirror insert [-fhiv] [-p priority] name prov ...",
         ),
         (
             "gmirror remove --in . gm0",
@@ -393,7 +393,9 @@ fn a_system_of_vinum_drives_gets_more_volumes_plexes_and_drives() {
         "drive e device e.img\nplex name v.p2 org concat volume v\nsd length 1m drive e\n",
     )
     .unwrap();
-    ok(&place, "gvinum create --in . plex");
+    let asked = place.plexum("gvinum create --in . plex");
+    assert_eq!(asked.exit, 3, "what is on it: {}", asked.err);
+    ok(&place, "gvinum create -f --yes --in . plex");
     assert!(ok(&place, "gvinum ls --in . v.p2.s0").contains("State: stale"));
     ok(&place, "serve --background --write a.img b.img c.img e.img");
     while place.plexum("status v").exit != 0 {}
@@ -404,7 +406,7 @@ fn a_system_of_vinum_drives_gets_more_volumes_plexes_and_drives() {
         "as the others are"
     );
     // A shortcut counts on: names of drives and of volumes.
-    ok(&place, "gvinum concat --in . f.img");
+    ok(&place, "gvinum concat -f --yes --in . f.img");
     assert!(ok(&place, "gvinum lv --in .").contains("V gvinumvolume0 "));
     assert!(ok(&place, "gvinum ld --in .").contains("D gvinumdrive0 "));
     let before = place.snapshot();

@@ -16,6 +16,8 @@ use crate::status::JSON_VERSION;
 
 /// Events kept in memory.
 const HISTORY_MAX: usize = 4096;
+/// A resync goes through what was in doubt, which a bitmap makes a small part.
+const RESYNC_FINISHED: &str = "a resync has ended: what was in doubt agrees";
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -213,7 +215,7 @@ pub fn words_of(announcement: &Announcement) -> (&'static str, String, Option<St
             return ("resync_started", "a resync has begun".into(), None);
         }
         Announcement::ResyncFinished => {
-            return ("resync_finished", "copies and parity agree".into(), None);
+            return ("resync_finished", RESYNC_FINISHED.into(), None);
         }
         _ => return ("other", "something without words happened".into(), None),
     };

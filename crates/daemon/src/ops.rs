@@ -31,6 +31,7 @@ use crate::control::{Action, Answer};
 use crate::create::random_uuid;
 use crate::inspect::inspect;
 use crate::open::{AnyDevice, MISSING_HINT, MemberWord, check_writers, full_path, problem_of_io};
+use crate::owners::check_return;
 use crate::problem::{Code, Problem};
 use crate::served::{Served, serial_of};
 use crate::status::ScrubStatus;
@@ -105,10 +106,12 @@ async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answer {
     if let Ok(member) = find(served, word) {
         path = member.name.clone().unwrap_or(path);
         check_in_use(&member, &path)?;
+        check_return(&path, served.facts.choice, served.name())?;
         let result = served.volume.remove(member.id).await;
         result.map_err(|error| refused(served, error, &path))?;
     }
     let device = open_again(served, handle, &path).await?;
+    check_return(&path, served.facts.choice, served.name())?;
     let superblock = check_own(served, &path, own_superblock(&device, &path).await?)?;
     let former = former_member(&device, &BufPool::new(0), &superblock).await;
     let new = NewMember {
@@ -233,12 +236,21 @@ fn scrub(served: &Served, repair: bool) -> Answer {
 /// Whether a scrub can begin.
 pub(crate) fn check_scrub(served: &Served, repair: bool) -> Result<(), Problem> {
     let volume = &served.volume;
-    if matches!(**volume, Body::Pieces(_)) {
-        return Err(Problem::new(
-            Code::WrongState,
-            format!("{} is in the middle of a reshape", served.name()),
-        )
-        .why("only a part of it is in either geometry, so it is not compared"));
+    if let Body::Pieces(pieces) = &**volume {
+        let (state, why) = match pieces.is_half_reshaped() {
+            true => (
+                "is in the middle of a reshape",
+                "only a part of it is in either geometry",
+            ),
+            false => (
+                "is read from its write journal as well",
+                "what is only there is older on its members",
+            ),
+        };
+        let text = format!("{} {state}", served.name());
+        return Err(
+            Problem::new(Code::WrongState, text).why(format!("{why}, so it is not compared"))
+        );
     }
     if !volume.has_redundancy() {
         return Err(Problem::new(
@@ -599,6 +611,9 @@ pub(crate) async fn open_new(
     check_writers(&parsed, word)?;
     let own = own_superblock(&device, word).await?;
     let own = own.filter(|superblock| uuid_of(superblock) == served.facts.uuid);
+    if own.is_some() && !force {
+        check_return(word, served.facts.choice, served.name())?;
+    }
     if own.is_none() && !force {
         let found = inspect(&device, word).await?;
         if let Some(first) = found.first() {

@@ -21,7 +21,7 @@ use plexum_format::{Container, Detection, Found, SECTOR_BYTES, detect};
 use crate::date::show_time;
 use crate::foreign::Kind;
 use crate::inspect::read_unaligned;
-use crate::open::{AnyDevice, MemberWord};
+use crate::open::{AnyDevice, MemberWord, find_partition};
 use crate::problem::{Code, Problem};
 use crate::zfs::member_at;
 
@@ -287,6 +287,22 @@ pub fn survey_path(path: &Path) -> Option<Survey> {
     Some(survey_with(size_bytes, &mut read))
 }
 
+/// The same by the word of a user; `None` also for what is no file, device or partition.
+#[must_use]
+pub fn survey_word(word: &str) -> Option<Survey> {
+    match MemberWord::parse(word) {
+        MemberWord::Path(path) => survey_path(&path),
+        MemberWord::Partition(disk, part) => {
+            let place = find_partition(&disk, &part, word).ok()?.place;
+            let file = File::open(disk).ok()?;
+            let mut read =
+                |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, place.start + offset);
+            Some(survey_with(place.end - place.start, &mut read))
+        }
+        _ => None,
+    }
+}
+
 /// Looks at an open member of any kind: whatever the survey asks for is read, and it is made anew with that.
 async fn survey_on(device: &AnyDevice, pool: &BufPool) -> Survey {
     let mut known: Vec<(u64, usize, Option<Vec<u8>>)> = Vec::new();
@@ -335,6 +351,23 @@ pub async fn check(
         return Ok(());
     }
     judge(word, &survey_on(device, pool).await, choice)
+}
+
+/// Before a member that was one of an array comes back to it: another set may have claimed its bytes meanwhile. `choice` is what
+/// was said when the array was started.
+///
+/// # Errors
+/// As `check`.
+pub fn check_return(word: &str, choice: Choice, volume: &str) -> Result<(), Problem> {
+    let Some(survey) = survey_word(word) else {
+        return Ok(());
+    };
+    judge(word, &survey, choice).map_err(|mut problem| {
+        problem.hints.retain(|hint| hint.contains("plexum examine"));
+        problem.hint(format!(
+            "to take it all the same, and fill it as a whole:   plexum add {volume} {word} --force"
+        ))
+    })
 }
 
 /// Before a conversion in place: two forms of RAID metadata are what it makes, but no pool may be beside them, and no

@@ -19,6 +19,7 @@ use crate::ops::{
     Settings, bitmap_refused, cannot_catch_up, check_in_use, check_own, check_scrub, done, find,
     log_refused, open_again, open_new, own_superblock, refused, settings,
 };
+use crate::owners::check_return;
 use crate::problem::{Code, Problem};
 use crate::served::Served;
 
@@ -82,6 +83,7 @@ async fn re_add(served: &Served, handle: &Handle, word: &str) -> Result<(), Prob
         }
         _ => open_again(served, handle, &path).await?,
     };
+    check_return(&path, served.facts.choice, served.name())?;
     let superblock = own_superblock(&device, &path).await?;
     let superblock = check_own(served, &path, superblock)?;
     let former = former_member(&device, &BufPool::new(0), &superblock).await;

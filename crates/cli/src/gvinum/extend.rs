@@ -14,7 +14,7 @@ use plexum_format::vinum::{Mark, Script};
 use super::{VOCABULARY, finish, new_drive, only_system, save, systems};
 use crate::args::{Cli, Command, Common, Create};
 use crate::errors::Outcome;
-use crate::foreign::{CreateRequest, create_request};
+use crate::foreign::{CreateRequest, NewMember, create_request};
 use crate::output::Screen;
 use crate::words::Words;
 
@@ -118,12 +118,14 @@ fn extend(
         check_drives(&script, &system, &paths, &path)?;
         pass_over(&mut script, &system);
     }
+    let asked = NewMember::of(words, common, screen);
     for drive in &script.drives {
         if system.drive(&drive.name).is_some() {
             let text = format!("a drive {} exists; -f passes over what exists", drive.name);
             return Err(usage(&path, drive.line, &text));
         }
-        new_drive(&mut system, &mut paths, &drive.device, Some(&drive.name))?;
+        let name = Some(drive.name.as_str());
+        new_drive(&mut system, &mut paths, &drive.device, name, &asked)?;
     }
     for subdisk in &script.subdisks {
         let places = places_of(&system.config, &subdisk.plex).unwrap_or_default();

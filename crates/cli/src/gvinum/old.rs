@@ -18,6 +18,7 @@ use crate::client::Client;
 use crate::create::runtime;
 use crate::errors::Outcome;
 use crate::examine::fields_json;
+use crate::foreign::check_owners;
 use crate::output::{Screen, object};
 use crate::words::Words;
 
@@ -219,6 +220,7 @@ fn wipe(paths: Vec<String>, common: &Common, screen: &Screen) -> Outcome {
         .iter()
         .map(|path| format!("would wipe header and configuration of {path}"))
         .collect();
+    check_owners(&paths, common)?;
     let edits = paths.into_iter().map(|member| {
         let zeroes = vec![0; CONFIG_BYTES as usize]; // a constant of the format
         let mut writes = vec![(HEADER_OFFSET_BYTES, vec![0; 512])];

@@ -14,6 +14,7 @@ mod held;
 mod inputs;
 mod mdforce;
 mod mdread;
+mod overwrites;
 mod refusals;
 mod serving;
 mod statuses;

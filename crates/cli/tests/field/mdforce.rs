@@ -106,11 +106,9 @@ fn an_array_is_made_again_over_its_members_and_their_data_stay_as_they_are() {
             format!("create rec --level 5 --strip 64K {files} --assume-clean {words} --yes");
         let refused = place.plexum(&create);
         assert_eq!(refused.exit, 3, "{}", refused.err);
-        assert!(
-            refused.err.contains("--force --data-offset SIZE"),
-            "{}",
-            refused.err
-        );
+        for advice in ["--force --data-offset SIZE", "--try --data-offset SIZE"] {
+            assert!(refused.err.contains(advice), "{}", refused.err);
+        }
         let before: Vec<_> = ["a", "b", "c"]
             .iter()
             .map(|name| story.read(name))
@@ -150,6 +148,54 @@ fn an_array_is_made_again_over_its_members_and_their_data_stay_as_they_are() {
             "create rec --level 5 {files} --assume-clean --force --yes {words}"
         ));
         assert_eq!(run.exit, 2, "{words}: {}", run.err);
+    }
+}
+
+#[test]
+fn an_array_is_tried_before_it_is_made_again_and_nothing_is_written() {
+    let place = Place::new("tried");
+    let story = unpack_story("md-recreate-as-the-hint-says");
+    let before = ["a", "b", "c"].map(|name| story.read(name));
+    let files = paths(&story, "a b c");
+    let swapped = paths(&story, "b a c");
+    let one_less = format!("{} missing", paths(&story, "a b"));
+    let wanted = |files: &str, words: &str| {
+        format!("create v --level 5 --strip 64K {files} --assume-clean --try {words}")
+    };
+    for (files, words, is_right) in [
+        (files.as_str(), "--data-offset 1M", true),
+        (one_less.as_str(), "--data-offset 1M", true),
+        (files.as_str(), "", false),
+        (swapped.as_str(), "--data-offset 1M", false),
+    ] {
+        let dry = place.plexum(&format!("{} -n", wanted(files, words)));
+        assert_eq!(dry.exit, 0, "{}", dry.err);
+        let run = place.plexum(&format!("{} --background", wanted(files, words)));
+        assert_eq!(run.exit, 0, "{}", run.err);
+        assert!(run.err.contains("nothing is written"), "{}", run.err);
+        let status = place.plexum("status v --json").objects().remove(0);
+        assert_eq!(status["is_read_only"], true, "{status}");
+        let wrong = wrong_of_served(&place, 0x82, 1024);
+        assert_eq!(wrong.is_empty(), is_right, "{files} {words}");
+    }
+    assert!(["a", "b", "c"].map(|name| story.read(name)) == before);
+    for words in [
+        format!("{} --force", wanted(&files, "")),
+        format!("create v --level 5 {files} --try"),
+        format!("create v --level 1 {files} --assume-clean --try --format gmirror"),
+    ] {
+        assert_eq!(place.plexum(&words).exit, 2, "{words}");
+    }
+    // With a slot that is empty no log is made over what the others hold, either.
+    let made = place.plexum(&format!(
+        "create v --level 5 --strip 64K {one_less} --assume-clean --force --yes"
+    ));
+    assert_eq!(made.exit, 0, "{}", made.err);
+    for (name, before) in ["a", "b"].iter().zip(&before) {
+        assert!(
+            story.read(name)[MEBIBYTE..] == before[MEBIBYTE..],
+            "{name}: data were written over"
+        );
     }
 }
 
@@ -311,6 +357,10 @@ fn writes_that_are_only_in_a_write_journal_are_read_from_there_or_the_start_is_r
             assert!(has_answered_writes(&place), "{mode} {names}");
             let status = place.plexum("status v --json").objects().remove(0);
             assert!(has_finding(&status, "journal_not_replayed"), "{status}");
+            let scrub = place.plexum("scrub v");
+            assert_eq!(scrub.exit, 4, "{}", scrub.err);
+            assert!(scrub.err.contains("write journal"), "{}", scrub.err);
+            assert!(!scrub.err.contains("reshape"), "{}", scrub.err);
             assert_eq!(place.plexum("stop v").exit, 0);
         }
         let files = paths(&story, "a b c");

@@ -114,6 +114,12 @@ impl<D: Device, C: Clock> Pieces<D, C> {
         Ok(())
     }
 
+    /// Whether it has two geometries; otherwise it is read from a journal beside its members.
+    #[must_use]
+    pub fn is_half_reshaped(&self) -> bool {
+        self.after.is_some()
+    }
+
     /// The part in the old geometry.
     pub fn before(&self) -> &Volume<D, C> {
         &self.before
