@@ -12,7 +12,6 @@ pub(crate) enum BenchDevice {
     Null {
         head: RefCell<Vec<u8>>,
         size_bytes: u64,
-        answers_at_once: bool,
     },
     /// Keeps everything in memory, page-aligned: a copy whose target lies 16 bytes behind its source, modulo a page, as it
     /// would in a `Vec`, takes four times as long.
@@ -34,16 +33,6 @@ impl BenchDevice {
         BenchDevice::Null {
             head: RefCell::new(vec![0; head_bytes]),
             size_bytes,
-            answers_at_once: true,
-        }
-    }
-
-    /// The same, of which nobody expects an answer at once.
-    pub fn late_null(size_bytes: u64) -> Self {
-        BenchDevice::Null {
-            head: RefCell::default(),
-            size_bytes,
-            answers_at_once: false,
         }
     }
 
@@ -122,34 +111,6 @@ impl Device for BenchDevice {
         match self {
             BenchDevice::File(file) => file.write(offset_bytes, data, fua).await,
             BenchDevice::Null { .. } | BenchDevice::Memory(_) => self.keep(offset_bytes, &data),
-        }
-    }
-
-    fn answers_at_once(&self) -> bool {
-        match self {
-            BenchDevice::File(file) => file.answers_at_once(),
-            BenchDevice::Null {
-                answers_at_once, ..
-            } => *answers_at_once,
-            BenchDevice::Memory(_) => true,
-        }
-    }
-
-    fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
-        if let BenchDevice::File(file) = self {
-            return file.read_now(offset_bytes, length_bytes, pool);
-        }
-        let mut buf = pool.take(length_bytes);
-        self.fill(offset_bytes, &mut buf).ok()?;
-        Some(buf)
-    }
-
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
-        match self {
-            BenchDevice::File(file) => file.write_now(offset_bytes, data),
-            BenchDevice::Null { .. } | BenchDevice::Memory(_) => {
-                self.keep(offset_bytes, data).is_ok()
-            }
         }
     }
 

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use plexum_engine::balance::Policy;
 use plexum_engine::buf::{Buf, BufPool};
-use plexum_engine::clock::Clock;
 use plexum_engine::device::{Device, Fua, IoError};
 use plexum_engine::drive::Drive;
 use plexum_engine::meta::foreign::regions_of;
@@ -73,15 +72,7 @@ struct Ladder {
 }
 
 /// All of them: what a volume of one member is made of, for reads and for writes, and what reads of a mirror may have besides.
-const LADDERS: [Ladder; 5] = [
-    Ladder {
-        ways: drive_that_waits,
-        pattern: PATTERNS[0],
-    },
-    Ladder {
-        ways: drive_that_waits,
-        pattern: PATTERNS[1],
-    },
+const LADDERS: [Ladder; 3] = [
     Ladder {
         ways: volume_by_layers,
         pattern: PATTERNS[0],
@@ -148,24 +139,9 @@ fn readings(added: &[&str], costs_us: &[f64], direction: &str) -> Vec<Reading> {
     whole.chain(by_layer).collect()
 }
 
-/// A member that is asked as one is that may take its time, and its drive asked like that: as all are that are not in memory.
-fn drive_that_waits(handle: &Handle) -> Result<Vec<Way>, BenchError> {
-    let pool = BufPool::new(64 << 20);
-    let bare = Bare(Rc::new(member()), pool.clone());
-    Ok(vec![
-        Way::new("member that may take its time", handle, bare),
-        Way::new(
-            "deadline and retries of a drive",
-            handle,
-            Uncounted(drive(member()), pool),
-        ),
-    ])
-}
-
-/// A member alone, then what stands above it in a volume, layer by layer, then a volume over that volume. All answer at once.
+/// A member alone, then what stands above it in a volume, layer by layer, then a volume over that volume.
 fn volume_by_layers(handle: &Handle) -> Result<Vec<Way>, BenchError> {
     let pool = BufPool::new(64 << 20);
-    let clock = handle.clock();
     let volume = |device| volume(handle, &pool, Organisation::Linear, vec![device]);
     let drives = vec![(0, member())];
     let plex = Rc::new(PlexMember {
@@ -176,10 +152,12 @@ fn volume_by_layers(handle: &Handle) -> Result<Vec<Way>, BenchError> {
         labels: Box::new(Vec::new),
     });
     let over = Stacked::Plex(plex);
-    let prompt = Prompt(Rc::new(member()), pool.clone());
-    let counted = Counted(drive(member()), pool.clone(), clock);
+    let bare = Bare(Rc::new(member()), pool.clone());
+    let uncounted = Uncounted(drive(member()), pool.clone());
+    let counted = Counted(drive(member()), pool.clone(), handle.clock());
     Ok(vec![
-        Way::new("member", handle, prompt),
+        Way::new("member", handle, bare),
+        Way::new("deadline and retries of a drive", handle, uncounted),
         Way::new("statistics of a drive", handle, counted),
         Way::new(
             "plex, a volume of one member",
@@ -189,7 +167,7 @@ fn volume_by_layers(handle: &Handle) -> Result<Vec<Way>, BenchError> {
         Way::new(
             "counters of a plex that is a member",
             handle,
-            Prompt(Rc::new(over.clone()), pool.clone()),
+            Bare(Rc::new(over.clone()), pool.clone()),
         ),
         Way::new(
             "statistics of a drive over a plex",
@@ -204,7 +182,7 @@ fn volume_by_layers(handle: &Handle) -> Result<Vec<Way>, BenchError> {
 fn mirror_that_reads_ahead(handle: &Handle) -> Result<Vec<Way>, BenchError> {
     let pool = BufPool::new(64 << 20);
     let mirror = |reads_ahead| {
-        let members = vec![late_member(), late_member()];
+        let members = vec![member(), member()];
         let volume = volume(handle, &pool, Organisation::Raid1, members)?;
         volume.set_balance(Policy::Adaptive { reads_ahead });
         Ok::<_, BenchError>(Rc::new(volume))
@@ -213,11 +191,6 @@ fn mirror_that_reads_ahead(handle: &Handle) -> Result<Vec<Way>, BenchError> {
         Way::new("mirror of 2, adaptive", handle, mirror(false)?),
         Way::new("cache, of what is read ahead", handle, mirror(true)?),
     ])
-}
-
-/// The same, asked as one that may take its time: what answers at once is not read ahead of.
-fn late_member() -> Member {
-    Stacked::Device(Rc::new(BenchDevice::late_null(SPAN_BYTES)))
 }
 
 /// A member that costs nothing, as the engine serves it.
@@ -275,22 +248,7 @@ fn drive(over: Member) -> Rc<Drive<Member>> {
     Rc::new(Drive::new(id, name, over, 0..SPAN_BYTES, RangeSet::new()))
 }
 
-/// A member that is asked what it can answer at once, with nothing between it and the load but a buffer.
-#[derive(Clone)]
-struct Prompt(Rc<Member>, BufPool);
-
-impl Target for Prompt {
-    async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<(), IoError> {
-        let read = self.0.read_now(offset_bytes, length_bytes, &self.1);
-        read.map(drop).ok_or(IoError::Unsupported)
-    }
-    async fn write(&self, offset_bytes: u64, data: Buf) -> Result<(), IoError> {
-        let is_written = self.0.write_now(offset_bytes, &data);
-        is_written.then_some(()).ok_or(IoError::Unsupported)
-    }
-}
-
-/// A member, asked as one that may take its time.
+/// A member, with nothing between it and the load but a buffer.
 #[derive(Clone)]
 struct Bare(Rc<Member>, BufPool);
 
@@ -318,24 +276,19 @@ impl Target for Uncounted {
     }
 }
 
-/// A member's drive, asked for data that it can answer at once: requests, bytes, busy time and how long each took are counted.
+/// A member's drive, asked for data: requests, bytes, busy time and how long each took are counted.
 #[derive(Clone)]
 struct Counted(Rc<Drive<Member>>, BufPool, RealClock);
 
 impl Target for Counted {
     async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<(), IoError> {
         let Self(drive, pool, clock) = self;
-        let read = drive.read_now(pool, clock, clock.recent(), offset_bytes, length_bytes);
-        read.map(drop).ok_or(IoError::Unsupported)
+        let read = drive.read(pool, clock, offset_bytes, length_bytes);
+        read.await.map(drop)
     }
     async fn write(&self, offset_bytes: u64, data: Buf) -> Result<(), IoError> {
         let Self(drive, _, clock) = self;
-        let started = clock.recent();
-        if !drive.write_now(offset_bytes, &data) {
-            return Err(IoError::Unsupported);
-        }
-        drive.note_write_now(started, clock.now(), offset_bytes, data.len());
-        Ok(())
+        drive.write(clock, offset_bytes, &data, Fua::No).await
     }
 }
 
@@ -343,6 +296,7 @@ impl Target for Counted {
 mod tests {
     use std::collections::BTreeSet;
 
+    use plexum_engine::clock::Clock;
     use plexum_runtime::IoChoice;
 
     use super::*;

@@ -185,7 +185,6 @@ fn count(case: &Case, load: Load, world: u64) -> Result<Counted, BenchError> {
         sector_bytes: 512,
         atom_bytes: 4096,
         has_zeroing_trim: false,
-        answers_at_once: false,
         latency_ns: LATENCY_NS,
     };
     let disks: Vec<SimDisk> = (0u32..)

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use plexum_engine::buf::{Buf, BufPool, Rope};
-use plexum_engine::device::{Fua, InOneStep, IoError, ZeroMode};
+use plexum_engine::device::{Fua, IoError, ZeroMode};
 use plexum_engine::meta::create::{NewArray, Plan, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::plex::layout::{
@@ -444,12 +444,6 @@ impl Export for Served {
     }
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {
         self.0.read(offset_bytes, length_bytes as usize).await
-    }
-    fn read_now(&self, offset_bytes: u64, length_bytes: u32) -> Option<Rope> {
-        self.0.read_now(offset_bytes, length_bytes as usize)
-    }
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> InOneStep {
-        self.0.write_now(offset_bytes, data)
     }
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         self.0.write(offset_bytes, data, fua).await

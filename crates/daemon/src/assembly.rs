@@ -77,16 +77,6 @@ impl Body {
         }
     }
 
-    /// The volume, unless it is read from pieces.
-    pub fn in_one(&self) -> Option<&RealVolume> {
-        match self {
-            Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => {
-                Some(volume)
-            }
-            Body::Pieces(_) => None,
-        }
-    }
-
     /// Reads as a client does.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use plexum_engine::buf::{Buf, Rope};
 use plexum_engine::busy::{BusyTime, UnderWay};
 use plexum_engine::clock::{Clock, Moment};
-use plexum_engine::device::{Fua, InOneStep, IoError, ZeroMode};
+use plexum_engine::device::{Fua, IoError, ZeroMode};
 use plexum_engine::meta::gvinum::counters::Direction;
 use plexum_engine::meta::gvinum::tally::VolumeTally;
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
@@ -196,11 +196,7 @@ impl VolumeExport {
 
     /// A read or write begins.
     fn begin(&self, offset_bytes: u64, length_bytes: u64) -> Asked<'_> {
-        self.begun(self.clock.now(), offset_bytes, length_bytes)
-    }
-
-    /// A read or write has begun at `since`.
-    fn begun(&self, since: Moment, offset_bytes: u64, length_bytes: u64) -> Asked<'_> {
+        let since = self.clock.now();
         let end = offset_bytes.saturating_add(length_bytes);
         Asked {
             since,
@@ -276,32 +272,6 @@ impl Export for VolumeExport {
         }
         self.count_write(result.is_ok(), length_bytes, asked);
         result
-    }
-
-    fn read_now(&self, offset_bytes: u64, length_bytes: u32) -> Option<Rope> {
-        let since = self.clock.now();
-        let rope = self
-            .volume
-            .in_one()?
-            .read_now(offset_bytes, length_bytes as usize)?;
-        let asked = self.begun(since, offset_bytes, u64::from(length_bytes));
-        self.count_read(true, offset_bytes, length_bytes, asked);
-        Some(rope)
-    }
-
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> InOneStep {
-        let since = self.clock.now();
-        let Some(volume) = self.volume.in_one() else {
-            return InOneStep::NotBegun;
-        };
-        let outcome = volume.write_shared_now(offset_bytes, data);
-        if outcome == InOneStep::Done {
-            let length_bytes = data.len() as u64;
-            let asked = self.begun(since, offset_bytes, length_bytes);
-            self.count_plex(Direction::Write, offset_bytes, length_bytes);
-            self.count_write(true, length_bytes, asked);
-        }
-        outcome
     }
 
     async fn flush(&self) -> Result<(), IoError> {

@@ -283,27 +283,6 @@ impl Device for AnyDevice {
             AnyDevice::Remote(remote) => remote.is_in_memory(),
         }
     }
-    fn answers_at_once(&self) -> bool {
-        match self {
-            AnyDevice::File(file) => file.answers_at_once(),
-            AnyDevice::Part(part) => part.answers_at_once(),
-            AnyDevice::Remote(remote) => remote.answers_at_once(),
-        }
-    }
-    fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
-        match self {
-            AnyDevice::File(file) => file.read_now(offset_bytes, length_bytes, pool),
-            AnyDevice::Part(part) => part.read_now(offset_bytes, length_bytes, pool),
-            AnyDevice::Remote(remote) => remote.read_now(offset_bytes, length_bytes, pool),
-        }
-    }
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
-        match self {
-            AnyDevice::File(file) => file.write_now(offset_bytes, data),
-            AnyDevice::Part(part) => part.write_now(offset_bytes, data),
-            AnyDevice::Remote(remote) => remote.write_now(offset_bytes, data),
-        }
-    }
     fn reader(&self) -> Option<Arc<dyn Reader>> {
         match self {
             AnyDevice::File(file) => file.reader(),

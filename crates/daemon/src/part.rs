@@ -115,20 +115,6 @@ impl Device for PartDevice {
         self.file.is_in_memory()
     }
 
-    fn answers_at_once(&self) -> bool {
-        self.file.answers_at_once()
-    }
-
-    fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
-        let at = self.at(offset_bytes, length_bytes as u64).ok()?;
-        self.file.read_now(at, length_bytes, pool)
-    }
-
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
-        self.at(offset_bytes, data.len() as u64)
-            .is_ok_and(|at| self.file.write_now(at, data))
-    }
-
     fn reader(&self) -> Option<Arc<dyn Reader>> {
         let whole = self.file.reader()?;
         let start_bytes = self.start_bytes;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use plexum_engine::buf::{Buf, BufPool, Rope};
 use plexum_engine::clock::{Clock, Moment};
-use plexum_engine::device::{Fua, InOneStep, IoError, ZeroMode};
+use plexum_engine::device::{Fua, IoError, ZeroMode};
 use plexum_engine::shard::{Opener, Satellite, ShardSeed, Spawn};
 use plexum_engine::stacked::Stacked;
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
@@ -392,28 +392,6 @@ impl Export for ShardExport {
         self.tally
             .count(|counters| counters.note_read(is_ok, length_bytes, took));
         result
-    }
-
-    fn read_now(&self, offset_bytes: u64, length_bytes: u32) -> Option<Rope> {
-        let since = self.clock.now();
-        let rope = (self.satellite).read_now(offset_bytes, length_bytes as usize)?;
-        let length_bytes = u64::from(length_bytes);
-        let took = self.took(since, self.is_sequential(offset_bytes, length_bytes));
-        self.tally
-            .count(|counters| counters.note_read(true, length_bytes, took));
-        Some(rope)
-    }
-
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> InOneStep {
-        let since = self.clock.now();
-        let outcome = self.satellite.write_now(offset_bytes, data);
-        if outcome == InOneStep::Done {
-            let length_bytes = data.len() as u64;
-            let took = self.took(since, self.is_sequential(offset_bytes, length_bytes));
-            self.tally
-                .count(|counters| counters.note_write(true, length_bytes, took));
-        }
-        outcome
     }
 
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {

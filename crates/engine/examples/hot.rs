@@ -79,23 +79,6 @@ impl Device for Member {
         self.keep(offset_bytes, &data);
         Ok(())
     }
-    fn answers_at_once(&self) -> bool {
-        !self.is_late
-    }
-    fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
-        if self.is_late {
-            return None;
-        }
-        let mut buf = pool.take(length_bytes);
-        self.fill(offset_bytes, &mut buf);
-        Some(buf)
-    }
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
-        if !self.is_late {
-            self.keep(offset_bytes, data);
-        }
-        !self.is_late
-    }
     async fn flush(&self) -> Result<(), IoError> {
         if self.is_late {
             yield_once().await;

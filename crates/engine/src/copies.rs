@@ -11,7 +11,7 @@ use crate::ahead::{Kept, Unread};
 use crate::balance::{Pick, Request};
 use crate::buf::{Buf, Rope};
 use crate::clock::{Clock, Moment};
-use crate::device::{Device, Fua, InOneStep, IoError, ZeroMode};
+use crate::device::{Device, Fua, IoError, ZeroMode};
 use crate::drive::Drive;
 use crate::member_io::MemberWrite;
 use crate::mutant::Mutant;
@@ -71,47 +71,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         let outcome = self.write_same(&targets, &data, fua).await;
         self.copies_written(&sync, outcome.reached, outcome.refusal())
-    }
-
-    /// As `write_copies`, when all members take it at once and nothing is to be waited for. `started` is now.
-    pub(crate) fn write_copies_now(
-        &self,
-        offset_bytes: u64,
-        data: &[u8],
-        started: Moment,
-    ) -> InOneStep {
-        let sync = Self::copies_sync(offset_bytes, data.len() as u64);
-        if !self.locks.is_free(&sync) && !self.has(Mutant::WrittenNowUnlocked) {
-            return InOneStep::NotBegun;
-        }
-        let set = self.set.borrow();
-        let map = self.geometry.copies_of(offset_bytes);
-        let drives = |place: CopyPlace| self.write_targets(&set, place.slot);
-        let has_bad = |place: CopyPlace| drives(place).any(|drive| drive.has_bad());
-        if map.iter().any(has_bad) || !self.mark_now(&sync) {
-            return InOneStep::NotBegun;
-        }
-        let _unread = self.unread(sync.clone());
-        let mut reached = 0;
-        for place in map.iter() {
-            for drive in drives(place) {
-                if drive.write_now(place.member_offset_bytes, data) {
-                    reached += 1;
-                } else if reached == 0 || !self.has(Mutant::WrittenNowByHalves) {
-                    return InOneStep::Begun;
-                }
-            }
-        }
-        let ended = self.clock.now();
-        for place in map.iter() {
-            for drive in drives(place) {
-                drive.note_write_now(started, ended, place.member_offset_bytes, data.len());
-            }
-        }
-        match self.copies_written(&sync, reached, None) {
-            Ok(()) => InOneStep::Done,
-            Err(_) => InOneStep::Begun,
-        }
     }
 
     /// What was read ahead here is forgotten, now and when the guard is dropped: for whoever writes.
@@ -271,54 +230,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
-    /// Chooses copies as a read does that is not read ahead of (what is in memory is not faster for it), and has `act` read each piece: a drive, where the piece starts there, and its length; `None` when that
-    /// cannot be done at once, otherwise when it ended. `false` after that, and where more is needed than the choice.
-    #[inline]
-    pub(crate) fn choose_now(
-        &self,
-        map: &CopyMap<'_>,
-        sync: &Range<u64>,
-        started: Moment,
-        mut act: impl FnMut(&Drive<D>, u64, usize) -> Option<Moment>,
-    ) -> bool {
-        if !self.ahead.is_empty() || !self.may_read_any(sync) {
-            return false;
-        }
-        let set = self.set.borrow();
-        let mut read = |place: CopyPlace, at: u64, length: usize, is_good: bool| {
-            let (member, part) = (member_range(&place, length), at..at + length as u64);
-            let drive = self.readable_drive(&set, place.slot, &member, &part);
-            let drive = drive.filter(|_| is_good);
-            let ended = drive.and_then(|drive| act(drive, member.start, length));
-            // The balancer has counted every piece.
-            self.read_ended(&place, started, ended.unwrap_or(started));
-            if ended.is_none() && is_good {
-                self.asked_at_once.set(Some((sync.start, place.slot)));
-            }
-            ended.is_some()
-        };
-        let length_bytes = sync.end - sync.start;
-        let (candidates, pick) = match self.choose(&set, map, sync, None, started) {
-            Choice::Whole(place) | Choice::Ahead(place, _) => {
-                let length = usize::try_from(length_bytes).expect("part of a request");
-                return read(place, sync.start, length, true);
-            }
-            Choice::Split(parts) => *parts,
-            Choice::Nobody => return false,
-        };
-        let mut is_good = true;
-        for piece in pick.pieces(&candidates, length_bytes) {
-            let place = CopyPlace {
-                slot: piece.slot,
-                member_offset_bytes: piece.member_offset_bytes,
-            };
-            let length = usize::try_from(piece.length_bytes).expect("part of a request");
-            let at = sync.start + piece.request_offset_bytes;
-            is_good &= read(place, at, length, is_good);
-        }
-        is_good
-    }
-
     /// Which copies can be read, and who of them reads. `ahead_bytes_max`: says how many bytes behind `sync` may be read with it.
     fn choose(
         &self,
@@ -341,15 +252,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         if candidates.is_empty() {
             return Choice::Nobody;
-        }
-        if let Some((start, slot)) = self.asked_at_once.get()
-            && start == sync.start
-        {
-            self.asked_at_once.set(None);
-            if let Some(place) = candidates.iter().find(|place| place.slot == slot).copied() {
-                candidates = Few::new();
-                candidates.push(place);
-            }
         }
         let is_one_group = matches!(self.geometry.organisation(), Organisation::Raid1);
         let request = Request {

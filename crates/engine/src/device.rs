@@ -11,18 +11,6 @@ use std::sync::Arc;
 
 use crate::buf::{Buf, BufMut, BufPool};
 
-/// What became of a write that was to be done in one step, without waiting for anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum InOneStep {
-    /// It is written.
-    Done,
-    /// Not this way: each sector holds its old or its new content, the same for whoever keeps it. `write` says more.
-    NotBegun,
-    /// Some copies may have it and others not: whoever asked calls `write` with the same data, and polls it, before anything else runs.
-    Begun,
-}
-
 /// Whether a write has to be durable when it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fua {
@@ -205,25 +193,6 @@ pub trait Device {
         false
     }
 
-    /// Whether `read_now` and `write_now` can be expected to succeed; constant while the device is open.
-    fn answers_at_once(&self) -> bool {
-        false
-    }
-
-    /// Reads as `read` does, into a buffer of `pool`, without waiting for anything. `None`: not this way, or not well, and nothing is
-    /// said about the range: `read` says more.
-    fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
-        let _ = (offset_bytes, length_bytes, pool);
-        None
-    }
-
-    /// Writes as `write` does with `Fua::No`, without waiting for anything. `false`: not this way, or not well; each sector of the range
-    /// holds its old or its new content, and `write` says more.
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
-        let _ = (offset_bytes, data);
-        false
-    }
-
     /// What reads the same storage on any other thread, for devices in memory; `None`: only this thread can. It counts as an I/O
     /// under way (`busy`) as long as it is held.
     fn reader(&self) -> Option<Arc<dyn Reader>> {
@@ -314,15 +283,6 @@ impl<T: Device + ?Sized> Device for std::rc::Rc<T> {
     }
     fn is_in_memory(&self) -> bool {
         (**self).is_in_memory()
-    }
-    fn answers_at_once(&self) -> bool {
-        (**self).answers_at_once()
-    }
-    fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
-        (**self).read_now(offset_bytes, length_bytes, pool)
-    }
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
-        (**self).write_now(offset_bytes, data)
     }
     fn reader(&self) -> Option<Arc<dyn Reader>> {
         (**self).reader()

@@ -146,7 +146,6 @@ pub struct Drive<D> {
     /// Length of the data area in bytes.
     pub data_size_bytes: u64,
     is_fenced: Cell<bool>,
-    answers_at_once: bool,
     /// A flush has failed: none can succeed any more (W13).
     flush_error: Cell<Option<IoError>>,
     /// How often an interrupted I/O is tried again.
@@ -222,7 +221,6 @@ impl<D: Device> Drive<D> {
         Self {
             id,
             name,
-            answers_at_once: device.answers_at_once(),
             device,
             data_offset_bytes: data.start,
             data_size_bytes: data.end - data.start,
@@ -267,11 +265,6 @@ impl<D: Device> Drive<D> {
     /// Whether the device is in memory.
     pub fn is_in_memory(&self) -> bool {
         self.device.is_in_memory()
-    }
-
-    /// Whether what is asked of it now can be expected to be answered now.
-    pub(crate) fn answers_at_once(&self) -> bool {
-        self.answers_at_once
     }
 
     /// The device's size and properties.
@@ -519,57 +512,6 @@ impl<D: Device> Drive<D> {
         self.reads
             .add(length_bytes as u64, took_ns, result.is_ok(), is_sequential);
         (result, ended)
-    }
-
-    /// As `read_since`, when the device answers at once, and well. `None`: nothing was counted, `read_since` says more.
-    #[inline]
-    pub fn read_now(
-        &self,
-        pool: &BufPool,
-        clock: &impl Clock,
-        started: Moment,
-        offset_bytes: u64,
-        length_bytes: usize,
-    ) -> Option<(BufMut, Moment)> {
-        if !self.answers_at_once || self.is_fenced.get() {
-            return None;
-        }
-        let at = self.device_offset(offset_bytes, length_bytes as u64);
-        let buf = self.device.read_now(at, length_bytes, pool)?;
-        let ended = clock.now();
-        self.note_now(&self.reads, started, ended, at, length_bytes);
-        Some((buf, ended))
-    }
-
-    /// Writes without FUA when the device takes it at once, and well; `note_write_now` is to be told when it ended. `false`: the range
-    /// holds old and new content by sectors, nothing is to be told, and `write` says more.
-    #[inline]
-    pub fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
-        if !self.answers_at_once || self.is_fenced.get() {
-            return false;
-        }
-        let at = self.device_offset(offset_bytes, data.len() as u64);
-        self.device.write_now(at, data)
-    }
-
-    /// A write by `write_now` is counted.
-    #[inline]
-    pub fn note_write_now(
-        &self,
-        started: Moment,
-        ended: Moment,
-        offset_bytes: u64,
-        length_bytes: usize,
-    ) {
-        let at = self.device_offset(offset_bytes, length_bytes as u64);
-        self.note_now(&self.writes, started, ended, at, length_bytes);
-    }
-
-    #[inline]
-    fn note_now(&self, tally: &Tally, started: Moment, ended: Moment, at: u64, length: usize) {
-        let is_sequential = self.position.replace(at + length as u64) == at;
-        self.busy.note(started, ended);
-        tally.add(length as u64, ended.ns_since(started), true, is_sequential);
     }
 
     /// What reads `length_bytes` at `offset_bytes` of the data area on another thread, and the offset to tell it.

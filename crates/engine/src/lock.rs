@@ -62,17 +62,6 @@ impl RangeLocks {
         self.lock(row..row + 1)
     }
 
-    /// Whether nobody holds or wants any part of `range`: who does not wait before it has done with it needs no lock.
-    #[must_use]
-    #[inline]
-    pub fn is_free(&self, range: &Range<u64>) -> bool {
-        let inner = self.inner.borrow();
-        !inner
-            .entries
-            .iter()
-            .any(|entry| overlaps(&entry.range, range))
-    }
-
     /// Number of locks held or waited for; 0 when the volume is quiet.
     #[must_use]
     pub fn count(&self) -> usize {

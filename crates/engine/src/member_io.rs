@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::buf::Buf;
-use crate::clock::{Clock, Moment};
+use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
@@ -150,9 +150,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         fua: Fua,
     ) -> Few<Result<(), IoError>> {
         let now = self.clock.recent();
-        if fua == Fua::No && self.write_each_now(count, &each, now) {
-            return (0..count).map(|_| Ok(())).collect();
-        }
         let write = |index: usize| {
             let (drive, start, data) = each(index);
             drive.write_since(&self.clock, now, start, data, fua)
@@ -168,31 +165,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
             |written, now| written.note(now),
         )
         .await
-    }
-
-    /// As `write_each`, when all members take it at once, and well. `now` is now. `false`: some may have been written.
-    #[inline]
-    fn write_each_now<'a>(
-        &'a self,
-        count: usize,
-        each: impl Fn(usize) -> (&'a Rc<Drive<D>>, u64, &'a Buf),
-        now: Moment,
-    ) -> bool {
-        if !self.answers_at_once() || self.has(Mutant::AnswerAfterFirstCopy) {
-            return false;
-        }
-        for index in 0..count {
-            let (drive, start, data) = each(index);
-            if !drive.write_now(start, data) {
-                return false;
-            }
-        }
-        let ended = self.clock.now();
-        for index in 0..count {
-            let (drive, start, data) = each(index);
-            drive.note_write_now(now, ended, start, data.len());
-        }
-        true
     }
 
     /// Some of the writes have failed: the state learns it, and what may be written in smaller pieces is.

@@ -60,12 +60,6 @@ pub enum Mutant {
     HandUnlocked,
     /// A step of several rows holds the lock of the first one alone.
     FirstRowLocked,
-    /// What is written at once asks no range lock.
-    WrittenNowUnlocked,
-    /// What is written at once does not ask whether its region is marked (W1).
-    WrittenNowUnmarked,
-    /// What one copy has taken at once, and another one has not, is answered.
-    WrittenNowByHalves,
     /// An error of a member's flush is ignored (W13).
     IgnoreFlushError,
     /// A client's flush does not reach the members.
@@ -208,9 +202,6 @@ pub const ALL: &[Mutant] = &[
     Mutant::ShardAnswersUnsettled,
     Mutant::HandUnlocked,
     Mutant::FirstRowLocked,
-    Mutant::WrittenNowUnlocked,
-    Mutant::WrittenNowUnmarked,
-    Mutant::WrittenNowByHalves,
     Mutant::IgnoreFlushError,
     Mutant::SkipFlush,
     Mutant::IgnoreFua,

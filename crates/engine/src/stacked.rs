@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::buf::{Buf, BufMut, BufPool};
 use crate::clock::Clock;
 use crate::device::{
-    Device, DeviceInfo, Extent, Fua, FuaWay, InOneStep, IoError, Reader, ZeroMode,
+    Device, DeviceInfo, Extent, Fua, FuaWay, IoError, Reader, ZeroMode,
 };
 use crate::meta::adapter::MetadataWrite;
 use crate::meta::gvinum::Growing;
@@ -194,30 +194,6 @@ impl<D: Device, C: Clock> PlexMember<D, C> {
         Ok(buf)
     }
 
-    fn read_now(&self, offset_bytes: u64, length_bytes: usize) -> Option<BufMut> {
-        let mut rope = self.volume.read_now(offset_bytes, length_bytes)?;
-        let whole = rope.pieces.pop().filter(|_| rope.pieces.is_empty());
-        let answer = whole.and_then(|piece| piece.into_mut().ok())?;
-        self.tally.count_on(
-            &self.volume,
-            Direction::Read,
-            offset_bytes,
-            length_bytes as u64,
-        );
-        Some(answer)
-    }
-
-    /// Labels are out of the volume's range, and refused by that.
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
-        let is_written = self.volume.write_now(offset_bytes, data) == InOneStep::Done;
-        if is_written {
-            let length_bytes = data.len() as u64;
-            self.tally
-                .count_on(&self.volume, Direction::Write, offset_bytes, length_bytes);
-        }
-        is_written
-    }
-
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         if offset_bytes >= self.volume.size_bytes() {
             return self.write_labels().await;
@@ -313,35 +289,6 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
         match self {
             Self::Device(device) | Self::Labelled(device, _) => device.is_in_memory(),
             Self::Plex(plex) => plex.drives.iter().all(|(_, device)| device.is_in_memory()),
-            Self::Growing(_) => false,
-        }
-    }
-
-    fn answers_at_once(&self) -> bool {
-        match self {
-            Self::Device(device) | Self::Labelled(device, _) => device.answers_at_once(),
-            Self::Plex(plex) => plex.volume.answers_at_once(),
-            Self::Growing(_) => false,
-        }
-    }
-
-    fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
-        match self {
-            Self::Device(device) | Self::Labelled(device, _) => {
-                device.read_now(offset_bytes, length_bytes, pool)
-            }
-            Self::Plex(plex) => plex.read_now(offset_bytes, length_bytes),
-            Self::Growing(_) => None,
-        }
-    }
-
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
-        match self {
-            Self::Device(device) => device.write_now(offset_bytes, data),
-            Self::Labelled(device, user) => {
-                offset_bytes >= user.lane.end_bytes && device.write_now(offset_bytes, data)
-            }
-            Self::Plex(plex) => plex.write_now(offset_bytes, data),
             Self::Growing(_) => false,
         }
     }

@@ -1,7 +1,7 @@
 //! What a session serves: the `Export` trait, and nothing of the engine behind it.
 
 use plexum_engine::buf::{Buf, Rope};
-use plexum_engine::device::{Fua, InOneStep, IoError, ZeroMode};
+use plexum_engine::device::{Fua, IoError, ZeroMode};
 
 pub use plexum_engine::device::Extent;
 
@@ -56,11 +56,6 @@ pub trait Export {
     /// # Errors
     /// Any `IoError`; becomes an errno in `wire.rs`.
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError>;
-    /// Reads in one step, when nothing has to be waited for; the rope has exactly `length_bytes`. `None`: not this way, and `read` is called.
-    fn read_now(&self, offset_bytes: u64, length_bytes: u32) -> Option<Rope> {
-        let _ = (offset_bytes, length_bytes);
-        None
-    }
     /// Hint: the data of a write of this range are being received. `write` follows, or `expect_no_write` when they do not come.
     fn expect_write(&self, offset_bytes: u64, length_bytes: u64) {
         let _ = (offset_bytes, length_bytes);
@@ -73,11 +68,6 @@ pub trait Export {
     /// # Errors
     /// As `read`, and `NoSpace`, `ReadOnly`.
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError>;
-    /// Writes in one step, when nothing has to be waited for; not durable. After `Begun` the session calls `write` at once, and polls it.
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> InOneStep {
-        let _ = (offset_bytes, data);
-        InOneStep::NotBegun
-    }
     /// Makes everything answered so far, on any connection, durable.
     /// # Errors
     /// Any error: nothing is known to be durable.

@@ -2,9 +2,8 @@
 //!
 //! Invariants:
 //! - a transfer is complete or an error: short transfers are continued, nothing at all at the end means `Gone`;
-//! - a file that was truncated or unlinked is not taken for whole again: it is looked at after every write; before a write there was
-//!   a look in the same turn of the loop, and right before one that reaches its end, which could make it as long as it was; and what was lost once
-//!   stays `Gone`, for reads of the new hole would be zeroes;
+//! - a file that was truncated or unlinked is not taken for whole again: it is looked at before every write, which could make it as long as
+//!   it was, and after; and what was lost once stays `Gone`, for reads of the new hole would be zeroes;
 //! - interrupted calls are repeated a bounded number of times; a failed flush is never repeated (W13);
 //! - with direct I/O every address handed to the kernel is aligned: unaligned data are copied first.
 
@@ -76,8 +75,6 @@ pub struct FileDevice {
     pub(crate) bounce: BufPool,
     /// The file was found shorter than it was, or without a name.
     pub(crate) is_lost: Cell<bool>,
-    /// In which turn of the loop it was last found whole.
-    pub(crate) whole_in_turn: Cell<u64>,
 }
 
 impl FileDevice {
@@ -186,19 +183,7 @@ impl FileDevice {
         if stat.st_nlink == 0 || size_bytes < self.info.size_bytes {
             return Err(self.lost());
         }
-        self.whole_in_turn.set(self.core.turn.number.get());
         Ok(())
-    }
-
-    /// Before a short write of so many bytes there, as `check_whole`: a look of the same turn is enough for one that cannot hide that the file
-    /// was cut off, for the look after it tells. At depth 32 that is one of three system calls less.
-    fn check_before(&self, offset_bytes: u64, length_bytes: usize) -> Result<(), IoError> {
-        let reaches_end = offset_bytes + length_bytes as u64 == self.info.size_bytes;
-        let was_seen = self.whole_in_turn.get() == self.core.turn.number.get();
-        if was_seen && !reaches_end && !self.is_lost.get() {
-            return Ok(());
-        }
-        self.check_whole()
     }
 
     /// After a write that began with a look at the name: whether the file still has its length; what was written may be what made
@@ -434,35 +419,6 @@ impl Device for FileDevice {
         self.route == Route::Inline
     }
 
-    fn answers_at_once(&self) -> bool {
-        self.route == Route::Inline
-    }
-
-    fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
-        let is_now = self.answers_at_once()
-            && !self.is_lost.get()
-            && check_range(&self.info, offset_bytes, length_bytes as u64).is_ok()
-            && self.core.charge_now(length_bytes);
-        if !is_now {
-            return None;
-        }
-        let mut buf = pool.take(length_bytes);
-        let moved = rustix::io::pread(&self.fd, &mut buf[..], offset_bytes);
-        (moved == Ok(length_bytes)).then_some(buf)
-    }
-
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
-        self.answers_at_once()
-            && !self.is_read_only
-            && !self.core.is_rehearsal.get()
-            && !self.is_for_others(data.len())
-            && check_range(&self.info, offset_bytes, data.len() as u64).is_ok()
-            && self.core.charge_now(data.len())
-            && self.check_before(offset_bytes, data.len()).is_ok()
-            && rustix::io::pwrite(&self.fd, data, offset_bytes) == Ok(data.len())
-            && self.check_after().is_ok()
-    }
-
     fn reader(&self) -> Option<Arc<dyn Reader>> {
         let is_for_all = self.route == Route::Inline && !self.is_lost.get();
         is_for_all.then(|| Arc::new(FileReader(Arc::clone(&self.fd))) as Arc<dyn Reader>)
@@ -684,15 +640,11 @@ mod tests {
                     ..OpenOptions::read_write()
                 };
                 let device = FileDevice::open(&handle, file.path(), &options).expect("a member");
-                let pool = BufPool::new(0);
                 for _ in 0..crate::RESTLESS_BYTES / ASIDE_RESTLESS_BYTES {
                     assert!(is_copied_here(&device, ASIDE_RESTLESS_BYTES).await);
                 }
-                let large = pool.take_zeroed(ASIDE_RESTLESS_BYTES).freeze();
-                assert!(!device.write_now(0, &large));
                 assert!(!is_copied_here(&device, ASIDE_RESTLESS_BYTES).await);
                 assert!(is_copied_here(&device, ASIDE_RESTLESS_BYTES - 512).await);
-                assert!(device.write_now(0, &large.slice(512..large.len())));
                 for _ in 0..RESTS_MAX {
                     let clock = handle.clock();
                     clock.sleep(std::time::Duration::from_millis(1)).await;
@@ -700,7 +652,8 @@ mod tests {
                         break; // not at once where the other tests leave this thread no processor for that long
                     }
                 }
-                assert!(device.write_now(0, &large), "{choice:?}: it has rested");
+                let is_here = is_copied_here(&device, ASIDE_RESTLESS_BYTES).await;
+                assert!(is_here, "{choice:?}: it has rested");
             });
         }
     }

@@ -178,16 +178,6 @@ impl Core {
         turn.spend(length_bytes);
     }
 
-    /// As `charge` and `note_copied`, for who copies now and does not wait: `false` when the turn has no budget left.
-    pub(crate) fn charge_now(&self, length_bytes: usize) -> bool {
-        let has_budget = self.turn.spent_bytes.get() < INLINE_BYTES_PER_TURN;
-        if has_budget {
-            self.turn.spend(length_bytes);
-            self.note_copied(length_bytes);
-        }
-        has_budget
-    }
-
     /// So much was copied between a file in memory and a buffer by this thread.
     pub(crate) fn note_copied(&self, length_bytes: usize) {
         let copied_bytes = self.restless_bytes.get().saturating_add(length_bytes);

@@ -266,7 +266,6 @@ impl FileDevice {
             },
             bounce: BufPool::new(crate::file::BOUNCE_BYTES_MAX),
             is_lost: std::cell::Cell::new(false),
-            whole_in_turn: std::cell::Cell::new(u64::MAX),
         })
     }
 }

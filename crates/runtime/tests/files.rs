@@ -275,39 +275,7 @@ fn the_last_part_of_a_sector_is_not_used() {
 }
 
 #[test]
-fn a_file_in_memory_reads_and_writes_at_once_what_is_whole_and_allowed() {
-    on_both(async |handle| {
-        let folder = memory_folder();
-        let path = folder.path().join("m");
-        let bytes = pattern(3, 1 << 20);
-        std::fs::write(&path, &bytes).unwrap();
-        let device = FileDevice::open(&handle, &path, &OpenOptions::read_write()).unwrap();
-        assert!(device.answers_at_once());
-        let read = |at, length| device.read_now(at, length, &pool());
-        assert_eq!(read(4096, 8192).unwrap()[..], bytes[4096..12_288]);
-        assert!(read(1 << 20, 512).is_none(), "out of range");
-        assert!(read(100, 512).is_none(), "not aligned");
-        let data = pool().copy_of(&[9; 4096]).freeze();
-        assert!(device.write_now(8192, &data));
-        assert!(!device.write_now(1 << 20, &data), "out of range");
-        assert_eq!(read(8192, 4096).unwrap()[..], [9; 4096]);
-        assert_eq!(std::fs::read(&path).unwrap()[8192..12_288], [9; 4096]);
-        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-        file.set_len(4096).unwrap();
-        assert!(read(8192, 4096).is_none(), "cut off");
-        for _poll in 0..1000 {
-            plexum_runtime::yield_now().await; // into the next turn
-        }
-        assert!(!device.write_now(8192, &data));
-        let length = std::fs::metadata(&path).unwrap().len();
-        assert_eq!(length, 4096, "what was cut off is not made longer again");
-        assert!(device.read(0, pool().take(512)).await.is_err(), "lost");
-        assert!(read(0, 512).is_none(), "and stays so");
-    });
-}
-
-#[test]
-fn a_file_cut_off_between_two_writes_of_a_turn_is_lost_with_the_second_and_never_whole_again() {
+fn a_file_cut_off_between_two_writes_is_lost_with_the_second_and_never_whole_again() {
     on_both(async |handle| {
         let folder = memory_folder();
         let data = pool().copy_of(&[9; 4096]).freeze();
@@ -315,39 +283,16 @@ fn a_file_cut_off_between_two_writes_of_a_turn_is_lost_with_the_second_and_never
             let path = folder.path().join(format!("m{offset_bytes}"));
             std::fs::write(&path, pattern(3, 1 << 20)).unwrap();
             let device = FileDevice::open(&handle, &path, &OpenOptions::read_write()).unwrap();
-            assert!(device.write_now(0, &data));
+            let write = async |at| device.write(at, data.clone(), Fua::No).await;
+            write(0).await.unwrap();
             let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
             file.set_len(4096).unwrap();
-            assert!(!device.write_now(offset_bytes, &data), "{offset_bytes}");
+            assert!(write(offset_bytes).await.is_err(), "{offset_bytes}");
             let length = std::fs::metadata(&path).unwrap().len();
             assert!(length < 1 << 20, "{offset_bytes}: {length}");
             assert!(device.read(0, pool().take(512)).await.is_err(), "lost");
             file.set_len(1 << 20).unwrap();
-            assert!(!device.write_now(0, &data), "and stays so");
+            assert!(write(0).await.is_err(), "and stays so");
         }
-    });
-}
-
-#[test]
-fn at_once_ends_with_the_budget_of_the_turn_and_for_who_may_not_write() {
-    on_both(async |handle| {
-        let folder = memory_folder();
-        let path = folder.path().join("m");
-        std::fs::write(&path, pattern(3, 1 << 20)).unwrap();
-        let device = FileDevice::open(&handle, &path, &OpenOptions::read_only()).unwrap();
-        let data = pool().copy_of(&[9; 4096]).freeze();
-        assert!(!device.write_now(0, &data), "opened for reading");
-        let read = || device.read_now(0, 1 << 20, &pool());
-        let reads = (0..1000).take_while(|_| read().is_some()).count();
-        assert!((2..1000).contains(&reads), "{reads} MiB in one turn");
-        device.read(0, pool().take(512)).await.unwrap(); // in the next turn
-        assert!(read().is_some());
-        let on_disk = disk_folder();
-        let path = on_disk.path().join("d");
-        std::fs::write(&path, pattern(4, 1 << 20)).unwrap();
-        let device = FileDevice::open(&handle, &path, &OpenOptions::read_write()).unwrap();
-        assert!(!device.answers_at_once());
-        assert!(device.read_now(0, 512, &pool()).is_none());
-        assert!(!device.write_now(0, &data));
     });
 }

@@ -46,8 +46,6 @@ fn main() -> ExitCode {
             "no-shards" => options.shards_of_256 = 0,
             "hands" => options.hands_of_256 = 256,
             "no-hands" => options.hands_of_256 = 0,
-            "at-once" => options.at_once_of_256 = 256,
-            "no-at-once" => options.at_once_of_256 = 0,
             "trace" => options.is_traced = true,
             "mutants" => {}
             _ if word.starts_with("minutes=") => {}

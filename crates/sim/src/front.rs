@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use plexum_engine::buf::{Buf, BufPool, Rope};
 use plexum_engine::clock::Clock;
-use plexum_engine::device::{Extent, Fua, InOneStep, IoError, ZeroMode};
+use plexum_engine::device::{Extent, Fua, IoError, ZeroMode};
 use plexum_engine::volume::Volume;
 use plexum_engine::wait::{Signal, join, join_all};
 use plexum_nbd::client::{Client, ConnectOptions, connect};
@@ -122,14 +122,6 @@ impl Export for Exported {
 
     fn expect_no_write(&self, offset_bytes: u64, length_bytes: u64) {
         self.volume.expect_no_write(offset_bytes, length_bytes);
-    }
-
-    fn read_now(&self, offset_bytes: u64, length_bytes: u32) -> Option<Rope> {
-        self.volume.read_now(offset_bytes, length_bytes as usize)
-    }
-
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> InOneStep {
-        self.volume.write_now(offset_bytes, data)
     }
 
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {

@@ -76,9 +76,6 @@ pub fn options_for(mutant: Mutant) -> Options {
             return shards(mutant, redundant);
         }
         Mutant::HandUnlocked => return hands(),
-        Mutant::WrittenNowUnlocked | Mutant::WrittenNowUnmarked | Mutant::WrittenNowByHalves => {
-            return at_once();
-        }
         Mutant::FirstRowLocked | Mutant::ResyncBelievesRows => parity,
         Mutant::WrongQCoefficient | Mutant::WrongQOrder => vec![Level::Raid6],
         Mutant::SkipFlush | Mutant::IgnoreFua | Mutant::RetryableIsFinal => Level::ALL.to_vec(),
@@ -89,7 +86,6 @@ pub fn options_for(mutant: Mutant) -> Options {
         drill: drill_for(mutant),
         shards_of_256: 0,
         hands_of_256: 0,
-        at_once_of_256: 0,
         ..Options::default()
     }
 }
@@ -123,7 +119,6 @@ fn shards(mutant: Mutant, levels: Vec<Level>) -> Options {
         ppls_of_256: 0,
         shards_of_256: 256,
         hands_of_256: 0,
-        at_once_of_256: 0,
         ..Options::default()
     }
 }
@@ -134,18 +129,6 @@ fn hands() -> Options {
         levels: vec![Level::Raid4, Level::Raid5, Level::Raid6],
         shards_of_256: 0,
         hands_of_256: 256,
-        at_once_of_256: 0,
-        ..Options::default()
-    }
-}
-
-/// Mirrors whose disks answer at once now and then.
-fn at_once() -> Options {
-    Options {
-        levels: vec![Level::Raid1, Level::Raid10],
-        shards_of_256: 0,
-        hands_of_256: 0,
-        at_once_of_256: 256,
         ..Options::default()
     }
 }
@@ -157,7 +140,6 @@ fn ppls() -> Options {
         logs_of_256: 0,
         ppls_of_256: 256,
         hands_of_256: 0,
-        at_once_of_256: 0,
         ..Options::default()
     }
 }
@@ -169,7 +151,6 @@ fn logs(mutant: Mutant, levels: Vec<Level>) -> Options {
         drill: drill_for(mutant),
         shards_of_256: 0,
         hands_of_256: 0,
-        at_once_of_256: 0,
         logs_of_256: 256,
         ..Options::default()
     }

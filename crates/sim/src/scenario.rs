@@ -58,8 +58,6 @@ pub struct Options {
     pub shards_of_256: u64,
     /// Share of the seeds, in 256ths, whose jobs are helped by other threads.
     pub hands_of_256: u64,
-    /// Share of the seeds, in 256ths, whose disks answer half of what cannot wait at once, as from memory.
-    pub at_once_of_256: u64,
     /// Share of seeds, in 256ths, that go beyond the promise.
     pub beyond_of_256: u64,
     /// Share of seeds, in 256ths, that end in a silent fault.
@@ -87,7 +85,6 @@ impl Default for Options {
             ppls_of_256: 128,
             shards_of_256: 96,
             hands_of_256: 96,
-            at_once_of_256: 96,
             beyond_of_256: 24,
             silent_of_256: 32,
             has_foreign: true,
@@ -280,8 +277,6 @@ pub struct Scenario {
     pub shards: usize,
     /// Threads that help with jobs.
     pub hands: usize,
-    /// Whether disks answer half of what cannot wait at once.
-    pub answers_at_once: bool,
     /// Speed of background work while clients are at work, in bytes a second.
     pub pace_bytes_per_s: u64,
     /// Most time a client thinks between two requests, in nanoseconds.
@@ -378,7 +373,6 @@ impl Scenario {
             connections: connections.unwrap_or(0),
             shards: 1,
             hands: 0,
-            answers_at_once: false,
             flushes_of_100: if is_steady { 0 } else { flushes_of_100 },
             disk_bytes: spec.component_bytes + METADATA_BYTES,
             disk_count: spec.member_count + 3,
@@ -413,8 +407,6 @@ impl Scenario {
         if rng.below(256) < options.hands_of_256 {
             self.hands = *rng.pick(&[1, 1, 3]);
         }
-        let mut rng = Rng::new(self.seed).fork(37);
-        self.answers_at_once = rng.below(256) < options.at_once_of_256;
     }
 
     /// Whether the volume is on several cores. Drawn apart, like the log. Cells of the coverage matrix ask for stages, which
@@ -679,17 +671,12 @@ impl fmt::Display for Scenario {
         writeln!(f, "seed {}: {}", self.seed, self.spec)?;
         writeln!(
             f,
-            "metadata {}, {} clients over {} connections, {} shards, {} hands, disks {}, {} requests, {:?} the promise",
+            "metadata {}, {} clients over {} connections, {} shards, {} hands, {} requests, {:?} the promise",
             self.metadata,
             self.clients,
             self.connections,
             self.shards,
             self.hands,
-            if self.answers_at_once {
-                "in memory"
-            } else {
-                "that take time"
-            },
             self.requests,
             self.promise
         )?;

@@ -492,7 +492,6 @@ fn seeds_of_the_past_have_no_finding_any_more() {
         levels: levels.to_vec(),
         shards_of_256: 0, // they are older than shards
         hands_of_256: 0,  // and than hands
-        at_once_of_256: 0,
         ..Options::default()
     };
     let logs = |levels: &[Level]| Options {
@@ -520,7 +519,6 @@ fn seeds_of_the_past_have_no_finding_any_more() {
     };
     let without_hands = Options {
         hands_of_256: 0,
-        at_once_of_256: 0,
         ..Options::default()
     };
     let all = [

@@ -74,17 +74,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         Ok(mark)
     }
 
-    /// As `mark`, for a write that ends before anybody else looks. `false`: the regions are not marked durably.
-    #[inline]
-    pub(crate) fn mark_now(&self, range: &Range<u64>) -> bool {
-        let mut regions = self.regions.borrow_mut();
-        if !regions.is_durable(range) && !self.has(Mutant::WrittenNowUnmarked) {
-            return false;
-        }
-        regions.touch(range);
-        true
-    }
-
     async fn make_durable(&self, range: &Range<u64>) -> Result<(), IoError> {
         while !self.regions.borrow().is_durable(range) {
             if self.is_frozen() {

@@ -326,12 +326,6 @@ impl Regions {
         }
     }
 
-    /// A write to `range` begins that ends before anybody else looks: as `enter` and `leave`.
-    #[inline]
-    pub fn touch(&mut self, range: &Range<u64>) {
-        self.indices(range).for_each(|index| self.want(index));
-    }
-
     #[inline]
     fn want(&mut self, index: usize) {
         self.touched.set(index, true);
@@ -612,19 +606,6 @@ mod tests {
         assert_eq!(regions.clear(&[3]), 0);
         regions.take_back(&region);
         assert_eq!((regions.in_flight_count(), regions.idle()), (0, vec![3]));
-    }
-
-    #[test]
-    fn a_write_of_one_step_touches_its_regions_and_leaves_none_in_flight() {
-        let mut regions = Regions::new(65_536, 4096, 512, true);
-        let range = regions.range(5);
-        regions.touch(&range);
-        assert!(regions.is_wanted(5) && !regions.is_durable(&range));
-        assert_eq!(regions.in_flight_count(), 0);
-        assert_eq!(regions.take_unwritten(), (vec![0], vec![5]));
-        regions.set_durable(&[5]);
-        assert!(regions.age().is_empty(), "touched in this period");
-        assert_eq!(regions.age(), [5]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::buf::{Buf, Rope};
 use crate::clock::Clock;
-use crate::device::{Device, Fua, InOneStep, IoError};
+use crate::device::{Device, Fua, IoError};
 use crate::drive::DriveCounters;
 use crate::lock::RangeGuard;
 use crate::mutant::Mutant;
@@ -508,15 +508,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
     fn shares_writes(&self) -> Option<&Rc<Sharing>> {
         let sharing = self.division.sharing.get();
         sharing.filter(|sharing| sharing.door.epoch().is_some() && sharing.takes_writes.get())
-    }
-
-    /// As `write_now`, for clients of the home while the volume may be shared: then it is left to `write_shared`.
-    #[inline]
-    pub fn write_shared_now(&self, offset_bytes: u64, data: &[u8]) -> InOneStep {
-        if self.shares_writes().is_some() {
-            return InOneStep::NotBegun;
-        }
-        self.write_now(offset_bytes, data)
     }
 
     /// As `write`, for clients of the home while the volume may be shared: what lies in a satellite's slab is sent there, so that

@@ -59,14 +59,6 @@ impl Loans {
         loan.was_used = true;
     }
 
-    /// A write uses it that ends before anybody asks: as `begin` and `end`.
-    #[inline]
-    pub fn touch(&mut self, index: usize) {
-        if let Some(loan) = self.all.get_mut(index) {
-            loan.was_used = true;
-        }
-    }
-
     /// The write has ended.
     #[inline]
     pub fn end(&mut self, index: usize) {

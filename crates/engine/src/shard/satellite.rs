@@ -12,7 +12,7 @@ use super::session::{Missing, Session, Teller, Using};
 use super::{Errand, MemberTally, Opening, Request, ShardSeed, Slabs, Spawn, ToHome, ToShard};
 use crate::buf::{Buf, BufPool, Rope};
 use crate::clock::Clock;
-use crate::device::{Device, Extent, Fua, InOneStep, IoError, ZeroMode};
+use crate::device::{Device, Extent, Fua, IoError, ZeroMode};
 use crate::mutant::Mutant;
 use crate::plex::layout::Geometry;
 use crate::shard::Door;
@@ -239,9 +239,6 @@ impl<D: Device + 'static, C: Clock + Clone + 'static, O: Opener<D> + 'static> Sa
     /// # Errors
     /// As there; `Failed` when the home is gone.
     pub async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<Rope, IoError> {
-        if let Some(rope) = self.read_now(offset_bytes, length_bytes) {
-            return Ok(rope);
-        }
         if let Some(session) = self.admit() {
             let result = session.read(offset_bytes, length_bytes).await;
             self.look_after(&session);
@@ -262,45 +259,11 @@ impl<D: Device + 'static, C: Clock + Clone + 'static, O: Opener<D> + 'static> Sa
         self.ask_home(request).await
     }
 
-    /// In one step, as `Volume::read_now`.
-    pub fn read_now(&self, offset_bytes: u64, length_bytes: usize) -> Option<Rope> {
-        let session = self.session.borrow();
-        let session = session.as_ref().filter(|it| self.is_open_for(it))?;
-        let rope = session.read_now(offset_bytes, length_bytes)?;
-        session.note_done();
-        self.count(|counters| counters.served += 1);
-        Some(rope)
-    }
-
-    /// In one step, as `Volume::write_now`: inside a slab of this satellite that it has been lent, in regions that are marked. While that
-    /// happens nothing is taken back, because nobody else runs on this thread.
-    pub fn write_now(&self, offset_bytes: u64, data: &[u8]) -> InOneStep {
-        let session = self.session.borrow();
-        let Some(session) = session.as_ref().filter(|it| self.is_open_for(it)) else {
-            return InOneStep::NotBegun;
-        };
-        let range = offset_bytes..offset_bytes.saturating_add(data.len() as u64);
-        let slab = self.slabs.of_all(&range);
-        let is_own = |slab: &u32| self.slabs.owner(*slab) == self.number && !data.is_empty();
-        let Some(slab) = slab.filter(is_own) else {
-            return InOneStep::NotBegun;
-        };
-        let outcome = session.write_now(slab, offset_bytes, data);
-        if outcome == InOneStep::Done {
-            session.note_done();
-            self.count(|counters| counters.served += 1);
-        }
-        outcome
-    }
-
     /// Writes as `Volume::write` does.
     ///
     /// # Errors
     /// As there; `Failed` when the home is gone.
     pub async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        if fua == Fua::No && self.write_now(offset_bytes, &data) == InOneStep::Done {
-            return Ok(());
-        }
         let end = offset_bytes.saturating_add(data.len() as u64);
         if !self.takes_writes() || data.is_empty() || end > self.size_bytes() {
             return self.write_at_home(offset_bytes, data, fua).await;

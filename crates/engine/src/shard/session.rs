@@ -17,7 +17,7 @@ use super::{Learned, MemberTally, Opening, ToHome, ToShard};
 use crate::balance::Policy;
 use crate::buf::{Buf, BufPool, Rope};
 use crate::clock::Clock;
-use crate::device::{Device, DeviceInfo, Extent, Fua, InOneStep, IoError};
+use crate::device::{Device, DeviceInfo, Extent, Fua, IoError};
 use crate::drive::DriveCounters;
 use crate::intent::regions::Regions;
 use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
@@ -229,25 +229,6 @@ impl<D: Device, C: Clock> Session<D, C> {
     ) -> Result<Rope, IoError> {
         let _request = self.requests.enter();
         self.volume.read(offset_bytes, length_bytes).await
-    }
-
-    /// In one step, as `Volume::read_now`.
-    pub(super) fn read_now(&self, offset_bytes: u64, length_bytes: usize) -> Option<Rope> {
-        self.volume.read_now(offset_bytes, length_bytes)
-    }
-
-    /// In one step, as `Volume::write_now`, under what is held: of the slab, and of the marks of its regions.
-    pub(super) fn write_now(&self, slab: u32, offset_bytes: u64, data: &[u8]) -> InOneStep {
-        let Some(sync) = self.sync_range(offset_bytes, data.len() as u64) else {
-            return InOneStep::NotBegun;
-        };
-        if !self.takes_writes() || self.missing(slab, &sync).is_some() {
-            return InOneStep::NotBegun;
-        }
-        let mut marks = self.marks.borrow_mut();
-        self.regions(&sync).for_each(|region| marks.touch(region));
-        drop(marks);
-        self.volume.write_now(offset_bytes, data)
     }
 
     pub(super) async fn extents(

@@ -67,15 +67,6 @@ impl Slabs {
         own.map(|slab| self.range(slab)).collect()
     }
 
-    /// The slab that holds all of a range, if one does.
-    #[inline]
-    pub(crate) fn of_all(&self, range: &Range<u64>) -> Option<u32> {
-        let (slab, inside) = self.slab.split(range.start);
-        let is_inside = range.end - range.start <= self.slab_bytes - inside;
-        (is_inside && range.end <= self.volume_bytes)
-            .then(|| u32::try_from(slab).expect("slabs are few"))
-    }
-
     /// Bytes of the volume in a slab.
     pub(crate) fn range(&self, slab: u32) -> Range<u64> {
         let start = u64::from(slab) * self.slab_bytes;
@@ -167,12 +158,6 @@ mod tests {
             assert_eq!(parts, [(border - 512, 512), (border, 1024)]);
             let whole: Vec<_> = slabs.cut(0..border).collect();
             assert_eq!(whole, [(0, border)]);
-            assert_eq!(slabs.of_all(&(0..border)), Some(0));
-            assert_eq!(slabs.of_all(&(border..border + 512)), Some(1));
-            assert_eq!(slabs.of_all(&(border - 512..border + 512)), None);
-            let end = geometry.volume_bytes();
-            assert_eq!(slabs.of_all(&(end - 512..end)), Some(slabs.of(end - 1)));
-            assert_eq!(slabs.of_all(&(end - 512..end + 512)), None);
         }
     }
 }

@@ -55,9 +55,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         part: &Range<u64>,
         excluded: &mut Vec<Block>,
     ) -> Option<PerBlock<BufMut>> {
-        if let Some(read) = self.read_blocks_now(set, row, blocks, part) {
-            return Some(read);
-        }
         let read = |index: usize| self.read_block(set, row, blocks[index], part);
         let results = join_few(blocks.len(), read).await;
         let mut read = PerBlock::new();
@@ -68,29 +65,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
         }
         (read.len() == blocks.len()).then_some(read)
-    }
-
-    /// As `read_blocks`, when all members answer at once, and well.
-    fn read_blocks_now(
-        &self,
-        set: &MemberSet<D>,
-        row: &Row,
-        blocks: &[Block],
-        part: &Range<u64>,
-    ) -> Option<PerBlock<BufMut>> {
-        if !set.answers_at_once || self.answers_from_log() {
-            return None;
-        }
-        let now = self.clock.recent();
-        let member = row.member_range(part);
-        let length = usize::try_from(part.end - part.start).expect("a strip fits memory");
-        let mut read = PerBlock::new();
-        for block in blocks {
-            let drive = self.readable_drive(set, row.slot(*block), &member, &member)?;
-            let (buf, _) = drive.read_now(&self.pool, &self.clock, now, member.start, length)?;
-            read.push(buf);
-        }
-        Some(read)
     }
 
     /// Recovers `wanted` blocks of `part` without reading them or anything in `excluded`.

@@ -92,8 +92,6 @@ impl<D: Device> SlotView<D> {
 pub struct MemberSet<D> {
     /// By slot.
     pub slots: Vec<SlotView<D>>,
-    /// Whether all of them can be expected to answer what is asked now now.
-    pub(crate) answers_at_once: bool,
 }
 
 impl<D: Device> MemberSet<D> {
@@ -105,7 +103,6 @@ impl<D: Device> MemberSet<D> {
         };
         Self {
             slots: (0..slot_count).map(|_| nobody()).collect(),
-            answers_at_once: true,
         }
     }
 
@@ -131,7 +128,6 @@ impl<D: Device> MemberSet<D> {
             let (Some(slot), Some(drive)) = (record.slot, drive) else {
                 continue;
             };
-            set.answers_at_once &= drive.answers_at_once();
             let view = &mut set.slots[usize::from(slot)];
             match record.standing {
                 Standing::Active => {

@@ -11,7 +11,6 @@ mod control;
 mod extents;
 mod log;
 mod members;
-mod now;
 mod ppl;
 mod read;
 mod status;
@@ -266,9 +265,6 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) is_switching: Cell<bool>,
     /// What the start decided about the members is not durable yet: reads wait for it.
     pub(crate) reads_wait: Cell<bool>,
-    /// Where the last read begins that was not answered at once by the copy chosen for it, and the slot: who waits for that read asks
-    /// the same one, or nobody would hear why.
-    pub(crate) asked_at_once: Cell<Option<(u64, usize)>>,
     pub(crate) is_background_running: Cell<bool>,
     pub(crate) announcements: RefCell<VecDeque<Announcement>>,
     pub(crate) announced: Signal,
@@ -384,7 +380,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
             is_stopping: Cell::new(false),
             is_switching: Cell::new(false),
             reads_wait: Cell::new(is_due),
-            asked_at_once: Cell::new(None),
             is_background_running: Cell::new(false),
             announcements: RefCell::default(),
             announced: Signal::new(),

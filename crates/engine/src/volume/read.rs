@@ -40,9 +40,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// # Errors
     /// `OutOfRange`, `Medium` when this range is lost, `Failed` when the volume is frozen.
     pub async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<Rope, IoError> {
-        if let Some(rope) = self.read_now(offset_bytes, length_bytes) {
-            return Ok(rope);
-        }
         self.check_request(offset_bytes, length_bytes as u64)?;
         if self.reads_wait.get() {
             // Boxed: what is seldom needed does not make every read larger.

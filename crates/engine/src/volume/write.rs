@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::buf::Buf;
 use crate::clock::{Clock, Moment};
-use crate::device::{Device, Fua, InOneStep, IoError, ZeroMode};
+use crate::device::{Device, Fua, IoError, ZeroMode};
 use crate::mutant::Mutant;
 use crate::plex::layout::Organisation;
 use crate::stage::{RequestKind, Stage, Tag};
@@ -23,9 +23,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// `OutOfRange`, `ReadOnly`, `NoSpace`, `Medium` when a part has no member to hold it, `Failed` when the volume is frozen.
     /// After an error each sector of the range holds its old or its new content.
     pub async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        if fua == Fua::No && self.write_now(offset_bytes, &data) == InOneStep::Done {
-            return Ok(());
-        }
         let length_bytes = data.len() as u64;
         self.check_request(offset_bytes, length_bytes)?;
         if data.is_empty() {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use plexum_engine::buf::{Buf, BufMut, BufPool};
+use plexum_engine::buf::{Buf, BufMut};
 use plexum_engine::clock::{Clock, Moment};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, check_range};
 
@@ -25,8 +25,6 @@ pub struct Memory {
     pub reads: Rc<Cell<u64>>,
     pub writes: Rc<Cell<u64>>,
     pub flushes: Rc<Cell<u64>>,
-    /// How many I/Os it will still answer at once; `None`: it does not.
-    pub at_once: Rc<Cell<Option<u32>>>,
 }
 
 impl Memory {
@@ -37,18 +35,7 @@ impl Memory {
             reads: Rc::default(),
             writes: Rc::default(),
             flushes: Rc::default(),
-            at_once: Rc::default(),
         }
-    }
-
-    /// Whether it answers this I/O at once, which is counted.
-    fn take_at_once(&self) -> bool {
-        let left = self.at_once.get().and_then(|left| left.checked_sub(1));
-        let answers = left.is_some() && !self.is_gone.get();
-        if answers {
-            self.at_once.set(left);
-        }
-        answers
     }
 }
 
@@ -82,24 +69,6 @@ impl Device for Memory {
         self.bytes.borrow_mut()[start..start + data.len()].copy_from_slice(&data);
         self.writes.set(self.writes.get() + 1);
         Ok(())
-    }
-    fn answers_at_once(&self) -> bool {
-        self.at_once.get().is_some()
-    }
-    fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
-        if !self.take_at_once() {
-            return None;
-        }
-        let start = usize::try_from(offset_bytes).unwrap();
-        Some(pool.copy_of(&self.bytes.borrow()[start..start + length_bytes]))
-    }
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
-        let answers = self.take_at_once();
-        if answers {
-            let start = usize::try_from(offset_bytes).unwrap();
-            self.bytes.borrow_mut()[start..start + data.len()].copy_from_slice(data);
-        }
-        answers
     }
     async fn flush(&self) -> Result<(), IoError> {
         self.flushes.set(self.flushes.get() + 1);

@@ -44,7 +44,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
     }
 
     /// Leaves the answer to an executed request in the outbox.
-    pub(super) fn answer_executed(
+    fn answer_executed(
         &self,
         cookie: u64,
         offset_bytes: u64,
@@ -74,7 +74,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
     }
 
     /// What a read of `length_bytes` is answered with, and counts.
-    pub(super) fn read_body(&self, rope: Rope, length_bytes: u64) -> Result<Body, IoError> {
+    fn read_body(&self, rope: Rope, length_bytes: u64) -> Result<Body, IoError> {
         if rope.length_bytes() as u64 != length_bytes {
             return Err(IoError::Failed); // an error is an answer, a short read would be none
         }
@@ -83,7 +83,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
     }
 
     /// What a write of `length_bytes` that succeeded is answered with, and counts.
-    pub(super) fn write_body(&self, length_bytes: u64) -> Body {
+    fn write_body(&self, length_bytes: u64) -> Body {
         self.shared.borrow_mut().counts.written_bytes += length_bytes;
         Body::Nothing
     }

@@ -2,11 +2,10 @@
 
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::clock::Clock;
-use plexum_engine::device::{Fua, InOneStep, IoError};
 
 use super::execute::STATUS_BYTES;
 use super::judge::{Command, Verdict, judge, judge_status};
-use super::{Answer, Body, Ended, Job, Session};
+use super::{Answer, Ended, Job, Session};
 use crate::error::NbdError;
 use crate::export::Export;
 use crate::negotiate::CONTEXT_ALLOCATION_ID;
@@ -18,8 +17,6 @@ use crate::wire::request::{Request, command, decode_status_payload, header_bytes
 const INBOX_BYTES: usize = 128 << 10;
 /// A rest of a payload that is shorter goes through the receive buffer, so that the requests behind it come with the same receive.
 const REST_BYTES: usize = 32 << 10;
-/// Reads and writes up to this length are tried in one step, without a worker: for longer ones that is no gain.
-const IN_ONE_STEP_BYTES_MAX: u32 = 32 << 10;
 
 /// Bytes received and not yet used.
 struct Inbox {
@@ -51,32 +48,11 @@ impl Inbox {
         &mut self.buf[self.end..]
     }
 
-    /// The first `length` bytes, which are held.
-    fn peek(&self, length: usize) -> &[u8] {
-        &self.buf[self.start..self.start + length]
-    }
-
     fn use_up(&mut self, length: usize) -> &[u8] {
         let bytes = &self.buf[self.start..self.start + length];
         self.start += length;
         bytes
     }
-}
-
-/// What became of a request that was tried in one step.
-enum Attempt {
-    /// Not this way; nothing of it was used up.
-    NotBegun,
-    /// It has ended.
-    Done(Result<Body, IoError>),
-    /// As `InOneStep::Begun`.
-    Begun,
-}
-
-/// The length in bytes of what is tried in one step.
-fn short(length_bytes: u64) -> Option<u32> {
-    let length = u32::try_from(length_bytes).ok();
-    length.filter(|length| (1..=IN_ONE_STEP_BYTES_MAX).contains(length))
 }
 
 /// A write whose payload is being received, as its export knows it. Dropped before it was fulfilled, the export hears that too.
@@ -251,17 +227,6 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
             _ => u64::from(payload_bytes),
         };
         let tag = self.admit(data_bytes).await;
-        let (offset_bytes, length) = (request.offset_bytes, payload_bytes as usize);
-        let done = match self.attempt(request, command, length, inbox) {
-            Attempt::NotBegun => None,
-            Attempt::Done(done) => Some(done),
-            // Boxed: what is seldom needed does not make receiving larger.
-            Attempt::Begun => Some(Box::pin(self.end_begun(offset_bytes, length, inbox)).await),
-        };
-        if let Some(done) = done {
-            self.answer_executed(request.cookie, offset_bytes, command, done, tag);
-            return Ok(());
-        }
         let data = if matches!(command, Command::Write(_)) {
             match self.write_payload(request, payload_bytes, inbox).await {
                 Ok(payload) => Some(payload),
@@ -299,57 +264,6 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
             expecting.fulfil();
         }
         Ok(payload.freeze())
-    }
-
-    /// Tries a short read, or a short write whose payload is there, in one step: no worker, and no copy of the payload.
-    fn attempt(
-        &self,
-        request: &Request,
-        command: Command,
-        payload_bytes: usize,
-        inbox: &mut Inbox,
-    ) -> Attempt {
-        let offset_bytes = request.offset_bytes;
-        match command {
-            Command::Read => {
-                let Some(length) = short(request.length_bytes) else {
-                    return Attempt::NotBegun;
-                };
-                match self.export.read_now(offset_bytes, length) {
-                    Some(rope) => Attempt::Done(self.read_body(rope, request.length_bytes)),
-                    None => Attempt::NotBegun,
-                }
-            }
-            Command::Write(Fua::No)
-                if short(payload_bytes as u64).is_some() && payload_bytes <= inbox.held() =>
-            {
-                match self
-                    .export
-                    .write_now(offset_bytes, inbox.peek(payload_bytes))
-                {
-                    InOneStep::NotBegun => Attempt::NotBegun,
-                    InOneStep::Begun => Attempt::Begun,
-                    InOneStep::Done => {
-                        inbox.use_up(payload_bytes);
-                        Attempt::Done(Ok(self.write_body(payload_bytes as u64)))
-                    }
-                }
-            }
-            _ => Attempt::NotBegun,
-        }
-    }
-
-    /// A write that one step has begun and not ended. Nothing may come in between, so that no worker is asked and nothing received
-    /// meanwhile; it is seldom, because a copy has failed just now.
-    async fn end_begun(
-        &self,
-        offset_bytes: u64,
-        payload_bytes: usize,
-        inbox: &mut Inbox,
-    ) -> Result<Body, IoError> {
-        let data = self.pool.copy_of(inbox.use_up(payload_bytes)).freeze();
-        self.export.write(offset_bytes, data, Fua::No).await?;
-        Ok(self.write_body(payload_bytes as u64))
     }
 
     /// BLOCK_STATUS with its range's length in a payload.

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use plexum_engine::buf::{Buf, BufPool, Rope};
-use plexum_engine::device::{Fua, InOneStep, IoError};
+use plexum_engine::device::{Fua, IoError};
 
 use crate::export::{Export, ExportInfo, Extent, ZeroRequest};
 use crate::signal::Signal;
@@ -20,8 +20,6 @@ type Pages = BTreeMap<u64, Box<[u8; PAGE_BYTES as usize]>>;
 #[allow(missing_docs)] // named as the methods of `Export`
 pub enum Operation {
     Read(u64, u64),
-    ReadNow(u64, u64),
-    WriteNow(u64, u64),
     Write(u64, u64, Fua),
     Flush,
     Trim(u64, u64, Fua),
@@ -46,7 +44,6 @@ pub struct MemoryExport {
     is_zeroing_fast: Cell<bool>,
     idle_polls: Cell<u32>,
     is_careless: Cell<bool>,
-    one_step: Cell<InOneStep>,
 }
 
 impl MemoryExport {
@@ -77,7 +74,6 @@ impl MemoryExport {
             is_zeroing_fast: Cell::new(true),
             idle_polls: Cell::new(0),
             is_careless: Cell::new(false),
-            one_step: Cell::new(InOneStep::NotBegun),
         }
     }
 
@@ -125,11 +121,6 @@ impl MemoryExport {
     /// Whether FAST_ZERO is possible.
     pub fn zero_fast(&self, is_zeroing_fast: bool) {
         self.is_zeroing_fast.set(is_zeroing_fast);
-    }
-
-    /// What becomes of requests that are tried in one step; reads end only with `Done`. `Begun` writes the first half.
-    pub fn in_one_step(&self, outcome: InOneStep) {
-        self.one_step.set(outcome);
     }
 
     /// Breaks the contract of `Export`: reads give a byte less than asked.
@@ -272,30 +263,6 @@ impl Export for MemoryExport {
         self.enter(Operation::Read(offset_bytes, length_bytes.into()))
             .await?;
         Ok(self.rope(offset_bytes, length_bytes as usize))
-    }
-
-    fn read_now(&self, offset_bytes: u64, length_bytes: u32) -> Option<Rope> {
-        if self.one_step.get() != InOneStep::Done {
-            return None;
-        }
-        let operation = Operation::ReadNow(offset_bytes, length_bytes.into());
-        self.log.borrow_mut().push(operation);
-        Some(self.rope(offset_bytes, length_bytes as usize))
-    }
-
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> InOneStep {
-        let outcome = self.one_step.get();
-        let written = match outcome {
-            InOneStep::NotBegun => return outcome,
-            InOneStep::Begun => &data[..data.len() / 2],
-            InOneStep::Done => data,
-        };
-        let length_bytes = data.len() as u64;
-        let operation = Operation::WriteNow(offset_bytes, length_bytes);
-        self.log.borrow_mut().push(operation);
-        let written_bytes = written.len() as u64;
-        self.fill(offset_bytes, written_bytes, Some(written), Fua::No);
-        outcome
     }
 
     fn expect_write(&self, offset_bytes: u64, length_bytes: u64) {

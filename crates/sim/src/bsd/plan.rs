@@ -171,8 +171,6 @@ pub struct Plan {
     pub atom_bytes: u32,
     /// Usual time of an I/O.
     pub latency_ns: u64,
-    /// Whether disks answer half of what cannot wait at once.
-    pub answers_at_once: bool,
     /// Clients.
     pub clients: usize,
     /// Requests of all clients in all lives.
@@ -207,7 +205,6 @@ impl Plan {
             disk_count,
             atom_bytes: *rng.pick(&[512, 512, 4096]),
             latency_ns: *rng.pick(&[5_000, 50_000, 50_000, 500_000]),
-            answers_at_once: Rng::new(seed).fork(37).chance(1, 3),
             clients: rng.between(1, 6) as usize,
             requests: rng.between(60, 240),
             think_ns_max: *rng.pick(&[0, 0, 0, 2_000_000, 200_000_000]),

@@ -164,7 +164,6 @@ impl World {
             sector_bytes: 512,
             atom_bytes: plan.atom_bytes,
             has_zeroing_trim: plan.seed.is_multiple_of(2),
-            answers_at_once: plan.answers_at_once,
             latency_ns: plan.latency_ns,
         };
         let disks = (0..plan.disk_count as u32)

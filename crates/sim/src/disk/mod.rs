@@ -6,7 +6,6 @@
 //! - a dropped future cancels nothing: the I/O goes on and its buffer stays with it, as on real hardware;
 //! - each I/O is answered once, at a seeded moment, so overlapping I/Os in flight land in any order.
 
-mod at_once;
 mod cache;
 mod elsewhere;
 mod mechanical;
@@ -59,8 +58,6 @@ pub struct DiskShape {
     pub atom_bytes: u32,
     /// Whether trimmed ranges are guaranteed to read as zeroes.
     pub has_zeroing_trim: bool,
-    /// Whether I/Os are now and then answered at once, as from memory, when the caller cannot wait.
-    pub answers_at_once: bool,
     /// Usual time of an I/O in nanoseconds; one in 64 takes ten times that, one in 1024 a hundred times.
     pub latency_ns: u64,
 }
@@ -742,18 +739,6 @@ impl Device for SimDisk {
 
     async fn check(&self) -> Result<(), IoError> {
         self.begin(0, 0)
-    }
-
-    fn answers_at_once(&self) -> bool {
-        self.shared.shape.answers_at_once
-    }
-
-    fn read_now(&self, offset_bytes: u64, length_bytes: usize, pool: &BufPool) -> Option<BufMut> {
-        self.read_at_once(offset_bytes, length_bytes, pool)
-    }
-
-    fn write_now(&self, offset_bytes: u64, data: &[u8]) -> bool {
-        self.write_at_once(offset_bytes, data)
     }
 
     fn reader(&self) -> Option<Arc<dyn Reader>> {

@@ -7,7 +7,6 @@ const SHAPE: DiskShape = DiskShape {
     sector_bytes: 512,
     atom_bytes: 512,
     has_zeroing_trim: true,
-    answers_at_once: false,
     latency_ns: 50_000,
 };
 

@@ -294,7 +294,6 @@ fn shape(scenario: &Scenario) -> DiskShape {
         sector_bytes: 512,
         atom_bytes: scenario.atom_bytes,
         has_zeroing_trim: scenario.has_zeroing_trim,
-        answers_at_once: scenario.answers_at_once,
         latency_ns: scenario.latency_ns,
     }
 }

@@ -72,7 +72,6 @@ impl Bench {
         bench
     }
 
-    /// On several cores disks answer half of what cannot wait at once.
     fn empty(seed: u64, spec: Spec, metadata: u32, mutant: Option<Mutant>, shards: usize) -> Self {
         let rng = Rng::new(seed);
         let clock = SimClock::new();
@@ -82,7 +81,6 @@ impl Bench {
             sector_bytes: 512,
             atom_bytes: if metadata == 90 { 4096 } else { 512 },
             has_zeroing_trim: false,
-            answers_at_once: shards > 1,
             latency_ns: 50_000,
         };
         let disks = (0..spec.member_count as u32 + 3)
