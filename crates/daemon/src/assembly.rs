@@ -8,7 +8,6 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use plexum_engine::background::hands::Hands;
 use plexum_engine::balance::Policy;
 use plexum_engine::buf::{BufPool, Rope};
 use plexum_engine::device::{Extent, IoError};
@@ -133,14 +132,6 @@ impl Body {
         match self {
             Body::Growing(_, growing) => own.or_else(|| growing.job()),
             _ => own,
-        }
-    }
-
-    /// Gives the volume and its plexes threads that help with their jobs.
-    pub fn set_hands(&self, hands: &Rc<dyn Hands>) {
-        self.deref().set_hands(Rc::clone(hands));
-        for plex in self.plexes() {
-            plex.volume.set_hands(Rc::clone(hands));
         }
     }
 

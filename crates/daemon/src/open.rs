@@ -10,13 +10,12 @@ use std::net::ToSocketAddrs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::clock::Clock;
-use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, Reader, ZeroMode};
+use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode};
 use plexum_format::partition::{Partition, look_at};
 use plexum_nbd::client::{ClientDevice, ConnectOptions, connect};
 use plexum_nbd::tls::{Stream, TlsClient};
@@ -281,13 +280,6 @@ impl Device for AnyDevice {
             AnyDevice::File(file) => file.is_in_memory(),
             AnyDevice::Part(part) => part.is_in_memory(),
             AnyDevice::Remote(remote) => remote.is_in_memory(),
-        }
-    }
-    fn reader(&self) -> Option<Arc<dyn Reader>> {
-        match self {
-            AnyDevice::File(file) => file.reader(),
-            AnyDevice::Part(part) => part.reader(),
-            AnyDevice::Remote(_) => None,
         }
     }
 

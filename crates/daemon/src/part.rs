@@ -3,11 +3,10 @@
 //! Invariants: no transfer leaves the partition; only its own bytes are locked, so that the others can be members too.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use plexum_engine::buf::{Buf, BufMut, BufPool};
+use plexum_engine::buf::{Buf, BufMut};
 use plexum_engine::device::{
-    Device, DeviceInfo, Extent, Fua, FuaWay, IoError, Reader, ZeroMode, check_range,
+    Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode, check_range,
 };
 use plexum_runtime::Handle;
 use plexum_runtime::file::{DirectIo, FileDevice, OpenError, OpenOptions, Part};
@@ -115,39 +114,11 @@ impl Device for PartDevice {
         self.file.is_in_memory()
     }
 
-    fn reader(&self) -> Option<Arc<dyn Reader>> {
-        let whole = self.file.reader()?;
-        let start_bytes = self.start_bytes;
-        let size_bytes = self.info.size_bytes;
-        Some(Arc::new(PartReader {
-            whole,
-            start_bytes,
-            size_bytes,
-        }))
-    }
-
     fn busy(&self) -> usize {
         self.file.busy()
     }
 
     async fn check(&self) -> Result<(), IoError> {
         self.file.check().await
-    }
-}
-
-/// A partition in memory as any thread reads it.
-struct PartReader {
-    whole: Arc<dyn Reader>,
-    start_bytes: u64,
-    size_bytes: u64,
-}
-
-impl Reader for PartReader {
-    fn read(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), IoError> {
-        let end = offset_bytes.checked_add(buf.len() as u64);
-        if end.is_none_or(|end| end > self.size_bytes) {
-            return Err(IoError::OutOfRange);
-        }
-        self.whole.read(self.start_bytes + offset_bytes, buf)
     }
 }

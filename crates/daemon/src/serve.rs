@@ -15,7 +15,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plexum_engine::background::hands::Hands;
 use plexum_engine::buf::BufPool;
 use plexum_engine::clock::Clock;
 use plexum_nbd::export::{Export, ExportInfo};
@@ -23,7 +22,6 @@ use plexum_nbd::server::{Server, ServerLimits};
 use plexum_nbd::tls::{TlsMode, TlsServer};
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::file::large_pages;
-use plexum_runtime::hands::HandThreads;
 use plexum_runtime::mailbox::{Mailbox, SendError, Sender, mailbox};
 use plexum_runtime::process::join_write_out_path;
 use plexum_runtime::signals::StopSignals;
@@ -241,8 +239,6 @@ struct House {
     servers: Vec<Rc<RealServer>>,
     /// Threads beside this one.
     shards: Rc<Shards>,
-    /// Threads that help with scrub and rebuild of members in memory.
-    hands: Option<Rc<dyn Hands>>,
     events: EventHub,
     sender: Sender<Message>,
     failure: RefCell<Option<Problem>>,
@@ -278,7 +274,6 @@ impl House {
             volumes: RefCell::default(),
             servers: Vec::new(),
             shards: Rc::new(shards),
-            hands: HandThreads::for_this_machine().map(|hands| Rc::new(hands) as Rc<dyn Hands>),
             events: events.clone(),
             sender: sender.clone(),
             failure: RefCell::default(),
@@ -510,9 +505,6 @@ impl House {
     fn start_tasks(&self) {
         for served in self.volumes.borrow().iter() {
             let volume = Rc::clone(&served.volume);
-            if let Some(hands) = &self.hands {
-                volume.set_hands(hands);
-            }
             let _background = self
                 .handle
                 .spawn(async move { volume.run_background().await });

@@ -7,9 +7,8 @@
 //! - buffers in flight belong to the device's I/O slot: a dropped future neither cancels the I/O nor frees its buffer (W9).
 
 use std::fmt;
-use std::sync::Arc;
 
-use crate::buf::{Buf, BufMut, BufPool};
+use crate::buf::{Buf, BufMut};
 
 /// Whether a write has to be durable when it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,12 +192,6 @@ pub trait Device {
         false
     }
 
-    /// What reads the same storage on any other thread, for devices in memory; `None`: only this thread can. It counts as an I/O
-    /// under way (`busy`) as long as it is held.
-    fn reader(&self) -> Option<Arc<dyn Reader>> {
-        None
-    }
-
     /// A number by which another thread of this process can open the same storage once more, for itself, as long as this one is
     /// open. `None`: it cannot be.
     fn handle(&self) -> Option<u64> {
@@ -218,15 +211,6 @@ pub trait Device {
     async fn check(&self) -> Result<(), IoError> {
         Ok(())
     }
-}
-
-/// Reads a device in memory on any thread, without waiting.
-pub trait Reader: Send + Sync {
-    /// Fills `buf` from `offset_bytes` on.
-    ///
-    /// # Errors
-    /// Any, for whatever reason: who reads then asks the device itself, which knows more.
-    fn read(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), IoError>;
 }
 
 /// Checks that `length_bytes` at `offset_bytes` is aligned and inside of the device.
@@ -283,9 +267,6 @@ impl<T: Device + ?Sized> Device for std::rc::Rc<T> {
     }
     fn is_in_memory(&self) -> bool {
         (**self).is_in_memory()
-    }
-    fn reader(&self) -> Option<Arc<dyn Reader>> {
-        (**self).reader()
     }
 
     fn handle(&self) -> Option<u64> {

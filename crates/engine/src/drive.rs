@@ -10,14 +10,13 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::ops::Range;
-use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use crate::buf::{Buf, BufMut, BufPool};
 use crate::busy::{BusyTime, UnderWay};
 use crate::clock::{Clock, Moment};
-use crate::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, Reader, ZeroMode};
+use crate::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode};
 use crate::latency::{Histogram, Latency, Recent};
 use crate::ranges::RangeSet;
 use crate::refusals::Refusals;
@@ -69,25 +68,6 @@ pub struct DriveCounters {
     pub busy_ns: u64,
     /// Reads and writes under way.
     pub outstanding: u64,
-}
-
-/// A read by another thread that is under way.
-pub(crate) struct ReadElsewhere<'a, C: Clock> {
-    tally: &'a Tally,
-    under_way: UnderWay<'a, C>,
-    started: Moment,
-    length_bytes: u64,
-    is_sequential: bool,
-}
-
-impl<C: Clock> ReadElsewhere<'_, C> {
-    /// It ended now, and well: of one that did not, nothing is counted but that it was under way.
-    pub(crate) fn note(self, now: Moment) {
-        self.under_way.end(now);
-        let took_ns = now.ns_since(self.started);
-        self.tally
-            .add(self.length_bytes, took_ns, true, self.is_sequential);
-    }
 }
 
 /// A write that has ended and is not counted yet.
@@ -512,37 +492,6 @@ impl<D: Device> Drive<D> {
         self.reads
             .add(length_bytes as u64, took_ns, result.is_ok(), is_sequential);
         (result, ended)
-    }
-
-    /// What reads `length_bytes` at `offset_bytes` of the data area on another thread, and the offset to tell it.
-    pub(crate) fn reader(
-        &self,
-        offset_bytes: u64,
-        length_bytes: usize,
-    ) -> Option<(Arc<dyn Reader>, u64)> {
-        let at = self.device_offset(offset_bytes, length_bytes as u64);
-        let reader = self.device.reader().filter(|_| !self.is_fenced.get())?;
-        Some((reader, at))
-    }
-
-    /// Such a read begins: `started` is now.
-    pub(crate) fn begin_elsewhere<'a, C: Clock>(
-        &'a self,
-        clock: &'a C,
-        started: Moment,
-        offset_bytes: u64,
-        length_bytes: usize,
-    ) -> ReadElsewhere<'a, C> {
-        let length_bytes = length_bytes as u64;
-        let at = self.device_offset(offset_bytes, length_bytes);
-        let (under_way, is_sequential) = self.begin(clock, started, at, length_bytes);
-        ReadElsewhere {
-            tally: &self.reads,
-            under_way,
-            started,
-            length_bytes,
-            is_sequential,
-        }
     }
 
     async fn read_retrying(

@@ -56,8 +56,6 @@ pub enum Mutant {
     ShardWritesUnmarked,
     /// A shard answers a write that a member has missed before its home has made that durable (W12, W3).
     ShardAnswersUnsettled,
-    /// A step of a rebuild with which hands may help holds no lock.
-    HandUnlocked,
     /// A step of several rows holds the lock of the first one alone.
     FirstRowLocked,
     /// An error of a member's flush is ignored (W13).
@@ -200,7 +198,6 @@ pub const ALL: &[Mutant] = &[
     Mutant::SlabLentWithoutLock,
     Mutant::ShardWritesUnmarked,
     Mutant::ShardAnswersUnsettled,
-    Mutant::HandUnlocked,
     Mutant::FirstRowLocked,
     Mutant::IgnoreFlushError,
     Mutant::SkipFlush,

@@ -9,13 +9,10 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use crate::buf::{Buf, BufMut, BufPool};
+use crate::buf::{Buf, BufMut};
 use crate::clock::Clock;
-use crate::device::{
-    Device, DeviceInfo, Extent, Fua, FuaWay, IoError, Reader, ZeroMode,
-};
+use crate::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode};
 use crate::meta::adapter::MetadataWrite;
 use crate::meta::gvinum::Growing;
 use crate::meta::gvinum::counters::Direction;
@@ -290,13 +287,6 @@ impl<D: Device, C: Clock> Device for Stacked<D, C> {
             Self::Device(device) | Self::Labelled(device, _) => device.is_in_memory(),
             Self::Plex(plex) => plex.drives.iter().all(|(_, device)| device.is_in_memory()),
             Self::Growing(_) => false,
-        }
-    }
-
-    fn reader(&self) -> Option<Arc<dyn Reader>> {
-        match self {
-            Self::Device(device) | Self::Labelled(device, _) => device.reader(),
-            Self::Plex(_) | Self::Growing(_) => None,
         }
     }
 

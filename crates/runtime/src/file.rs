@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{
-    Device, DeviceInfo, Extent as MemberExtent, Fua, FuaWay, IoError, Reader, ZeroMode, check_range,
+    Device, DeviceInfo, Extent as MemberExtent, Fua, FuaWay, IoError, ZeroMode, check_range,
 };
 use rustix::fs::{FallocateFlags, FileType, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -419,11 +419,6 @@ impl Device for FileDevice {
         self.route == Route::Inline
     }
 
-    fn reader(&self) -> Option<Arc<dyn Reader>> {
-        let is_for_all = self.route == Route::Inline && !self.is_lost.get();
-        is_for_all.then(|| Arc::new(FileReader(Arc::clone(&self.fd))) as Arc<dyn Reader>)
-    }
-
     fn handle(&self) -> Option<u64> {
         let fd = std::os::fd::AsFd::as_fd(&*self.fd);
         let number = u64::try_from(fd.as_raw_fd()).ok();
@@ -444,23 +439,6 @@ impl Device for FileDevice {
             Ok(found) if Identity::of(&found) != self.identity => Err(IoError::Gone),
             _ => Ok(()),
         }
-    }
-}
-
-/// A file in memory as any thread reads it.
-struct FileReader(Arc<OpenFile>);
-
-impl Reader for FileReader {
-    fn read(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), IoError> {
-        let mut done = 0;
-        while done < buf.len() {
-            match rustix::io::pread(&self.0, &mut buf[done..], offset_bytes + done as u64) {
-                Ok(0) => return Err(IoError::Gone),
-                Ok(moved) => done += moved,
-                Err(error) => return Err(classify(error)),
-            }
-        }
-        Ok(())
     }
 }
 

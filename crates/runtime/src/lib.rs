@@ -10,7 +10,6 @@ pub mod clock;
 pub mod durable;
 mod event;
 pub mod file;
-pub mod hands;
 pub mod lock;
 pub use plexum_exec::mailbox;
 mod op;

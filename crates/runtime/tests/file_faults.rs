@@ -85,33 +85,6 @@ fn a_write_during_which_its_file_is_cut_off_has_failed() {
 }
 
 #[test]
-fn a_file_that_another_thread_reads_is_busy_and_a_shortened_one_is_refused() {
-    on_both(async |handle| {
-        let (folder, on_disk) = (memory_folder(), disk_folder());
-        let path = sparse(&folder, "member", MIB);
-        std::fs::write(&path, vec![7; MIB as usize]).unwrap();
-        let options = OpenOptions::read_write();
-        let device = FileDevice::open(&handle, &path, &options).unwrap();
-        let reader = device.reader().unwrap();
-        assert_eq!(device.busy(), 1);
-        let elsewhere = std::thread::spawn(move || {
-            let mut bytes = vec![0; 8192];
-            let read = reader.read(MIB - 8192, &mut bytes);
-            let beyond = reader.read(MIB - 4096, &mut vec![0; 8192]);
-            (read, bytes, beyond)
-        });
-        let (read, bytes, beyond) = elsewhere.join().unwrap();
-        assert_eq!((read, bytes), (Ok(()), vec![7; 8192]));
-        assert_eq!(beyond, Err(IoError::Gone), "as if it had been shortened");
-        assert_eq!(device.busy(), 0);
-        // Where a read may wait for a disk, no other thread does it.
-        let path = sparse(&on_disk, "member", MIB);
-        let device = FileDevice::open(&handle, &path, &options).unwrap();
-        assert!(device.reader().is_none());
-    });
-}
-
-#[test]
 fn a_truncated_file_is_never_made_longer_and_stays_gone() {
     on_both(async |handle| {
         for (folder, options) in ways() {

@@ -44,8 +44,6 @@ fn main() -> ExitCode {
             "ppls" => (options.logs_of_256, options.ppls_of_256) = (0, 256),
             "shards" => options.shards_of_256 = 256,
             "no-shards" => options.shards_of_256 = 0,
-            "hands" => options.hands_of_256 = 256,
-            "no-hands" => options.hands_of_256 = 0,
             "trace" => options.is_traced = true,
             "mutants" => {}
             _ if word.starts_with("minutes=") => {}

@@ -31,7 +31,6 @@ use crate::clock::SimClock;
 use crate::crew::Crew;
 use crate::disk::SimDisk;
 use crate::front::Front;
-use crate::hands::SimHands;
 use crate::mutants::MutantResult;
 use crate::rng::mix;
 use crate::run::Report;
@@ -416,10 +415,6 @@ impl Subject for Engine {
     }
 
     async fn background(self: Rc<Self>, spawner: Spawner) {
-        if self.context.hands > 0 {
-            self.volume
-                .set_hands(Rc::new(SimHands::new(&self.context, &spawner)));
-        }
         if let Some(crew) = &self.crew {
             crew.start(&self.volume, &spawner);
         }

@@ -14,7 +14,6 @@ pub mod engine;
 pub mod fault;
 pub mod finding;
 pub mod front;
-pub mod hands;
 pub mod minimise;
 pub mod mutants;
 pub mod oracle;

@@ -75,7 +75,6 @@ pub fn options_for(mutant: Mutant) -> Options {
         | Mutant::ShardAnswersUnsettled => {
             return shards(mutant, redundant);
         }
-        Mutant::HandUnlocked => return hands(),
         Mutant::FirstRowLocked | Mutant::ResyncBelievesRows => parity,
         Mutant::WrongQCoefficient | Mutant::WrongQOrder => vec![Level::Raid6],
         Mutant::SkipFlush | Mutant::IgnoreFua | Mutant::RetryableIsFinal => Level::ALL.to_vec(),
@@ -85,7 +84,6 @@ pub fn options_for(mutant: Mutant) -> Options {
         levels,
         drill: drill_for(mutant),
         shards_of_256: 0,
-        hands_of_256: 0,
         ..Options::default()
     }
 }
@@ -118,17 +116,6 @@ fn shards(mutant: Mutant, levels: Vec<Level>) -> Options {
         logs_of_256: 0,
         ppls_of_256: 0,
         shards_of_256: 256,
-        hands_of_256: 0,
-        ..Options::default()
-    }
-}
-
-/// Arrays with parity whose jobs are helped.
-fn hands() -> Options {
-    Options {
-        levels: vec![Level::Raid4, Level::Raid5, Level::Raid6],
-        shards_of_256: 0,
-        hands_of_256: 256,
         ..Options::default()
     }
 }
@@ -139,7 +126,6 @@ fn ppls() -> Options {
         levels: vec![Level::Raid5],
         logs_of_256: 0,
         ppls_of_256: 256,
-        hands_of_256: 0,
         ..Options::default()
     }
 }
@@ -150,7 +136,6 @@ fn logs(mutant: Mutant, levels: Vec<Level>) -> Options {
         levels,
         drill: drill_for(mutant),
         shards_of_256: 0,
-        hands_of_256: 0,
         logs_of_256: 256,
         ..Options::default()
     }

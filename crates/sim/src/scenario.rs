@@ -56,8 +56,6 @@ pub struct Options {
     pub ppls_of_256: u64,
     /// Share of the ordinary seeds without connections, in 256ths, whose volume is served by several shards.
     pub shards_of_256: u64,
-    /// Share of the seeds, in 256ths, whose jobs are helped by other threads.
-    pub hands_of_256: u64,
     /// Share of seeds, in 256ths, that go beyond the promise.
     pub beyond_of_256: u64,
     /// Share of seeds, in 256ths, that end in a silent fault.
@@ -84,7 +82,6 @@ impl Default for Options {
             write_backs_of_256: 112,
             ppls_of_256: 128,
             shards_of_256: 96,
-            hands_of_256: 96,
             beyond_of_256: 24,
             silent_of_256: 32,
             has_foreign: true,
@@ -275,8 +272,6 @@ pub struct Scenario {
     pub connections: usize,
     /// Shards of the volume, the home counted; 1: it is not divided.
     pub shards: usize,
-    /// Threads that help with jobs.
-    pub hands: usize,
     /// Speed of background work while clients are at work, in bytes a second.
     pub pace_bytes_per_s: u64,
     /// Most time a client thinks between two requests, in nanoseconds.
@@ -372,7 +367,6 @@ impl Scenario {
             think_ns_max: if is_steady { 150_000_000 } else { think_ns_max },
             connections: connections.unwrap_or(0),
             shards: 1,
-            hands: 0,
             flushes_of_100: if is_steady { 0 } else { flushes_of_100 },
             disk_bytes: spec.component_bytes + METADATA_BYTES,
             disk_count: spec.member_count + 3,
@@ -403,10 +397,6 @@ impl Scenario {
         let spec = &mut self.spec;
         spec.has_ppl &= spec.log_bytes.is_none() && spec.region_bytes.is_none();
         self.draw_shards(options);
-        let mut rng = Rng::new(self.seed).fork(29); // drawn apart, like the shards
-        if rng.below(256) < options.hands_of_256 {
-            self.hands = *rng.pick(&[1, 1, 3]);
-        }
     }
 
     /// Whether the volume is on several cores. Drawn apart, like the log. Cells of the coverage matrix ask for stages, which
@@ -671,14 +661,8 @@ impl fmt::Display for Scenario {
         writeln!(f, "seed {}: {}", self.seed, self.spec)?;
         writeln!(
             f,
-            "metadata {}, {} clients over {} connections, {} shards, {} hands, {} requests, {:?} the promise",
-            self.metadata,
-            self.clients,
-            self.connections,
-            self.shards,
-            self.hands,
-            self.requests,
-            self.promise
+            "metadata {}, {} clients over {} connections, {} shards, {} requests, {:?} the promise",
+            self.metadata, self.clients, self.connections, self.shards, self.requests, self.promise
         )?;
         if let Some(drill) = self.drill {
             writeln!(f, "a drill: {drill:?}, {:?}", self.load)?;

@@ -152,8 +152,6 @@ pub struct Context {
     pub connections: usize,
     /// Shards of the volume; 1: it is not divided.
     pub shards: usize,
-    /// Threads that help with jobs; 0: none.
-    pub hands: usize,
 }
 
 /// Why a volume did not come up.

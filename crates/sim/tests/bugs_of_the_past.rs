@@ -491,7 +491,6 @@ fn seeds_of_the_past_have_no_finding_any_more() {
     let options = |levels: &[Level]| Options {
         levels: levels.to_vec(),
         shards_of_256: 0, // they are older than shards
-        hands_of_256: 0,  // and than hands
         ..Options::default()
     };
     let logs = |levels: &[Level]| Options {
@@ -516,10 +515,6 @@ fn seeds_of_the_past_have_no_finding_any_more() {
     let beyond = Options {
         beyond_of_256: 256,
         ..options(&Level::ALL)
-    };
-    let without_hands = Options {
-        hands_of_256: 0,
-        ..Options::default()
     };
     let all = [
         (
@@ -558,10 +553,10 @@ fn seeds_of_the_past_have_no_finding_any_more() {
         (ppls, vec![1416, 1714]),
         (write_backs, vec![60_245]),
         (beyond, vec![50_291, 50_387]),
-        (Options::default(), vec![1_795_635_497_010_005_195]),
         (
-            without_hands,
+            Options::default(),
             vec![
+                1_795_635_497_010_005_195,
                 1_795_418_305_010_001_370,
                 1_795_420_990_010_000_150,
                 1_795_434_146_010_009_962,

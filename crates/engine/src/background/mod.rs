@@ -2,7 +2,6 @@
 //!
 //! One task runs all of it (`Volume::run_background`); row and range locks are taken like any request takes them.
 
-pub mod hands;
 pub mod rebuild;
 pub mod resync;
 mod rows;

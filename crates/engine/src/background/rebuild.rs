@@ -21,7 +21,7 @@ use crate::drive::Drive;
 use crate::mutant::Mutant;
 use crate::state::{Event, Standing};
 use crate::stripe::Row;
-use crate::stripe::reconstruct::{recover, recover_into};
+use crate::stripe::reconstruct::recover_into;
 use crate::volume::{Announcement, Filling, JobKind, Volume};
 
 /// Member bytes between two durable checkpoints, at least (md: a sixteenth of the work).
@@ -185,9 +185,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
             return Ok(());
         }
-        let lock = self.lock_rows(&member).await;
-        let is_helped = self.division.helpers.borrow().steps_max() > 0;
-        let _lock = (!is_helped || !self.has(Mutant::HandUnlocked)).then_some(lock);
+        let _lock = self.lock_rows(&member).await;
         for (number, _) in self.row_parts(&member) {
             self.destage_row(number).await?;
         }
@@ -336,10 +334,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         part: &Range<u64>,
         lost: &RefCell<RangesLost>,
     ) -> Result<bool, IoError> {
-        let contents = match self.contents_by_hand(row, wanted, part).await {
-            Some(made) => made.into_iter().map(Some).collect(),
-            None => self.row_contents(row, wanted, part).await?,
-        };
+        let contents = self.row_contents(row, wanted, part).await?;
         if contents.iter().any(Option::is_none) {
             return Ok(false);
         }
@@ -363,31 +358,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 .await?;
         }
         Ok(())
-    }
-
-    /// What the targets should hold, made by a hand from the rest of the row; `None`: it is not as simple as that.
-    async fn contents_by_hand(
-        &self,
-        row: &Row,
-        wanted: &[(Block, Rc<Filling<D>>)],
-        part: &Range<u64>,
-    ) -> Option<Vec<Buf>> {
-        if !self.has_free_hand() {
-            return None;
-        }
-        let blocks: Vec<Block> = wanted.iter().map(|(block, _)| *block).collect();
-        let set = self.members();
-        let is_there = |block: &Block| self.is_block_readable(&set, row, *block, part);
-        if blocks.iter().any(is_there) {
-            return None; // `replace`: the member that is being replaced is the first source
-        }
-        let plan = self.recover_plan(&set, row, &blocks, part, &[]).ok()?;
-        let sources = self.row_sources(row, plan.sources(), part)?;
-        let length = usize::try_from(part.end - part.start).expect("a strip fits memory");
-        let made = self.by_hand(&sources, length, move |pool, read| {
-            recover(pool, &plan, &read, blocks.len())
-        });
-        made.await
     }
 
     /// What the targets should hold; `None` where it is lost.
@@ -535,11 +505,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
             };
             if drive.id == target.drive.id {
                 continue;
-            }
-            let source = std::iter::once((Rc::clone(&drive), range.start)).collect();
-            let made = self.by_hand(&source, length_bytes, |_, mut read| read.pop());
-            if let Some(Some(buf)) = made.await {
-                return Ok(Some(buf.freeze()));
             }
             if let Ok(buf) = drive
                 .read(&self.pool, &self.clock, range.start, length_bytes)

@@ -51,6 +51,9 @@ struct Piece<D> {
     range: Range<u64>,
 }
 
+/// Members' ranges that are to be read: who and from which byte of the data area.
+type Sources<D> = PerBlock<(Rc<Drive<D>>, u64)>;
+
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Rows that a step of a job over `job_bytes` of each member covers. Where clients wait for the members it is one, whose lock
     /// they may have to wait for; members in memory gain nothing by more.
@@ -121,6 +124,19 @@ impl<D: Device, C: Clock> Volume<D, C> {
         is_parity(exponents.as_deref(), blocks)
     }
 
+    /// The plain content of blocks of a row, where each is on its member and nowhere else.
+    fn row_sources(&self, row: &Row, blocks: &[Block], part: &Range<u64>) -> Option<Sources<D>> {
+        let set = self.members();
+        let member = row.member_range(part);
+        let source = |block: &Block| {
+            let slot = row.slot(*block);
+            let drive = self.readable_drive(&set, slot, &member, &member)?;
+            let is_plain = self.logged_blocks(slot, &member).is_empty();
+            is_plain.then(|| (Rc::clone(drive), member.start))
+        };
+        blocks.iter().map(source).collect()
+    }
+
     /// Reads the blocks that are named of each row, whole ones; the rows are neighbours, in ascending order. The caller holds their
     /// locks. `None`: it is not as simple as that.
     pub(super) async fn read_rows(&self, wanted: &[(Row, PerBlock<Block>)]) -> Option<RowsRead> {
@@ -168,7 +184,7 @@ fn place_of<D>(
 }
 
 /// Whether the last of the columns is P of those before it; with `exponents` the last two are P and Q.
-pub(super) fn is_parity(exponents: Option<&[u8]>, columns: &[&[u8]]) -> bool {
+fn is_parity(exponents: Option<&[u8]>, columns: &[&[u8]]) -> bool {
     let wrong = match (exponents, columns) {
         (None, [data @ .., p]) => check_p(data, p),
         (Some(exponents), [data @ .., p, q]) => check_pq(data, exponents, p, q),

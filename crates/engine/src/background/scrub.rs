@@ -11,10 +11,8 @@ use std::rc::Rc;
 
 use plexum_parity::{Block, Located, locate};
 
-use crate::background::hands::Sources;
-use crate::background::rows::is_parity;
 use crate::background::steps::Steps;
-use crate::buf::{Buf, BufMut, BufPool};
+use crate::buf::{Buf, BufMut};
 use crate::clock::Clock;
 use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
@@ -316,15 +314,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
             report.skipped_bytes += part.end - part.start;
             return;
         }
-        if self.row_agrees(&row, &part).await {
-            return;
-        }
         let Some(columns) = self.read_or_mend(&row, &part).await else {
             report.skipped_bytes += part.end - part.start;
             return;
         };
-        let data: PerBlock<&[u8]> = columns[..data_count].iter().map(|data| &**data).collect();
-        let expected = self.row_parity(&row, &data);
+        let blocks: PerBlock<&[u8]> = columns.iter().map(|column| &**column).collect();
+        if self.is_row_right(&row, &blocks) {
+            return; // one pass, nearly always
+        }
+        let expected = self.row_parity(&row, &blocks[..data_count]);
         for unit in 0..columns[0].len().div_ceil(UNIT) {
             let bytes = unit * UNIT..((unit + 1) * UNIT).min(columns[0].len());
             let here = part.start + bytes.start as u64..part.start + bytes.end as u64;
@@ -335,24 +333,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 mode == ScrubMode::Repair && self.repair_row(&row, &here, wrong).await.is_ok();
             self.report_row(report, &row, &here, wrong, is_repaired);
         }
-    }
-
-    /// Whether a hand says that parity is what the data make it. `false`: it is not, or nobody was asked.
-    async fn row_agrees(&self, row: &Row, part: &Range<u64>) -> bool {
-        if !self.has_free_hand() {
-            return false;
-        }
-        let blocks: PerBlock<Block> = row.blocks().collect();
-        let Some(sources) = self.row_sources(row, &blocks, part) else {
-            return false;
-        };
-        let length = usize::try_from(part.end - part.start).expect("a strip fits memory");
-        let exponents = row.map.q.map(|_| self.q_exponents(row));
-        let compare = move |_: &BufPool, columns: PerBlock<BufMut>| {
-            let columns: PerBlock<&[u8]> = columns.iter().map(|column| &**column).collect();
-            is_parity(exponents.as_deref(), &columns)
-        };
-        self.by_hand(&sources, length, compare).await == Some(true)
     }
 
     /// All blocks of the row; one that cannot be read is recovered and mended. `None` when the row is incomplete.
@@ -513,15 +493,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         if copies.len() < 2 {
             report.skipped_bytes += length as u64;
-            return;
-        }
-        let sources: Sources<D> = copies
-            .iter()
-            .map(|(_, drive, offset)| (Rc::clone(drive), *offset))
-            .collect();
-        let compare =
-            |_: &BufPool, read: PerBlock<BufMut>| read.windows(2).all(|two| *two[0] == *two[1]);
-        if self.by_hand(&sources, length, compare).await == Some(true) {
             return;
         }
         let reads = copies

@@ -23,9 +23,6 @@ const AHEAD_BYTES: u64 = 32 << 20;
 /// Steps of a job that are under way at once, at most.
 const STEPS_MAX: u64 = 32;
 
-/// Steps in memory for each that may be at a hand: those that are done wait for the ones before them.
-const STEPS_PER_PLACE: usize = 4;
-
 /// Steps under way, the oldest first.
 pub(crate) struct Steps<F: Future> {
     queue: VecDeque<Part<F>>,
@@ -135,14 +132,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         last.0 > 0 && self.clock.now().since(last) < FOREGROUND_WINDOW
     }
 
-    /// How many steps of `step_bytes` of each member may be under way. Where clients wait for the members it is one. Where members
-    /// answer at once it is one too, or as many as hands keep busy: steps wait for those before them, done or not.
+    /// How many steps of `step_bytes` of each member may be under way. Where clients wait for the members it is one; where members
+    /// are in memory, which is copying by this thread, it is one too.
     fn steps_at_once(&self, step_bytes: u64) -> usize {
-        if self.is_in_foreground() {
+        if self.is_in_foreground() || self.is_in_memory() {
             return 1;
-        }
-        if self.is_in_memory() {
-            return 1 + STEPS_PER_PLACE * self.division.helpers.borrow().steps_max();
         }
         let members = u64::from(self.state.borrow().slot_count) + 1;
         let row_bytes = step_bytes.max(1) * members;

@@ -24,7 +24,7 @@ mod satellite;
 mod session;
 mod slabs;
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, OnceCell};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,6 @@ use std::time::Duration;
 
 use plexum_exec::mailbox::{Mailbox, Reply, Sender};
 
-use crate::background::hands::Helpers;
 use crate::balance::Policy;
 use crate::buf::{Buf, Rope};
 use crate::device::{Fua, IoError, ZeroMode};
@@ -74,13 +73,11 @@ pub(crate) struct Errand {
     reply: Reply<Result<Rope, IoError>>,
 }
 
-/// What a volume is when other cores serve it too, or help it; nothing, otherwise.
+/// What a volume is when other cores serve it too; nothing, otherwise.
 #[derive(Default)]
 pub(crate) struct Division {
     /// It is the home: what it shares with satellites.
     pub(crate) sharing: OnceCell<Rc<Sharing>>,
-    /// Threads that help with its jobs.
-    pub(crate) helpers: RefCell<Helpers>,
     /// It is a satellite's: what it learns is made durable by its home, not here.
     pub(crate) is_lent: Cell<bool>,
 }

@@ -177,12 +177,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
 }
 
 /// Runs a plan over read sources, of one length; returns the first `wanted` of its missing blocks.
-pub(crate) fn recover(
-    pool: &BufPool,
-    plan: &RecoverPlan,
-    sources: &[BufMut],
-    wanted: usize,
-) -> Vec<Buf> {
+fn recover(pool: &BufPool, plan: &RecoverPlan, sources: &[BufMut], wanted: usize) -> Vec<Buf> {
     let length = sources.first().map_or(0, BufMut::len);
     let mut made: Vec<BufMut> = (0..wanted).map(|_| pool.take(length)).collect();
     let sources: PerBlock<&[u8]> = sources.iter().map(|source| &**source).collect();

@@ -180,7 +180,6 @@ impl World {
             reads_ahead: false,
             connections: 0,
             shards: 1,
-            hands: 0,
         };
         let shared = Shared {
             plan: plan.clone(),

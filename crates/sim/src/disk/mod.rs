@@ -7,7 +7,6 @@
 //! - each I/O is answered once, at a seeded moment, so overlapping I/Os in flight land in any order.
 
 mod cache;
-mod elsewhere;
 mod mechanical;
 mod mechanical_buffer;
 pub mod mechanical_geometry;
@@ -21,10 +20,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, Reader, ZeroMode, check_range};
+use plexum_engine::buf::{Buf, BufMut};
+use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, ZeroMode, check_range};
 
 use crate::clock::{SimClock, Slot};
 use crate::fault::{FAULT_KINDS, Fault, FaultState, overlaps, take_hit};
@@ -99,16 +97,11 @@ pub struct DiskCounters {
     pub faults_hit: [u64; FAULT_KINDS],
 }
 
-/// Memory that a disk keeps for writes in one step.
-const POOL_BYTES: usize = 64 << 10;
-
 struct Shared {
     number: u32,
     shape: DiskShape,
     clock: SimClock,
     trace: Trace,
-    /// For what is written in one step.
-    pool: BufPool,
     state: RefCell<State>,
 }
 
@@ -144,7 +137,6 @@ impl SimDisk {
             shape,
             clock,
             trace,
-            pool: BufPool::new(POOL_BYTES),
             state: RefCell::new(state),
         };
         Self {
@@ -384,20 +376,6 @@ impl SimDisk {
             return Err(IoError::Gone);
         }
         check_range(&self.shared.info(), offset_bytes, length_bytes)
-    }
-
-    /// Reads without a disk's time, as another thread does from memory.
-    fn read_elsewhere(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), IoError> {
-        let length_bytes = buf.len() as u64;
-        self.begin(length_bytes, offset_bytes)?;
-        if self.is_hung() || self.has_retryable() {
-            return Err(IoError::Retryable);
-        }
-        if self.has_read_errors(&(offset_bytes..offset_bytes + length_bytes)) {
-            return Err(IoError::Medium);
-        }
-        self.peek(offset_bytes, buf);
-        Ok(())
     }
 
     async fn submit_write(&self, written: Written, fua: Fua) -> Result<(), IoError> {
@@ -739,10 +717,6 @@ impl Device for SimDisk {
 
     async fn check(&self) -> Result<(), IoError> {
         self.begin(0, 0)
-    }
-
-    fn reader(&self) -> Option<Arc<dyn Reader>> {
-        Some(elsewhere::reader(self))
     }
 
     fn handle(&self) -> Option<u64> {

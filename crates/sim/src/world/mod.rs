@@ -318,7 +318,6 @@ impl<S: Subject> World<S> {
             reads_ahead: scenario.load.has_streams,
             connections: scenario.connections,
             shards: scenario.shards,
-            hands: scenario.hands,
         };
         let shared = Shared {
             scenario: scenario.clone(),

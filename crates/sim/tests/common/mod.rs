@@ -98,7 +98,6 @@ impl Bench {
             reads_ahead: false,
             connections: 0,
             shards,
-            hands: 0,
         };
         let executor = Executor::new(Seeded::new(order.next_u64()));
         Self {
