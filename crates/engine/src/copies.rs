@@ -17,7 +17,7 @@ use crate::member_io::MemberWrite;
 use crate::mutant::Mutant;
 use crate::plex::layout::{CopyMap, CopyPlace, Organisation};
 use crate::stage::{Stage, Tag};
-use crate::state::FailCause;
+use crate::state::{FailCause, MemberId};
 use crate::volume::{MemberSet, Volume};
 use crate::wait::{Few, join_all};
 
@@ -34,6 +34,15 @@ enum Choice {
 
 /// Members that could not read a range of their data area.
 type Broken<D> = Vec<(Rc<Drive<D>>, Range<u64>)>;
+
+/// What was read of whoever could read it.
+struct CopyRead<D> {
+    data: Buf,
+    /// Who gave all of it; `None` when several did.
+    source: Option<MemberId>,
+    /// Who could not.
+    broken: Broken<D>,
+}
 
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Sync range of a part of one copy: volume bytes for RAID-10, member bytes (the same) for RAID-1.
@@ -390,9 +399,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Err(IoError::Medium);
         }
         let _lock = self.locks.lock(sync.clone()).await;
-        let (data, mut broken) = self
-            .read_some_copy(offset_bytes, length_bytes, &sync)
-            .await?;
+        let read = self.read_some_copy(offset_bytes, length_bytes, &sync);
+        let CopyRead {
+            data, mut broken, ..
+        } = read.await?;
         if let Some(failed) = failed
             && !broken.iter().any(|(drive, _)| drive.id == failed.0.id)
         {
@@ -411,7 +421,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         offset_bytes: u64,
         length_bytes: usize,
         sync: &Range<u64>,
-    ) -> Result<(Buf, Broken<D>), IoError> {
+    ) -> Result<CopyRead<D>, IoError> {
         let sector = self.sector_bytes() as usize;
         match self.first_readable(offset_bytes, length_bytes, sync).await {
             Err(IoError::Medium) if length_bytes > sector => {}
@@ -421,18 +431,22 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let mut all_broken: Broken<D> = Vec::new();
         for start in (0..length_bytes).step_by(sector) {
             let at = offset_bytes + start as u64;
-            let (piece, broken) = self
+            let piece = self
                 .first_readable(at, sector, &(at..at + sector as u64))
                 .await?;
-            data[start..start + sector].copy_from_slice(&piece);
-            for (drive, range) in broken {
+            data[start..start + sector].copy_from_slice(&piece.data);
+            for (drive, range) in piece.broken {
                 let whole = range.start - start as u64;
                 if !all_broken.iter().any(|(known, _)| known.id == drive.id) {
                     all_broken.push((drive, whole..whole + length_bytes as u64));
                 }
             }
         }
-        Ok((data.freeze(), all_broken))
+        Ok(CopyRead {
+            data: data.freeze(),
+            source: None,
+            broken: all_broken,
+        })
     }
 
     /// The first copy in md's order that can be read, and those that could not. The caller holds the lock.
@@ -441,7 +455,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         offset_bytes: u64,
         length_bytes: usize,
         sync: &Range<u64>,
-    ) -> Result<(Buf, Broken<D>), IoError> {
+    ) -> Result<CopyRead<D>, IoError> {
         let mut broken = Vec::new();
         let set = self.members();
         for place in self.geometry.copies_of(offset_bytes).iter() {
@@ -453,7 +467,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 .read(&self.pool, &self.clock, range.start, length_bytes)
                 .await
             {
-                Ok(buf) => return Ok((buf.freeze(), broken)),
+                Ok(buf) => {
+                    return Ok(CopyRead {
+                        data: buf.freeze(),
+                        source: Some(drive.id),
+                        broken,
+                    });
+                }
                 Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
                 Err(_) => broken.push((drive, range)),
             }
@@ -501,7 +521,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         length_bytes: usize,
     ) -> Result<Buf, IoError> {
         let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
-        let (data, broken) = self
+        let CopyRead {
+            data,
+            source,
+            broken,
+        } = self
             .read_some_copy(offset_bytes, length_bytes, &sync)
             .await?;
         if self.options.borrow().is_read_only
@@ -517,8 +541,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 writes.push((Rc::clone(drive), range.clone(), data.clone()));
             }
         }
-        if writes.len() == 1 && broken.is_empty() {
-            return Ok(data); // it is equal to itself: the last copy is read where it does not take a write, too
+        // Equal to itself: the last copy is read where it does not take a write, too. Whoever was read may have failed meanwhile,
+        // and the one that is left have other data.
+        let is_source = |write: &MemberWrite<D>| Some(write.0.id) == source;
+        if writes.len() == 1 && writes.iter().all(is_source) && broken.is_empty() {
+            return Ok(data);
         }
         let outcome = self.write_members(writes, Fua::No).await;
         self.check_reached(&sync, outcome.reached, outcome.refusal())?;

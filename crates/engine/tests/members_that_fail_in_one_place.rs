@@ -3,17 +3,19 @@
 
 mod common;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use common::small_array::{BLOCK, Keeps, STRIP_BYTES, new_array};
-use common::{Memory, Still, run, yield_once};
+use common::small_array::{BLOCK, DEVICE_BYTES, Keeps, STRIP_BYTES, new_array, three_members};
+use common::{Memory, Still, named, run, yield_once};
 use plexum_engine::buf::{Buf, BufMut, BufPool};
 use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::assemble::Options;
+use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, examine, log_header_place, open_volume};
-use plexum_engine::state::FailCause;
+use plexum_engine::plex::layout::Organisation;
+use plexum_engine::state::{FailCause, MemberId};
 use plexum_engine::volume::{Announcement, NewMember, Volume};
 use plexum_engine::wait::join;
 use plexum_format::md::{BadBlocks, MdVersion, PplHeader, Superblock, ppl};
@@ -30,6 +32,8 @@ struct Picky {
     number: usize,
     writes: Rc<RefCell<Refusal>>,
     reads: Rc<RefCell<Refusal>>,
+    /// Reads take so many turns.
+    turns: Rc<Cell<u32>>,
     events: Rc<RefCell<Vec<Event>>>,
 }
 
@@ -49,6 +53,9 @@ impl Device for Picky {
             &self.reads,
             &(offset_bytes..offset_bytes + buf.len() as u64),
         )?;
+        for _ in 0..self.turns.get() {
+            yield_once().await;
+        }
         self.memory.read(offset_bytes, buf).await
     }
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
@@ -75,6 +82,7 @@ fn picky(devices: Vec<(String, Memory)>) -> Members {
             number,
             writes: Rc::default(),
             reads: Rc::default(),
+            turns: Rc::default(),
             events: Rc::clone(&events),
         };
         (name, device)
@@ -578,4 +586,39 @@ fn a_full_member_loses_nothing_by_what_is_bad_on_it_already() {
     );
     assert_eq!(read(&volume, 8192), [0x44; BLOCK]);
     assert_eq!(bad_list(first), [(16, 24)]);
+}
+
+/// A RAID-1 whose two copies differ in the first block: 1 and 2, until a resync.
+fn unequal_copies() -> Members {
+    let new = NewArray {
+        members: vec![Some(DEVICE_BYTES); 2],
+        identities: vec![[1; 16], [2; 16]],
+        start: Start::Resync,
+        ..three_members(Organisation::Raid1, DEVICE_BYTES)
+    };
+    let memory = || Some(Memory::new(vec![0; usize::try_from(DEVICE_BYTES).unwrap()]));
+    let devices = [memory(), memory()];
+    run(write_new(&plan(&new).unwrap(), &devices, &BufPool::new(0))).unwrap();
+    let devices = picky(named(devices.into_iter().flatten()));
+    for (index, byte) in [(0, 1), (1, 2)] {
+        let device = &devices[index].1;
+        poke(device, 0, BLOCK as u64, byte);
+    }
+    devices
+}
+
+#[test]
+fn what_a_member_gave_that_failed_while_it_was_read_is_on_the_one_that_is_left() {
+    let devices = unequal_copies();
+    let volume = open(&devices);
+    devices[0].1.turns.set(3);
+    let fail = async {
+        yield_once().await;
+        volume.fail(MemberId(0)).await.unwrap();
+    };
+    let (answer, ()) = run(join(volume.read(0, BLOCK), fail));
+    let answer = answer.unwrap().to_vec();
+    assert_eq!(answer[0], 1, "the copy that was being read");
+    assert_eq!(read(&volume, 0)[0], 1, "the same again");
+    assert_eq!(bytes(&devices[1].1, 0), 1, "after a crash, too");
 }
