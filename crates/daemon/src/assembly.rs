@@ -224,6 +224,16 @@ pub async fn open(
     pool: &BufPool,
     request: AssembleRequest,
 ) -> Result<Vec<Assembled>, Problem> {
+    let words = request.members.clone();
+    let opened = open_known(handle, pool, request).await;
+    opened.map_err(|problem| owners::with_lost_end(problem, &words))
+}
+
+async fn open_known(
+    handle: &Handle,
+    pool: &BufPool,
+    request: AssembleRequest,
+) -> Result<Vec<Assembled>, Problem> {
     let choice = request.choice;
     if !request.planned.is_empty() {
         return Ok(vec![open_md(handle, pool, request).await?]);

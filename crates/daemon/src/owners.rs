@@ -36,6 +36,17 @@ pub enum Format {
     Zfs,
 }
 
+impl Format {
+    /// Whether its metadata stand at the end of a member alone.
+    fn is_at_end(self) -> bool {
+        match self {
+            Format::Md(version) => matches!(version, MdVersion::V10 | MdVersion::V090),
+            Format::Foreign(kind) => kind != Kind::Gvinum,
+            Format::Zfs => false,
+        }
+    }
+}
+
 impl std::fmt::Display for Format {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -298,6 +309,47 @@ pub fn survey_word(word: &str) -> Option<Survey> {
             let mut read =
                 |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, place.start + offset);
             Some(survey_with(place.end - place.start, &mut read))
+        }
+        _ => None,
+    }
+}
+
+/// Where nothing was found on a member, why that may be: the set of another one keeps its metadata at the end, and this one ends earlier.
+#[must_use]
+pub fn with_lost_end(problem: Problem, words: &[String]) -> Problem {
+    let is_meant = matches!(problem.code, Code::NoMetadata | Code::ForeignMember);
+    let Some(word) = problem.member.clone().filter(|_| is_meant) else {
+        return problem;
+    };
+    if survey_word(&word).is_none_or(|survey| !survey.own.is_empty()) {
+        return problem;
+    }
+    let is_shorter = |other: &&String| size_of(&word).is_some_and(|own| size_of(other) > Some(own));
+    let others = words.iter().filter(|other| **other != word);
+    let longer = others.filter(is_shorter).find_map(|other| {
+        let claims = survey_word(other)?.own.into_iter();
+        let at_end = claims.filter(|claim| claim.format.is_at_end());
+        at_end.last().map(|claim| (other, claim))
+    });
+    match longer {
+        None => problem,
+        Some((other, claim)) => problem
+            .why(format!(
+                "the metadata of {} stand at the end of its members, and {word} is shorter than {other}",
+                claim.name()
+            ))
+            .why("if it was cut (a hidden area, an image that is not whole), they went with its end; give it its full size back")
+            .hint("to read what the others hold, without it:   --read-only --run-degraded"),
+    }
+}
+
+/// Size of a file, a device or a partition.
+fn size_of(word: &str) -> Option<u64> {
+    match MemberWord::parse(word) {
+        MemberWord::Path(path) => File::open(path).ok()?.seek(SeekFrom::End(0)).ok(),
+        MemberWord::Partition(disk, part) => {
+            let place = find_partition(&disk, &part, word).ok()?.place;
+            Some(place.end - place.start)
         }
         _ => None,
     }

@@ -321,6 +321,50 @@ fn the_layout_of_a_raid_0_that_does_not_record_it_can_be_told() {
 }
 
 #[test]
+fn a_disk_whose_metadata_were_cut_off_with_its_end_is_told_as_that() {
+    for (format, level, metadata) in [
+        ("md-1.0", "5", "md-1.0 "),
+        ("md-0.90", "5", "md-0.90 "),
+        ("gmirror", "1", "gmirror v"),
+    ] {
+        let place = Place::new(&format!("cut-end-{format}"));
+        let words = format!("create v --level {level} --format {format} --member-size 8M a b c");
+        started(&place.plexum(&words));
+        let uncut = place.snapshot();
+        for cut in [512, 4096, 65536, 1 << 20] {
+            for (path, bytes) in &uncut {
+                std::fs::write(path, bytes).unwrap();
+            }
+            let bytes = std::fs::read(place.file("b")).unwrap();
+            std::fs::write(place.file("b"), &bytes[..bytes.len() - cut]).unwrap();
+            for words in ["a b c", "b c a", "--read-only a b c"] {
+                let run = serve(&place, words);
+                assert_eq!(run.exit, 4, "{format} {cut}: {}", run.err);
+                let told = [
+                    metadata,
+                    "stand at the end of its members",
+                    "b is shorter than ",
+                ];
+                for told in told {
+                    assert!(run.err.contains(told), "{format} {cut}: {}", run.err);
+                }
+                assert!(
+                    run.err.contains("--read-only --run-degraded"),
+                    "{}",
+                    run.err
+                );
+            }
+            started(&serve(&place, "--read-only --run-degraded a c"));
+            started(&place.plexum("stop v"));
+        }
+        // As long as the others, with nothing on it: nothing of this is said.
+        std::fs::write(place.file("b"), vec![0; uncut[0].1.len()]).unwrap();
+        let run = serve(&place, "a b c");
+        assert!(run.exit == 4 && !run.err.contains("shorter"), "{}", run.err);
+    }
+}
+
+#[test]
 fn a_disk_that_was_cut_behind_what_the_array_uses_is_read_whole() {
     let place = Place::new("clipped");
     let id = "s07_raid5_ls";
