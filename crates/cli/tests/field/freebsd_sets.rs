@@ -378,3 +378,54 @@ fn another_disk_under_the_name_of_a_dead_drive_is_refused() {
     ok(&place, "gvinum rm -r d2 --in d");
     ok(&place, "gvinum create --force new.conf --in d");
 }
+
+#[test]
+fn a_component_that_comes_back_without_autosync_waits_and_is_filled_on_request() {
+    let place = Place::new("noautosync");
+    ok(
+        &place,
+        "create gm0 --level 1 --format gmirror --member-size 4M a b",
+    );
+    ok(&place, "gmirror configure -n gm0 --in .");
+    ok(&place, "serve --background --write a b");
+    ok(&place, "fail gm0 b");
+    let content = content(1 << 20);
+    assert_eq!(write(&place, "gm0", &content), 0);
+    ok(&place, "stop gm0");
+    let before = std::fs::read(place.file("b")).unwrap();
+    let run = place.plexum("serve --background --write a b");
+    assert_eq!(run.exit, 0, "{}", run.err);
+    assert!(
+        run.err.contains("b is behind and is not used"),
+        "{}",
+        run.err
+    );
+    let way = run
+        .err
+        .lines()
+        .find(|line| line.contains("plexum gmirror rebuild"));
+    let way = way.unwrap().split_once("plexum ").unwrap().1.to_owned();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let status = place.plexum("status gm0");
+    assert_eq!(status.exit, 1, "{}", status.out);
+    assert!(read(&place, "gm0").starts_with(&content));
+    ok(&place, "stop gm0");
+    let after = std::fs::read(place.file("b")).unwrap();
+    let label = before.len() - 512;
+    assert!(
+        after[..label] == before[..label],
+        "nothing is filled by itself"
+    );
+    ok(&place, &way);
+    ok(&place, "serve --background --write a b");
+    for _ in 0..2000 {
+        if place.plexum("status gm0").exit == 0 {
+            break;
+        }
+    }
+    assert_eq!(place.plexum("status gm0").exit, 0);
+    ok(&place, "stop gm0");
+    ok(&place, "serve --background --read-only --run-degraded b");
+    assert!(read(&place, "gm0").starts_with(&content));
+    ok(&place, "stop gm0");
+}

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use plexum_engine::balance::Policy;
 use plexum_engine::buf::BufPool;
 use plexum_engine::meta::foreign::ForeignError;
-use plexum_engine::meta::gmirror::{MirrorRequest, Refusal, open_mirror};
+use plexum_engine::meta::gmirror::{ComponentState, Mirror, MirrorRequest, Refusal, open_mirror};
 use plexum_engine::meta::gvinum::{OpenedSystem, OpenedVolume, SystemRequest, open_system};
 use plexum_engine::meta::open::detect_on;
 use plexum_engine::meta::stripe_concat::{BoundNames, JoinedFormat, join_devices, volume_of};
@@ -258,6 +258,24 @@ fn stacked(devices: Opened) -> Vec<(String, Stacked<AnyDevice, RealClock>)> {
         .collect()
 }
 
+/// Components that are behind, and are not filled by themselves.
+fn note_waiting(mirror: &Mirror, names: &[String], notes: &mut Vec<String>) {
+    for component in &mirror.components {
+        if component.state == ComponentState::Stale {
+            let name = &names[component.key.0];
+            notes.push(format!(
+                "{name} is behind and is not used: synchronisation by itself is off (NOAUTOSYNC)"
+            ));
+            let places: Vec<String> = names.iter().map(|name| format!("--in {name}")).collect();
+            notes.push(format!(
+                "to fill it, while {0} is not served:   plexum gmirror rebuild {0} {name} {1}",
+                mirror.name,
+                places.join(" ")
+            ));
+        }
+    }
+}
+
 async fn mirror(
     handle: &Handle,
     pool: &BufPool,
@@ -282,6 +300,9 @@ async fn mirror(
             _ => "",
         };
         notes.push(format!("{} is not used: {reason}{way_out}", names[key.0]));
+    }
+    if let Some(mirror) = &assembled.mirror {
+        note_waiting(mirror, &names, &mut notes);
     }
     if let Some(mirror) = assembled
         .mirror
