@@ -139,6 +139,52 @@ fn a_full_file_system_is_an_error_for_the_client_and_no_lost_member() {
     assert_eq!(unmounted.exit, 0, "{}", unmounted.err);
 }
 
+#[test]
+fn a_member_that_is_filled_where_no_space_is_left_is_told_as_full() {
+    let place = Place::new("trouble-full-fill");
+    std::fs::create_dir(place.file("small")).unwrap();
+    let mounted = place.tool("mount", "-t tmpfs -o size=4m none small");
+    assert_eq!(
+        mounted.exit, 0,
+        "this test mounts a tmpfs, as root: {}",
+        mounted.err
+    );
+    for words in [
+        "create nas --level 1 --member-size 24M a b",
+        "serve a b --background",
+        "fail nas b",
+        "remove nas b",
+    ] {
+        let run = place.plexum(words);
+        assert_eq!(run.exit, 0, "{words}: {}", run.err);
+    }
+    let written = qemu_io(&place, "write -P 3 0 16M");
+    place.sparse("small/c", 24 << 20);
+    let added = place.plexum("add nas small/c");
+    for _ in 0..500 {
+        if place.plexum("events").out.contains("rebuild_finished") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let (events, status) = (place.plexum("events").out, place.plexum("status nas"));
+    let kept = qemu_io(&place, "read -P 3 0 16M");
+    let stopped = place.plexum("stop nas");
+    let unmounted = place.tool("umount", "small");
+    assert!(!written.out.contains("failed"), "{}", written.out);
+    assert_eq!(added.exit, 0, "{}", added.err);
+    assert!(events.contains("no_space"), "{events}");
+    assert!(status.out.contains("had no space for"), "{}", status.out);
+    assert_ne!(status.exit, 0, "{}", status.out);
+    assert!(
+        kept.exit == 0 && !kept.out.contains("failed"),
+        "{}",
+        kept.out
+    );
+    assert_eq!(stopped.exit, 0, "{}", stopped.err);
+    assert_eq!(unmounted.exit, 0, "{}", unmounted.err);
+}
+
 /// A server in the foreground, killed at the end when it still runs.
 struct Server(std::process::Child);
 

@@ -207,8 +207,9 @@ pub fn words_of(announcement: &Announcement) -> (&'static str, String, Option<St
             ("read_corrected", text, member)
         }
         Announcement::NoSpace { member } => {
-            let text =
-                format!("{member} has no space for a write, which was answered with an error");
+            let text = format!(
+                "{member} has no space for a write: it was answered with an error, or is bad on a member that is being filled"
+            );
             ("no_space", text, member)
         }
         Announcement::ResyncStarted => {

@@ -82,7 +82,8 @@ fn tell_refusals(status: &mut VolumeStatus) {
         status.findings.push(Finding {
             code: "space_refused".into(),
             message: format!(
-                "{path} had no space for {} writes, the last one {ago_s} s ago: they were answered with an error",
+                "{path} had no space for {} writes, the last one {ago_s} s ago: they were answered with an error, or are in \
+                 its list of bad blocks where it was being filled",
                 member.refused_writes
             ),
             commands: vec![format!("df {}", crate::advice::shell_word(&path))],

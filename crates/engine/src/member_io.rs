@@ -187,7 +187,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     insert_all(&mut outcome.refused, &drive.good_ranges(&range));
                 }
                 Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
-                Err(_) if self.keeps_bad_blocks(&drive) => failed.push((drive, range, data)),
+                Err(error) if self.keeps_bad_blocks(&drive) => {
+                    self.note_unfilled(&drive, error);
+                    failed.push((drive, range, data));
+                }
                 Err(_) => {}
             }
         }
@@ -270,6 +273,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if drive.refusals.note(self.clock.now()) {
             let member = drive.name.clone();
             self.announce(Announcement::NoSpace { member });
+        }
+    }
+
+    /// What a member that is being filled has no space for is bad on it, since nobody waits for an answer; it is told all the same.
+    fn note_unfilled(&self, drive: &Drive<D>, error: IoError) {
+        if error == IoError::NoSpace {
+            self.note_no_space(drive);
         }
     }
 
