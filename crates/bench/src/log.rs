@@ -186,6 +186,7 @@ fn count(case: &Case, load: Load, world: u64) -> Result<Counted, BenchError> {
         atom_bytes: 4096,
         has_zeroing_trim: false,
         latency_ns: LATENCY_NS,
+        flush_times: 1,
     };
     let disks: Vec<SimDisk> = (0u32..)
         .take(case.member_count)

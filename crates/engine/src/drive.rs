@@ -22,18 +22,10 @@ use crate::ranges::RangeSet;
 use crate::refusals::Refusals;
 use crate::slots::Slots;
 use crate::state::MemberId;
+use crate::threshold::Thresholds;
 
 /// How often a retryable error is tried again before it counts as a medium error.
 const RETRIES_MAX: u32 = 3;
-
-/// Reads that have to be known before any is hedged.
-const HEDGE_SAMPLES_MIN: u64 = 100;
-
-/// A read younger than this is never hedged: asking twice would cost more than waiting.
-const HEDGE_DELAY_MIN: Duration = Duration::from_millis(10);
-
-/// The same for a disk that turns: there the second read costs another disk a seek, and the stream that it had.
-const ROTATIONAL_HEDGE_DELAY_MIN: Duration = Duration::from_millis(100);
 
 /// What a drive has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,6 +128,9 @@ pub struct Drive<D> {
     flushes: Cell<u64>,
     corrected_errors: Cell<u64>,
     hedged_reads: Cell<u64>,
+    /// Reads that have to be known before any is hedged, and how old one has to be.
+    hedge_samples_min: u64,
+    hedge_delay_min: Duration,
     busy: BusyTime,
     /// Where the last read or write on the device that began will end, or did.
     position: Cell<u64>,
@@ -194,6 +189,22 @@ pub(crate) async fn retrying<T, F: Future<Output = Result<T, IoError>>>(
 impl<D: Device> Drive<D> {
     /// A drive whose data area lies at `data_offset_bytes`; `bad` are the ranges of it that cannot be trusted.
     pub fn new(id: MemberId, name: String, device: D, data: Range<u64>, bad: RangeSet) -> Self {
+        Self::unlimited(id, name, device, data, bad).within(&Thresholds::default())
+    }
+
+    /// The same with these thresholds.
+    #[must_use]
+    pub(crate) fn within(mut self, thresholds: &Thresholds) -> Self {
+        self.hedge_samples_min = thresholds.hedge_samples_min;
+        // On a disk that turns the second read costs another disk a seek, and the stream that it had.
+        self.hedge_delay_min = match self.device.info().is_rotational {
+            true => thresholds.rotational_hedge_delay_min,
+            false => thresholds.hedge_delay_min,
+        };
+        self
+    }
+
+    fn unlimited(id: MemberId, name: String, device: D, data: Range<u64>, bad: RangeSet) -> Self {
         assert!(
             data.start <= data.end && data.end <= device.info().size_bytes,
             "the data area is on the device"
@@ -213,6 +224,8 @@ impl<D: Device> Drive<D> {
             flushes: Cell::default(),
             corrected_errors: Cell::default(),
             hedged_reads: Cell::default(),
+            hedge_samples_min: u64::MAX,
+            hedge_delay_min: Duration::MAX,
             busy: BusyTime::default(),
             position: Cell::new(u64::MAX),
             bad: RefCell::new(bad),
@@ -297,14 +310,10 @@ impl<D: Device> Drive<D> {
     /// few are known.
     pub(crate) fn hedge_delay(&self) -> Option<Duration> {
         let reads = self.reads.recent.borrow();
-        if reads.samples() < HEDGE_SAMPLES_MIN {
+        if reads.samples() < self.hedge_samples_min {
             return None;
         }
-        let least = match self.device.info().is_rotational {
-            true => ROTATIONAL_HEDGE_DELAY_MIN,
-            false => HEDGE_DELAY_MIN,
-        };
-        Some(Duration::from_nanos(reads.p99_ns()).max(least))
+        Some(Duration::from_nanos(reads.p99_ns()).max(self.hedge_delay_min))
     }
 
     /// Another copy answered first, after `took`: the read here drains unseen (W9).

@@ -16,6 +16,7 @@ use crate::clock::{Clock, Moment};
 use crate::device::{Device, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
+use crate::threshold::Threshold;
 use crate::volume::Volume;
 
 /// Where else the same bytes are: a drive and the offset in its data area.
@@ -114,6 +115,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let Some(second) = second() else {
             return first.await;
         };
+        self.cross(Threshold::Hedge);
         let mut second = pin!(second);
         let (result, is_second) = first_good(first.as_mut(), second.as_mut()).await;
         if is_second {

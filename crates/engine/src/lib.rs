@@ -27,5 +27,6 @@ pub mod stacked;
 pub mod stage;
 pub mod state;
 pub mod stripe;
+pub mod threshold;
 pub mod volume;
 pub mod wait;

@@ -10,12 +10,9 @@ use crate::drive::Drive;
 use crate::mutant::Mutant;
 use crate::ranges::RangeSet;
 use crate::state::{Event, FailCause, MemberId, Standing};
+use crate::threshold::Threshold;
 use crate::volume::{Announcement, MemberSet, Volume};
 use crate::wait::{Few, join_all, join_few_then};
-
-/// Failures after which a write that has failed is not cut into smaller pieces any more: a drive on its last legs may take
-/// seconds over each of them.
-const FAILURES_MAX: u32 = 64;
 
 /// One write to one member, in member data bytes.
 pub(crate) type MemberWrite<D> = (Rc<Drive<D>>, Range<u64>, Buf);
@@ -220,8 +217,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// A write has failed, mostly because of few of its sectors: it is tried again in halves of halves, and what still fails
-    /// is recorded. Bounded: after `FAILURES_MAX` more failures the rest that failed is recorded as it is. Gives what was refused
-    /// for want of space, and what failed and could not be recorded on a member that is needed.
+    /// is recorded. Bounded: after `write_failures_max` more failures the rest that failed is recorded as it is. Gives what was
+    /// refused for want of space, and what failed and could not be recorded on a member that is needed.
     async fn write_by_halves(
         &self,
         drive: &Rc<Drive<D>>,
@@ -232,9 +229,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let sector = u64::from(self.sector_bytes());
         let (mut doubtful, mut bad) = (vec![range.clone()], RangeSet::default());
         let mut refused = Vec::new();
-        let mut failures_left = FAILURES_MAX;
+        let mut failures_left = self.options.borrow().thresholds.write_failures_max;
         while let Some(whole) = doubtful.pop() {
             let middle = whole.start + (whole.end - whole.start) / 2 / sector * sector;
+            if middle != whole.start && failures_left == 0 {
+                self.cross(Threshold::WriteFailures);
+            }
             if middle == whole.start || failures_left == 0 {
                 bad.insert(whole);
                 continue;

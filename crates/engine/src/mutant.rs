@@ -76,6 +76,8 @@ pub enum Mutant {
     ForgetBadBlocks,
     /// The rebuild's checkpoint runs ahead of its data (W2).
     CheckpointAheadOfData,
+    /// The rebuild's checkpoint takes its place after the flush, and what was filled meanwhile with it (W2).
+    CheckpointTakenAfterFlush,
     /// The event count does not rise with a commit.
     EventCountNotRaised,
     /// Client writes do not reach a member that is being rebuilt.
@@ -208,6 +210,7 @@ pub const ALL: &[Mutant] = &[
     Mutant::DegradedWriteSkipsParity,
     Mutant::ForgetBadBlocks,
     Mutant::CheckpointAheadOfData,
+    Mutant::CheckpointTakenAfterFlush,
     Mutant::EventCountNotRaised,
     Mutant::WriteSkipsRebuildTarget,
     Mutant::AnswerAfterFirstCopy,

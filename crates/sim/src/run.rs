@@ -9,6 +9,7 @@ use std::fmt;
 use std::ops::{ControlFlow, Range};
 
 use plexum_engine::mutant::Mutant;
+use plexum_engine::threshold::Threshold;
 use serde::Serialize;
 
 use crate::aim::Aim;
@@ -108,8 +109,8 @@ impl Report {
         self.violations == 0 && self.seeds == self.seeds_asked
     }
 
-    /// What can meet and never did: each stage of a request with each fault and each crash, on each of `levels`; and each
-    /// silent fault on each of them.
+    /// What can meet and never did: each stage of a request with each fault and each crash, on each of `levels`; each silent
+    /// fault on each of them; and each threshold of the engine that nothing has crossed.
     #[must_use]
     pub fn missing_cells(&self, levels: &[Level]) -> Vec<String> {
         let mut missing: Vec<String> = levels
@@ -118,6 +119,13 @@ impl Report {
             .filter(|aim| !self.has_met(aim))
             .map(|aim| aim.to_string())
             .collect();
+        // Of those that no seed crosses, nothing is known: whatever begins there was never tried.
+        for threshold in Threshold::ALL.map(Threshold::name) {
+            let end = format!(" / threshold / {threshold}");
+            if !self.coverage.keys().any(|cell| cell.ends_with(&end)) {
+                missing.push(format!("threshold / {threshold}"));
+            }
+        }
         for level in levels {
             for fault in SILENT {
                 let start = format!("{level} / silent / {fault} / ");

@@ -264,6 +264,8 @@ pub struct Scenario {
     pub disk_count: usize,
     /// Usual latency of a disk.
     pub latency_ns: u64,
+    /// A flush takes so many times as long as another I/O: what happens while one is under way is met where it takes long.
+    pub flush_times: u64,
     /// Whether trims of the disks give zeroes.
     pub has_zeroing_trim: bool,
     /// Unit of atomicity of the disks in bytes.
@@ -371,6 +373,7 @@ impl Scenario {
             disk_bytes: spec.component_bytes + METADATA_BYTES,
             disk_count: spec.member_count + 3,
             latency_ns: *rng.pick(&[5_000, 50_000, 50_000, 500_000]),
+            flush_times: 1,
             has_zeroing_trim: rng.chance(1, 2),
             clients: if is_steady {
                 rng.between(3, 5) as usize
@@ -397,6 +400,9 @@ impl Scenario {
         let spec = &mut self.spec;
         spec.has_ppl &= spec.log_bytes.is_none() && spec.region_bytes.is_none();
         self.draw_shards(options);
+        if self.aim.is_none() {
+            self.flush_times = *Rng::new(self.seed).fork(41).pick(&[1, 1, 4, 20]);
+        }
     }
 
     /// Whether the volume is on several cores. Drawn apart, like the log. Cells of the coverage matrix ask for stages, which

@@ -320,6 +320,11 @@ pub trait Subject: Sized + 'static {
     /// What it says of itself.
     fn status(&self) -> Status;
 
+    /// Names of the thresholds that it has crossed.
+    fn crossed(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     /// Scrubs to the end, with or without repair. `None`: refused, there is nothing to compare.
     async fn scrub(&self, repairs: bool) -> Option<ScrubFound> {
         let _ = repairs;

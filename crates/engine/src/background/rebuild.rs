@@ -22,13 +22,8 @@ use crate::mutant::Mutant;
 use crate::state::{Event, Standing};
 use crate::stripe::Row;
 use crate::stripe::reconstruct::recover_into;
+use crate::threshold::Threshold;
 use crate::volume::{Announcement, Filling, JobKind, Volume};
-
-/// Member bytes between two durable checkpoints, at least (md: a sixteenth of the work).
-const CHECKPOINT_BYTES_MIN: u64 = 16 << 20;
-
-/// Time between two durable checkpoints, at least: each flushes all members, who are writing.
-const CHECKPOINT_PERIOD_MIN: Duration = Duration::from_secs(1);
 
 /// A checkpoint is due when that of before has taken less than this part of the time since: disks whose flushes take a tenth of a second
 /// lost a tenth of the rebuild to one checkpoint a second.
@@ -80,11 +75,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         lost: &RefCell<RangesLost>,
     ) -> Pass {
         let component = member.end;
-        let checkpoint_step = (component / 16).max(CHECKPOINT_BYTES_MIN);
+        let limits = self.options.borrow().thresholds;
+        let period_min = limits.checkpoint_period_min;
+        let checkpoint_step = (component / 16).max(limits.checkpoint_bytes_min);
         let (mut at, mut checkpoint, mut ahead) = (member.start, member.start, member);
         let (mut steps, mut saving) = (Steps::new(), Steps::new());
         let mut since = self.clock.now();
-        let (mut asked, mut saved, mut period) = (since, since, CHECKPOINT_PERIOD_MIN);
+        let (mut asked, mut saved, mut period) = (since, since, period_min);
         let outcome = loop {
             if at >= component {
                 break Pass::Done;
@@ -113,13 +110,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 Some(Err(_)) => break Pass::Stopped,
                 Some(Ok(())) => {
                     saved = self.clock.now();
-                    period = checkpoint_period(saved.since(asked));
+                    period = checkpoint_period(saved.since(asked), period_min);
                 }
                 None => {}
             }
             let is_due = saving.is_empty() && at - checkpoint >= checkpoint_step;
             if is_due && self.clock.now().since(saved) >= period {
                 asked = self.clock.now();
+                self.cross(Threshold::Checkpoint);
                 saving.push(self.save_cursors());
                 checkpoint = at;
             }
@@ -563,14 +561,20 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if targets.is_empty() {
             return Ok(());
         }
-        let reached: Vec<u64> = targets
-            .iter()
-            .map(|target| target.valid_below_bytes.get())
-            .collect();
+        let reached = || -> Vec<u64> {
+            let cursors = targets.iter();
+            cursors
+                .map(|target| target.valid_below_bytes.get())
+                .collect()
+        };
+        let mut covered = reached();
         if !self.has(Mutant::CheckpointAheadOfData) {
             self.flush_members().await?;
         }
-        for (target, valid_below_bytes) in targets.iter().zip(reached) {
+        if self.has(Mutant::CheckpointTakenAfterFlush) {
+            covered = reached();
+        }
+        for (target, valid_below_bytes) in targets.iter().zip(covered) {
             let ahead = if self.has(Mutant::CheckpointAheadOfData) {
                 1 << 20
             } else {
@@ -609,9 +613,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
 }
 
 /// Time from a checkpoint that took so long to the next one.
-fn checkpoint_period(took: Duration) -> Duration {
+fn checkpoint_period(took: Duration, least: Duration) -> Duration {
     let period = took.saturating_mul(CHECKPOINT_PART);
-    period.clamp(CHECKPOINT_PERIOD_MIN, CHECKPOINT_PERIOD_MAX)
+    period.clamp(least, CHECKPOINT_PERIOD_MAX)
 }
 
 /// What a rebuild could not recover, told once at its end.

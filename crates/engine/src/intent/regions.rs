@@ -13,9 +13,7 @@ use std::ops::Range;
 
 use crate::bits::Bits;
 use crate::ranges::RangeSet;
-
-/// Most ranges kept as proven inside doubtful regions; beyond it, new ones are simply not remembered.
-const PROVEN_RANGES_MAX: usize = 65_536;
+use crate::threshold::Thresholds;
 
 /// Bytes of the bitmap area before the first bit (the bitmap's superblock).
 pub const BITMAP_HEADER_BYTES: u64 = 256;
@@ -33,6 +31,9 @@ pub struct Regions {
     touched: Bits,
     in_flight: InFlight,
     proven: RangeSet,
+    /// Most ranges of `proven`, and whether there were more.
+    proven_max: usize,
+    has_forgotten: bool,
     /// The region that is being made consistent, until something of it comes into doubt anew.
     settling: Option<usize>,
     /// Blocks of the bitmap area whose content on the members is not what `wanted` says.
@@ -111,6 +112,8 @@ impl Regions {
             touched: Bits::new(count),
             in_flight: InFlight::default(),
             proven: RangeSet::new(),
+            proven_max: Thresholds::default().proven_ranges_max,
+            has_forgotten: false,
             settling: None,
             unwritten_blocks: BTreeSet::new(),
             block_bytes: u64::from(block_bytes),
@@ -129,6 +132,7 @@ impl Regions {
         let block_bytes = u32::try_from(self.block_bytes).expect("a block is small");
         let mut new = Self::new(self.sync_bytes, region_bytes, block_bytes, true);
         new.generation = self.generation + 1;
+        (new.proven_max, new.has_forgotten) = (self.proven_max, self.has_forgotten);
         let mut from = 0;
         while let Some(old) = self.doubtful.next(from) {
             let range = self.range(old);
@@ -290,10 +294,25 @@ impl Regions {
         ranges
     }
 
+    /// Beyond so many ranges, what is proven is not remembered.
+    pub(crate) fn remember_at_most(&mut self, ranges: usize) {
+        self.proven_max = ranges;
+    }
+
+    /// Whether something proven was not remembered.
+    #[must_use]
+    pub fn has_forgotten(&self) -> bool {
+        self.has_forgotten
+    }
+
     /// Remembers that a range was made consistent.
     #[inline]
     pub fn prove(&mut self, range: &Range<u64>) {
-        if self.doubtful.count() == 0 || self.proven.len() >= PROVEN_RANGES_MAX {
+        if self.doubtful.count() == 0 {
+            return;
+        }
+        if self.proven.len() >= self.proven_max {
+            self.has_forgotten = true;
             return;
         }
         for index in self.indices(range) {

@@ -325,7 +325,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<MemberId, ControlError> {
         let _turn = self.entry_lock.lock().await;
         let (member, data) = self.reserve_place(&new)?;
-        let drive = Rc::new(Drive::new(member, new.name, new.device, data, bad));
+        let drive = Drive::new(member, new.name, new.device, data, bad);
+        let drive = Rc::new(drive.within(&self.options.borrow().thresholds));
         let prepared = match self.clear_ppl(&drive).await {
             Ok(()) => self.copy_bitmap_to(&drive).await, // what it logged as a former member counts no more
             Err(error) => Err(error),

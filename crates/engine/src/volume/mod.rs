@@ -49,6 +49,7 @@ use crate::stage::{RequestInfo, Requests};
 use crate::state::{ArrayState, Effect, Event, FailCause, MemberId, MemberRecord, Standing};
 use crate::stripe::collect::Collector;
 use crate::stripe::expect::Expected;
+use crate::threshold::{Crossed, Threshold, Thresholds};
 use crate::wait::{Changed, Gauge, Mutex, Signal};
 
 /// How long a member may take to answer when nothing else is said (reliability.md, row 15).
@@ -147,6 +148,8 @@ pub struct VolumeOptions {
     pub member_timeout: Duration,
     /// Requests must be multiples of this, even where members could do with less (at most 4096; 0: nothing is asked).
     pub block_bytes_min: u32,
+    /// From where on it does something else; fixed when it is opened.
+    pub thresholds: Thresholds,
     /// A deliberate bug; tests only.
     pub mutant: Option<Mutant>,
 }
@@ -160,6 +163,7 @@ impl Default for VolumeOptions {
             trust_unproven: false,
             member_timeout: MEMBER_TIMEOUT,
             block_bytes_min: 0,
+            thresholds: Thresholds::default(),
             mutant: None,
         }
     }
@@ -220,6 +224,8 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) options: RefCell<VolumeOptions>,
     /// As in `options`, where it never changes: asked many times a request.
     mutant: Option<Mutant>,
+    /// Thresholds that something has led over.
+    crossed: Cell<Crossed>,
     pub(crate) state: RefCell<ArrayState>,
     /// By `MemberId`; `None` for members that are not there.
     pub(crate) drives: RefCell<Vec<Option<Rc<Drive<D>>>>>,
@@ -287,7 +293,7 @@ fn largest_sector<D: Device>(drives: &Drives<D>, asked_bytes: u32) -> u32 {
 
 fn split<D: Device>(
     members: Vec<DrivePart<D>>,
-    mutant: Option<Mutant>,
+    options: &VolumeOptions,
 ) -> (Vec<MemberRecord>, Drives<D>) {
     let mut records = Vec::new();
     let mut drives = Vec::new();
@@ -296,11 +302,12 @@ fn split<D: Device>(
         let (name, data, bad) = (part.name, part.data, part.bad);
         let drive = part
             .device
-            .map(|device| Rc::new(Drive::new(id, name, device, data, bad)));
+            .map(|device| Drive::new(id, name, device, data, bad))
+            .map(|drive| Rc::new(drive.within(&options.thresholds)));
         drives.push(drive);
         records.push(part.record);
     }
-    if mutant == Some(Mutant::RetryableIsFinal) {
+    if options.mutant == Some(Mutant::RetryableIsFinal) {
         drives
             .iter()
             .flatten()
@@ -331,7 +338,7 @@ fn first_state(
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Puts a volume together. Nothing is read or written yet; give `run_background` a task of its own.
     pub fn new(parts: VolumeParts<D, C>) -> Self {
-        let (records, drives) = split(parts.members, parts.options.mutant);
+        let (records, drives) = split(parts.members, &parts.options);
         let slot_count = u16::try_from(parts.geometry.member_count())
             .expect("slots were bounded by the geometry");
         let is_due = parts.metadata.is_commit_due() && !parts.options.is_read_only;
@@ -340,6 +347,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let first_version = u64::from(is_due || is_dirty && !parts.options.is_read_only);
         let state = first_state(records, slot_count, parts.resync_start_bytes, first_version);
         let block_bytes_min = parts.options.block_bytes_min;
+        let mut regions = parts.regions;
+        regions.remember_at_most(parts.options.thresholds.proven_ranges_max);
         let balancer = Balancer::new(parts.options.balance, usize::from(slot_count), 512);
         let volume = Self {
             name: parts.name,
@@ -352,6 +361,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             collector: Collector::default(),
             expected: Expected::default(),
             mutant: parts.options.mutant,
+            crossed: Cell::default(),
             options: RefCell::new(parts.options),
             durably_active: RefCell::new(state.all_active().collect()),
             uneven: RefCell::new(parts.is_uneven.then(|| state.clone())),
@@ -362,7 +372,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             set: RefCell::new(Rc::new(MemberSet::empty(usize::from(slot_count)))),
             set_before: RefCell::default(),
             metadata: RefCell::new(parts.metadata),
-            regions: RefCell::new(parts.regions),
+            regions: RefCell::new(regions),
             log: RefCell::default(),
             ppl: RefCell::default(),
             bitmap_writer: Mutex::new(),
@@ -446,6 +456,19 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Whether the members' superblocks name this one as complete: whoever starts the array after a crash can rely on it.
     pub fn is_durably_active(&self, member: MemberId) -> bool {
         self.durably_active.borrow().contains(&member)
+    }
+
+    /// Notes that something has led over a threshold.
+    pub(crate) fn cross(&self, threshold: Threshold) {
+        self.crossed.set(self.crossed.get().with(threshold));
+    }
+
+    /// The thresholds that something has led over since it was opened.
+    pub fn crossed(&self) -> Vec<Threshold> {
+        if self.regions.borrow().has_forgotten() {
+            self.cross(Threshold::ProvenRanges);
+        }
+        self.crossed.get().list()
     }
 
     /// Client requests that are being carried out, oldest first.

@@ -10,11 +10,9 @@ use crate::mutant::Mutant;
 use crate::plex::layout::Organisation;
 use crate::stage::{RequestKind, Stage, Tag};
 use crate::state::{Event, FailCause};
+use crate::threshold::Threshold;
 use crate::volume::Volume;
 use crate::wait::{Few, GaugeGuard, join_all};
-
-/// Longest piece of a zero request that is carried out at once, in bytes.
-const ZERO_SLICE_BYTES: u64 = 1 << 20;
 
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Writes `data` at `offset_bytes`; both multiples of `sector_bytes`. With `Fua::Yes` it is durable when answered.
@@ -246,8 +244,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .begin(RequestKind::Zero, offset_bytes, length_bytes, now);
         let end = offset_bytes + length_bytes;
         let mut at = offset_bytes;
+        let slice = self.options.borrow().thresholds.zero_slice_bytes;
         while at < end {
-            let length = (end - at).min(ZERO_SLICE_BYTES - at % ZERO_SLICE_BYTES);
+            let length = (end - at).min(slice - at % slice);
+            if length < end - at {
+                self.cross(Threshold::ZeroSlices);
+            }
             self.zero_slice(at, length, mode, fua, &tag).await?;
             at += length;
         }

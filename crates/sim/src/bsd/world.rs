@@ -165,6 +165,7 @@ impl World {
             atom_bytes: plan.atom_bytes,
             has_zeroing_trim: plan.seed.is_multiple_of(2),
             latency_ns: plan.latency_ns,
+            flush_times: 1,
         };
         let disks = (0..plan.disk_count as u32)
             .map(|number| SimDisk::new(number, shape, clock.clone(), trace.clone(), &rng))

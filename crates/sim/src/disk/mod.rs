@@ -58,6 +58,8 @@ pub struct DiskShape {
     pub has_zeroing_trim: bool,
     /// Usual time of an I/O in nanoseconds; one in 64 takes ten times that, one in 1024 a hundred times.
     pub latency_ns: u64,
+    /// A flush takes so many times as long as another I/O.
+    pub flush_times: u64,
 }
 
 enum Work {
@@ -695,7 +697,7 @@ impl Device for SimDisk {
             );
             io
         };
-        self.shared.schedule(io, 1);
+        self.shared.schedule(io, self.shared.shape.flush_times);
         answer.wait().await
     }
 

@@ -8,6 +8,7 @@ const SHAPE: DiskShape = DiskShape {
     atom_bytes: 512,
     has_zeroing_trim: true,
     latency_ns: 50_000,
+    flush_times: 1,
 };
 
 struct Bench {

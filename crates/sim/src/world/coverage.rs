@@ -39,6 +39,19 @@ impl<S: Subject> Shared<S> {
         }
     }
 
+    /// Notes which thresholds this life has crossed; asked before the volume goes.
+    pub(super) fn note_thresholds(&self) {
+        let crossed = match self.subject.borrow().as_ref() {
+            Some(subject) => subject.crossed(),
+            None => return,
+        };
+        let mut counts = self.counts.borrow_mut();
+        for name in crossed {
+            let what = format!("threshold / {name}");
+            *counts.coverage.entry(what).or_default() += 1;
+        }
+    }
+
     /// Notes which stages of requests a fault and a crash have met.
     pub fn note_matrix(&self, fault: &'static str, crash: &'static str) {
         let mut stages = match self.subject.borrow().as_ref() {

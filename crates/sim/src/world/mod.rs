@@ -295,6 +295,7 @@ fn shape(scenario: &Scenario) -> DiskShape {
         atom_bytes: scenario.atom_bytes,
         has_zeroing_trim: scenario.has_zeroing_trim,
         latency_ns: scenario.latency_ns,
+        flush_times: scenario.flush_times,
     }
 }
 
@@ -571,6 +572,7 @@ impl<S: Subject> World<S> {
     fn crash(&mut self, number: usize, kind: CrashKind) {
         let shared = Rc::clone(&self.shared);
         shared.note_crash_coverage(kind);
+        shared.note_thresholds();
         let is_untouched = shared.disks.iter().all(SimDisk::is_untouched);
         if let Some(subject) = shared.subject.borrow().as_ref() {
             let status = subject.status();
@@ -702,6 +704,7 @@ impl<S: Subject> World<S> {
             }
             Err(_) => {}
         }
+        shared.note_thresholds();
         shared.counts.borrow_mut().stops += 1;
     }
 

@@ -82,6 +82,7 @@ impl Bench {
             atom_bytes: if metadata == 90 { 4096 } else { 512 },
             has_zeroing_trim: false,
             latency_ns: 50_000,
+            flush_times: 1,
         };
         let disks = (0..spec.member_count as u32 + 3)
             .map(|number| SimDisk::new(number, shape, clock.clone(), trace.clone(), &rng))
