@@ -3,7 +3,7 @@
 //! Invariants:
 //! - what is kept is what the copies hold: a write takes away all that it meets when it begins and again before it is
 //!   answered, also what is still being read then;
-//! - bounded: `STRETCHES_MAX` stretches, `BYTES_MAX` bytes with those that are being read;
+//! - bounded: `STRETCHES_MAX` stretches, `bytes_max` bytes with those that are being read;
 //! - a stretch that is being read goes away with its reader; whoever waits for it reads himself then.
 //!
 //! Source of the method: lab.md section 10, rule 7.
@@ -16,8 +16,6 @@ use crate::wait::Signal;
 
 /// Most stretches: one for each stream, and more streams than this are as good as none.
 const STRETCHES_MAX: usize = 32;
-/// Most bytes of all stretches together.
-const BYTES_MAX: u64 = 32 << 20;
 
 /// A stretch of the volume that was read ahead.
 struct Stretch {
@@ -34,8 +32,10 @@ impl Stretch {
 }
 
 /// What was read ahead in one volume. Ranges are volume bytes.
-#[derive(Default)]
 pub(crate) struct ReadAhead {
+    /// Most bytes of all stretches together.
+    bytes_max: u64,
+    was_full: Cell<bool>,
     /// The oldest first.
     stretches: RefCell<Vec<Stretch>>,
     next_number: Cell<u64>,
@@ -59,6 +59,22 @@ pub(crate) struct Begun<'a> {
 }
 
 impl ReadAhead {
+    /// Nothing is kept, and never more than so many bytes.
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        Self {
+            bytes_max,
+            was_full: Cell::default(),
+            stretches: RefCell::default(),
+            next_number: Cell::default(),
+            changed: Signal::default(),
+        }
+    }
+
+    /// Whether there was no room for something.
+    pub(crate) fn was_full(&self) -> bool {
+        self.was_full.get()
+    }
+
     /// What is kept of `range`. The end of a stretch takes it away: streams go forward.
     pub(crate) fn look(&self, range: &Range<u64>) -> Kept {
         let mut stretches = self.stretches.borrow_mut();
@@ -103,11 +119,13 @@ impl ReadAhead {
         let length = |range: &Range<u64>| range.end - range.start;
         let under_way = stretches.iter().filter(|stretch| stretch.data.is_none());
         let reading: u64 = under_way.map(|stretch| length(&stretch.range)).sum();
-        if reading + length(&range) > BYTES_MAX {
+        if reading + length(&range) > self.bytes_max {
+            self.was_full.set(true);
             return None;
         }
         let mut bytes: u64 = stretches.iter().map(|stretch| length(&stretch.range)).sum();
-        while stretches.len() == STRETCHES_MAX || bytes + length(&range) > BYTES_MAX {
+        while stretches.len() == STRETCHES_MAX || bytes + length(&range) > self.bytes_max {
+            self.was_full.set(true);
             let oldest = stretches
                 .iter()
                 .position(|stretch| stretch.data.is_some())?;
@@ -212,9 +230,11 @@ mod tests {
         }
     }
 
+    const BYTES_MAX: u64 = 32 << 20;
+
     #[test]
     fn what_was_read_ahead_is_given_in_steps_and_goes_with_the_last() {
-        let ahead = ReadAhead::default();
+        let ahead = ReadAhead::new(BYTES_MAX);
         ahead.begin(4096..12_288).unwrap().end(data(8192, 1));
         assert_eq!(found(&ahead, 0..4096), None);
         assert_eq!(found(&ahead, 4096..8192), Some(4096));
@@ -229,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_write_takes_away_what_it_meets_also_while_that_is_read() {
-        let ahead = ReadAhead::default();
+        let ahead = ReadAhead::new(BYTES_MAX);
         ahead.begin(0..4096).unwrap().end(data(4096, 1));
         let reading = ahead.begin(8192..16_384).unwrap();
         ahead.forget(&(4096..8192));
@@ -247,7 +267,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_stretch_goes_on_when_it_is_read_or_taken_away() {
-        let ahead = ReadAhead::default();
+        let ahead = ReadAhead::new(BYTES_MAX);
         let mut context = Context::from_waker(Waker::noop());
         let reading = ahead.begin(0..4096).unwrap();
         {
@@ -275,7 +295,7 @@ mod tests {
 
     #[test]
     fn the_oldest_stretches_make_room_and_those_being_read_do_not() {
-        let ahead = ReadAhead::default();
+        let ahead = ReadAhead::new(BYTES_MAX);
         let piece = BYTES_MAX / 4;
         let reading = ahead.begin(0..piece).unwrap();
         for number in 1..=4 {

@@ -25,7 +25,7 @@ use crate::state::MemberId;
 use crate::threshold::Thresholds;
 
 /// How often a retryable error is tried again before it counts as a medium error.
-const RETRIES_MAX: u32 = 3;
+pub(crate) const RETRIES_MAX: u32 = 3;
 
 /// What a drive has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,22 +170,6 @@ impl Tally {
     }
 }
 
-/// An I/O on a device that no drive stands before: interrupted ones are tried again, as a drive does it.
-///
-/// # Errors
-/// `Medium` after too many interruptions; those of the I/O.
-pub(crate) async fn retrying<T, F: Future<Output = Result<T, IoError>>>(
-    begin: impl Fn() -> F,
-) -> Result<T, IoError> {
-    for _ in 0..=RETRIES_MAX {
-        match begin().await {
-            Err(IoError::Retryable) => {}
-            other => return other,
-        }
-    }
-    Err(IoError::Medium)
-}
-
 impl<D: Device> Drive<D> {
     /// A drive whose data area lies at `data_offset_bytes`; `bad` are the ranges of it that cannot be trusted.
     pub fn new(id: MemberId, name: String, device: D, data: Range<u64>, bad: RangeSet) -> Self {
@@ -195,6 +179,7 @@ impl<D: Device> Drive<D> {
     /// The same with these thresholds.
     #[must_use]
     pub(crate) fn within(mut self, thresholds: &Thresholds) -> Self {
+        self.slots = Slots::new(thresholds.drive_slots_max);
         self.hedge_samples_min = thresholds.hedge_samples_min;
         // On a disk that turns the second read costs another disk a seek, and the stream that it had.
         self.hedge_delay_min = match self.device.info().is_rotational {
@@ -218,7 +203,7 @@ impl<D: Device> Drive<D> {
             is_fenced: Cell::new(false),
             flush_error: Cell::new(None),
             retries_max: Cell::new(RETRIES_MAX),
-            slots: Slots::default(),
+            slots: Slots::new(usize::MAX),
             reads: Tally::default(),
             writes: Tally::default(),
             flushes: Cell::default(),
@@ -233,6 +218,11 @@ impl<D: Device> Drive<D> {
             healed_count: Cell::new(0),
             refusals: Refusals::default(),
         }
+    }
+
+    /// Whether some I/O had to wait for others.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.slots.has_waited()
     }
 
     /// A deliberate bug: what was interrupted is not tried again.

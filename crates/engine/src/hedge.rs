@@ -27,7 +27,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// write-mostly one. Asked when the first copy takes too long, not before: who has the data may have changed meanwhile.
     fn other_copy(&self, drive: &Drive<D>, offset_bytes: u64, length_bytes: usize) -> OtherCopy<D> {
         let sync = offset_bytes..offset_bytes + length_bytes as u64;
-        if !self.regions.borrow().is_proven(&sync) {
+        if !self.regions.borrow().is_proven(&sync) && !self.has(Mutant::HedgedReadUnproven) {
             return None;
         }
         let set = self.members();

@@ -229,7 +229,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let sector = u64::from(self.sector_bytes());
         let (mut doubtful, mut bad) = (vec![range.clone()], RangeSet::default());
         let mut refused = Vec::new();
-        let mut failures_left = self.options.borrow().thresholds.write_failures_max;
+        let mut failures_left = self.thresholds().write_failures_max;
         while let Some(whole) = doubtful.pop() {
             let middle = whole.start + (whole.end - whole.start) / 2 / sector * sector;
             if middle != whole.start && failures_left == 0 {

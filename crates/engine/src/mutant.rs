@@ -96,6 +96,8 @@ pub enum Mutant {
     ResyncBelievesRows,
     /// Mirrors: copies count as equal before they were flushed (W6).
     EqualWithoutFlush,
+    /// Mirrors: a region that was resynced counts as equal before the flush that covers it has ended (W6).
+    ProvenBeforeFlush,
     /// A member that an interrupted commit left one event behind is refused (W7).
     OneBehindRefused,
     /// A member one event behind keeps the role that it calls its own (W7).
@@ -156,6 +158,10 @@ pub enum Mutant {
     ComesBackUndrained,
     /// A hedged read answers with what both copies gave (W9).
     HedgedReadAnswersTwice,
+    /// Mirrors: a hedged read does not ask whether its copies are known to agree. Not among `ALL`: nobody can see it. Only reads of
+    /// what was proven when they began are hedged, and what comes into doubt meanwhile does so by a write at the same time, which
+    /// was refused: what was there before and what it wrote are both right answers.
+    HedgedReadUnproven,
     /// The superblock does not say that answers are only in the log (L5).
     AnswersNotAnnounced,
     /// What is only in the log is not read (L5).
@@ -220,6 +226,7 @@ pub const ALL: &[Mutant] = &[
     Mutant::ResyncForgetsReplacement,
     Mutant::ResyncBelievesRows,
     Mutant::EqualWithoutFlush,
+    Mutant::ProvenBeforeFlush,
     Mutant::OneBehindRefused,
     Mutant::OwnRoleBelieved,
     Mutant::CountsNotLevelled,

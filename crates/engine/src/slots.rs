@@ -14,17 +14,15 @@ use std::task::{Poll, Waker};
 use crate::device::IoError;
 use crate::wait::Signal;
 
-/// I/Os that one drive has under way at most; more wait their turn.
-const SLOTS_MAX: usize = 256;
-
 struct Flight {
     since_tick: u64,
     waker: Option<Waker>,
 }
 
 /// The slots of one drive.
-#[derive(Default)]
 pub(crate) struct Slots {
+    most: usize,
+    has_waited: Cell<bool>,
     flights: RefCell<Vec<Option<Flight>>>,
     count: Cell<usize>,
     tick: Cell<u64>,
@@ -49,7 +47,7 @@ impl Drop for Place<'_> {
         self.slots.flights.borrow_mut()[self.index] = None;
         let count = self.slots.count.get();
         self.slots.count.set(count - 1);
-        if count == SLOTS_MAX {
+        if count == self.slots.most {
             self.slots.freed.notify();
         }
     }
@@ -71,6 +69,27 @@ impl Place<'_> {
 }
 
 impl Slots {
+    /// So many of them, all free.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most,
+            has_waited: Cell::default(),
+            flights: RefCell::default(),
+            count: Cell::default(),
+            tick: Cell::default(),
+            is_abandoned: Cell::default(),
+            is_closed: Cell::default(),
+            orphaned_tick: Cell::default(),
+            freed: Signal::default(),
+            watcher: RefCell::default(),
+        }
+    }
+
+    /// Whether some I/O had to wait for a slot.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.has_waited.get()
+    }
+
     /// Waits for the I/O that `begin` makes, which begins when a slot is free. It is made where it stays: futures of I/Os
     /// are large, and moving one costs more than the rest of this.
     ///
@@ -80,8 +99,9 @@ impl Slots {
         &self,
         begin: impl FnOnce() -> F,
     ) -> Result<T, IoError> {
-        if self.count.get() >= SLOTS_MAX {
-            let is_free = || self.count.get() < SLOTS_MAX || self.is_abandoned.get();
+        if self.count.get() >= self.most {
+            self.has_waited.set(true);
+            let is_free = || self.count.get() < self.most || self.is_abandoned.get();
             self.freed.until(is_free).await;
             if self.is_closed.get() {
                 return Err(IoError::Gone); // since it waits
@@ -198,9 +218,11 @@ mod tests {
         std::future::pending().await
     }
 
+    const SLOTS_MAX: usize = 256;
+
     #[test]
     fn an_abandoned_io_ends_at_once_and_no_later_one_begins() {
-        let slots = Slots::default();
+        let slots = Slots::new(SLOTS_MAX);
         let mut waiting = pin!(slots.run(never));
         assert!(poll_once(waiting.as_mut()).is_pending());
         assert!(poll_once(waiting.as_mut()).is_pending());
@@ -214,7 +236,7 @@ mod tests {
 
     #[test]
     fn an_io_that_lost_a_race_ages_until_the_device_has_none_left() {
-        let slots = Slots::default();
+        let slots = Slots::new(SLOTS_MAX);
         slots.orphan();
         assert_eq!((slots.tick(1), slots.tick(1), slots.tick(1)), (0, 1, 2));
         assert_eq!((slots.tick(0), slots.tick(1)), (0, 0));
@@ -222,7 +244,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_slot_when_the_drive_is_fenced_does_not_begin() {
-        let slots = Slots::default();
+        let slots = Slots::new(SLOTS_MAX);
         let gate = Signal::new();
         let is_open = Cell::new(false);
         let io = || async {
@@ -248,7 +270,7 @@ mod tests {
 
     #[test]
     fn the_io_beyond_the_quota_waits_until_a_slot_is_free() {
-        let slots = Slots::default();
+        let slots = Slots::new(SLOTS_MAX);
         let gate = Signal::new();
         let is_open = Cell::new(false);
         let begun = Cell::new(0);

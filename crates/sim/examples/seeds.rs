@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use plexum_engine::mutant::{ALL, Mutant};
 use plexum_sim::bsd::{self, Format, Plan};
 use plexum_sim::drill::Drill;
 use plexum_sim::engine::{Engine, run_one, run_seeds};
@@ -44,6 +45,8 @@ fn main() -> ExitCode {
             "ppls" => (options.logs_of_256, options.ppls_of_256) = (0, 256),
             "shards" => options.shards_of_256 = 256,
             "no-shards" => options.shards_of_256 = 0,
+            "small" => options.small_of_256 = 256,
+            "no-small" => options.small_of_256 = 0,
             "trace" => options.is_traced = true,
             "mutants" => {}
             _ if word.starts_with("minutes=") => {}
@@ -167,7 +170,8 @@ fn run_format(
 fn hunt_mutants(first: u64, count: u64, arguments: &[String]) {
     let is_name = |word: &&String| *word != "mutants" && !word.starts_with("drill=");
     let only = arguments.iter().skip(3).find(is_name);
-    for mutant in plexum_engine::mutant::ALL {
+    let unseen = [Mutant::HedgedReadUnproven]; // which has to survive
+    for mutant in ALL.iter().chain(&unseen) {
         if only.is_some_and(|name| !format!("{mutant:?}").starts_with(name.as_str())) {
             continue;
         }

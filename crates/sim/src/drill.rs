@@ -9,7 +9,9 @@ use crate::cells;
 use crate::disk::CrashKind;
 use crate::fault::Fault;
 use crate::rng::Rng;
-use crate::scenario::{LifeEnd, Load, Options, Promise, RESTS_NS, START_WRITES, Scenario, Wish};
+use crate::scenario::{
+    LifeEnd, Load, OWN_FLUSH, Options, Promise, RESTS_NS, START_WRITES, Scenario, Wish,
+};
 use crate::subject::Level;
 
 /// What a short scenario is about.
@@ -57,6 +59,9 @@ pub enum Drill {
     Unplugged,
     /// Mirrors are read forward and ahead, and writes fall where was read ahead.
     Streams,
+    /// Mirrors that a power cut left unequal are read while they are made equal; power is cut again in the flush that ends that, and a
+    /// copy is lost with it (W6).
+    Resync,
     /// A fault at a stage of a request, then a crash at a stage, by the book of the coverage matrix.
     Meet,
     /// One cell of the coverage matrix (see `aim.rs`).
@@ -65,7 +70,7 @@ pub enum Drill {
 
 impl Drill {
     /// All that can be asked for by name: `Lent` is half of `Kernel`, the other two go by the book of the coverage.
-    pub const ALL: [Drill; 19] = [
+    pub const ALL: [Drill; 20] = [
         Drill::RoundTrip,
         Drill::ComeBack,
         Drill::Narrow,
@@ -85,6 +90,7 @@ impl Drill {
         Drill::FailedFlush,
         Drill::Unplugged,
         Drill::Streams,
+        Drill::Resync,
     ];
 }
 
@@ -139,7 +145,7 @@ impl Scenario {
         let can_have = |drill: &Drill| match drill {
             Drill::Refused => can_replay,
             Drill::Scarred => drills.contains(&Drill::ComeBack),
-            Drill::Streams => has_copies,
+            Drill::Streams | Drill::Resync => has_copies,
             Drill::FailedFlush | Drill::Unplugged => drills.contains(&Drill::TwoAway),
             other => drills.contains(other),
         };
@@ -153,6 +159,13 @@ impl Scenario {
                 Drill::Flushes if Rng::new(self.seed).fork(22).chance(1, 4) => Drill::FailedFlush,
                 Drill::Narrow if has_copies && Rng::new(self.seed).fork(22).chance(1, 4) => {
                     Drill::Streams
+                }
+                Drill::Commits
+                    if has_copies
+                        && options.small_of_256 > 0
+                        && Rng::new(self.seed).fork(22).chance(1, 2) =>
+                {
+                    Drill::Resync
                 }
                 Drill::TwoAway if Rng::new(self.seed).fork(22).chance(1, 4) => Drill::Unplugged,
                 picked => picked,
@@ -187,6 +200,7 @@ impl Scenario {
             Drill::FailedFlush => self.draw_failed_flushes(&mut rng),
             Drill::Unplugged => self.draw_unplugged(&mut rng),
             Drill::Streams => self.draw_streams(&mut rng),
+            Drill::Resync => self.draw_resync(&mut rng),
             Drill::Meet => self.draw_meet(&mut rng),
             Drill::Aim => self.draw_aim(&mut rng),
         }
@@ -546,6 +560,27 @@ impl Scenario {
         if rng.chance(1, 2) {
             let requests = rng.between(self.requests / 2, self.requests);
             self.lives.push(cut(requests, rng.below(200)));
+        }
+    }
+
+    fn draw_resync(&mut self, rng: &mut Rng) {
+        self.shrink();
+        self.spec.region_bytes = Some(*rng.pick(&[65_536, SMALL_COMPONENT_BYTES]));
+        self.is_losing = true;
+        self.flushes_of_100 = 0;
+        self.load.reads_of_93 = 50;
+        let rounds = rng.between(1, 3);
+        let share = self.requests / (rounds + 1);
+        for round in 0..rounds {
+            self.lives.push(cut(share / 2, rng.below(60)));
+            self.lives.push(LifeEnd::Crash {
+                requests: 0,
+                rest_ns: 0,
+                stage: Some(OWN_FLUSH),
+                polls: rng.below(120),
+                kind: CrashKind::PowerCut,
+            });
+            self.at((round + 1) * share, Wish::Add);
         }
     }
 

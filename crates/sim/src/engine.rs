@@ -7,7 +7,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::rc::Rc;
-use std::time::Duration;
 
 use plexum_engine::background::Pace;
 use plexum_engine::background::scrub::ScrubMode;
@@ -22,8 +21,10 @@ use plexum_engine::mutant::Mutant;
 use plexum_engine::plex::layout::Organisation;
 use plexum_engine::shard::ShardCounters;
 use plexum_engine::state::{MemberId, Standing};
-use plexum_engine::threshold::{Threshold, Thresholds};
-use plexum_engine::volume::{MEMBER_TIMEOUT, MemberStatus, NewMember, Volume, VolumeOptions};
+use plexum_engine::threshold::Threshold;
+use plexum_engine::volume::{
+    JobKind, MEMBER_TIMEOUT, MemberStatus, NewMember, Volume, VolumeOptions,
+};
 use plexum_engine::wait::{first, join};
 use plexum_exec::Spawner;
 use plexum_format::md::{MdVersion, Superblock};
@@ -86,23 +87,6 @@ fn number(name: &str) -> Option<u32> {
     name.strip_prefix("disk ")?.parse().ok()
 }
 
-/// Small enough to be crossed in a world of 1 MiB that lasts milliseconds; one seed in sixteen has those of the product.
-pub(crate) fn thresholds(seed: u64) -> Thresholds {
-    if mix(seed ^ 0x7E).is_multiple_of(16) {
-        return Thresholds::default();
-    }
-    Thresholds {
-        checkpoint_bytes_min: 4096,
-        checkpoint_period_min: Duration::from_micros(20),
-        hedge_samples_min: 8,
-        hedge_delay_min: Duration::from_micros(20),
-        rotational_hedge_delay_min: Duration::from_micros(20),
-        proven_ranges_max: 4,
-        write_failures_max: 3,
-        zero_slice_bytes: 8192,
-    }
-}
-
 fn volume_options(context: &Context) -> VolumeOptions {
     let policies = [
         Policy::RoundRobin,
@@ -126,7 +110,7 @@ fn volume_options(context: &Context) -> VolumeOptions {
             ..Pace::default()
         },
         mutant: context.mutant,
-        thresholds: thresholds(context.seed),
+        thresholds: context.thresholds,
         ..VolumeOptions::default()
     }
 }
@@ -589,6 +573,11 @@ impl Subject for Engine {
             places: report.mismatches.into_iter().map(place).collect(),
             is_complete: report.is_complete && report.skipped_bytes == 0,
         })
+    }
+
+    fn is_resyncing(&self) -> bool {
+        let job = self.volume.status().job;
+        job.is_some_and(|job| job.kind == JobKind::Resync && job.worked_bytes > 0)
     }
 
     fn crossed(&self) -> Vec<&'static str> {

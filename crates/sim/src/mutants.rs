@@ -37,7 +37,9 @@ pub fn options_for(mutant: Mutant) -> Options {
         | Mutant::NoRangeLock
         | Mutant::AheadKeptOverWrite
         | Mutant::WidenedWrites
-        | Mutant::EqualWithoutFlush => copies,
+        | Mutant::EqualWithoutFlush
+        | Mutant::ProvenBeforeFlush
+        | Mutant::HedgedReadUnproven => copies,
         Mutant::ModifyUnprovenParity
         | Mutant::NoRowLock
         | Mutant::DegradedWriteSkipsParity
@@ -100,6 +102,7 @@ fn drill_for(mutant: Mutant) -> Option<Drill> {
         Mutant::ReplayUnbound | Mutant::AnswersNotAnnounced | Mutant::EqualWithoutFlush => {
             Drill::Kernel
         }
+        Mutant::ProvenBeforeFlush => Drill::Resync,
         Mutant::ReAddForgetsBadBlocks => Drill::Scarred,
         Mutant::IgnoreFlushError => Drill::FailedFlush,
         Mutant::CommitBeyondRedundancy => Drill::Unplugged,

@@ -5,6 +5,9 @@
 //! - it holds wishes: whether a fault may strike now is decided at its moment by `atlas.rs`.
 
 use std::fmt;
+use std::time::Duration;
+
+use plexum_engine::threshold::Thresholds;
 
 use crate::aim::Aim;
 use crate::cells;
@@ -56,6 +59,9 @@ pub struct Options {
     pub ppls_of_256: u64,
     /// Share of the ordinary seeds without connections, in 256ths, whose volume is served by several shards.
     pub shards_of_256: u64,
+    /// Share of the seeds, in 256ths, whose volume has thresholds so small that they are crossed. 0: nothing is as it was not before
+    /// there were such, neither flushes that take longer nor `Drill::Resync`.
+    pub small_of_256: u64,
     /// Share of seeds, in 256ths, that go beyond the promise.
     pub beyond_of_256: u64,
     /// Share of seeds, in 256ths, that end in a silent fault.
@@ -82,6 +88,7 @@ impl Default for Options {
             write_backs_of_256: 112,
             ppls_of_256: 128,
             shards_of_256: 96,
+            small_of_256: 240,
             beyond_of_256: 24,
             silent_of_256: 32,
             has_foreign: true,
@@ -274,6 +281,9 @@ pub struct Scenario {
     pub connections: usize,
     /// Shards of the volume, the home counted; 1: it is not divided.
     pub shards: usize,
+    /// Threads that help with jobs.
+    /// Whether the thresholds of the volume are crossed in a world of 1 MiB that lasts milliseconds.
+    pub has_small_thresholds: bool,
     /// Speed of background work while clients are at work, in bytes a second.
     pub pace_bytes_per_s: u64,
     /// Most time a client thinks between two requests, in nanoseconds.
@@ -294,7 +304,8 @@ pub struct Scenario {
     pub round: u64,
     /// Crashes that meet the write hole are not put off: refusals and errors are expected, wrong data never.
     pub takes_holes: bool,
-    /// A member is lost with each crash where the stripe log promises to survive that; else with some.
+    /// A member is lost with each crash where the stripe log promises to survive that, else with some; of copies with each
+    /// crash in a flush of the array's own.
     pub is_losing: bool,
     /// Inside or beyond the promise.
     pub promise: Promise,
@@ -319,6 +330,9 @@ pub(crate) const RESTS_NS: [u64; 6] = [
 
 /// The stage of a life that has not begun to serve, and writes: a replay, a commit.
 pub(crate) const START_WRITES: &str = "start writes";
+
+/// A resync flushes what it has made equal. Clients of such a life rest until then: each of their reads would flush as well.
+pub(crate) const OWN_FLUSH: &str = "own flush";
 
 /// Room for metadata in front of and behind the data, at most, in bytes.
 pub(crate) const METADATA_BYTES: u64 = 4 << 20;
@@ -369,6 +383,7 @@ impl Scenario {
             think_ns_max: if is_steady { 150_000_000 } else { think_ns_max },
             connections: connections.unwrap_or(0),
             shards: 1,
+            has_small_thresholds: false,
             flushes_of_100: if is_steady { 0 } else { flushes_of_100 },
             disk_bytes: spec.component_bytes + METADATA_BYTES,
             disk_count: spec.member_count + 3,
@@ -400,9 +415,23 @@ impl Scenario {
         let spec = &mut self.spec;
         spec.has_ppl &= spec.log_bytes.is_none() && spec.region_bytes.is_none();
         self.draw_shards(options);
-        if self.aim.is_none() {
-            self.flush_times = *Rng::new(self.seed).fork(41).pick(&[1, 1, 4, 20]);
+        let mut rng = Rng::new(self.seed).fork(43);
+        self.has_small_thresholds = rng.below(256) < options.small_of_256;
+        if self.aim.is_none() && options.small_of_256 > 0 {
+            let drawn = *Rng::new(self.seed).fork(41).pick(&[1, 1, 4, 20]);
+            self.flush_times = match self.drill {
+                Some(Drill::Resync) => 20, // it is about what happens meanwhile
+                _ => drawn,
+            };
         }
+    }
+
+    /// Where the volume does something else.
+    pub(crate) fn thresholds(&self) -> Thresholds {
+        if !self.has_small_thresholds {
+            return Thresholds::default();
+        }
+        small_thresholds()
     }
 
     /// Whether the volume is on several cores. Drawn apart, like the log. Cells of the coverage matrix ask for stages, which
@@ -607,6 +636,26 @@ impl Scenario {
     }
 }
 
+/// Thresholds that are crossed by members of 1 MiB, in a few milliseconds.
+pub(crate) fn small_thresholds() -> Thresholds {
+    Thresholds {
+        piece_bytes: 16_384,
+        checkpoint_bytes_min: 4096,
+        checkpoint_period_min: Duration::from_micros(20),
+        hedge_samples_min: 8,
+        hedge_delay_min: Duration::from_micros(20),
+        rotational_hedge_delay_min: Duration::from_micros(20),
+        proven_ranges_max: 4,
+        write_failures_max: 3,
+        log_copied_bytes_max: 16_384,
+        log_kept_bytes_max: 65_536,
+        ahead_bytes_max: 300_000,
+        drive_slots_max: 3,
+        growth_step_bytes: 16_384,
+        zero_slice_bytes: 8192,
+    }
+}
+
 /// What closes the write hole. Drawn apart, so that everything else of a seed is the same with and without.
 fn draw_log(spec: &mut Spec, seed: u64, metadata: u32, options: &Options, is_silent: bool) {
     let mut log_rng = Rng::new(seed).fork(11);
@@ -667,8 +716,18 @@ impl fmt::Display for Scenario {
         writeln!(f, "seed {}: {}", self.seed, self.spec)?;
         writeln!(
             f,
-            "metadata {}, {} clients over {} connections, {} shards, {} requests, {:?} the promise",
-            self.metadata, self.clients, self.connections, self.shards, self.requests, self.promise
+            "metadata {}, {} clients over {} connections, {} shards, {} thresholds, {} requests, {:?} the promise",
+            self.metadata,
+            self.clients,
+            self.connections,
+            self.shards,
+            if self.has_small_thresholds {
+                "small"
+            } else {
+                "ordinary"
+            },
+            self.requests,
+            self.promise
         )?;
         if let Some(drill) = self.drill {
             writeln!(f, "a drill: {drill:?}, {:?}", self.load)?;

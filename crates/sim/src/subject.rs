@@ -6,6 +6,7 @@ use std::rc::Rc;
 use plexum_engine::buf::{Buf, BufPool};
 use plexum_engine::device::{Fua, IoError};
 use plexum_engine::mutant::Mutant;
+use plexum_engine::threshold::Thresholds;
 use plexum_exec::Spawner;
 
 use crate::clock::SimClock;
@@ -152,6 +153,9 @@ pub struct Context {
     pub connections: usize,
     /// Shards of the volume; 1: it is not divided.
     pub shards: usize,
+    /// Threads that help with jobs; 0: none.
+    /// Where the engine does something else.
+    pub thresholds: Thresholds,
 }
 
 /// Why a volume did not come up.
@@ -319,6 +323,11 @@ pub trait Subject: Sized + 'static {
 
     /// What it says of itself.
     fn status(&self) -> Status;
+
+    /// Whether a resync is under way and has made something equal.
+    fn is_resyncing(&self) -> bool {
+        false
+    }
 
     /// Names of the thresholds that it has crossed.
     fn crossed(&self) -> Vec<&'static str> {

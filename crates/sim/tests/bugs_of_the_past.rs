@@ -491,6 +491,7 @@ fn seeds_of_the_past_have_no_finding_any_more() {
     let options = |levels: &[Level]| Options {
         levels: levels.to_vec(),
         shards_of_256: 0, // they are older than shards
+        small_of_256: 0,
         ..Options::default()
     };
     let logs = |levels: &[Level]| Options {
@@ -515,6 +516,10 @@ fn seeds_of_the_past_have_no_finding_any_more() {
     let beyond = Options {
         beyond_of_256: 256,
         ..options(&Level::ALL)
+    };
+    let as_ever = Options {
+        small_of_256: 0,
+        ..Options::default()
     };
     let all = [
         (
@@ -554,7 +559,7 @@ fn seeds_of_the_past_have_no_finding_any_more() {
         (write_backs, vec![60_245]),
         (beyond, vec![50_291, 50_387]),
         (
-            Options::default(),
+            as_ever,
             vec![
                 1_795_635_497_010_005_195,
                 1_795_418_305_010_001_370,

@@ -23,6 +23,9 @@ const RARE_SEEDS: u64 = 1000;
 /// Seeds for those of gmirror and gvinum, whose runs are short.
 const SHORT_SEEDS: u64 = 1000;
 
+/// Seeds for the one that nobody can see.
+const UNSEEN_SEEDS: u64 = 100;
+
 /// What the guarantees say of each bug.
 const GUARANTEES: &str = include_str!("../../../docs/guarantees.md");
 
@@ -104,6 +107,14 @@ fn every_promise_for_one_parity_is_broken_by_a_bug_of_its_row() {
 #[test]
 fn every_promise_for_two_parities_is_broken_by_a_bug_of_its_row() {
     break_every_promise(4, &[Level::Raid6]);
+}
+
+/// Only what is proven is read without a lock, and so hedged. What comes into doubt meanwhile does so by a write at the same time
+/// which some copies refused: what it wrote and what was there before are both right answers.
+#[test]
+fn a_hedged_read_that_does_not_ask_again_what_is_proven_gives_nothing_else() {
+    let result = hunt(Mutant::HedgedReadUnproven, 0, UNSEEN_SEEDS);
+    assert_eq!(result.finding, None, "seed {:?}", result.seed);
 }
 
 /// Half of them, so that two cores share the work.

@@ -33,9 +33,6 @@ const TICK: Duration = Duration::from_millis(100);
 /// A foreground request within this time makes background work hold back.
 const FOREGROUND_WINDOW: Duration = Duration::from_millis(50);
 
-/// Piece of members on disk that scrub, resync and rebuild look at together, at most.
-const PIECE_BYTES: u64 = 1 << 20;
-
 /// Piece of members in memory: those of a few members stay in the processor's cache until they have been compared, or made
 /// into what is missing. A mirror of two on tmpfs is scrubbed a fifth faster than in steps of 1 MiB (docs/performance.md).
 const MEMORY_PIECE_BYTES: u64 = 128 << 10;
@@ -99,10 +96,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Bytes of each member that scrub, resync and rebuild look at together, at most.
     fn piece_bytes(&self) -> u64 {
+        let piece_bytes = self.thresholds().piece_bytes;
         if self.is_in_memory() {
-            MEMORY_PIECE_BYTES
+            piece_bytes.min(MEMORY_PIECE_BYTES)
         } else {
-            PIECE_BYTES
+            piece_bytes
         }
     }
 

@@ -152,6 +152,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         };
         steps.rest().await;
         result?;
+        if self.has_copies() && self.has(Mutant::ProvenBeforeFlush) {
+            self.regions.borrow_mut().settle_unspoilt(region);
+        }
         if self.has_copies() && !self.has(Mutant::EqualWithoutFlush) {
             self.flush_members().await?; // W6: only then may reads answer from any copy
         }

@@ -14,6 +14,7 @@ use std::task::Poll;
 use crate::background::FOREGROUND_WINDOW;
 use crate::clock::Clock;
 use crate::device::Device;
+use crate::threshold::Threshold;
 use crate::volume::Volume;
 use crate::wait::{Part, poll_parts};
 
@@ -115,6 +116,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 return end; // the sync space may be rounded up beyond the volume
             }
             let strip_end = at + self.geometry.copies_of(at).length_bytes;
+            if piece_end < strip_end.min(volume_end) {
+                self.cross(Threshold::Pieces);
+            }
             return strip_end.min(piece_end).min(volume_end);
         }
         let rows = self.rows_at_once(self.geometry.row_count() * self.geometry.strip_bytes());

@@ -39,6 +39,7 @@ use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
 use crate::state::{FailCause, MemberId};
+use crate::threshold::Threshold;
 use crate::volume::{LogStatus, MemberSet, Volume};
 use crate::wait::{Mutex, MutexGuard, Signal, join_all, yield_once};
 
@@ -46,9 +47,7 @@ pub(crate) use flushed::FlushBegun;
 pub(crate) use replay::ReplayError;
 use ring::{ChainStart, Ring};
 
-/// Batches up to this size are copied into one buffer and written at once; larger ones go from the row's own buffers.
-const COPIED_BYTES_MAX: u64 = 1 << 20;
-/// The same for members in memory: there a copy is all that a write costs.
+/// Longest batch for members in memory that is copied into one buffer: there a copy is all that a write costs.
 const COPIED_TO_MEMORY_BYTES_MAX: u64 = 128 << 10;
 
 /// One part of a row, as it will be written: the blocks by slot.
@@ -547,6 +546,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
+    /// Whether a batch is written at once.
+    fn is_copied(&self, drive: &Drive<D>, page: &Batch) -> bool {
+        let most = self.thresholds().log_copied_bytes_max;
+        let most = match drive.is_in_memory() {
+            true => most.min(COPIED_TO_MEMORY_BYTES_MAX),
+            false => most,
+        };
+        page.length_bytes() <= most
+    }
+
     /// Makes the batches durable. Small ones are written so that they are durable when they are answered: one round trip.
     /// Large ones are written and flushed, and members with blocks in place since their last flush are flushed along: the
     /// tail can follow (W2).
@@ -557,7 +566,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<(), IoError> {
         let flushes = !batches
             .iter()
-            .all(|(batch, page)| is_copied(&batch.drive, page));
+            .all(|(batch, page)| self.is_copied(&batch.drive, page));
+        if flushes {
+            self.cross(Threshold::LogUncopied);
+        }
         let (floor, covers, idle) = {
             let book = log.book.borrow();
             let is_written =
@@ -640,7 +652,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             };
             area.offset_bytes(page.position) + shift
         };
-        if is_copied(&batch.drive, page) {
+        if self.is_copied(&batch.drive, page) {
             let whole = self.copied(batch, page);
             let written = batch.drive.write_device(at, whole, fua).await;
             written.map_err(failed)?;
@@ -705,15 +717,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.changed.notify();
         }
     }
-}
-
-/// Whether a batch is written at once.
-fn is_copied<D: Device>(drive: &Drive<D>, page: &Batch) -> bool {
-    let limit = match drive.is_in_memory() {
-        true => COPIED_TO_MEMORY_BYTES_MAX,
-        false => COPIED_BYTES_MAX,
-    };
-    page.length_bytes() <= limit
 }
 
 /// Gives every part of the group its number.

@@ -11,6 +11,7 @@ mod control;
 mod extents;
 mod log;
 mod members;
+mod options;
 mod ppl;
 mod read;
 mod status;
@@ -24,14 +25,14 @@ use std::time::Duration;
 pub use bitmap::BitmapWish;
 pub use control::{AddOutcome, ControlError, FormerMember, NewMember};
 pub use members::{Filling, MemberSet, SlotView};
+pub use options::VolumeOptions;
 pub use status::{JobKind, JobStatus, LogStatus, MemberStatus, VolumeStatus};
 
 use plexum_format::stripe_log::LogHeader;
 
 use crate::ahead::ReadAhead;
-use crate::background::Pace;
 use crate::background::scrub::ScrubReport;
-use crate::balance::{Balancer, MemberTraits, Policy};
+use crate::balance::{Balancer, MemberTraits};
 use crate::buf::BufPool;
 use crate::clock::{Clock, Moment};
 use crate::device::{Device, IoError};
@@ -49,7 +50,7 @@ use crate::stage::{RequestInfo, Requests};
 use crate::state::{ArrayState, Effect, Event, FailCause, MemberId, MemberRecord, Standing};
 use crate::stripe::collect::Collector;
 use crate::stripe::expect::Expected;
-use crate::threshold::{Crossed, Threshold, Thresholds};
+use crate::threshold::Crossed;
 use crate::wait::{Changed, Gauge, Mutex, Signal};
 
 /// How long a member may take to answer when nothing else is said (reliability.md, row 15).
@@ -133,42 +134,6 @@ pub enum Announcement {
     },
 }
 
-/// Settings of a volume; all but `mutant` can be changed while it is served.
-#[derive(Clone, Debug)]
-pub struct VolumeOptions {
-    /// How reads are spread over copies.
-    pub balance: Policy,
-    /// Limits of background work.
-    pub pace: Pace,
-    /// Nothing may be written, neither data nor metadata.
-    pub is_read_only: bool,
-    /// Ranges whose redundancy is not proven are read all the same (`--force-data`, W8).
-    pub trust_unproven: bool,
-    /// A member that has not answered for so long is failed (W9).
-    pub member_timeout: Duration,
-    /// Requests must be multiples of this, even where members could do with less (at most 4096; 0: nothing is asked).
-    pub block_bytes_min: u32,
-    /// From where on it does something else; fixed when it is opened.
-    pub thresholds: Thresholds,
-    /// A deliberate bug; tests only.
-    pub mutant: Option<Mutant>,
-}
-
-impl Default for VolumeOptions {
-    fn default() -> Self {
-        Self {
-            balance: Policy::Load,
-            pace: Pace::default(),
-            is_read_only: false,
-            trust_unproven: false,
-            member_timeout: MEMBER_TIMEOUT,
-            block_bytes_min: 0,
-            thresholds: Thresholds::default(),
-            mutant: None,
-        }
-    }
-}
-
 /// One member as it enters a volume.
 pub struct DrivePart<D> {
     /// Path or URI, for messages.
@@ -225,7 +190,7 @@ pub struct Volume<D: Device, C: Clock> {
     /// As in `options`, where it never changes: asked many times a request.
     mutant: Option<Mutant>,
     /// Thresholds that something has led over.
-    crossed: Cell<Crossed>,
+    pub(crate) crossed: Cell<Crossed>,
     pub(crate) state: RefCell<ArrayState>,
     /// By `MemberId`; `None` for members that are not there.
     pub(crate) drives: RefCell<Vec<Option<Rc<Drive<D>>>>>,
@@ -352,7 +317,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let balancer = Balancer::new(parts.options.balance, usize::from(slot_count), 512);
         let volume = Self {
             name: parts.name,
-            ahead: ReadAhead::default(),
+            ahead: ReadAhead::new(parts.options.thresholds.ahead_bytes_max),
             balancer: RefCell::new(balancer),
             geometry: parts.geometry,
             clock: parts.clock,
@@ -456,19 +421,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Whether the members' superblocks name this one as complete: whoever starts the array after a crash can rely on it.
     pub fn is_durably_active(&self, member: MemberId) -> bool {
         self.durably_active.borrow().contains(&member)
-    }
-
-    /// Notes that something has led over a threshold.
-    pub(crate) fn cross(&self, threshold: Threshold) {
-        self.crossed.set(self.crossed.get().with(threshold));
-    }
-
-    /// The thresholds that something has led over since it was opened.
-    pub fn crossed(&self) -> Vec<Threshold> {
-        if self.regions.borrow().has_forgotten() {
-            self.cross(Threshold::ProvenRanges);
-        }
-        self.crossed.get().list()
     }
 
     /// Client requests that are being carried out, oldest first.

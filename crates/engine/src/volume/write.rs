@@ -244,7 +244,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .begin(RequestKind::Zero, offset_bytes, length_bytes, now);
         let end = offset_bytes + length_bytes;
         let mut at = offset_bytes;
-        let slice = self.options.borrow().thresholds.zero_slice_bytes;
+        let slice = self.thresholds().zero_slice_bytes;
         while at < end {
             let length = (end - at).min(slice - at % slice);
             if length < end - at {

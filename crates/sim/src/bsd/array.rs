@@ -59,6 +59,7 @@ fn volume_options(context: &Context) -> VolumeOptions {
             ..Pace::default()
         },
         mutant: context.mutant,
+        thresholds: context.thresholds,
         ..VolumeOptions::default()
     }
 }

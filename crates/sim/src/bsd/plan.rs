@@ -171,6 +171,8 @@ pub struct Plan {
     pub atom_bytes: u32,
     /// Usual time of an I/O.
     pub latency_ns: u64,
+    /// Whether the thresholds of the volumes are so small that they are crossed.
+    pub has_small_thresholds: bool,
     /// Clients.
     pub clients: usize,
     /// Requests of all clients in all lives.
@@ -205,6 +207,7 @@ impl Plan {
             disk_count,
             atom_bytes: *rng.pick(&[512, 512, 4096]),
             latency_ns: *rng.pick(&[5_000, 50_000, 50_000, 500_000]),
+            has_small_thresholds: Rng::new(seed).fork(43).below(256) < 240,
             clients: rng.between(1, 6) as usize,
             requests: rng.between(60, 240),
             think_ns_max: *rng.pick(&[0, 0, 0, 2_000_000, 200_000_000]),

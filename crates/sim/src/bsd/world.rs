@@ -15,6 +15,7 @@ use std::time::Duration;
 use plexum_engine::buf::BufPool;
 use plexum_engine::clock::Clock;
 use plexum_engine::mutant::Mutant;
+use plexum_engine::threshold::Thresholds;
 use plexum_exec::{Executor, Seeded, Spawner};
 
 use super::array::Array;
@@ -26,6 +27,7 @@ use crate::fault::{FAULT_KINDS, Fault};
 use crate::finding::Finding;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
+use crate::scenario::small_thresholds;
 use crate::subject::{Context, Force, Refusal};
 use crate::trace::{Actor, Trace, Verb};
 use crate::world::{Counts, Outcome, PATIENCE_NS};
@@ -181,6 +183,11 @@ impl World {
             reads_ahead: false,
             connections: 0,
             shards: 1,
+            thresholds: if plan.has_small_thresholds {
+                small_thresholds()
+            } else {
+                Thresholds::default()
+            },
         };
         let shared = Shared {
             plan: plan.clone(),

@@ -196,6 +196,14 @@ impl SimDisk {
         self.shared.state.borrow().in_flight.len()
     }
 
+    /// Whether a flush is under way.
+    #[must_use]
+    pub fn is_flushing(&self) -> bool {
+        let state = self.shared.state.borrow();
+        let is_flush = |work: &Work| matches!(work, Work::Flush { .. });
+        state.in_flight.values().any(is_flush)
+    }
+
     /// Copies the present contents out, behind the engine's back: for checkers and the reference model.
     pub fn peek(&self, offset_bytes: u64, target: &mut [u8]) {
         self.shared

@@ -21,6 +21,9 @@ const VERIFY_SECTORS: u64 = 128;
 /// Virtual time within which a request is answered, whatever fails meanwhile: some time-outs of members one after another.
 const REQUEST_PATIENCE_NS: u64 = 300_000_000_000;
 
+/// How often clients look whether what they wait for has come.
+const LOOK_NS: u64 = 20_000;
+
 /// Length of the reads of streams, and how far before them writes fall, in sectors.
 const STREAM_SECTORS: u64 = 16;
 const STREAM_WRITES_SECTORS: u64 = 256;
@@ -77,7 +80,9 @@ async fn rest<S: Subject>(shared: &Shared<S>) {
         if now >= until {
             return;
         }
-        shared.clock.sleep(Duration::from_nanos(until - now)).await;
+        let is_waiting = shared.is_of_flush.get();
+        let rest_ns = if is_waiting { LOOK_NS } else { until - now };
+        shared.clock.sleep(Duration::from_nanos(rest_ns)).await;
     }
 }
 
@@ -86,6 +91,9 @@ pub(super) async fn verify<S: Subject>(shared: Rc<Shared<S>>, life: u64) {
     let mut rng = Rng::new(shared.scenario.seed).fork(0x7665_0000 + life);
     let end = shared.oracle.borrow().sector_count();
     let share = *rng.pick(&[0, 4, 8]);
+    if shared.is_of_flush.get() {
+        rest(&shared).await;
+    }
     let mut at = 0;
     while at < end && !shared.has_findings() {
         let next = (at + VERIFY_SECTORS).min(end);

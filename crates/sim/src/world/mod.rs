@@ -32,13 +32,15 @@ use crate::fault::{FAULT_KINDS, Fault};
 use crate::finding::Finding;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
-use crate::scenario::START_WRITES;
-use crate::scenario::{LifeEnd, Options, Promise, Scenario};
+use crate::scenario::{LifeEnd, OWN_FLUSH, Options, Promise, START_WRITES, Scenario};
 use crate::subject::{Context, Subject};
 use crate::trace::{Actor, Trace, Verb};
 
 /// Virtual time within which every request is answered, and the array whole after the last fault.
 pub const PATIENCE_NS: u64 = 900_000_000_000;
+
+/// Time within which a resync comes to a flush, in a life that is to end there.
+const FLUSH_PATIENCE_NS: u64 = 100_000_000;
 
 /// Polls and events of a life after which it is taken as endless.
 const STEPS_MAX: u64 = 40_000_000;
@@ -131,6 +133,8 @@ pub(crate) struct Shared<S> {
     pub event_count: Cell<u64>,
     /// Clients rest until this moment.
     pub rest_until_ns: Cell<u64>,
+    /// This life is to end in a flush of the resync.
+    pub is_of_flush: Cell<bool>,
     /// A disk that was full in this life has space again.
     pub was_full: Cell<bool>,
     /// Writes to disks before this life.
@@ -166,7 +170,8 @@ struct CrashDue {
     requests: u64,
     /// How long everything has rested after them; 0: it need not.
     rest_ns: u64,
-    /// Some request is in this stage; `START_WRITES`: the start has begun to write to members.
+    /// Some request is in this stage; `START_WRITES`: the start has begun to write to members; `OWN_FLUSH`: the array flushes
+    /// for itself.
     stage: Option<&'static str>,
     /// Polls after that.
     polls: u64,
@@ -228,6 +233,10 @@ impl<S> Shared<S> {
         let subject = self.subject.borrow();
         subject.as_ref().is_some_and(|subject| {
             let stages = subject.stages();
+            if stage == OWN_FLUSH {
+                let is_flushing = self.disks.iter().any(SimDisk::is_flushing);
+                return is_flushing && subject.is_resyncing() && !stages.contains(&"flush");
+            }
             stages.contains(&stage) || stage == "idle" && stages.is_empty()
         })
     }
@@ -319,6 +328,7 @@ impl<S: Subject> World<S> {
             reads_ahead: scenario.load.has_streams,
             connections: scenario.connections,
             shards: scenario.shards,
+            thresholds: scenario.thresholds(),
         };
         let shared = Shared {
             scenario: scenario.clone(),
@@ -344,6 +354,7 @@ impl<S: Subject> World<S> {
             are_errors_allowed: Cell::new(scenario.promise == Promise::Beyond),
             event_count: Cell::new(0),
             rest_until_ns: Cell::new(0),
+            is_of_flush: Cell::new(false),
             was_full: Cell::new(false),
             writes_before: Cell::new(0),
             hits_before: Cell::default(),
@@ -469,7 +480,10 @@ impl<S: Subject> World<S> {
         shared.busy.set(0);
         shared.outstanding.set(0);
         shared.has_vanished.set(false);
-        shared.rest_until_ns.set(0);
+        let is_of_flush = crash.is_some_and(|due| due.stage == Some(OWN_FLUSH));
+        shared.is_of_flush.set(is_of_flush);
+        let resting_until_ns = is_of_flush.then(|| shared.clock.now_ns() + FLUSH_PATIENCE_NS);
+        shared.rest_until_ns.set(resting_until_ns.unwrap_or(0));
         shared.was_full.set(false);
         shared.has_written.set(false);
         shared.hits_before.set(shared.hits());
@@ -543,6 +557,9 @@ impl<S: Subject> World<S> {
                     false
                 };
                 if is_due && self.may_crash() {
+                    if shared.is_of_flush.get() {
+                        shared.rest_until_ns.set(0); // clients come in with it
+                    }
                     let left = polls_left.get_or_insert(due.polls);
                     if *left == 0 {
                         return Stop::Crashed;
@@ -590,7 +607,7 @@ impl<S: Subject> World<S> {
         } else if shared.subject.borrow().is_some() && shared.has_hole() {
             shared.are_errors_allowed.set(true);
         }
-        let lost = self.lost_with_the_crash();
+        let lost = self.lost_with_the_crash(number);
         self.executor = Executor::new(Seeded::new(self.order.next_u64()));
         *shared.spawner.borrow_mut() = None;
         *shared.subject.borrow_mut() = None;
@@ -633,11 +650,22 @@ impl<S: Subject> World<S> {
         shared.counts.borrow_mut().crashes += 1;
     }
 
-    /// What the log is for: a member that does not survive the crash. Only where the promise covers it.
-    fn lost_with_the_crash(&mut self) -> Option<u32> {
+    /// What the log is for, and copies: a member that does not survive the crash. Only where the promise covers it.
+    fn lost_with_the_crash(&mut self, number: usize) -> Option<u32> {
         let shared = Rc::clone(&self.shared);
         let is_running = shared.subject.borrow().is_some() && !shared.is_unplugged.get();
-        shared.scenario.spec.log_bytes.filter(|_| is_running)?;
+        let is_own_flush = matches!(
+            shared.scenario.lives.get(number),
+            Some(LifeEnd::Crash {
+                stage: Some(OWN_FLUSH),
+                ..
+            })
+        );
+        let is_losing_copies = is_own_flush && shared.scenario.is_losing;
+        let has_spare_member = shared.scenario.spec.log_bytes.is_some() || is_losing_copies;
+        if !is_running || !has_spare_member {
+            return None;
+        }
         let members = shared.scenario.spec.member_count as u64;
         let of = if shared.scenario.is_losing { 1 } else { 3 };
         let slot = self.order.below(of * members) as usize;

@@ -10,6 +10,7 @@ use plexum_engine::buf::BufPool;
 use plexum_engine::clock::Clock;
 use plexum_engine::device::{Fua, IoError};
 use plexum_engine::mutant::Mutant;
+use plexum_engine::threshold::Thresholds;
 use plexum_exec::{Executor, Seeded};
 use plexum_sim::clock::SimClock;
 use plexum_sim::disk::{CrashKind, DiskShape, SimDisk};
@@ -99,6 +100,7 @@ impl Bench {
             reads_ahead: false,
             connections: 0,
             shards,
+            thresholds: Thresholds::default(),
         };
         let executor = Executor::new(Seeded::new(order.next_u64()));
         Self {

@@ -23,6 +23,7 @@ use crate::device::{Device, Fua, IoError};
 use crate::mutant::Mutant;
 use crate::state::MemberId;
 use crate::stripe::Row;
+use crate::threshold::Threshold;
 use crate::volume::{MemberSet, Volume};
 use crate::wait::join_all;
 
@@ -161,7 +162,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let result = self.write_taken(&taken).await;
         match result {
             Ok(written) => {
-                log.overlay.borrow_mut().forget(&taken);
+                let kept_bytes_max = self.thresholds().log_kept_bytes_max;
+                if log.overlay.borrow_mut().forget(&taken, kept_bytes_max) {
+                    self.cross(Threshold::LogKept);
+                }
                 let mut regions = self.regions.borrow_mut();
                 for range in &taken.pending.ranges {
                     regions.leave(range);

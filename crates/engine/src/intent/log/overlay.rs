@@ -19,8 +19,6 @@ struct Piece {
     is_in_place: bool,
 }
 
-/// Most bytes of blocks that are kept when they are in place.
-const KEPT_BYTES_MAX: u64 = 16 << 20;
 /// Longest block that is kept: what is written in long blocks needs little old content.
 const KEPT_BLOCK_BYTES_MAX: usize = 16 << 10;
 
@@ -162,8 +160,9 @@ impl Overlay {
         pending.ranges.extend(taken.pending.ranges);
     }
 
-    /// They are in place: what came in since stays to be put there, small ones are kept.
-    pub fn forget(&mut self, taken: &Taken) {
+    /// They are in place: what came in since stays to be put there, small ones are kept, of all of them at most `kept_bytes_max`.
+    /// Says whether one had to go for that.
+    pub fn forget(&mut self, taken: &Taken, kept_bytes_max: u64) -> bool {
         for (slot, start, data) in &taken.blocks {
             let range = *start..*start + data.len() as u64;
             for (start, data) in self.covering(*slot, &range) {
@@ -182,10 +181,12 @@ impl Overlay {
                 self.kept_bytes += data.len() as u64;
             }
         }
-        while self.kept_bytes > KEPT_BYTES_MAX {
+        let is_too_much = self.kept_bytes > kept_bytes_max;
+        while self.kept_bytes > kept_bytes_max {
             let (_, slot, start) = *self.kept.first().expect("bytes are of pieces");
             self.drop_kept(slot, start);
         }
+        is_too_much
     }
 
     /// Gives up a piece that is in place; `false`: it is not.
@@ -224,6 +225,7 @@ mod tests {
     use crate::buf::BufPool;
 
     const SIZE: usize = 24;
+    const KEPT_BYTES_MAX: u64 = 1 << 20;
 
     fn buf(byte: u8, length: usize) -> Buf {
         BufPool::new(0).copy_of(&vec![byte; length]).freeze()
@@ -277,7 +279,7 @@ mod tests {
         );
         overlay.note(0, 2..3, 4..12);
         overlay.put(0, 4, buf(2, 8));
-        overlay.forget(&taken);
+        overlay.forget(&taken, KEPT_BYTES_MAX);
         let old_and_new = [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2];
         assert_eq!(
             content(&overlay)[..12],
@@ -304,7 +306,7 @@ mod tests {
             overlay.note(0, 1..2, 0..1);
             overlay.put(0, at, buf(1, *length));
             let taken = overlay.take(0, 1, &(0..u64::MAX)).unwrap();
-            overlay.forget(&taken);
+            overlay.forget(&taken, KEPT_BYTES_MAX);
             at += *length as u64;
         }
         overlay

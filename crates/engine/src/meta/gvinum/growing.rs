@@ -21,7 +21,7 @@ use plexum_format::vinum::{Growth, HEADER_OFFSET_BYTES, Mark, Subdisk, SubdiskSt
 use crate::buf::{Buf, BufMut, BufPool};
 use crate::clock::{Clock, Moment};
 use crate::device::{Device, DeviceInfo, Fua, FuaWay, IoError};
-use crate::drive::retrying;
+use crate::drive::RETRIES_MAX;
 use crate::lock::{RangeGuard, RangeLocks};
 use crate::meta::foreign::{ForeignError, regions_of};
 use crate::meta::plain::PlainMetadata;
@@ -39,11 +39,24 @@ use super::store::SharedStore;
 use super::tally::{PlexTally, VolumeTally};
 use super::{PlexMap, grown_map};
 
-/// Bytes that one step moves at most, when a row is not larger.
-const STEP_BYTES: u64 = 4 << 20;
-
 /// A request may wait for a step: the plex is not failed for that.
 const OVER_TIMEOUT: Duration = Duration::from_secs(86_400);
+
+/// An I/O on a device that no drive stands before: interrupted ones are tried again, as a drive does it.
+///
+/// # Errors
+/// `Medium` after too many interruptions; those of the I/O.
+async fn retrying<T, F: Future<Output = Result<T, IoError>>>(
+    begin: impl Fn() -> F,
+) -> Result<T, IoError> {
+    for _ in 0..=RETRIES_MAX {
+        match begin().await {
+            Err(IoError::Retryable) => {}
+            other => return other,
+        }
+    }
+    Err(IoError::Medium)
+}
 
 /// What a growing plex is made of.
 pub struct GrowingParts<D: Device, C: Clock> {
@@ -382,7 +395,8 @@ impl<D: Device, C: Clock> Growing<D, C> {
         if at >= data_end && !has_parity {
             return self.settle_at(total).await; // what is new there was never anybody's
         }
-        let most = (STEP_BYTES / new).max(1);
+        let step_bytes = self.parts.before.thresholds().growth_step_bytes;
+        let most = (step_bytes / new).max(1);
         let rows = if at < data_end {
             (at / old).saturating_sub(at / new).clamp(1, most)
         } else {

@@ -1,0 +1,46 @@
+//! How a volume is served.
+
+use std::time::Duration;
+
+use crate::background::Pace;
+use crate::balance::Policy;
+use crate::mutant::Mutant;
+use crate::threshold::Thresholds;
+
+use super::MEMBER_TIMEOUT;
+
+/// Settings of a volume; all but `mutant` can be changed while it is served.
+#[derive(Clone, Debug)]
+pub struct VolumeOptions {
+    /// How reads are spread over copies.
+    pub balance: Policy,
+    /// Limits of background work.
+    pub pace: Pace,
+    /// Nothing may be written, neither data nor metadata.
+    pub is_read_only: bool,
+    /// Ranges whose redundancy is not proven are read all the same (`--force-data`, W8).
+    pub trust_unproven: bool,
+    /// A member that has not answered for so long is failed (W9).
+    pub member_timeout: Duration,
+    /// Requests must be multiples of this, even where members could do with less (at most 4096; 0: nothing is asked).
+    pub block_bytes_min: u32,
+    /// From where on it does something else; fixed when it is opened.
+    pub thresholds: Thresholds,
+    /// A deliberate bug; tests only.
+    pub mutant: Option<Mutant>,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> Self {
+        Self {
+            balance: Policy::Load,
+            pace: Pace::default(),
+            is_read_only: false,
+            trust_unproven: false,
+            member_timeout: MEMBER_TIMEOUT,
+            block_bytes_min: 0,
+            thresholds: Thresholds::default(),
+            mutant: None,
+        }
+    }
+}
