@@ -9,11 +9,11 @@ use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use plexum_engine::buf::{Buf, BufPool};
-use plexum_engine::device::{Fua, IoError};
-use plexum_engine::plex::layout::{Organisation, Raid0Layout, Raid5Layout};
+use plexum_block::buf::{Buf, BufPool};
+use plexum_block::device::{Fua, IoError};
 use plexum_engine::shard::{Opener, Satellite, ShardSeed, Spawn};
 use plexum_engine::volume::Volume;
+use plexum_layout::{Organisation, Raid0Layout, Raid5Layout};
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::file::{FileDevice, OpenOptions};
 use plexum_runtime::mailbox::{Mailbox, Reply, Sender, mailbox, reply};

@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 
-use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, ZeroMode, check_range};
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError, ZeroMode, check_range};
 use plexum_runtime::file::FileDevice;
 
 /// A member of a bench volume.

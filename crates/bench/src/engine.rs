@@ -5,9 +5,7 @@
 use std::path::Path as FilePath;
 use std::process::Command;
 
-use plexum_engine::plex::layout::{
-    Organisation, Raid0Layout, Raid5Layout, Raid6Layout, Raid10Layout,
-};
+use plexum_layout::{Organisation, Raid0Layout, Raid5Layout, Raid6Layout, Raid10Layout};
 
 use crate::compare::{Probe, Role, Samples, take_turns};
 use crate::load::{PATTERNS, Pattern};

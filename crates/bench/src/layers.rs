@@ -11,18 +11,18 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use plexum_block::buf::{Buf, BufPool};
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::ranges::RangeSet;
 use plexum_engine::balance::Policy;
-use plexum_engine::buf::{Buf, BufPool};
-use plexum_engine::device::{Device, Fua, IoError};
 use plexum_engine::drive::Drive;
 use plexum_engine::meta::foreign::regions_of;
 use plexum_engine::meta::gvinum::tally::Tallies;
 use plexum_engine::meta::plain::PlainMetadata;
-use plexum_engine::plex::layout::{Geometry, GeometrySpec, Organisation};
-use plexum_engine::ranges::RangeSet;
 use plexum_engine::stacked::{PlexMember, Stacked};
 use plexum_engine::state::{MemberId, MemberRecord, Standing};
 use plexum_engine::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
+use plexum_layout::{Geometry, GeometrySpec, Organisation};
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::{Handle, Runtime};
 
@@ -296,7 +296,7 @@ impl Target for Counted {
 mod tests {
     use std::collections::BTreeSet;
 
-    use plexum_engine::clock::Clock;
+    use plexum_block::clock::Clock;
     use plexum_runtime::IoChoice;
 
     use super::*;

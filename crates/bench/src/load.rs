@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plexum_engine::buf::{Buf, BufPool};
-use plexum_engine::clock::Clock;
-use plexum_engine::device::{Device, Fua, IoError};
+use plexum_block::buf::{Buf, BufPool};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
 use plexum_engine::volume::Volume;
 use plexum_nbd::client::Client;
 use plexum_nbd::transport::Transport;

@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plexum_engine::buf::{Buf, BufPool};
-use plexum_engine::clock::Clock;
-use plexum_engine::device::{Fua, IoError};
+use plexum_block::buf::{Buf, BufPool};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Fua, IoError};
 use plexum_engine::meta::create::{plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
-use plexum_engine::plex::layout::{Organisation, Raid5Layout, Raid6Layout};
 use plexum_engine::volume::Volume;
 use plexum_exec::{Executor, Fifo, Spawner};
+use plexum_layout::{Organisation, Raid5Layout, Raid6Layout};
 use plexum_sim::clock::SimClock;
 use plexum_sim::disk::{DiskShape, SimDisk};
 use plexum_sim::rng::Rng;

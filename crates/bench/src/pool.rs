@@ -7,13 +7,13 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use plexum_block::buf::BufPool;
+use plexum_block::device::Device;
+use plexum_block::wait::join_all;
 use plexum_daemon::open::{AnyDevice, MemberWord};
 use plexum_daemon::zfs::open_pool;
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::Device;
-use plexum_engine::plex::layout::{RaidzGeometry, RaidzPart};
-use plexum_engine::wait::join_all;
 use plexum_format::zfs::checksum::{fletcher4, seal_embedded};
+use plexum_layout::{RaidzGeometry, RaidzPart};
 use plexum_parity::Fletcher4;
 use plexum_runtime::file::OpenOptions;
 use plexum_runtime::{Handle, Runtime};
@@ -111,7 +111,7 @@ async fn members_rate(handle: &Handle, pool: &Maker) -> Result<f64, BenchError> 
             let at = DATA_OFFSET_BYTES + n * COLUMN_BYTES as u64;
             device.read(at, buffers.take(COLUMN_BYTES)).await?;
         }
-        Ok::<(), plexum_engine::device::IoError>(())
+        Ok::<(), plexum_block::device::IoError>(())
     });
     for result in join_all(streams).await {
         result.map_err(|error| BenchError(error.to_string()))?;

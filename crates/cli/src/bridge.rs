@@ -10,10 +10,10 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use plexum_block::buf::BufPool;
+use plexum_block::clock::{Clock, Moment};
+use plexum_block::device::IoError;
 use plexum_daemon::problem::{Code, Problem};
-use plexum_engine::buf::BufPool;
-use plexum_engine::clock::{Clock, Moment};
-use plexum_engine::device::IoError;
 use plexum_export::remote::Remote;
 use plexum_export::request::{Request, perform};
 use plexum_nbd::client::{ConnectOptions, connect};

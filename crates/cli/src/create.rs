@@ -4,8 +4,8 @@ use plexum_daemon::create::{CreateRequest, Creation, PlannedMember, Start, this_
 use plexum_daemon::open::{AnyDevice, MemberWord};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::balance::Policy;
-use plexum_engine::plex::layout::{Level, Organisation};
 use plexum_format::md::MdVersion;
+use plexum_layout::{Level, Organisation};
 use plexum_runtime::file::{Access, OpenOptions};
 use plexum_runtime::{IoChoice, Runtime};
 

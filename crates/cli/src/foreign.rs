@@ -10,8 +10,8 @@ use plexum_daemon::open::{AnyDevice, MemberWord, check_writers};
 use plexum_daemon::owners::{Choice, judge as judge_owners, rivals, survey_word};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::meta::gvinum::{SHORTCUT_STRIP_BYTES, Shortcut};
-use plexum_engine::plex::layout::Level;
 use plexum_format::gmirror::Balance;
+use plexum_layout::Level;
 use plexum_runtime::file::{Access, OpenOptions};
 use serde_json::json;
 
@@ -53,10 +53,12 @@ pub fn create_request(args: &Create) -> Result<Option<CreateRequest>, Problem> {
         "gvinum" | "vinum" => Kind::Gvinum,
         _ => return Ok(None),
     };
-    let level: Level =
-        args.level.as_deref().unwrap_or_default().parse().map_err(
-            |error: plexum_engine::plex::layout::GeometryError| usage(error.to_string()),
-        )?;
+    let level: Level = args
+        .level
+        .as_deref()
+        .unwrap_or_default()
+        .parse()
+        .map_err(|error: plexum_layout::GeometryError| usage(error.to_string()))?;
     let name = args.name.clone().unwrap_or_default();
     if kind == Kind::Gvinum {
         let text = shortcut(args, level)?

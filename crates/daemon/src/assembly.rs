@@ -8,9 +8,10 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use plexum_block::buf::{BufPool, Rope};
+use plexum_block::device::{Extent, IoError};
+use plexum_block::wait::{join, join_all};
 use plexum_engine::balance::Policy;
-use plexum_engine::buf::{BufPool, Rope};
-use plexum_engine::device::{Extent, IoError};
 use plexum_engine::meta::assemble::{
     AssembleCode, AssembleError, Assembly, BitmapUse, JournalUse, Options, StaleUse,
 };
@@ -21,7 +22,6 @@ use plexum_engine::meta::open::{
 };
 use plexum_engine::stacked::{PlexMember, Stacked};
 use plexum_engine::volume::{JobStatus, Volume, VolumeOptions, VolumeStatus};
-use plexum_engine::wait::{join, join_all};
 use plexum_format::Problem as FormatProblem;
 use plexum_format::md::Superblock;
 use plexum_runtime::Handle;

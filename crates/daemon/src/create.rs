@@ -12,13 +12,13 @@ mod place;
 
 use std::path::{Path, PathBuf};
 
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::{Device, Fua, IoError};
+use plexum_block::buf::BufPool;
+use plexum_block::device::{Device, Fua, IoError};
 use plexum_engine::meta::adapter::MetadataWrite;
 use plexum_engine::meta::create::{NewArray, Plan};
-use plexum_engine::plex::layout::Organisation;
 use plexum_format::md::{MdVersion, Superblock};
 use plexum_format::{FormatError, SECTOR_BYTES, probe_places};
+use plexum_layout::Organisation;
 use plexum_runtime::Handle;
 use plexum_runtime::file::{Access, OpenOptions};
 use serde::Serialize;

@@ -7,8 +7,8 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::Device;
+use plexum_block::buf::BufPool;
+use plexum_block::device::Device;
 use plexum_engine::meta::assemble::{Assembly, Examined, Options, Refused, assemble};
 use plexum_engine::meta::open::{judge_log_page, log_header_place};
 use plexum_format::md::journal::META_BYTES;

@@ -6,10 +6,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use plexum_engine::buf::{Buf, Rope};
+use plexum_block::buf::{Buf, Rope};
+use plexum_block::clock::{Clock, Moment};
+use plexum_block::device::{Fua, IoError, ZeroMode};
 use plexum_engine::busy::{BusyTime, UnderWay};
-use plexum_engine::clock::{Clock, Moment};
-use plexum_engine::device::{Fua, IoError, ZeroMode};
 use plexum_engine::meta::gvinum::counters::Direction;
 use plexum_engine::meta::gvinum::tally::VolumeTally;
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};

@@ -7,8 +7,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::{Device, IoError};
+use plexum_block::buf::BufPool;
+use plexum_block::device::{Device, IoError};
 use plexum_format::detect::{Found as FormatFound, detect, probe_places};
 use plexum_format::{Container, SECTOR_BYTES};
 

@@ -13,9 +13,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::clock::Clock;
-use plexum_engine::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode};
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode};
 use plexum_format::partition::{Partition, look_at};
 use plexum_nbd::client::{ClientDevice, ConnectOptions, connect};
 use plexum_nbd::tls::{Stream, TlsClient};

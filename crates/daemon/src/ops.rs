@@ -11,12 +11,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::select;
+use plexum_block::buf::BufPool;
+use plexum_block::clock::Clock;
+use plexum_block::device::IoError;
 use plexum_engine::background::Pace;
 use plexum_engine::background::scrub::ScrubMode;
 use plexum_engine::balance::Policy;
-use plexum_engine::buf::BufPool;
-use plexum_engine::clock::Clock;
-use plexum_engine::device::IoError;
 use plexum_engine::meta::open::{detect_on, former_member};
 use plexum_engine::stacked::Stacked;
 use plexum_engine::state::{FailCause, Standing};

@@ -11,8 +11,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::Device;
+use plexum_block::buf::BufPool;
+use plexum_block::device::Device;
 use plexum_format::md::{MdVersion, level_name};
 use plexum_format::partition::{Partition, look_at, within};
 use plexum_format::zfs::label::{PoolState, roots};

@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use plexum_engine::buf::{Buf, BufMut};
-use plexum_engine::device::{
+use plexum_block::buf::{Buf, BufMut};
+use plexum_block::device::{
     Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode, check_range,
 };
 use plexum_runtime::Handle;

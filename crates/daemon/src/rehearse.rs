@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use plexum_engine::buf::BufPool;
+use plexum_block::buf::BufPool;
 use plexum_engine::meta::open::former_member;
 use plexum_engine::stacked::Stacked;
 use plexum_engine::volume::{BitmapWish, ControlError, NewMember};

@@ -15,8 +15,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plexum_engine::buf::BufPool;
-use plexum_engine::clock::Clock;
+use plexum_block::buf::BufPool;
+use plexum_block::clock::Clock;
 use plexum_nbd::export::{Export, ExportInfo};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_nbd::tls::{TlsMode, TlsServer};

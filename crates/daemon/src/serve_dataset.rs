@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plexum_engine::buf::{Buf, BufPool, Rope};
-use plexum_engine::device::{Fua, IoError};
+use plexum_block::buf::{Buf, BufPool, Rope};
+use plexum_block::device::{Fua, IoError};
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_runtime::clock::RealClock;

@@ -12,14 +12,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use plexum_block::clock::{Clock, Moment};
+use plexum_block::wait::Signal;
 use plexum_engine::background::Pace;
 use plexum_engine::background::scrub::{ScrubMode, ScrubReport};
-use plexum_engine::clock::{Clock, Moment};
 use plexum_engine::latency::Latency;
 use plexum_engine::meta::assemble::Assembly;
 use plexum_engine::state::{FailCause, Standing};
 use plexum_engine::volume::{Announcement, JobKind as EngineJob, MemberStatus as EngineMember};
-use plexum_engine::wait::Signal;
 use plexum_nbd::server::Server;
 use plexum_runtime::clock::RealClock;
 use serde_json::{Value, json};

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use plexum_engine::buf::{Buf, BufPool, Rope};
-use plexum_engine::clock::{Clock, Moment};
-use plexum_engine::device::{Fua, IoError, ZeroMode};
+use plexum_block::buf::{Buf, BufPool, Rope};
+use plexum_block::clock::{Clock, Moment};
+use plexum_block::device::{Fua, IoError, ZeroMode};
 use plexum_engine::shard::{Opener, Satellite, ShardSeed, Spawn};
 use plexum_engine::stacked::Stacked;
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::IoError;
+use plexum_block::buf::BufPool;
+use plexum_block::device::IoError;
 use plexum_format::describe::Field;
 use plexum_format::partition::Partition;
 use plexum_format::zfs::label::{

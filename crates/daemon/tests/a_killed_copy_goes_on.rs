@@ -8,9 +8,9 @@ use plexum_daemon::foreign::Kind;
 use plexum_daemon::foreign::convert::{Goal, Journal, Phase, copy, run_in_place, source_of};
 use plexum_daemon::foreign::create::{ForeignCreation, LabelRequest, MirrorOptions};
 use plexum_daemon::problem::Code;
-use plexum_engine::plex::layout::{Organisation, Raid5Layout};
 use plexum_format::gmirror::Balance;
 use plexum_format::md::MdVersion;
+use plexum_layout::{Organisation, Raid5Layout};
 use plexum_runtime::file::Access;
 use plexum_runtime::{Handle, IoChoice, Runtime};
 

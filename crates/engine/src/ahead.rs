@@ -11,8 +11,8 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
-use crate::buf::Buf;
-use crate::wait::Signal;
+use plexum_block::buf::Buf;
+use plexum_block::wait::Signal;
 
 /// Most stretches: one for each stream, and more streams than this are as good as none.
 const STRETCHES_MAX: usize = 32;
@@ -209,7 +209,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::buf::BufPool;
+    use plexum_block::buf::BufPool;
 
     fn data(length: usize, byte: u8) -> Buf {
         BufPool::new(0).copy_of(&vec![byte; length]).freeze()

@@ -18,11 +18,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::clock::Moment;
-use crate::plex::layout::CopyPlace;
 pub(crate) use adaptive::AHEAD_BYTES_MAX;
 use adaptive::Adaptive;
 pub use adaptive::Learned;
+use plexum_block::clock::Moment;
+use plexum_layout::CopyPlace;
 
 /// Reads of at most this many bytes are not split when no slice is given: gmirror's default.
 pub const SLICE_BYTES_DEFAULT: u64 = 4096;

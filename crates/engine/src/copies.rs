@@ -9,17 +9,17 @@ use std::rc::Rc;
 
 use crate::ahead::{Kept, Unread};
 use crate::balance::{Pick, Request};
-use crate::buf::{Buf, Rope};
-use crate::clock::{Clock, Moment};
-use crate::device::{Device, Fua, IoError, ZeroMode};
 use crate::drive::Drive;
 use crate::member_io::MemberWrite;
 use crate::mutant::Mutant;
-use crate::plex::layout::{CopyMap, CopyPlace, Organisation};
 use crate::stage::{Stage, Tag};
 use crate::state::{FailCause, MemberId};
 use crate::volume::{MemberSet, Volume};
-use crate::wait::{Few, join_all};
+use plexum_block::buf::{Buf, Rope};
+use plexum_block::clock::{Clock, Moment};
+use plexum_block::device::{Device, Fua, IoError, ZeroMode};
+use plexum_block::wait::{Few, join_all};
+use plexum_layout::{CopyMap, CopyPlace, Organisation};
 
 /// Who reads.
 enum Choice {

@@ -13,16 +13,16 @@ use std::ops::Range;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::buf::{Buf, BufMut, BufPool};
 use crate::busy::{BusyTime, UnderWay};
-use crate::clock::{Clock, Moment};
-use crate::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode};
 use crate::latency::{Histogram, Latency, Recent};
-use crate::ranges::RangeSet;
 use crate::refusals::Refusals;
 use crate::slots::Slots;
 use crate::state::MemberId;
 use crate::threshold::Thresholds;
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::clock::{Clock, Moment};
+use plexum_block::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode};
+use plexum_block::ranges::RangeSet;
 
 /// How often a retryable error is tried again before it counts as a medium error.
 pub(crate) const RETRIES_MAX: u32 = 3;

@@ -11,13 +11,13 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
-use crate::buf::Buf;
-use crate::clock::{Clock, Moment};
-use crate::device::{Device, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
 use crate::threshold::Threshold;
 use crate::volume::Volume;
+use plexum_block::buf::Buf;
+use plexum_block::clock::{Clock, Moment};
+use plexum_block::device::{Device, IoError};
 
 /// Where else the same bytes are: a drive and the offset in its data area.
 type OtherCopy<D> = Option<(Rc<Drive<D>>, u64)>;

@@ -3,16 +3,16 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::buf::Buf;
-use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
-use crate::ranges::RangeSet;
 use crate::state::{Event, FailCause, MemberId, Standing};
 use crate::threshold::Threshold;
 use crate::volume::{Announcement, MemberSet, Volume};
-use crate::wait::{Few, join_all, join_few_then};
+use plexum_block::buf::Buf;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::ranges::RangeSet;
+use plexum_block::wait::{Few, join_all, join_few_then};
 
 /// One write to one member, in member data bytes.
 pub(crate) type MemberWrite<D> = (Rc<Drive<D>>, Range<u64>, Buf);

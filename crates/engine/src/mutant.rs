@@ -8,11 +8,11 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::buf::Buf;
-use crate::clock::Clock;
-use crate::device::{Device, IoError};
 use crate::stripe::{Exponents, Row};
 use crate::volume::Volume;
+use plexum_block::buf::Buf;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, IoError};
 
 /// How long writes use the member set of before, with `OldMemberSetStillWrites`.
 pub(crate) const OLD_SET_LASTS: Duration = Duration::from_millis(20);

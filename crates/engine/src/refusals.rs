@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use crate::clock::Moment;
+use plexum_block::clock::Moment;
 
 /// Refusals that come sooner one after the other are told once.
 const TOLD_EVERY: Duration = Duration::from_secs(60);

@@ -11,8 +11,8 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::{Poll, Waker};
 
-use crate::device::IoError;
-use crate::wait::Signal;
+use plexum_block::device::IoError;
+use plexum_block::wait::Signal;
 
 struct Flight {
     since_tick: u64,
@@ -211,8 +211,8 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wait::join_all;
-    use crate::wait::tests::poll_once;
+    use plexum_block::wait::join_all;
+    use plexum_block::wait::poll_once;
 
     async fn never() -> Result<(), IoError> {
         std::future::pending().await

@@ -10,15 +10,15 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use crate::buf::{Buf, BufMut};
-use crate::clock::Clock;
-use crate::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode};
 use crate::meta::adapter::MetadataWrite;
 use crate::meta::gvinum::Growing;
 use crate::meta::gvinum::counters::Direction;
 use crate::meta::gvinum::tally::PlexTally;
 use crate::volume::Volume;
-use crate::wait::Mutex;
+use plexum_block::buf::{Buf, BufMut};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode};
+use plexum_block::wait::Mutex;
 
 /// Bytes behind a plex that stand for the labels of its drives.
 pub const PLEX_LABEL_BYTES: u64 = 4096;
@@ -47,7 +47,7 @@ pub struct Lane {
     /// Other writes below this address are parts of the same label: nothing is written for them.
     pub end_bytes: u64,
     /// For the copies that are written.
-    pub pool: crate::buf::BufPool,
+    pub pool: plexum_block::buf::BufPool,
     /// How often a flush of the drive has failed, whoever asked.
     pub failed_flushes: Cell<u64>,
 }
@@ -351,15 +351,15 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::buf::BufPool;
-    use crate::clock::Moment;
     use crate::meta::foreign::regions_of;
     use crate::meta::gvinum::tally::Tallies;
     use crate::meta::plain::PlainMetadata;
-    use crate::plex::layout::{Geometry, GeometrySpec, Organisation, Raid0Layout};
-    use crate::ranges::RangeSet;
     use crate::state::{MemberRecord, Standing};
     use crate::volume::{DrivePart, VolumeOptions, VolumeParts};
+    use plexum_block::buf::BufPool;
+    use plexum_block::clock::Moment;
+    use plexum_block::ranges::RangeSet;
+    use plexum_layout::{Geometry, GeometrySpec, Organisation, Raid0Layout};
 
     /// A device that says once that a flush has failed.
     struct Once(Cell<bool>);

@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 
-use crate::clock::Moment;
+use plexum_block::clock::Moment;
 
 /// What a request is doing. Of a request in several pieces the stage that a piece entered last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

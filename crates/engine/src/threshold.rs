@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use crate::clock::Clock;
-use crate::device::Device;
 use crate::volume::Volume;
+use plexum_block::clock::Clock;
+use plexum_block::device::Device;
 
 /// The values, with those of the product as default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use common::small_array::three_members;
 use common::{Memory, Still, named, run, yield_once};
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
+use plexum_block::wait::join;
 use plexum_engine::balance::Policy;
-use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::clock::Clock;
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::assemble::Options;
 use plexum_engine::meta::create::{plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, examine, former_member, open_volume};
-use plexum_engine::plex::layout::{Organisation, Raid0Layout, Raid5Layout};
 use plexum_engine::state::Standing;
 use plexum_engine::volume::{ControlError, NewMember, Volume, VolumeOptions};
-use plexum_engine::wait::join;
+use plexum_layout::{Organisation, Raid0Layout, Raid5Layout};
 
 const DEVICE_BYTES: u64 = 6 << 20;
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -6,8 +6,8 @@ mod common;
 
 use common::small_array::{BLOCK, Keeps, STRIP_BYTES, new_array, open, place, poke, read, write};
 use common::{Memory, run};
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::Fua;
+use plexum_block::buf::BufPool;
+use plexum_block::device::Fua;
 use plexum_engine::meta::assemble::LogUse;
 use plexum_engine::meta::open::{OpenError, examine};
 use plexum_format::md::MdVersion;

@@ -7,11 +7,11 @@ use common::small_array::{
     BLOCK, Keeps, STRIP_BYTES, new_array, new_member, open, open_as, place, poke, read, write,
 };
 use common::{Memory, run, yield_once};
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::{Fua, IoError};
+use plexum_block::buf::BufPool;
+use plexum_block::device::{Fua, IoError};
+use plexum_block::wait::join;
 use plexum_engine::meta::assemble::{AssembleCode, Options};
 use plexum_engine::meta::open::{OpenError, examine};
-use plexum_engine::wait::join;
 use plexum_format::md::{MdVersion, PplHeader, ppl};
 
 type Members = Vec<(String, Memory)>;

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use common::small_array::{Keeps, new_array};
 use common::{Memory, Still, run, yield_once};
-use plexum_engine::buf::BufPool;
-use plexum_engine::clock::Clock;
-use plexum_engine::device::Fua;
+use plexum_block::buf::BufPool;
+use plexum_block::clock::Clock;
+use plexum_block::device::Fua;
+use plexum_block::wait::join;
 use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::volume::Volume;
-use plexum_engine::wait::join;
 use plexum_format::md::MdVersion;
 
 /// Long enough for many periods of everything.

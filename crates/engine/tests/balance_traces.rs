@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use plexum_block::clock::Moment;
 use plexum_engine::balance::{Balancer, MemberTraits, Policy, Request};
-use plexum_engine::clock::Moment;
-use plexum_engine::plex::layout::CopyPlace;
+use plexum_layout::CopyPlace;
 use serde_json::Value;
 
 /// The attach time of the recorded run is not in the trace; its fraction of a second only matters for `load-7`.

@@ -5,7 +5,7 @@ mod common;
 
 use common::run;
 use common::vinum::{drives, open, pool, serve};
-use plexum_engine::device::Fua;
+use plexum_block::device::Fua;
 use plexum_engine::meta::gvinum::counters::{Direction, Transfers};
 use plexum_engine::meta::gvinum::{OpenedVolume, SystemRequest};
 
@@ -16,7 +16,7 @@ const TEXT: &str = "drive a device /dev/a\ndrive b device /dev/b\n\
     volume s\nplex org striped 64k\nsd length 256k drive a\nsd length 256k drive b\n";
 
 /// Reads or writes as a server does, which counts for a plex that does not count for itself.
-async fn ask<D: plexum_engine::device::Device>(
+async fn ask<D: plexum_block::device::Device>(
     opened: &OpenedVolume<D, common::Still>,
     direction: Direction,
     at: u64,

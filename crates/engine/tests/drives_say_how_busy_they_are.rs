@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use common::vinum::pool;
 use common::{Memory, Still, run};
-use plexum_engine::buf::{Buf, BufMut};
-use plexum_engine::clock::Clock;
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
+use plexum_block::buf::{Buf, BufMut};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
+use plexum_block::ranges::RangeSet;
+use plexum_block::wait::{join, join_all};
 use plexum_engine::drive::Drive;
-use plexum_engine::ranges::RangeSet;
 use plexum_engine::state::MemberId;
-use plexum_engine::wait::{join, join_all};
 
 const MS: u64 = 1_000_000;
 

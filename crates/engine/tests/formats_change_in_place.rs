@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use common::{Memory, Still, run};
-use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::foreign::in_place::{
     InPlace, Seen, carry_out, look, to_md, to_mirror, to_system,
 };

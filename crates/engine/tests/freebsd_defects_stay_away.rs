@@ -8,13 +8,13 @@ use std::rc::Rc;
 
 use common::vinum::{drives, only, open, pool, save, serve, system};
 use common::{Memory, Still, run, yield_once};
+use plexum_block::buf::{Buf, BufMut};
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
+use plexum_block::wait::join;
 use plexum_engine::background::scrub::ScrubMode;
-use plexum_engine::buf::{Buf, BufMut};
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::gmirror::{MirrorRequest, open_mirror};
 use plexum_engine::meta::gvinum::{Store, SystemRequest};
 use plexum_engine::volume::VolumeOptions;
-use plexum_engine::wait::join;
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 use plexum_format::vinum::{HEADER_OFFSET_BYTES, Mark, Subdisk, SubdiskState, Volume, VolumeState};
 

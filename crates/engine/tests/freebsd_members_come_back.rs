@@ -6,13 +6,13 @@ mod common;
 
 use common::vinum::{drives, only, open, pool, serve, system};
 use common::{Memory, Still, run};
-use plexum_engine::buf::Buf;
-use plexum_engine::device::{Device, Fua};
+use plexum_block::buf::Buf;
+use plexum_block::device::{Device, Fua};
+use plexum_block::wait::join;
 use plexum_engine::meta::gmirror::{MirrorRequest, open_mirror};
 use plexum_engine::meta::gvinum::SystemRequest;
 use plexum_engine::state::Standing;
 use plexum_engine::volume::{NewMember, Volume, VolumeOptions};
-use plexum_engine::wait::join;
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 use plexum_format::vinum::{Mark, SubdiskState};
 

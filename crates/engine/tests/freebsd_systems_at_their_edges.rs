@@ -5,7 +5,7 @@ mod common;
 
 use common::vinum::{drives, only, open, pool, save, serve, system};
 use common::{Memory, run};
-use plexum_engine::device::{Fua, IoError};
+use plexum_block::device::{Fua, IoError};
 use plexum_engine::meta::foreign::{ForeignError, last_sector};
 use plexum_engine::meta::gvinum::{SystemRequest, read_drive};
 use plexum_engine::volume::VolumeOptions;

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use common::{Memory, Still, run};
-use plexum_engine::buf::{BufPool, Rope};
-use plexum_engine::clock::Clock;
-use plexum_engine::device::{Device, IoError};
+use plexum_block::buf::{BufPool, Rope};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, IoError};
 use plexum_engine::meta::foreign::ForeignError;
 use plexum_engine::meta::gmirror::{Key, MirrorRequest, open_mirror};
 use plexum_engine::meta::gvinum::{

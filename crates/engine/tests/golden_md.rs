@@ -8,9 +8,9 @@ use plexum_engine::meta::assemble::{
     AssembleCode, AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, Options,
     Refused, assemble,
 };
-use plexum_engine::plex::layout::{Geometry, RowMap, RowRole};
 use plexum_format::detect::detect;
 use plexum_format::md::{BadBlocks, BitmapHeader};
+use plexum_layout::{Geometry, RowMap, RowRole};
 use plexum_parity::reference;
 use plexum_testkit::{Case, md_cases, unpack_case};
 

@@ -5,8 +5,8 @@
 mod common;
 
 use common::{Memory, Still, run};
-use plexum_engine::buf::{BufPool, Rope};
-use plexum_engine::device::IoError;
+use plexum_block::buf::{BufPool, Rope};
+use plexum_block::device::IoError;
 use plexum_engine::meta::assemble::Options;
 use plexum_engine::meta::open::{OpenError, OpenRequest, open_pieces, open_volume};
 use plexum_testkit::{Case, md_cases, unpack_case};

@@ -5,8 +5,8 @@ mod common;
 
 use common::vinum::{drives, only, open, pool, serve, subdisk, system};
 use common::{Memory, run};
-use plexum_engine::buf::Buf;
-use plexum_engine::device::Fua;
+use plexum_block::buf::Buf;
+use plexum_block::device::Fua;
 use plexum_engine::meta::gvinum::SystemRequest;
 use plexum_format::vinum::SubdiskState;
 

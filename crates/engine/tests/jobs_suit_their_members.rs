@@ -9,14 +9,14 @@ use std::rc::Rc;
 
 use common::small_array::{DEVICE_BYTES, three_members};
 use common::{Memory, Still, named, run};
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
+use plexum_block::wait::{join, yield_once};
 use plexum_engine::background::scrub::{ScrubMode, ScrubReport};
-use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::create::{NewArray, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
-use plexum_engine::plex::layout::{Organisation, Raid5Layout};
 use plexum_engine::volume::Volume;
-use plexum_engine::wait::{join, yield_once};
+use plexum_layout::{Organisation, Raid5Layout};
 
 /// A device that says whether it is in memory, and notes the lengths of its reads.
 #[derive(Clone)]

@@ -5,13 +5,13 @@ mod common;
 
 use common::small_array::three_members;
 use common::{Memory, Still, named, run};
-use plexum_engine::buf::BufPool;
+use plexum_block::buf::BufPool;
 use plexum_engine::meta::create::{CreateError, NewArray, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, examine, open_volume};
-use plexum_engine::plex::layout::{Organisation, Raid5Layout, Raid6Layout, Raid10Layout};
 use plexum_engine::volume::{ControlError, Volume};
 use plexum_format::md::ppl::{self, RING_SECTORS};
 use plexum_format::md::{MdVersion, PplHeader, Role, Superblock, bitmap};
+use plexum_layout::{Organisation, Raid5Layout, Raid6Layout, Raid10Layout};
 
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
@@ -271,7 +271,7 @@ fn a_partial_parity_log_that_comes_later_takes_the_largest_gap_and_works() {
             assert!(superblock.ppl.unwrap().is_multiple);
             // Every member has its header, so that after a crash nothing is in doubt.
             let data = BufPool::new(0).copy_of(&[7; 4096]).freeze();
-            run(volume.write(0, data, plexum_engine::device::Fua::No)).unwrap();
+            run(volume.write(0, data, plexum_block::device::Fua::No)).unwrap();
             drop(volume);
             let pool = BufPool::new(1 << 20);
             let again = open_volume(

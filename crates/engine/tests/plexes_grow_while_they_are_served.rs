@@ -8,11 +8,11 @@ use std::rc::Rc;
 
 use common::vinum::{drive, drives, only, open, pool, save, serve, system};
 use common::{Memory, run};
-use plexum_engine::buf::{Buf, BufMut};
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
+use plexum_block::buf::{Buf, BufMut};
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
+use plexum_block::wait::join;
 use plexum_engine::meta::gvinum::{Drive, SystemRequest, edit, volume_bytes};
 use plexum_engine::volume::{JobKind, VolumeOptions};
-use plexum_engine::wait::join;
 use plexum_format::vinum::{Config, DATA_OFFSET_BYTES, DriveHeader, Mark, PlexState};
 
 const SIZE: usize = 135_680 + 64 * 1024;

@@ -5,14 +5,14 @@ mod common;
 
 use common::small_array::three_members;
 use common::{Memory, Still, named, run, yield_once};
+use plexum_block::buf::BufPool;
+use plexum_block::device::Fua;
+use plexum_block::wait::join;
 use plexum_engine::background::Pace;
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::Fua;
 use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, examine, open_volume};
-use plexum_engine::plex::layout::{Organisation, Raid5Layout};
 use plexum_engine::volume::Volume;
-use plexum_engine::wait::join;
+use plexum_layout::{Organisation, Raid5Layout};
 
 const DEVICE_BYTES: u64 = 6 << 20;
 

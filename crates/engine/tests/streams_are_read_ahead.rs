@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use common::small_array::three_members;
 use common::{Memory, Still, named, run};
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::balance::Policy;
-use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::clock::Clock;
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::meta::create::{plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
-use plexum_engine::plex::layout::Organisation;
 use plexum_engine::volume::Volume;
+use plexum_layout::Organisation;
 
 const DEVICE_BYTES: u64 = 24 << 20;
 const STEP: usize = 64 << 10;

@@ -8,17 +8,17 @@ use std::rc::Rc;
 
 use common::small_array::{new_member, three_members};
 use common::{Memory, Still, named, run, yield_once};
-use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError};
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
+use plexum_block::ranges::RangeSet;
+use plexum_block::wait::join;
 use plexum_engine::meta::assemble::Options;
 use plexum_engine::meta::create::{NewArray, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, examine, open_volume};
-use plexum_engine::plex::layout::{Organisation, Raid5Layout};
-use plexum_engine::ranges::RangeSet;
 use plexum_engine::volume::Volume;
 use plexum_engine::volume::{BitmapWish, ControlError, FormerMember};
-use plexum_engine::wait::join;
 use plexum_format::md::MdVersion;
+use plexum_layout::{Organisation, Raid5Layout};
 
 const DEVICE_BYTES: u64 = 6 << 20;
 const ON: BitmapWish = BitmapWish::Internal { region_bytes: None };

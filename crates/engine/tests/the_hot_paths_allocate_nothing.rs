@@ -6,14 +6,12 @@ mod common;
 
 use common::small_array::three_members;
 use common::{Memory, Still, named, run};
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::Fua;
+use plexum_block::buf::BufPool;
+use plexum_block::device::Fua;
 use plexum_engine::meta::create::{NewArray, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
-use plexum_engine::plex::layout::{
-    Organisation, Raid0Layout, Raid5Layout, Raid6Layout, Raid10Layout,
-};
 use plexum_engine::volume::Volume;
+use plexum_layout::{Organisation, Raid0Layout, Raid5Layout, Raid6Layout, Raid10Layout};
 
 const DEVICE_BYTES: u64 = 6 << 20;
 const REQUEST_BYTES: usize = 4096;

@@ -356,7 +356,7 @@ fn a_format_without_metadata_of_its_own_writes_none_and_takes_nobody() {
     assert_eq!(plain.format_name(), "gstripe");
     assert!(!plain.has_commits());
     let memory = common::Memory::new(vec![0; 4096]);
-    let info = plexum_engine::device::Device::info(&memory);
+    let info = plexum_block::device::Device::info(&memory);
     let member = plexum_engine::state::MemberId(0);
     let refused = plain.add_member(member, [0; 16], &info).unwrap_err();
     assert_eq!(refused, "a gstripe volume takes no other members");

@@ -5,23 +5,21 @@ mod common;
 
 use common::small_array::{BLOCK, new_member, open, read, three_members, write};
 use common::{Memory, Still, named, run};
-use plexum_engine::buf::BufPool;
-use plexum_engine::clock::Clock;
-use plexum_engine::device::IoError;
+use plexum_block::buf::BufPool;
+use plexum_block::clock::Clock;
+use plexum_block::device::IoError;
+use plexum_block::ranges::RangeSet;
+use plexum_block::wait::join;
 use plexum_engine::meta::assemble::{Examined, Options};
 use plexum_engine::meta::create::{NewArray, plan, write_new};
 use plexum_engine::meta::open::{
     OpenError, OpenRequest, examine, judge_log_page, open_volume, sync_bytes, volume_name,
 };
-use plexum_engine::plex::layout::{
-    Geometry, GeometrySpec, Organisation, Raid0Layout, Raid5Layout, Raid10Layout,
-};
-use plexum_engine::ranges::RangeSet;
 use plexum_engine::volume::{FormerMember, Volume};
-use plexum_engine::wait::join;
 use plexum_format::EventCount;
 use plexum_format::md::{BadBlocks, MdVersion, Role, Superblock};
 use plexum_format::stripe_log::LogHeader;
+use plexum_layout::{Geometry, GeometrySpec, Organisation, Raid0Layout, Raid5Layout, Raid10Layout};
 use std::time::Duration;
 
 const DEVICE_BYTES: u64 = 24 << 20;
@@ -495,6 +493,6 @@ fn what_was_asked_for_to_be_read_only_takes_no_writes() {
     let (volume, _) = common::small_array::open_as(&devices, options).unwrap();
     assert!(volume.status().is_read_only);
     let data = BufPool::new(0).copy_of(&[1; BLOCK]).freeze();
-    let written = run(volume.write(0, data, plexum_engine::device::Fua::No));
+    let written = run(volume.write(0, data, plexum_block::device::Fua::No));
     assert_eq!(written, Err(IoError::ReadOnly));
 }

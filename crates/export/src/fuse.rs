@@ -15,8 +15,8 @@ use fuser::{
     OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite,
     Session, SessionACL, TimeOrNow, WriteFlags,
 };
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::IoError;
+use plexum_block::buf::BufPool;
+use plexum_block::device::IoError;
 
 use crate::request::{Answer, Operation, Request};
 

@@ -1,7 +1,7 @@
 //! A served volume, seen through an NBD client.
 
-use plexum_engine::buf::{Buf, BufPool, Rope};
-use plexum_engine::device::{Fua, IoError};
+use plexum_block::buf::{Buf, BufPool, Rope};
+use plexum_block::device::{Fua, IoError};
 use plexum_nbd::client::Client;
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::transport::Transport;

@@ -1,7 +1,7 @@
 //! One request of the kernel, from the FUSE thread that received it to the volume and back.
 
-use plexum_engine::buf::{Buf, Rope};
-use plexum_engine::device::{Fua, IoError};
+use plexum_block::buf::{Buf, Rope};
+use plexum_block::device::{Fua, IoError};
 use plexum_nbd::export::{Export, ZeroRequest};
 
 /// What the kernel asks for. Ranges lie inside the volume; they need not be aligned to its blocks.
@@ -158,7 +158,7 @@ fn cut(rope: &Rope, mut skip: usize, mut length: usize) -> Rope {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use plexum_engine::buf::BufPool;
+    use plexum_block::buf::BufPool;
     use plexum_exec::{Executor, Fifo};
     use plexum_nbd::testing::{self as seen, MemoryExport};
     use std::rc::Rc;

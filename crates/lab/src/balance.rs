@@ -14,9 +14,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use plexum_block::device::{Device, Fua};
 use plexum_engine::balance::Policy;
-use plexum_engine::device::{Device, Fua};
-use plexum_engine::plex::layout::Organisation;
+use plexum_layout::Organisation;
 use plexum_sim::disk::mechanical_spec::{DiskSpec, QueueOrder};
 use plexum_sim::disk::timed::TimedDisk;
 use serde_json::json;

@@ -5,9 +5,9 @@
 //! - the same probes run on the simulated disk of the new preset, so every figure stands beside its model;
 //! - what reads cannot tell (write cache, tracks a cylinder) is assumed and said so.
 
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::{Device, IoError};
-use plexum_engine::wait::join_all;
+use plexum_block::buf::BufPool;
+use plexum_block::device::{Device, IoError};
+use plexum_block::wait::join_all;
 use plexum_sim::disk::mechanical_spec::{DiskSpec, SsdSpec};
 use plexum_sim::rng::Rng;
 use serde_json::json;

@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use plexum_engine::device::Fua;
+use plexum_block::device::Fua;
 use plexum_exec::Spawner;
 use plexum_sim::rng::mix;
 

@@ -1,6 +1,6 @@
 //! Why an experiment was refused or failed.
 
-use plexum_engine::device::IoError;
+use plexum_block::device::IoError;
 
 use crate::world::Stalled;
 

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plexum_engine::clock::Clock;
-use plexum_engine::device::Fua;
-use plexum_engine::wait::Signal;
+use plexum_block::clock::Clock;
+use plexum_block::device::Fua;
+use plexum_block::wait::Signal;
 use plexum_exec::Spawner;
 
 use crate::error::LabError;

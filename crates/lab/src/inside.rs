@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plexum_engine::clock::Clock;
+use plexum_block::clock::Clock;
 use plexum_sim::disk::timed::TimedDisk;
 use plexum_sim::disk::timed_stats::DiskFigures;
 use serde::{Deserialize, Serialize};

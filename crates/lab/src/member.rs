@@ -6,8 +6,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use plexum_engine::buf::{Buf, BufMut};
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, check_range};
+use plexum_block::buf::{Buf, BufMut};
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError, check_range};
 use plexum_engine::volume::Volume;
 use plexum_sim::clock::SimClock;
 use plexum_sim::disk::timed::TimedDisk;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use plexum_engine::buf::BufPool;
+use plexum_block::buf::BufPool;
 
 use crate::error::LabError;
 use crate::place::lanes::Span;

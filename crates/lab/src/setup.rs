@@ -8,9 +8,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use plexum_engine::balance::Policy;
-use plexum_engine::plex::layout::{Level, Organisation};
 use plexum_engine::state::{FailCause, Standing};
 use plexum_engine::volume::Announcement;
+use plexum_layout::{Level, Organisation};
 use plexum_sim::disk::mechanical_spec::{DiskSpec, QueueOrder};
 use plexum_sim::disk::timed::TimedDisk;
 use serde::{Deserialize, Deserializer, Serialize};

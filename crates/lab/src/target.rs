@@ -10,11 +10,11 @@ use std::future::Future;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
-use plexum_engine::buf::{Buf, BufPool};
-use plexum_engine::clock::Clock;
-use plexum_engine::device::{Device, Fua, IoError};
+use plexum_block::buf::{Buf, BufPool};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::wait::Signal;
 use plexum_engine::meta::gvinum::counters::{self, Direction, PlexCounters};
-use plexum_engine::wait::Signal;
 
 use crate::member::{Member, SimVolume};
 use crate::stats::Latencies;

@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 
-use plexum_engine::buf::BufPool;
+use plexum_block::buf::BufPool;
 use plexum_exec::{Executor, Fifo, JoinHandle, Spawner};
 use plexum_parity::NullKernel;
 use plexum_sim::clock::SimClock;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the engine's own address map says it; nothing is reckoned a second time here.
 
-use plexum_engine::plex::layout::{Geometry, GeometrySpec, Organisation};
+use plexum_layout::{Geometry, GeometrySpec, Organisation};
 
 use crate::setup::Setup;
 

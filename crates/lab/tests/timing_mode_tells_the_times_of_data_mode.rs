@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use plexum_engine::device::Fua;
+use plexum_block::device::Fua;
 use plexum_lab::array::Mode;
 use plexum_lab::setup::{Running, Setup};
 use plexum_lab::work::{Work, measure_in};
@@ -126,7 +126,7 @@ fn read(running: &Running, length: usize) -> Vec<u8> {
                 all.extend_from_slice(&piece);
             }
         }
-        Ok::<_, plexum_engine::device::IoError>(all)
+        Ok::<_, plexum_block::device::IoError>(all)
     });
     read.expect("time goes on").expect("reads succeed")
 }

@@ -19,8 +19,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::device::{Fua, IoError};
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::device::{Fua, IoError};
 
 use crate::error::NbdError;
 use crate::export::{Extent, ZeroRequest};

@@ -1,9 +1,9 @@
 //! What a session serves: the `Export` trait, and nothing of the engine behind it.
 
-use plexum_engine::buf::{Buf, Rope};
-use plexum_engine::device::{Fua, IoError, ZeroMode};
+use plexum_block::buf::{Buf, Rope};
+use plexum_block::device::{Fua, IoError, ZeroMode};
 
-pub use plexum_engine::device::Extent;
+pub use plexum_block::device::Extent;
 
 /// Size and abilities of an export; constant while it is served.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,8 +16,8 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use plexum_engine::buf::BufPool;
-use plexum_engine::clock::Clock;
+use plexum_block::buf::BufPool;
+use plexum_block::clock::Clock;
 
 use crate::budget::Budget;
 use crate::error::NbdError;

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use plexum_engine::buf::{Buf, BufPool, Rope};
-use plexum_engine::clock::Clock;
+use plexum_block::buf::{Buf, BufPool, Rope};
+use plexum_block::clock::Clock;
 
 use crate::budget::{Budget, Permit};
 use crate::error::NbdError;

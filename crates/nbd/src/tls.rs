@@ -13,8 +13,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use plexum_engine::buf::{Buf, BufPool};
-use plexum_engine::wait::Mutex;
+use plexum_block::buf::{Buf, BufPool};
+use plexum_block::wait::Mutex;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};

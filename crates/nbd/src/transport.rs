@@ -1,6 +1,6 @@
 //! What a session speaks over: a byte stream, without sockets.
 
-use plexum_engine::buf::Buf;
+use plexum_block::buf::Buf;
 
 use crate::tls::TlsStart;
 

@@ -7,7 +7,7 @@
 //!
 //! Source: nbd.md sections 1-6.
 
-use plexum_engine::device::IoError;
+use plexum_block::device::IoError;
 
 pub mod option;
 pub mod reply;

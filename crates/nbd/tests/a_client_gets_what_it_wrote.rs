@@ -4,7 +4,7 @@
 mod common;
 
 use common::{FRAMINGS, World, memory, pattern};
-use plexum_engine::device::Fua;
+use plexum_block::device::Fua;
 use plexum_nbd::session::Ended;
 
 #[test]

@@ -9,7 +9,7 @@ use common::played::{ALL, Played, SIZE, at, dial, export, handshake, hole, refus
 use std::rc::Rc;
 
 use common::{FRAMINGS, World, memory, pattern};
-use plexum_engine::device::Fua;
+use plexum_block::device::Fua;
 use plexum_nbd::client::{ClientError, ConnectOptions, connect, list};
 use plexum_nbd::error::NbdError;
 use plexum_nbd::export::{Extent, ZeroRequest};

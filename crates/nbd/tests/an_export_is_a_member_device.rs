@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use common::played::{Played, SIZE, export};
 use common::{World, memory};
-use plexum_engine::device::{Device, Fua, IoError, ZeroMode};
+use plexum_block::device::{Device, Fua, IoError, ZeroMode};
 use plexum_nbd::client::ClientDevice;
 use plexum_nbd::testing::{Operation, PipeEnd};
 use plexum_nbd::transport::Transport;

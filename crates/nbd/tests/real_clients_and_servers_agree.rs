@@ -9,8 +9,8 @@ use std::process::{Child, Command};
 use std::rc::Rc;
 
 use common::pattern;
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::{Device, Fua, ZeroMode};
+use plexum_block::buf::BufPool;
+use plexum_block::device::{Device, Fua, ZeroMode};
 use plexum_nbd::client::{Client, ClientDevice, ConnectOptions, connect, list};
 use plexum_nbd::export::ZeroRequest;
 use plexum_nbd::server::{Server, ServerLimits};

@@ -6,7 +6,7 @@ mod common;
 use std::rc::Rc;
 
 use common::{End, FRAMINGS, World, hex, memory, pattern};
-use plexum_engine::device::{Fua, IoError};
+use plexum_block::device::{Fua, IoError};
 use plexum_nbd::error::NbdError;
 use plexum_nbd::export::ZeroRequest;
 use plexum_nbd::session::Ended;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::{FRAMINGS, World, filled, head, memory, pattern, raw};
-use plexum_engine::device::{Fua, IoError};
+use plexum_block::device::{Fua, IoError};
 use plexum_nbd::client::{Client, ClientError, ConnectOptions, connect};
 use plexum_nbd::error::NbdError;
 use plexum_nbd::server::ExportError;

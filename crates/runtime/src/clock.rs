@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
-use plexum_engine::clock::{Clock, Moment};
+use plexum_block::clock::{Clock, Moment};
 
 use crate::ticks::TickClock;
 use crate::{Core, Waits};

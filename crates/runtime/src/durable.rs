@@ -3,7 +3,7 @@
 //! A flag of one write (`RWF_DSYNC`) is a promise of the kernel's interface that each file system has to keep by itself. FUSE does not
 //! when io_uring goes past the page cache (Linux 6.18): of 20 such writes none was in the store when it was answered.
 
-use plexum_engine::device::FuaWay;
+use plexum_block::device::FuaWay;
 
 /// File systems on which a durable write was seen to flush the disk before it was answered, by all ways that are used here; those in
 /// memory have no disk. The number is `f_type` of statfs. Kept by `tests/durable_writes_are_proven.rs`: none is added without a proof.

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::device::{
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::device::{
     Device, DeviceInfo, Extent as MemberExtent, Fua, FuaWay, IoError, ZeroMode, check_range,
 };
 use rustix::fs::{FallocateFlags, FileType, SeekFrom};
@@ -528,7 +528,7 @@ mod tests {
     use std::future::Future;
     use std::os::fd::AsFd;
 
-    use plexum_engine::clock::Clock;
+    use plexum_block::clock::Clock;
 
     use super::*;
     use crate::{IoChoice, Runtime};

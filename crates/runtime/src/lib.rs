@@ -33,7 +33,7 @@ use std::sync::{Arc, Once};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use plexum_engine::clock::Moment;
+use plexum_block::clock::Moment;
 pub use plexum_exec::{Aborted, JoinHandle, yield_now};
 use plexum_exec::{Executor, Fifo, Spawner};
 pub use wait::Waits;

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use plexum_engine::buf::{Buf, BufMut};
+use plexum_block::buf::{Buf, BufMut};
 use rustix::event::PollFlags;
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};

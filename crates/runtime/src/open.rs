@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plexum_engine::buf::{ALIGNMENT_BYTES, BufPool};
-use plexum_engine::device::{DeviceInfo, FuaWay};
+use plexum_block::buf::{ALIGNMENT_BYTES, BufPool};
+use plexum_block::device::{DeviceInfo, FuaWay};
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 

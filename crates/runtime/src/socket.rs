@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plexum_engine::buf::Buf;
+use plexum_block::buf::Buf;
 use plexum_nbd::transport::{Transport, TransportError};
 use rustix::event::PollFlags;
 use rustix::io::Errno;

@@ -247,7 +247,7 @@ fn work(shared: &Shared) {
 mod tests {
     use super::*;
     use crate::lock::OpenFile;
-    use plexum_engine::buf::BufPool;
+    use plexum_block::buf::BufPool;
 
     #[test]
     fn a_job_that_ends_before_the_sleep_is_seen_all_the_same() {

@@ -294,7 +294,7 @@ mod tests {
     use std::rc::Rc;
     use std::task::{Context, Waker};
 
-    use plexum_engine::buf::BufPool;
+    use plexum_block::buf::BufPool;
 
     use super::*;
     use crate::{Core, IoChoice, Runtime, Wait};

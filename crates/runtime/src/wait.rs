@@ -111,7 +111,7 @@ impl Core {
 mod tests {
     use super::*;
     use crate::{IoChoice, Runtime, mailbox::mailbox};
-    use plexum_engine::clock::Clock;
+    use plexum_block::clock::Clock;
 
     const FOR_EVER: Duration = Duration::from_secs(3600);
 

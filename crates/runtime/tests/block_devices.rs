@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{disk_folder, on_both, pattern, pool, sparse};
-use plexum_engine::device::{Device, Fua, IoError, ZeroMode};
+use plexum_block::device::{Device, Fua, IoError, ZeroMode};
 use plexum_runtime::file::{FileDevice, OpenError, OpenOptions};
 use tempfile::TempDir;
 

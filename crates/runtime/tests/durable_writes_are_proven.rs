@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{disk_folder, on_both, pattern, pool, sparse};
-use plexum_engine::device::{Device, Fua, FuaWay};
+use plexum_block::device::{Device, Fua, FuaWay};
 use plexum_runtime::durable::PROVEN;
 use plexum_runtime::file::{DirectIo, FileDevice, OpenOptions};
 use tempfile::TempDir;

@@ -11,8 +11,8 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use common::{choices, on_both};
-use plexum_engine::clock::Clock;
-use plexum_engine::device::{Device, Fua};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua};
 use plexum_nbd::transport::Transport;
 use plexum_runtime::file::{FileDevice, OpenOptions, Route};
 use plexum_runtime::socket::Socket;

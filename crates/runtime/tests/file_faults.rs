@@ -12,7 +12,7 @@ use common::{
     child, child_argument, choice_of, disk_folder, is_child, memory_folder, on_both, pool, sparse,
     wait_for_line,
 };
-use plexum_engine::device::{Device, Fua, IoError};
+use plexum_block::device::{Device, Fua, IoError};
 use plexum_runtime::file::{DirectIo, FileDevice, OpenError, OpenOptions};
 use plexum_runtime::{Handle, Runtime};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -146,7 +146,7 @@ fn a_read_only_member_refuses_writes_and_leaves_the_file_alone() {
         let device = FileDevice::open(&handle, &path, &OpenOptions::read_only()).unwrap();
         assert_eq!(write_at(&device, 0).await, Err(IoError::ReadOnly));
         let zeroed = device
-            .zero(0, 4096, plexum_engine::device::ZeroMode::Allocate)
+            .zero(0, 4096, plexum_block::device::ZeroMode::Allocate)
             .await;
         assert_eq!(zeroed, Err(IoError::ReadOnly));
         assert_eq!(device.flush().await, Ok(()));
@@ -338,7 +338,7 @@ fn a_full_file_system_is_no_space_and_goes_on_when_there_is_room_again() {
             file.set_len(0).unwrap();
             assert_eq!(write_at(&device, MIB).await, Ok(()));
             device
-                .zero(0, 4 * MIB, plexum_engine::device::ZeroMode::Unmap)
+                .zero(0, 4 * MIB, plexum_block::device::ZeroMode::Unmap)
                 .await
                 .unwrap();
         }

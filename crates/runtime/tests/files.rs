@@ -6,7 +6,7 @@ mod common;
 use std::os::unix::fs::MetadataExt;
 
 use common::{disk_folder, memory_folder, on_both, pattern, pool, sparse};
-use plexum_engine::device::{Device, Fua, IoError, ZeroMode};
+use plexum_block::device::{Device, Fua, IoError, ZeroMode};
 use plexum_runtime::file::{DirectIo, FileDevice, OpenOptions, Route};
 
 const MIB: usize = 1 << 20;

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::rc::Rc;
 
 use common::{disk_folder, on_both, pattern, pool};
-use plexum_engine::buf::Buf;
+use plexum_block::buf::Buf;
 use plexum_nbd::transport::{Transport, TransportError};
 use plexum_runtime::socket::{Listener, Socket, connect_tcp, connect_unix};
 

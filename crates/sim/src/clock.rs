@@ -14,7 +14,7 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use plexum_engine::clock::{Clock, Moment};
+use plexum_block::clock::{Clock, Moment};
 
 /// Wall clock at virtual time zero, in seconds since 1970.
 const WALL_START_SECONDS: u64 = 1_700_000_000;

@@ -8,26 +8,26 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
+use plexum_block::buf::Buf;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError, ZeroMode};
+use plexum_block::wait::{first, join};
 use plexum_engine::background::Pace;
 use plexum_engine::background::scrub::ScrubMode;
 use plexum_engine::balance::Policy;
-use plexum_engine::buf::Buf;
-use plexum_engine::clock::Clock;
-use plexum_engine::device::{Device, Fua, IoError, ZeroMode};
 use plexum_engine::meta::assemble::{AssembleCode, Options};
 use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenError, OpenRequest, examine, former_member, open_volume};
 use plexum_engine::mutant::Mutant;
-use plexum_engine::plex::layout::Organisation;
 use plexum_engine::shard::ShardCounters;
 use plexum_engine::state::{MemberId, Standing};
 use plexum_engine::threshold::Threshold;
 use plexum_engine::volume::{
     JobKind, MEMBER_TIMEOUT, MemberStatus, NewMember, Volume, VolumeOptions,
 };
-use plexum_engine::wait::{first, join};
 use plexum_exec::Spawner;
 use plexum_format::md::{MdVersion, Superblock};
+use plexum_layout::Organisation;
 use plexum_nbd::export::ZeroRequest;
 
 use crate::clock::SimClock;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use plexum_engine::device::IoError;
+use plexum_block::device::IoError;
 
 use crate::oracle::Violation;
 use crate::reference::Mismatch;

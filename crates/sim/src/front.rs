@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plexum_engine::buf::{Buf, BufPool, Rope};
-use plexum_engine::clock::Clock;
-use plexum_engine::device::{Extent, Fua, IoError, ZeroMode};
+use plexum_block::buf::{Buf, BufPool, Rope};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Extent, Fua, IoError, ZeroMode};
+use plexum_block::wait::{Signal, join, join_all};
 use plexum_engine::volume::Volume;
-use plexum_engine::wait::{Signal, join, join_all};
 use plexum_nbd::client::{Client, ConnectOptions, connect};
 use plexum_nbd::export::{Export, ExportInfo, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};

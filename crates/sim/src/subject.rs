@@ -3,8 +3,8 @@
 use std::fmt;
 use std::rc::Rc;
 
-use plexum_engine::buf::{Buf, BufPool};
-use plexum_engine::device::{Fua, IoError};
+use plexum_block::buf::{Buf, BufPool};
+use plexum_block::device::{Fua, IoError};
 use plexum_engine::mutant::Mutant;
 use plexum_engine::threshold::Thresholds;
 use plexum_exec::Spawner;

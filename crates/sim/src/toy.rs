@@ -3,9 +3,9 @@
 
 use std::rc::Rc;
 
-use plexum_engine::buf::{Buf, BufPool};
-use plexum_engine::device::{Device, Fua, IoError};
-use plexum_engine::wait::join_all;
+use plexum_block::buf::{Buf, BufPool};
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::wait::join_all;
 
 use crate::disk::SimDisk;
 use crate::subject::{Context, Force, Level, Operation, Refusal, Spec, Status, Subject};

@@ -262,7 +262,7 @@ fn two_members_added_at_once_both_stay() {
         let disks = bench.disks.clone();
         let more = bench.disks.clone();
         let adding = async move {
-            plexum_engine::wait::join(
+            plexum_block::wait::join(
                 one.operate(Operation::Add { disk: 4 }, &disks),
                 other.operate(Operation::Add { disk: 5 }, &more),
             )

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Bench, spec};
-use plexum_engine::device::Fua;
+use plexum_block::device::Fua;
 use plexum_sim::subject::{Level, Operation, Spec, Subject};
 
 const STRIP: u64 = 16_384;

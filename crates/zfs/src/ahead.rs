@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use plexum_engine::device::Device;
+use plexum_block::device::Device;
 
 use crate::block::Blocks;
 use crate::error::ZfsError;

@@ -9,8 +9,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::{Device, IoError};
+use plexum_block::buf::BufPool;
+use plexum_block::device::{Device, IoError};
 use plexum_format::zfs::blockptr::Compression;
 use plexum_format::zfs::checksum::verify_embedded;
 use plexum_format::zfs::{BlockPointer, ChecksumKind, Dva, Payload};

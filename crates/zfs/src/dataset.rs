@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use plexum_engine::device::Device;
+use plexum_block::device::Device;
 use plexum_format::zfs::dnode::object_type;
 use plexum_format::zfs::dsl::{DslDataset, DslDir};
 use plexum_format::zfs::{ObjectSetKind, zap::ZapEntry};

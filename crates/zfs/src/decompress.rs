@@ -4,7 +4,7 @@
 //! what a block says.
 //! Source: zfs-raidz.md 2.3.
 
-use plexum_engine::buf::BufPool;
+use plexum_block::buf::BufPool;
 use plexum_format::zfs::blockptr::Compression;
 use plexum_format::zfs::{lzjb, zle};
 

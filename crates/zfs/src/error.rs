@@ -1,6 +1,6 @@
 //! What keeps something in a pool from being read.
 
-use plexum_engine::device::IoError;
+use plexum_block::device::IoError;
 use plexum_format::FormatError;
 
 /// Why something could not be read.

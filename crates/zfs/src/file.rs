@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use plexum_engine::device::Device;
+use plexum_block::device::Device;
 use plexum_format::zfs::dnode::object_type;
 use plexum_format::zfs::sa::{Attribute, Attributes};
 use plexum_format::zfs::znode::{FileKind, Znode, directory_entry, xattrs};

@@ -1,6 +1,6 @@
 //! The intent log of a data set: how many of its records are not in the data set yet. They are counted, never replayed.
 
-use plexum_engine::device::Device;
+use plexum_block::device::Device;
 use plexum_format::zfs::{BlockPointer, Payload, intent};
 
 use crate::block::Blocks;

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use plexum_engine::device::Device;
+use plexum_block::device::Device;
 use plexum_format::zfs::blockptr::POINTER_BYTES;
 use plexum_format::zfs::dnode::DNODE_BYTES;
 use plexum_format::zfs::{BlockPointer, Dnode, ObjectSetHeader, Payload};

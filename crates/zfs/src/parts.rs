@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use plexum_engine::buf::BufMut;
+use plexum_block::buf::BufMut;
 use plexum_format::zfs::{ChecksumKind, Digest};
 use plexum_parity::Fletcher4;
 
@@ -134,7 +134,7 @@ pub(crate) fn has_checksum(kind: ChecksumKind, digest: Digest, parts: &[&[u8]]) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plexum_engine::buf::BufPool;
+    use plexum_block::buf::BufPool;
 
     fn parts() -> Parts {
         let pool = BufPool::new(0);

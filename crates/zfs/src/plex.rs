@@ -5,9 +5,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use plexum_engine::device::Device;
-use plexum_engine::plex::layout::RaidzGeometry;
+use plexum_block::device::Device;
 use plexum_format::zfs::{PlexConfig, PlexKind};
+use plexum_layout::RaidzGeometry;
 
 use crate::block::{Damage, DamageKind};
 use crate::member::{MemberState, read_all};

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use plexum_engine::device::Device;
+use plexum_block::device::Device;
 use plexum_format::zfs::{
     Label, NvList, PlexConfig, PlexKind, PoolState, Uberblock, unreadable_features,
 };

@@ -7,8 +7,8 @@
 //!
 //! Source: zfs-raidz.md 1.3 and 1.4.
 
-use plexum_engine::device::{Device, IoError};
-use plexum_engine::plex::layout::{RaidzColumn, RaidzGeometry, RaidzMap, RaidzPart};
+use plexum_block::device::{Device, IoError};
+use plexum_layout::{RaidzColumn, RaidzGeometry, RaidzMap, RaidzPart};
 use plexum_parity::{Block, RecoverPlan, gen_p, gen_pq, gen_pqr};
 
 use crate::block::{Damage, DamageKind};

@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plexum_engine::device::Device;
-use plexum_engine::wait::join_all;
+use plexum_block::device::Device;
+use plexum_block::wait::join_all;
 use plexum_format::zfs::blockptr::POINTER_BYTES;
 use plexum_format::zfs::dnode::DNODE_BYTES;
 use plexum_format::zfs::{BlockPointer, Dnode, ObjectSetKind};

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use plexum_engine::device::Device;
+use plexum_block::device::Device;
 
 use crate::ahead::ReadAhead;
 use crate::block::Blocks;

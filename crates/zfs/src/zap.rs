@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use plexum_engine::device::Device;
+use plexum_block::device::Device;
 use plexum_format::zfs::zap::{Table, ZapEntry, ZapHead, leaf_ids, parse_head, parse_leaf};
 
 use crate::block::Blocks;

@@ -12,50 +12,56 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("parity", &[]),
     ("format", &[]),
     ("exec", &[]),
+    ("block", &[]),
+    ("layout", &[]),
     ("model", &[]), // the slow reference: shares nothing with what it judges
     // engine
-    ("engine", &["exec", "format", "parity"]),
-    ("pool", &["engine", "format", "parity"]),
-    ("zfs", &["engine", "format", "parity"]),
+    ("engine", &["block", "exec", "format", "layout", "parity"]),
+    ("pool", &["block", "engine", "format", "layout", "parity"]),
+    ("zfs", &["block", "engine", "format", "layout", "parity"]),
     // edges
-    ("nbd", &["engine"]),
-    ("export", &["engine", "nbd"]),
-    ("runtime", &["engine", "exec", "nbd"]), // nbd for its Transport trait alone
+    ("nbd", &["block"]),
+    ("export", &["block", "nbd"]),
+    ("runtime", &["block", "exec", "nbd"]), // nbd for its Transport trait alone
     (
         "sim",
-        &["engine", "exec", "format", "model", "nbd", "parity"],
+        &[
+            "block", "engine", "exec", "format", "layout", "model", "nbd", "parity",
+        ],
     ),
     // programs
     (
         "daemon",
         &[
-            "engine", "exec", "export", "format", "nbd", "parity", "pool", "runtime", "zfs",
+            "block", "engine", "exec", "export", "format", "layout", "nbd", "parity", "pool",
+            "runtime", "zfs",
         ],
     ),
     (
         "lab",
         &[
-            "engine", "exec", "format", "nbd", "parity", "runtime", "sim",
+            "block", "engine", "exec", "format", "layout", "nbd", "parity", "runtime", "sim",
         ],
     ),
     (
         "cli",
         &[
-            "bench", "daemon", "engine", "exec", "export", "format", "lab", "nbd", "parity",
-            "pool", "runtime", "sim", "zfs",
+            "bench", "block", "daemon", "engine", "exec", "export", "format", "lab", "layout",
+            "nbd", "parity", "pool", "runtime", "sim", "zfs",
         ],
     ),
     (
         "bench",
         &[
-            "daemon", "engine", "exec", "format", "nbd", "parity", "runtime", "sim", "zfs",
+            "block", "daemon", "engine", "exec", "format", "layout", "nbd", "parity", "runtime",
+            "sim", "zfs",
         ],
     ),
     // for tests and checks alone; nothing stands on them
     ("oracle", &[]),
     (
         "fuzz",
-        &["daemon", "engine", "format", "nbd", "testkit", "zfs"],
+        &["block", "daemon", "format", "nbd", "testkit", "zfs"],
     ),
     (
         "testkit",
@@ -65,7 +71,9 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms that know no operating system, no runtime, no clock and no random source.
-const PURE: [&str; 5] = ["parity", "format", "engine", "pool", "zfs"];
+const PURE: [&str; 7] = [
+    "parity", "format", "block", "layout", "engine", "pool", "zfs",
+];
 
 /// Libraries the pure rooms may use.
 const PURE_LIBRARIES: [&str; 11] = [

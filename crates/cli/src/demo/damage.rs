@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use plexum_daemon::problem::{Code, Problem};
-use plexum_engine::plex::layout::{Geometry, Level};
+use plexum_layout::{Geometry, Level};
 
 use super::load::{BLOCK_BYTES, Dice};
 
@@ -113,7 +113,7 @@ pub fn inflict(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plexum_engine::plex::layout::{GeometrySpec, Organisation, RowRole};
+    use plexum_layout::{GeometrySpec, Organisation, RowRole};
 
     fn geometry(level: Level, members: u16) -> Geometry {
         Geometry::new(&GeometrySpec {

@@ -7,9 +7,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use plexum_block::buf::BufPool;
+use plexum_block::device::Fua;
 use plexum_daemon::problem::{Code, Problem};
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::Fua;
 use plexum_nbd::client::{Client, ConnectOptions, connect};
 use plexum_runtime::Handle;
 use plexum_runtime::socket::{Socket, connect_unix};

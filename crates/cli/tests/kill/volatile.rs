@@ -12,8 +12,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
 
-use plexum_engine::buf::{Buf, BufPool, Rope};
-use plexum_engine::device::{Fua, IoError};
+use plexum_block::buf::{Buf, BufPool, Rope};
+use plexum_block::device::{Fua, IoError};
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_runtime::socket::Listener;

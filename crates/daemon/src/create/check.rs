@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use plexum_engine::device::Device;
-use plexum_engine::plex::layout::Level;
+use plexum_block::device::Device;
+use plexum_layout::Level;
 use plexum_runtime::Handle;
 use plexum_runtime::file::{Access, OpenOptions};
 
@@ -56,7 +56,7 @@ pub(super) fn check_request(request: &CreateRequest) -> Result<(), Problem> {
         )));
     }
     // The geometry checks the rest; this bound keeps slot numbers within their type.
-    if count + request.spares.len() > usize::from(plexum_engine::plex::layout::MEMBERS_MAX) {
+    if count + request.spares.len() > usize::from(plexum_layout::MEMBERS_MAX) {
         return Err(usage(format!(
             "{count} members are more than an array can have"
         )));

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 
 use futures_util::future::{Either, select};
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::{Fua, IoError};
+use plexum_block::buf::BufPool;
+use plexum_block::device::{Fua, IoError};
+use plexum_block::wait::{join, join_all};
 use plexum_engine::meta::assemble::Options;
 use plexum_engine::meta::foreign::in_place::{self, InPlace, look};
 use plexum_engine::volume::VolumeOptions;
-use plexum_engine::wait::{join, join_all};
 use plexum_format::md::MdVersion;
 use plexum_runtime::Handle;
 use plexum_runtime::file::OpenOptions;

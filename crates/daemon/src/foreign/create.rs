@@ -7,8 +7,8 @@
 
 use std::path::{Path, PathBuf};
 
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::{Device, Fua};
+use plexum_block::buf::BufPool;
+use plexum_block::device::{Device, Fua};
 use plexum_engine::meta::gvinum::{Room, build};
 use plexum_engine::meta::open::detect_on;
 use plexum_format::Found;

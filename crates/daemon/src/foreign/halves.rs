@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use plexum_engine::buf::BufPool;
+use plexum_block::buf::BufPool;
 use plexum_engine::meta::foreign::last_sector;
 use plexum_engine::meta::open::read_range;
 use plexum_format::gmirror::MirrorLabel;

@@ -11,8 +11,8 @@ pub mod offline;
 
 use std::rc::Rc;
 
+use plexum_block::buf::BufPool;
 use plexum_engine::balance::Policy;
-use plexum_engine::buf::BufPool;
 use plexum_engine::meta::foreign::ForeignError;
 use plexum_engine::meta::gmirror::{ComponentState, Mirror, MirrorRequest, Refusal, open_mirror};
 use plexum_engine::meta::gvinum::{OpenedSystem, OpenedVolume, SystemRequest, open_system};

@@ -12,11 +12,11 @@ mod watch;
 use std::cell::Cell;
 use std::time::Duration;
 
-use crate::clock::{Clock, Moment};
-use crate::device::Device;
 use crate::state::{Event, FailCause};
 use crate::volume::Volume;
-use crate::wait::{first, join, join_all};
+use plexum_block::clock::{Clock, Moment};
+use plexum_block::device::Device;
+use plexum_block::wait::{first, join, join_all};
 
 /// Quiet time after which the array is marked clean (cli.md, settled details).
 const CLEAN_AFTER: Duration = Duration::from_millis(200);
@@ -202,7 +202,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     /// W2: flush, then "clean", when no write came in between.
-    pub(crate) async fn mark_clean(&self) -> Result<(), crate::device::IoError> {
+    pub(crate) async fn mark_clean(&self) -> Result<(), plexum_block::device::IoError> {
         let writes_before = self.write_count.get();
         // What a resync makes right while the flush runs is not covered by it: the superblocks say so at the next one.
         let reached_before = self.regions.borrow().consistent_below_bytes();
@@ -256,7 +256,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ///
     /// # Errors
     /// `Failed` when the array is frozen: the members are left as they are, an ordinary dirty start follows.
-    pub async fn stop(&self) -> Result<(), crate::device::IoError> {
+    pub async fn stop(&self) -> Result<(), plexum_block::device::IoError> {
         self.is_stopping.set(true);
         self.changed.notify();
         let has_ended = Cell::new(false);
@@ -269,7 +269,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         join(end, self.watch_members(|| has_ended.get())).await.0
     }
 
-    async fn end(&self) -> Result<(), crate::device::IoError> {
+    async fn end(&self) -> Result<(), plexum_block::device::IoError> {
         self.all_back().await;
         self.writes.empty().await;
         self.changed

@@ -13,10 +13,7 @@ use std::time::Duration;
 use plexum_parity::Block;
 
 use crate::background::steps::Steps;
-use crate::buf::{Buf, BufMut};
-use crate::clock::Clock;
 use crate::copies::member_range;
-use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
 use crate::state::{Event, Standing};
@@ -24,6 +21,9 @@ use crate::stripe::Row;
 use crate::stripe::reconstruct::recover_into;
 use crate::threshold::Threshold;
 use crate::volume::{Announcement, Filling, JobKind, Volume};
+use plexum_block::buf::{Buf, BufMut};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
 
 /// A checkpoint is due when that of before has taken less than this part of the time since: disks whose flushes take a tenth of a second
 /// lost a tenth of the rebuild to one checkpoint a second.

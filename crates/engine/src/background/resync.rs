@@ -12,14 +12,14 @@ use std::rc::Rc;
 use plexum_parity::Block;
 
 use crate::background::steps::Steps;
-use crate::buf::BufMut;
-use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
 use crate::member_io::MemberWrite;
 use crate::mutant::Mutant;
 use crate::state::{Event, spare};
 use crate::stripe::{PerBlock, Row};
 use crate::volume::{Announcement, JobKind, MemberSet, Volume};
+use plexum_block::buf::BufMut;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
 
 /// Rest after a step that could not be done, before it is tried again.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);

@@ -13,15 +13,15 @@ use std::rc::Rc;
 
 use plexum_parity::{Block, check_p, check_pq};
 
-use crate::buf::BufMut;
-use crate::clock::Clock;
-use crate::device::Device;
 use crate::drive::Drive;
-use crate::lock::RangeGuard;
 use crate::mutant::Mutant;
 use crate::stripe::{PerBlock, Row};
 use crate::volume::Volume;
-use crate::wait::join_few;
+use plexum_block::buf::BufMut;
+use plexum_block::clock::Clock;
+use plexum_block::device::Device;
+use plexum_block::lock::RangeGuard;
+use plexum_block::wait::join_few;
 
 /// Bytes of each member that a step of several rows covers; of rows that are longer it takes one.
 const STEP_BYTES: u64 = 512 << 10;

@@ -12,16 +12,16 @@ use std::rc::Rc;
 use plexum_parity::{Block, Located, locate};
 
 use crate::background::steps::Steps;
-use crate::buf::{Buf, BufMut};
-use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::member_io::MemberWrite;
 use crate::mutant::Mutant;
-use crate::ranges::RangeSet;
 use crate::stripe::{PerBlock, Row};
 use crate::volume::{Announcement, JobKind, Volume};
-use crate::wait::join_all;
+use plexum_block::buf::{Buf, BufMut};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::ranges::RangeSet;
+use plexum_block::wait::join_all;
 
 /// Unit of comparison in bytes.
 const UNIT: usize = 4096;
@@ -374,7 +374,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         sync: Range<u64>,
     ) -> Result<
         (
-            crate::wait::GaugeGuard,
+            plexum_block::wait::GaugeGuard,
             crate::intent::bitmap::Mark<'_, D, C>,
         ),
         IoError,

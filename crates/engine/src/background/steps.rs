@@ -12,11 +12,11 @@ use std::pin::pin;
 use std::task::Poll;
 
 use crate::background::FOREGROUND_WINDOW;
-use crate::clock::Clock;
-use crate::device::Device;
 use crate::threshold::Threshold;
 use crate::volume::Volume;
-use crate::wait::{Part, poll_parts};
+use plexum_block::clock::Clock;
+use plexum_block::device::Device;
+use plexum_block::wait::{Part, poll_parts};
 
 /// Memory of all steps of a job that are under way at once, in bytes.
 const AHEAD_BYTES: u64 = 32 << 20;
@@ -153,8 +153,8 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::wait::Signal;
-    use crate::wait::tests::poll_once;
+    use plexum_block::wait::Signal;
+    use plexum_block::wait::poll_once;
 
     #[test]
     fn results_come_in_the_order_of_the_steps_whichever_is_done_first() {

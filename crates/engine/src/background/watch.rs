@@ -10,11 +10,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::background::nanos;
-use crate::clock::Clock;
-use crate::device::Device;
 use crate::state::FailCause;
 use crate::volume::Volume;
-use crate::wait::first;
+use plexum_block::clock::Clock;
+use plexum_block::device::Device;
+use plexum_block::wait::first;
 
 /// Ticks in one time-out at least: how exactly it is kept.
 const TICKS_PER_TIMEOUT: u32 = 16;

@@ -29,8 +29,8 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::{Pick, Piece, Request};
-use crate::clock::Moment;
-use crate::plex::layout::CopyPlace;
+use plexum_block::clock::Moment;
+use plexum_layout::CopyPlace;
 
 /// Kinds of requests whose costs are learned apart: see [`Disk::class_of`].
 const CLASSES: usize = 26;

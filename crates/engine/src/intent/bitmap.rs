@@ -8,13 +8,13 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
 use crate::state::FailCause;
 use crate::volume::Volume;
-use crate::wait::join_all;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::wait::join_all;
 
 /// Longest write of neighbouring blocks.
 const RUN_BYTES_MAX: u64 = 1 << 20;

@@ -33,15 +33,15 @@ use plexum_format::stripe_log::{
     block_checksum,
 };
 
-use crate::buf::Buf;
-use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
 use crate::state::{FailCause, MemberId};
 use crate::threshold::Threshold;
 use crate::volume::{LogStatus, MemberSet, Volume};
-use crate::wait::{Mutex, MutexGuard, Signal, join_all, yield_once};
+use plexum_block::buf::Buf;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::wait::{Mutex, MutexGuard, Signal, join_all, yield_once};
 
 pub(crate) use flushed::FlushBegun;
 pub(crate) use replay::ReplayError;
@@ -586,7 +586,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .iter()
             .map(|(batch, page)| self.write_batch(log, batch, page, fua));
         let flushed = idle.iter().map(|drive| self.flush_for_log(drive));
-        let (written, flushed) = crate::wait::join(join_all(writes), join_all(flushed)).await;
+        let (written, flushed) =
+            plexum_block::wait::join(join_all(writes), join_all(flushed)).await;
         let drives = batches.iter().map(|(batch, _)| &batch.drive).chain(&idle);
         let mut refused = None;
         let mut is_whole = true;

@@ -23,15 +23,15 @@ use plexum_format::md::{PplEntry, PplGeometry, PplHeader, ReplayRow};
 use plexum_format::{SECTOR_BYTES, Slot};
 use plexum_parity::Block;
 
-use crate::buf::{Buf, BufMut};
-use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
 use crate::state::{FailCause, MemberId};
 use crate::stripe::Row;
 use crate::volume::Volume;
-use crate::wait::{Few, Mutex, join_all};
+use plexum_block::buf::{Buf, BufMut};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::wait::{Few, Mutex, join_all};
 
 /// Most bytes of partial parity in one unit, as in the kernel.
 const UNIT_BYTES_MAX: u64 = 128 << 10;

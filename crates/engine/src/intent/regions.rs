@@ -11,9 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::bits::Bits;
-use crate::ranges::RangeSet;
 use crate::threshold::Thresholds;
+use plexum_block::bits::Bits;
+use plexum_block::ranges::RangeSet;
 
 /// Bytes of the bitmap area before the first bit (the bitmap's superblock).
 pub const BITMAP_HEADER_BYTES: u64 = 256;

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use plexum_format::stripe_log::{LogArea, LogHeader, NoLog};
 
-use crate::device::DeviceInfo;
-use crate::ranges::RangeSet;
 use crate::state::{ArrayState, FailCause, MemberId};
+use plexum_block::device::DeviceInfo;
+use plexum_block::ranges::RangeSet;
 
 /// One piece of metadata to be written to a member's device.
 #[derive(Clone, Debug, PartialEq, Eq)]

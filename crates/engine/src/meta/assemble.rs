@@ -27,7 +27,7 @@ use plexum_format::stripe_log::{LogHeader, NoLog};
 use plexum_format::units::EventCount;
 use plexum_format::uuid::md_uuid_text;
 
-use crate::plex::layout::{Geometry, GeometrySpec, Raid0Layout};
+use plexum_layout::{Geometry, GeometrySpec, Raid0Layout};
 
 /// A member with a valid superblock, as it was found.
 #[derive(Clone, Debug)]

@@ -9,14 +9,14 @@
 
 use std::rc::Rc;
 
-use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::meta::adapter::{CommitView, MetadataWrite};
 use crate::mutant::Mutant;
 use crate::state::{ArrayState, FailCause};
 use crate::volume::Volume;
-use crate::wait::join_all;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::wait::join_all;
 
 /// Most attempts of one commit: each failed one has lost a member, so there cannot be more.
 const ATTEMPTS_MAX: usize = 2048;

@@ -12,11 +12,11 @@ use plexum_format::md::{
 use plexum_format::stripe_log::{LogArea, LogHeader, NoLog, plan_area};
 use plexum_format::{EventCount, FormatError, SECTOR_BYTES, Slot};
 
-use crate::buf::BufPool;
-use crate::device::{Device, Fua, IoError};
 use crate::meta::adapter::MetadataWrite;
 use crate::meta::open::sync_bytes;
-use crate::plex::layout::{Geometry, GeometryError, GeometrySpec, Level, Organisation};
+use plexum_block::buf::BufPool;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_layout::{Geometry, GeometryError, GeometrySpec, Level, Organisation};
 
 /// Sectors of a superblock, and of a bad-block log.
 const PAGE_SECTORS: u64 = 8;

@@ -6,11 +6,11 @@ use std::fmt;
 
 use plexum_format::{FormatError, Problem};
 
-use crate::buf::BufPool;
-use crate::device::{Device, IoError};
 use crate::intent::regions::Regions;
 use crate::meta::open::{plain_region_bytes, read_range, sync_bytes};
-use crate::plex::layout::Geometry;
+use plexum_block::buf::BufPool;
+use plexum_block::device::{Device, IoError};
+use plexum_layout::Geometry;
 
 /// Sectors that a provider of unknown sector size may have: an image file does not say.
 const SECTORS_BYTES: [u32; 2] = [512, 4096];
@@ -114,7 +114,7 @@ pub fn regions_of(geometry: &Geometry, block_bytes: u32, doubt_from_bytes: Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plex::layout::{GeometrySpec, Organisation};
+    use plexum_layout::{GeometrySpec, Organisation};
 
     /// So that memory stays small and doubt is still narrow.
     #[test]

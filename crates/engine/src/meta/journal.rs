@@ -14,11 +14,11 @@ use plexum_format::SECTOR_BYTES;
 use plexum_format::md::JournalMeta;
 use plexum_format::md::journal::{META_BYTES, PayloadKind, block_checksum};
 
-use crate::buf::BufPool;
-use crate::device::{Device, IoError};
 use crate::meta::assemble::{AssembledStanding, Assembly, Examined};
 use crate::meta::open::{OpenError, read_range};
-use crate::plex::layout::{Geometry, RowRole};
+use plexum_block::buf::BufPool;
+use plexum_block::device::{Device, IoError};
+use plexum_layout::{Geometry, RowRole};
 
 /// Bytes of a block in the journal, and of what it replaces.
 const BLOCK_BYTES: u64 = META_BYTES as u64;

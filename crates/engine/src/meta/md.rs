@@ -15,11 +15,11 @@ use plexum_format::md::{
 use plexum_format::stripe_log::{LogArea, LogHeader, NoLog, plan_area, superblock_hash};
 use plexum_format::{SECTOR_BYTES, Slot};
 
-use crate::device::DeviceInfo;
 use crate::meta::adapter::{BitmapPlan, CommitView, Metadata, MetadataWrite, NewMemberPlace};
 use crate::meta::bitmap_place::{plan_bitmap, plan_ppl};
-use crate::ranges::RangeSet;
 use crate::state::{MemberId, Standing};
+use plexum_block::device::DeviceInfo;
+use plexum_block::ranges::RangeSet;
 
 /// Smallest sector count between a 1.0 or 0.90 member's data and its superblock that is kept free for bitmap and log.
 const TAIL_ROOM_SECTORS: u64 = 8;

@@ -17,9 +17,6 @@ use plexum_format::stripe_log::{
 };
 use plexum_format::{Detection, FormatError, Found, SECTOR_BYTES, detect, probe_places};
 
-use crate::buf::BufPool;
-use crate::clock::Clock;
-use crate::device::{Device, IoError};
 use crate::intent::regions::Regions;
 use crate::meta::assemble::{
     AssembleError, AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, LogUse,
@@ -28,10 +25,13 @@ use crate::meta::assemble::{
 use crate::meta::journal::is_in_journal;
 use crate::meta::md::{MdMetadata, bitmap_sectors};
 use crate::mutant::Mutant;
-use crate::plex::layout::{Geometry, Organisation};
-use crate::ranges::RangeSet;
 use crate::state::{MemberRecord, Standing};
 use crate::volume::{DrivePart, FormerMember, Volume, VolumeOptions, VolumeParts};
+use plexum_block::buf::BufPool;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, IoError};
+use plexum_block::ranges::RangeSet;
+use plexum_layout::{Geometry, Organisation};
 
 use logs::{log_headers, start_log, start_ppl};
 use pieces::Side;

@@ -2,9 +2,9 @@
 
 use plexum_format::partition::{Partition, Seen, partitions};
 
-use crate::buf::BufPool;
-use crate::device::Device;
 use crate::meta::open::read_range;
+use plexum_block::buf::BufPool;
+use plexum_block::device::Device;
 
 /// The partitions on a device. What cannot be read counts as zeroes: then there are none.
 pub async fn partitions_on<D: Device>(device: &D, pool: &BufPool) -> Vec<Partition> {

@@ -1,9 +1,9 @@
 //! Metadata that never change while a volume runs: gstripe, gconcat, and plexes without redundancy.
 
-use crate::device::DeviceInfo;
 use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
-use crate::ranges::RangeSet;
 use crate::state::MemberId;
+use plexum_block::device::DeviceInfo;
+use plexum_block::ranges::RangeSet;
 
 /// Writes nothing, ever.
 pub struct PlainMetadata {

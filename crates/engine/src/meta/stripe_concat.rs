@@ -6,15 +6,15 @@ use plexum_format::FormatError;
 use plexum_format::gconcat::ConcatLabel;
 use plexum_format::gstripe::StripeLabel;
 
-use crate::buf::BufPool;
-use crate::clock::Clock;
-use crate::device::Device;
 use crate::meta::foreign::{ForeignError, last_sector, provider_name, regions_of};
 use crate::meta::plain::PlainMetadata;
-use crate::plex::layout::{Geometry, GeometrySpec, Organisation, Raid0Layout};
-use crate::ranges::RangeSet;
 use crate::state::{MemberRecord, Standing};
 use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
+use plexum_block::buf::BufPool;
+use plexum_block::clock::Clock;
+use plexum_block::device::Device;
+use plexum_block::ranges::RangeSet;
+use plexum_layout::{Geometry, GeometrySpec, Organisation, Raid0Layout};
 
 /// A member's label with its provider.
 #[derive(Clone, Debug)]

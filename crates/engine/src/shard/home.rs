@@ -15,16 +15,16 @@ use super::{
     Door, Errand, Learned, Lent, MemberTally, Opening, Request, SHARDS_MAX, ShardSeed, Slabs,
     ToHome, ToShard,
 };
-use crate::buf::{Buf, Rope};
-use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
 use crate::drive::DriveCounters;
-use crate::lock::RangeGuard;
 use crate::mutant::Mutant;
-use crate::ranges::RangeSet;
 use crate::state::{MemberId, Standing};
 use crate::volume::Volume;
-use crate::wait::{Few, join_all};
+use plexum_block::buf::{Buf, Rope};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::lock::RangeGuard;
+use plexum_block::ranges::RangeSet;
+use plexum_block::wait::{Few, join_all};
 
 /// Starts a task on the thread that calls it.
 pub type Spawn = Rc<dyn Fn(Pin<Box<dyn Future<Output = ()>>>)>;

@@ -34,12 +34,12 @@ use std::time::Duration;
 use plexum_exec::mailbox::{Mailbox, Reply, Sender};
 
 use crate::balance::Policy;
-use crate::buf::{Buf, Rope};
-use crate::device::{Fua, IoError, ZeroMode};
 use crate::drive::DriveCounters;
 use crate::mutant::Mutant;
-use crate::plex::layout::Geometry;
 use crate::state::{FailCause, MemberId};
+use plexum_block::buf::{Buf, Rope};
+use plexum_block::device::{Fua, IoError, ZeroMode};
+use plexum_layout::Geometry;
 
 pub(crate) use home::Sharing;
 pub use home::Spawn;

@@ -10,13 +10,13 @@ use plexum_exec::mailbox::{Mailbox, Sender, reply};
 
 use super::session::{Missing, Session, Teller, Using};
 use super::{Errand, MemberTally, Opening, Request, ShardSeed, Slabs, Spawn, ToHome, ToShard};
-use crate::buf::{Buf, BufPool, Rope};
-use crate::clock::Clock;
-use crate::device::{Device, Extent, Fua, IoError, ZeroMode};
 use crate::mutant::Mutant;
-use crate::plex::layout::Geometry;
 use crate::shard::Door;
-use crate::wait::{Few, Signal, first, join, join_all};
+use plexum_block::buf::{Buf, BufPool, Rope};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Extent, Fua, IoError, ZeroMode};
+use plexum_block::wait::{Few, Signal, first, join, join_all};
+use plexum_layout::Geometry;
 
 /// Marks that were not used for so long are given back.
 const MARKS_REST: Duration = Duration::from_secs(1);

@@ -15,18 +15,18 @@ use plexum_exec::mailbox::Sender;
 use super::loans::{Hold, Loans};
 use super::{Learned, MemberTally, Opening, ToHome, ToShard};
 use crate::balance::Policy;
-use crate::buf::{Buf, BufPool, Rope};
-use crate::clock::Clock;
-use crate::device::{Device, DeviceInfo, Extent, Fua, IoError};
 use crate::drive::DriveCounters;
 use crate::intent::regions::Regions;
 use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
 use crate::mutant::Mutant;
-use crate::plex::layout::Geometry;
-use crate::ranges::RangeSet;
 use crate::state::{FailCause, MemberId, MemberRecord, Standing};
 use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
-use crate::wait::{Changed, Gauge, GaugeGuard, Signal, first, join};
+use plexum_block::buf::{Buf, BufPool, Rope};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, DeviceInfo, Extent, Fua, IoError};
+use plexum_block::ranges::RangeSet;
+use plexum_block::wait::{Changed, Gauge, GaugeGuard, Signal, first, join};
+use plexum_layout::Geometry;
 
 /// What a write lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

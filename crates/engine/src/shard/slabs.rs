@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-use crate::plex::layout::divisor::Divisor;
-use crate::plex::layout::{Geometry, Organisation};
+use plexum_layout::divisor::Divisor;
+use plexum_layout::{Geometry, Organisation};
 
 /// Slabs for each shard: more even the load, fewer keep the list of locks short.
 const SLABS_PER_SHARD: u64 = 16;
@@ -100,7 +100,7 @@ impl Slabs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plex::layout::{GeometrySpec, Raid5Layout, Raid10Layout};
+    use plexum_layout::{GeometrySpec, Raid5Layout, Raid10Layout};
 
     fn geometry(organisation: Organisation, member_count: u16, strip_bytes: u64) -> Geometry {
         Geometry::new(&GeometrySpec {

@@ -16,15 +16,15 @@ use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use crate::buf::{Buf, BufPool};
-use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
 use crate::mutant::Mutant;
 use crate::stage::{Stage, Tag};
 use crate::stripe::Row;
 use crate::stripe::expect::is_among;
 use crate::volume::Volume;
-use crate::wait::{Few, yield_once};
+use plexum_block::buf::{Buf, BufPool};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::wait::{Few, yield_once};
 
 /// Most writes that are carried out together.
 const PIECES_MAX: usize = 128;
@@ -408,7 +408,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wait::tests::poll_once;
+    use plexum_block::wait::poll_once;
     use std::pin::pin;
 
     fn run(pool: &BufPool, at_bytes: u64, bytes: &[u8]) -> Run {

@@ -12,11 +12,11 @@ use std::ops::Range;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::clock::Clock;
-use crate::device::Device;
 use crate::stripe::collect::{Lead, Run};
 use crate::volume::Volume;
-use crate::wait::first;
+use plexum_block::clock::Clock;
+use plexum_block::device::Device;
+use plexum_block::wait::first;
 
 /// Longest time that a row waits for writes that are being received. A megabyte over a socket of the same machine takes a third of
 /// a millisecond.

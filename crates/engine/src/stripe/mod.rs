@@ -12,10 +12,10 @@ use std::ops::Range;
 use plexum_parity::Block;
 use smallvec::SmallVec;
 
-use crate::clock::Clock;
-use crate::device::Device;
-use crate::plex::layout::RowMap;
 use crate::volume::{MemberSet, Volume};
+use plexum_block::clock::Clock;
+use plexum_block::device::Device;
+use plexum_layout::RowMap;
 
 /// Exponents of the data blocks of a row, in order.
 pub(crate) type Exponents = SmallVec<[u8; 16]>;

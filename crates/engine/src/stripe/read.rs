@@ -6,14 +6,14 @@ use std::rc::Rc;
 use plexum_parity::Block;
 
 use super::Row;
-use crate::buf::{Buf, BufMut};
-use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
 use crate::stage::{Stage, Tag};
 use crate::state::FailCause;
 use crate::volume::{Announcement, Volume};
+use plexum_block::buf::{Buf, BufMut};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
 
 /// Unit in which unreadable places are looked for and mended, in bytes.
 pub(crate) const MEND_BYTES: u64 = 4096;

@@ -5,14 +5,14 @@ use std::ops::Range;
 use plexum_parity::{Block, RecoverPlan};
 
 use super::{PerBlock, Row};
-use crate::buf::{Buf, BufMut, BufPool};
-use crate::clock::Clock;
-use crate::device::{Device, IoError};
 use crate::intent::log::back::{hold_all, lay_over};
 use crate::mutant::Mutant;
 use crate::state::FailCause;
 use crate::volume::{MemberSet, Volume};
-use crate::wait::join_few;
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, IoError};
+use plexum_block::wait::join_few;
 
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Reads one block of a row from its member. A lost member is failed on the way.

@@ -9,9 +9,6 @@ use smallvec::SmallVec;
 use super::collect::Run;
 use super::plan::{DataView, ParityView, WritePlan, plan_write};
 use super::{Exponents, PerBlock, Row};
-use crate::buf::{Buf, BufMut};
-use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
 use crate::intent::log::back::hold_all;
 use crate::intent::log::{LogPart, StripeLog, split};
 use crate::intent::ppl::{Ppl, PplPart};
@@ -20,7 +17,10 @@ use crate::mutant::Mutant;
 use crate::stage::{Stage, Tag};
 use crate::state::MemberId;
 use crate::volume::{MemberSet, Volume};
-use crate::wait::{Few, join_all};
+use plexum_block::buf::{Buf, BufMut};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::wait::{Few, join_all};
 
 /// A part of a row in which the same data blocks are touched from end to end.
 struct Segment {

@@ -12,14 +12,14 @@ use std::rc::Rc;
 
 use plexum_format::SECTOR_BYTES;
 
-use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::intent::regions::Regions;
 use crate::meta::adapter::BitmapPlan;
 use crate::state::{Event, FailCause, MemberId};
 use crate::volume::{ControlError, Volume};
-use crate::wait::join_all;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::wait::join_all;
 
 /// What is wanted of the bitmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

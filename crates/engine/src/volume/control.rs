@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::background::Pace;
 use crate::balance::Policy;
-use crate::clock::Clock;
-use crate::device::{Device, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
-use crate::ranges::RangeSet;
 use crate::state::{Event, FailCause, MemberId, Standing};
 use crate::volume::{Announcement, Volume};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, IoError};
+use plexum_block::ranges::RangeSet;
 
 /// Why a member operation was refused; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,11 +4,11 @@
 //! - "zero" and "hole" are only said of what in-sync members say, where copies are known to agree (W11);
 //! - parity organisations say "data" everywhere: a hole in a member there means nothing to a client.
 
-use crate::clock::Clock;
-use crate::device::{Device, Extent, IoError};
 use crate::drive::Drive;
-use crate::plex::layout::Organisation;
 use crate::volume::Volume;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Extent, IoError};
+use plexum_layout::Organisation;
 
 /// Questions to members that one call asks at most: the answer then covers less.
 const QUESTIONS_MAX: usize = 1024;

@@ -10,12 +10,12 @@ use std::rc::Rc;
 
 use plexum_format::stripe_log::{LogHeader, PAGE_BYTES};
 
-use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::state::{Event, FailCause};
 use crate::volume::{ControlError, Volume};
-use crate::wait::join_all;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::wait::join_all;
 
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Turns the stripe log on or off. `Ok(false)`: it was like that already.

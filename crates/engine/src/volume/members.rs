@@ -4,10 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::bits::Bits;
-use crate::device::Device;
 use crate::drive::Drive;
 use crate::state::{ArrayState, Standing};
+use plexum_block::bits::Bits;
+use plexum_block::device::Device;
 
 /// A member that is being filled: it takes part in every write and is read where it is valid already.
 pub struct Filling<D> {

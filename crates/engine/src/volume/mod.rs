@@ -33,25 +33,25 @@ use plexum_format::stripe_log::LogHeader;
 use crate::ahead::ReadAhead;
 use crate::background::scrub::ScrubReport;
 use crate::balance::{Balancer, MemberTraits};
-use crate::buf::BufPool;
-use crate::clock::{Clock, Moment};
-use crate::device::{Device, IoError};
 use crate::drive::Drive;
 use crate::intent::log::{FlushBegun, StripeLog};
 use crate::intent::ppl::Ppl;
 use crate::intent::regions::Regions;
-use crate::lock::RangeLocks;
 use crate::meta::adapter::Metadata;
 use crate::mutant::Mutant;
-use crate::plex::layout::{Geometry, Organisation};
-use crate::ranges::RangeSet;
 use crate::shard::Division;
 use crate::stage::{RequestInfo, Requests};
 use crate::state::{ArrayState, Effect, Event, FailCause, MemberId, MemberRecord, Standing};
 use crate::stripe::collect::Collector;
 use crate::stripe::expect::Expected;
 use crate::threshold::Crossed;
-use crate::wait::{Changed, Gauge, Mutex, Signal};
+use plexum_block::buf::BufPool;
+use plexum_block::clock::{Clock, Moment};
+use plexum_block::device::{Device, IoError};
+use plexum_block::lock::RangeLocks;
+use plexum_block::ranges::RangeSet;
+use plexum_block::wait::{Changed, Gauge, Mutex, Signal};
+use plexum_layout::{Geometry, Organisation};
 
 /// How long a member may take to answer when nothing else is said (reliability.md, row 15).
 pub const MEMBER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -659,7 +659,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let begun = self.before_flush();
         let drives = self.live_drives();
         let marks: Vec<u64> = drives.iter().map(|drive| drive.healed_mark()).collect();
-        let results = crate::wait::join_all(drives.iter().map(|drive| drive.flush())).await;
+        let results = plexum_block::wait::join_all(drives.iter().map(|drive| drive.flush())).await;
         for ((drive, mark), result) in drives.iter().zip(marks).zip(results) {
             if result.is_ok() && drive.forget_healed(mark) {
                 self.apply(&Event::BadBlocksChanged {

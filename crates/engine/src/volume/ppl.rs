@@ -6,10 +6,10 @@
 //!   names the log;
 //! - bitmap and stripe log are off before it is on (md's rule).
 
-use crate::clock::Clock;
-use crate::device::Device;
 use crate::state::Event;
 use crate::volume::{ControlError, Volume};
+use plexum_block::clock::Clock;
+use plexum_block::device::Device;
 
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Whether the volume could have md's partial parity log, without bitmap and stripe log.

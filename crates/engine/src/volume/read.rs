@@ -1,13 +1,13 @@
 //! Reads: range check, cut at strip borders, one piece a strip, all pieces at once.
 
-use crate::buf::{Buf, Rope};
-use crate::clock::Clock;
-use crate::device::{Device, IoError};
-use crate::plex::layout::{CopyMap, Organisation, Place};
 use crate::stage::{RequestKind, Stage, Tag};
 use crate::state::FailCause;
 use crate::volume::Volume;
-use crate::wait::{Few, join_all};
+use plexum_block::buf::{Buf, Rope};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, IoError};
+use plexum_block::wait::{Few, join_all};
+use plexum_layout::{CopyMap, Organisation, Place};
 
 /// Where a stretch of a volume is, up to the end of its strip.
 pub(crate) enum Spot<'a> {

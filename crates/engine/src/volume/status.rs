@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::balance::Learned;
-use crate::clock::{Clock, Moment};
-use crate::device::{Device, FuaWay};
 use crate::drive::DriveCounters;
 use crate::latency::{Comparison, Histogram, Latency, compare};
 use crate::state::{ArrayState, MemberId, Standing};
 use crate::volume::Volume;
+use plexum_block::clock::{Clock, Moment};
+use plexum_block::device::{Device, FuaWay};
 
 /// A long piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,16 +3,16 @@
 
 use std::ops::Range;
 
-use crate::buf::Buf;
-use crate::clock::{Clock, Moment};
-use crate::device::{Device, Fua, IoError, ZeroMode};
 use crate::mutant::Mutant;
-use crate::plex::layout::Organisation;
 use crate::stage::{RequestKind, Stage, Tag};
 use crate::state::{Event, FailCause};
 use crate::threshold::Threshold;
 use crate::volume::Volume;
-use crate::wait::{Few, GaugeGuard, join_all};
+use plexum_block::buf::Buf;
+use plexum_block::clock::{Clock, Moment};
+use plexum_block::device::{Device, Fua, IoError, ZeroMode};
+use plexum_block::wait::{Few, GaugeGuard, join_all};
+use plexum_layout::Organisation;
 
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Writes `data` at `offset_bytes`; both multiples of `sector_bytes`. With `Fua::Yes` it is durable when answered.

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use plexum_engine::buf::{Buf, BufMut};
-use plexum_engine::clock::{Clock, Moment};
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, check_range};
+use plexum_block::buf::{Buf, BufMut};
+use plexum_block::clock::{Clock, Moment};
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError, check_range};
 
 /// A device in memory; clones share it.
 #[derive(Clone)]

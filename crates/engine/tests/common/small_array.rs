@@ -1,14 +1,14 @@
 //! A small RAID-5 in memory, opened, written, dropped like a crash, and changed behind its back.
 
 use super::{Memory, Still, named, run};
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::Fua;
+use plexum_block::buf::BufPool;
+use plexum_block::device::Fua;
 use plexum_engine::meta::assemble::{Assembly, Options};
 use plexum_engine::meta::create::{NewArray, Plan, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenError, OpenRequest, examine, open_volume};
-use plexum_engine::plex::layout::{Organisation, Raid5Layout};
 use plexum_engine::volume::{FormerMember, NewMember, Volume};
 use plexum_format::md::MdVersion;
+use plexum_layout::{Organisation, Raid5Layout};
 
 /// Size of a member.
 pub const DEVICE_BYTES: u64 = 6 << 20;

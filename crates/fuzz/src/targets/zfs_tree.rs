@@ -5,8 +5,8 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, check_range};
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError, check_range};
 use plexum_format::zfs::znode::FileKind;
 use plexum_testkit::block_on;
 use plexum_testkit::tiny_pool::{

@@ -3,7 +3,7 @@
 //! Invariant: nothing here touches the system; what cannot be at all is `Usage`, what only this system cannot is `Skipped`.
 
 use plexum_engine::balance::Policy;
-use plexum_engine::plex::layout::{Geometry, GeometrySpec, Level, Organisation};
+use plexum_layout::{Geometry, GeometrySpec, Level, Organisation};
 
 use crate::error::LabError;
 use crate::setup::Setup;

@@ -7,7 +7,7 @@ use std::io::{IoSlice, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-use plexum_engine::buf::{BufMut, BufPool};
+use plexum_block::buf::{BufMut, BufPool};
 use rustix::fs::FlockOperation;
 use rustix::io::{Errno, ReadWriteFlags};
 

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use plexum_engine::buf::BufPool;
-use plexum_engine::clock::Clock;
-use plexum_engine::device::Fua;
+use plexum_block::buf::BufPool;
+use plexum_block::clock::Clock;
+use plexum_block::device::Fua;
 use plexum_nbd::client::{Client, ClientError, ConnectOptions, Driver, connect};
 use plexum_nbd::transport::Transport;
 use plexum_nbd::uri::{Address, NbdUri};
@@ -42,7 +42,7 @@ struct Shared {
     limit: Option<Duration>,
     started: Instant,
     traffic: RefCell<Traffic>,
-    payload: plexum_engine::buf::Buf,
+    payload: plexum_block::buf::Buf,
     pool: BufPool,
 }
 
@@ -127,7 +127,7 @@ impl NbdPlace {
 }
 
 /// Bytes that do not compress.
-fn payload(pool: &BufPool) -> plexum_engine::buf::Buf {
+fn payload(pool: &BufPool) -> plexum_block::buf::Buf {
     let mut buf = pool.take(REQUEST_BYTES_MAX);
     let mut rng = Rng::new(1);
     for chunk in buf.chunks_mut(8) {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use plexum_engine::balance::Policy;
-use plexum_engine::plex::layout::Organisation;
+use plexum_layout::Organisation;
 use plexum_sim::disk::mechanical_spec::DiskSpec;
 
 use super::{Cell, Effect, Reproduction, number, seed_rows};

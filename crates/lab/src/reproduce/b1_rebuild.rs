@@ -6,9 +6,9 @@
 use std::cell::Cell as Counter;
 use std::rc::Rc;
 
+use plexum_block::device::Fua;
 use plexum_engine::balance::Policy;
-use plexum_engine::device::Fua;
-use plexum_engine::plex::layout::Organisation;
+use plexum_layout::Organisation;
 use plexum_sim::disk::mechanical_spec::DiskSpec;
 use plexum_sim::disk::timed::TimedDisk;
 
@@ -105,7 +105,7 @@ fn rebuild_with(balance: Policy, seed: u64) -> Result<Rebuild, LabError> {
     disks.push(("ad18".to_owned(), mirror.target.clone()));
     let clock = world.clock().clone();
     let rows = world.run(async move {
-        use plexum_engine::clock::Clock;
+        use plexum_block::clock::Clock;
         clock
             .sleep(std::time::Duration::from_secs(WARM_UP_SECONDS))
             .await;

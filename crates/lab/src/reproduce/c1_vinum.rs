@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use plexum_engine::meta::gvinum::counters::PlexCounters;
-use plexum_engine::plex::layout::{Organisation, Raid0Layout, Raid5Layout};
+use plexum_layout::{Organisation, Raid0Layout, Raid5Layout};
 use plexum_sim::disk::mechanical_spec::DiskSpec;
 
 use super::{Cell, Effect, Reproduction, number, seed_rows};

@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use plexum_engine::device::Fua;
-use plexum_engine::plex::layout::Organisation;
+use plexum_block::device::Fua;
+use plexum_layout::Organisation;
 use plexum_sim::disk::mechanical_spec::DiskSpec;
 use plexum_sim::disk::timed::TimedDisk;
 use plexum_sim::rng::Rng;

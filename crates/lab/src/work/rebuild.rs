@@ -137,7 +137,7 @@ async fn rebuild(
                 "the volume failed during the rebuild".to_owned(),
             ));
         }
-        plexum_engine::clock::Clock::sleep(target.clock(), std::time::Duration::from_millis(5))
+        plexum_block::clock::Clock::sleep(target.clock(), std::time::Duration::from_millis(5))
             .await;
     }
     is_done.set(true);

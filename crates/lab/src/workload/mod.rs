@@ -18,8 +18,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use plexum_engine::clock::Clock;
-use plexum_engine::device::Fua;
+use plexum_block::clock::Clock;
+use plexum_block::device::Fua;
 use plexum_exec::Spawner;
 
 use crate::error::LabError;

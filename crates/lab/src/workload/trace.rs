@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use plexum_engine::clock::Clock;
+use plexum_block::clock::Clock;
 use plexum_exec::Spawner;
 
 use super::{Operation, Outcome, Request, carry_out};

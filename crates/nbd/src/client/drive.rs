@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use plexum_engine::buf::{Buf, BufMut};
+use plexum_block::buf::{Buf, BufMut};
 
 use super::{Link, Outcome, PART_RECEIVE, PART_SEND};
 use crate::client::ClientError;

@@ -1,7 +1,7 @@
 //! An NBD export as a member device of the engine.
 
-use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::device::{
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::device::{
     Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode, check_range,
 };
 

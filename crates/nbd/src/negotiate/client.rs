@@ -5,7 +5,7 @@
 //!
 //! Source: nbd.md sections 2 and 12.
 
-use plexum_engine::buf::BufPool;
+use plexum_block::buf::BufPool;
 
 use super::CONTEXT_ALLOCATION;
 use crate::error::NbdError;

@@ -4,10 +4,10 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::task::Poll;
 
-use plexum_engine::buf::Rope;
-use plexum_engine::clock::Clock;
-use plexum_engine::device::IoError;
-use plexum_engine::wait::yield_once;
+use plexum_block::buf::Rope;
+use plexum_block::clock::Clock;
+use plexum_block::device::IoError;
+use plexum_block::wait::yield_once;
 
 use super::judge::Command;
 use super::{Answer, Body, Job, Session, Tag};

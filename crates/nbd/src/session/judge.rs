@@ -6,7 +6,7 @@
 //!
 //! Source: nbd.md sections 4, 6 and 8; reliability.md section 1.1.
 
-use plexum_engine::device::Fua;
+use plexum_block::device::Fua;
 
 use crate::export::ZeroRequest;
 use crate::negotiate::Agreed;

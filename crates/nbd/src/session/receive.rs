@@ -1,7 +1,7 @@
 //! Receiving: bytes of the stream become jobs; payloads go straight into buffers that were accounted for.
 
-use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::clock::Clock;
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::clock::Clock;
 
 use super::execute::STATUS_BYTES;
 use super::judge::{Command, Verdict, judge, judge_status};

@@ -4,8 +4,8 @@ use std::future::poll_fn;
 use std::ops::Range;
 use std::task::Poll;
 
-use plexum_engine::buf::Buf;
-use plexum_engine::clock::Clock;
+use plexum_block::buf::Buf;
+use plexum_block::clock::Clock;
 
 use super::{Answer, Body, Session, Tag};
 use crate::export::Export;

@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use plexum_engine::clock::Clock;
+use plexum_block::clock::Clock;
 
 use super::{Ended, Session};
 use crate::error::NbdError;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use plexum_engine::clock::{Clock, Moment};
+use plexum_block::clock::{Clock, Moment};
 
 /// Virtual time; clones share it.
 #[derive(Clone, Default)]

@@ -6,8 +6,8 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 
-use plexum_engine::buf::{Buf, BufPool, Rope};
-use plexum_engine::device::{Fua, IoError};
+use plexum_block::buf::{Buf, BufPool, Rope};
+use plexum_block::device::{Fua, IoError};
 
 use crate::export::{Export, ExportInfo, Extent, ZeroRequest};
 use crate::signal::Signal;

@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use plexum_engine::buf::Buf;
+use plexum_block::buf::Buf;
 
 use crate::transport::{Transport, TransportError};
 

@@ -8,8 +8,8 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plexum_engine::buf::{Buf, BufPool};
-use plexum_engine::device::Fua;
+use plexum_block::buf::{Buf, BufPool};
+use plexum_block::device::Fua;
 use plexum_exec::{Executor, Fifo};
 use plexum_nbd::client::{Client, ConnectOptions, connect};
 use plexum_nbd::error::NbdError;

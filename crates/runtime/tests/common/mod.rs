@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use plexum_engine::buf::BufPool;
+use plexum_block::buf::BufPool;
 use plexum_runtime::{Handle, IoChoice, Runtime};
 use tempfile::TempDir;
 

@@ -6,16 +6,16 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use plexum_block::device::IoError;
+use plexum_block::wait::{join, join_all};
 use plexum_engine::background::Pace;
 use plexum_engine::background::scrub::ScrubMode;
-use plexum_engine::device::IoError;
 use plexum_engine::meta::foreign::ForeignError;
 use plexum_engine::meta::gmirror::{MirrorRequest, Refusal, open_mirror};
 use plexum_engine::meta::gvinum::{Growing, OpenedVolume, SystemRequest, open_system};
 use plexum_engine::stacked::{PlexMember, Stacked};
 use plexum_engine::state::{MemberId, Standing};
 use plexum_engine::volume::{MemberStatus, NewMember, Volume, VolumeOptions, VolumeStatus};
-use plexum_engine::wait::{join, join_all};
 use plexum_format::vinum::{Config, Subdisk};
 
 use super::labels;

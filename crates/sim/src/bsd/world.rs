@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plexum_engine::buf::BufPool;
-use plexum_engine::clock::Clock;
+use plexum_block::buf::BufPool;
+use plexum_block::clock::Clock;
 use plexum_engine::mutant::Mutant;
 use plexum_engine::threshold::Thresholds;
 use plexum_exec::{Executor, Seeded, Spawner};

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use plexum_engine::buf::Buf;
+use plexum_block::buf::Buf;
 
 use super::{CrashKind, DiskCounters, Sparse, Work};
 use crate::fault::{FaultState, overlaps};

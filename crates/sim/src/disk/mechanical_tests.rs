@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use plexum_engine::buf::BufPool;
-use plexum_engine::clock::Clock;
-use plexum_engine::device::{Device, Fua};
+use plexum_block::buf::BufPool;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua};
 use plexum_exec::{Executor, Fifo};
 
 use super::mechanical_geometry::DiskGeometry;
@@ -278,8 +278,8 @@ fn reads_that_never_end_keep_no_write_and_no_flush_waiting_for_ever() {
                 disk.flush().await.unwrap();
                 is_flushed.set(true);
             };
-            let reads = plexum_engine::wait::join_all((0..4).map(|_| read()));
-            plexum_engine::wait::join(write, reads).await;
+            let reads = plexum_block::wait::join_all((0..4).map(|_| read()));
+            plexum_block::wait::join(write, reads).await;
         };
         let _ = timed(DiskSpec::Mechanical(spec), None, work);
     }
@@ -303,7 +303,7 @@ fn a_deep_queue_is_faster_than_a_shallow_one_on_random_reads() {
                     let disk = disk.clone();
                     async move { drop(disk.read(at, buf).await.unwrap()) }
                 });
-                plexum_engine::wait::join_all(reads).await;
+                plexum_block::wait::join_all(reads).await;
             },
         );
         300.0 / (took as f64 / 1e9)
@@ -367,7 +367,7 @@ fn an_ssd_has_latency_in_its_channels_and_one_rate_for_all() {
                     let (disk, buf) = (disk.clone(), pool.take(length));
                     async move { drop(disk.read(n * length as u64, buf).await.unwrap()) }
                 });
-                plexum_engine::wait::join_all(reads).await;
+                plexum_block::wait::join_all(reads).await;
             },
         )
         .0

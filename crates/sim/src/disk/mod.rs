@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 
-use plexum_engine::buf::{Buf, BufMut};
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, ZeroMode, check_range};
+use plexum_block::buf::{Buf, BufMut};
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError, ZeroMode, check_range};
 
 use crate::clock::{SimClock, Slot};
 use crate::fault::{FAULT_KINDS, Fault, FaultState, overlaps, take_hit};

@@ -1,5 +1,5 @@
 use super::*;
-use plexum_engine::buf::BufPool;
+use plexum_block::buf::BufPool;
 use plexum_exec::{Executor, Seeded};
 
 const SHAPE: DiskShape = DiskShape {

@@ -8,8 +8,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use plexum_engine::buf::{Buf, BufMut};
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, ZeroMode, check_range};
+use plexum_block::buf::{Buf, BufMut};
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError, ZeroMode, check_range};
 
 use super::Sparse;
 use super::mechanical::Machine;

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use plexum_engine::device::IoError;
+use plexum_block::device::IoError;
 
 use super::{Shared, World};
 use crate::disk::SimDisk;

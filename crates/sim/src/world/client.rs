@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plexum_engine::clock::Clock;
-use plexum_engine::device::{Fua, IoError};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Fua, IoError};
 
 use super::{Shared, operator};
 use crate::disk::outcome_number;

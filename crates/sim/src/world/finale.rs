@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plexum_engine::clock::Clock;
+use plexum_block::clock::Clock;
 
 use super::{Shared, Stop, World, client, operator, silent};
 use crate::disk::CrashKind;

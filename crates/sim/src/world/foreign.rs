@@ -8,7 +8,7 @@
 
 mod ppl;
 
-use plexum_engine::clock::Clock;
+use plexum_block::clock::Clock;
 use plexum_format::EventCount;
 use plexum_format::md::{MdTime, Role};
 use plexum_format::{SECTOR_BYTES, Slot};

@@ -19,8 +19,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use plexum_engine::buf::BufPool;
-use plexum_engine::device::IoError;
+use plexum_block::buf::BufPool;
+use plexum_block::device::IoError;
 use plexum_engine::mutant::Mutant;
 use plexum_exec::{Executor, Seeded, Spawner};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
-use plexum_engine::device::Fua;
+use plexum_block::device::Fua;
 
 use super::Shared;
 use crate::fault::Fault;

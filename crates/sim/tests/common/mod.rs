@@ -6,9 +6,9 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plexum_engine::buf::BufPool;
-use plexum_engine::clock::Clock;
-use plexum_engine::device::{Fua, IoError};
+use plexum_block::buf::BufPool;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Fua, IoError};
 use plexum_engine::mutant::Mutant;
 use plexum_engine::threshold::Thresholds;
 use plexum_exec::{Executor, Seeded};

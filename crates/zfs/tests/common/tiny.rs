@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use plexum_engine::buf::{Buf, BufMut, BufPool};
-use plexum_engine::device::{Device, DeviceInfo, Fua, IoError, check_range};
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError, check_range};
 use plexum_testkit::block_on;
 use plexum_testkit::tiny_pool::{DATA, Pointer, SIZE_BYTES, Tiny};
 use plexum_zfs::{NamedDevice, OpenOptions, Pool, ZfsError, find_members};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::super::{Balancer, MemberTraits, Pick, Policy, Request};
 use super::SPLIT_BYTES_MIN;
-use crate::clock::Moment;
-use crate::plex::layout::CopyPlace;
+use plexum_block::clock::Moment;
+use plexum_layout::CopyPlace;
 
 const MS: u64 = 1_000_000;
 

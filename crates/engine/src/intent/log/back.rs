@@ -17,15 +17,15 @@ use std::rc::Rc;
 
 use super::overlay::Taken;
 use super::{LogPart, Logged, StripeLog};
-use crate::buf::{Buf, BufMut, BufPool};
-use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
 use crate::mutant::Mutant;
 use crate::state::MemberId;
 use crate::stripe::Row;
 use crate::threshold::Threshold;
 use crate::volume::{MemberSet, Volume};
-use crate::wait::join_all;
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::wait::join_all;
 
 /// Rows that are put in place at once: a slow one holds back nobody but itself.
 const ROWS_AT_ONCE: usize = 64;

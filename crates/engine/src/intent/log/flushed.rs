@@ -7,9 +7,9 @@
 use std::rc::Rc;
 
 use super::{Book, StripeLog};
-use crate::clock::Clock;
-use crate::device::Device;
 use crate::volume::Volume;
+use plexum_block::clock::Clock;
+use plexum_block::device::Device;
 
 /// What a flush of all members will have covered when it ends.
 pub(crate) struct FlushBegun<D> {

@@ -6,12 +6,12 @@ use plexum_format::stripe_log::{LogHeader, next_log_id};
 
 use super::StripeLog;
 use super::ring::{ChainStart, Ring};
-use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::state::{FailCause, MemberId};
 use crate::volume::Volume;
-use crate::wait::{MutexGuard, join_all};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::wait::{MutexGuard, join_all};
 
 impl<D: Device> StripeLog<D> {
     /// The superblock that is on a member now, by its hash.

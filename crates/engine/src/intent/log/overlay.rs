@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::buf::Buf;
+use plexum_block::buf::Buf;
 
 /// One block, or what newer ones have left of it.
 #[derive(Clone)]
@@ -222,7 +222,7 @@ impl Overlay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buf::BufPool;
+    use plexum_block::buf::BufPool;
 
     const SIZE: usize = 24;
     const KEPT_BYTES_MAX: u64 = 1 << 20;

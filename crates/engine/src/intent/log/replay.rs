@@ -15,14 +15,14 @@ use std::rc::Rc;
 use plexum_format::stripe_log::{Batch, LogHeader, PAGE_BYTES, Record, Slots};
 
 use super::StripeLog;
-use crate::clock::Clock;
-use crate::device::{Device, Fua, IoError};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
-use crate::ranges::RangeSet;
 use crate::state::MemberId;
 use crate::volume::Volume;
-use crate::wait::join_all;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::ranges::RangeSet;
+use plexum_block::wait::join_all;
 
 /// Why a log could not be replayed; nothing was written in the first case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +184,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
-    async fn block_of(&self, holder: &Holder) -> Option<crate::buf::Buf> {
+    async fn block_of(&self, holder: &Holder) -> Option<plexum_block::buf::Buf> {
         let drive = self.drive(holder.member)?;
         let length = usize::try_from(holder.record.length_bytes).ok()?;
         let read = drive

@@ -10,10 +10,10 @@ use std::rc::Rc;
 
 use super::StripeLog;
 use super::ring::Ring;
-use crate::clock::Clock;
-use crate::device::{Device, IoError};
 use crate::state::MemberId;
 use crate::volume::Volume;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, IoError};
 
 /// Rest after rows could not be put in place.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);

@@ -6,8 +6,8 @@ use plexum_format::stripe_log::{LogArea, next_log_id};
 
 use super::back::hold_all;
 use super::*;
-use crate::buf::{BufMut, BufPool};
-use crate::device::DeviceInfo;
+use plexum_block::buf::{BufMut, BufPool};
+use plexum_block::device::DeviceInfo;
 
 /// A device that nobody can have: these tests read and write nothing.
 #[derive(Clone)]

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)] // tests
 
 use super::*;
-use crate::buf::BufPool;
-use crate::plex::layout::{Geometry, GeometrySpec, Organisation, Raid5Layout};
+use plexum_block::buf::BufPool;
+use plexum_layout::{Geometry, GeometrySpec, Organisation, Raid5Layout};
 
 const STRIP_BYTES: u64 = 65_536;
 

@@ -11,7 +11,7 @@ use super::history::{History, excludes};
 use super::join::{Judge, unusable};
 use super::problem::{AssembleCode, AssembleError};
 use super::{AssembledMember, AssembledStanding, Examined, Options, StaleUse, put_together};
-use crate::plex::layout::Geometry;
+use plexum_layout::Geometry;
 
 /// What was decided about stale members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,9 +11,7 @@ use super::{
     AssembledMember, AssembledReshape, AssembledStanding, BitmapUse, Doubt, Examined, JournalUse,
     LogUse, Options,
 };
-use crate::plex::layout::{
-    Geometry, GeometryError, GeometrySpec, Organisation, Raid0Layout, RowRole,
-};
+use plexum_layout::{Geometry, GeometryError, GeometrySpec, Organisation, Raid0Layout, RowRole};
 
 const SECTOR_BYTES: u64 = 512;
 

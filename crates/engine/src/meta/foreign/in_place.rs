@@ -15,8 +15,6 @@ use plexum_format::md::{MdTime, MdVersion, NewMember, Role, Superblock, super_of
 use plexum_format::vinum::{HEADER_OFFSET_BYTES, Mark, SubdiskState};
 use plexum_format::{EventCount, Found, SECTOR_BYTES, Slot};
 
-use crate::buf::BufPool;
-use crate::device::{Device, Fua, IoError};
 use crate::meta::adapter::MetadataWrite;
 use crate::meta::gmirror::{ComponentState, Key, Provider, assemble as join_mirror};
 use crate::meta::gvinum::{
@@ -24,7 +22,9 @@ use crate::meta::gvinum::{
     volume_bytes,
 };
 use crate::meta::open::{detect_on, read_range};
-use crate::plex::layout::{Geometry, GeometrySpec, Organisation};
+use plexum_block::buf::BufPool;
+use plexum_block::device::{Device, Fua, IoError};
+use plexum_layout::{Geometry, GeometrySpec, Organisation};
 
 use super::{ForeignError, last_sector};
 

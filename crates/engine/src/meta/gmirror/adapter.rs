@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 
 use plexum_format::gmirror::MirrorLabel;
 
-use crate::device::DeviceInfo;
 use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
 use crate::mutant::Mutant;
-use crate::ranges::RangeSet;
 use crate::state::{FailCause, MemberId, MemberRecord, Standing};
+use plexum_block::device::DeviceInfo;
+use plexum_block::ranges::RangeSet;
 
 use super::{Command, ComponentState, Effect, Event, Key, Mirror, NewComponent, Provider};
 

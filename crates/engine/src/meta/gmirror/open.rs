@@ -3,14 +3,14 @@
 use plexum_format::gmirror::{Balance, MirrorLabel};
 
 use crate::balance::Policy;
-use crate::buf::BufPool;
-use crate::clock::Clock;
-use crate::device::Device;
 use crate::meta::foreign::{ForeignError, last_sector, provider_name, regions_of};
-use crate::plex::layout::{Geometry, GeometrySpec, Organisation};
-use crate::ranges::RangeSet;
 use crate::state::{MemberRecord, Standing};
 use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
+use plexum_block::buf::BufPool;
+use plexum_block::clock::Clock;
+use plexum_block::device::Device;
+use plexum_block::ranges::RangeSet;
+use plexum_layout::{Geometry, GeometrySpec, Organisation};
 
 use super::{
     Assembled, Component, ComponentState, GmirrorMetadata, Key, Mirror, Provider, Refusal, assemble,

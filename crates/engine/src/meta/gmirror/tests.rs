@@ -3,11 +3,11 @@
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 
 use super::*;
-use crate::device::DeviceInfo;
 use crate::meta::adapter::Metadata;
 use crate::meta::adapter::views::{state_of, view_of};
-use crate::ranges::RangeSet;
 use crate::state::{ArrayState, FailCause, MemberId, Standing};
+use plexum_block::device::DeviceInfo;
+use plexum_block::ranges::RangeSet;
 
 const SIZE_BYTES: u64 = 262_144;
 

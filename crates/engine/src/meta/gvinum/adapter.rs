@@ -8,11 +8,11 @@
 
 use plexum_format::vinum::SubdiskState;
 
-use crate::device::DeviceInfo;
 use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
 use crate::mutant::Mutant;
-use crate::ranges::RangeSet;
 use crate::state::{MemberId, Standing};
+use plexum_block::device::DeviceInfo;
+use plexum_block::ranges::RangeSet;
 
 use super::store::SharedStore;
 
@@ -236,13 +236,13 @@ mod tests {
     use plexum_format::vinum::{Config, Mark, SubdiskState};
 
     use super::{GvinumMetadata, Held};
-    use crate::device::DeviceInfo;
     use crate::meta::adapter::Metadata;
     use crate::meta::adapter::views::{state_of, view_of};
     use crate::meta::gvinum::System;
     use crate::meta::gvinum::store::{SharedStore, Store};
-    use crate::ranges::RangeSet;
     use crate::state::{MemberId, Standing};
+    use plexum_block::device::DeviceInfo;
+    use plexum_block::ranges::RangeSet;
 
     const FILLING: Standing = Standing::Rebuilding {
         valid_below_bytes: 0,

@@ -6,7 +6,7 @@
 
 use std::ops::{AddAssign, Range};
 
-use crate::plex::layout::{Geometry, Organisation};
+use plexum_layout::{Geometry, Organisation};
 
 /// Transfers of a drive or subdisk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -222,7 +222,7 @@ impl<L: Fn(usize) -> bool, S: FnMut(usize, Direction, u64)> Counting<'_, L, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plex::layout::{GeometrySpec, Raid0Layout, Raid5Layout};
+    use plexum_layout::{GeometrySpec, Raid0Layout, Raid5Layout};
 
     const KIB: u64 = 1024;
 
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn organisations_that_vinum_does_not_have_are_not_counted() {
-        use crate::plex::layout::Raid6Layout;
+        use plexum_layout::Raid6Layout;
         let spec = GeometrySpec {
             organisation: Organisation::Raid6(Raid6Layout::LeftSymmetric),
             member_count: 4,

@@ -9,9 +9,7 @@ use plexum_format::vinum::{
     Config, Organisation as VinumOrganisation, Plex, Subdisk, SubdiskState,
 };
 
-use crate::plex::layout::{
-    Geometry, GeometrySpec, MEMBERS_MAX, Organisation, Raid0Layout, Raid5Layout,
-};
+use plexum_layout::{Geometry, GeometrySpec, MEMBERS_MAX, Organisation, Raid0Layout, Raid5Layout};
 
 use super::{SystemError, plexes_of, subdisks_of};
 

@@ -18,20 +18,20 @@ use std::time::Duration;
 
 use plexum_format::vinum::{Growth, HEADER_OFFSET_BYTES, Mark, Subdisk, SubdiskState};
 
-use crate::buf::{Buf, BufMut, BufPool};
-use crate::clock::{Clock, Moment};
-use crate::device::{Device, DeviceInfo, Fua, FuaWay, IoError};
 use crate::drive::RETRIES_MAX;
-use crate::lock::{RangeGuard, RangeLocks};
 use crate::meta::foreign::{ForeignError, regions_of};
 use crate::meta::plain::PlainMetadata;
 use crate::mutant::Mutant;
-use crate::plex::layout::{Geometry, GeometrySpec, Organisation};
-use crate::ranges::RangeSet;
 use crate::stacked::Stacked;
 use crate::state::Standing;
 use crate::volume::{JobKind, JobStatus, Volume, VolumeParts};
-use crate::wait::Signal;
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::clock::{Clock, Moment};
+use plexum_block::device::{Device, DeviceInfo, Fua, FuaWay, IoError};
+use plexum_block::lock::{RangeGuard, RangeLocks};
+use plexum_block::ranges::RangeSet;
+use plexum_block::wait::Signal;
+use plexum_layout::{Geometry, GeometrySpec, Organisation};
 
 use super::counters::Direction;
 use super::open::{Builder, OpenedVolume, part};

@@ -15,20 +15,20 @@ use plexum_format::vinum::{
 };
 
 use crate::balance::Policy;
-use crate::buf::BufPool;
-use crate::clock::Clock;
-use crate::device::{Device, IoError};
 use crate::meta::adapter::Metadata;
 use crate::meta::foreign::{ForeignError, regions_of};
 use crate::meta::open::read_range;
 use crate::meta::plain::PlainMetadata;
 use crate::mutant::Mutant;
-use crate::plex::layout::{Geometry, GeometrySpec, Organisation};
-use crate::ranges::RangeSet;
 use crate::stacked::{Lane, LaneUser, PlexMember, Stacked};
 use crate::state::{MemberRecord, Standing};
 use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
-use crate::wait::Mutex;
+use plexum_block::buf::BufPool;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, IoError};
+use plexum_block::ranges::RangeSet;
+use plexum_block::wait::Mutex;
+use plexum_layout::{Geometry, GeometrySpec, Organisation};
 
 use super::adapter::{GvinumMetadata, Held};
 use super::growing::Growing;

@@ -11,12 +11,12 @@ use std::rc::Rc;
 
 use plexum_format::vinum::{Config, Organisation, Plex, PlexState, Subdisk, SubdiskState};
 
-use crate::clock::Clock;
-use crate::device::Device;
-use crate::ranges::RangeSet;
 use crate::stacked::{PlexMember, Stacked};
 use crate::state::{MemberRecord, Standing};
 use crate::volume::DrivePart;
+use plexum_block::clock::Clock;
+use plexum_block::device::Device;
+use plexum_block::ranges::RangeSet;
 
 use super::adapter::Held;
 use super::open::{Builder, absent, part};

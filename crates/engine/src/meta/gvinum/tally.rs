@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-use crate::clock::Clock;
-use crate::device::Device;
-use crate::plex::layout::Geometry;
 use crate::volume::Volume;
+use plexum_block::clock::Clock;
+use plexum_block::device::Device;
+use plexum_layout::Geometry;
 
 use super::counters::{Direction, PlexCounters, Transfers, count};
 

@@ -5,13 +5,13 @@
 use plexum_format::stripe_log::LogHeader;
 
 use super::{OpenError, Side, used, volume_name};
-use crate::clock::Clock;
-use crate::device::{Device, IoError};
 use crate::intent::log::ReplayError;
 use crate::intent::ppl::PplError;
 use crate::meta::assemble::{AssembleError, Assembly, Examined, LogUse};
 use crate::state::MemberRecord;
 use crate::volume::Volume;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, IoError};
 
 /// The rings' headers in the order of `MemberId`: of the members in use, as `build` numbers them.
 pub(super) fn log_headers(

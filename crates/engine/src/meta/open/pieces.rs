@@ -13,12 +13,12 @@ use std::ops::Range;
 use plexum_format::md::backup::{BACKUP_HEADER_BYTES, BackupHeader};
 
 use super::{OpenError, OpenRequest, build, examine_as, read_range};
-use crate::buf::{BufPool, Rope};
-use crate::clock::Clock;
-use crate::device::{Device, IoError};
 use crate::meta::assemble::{AssembledReshape, Assembly, Examined, assemble};
 use crate::meta::journal::{Source, read_journal};
 use crate::volume::{Volume, VolumeStatus};
+use plexum_block::buf::{BufPool, Rope};
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, IoError};
 
 /// Unit of what is patched, in bytes.
 pub(crate) const PATCH_BYTES: u64 = 4096;

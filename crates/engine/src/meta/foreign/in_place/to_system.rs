@@ -12,7 +12,7 @@ use plexum_format::vinum::{
 
 use crate::meta::adapter::MetadataWrite;
 use crate::meta::gvinum::{plex_map, settle, volume_bytes};
-use crate::plex::layout::{Geometry, GeometrySpec, Organisation, Raid5Layout};
+use plexum_layout::{Geometry, GeometrySpec, Organisation, Raid5Layout};
 
 use super::{InPlace, Seen, md_erasure, md_name};
 

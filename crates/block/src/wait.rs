@@ -298,7 +298,7 @@ pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F:
 }
 
 /// Polls whoever has not ended; says whether all have.
-pub(crate) fn poll_parts<'a, F: Future + 'a>(
+pub fn poll_parts<'a, F: Future + 'a>(
     parts: impl IntoIterator<Item = &'a mut Part<F>>,
     cx: &mut Context<'_>,
 ) -> bool
@@ -318,8 +318,10 @@ where
 }
 
 /// A future that runs beside others, or what came out of it.
-pub(crate) enum Part<F: Future> {
+pub enum Part<F: Future> {
+    /// It still runs.
     Running(Pin<Box<F>>),
+    /// What came out.
     Done(F::Output),
 }
 
@@ -413,22 +415,14 @@ impl Drop for GaugeGuard {
     }
 }
 
+/// Polls once with a waker that does nothing, for tests of what waits: every such poll may be spurious.
+pub fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use std::sync::Arc;
-    use std::task::Wake;
-
-    struct Nothing;
-    impl Wake for Nothing {
-        fn wake(self: Arc<Self>) {}
-    }
-
-    /// Polls once with a waker that does nothing: every such poll may be spurious.
-    pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
-        let waker = Waker::from(Arc::new(Nothing));
-        future.poll(&mut Context::from_waker(&waker))
-    }
 
     #[test]
     fn a_spurious_poll_of_a_mutex_does_not_give_the_lock_twice() {

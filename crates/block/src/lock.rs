@@ -162,7 +162,7 @@ pub struct RangeGuard<'a> {
 
 impl RangeGuard<'_> {
     /// Whether somebody waits for a part of the range; if nobody does, `waker` is woken when somebody begins to.
-    pub(crate) fn is_wanted(&self, waker: &Waker) -> bool {
+    pub fn is_wanted(&self, waker: &Waker) -> bool {
         let mut inner = self.locks.inner.borrow_mut();
         let own = |entry: &Entry| entry.ticket == self.ticket;
         let place = inner.entries.iter().position(own);
@@ -187,7 +187,7 @@ impl Drop for RangeGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wait::tests::poll_once;
+    use crate::wait::poll_once;
     use std::pin::pin;
 
     #[test]

@@ -8,7 +8,7 @@
 //!
 //! Member offsets are bytes from the start of the member's data area. Source: linux-md.md section 7.
 
-pub(crate) mod divisor;
+pub mod divisor;
 mod linear;
 mod names;
 mod parity;

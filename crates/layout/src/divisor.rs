@@ -2,7 +2,7 @@
 
 /// A number above 0 to divide by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Divisor {
+pub struct Divisor {
     value: u64,
     /// For powers of two.
     shift: Option<u32>,
@@ -11,7 +11,8 @@ pub(crate) struct Divisor {
 }
 
 impl Divisor {
-    pub(crate) fn new(value: u64) -> Self {
+    /// Divides by `value`, which is not 0.
+    pub fn new(value: u64) -> Self {
         assert!(value > 0, "nothing is divided by 0");
         let shift = value.is_power_of_two().then(|| value.trailing_zeros());
         let inverse = (1u128 << 64) / u128::from(value);
@@ -26,7 +27,7 @@ impl Divisor {
     ///
     /// The product of a number below 2^64 with the inverse lacks less than 1, so that the quotient is right or one too small.
     #[inline]
-    pub(crate) fn split(self, number: u64) -> (u64, u64) {
+    pub fn split(self, number: u64) -> (u64, u64) {
         if let Some(shift) = self.shift {
             return (number >> shift, number & (self.value - 1));
         }
