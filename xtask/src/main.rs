@@ -23,6 +23,7 @@ cargo xtask WORD
   test [...]  all tests; arguments go to cargo test
   ci          what CI runs, nothing else
   sim [...]   the simulator, optimised: `plexum sim`; --seed S --trace shows one run
+  hunt [NAME]  every deliberate bug of the engine, or those whose name begins so: each must be found within 1,000 seeds
   fresh MINUTES   seeds of the simulator that nobody has met before, on every processor
   kill [...]  real servers killed, real members cut off: --kills N --cuts M --seed S [--only PART]
   fuzz [...]  damaged input for every parser: [TARGET]... --seconds N --seed S
@@ -47,6 +48,22 @@ const KILL: [&str; 7] = [
     "--",
 ];
 
+/// The first seed, the most seeds for each bug, and on which levels.
+const HUNT: [&str; 12] = [
+    "run",
+    "--release",
+    "--locked",
+    "--package",
+    "plexum-sim",
+    "--example",
+    "seeds",
+    "--",
+    "0",
+    "1000",
+    "all",
+    "mutants",
+];
+
 const FUZZ: [&str; 5] = ["run", "--release", "--package", "plexum-fuzz", "--"];
 
 fn main() -> ExitCode {
@@ -59,6 +76,7 @@ fn main() -> ExitCode {
         Some((&"test", rest)) => ci::cargo(&root, &[&["test", "--workspace"], rest].concat()),
         Some((&"ci", [])) => ci::run(&root),
         Some((&("sim" | "bench"), _)) => plexum(&root, &words),
+        Some((&"hunt", rest)) => ci::cargo(&root, &[&HUNT, rest].concat()),
         Some((&"fresh", rest)) => fresh::run(&root, rest),
         Some((&"kill", rest)) => ci::cargo(&root, &[&KILL, rest].concat()),
         Some((&"fuzz", rest)) => ci::cargo(&root, &[&FUZZ, rest].concat()),

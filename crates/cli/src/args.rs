@@ -702,9 +702,6 @@ pub struct Sim {
     /// Print what happens, one line per event
     #[arg(long)]
     pub trace: bool,
-    /// Run the deliberate bugs and say how many seeds each took
-    #[arg(long, conflicts_with = "format")]
-    pub mutants: bool,
     /// Format of the arrays: md, gmirror or gvinum
     #[arg(long, value_name = "FORMAT", default_value = "md", value_parser = ["md", "gmirror", "gvinum"])]
     pub format: String,

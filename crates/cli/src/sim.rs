@@ -5,9 +5,8 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use plexum_daemon::problem::{Code, Problem};
-use plexum_engine::mutant;
 use plexum_sim::bsd::{self, Format, Plan};
-use plexum_sim::engine::{hunt, minimise, run_one, run_seeds};
+use plexum_sim::engine::{minimise, run_one, run_seeds};
 use plexum_sim::run::Report;
 use plexum_sim::scenario::{Options, Scenario};
 use plexum_sim::world;
@@ -19,8 +18,6 @@ use crate::output::{Color, Screen, object, table};
 
 /// Seeds when nothing else is asked for.
 const SEEDS_DEFAULT: u64 = 100;
-/// Most seeds that a deliberate bug may take to be found.
-const MUTANT_SEEDS_DEFAULT: u64 = 1000;
 /// Most runs to make a failing plan small.
 const MINIMISE_RUNS: usize = 120;
 /// Lines of its trace that are printed; the JSON has all.
@@ -28,7 +25,7 @@ const TRACE_LINES: usize = 40;
 /// Time between two lines of progress.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
-/// Runs the command. Exit code 1 on a violation, with `--mutants` when a deliberate bug was not found.
+/// Runs the command. Exit code 1 on a violation.
 ///
 /// # Errors
 /// `Usage` for options that contradict each other.
@@ -45,7 +42,6 @@ pub fn run(args: &Sim, screen: &Screen) -> Outcome {
         (Some(seed), Some(format)) => Ok(one_of(seed, format, args.trace, screen)),
         (Some(seed), None) => one(seed, args.trace, screen),
         (None, Some(format)) => many(args, Some(format), screen),
-        (None, None) if args.mutants => mutants(args, screen),
         (None, None) => many(args, None, screen),
     }
 }
@@ -212,44 +208,4 @@ fn minimised(seed: u64, screen: &Screen) -> serde_json::Value {
         ));
     }
     json!({"seed": seed, "plan": small.to_string(), "findings": findings, "trace": outcome.lines})
-}
-
-fn mutants(args: &Sim, screen: &Screen) -> Outcome {
-    let mut limit = Limit::new(args, screen);
-    let seeds = args.seeds.unwrap_or(MUTANT_SEEDS_DEFAULT);
-    let mut rows = vec![
-        ["MUTANT", "SEEDS", "SEED", "FOUND AS"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    let mut missed = mutant::ALL.len();
-    for bug in mutant::ALL {
-        limit.tell(|| format!("hunting {bug:?}"));
-        if limit.is_over() {
-            break;
-        }
-        let result = hunt(*bug, 0, seeds);
-        missed -= usize::from(result.seed.is_some());
-        screen.object(&object(
-            "mutant",
-            None,
-            json!({"mutant": result.mutant, "is_found": result.seed.is_some(),
-                "seeds": result.seeds, "seed": result.seed, "finding": result.finding}),
-        ));
-        let found = result.finding.unwrap_or_else(|| "NOT FOUND".to_owned());
-        let seed = result.seed.map_or("-".to_owned(), |seed| seed.to_string());
-        rows.push(vec![result.mutant, result.seeds.to_string(), seed, found]);
-    }
-    limit.finish();
-    for line in table(&rows) {
-        screen.line(line);
-    }
-    screen.line(match missed {
-        0 => "every deliberate bug was found".to_owned(),
-        n => format!(
-            "{n} of {} deliberate bugs were not found",
-            mutant::ALL.len()
-        ),
-    });
-    Ok(u8::from(missed > 0))
 }

@@ -1,7 +1,9 @@
-//! Deliberate bugs, one for each rule of the write path. A test-only switch: `plexum sim --mutants` and the tests turn
+//! Deliberate bugs, one for each rule of the write path. The hunt (`cargo xtask hunt`) and the tests of the simulator turn
 //! one on to prove that the simulator finds it. Nothing else ever sets it.
 //!
-//! Most of them are one condition at the place of the rule; what takes more lines is here, out of the way.
+//! Most of them are one condition at the place of the rule; what takes more lines is here, out of the way. Without the feature
+//! `mutants`, which the simulator's tests and examples alone turn on, `DeliberateBug` is of no size and every condition is false
+//! where it is compiled: a release build has nothing of them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,6 +21,58 @@ pub(crate) const OLD_SET_LASTS: Duration = Duration::from_millis(20);
 
 /// Unit of `WidenedWrites`.
 const WIDE_BYTES: u64 = 4096;
+
+/// The bug that a volume has: none, but in the hunt for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeliberateBug {
+    #[cfg(feature = "mutants")]
+    mutant: Option<Mutant>,
+}
+
+#[cfg(not(feature = "mutants"))]
+const _: () = assert!(
+    size_of::<DeliberateBug>() == 0,
+    "it costs the product nothing"
+);
+
+impl DeliberateBug {
+    /// No bug.
+    pub const NONE: Self = Self {
+        #[cfg(feature = "mutants")]
+        mutant: None,
+    };
+
+    /// This bug, or none.
+    ///
+    /// # Panics
+    /// In a build without the feature `mutants` when it is one: it would not be there, and seem to be found by nothing.
+    #[must_use]
+    pub fn new(mutant: Option<Mutant>) -> Self {
+        #[cfg(not(feature = "mutants"))]
+        assert!(
+            mutant.is_none(),
+            "deliberate bugs are in builds with the feature `mutants` alone"
+        );
+        Self {
+            #[cfg(feature = "mutants")]
+            mutant,
+        }
+    }
+
+    /// Whether it is this one.
+    #[cfg(feature = "mutants")]
+    pub(crate) fn is(self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    /// Whether it is this one: never.
+    #[cfg(not(feature = "mutants"))]
+    #[inline(always)]
+    pub(crate) const fn is(self, mutant: Mutant) -> bool {
+        let _ = mutant;
+        false
+    }
+}
 
 /// A bug that can be switched on. Each name says what goes wrong; the rule is in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -188,7 +242,7 @@ pub enum Mutant {
     GrowthBorderAheadOfData,
 }
 
-/// All mutants, for `--mutants`.
+/// All mutants, for the hunt.
 pub const ALL: &[Mutant] = &[
     Mutant::DirtyMarkAfterData,
     Mutant::BitmapAfterData,

@@ -58,8 +58,7 @@ fn main() -> ExitCode {
     options.drill = drill(&arguments);
     assert!(!options.levels.is_empty(), "levels are {:?}", Level::ALL);
     if arguments.iter().any(|word| word == "mutants") {
-        hunt_mutants(first, count, &arguments);
-        return ExitCode::SUCCESS;
+        return ExitCode::from(u8::from(hunt_mutants(first, count, &arguments) > 0));
     }
     if options.is_traced {
         let scenario = Scenario::new(first, &options);
@@ -166,8 +165,9 @@ fn run_format(
     ))
 }
 
-/// Hunts all mutants, or those whose names begin with a further word.
-fn hunt_mutants(first: u64, count: u64, arguments: &[String]) {
+/// Hunts all mutants, or those whose names begin with a further word; gives how many survived.
+fn hunt_mutants(first: u64, count: u64, arguments: &[String]) -> usize {
+    let mut survivors = 0;
     let is_name = |word: &&String| *word != "mutants" && !word.starts_with("drill=");
     let only = arguments.iter().skip(3).find(is_name);
     let unseen = [Mutant::HedgedReadUnproven]; // which has to survive
@@ -194,5 +194,7 @@ fn hunt_mutants(first: u64, count: u64, arguments: &[String]) {
             "{mutant:<28} {seeds:>5} seeds {seed:?} {}",
             finding.as_deref().unwrap_or("SURVIVED")
         );
+        survivors += usize::from(seed.is_none());
     }
+    survivors
 }

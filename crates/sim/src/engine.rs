@@ -18,7 +18,7 @@ use plexum_engine::balance::Policy;
 use plexum_engine::meta::assemble::{AssembleCode, Options};
 use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenError, OpenRequest, examine, former_member, open_volume};
-use plexum_engine::mutant::Mutant;
+use plexum_engine::mutant::{DeliberateBug, Mutant};
 use plexum_engine::shard::ShardCounters;
 use plexum_engine::state::{MemberId, Standing};
 use plexum_engine::threshold::Threshold;
@@ -109,7 +109,7 @@ fn volume_options(context: &Context) -> VolumeOptions {
             floor_bytes_per_s: context.pace_bytes_per_s,
             ..Pace::default()
         },
-        mutant: context.mutant,
+        bug: DeliberateBug::new(context.mutant),
         thresholds: context.thresholds,
         ..VolumeOptions::default()
     }

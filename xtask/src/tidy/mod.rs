@@ -6,9 +6,9 @@
 mod arrows;
 mod changelog;
 mod documents;
+mod guarded;
 mod leaks;
 mod modules;
-mod null_kernel;
 mod size;
 mod sleeps;
 mod units;
@@ -68,7 +68,7 @@ const RULES: [Rule; 17] = [
     leaks::words,
     leaks::hosts,
     modules::dead_files,
-    null_kernel::null_kernel,
+    guarded::guarded,
     size::sizes,
     sleeps::sleeps,
     units::units,

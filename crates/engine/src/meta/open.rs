@@ -24,7 +24,7 @@ use crate::meta::assemble::{
 };
 use crate::meta::journal::is_in_journal;
 use crate::meta::md::{MdMetadata, bitmap_sectors};
-use crate::mutant::Mutant;
+use crate::mutant::{DeliberateBug, Mutant};
 use crate::state::{MemberRecord, Standing};
 use crate::volume::{DrivePart, FormerMember, Volume, VolumeOptions, VolumeParts};
 use plexum_block::buf::BufPool;
@@ -427,12 +427,12 @@ pub async fn open_volume<D: Device, C: Clock>(
             None => examine_as(device, &pool, index, name, request.version).await?,
         });
     }
-    if request.volume.mutant == Some(Mutant::ReplayUnbound) {
+    if request.volume.bug.is(Mutant::ReplayUnbound) {
         believe_any_log(&mut examined);
     }
     let mut assembly = assemble(&examined, &request.assemble)
         .map_err(|error| OpenError::Assemble(Box::new(error)))?;
-    misjudge(&mut assembly, &examined, request.volume.mutant);
+    misjudge(&mut assembly, &examined, request.volume.bug);
     if assembly.reshape.is_some() || is_in_journal(&devices, &pool, &examined, &assembly).await? {
         return Err(OpenError::InPieces);
     }
@@ -456,13 +456,8 @@ pub async fn open_volume<D: Device, C: Clock>(
 }
 
 /// The deliberate bugs that take all rows as right.
-fn forget_doubt(regions: &mut Regions, mutant: Option<Mutant>, is_forced: bool) {
-    let forgets_doubt = match mutant {
-        Some(Mutant::ResyncSkipped) => true,
-        Some(Mutant::ForcedStartForgetsDoubt) => is_forced,
-        _ => false,
-    };
-    if forgets_doubt {
+fn forget_doubt(regions: &mut Regions, bug: DeliberateBug, is_forced: bool) {
+    if bug.is(Mutant::ResyncSkipped) || is_forced && bug.is(Mutant::ForcedStartForgetsDoubt) {
         (0..regions.count()).for_each(|region| regions.settle_region(region));
     }
 }
@@ -490,7 +485,7 @@ async fn build<D: Device, C: Clock>(
 ) -> Result<Volume<D, C>, OpenError> {
     let (bitmap, mut regions) = load_regions(&devices, &pool, examined, assembly, &geometry).await;
     let options = options_of(request.volume, assembly);
-    forget_doubt(&mut regions, options.mutant, request.assemble.force);
+    forget_doubt(&mut regions, options.bug, request.assemble.force);
     let mut superblocks = Vec::new();
     let mut members = Vec::new();
     for (index, (name, device)) in devices.into_iter().enumerate() {
@@ -613,7 +608,7 @@ fn used(assembly: &Assembly, index: usize, side: Side) -> Option<(&AssembledMemb
 }
 
 /// The deliberate bugs of assembly: stale members, or roles of their own, are believed; members one behind are refused.
-fn misjudge(assembly: &mut Assembly, examined: &[Examined], mutant: Option<Mutant>) {
+fn misjudge(assembly: &mut Assembly, examined: &[Examined], bug: DeliberateBug) {
     let taken: Vec<Option<u16>> = assembly.members.iter().map(|member| member.slot).collect();
     let newest = assembly.array.events;
     for member in &mut assembly.members {
@@ -625,21 +620,16 @@ fn misjudge(assembly: &mut Assembly, examined: &[Examined], mutant: Option<Mutan
         let is_free = own.is_some() && !taken.contains(&own);
         let is_fresh = member.events.is_fresh_beside(newest);
         let standing = &member.standing;
-        match mutant {
-            Some(Mutant::BelieveStaleMember)
-                if is_free && matches!(standing, AssembledStanding::Stale { .. }) =>
-            {
-                (member.standing, member.slot) = (AssembledStanding::Active, own);
-            }
-            Some(Mutant::OwnRoleBelieved)
-                if is_free && is_fresh && *standing == AssembledStanding::Faulty =>
-            {
-                (member.standing, member.slot) = (AssembledStanding::Active, own);
-            }
-            Some(Mutant::OneBehindRefused) if standing.is_used() && member.events != newest => {
-                (member.standing, member.slot) = (AssembledStanding::Unusable, None);
-            }
-            _ => {}
+        let is_stale = matches!(standing, AssembledStanding::Stale { .. });
+        let is_faulty = is_fresh && *standing == AssembledStanding::Faulty;
+        let is_behind = standing.is_used() && member.events != newest;
+        if is_free && is_stale && bug.is(Mutant::BelieveStaleMember)
+            || is_free && is_faulty && bug.is(Mutant::OwnRoleBelieved)
+        {
+            (member.standing, member.slot) = (AssembledStanding::Active, own);
+        }
+        if is_behind && bug.is(Mutant::OneBehindRefused) {
+            (member.standing, member.slot) = (AssembledStanding::Unusable, None);
         }
     }
 }

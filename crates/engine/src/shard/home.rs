@@ -268,7 +268,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             region_bytes: regions.region_bytes(),
             takes_writes,
             has_bad_lists: self.has_bad_lists(),
-            mutant: options.mutant,
+            bug: options.bug,
             balance: options.balance,
             member_timeout: options.member_timeout,
         };

@@ -35,7 +35,7 @@ use plexum_exec::mailbox::{Mailbox, Reply, Sender};
 
 use crate::balance::Policy;
 use crate::drive::DriveCounters;
-use crate::mutant::Mutant;
+use crate::mutant::DeliberateBug;
 use crate::state::{FailCause, MemberId};
 use plexum_block::buf::{Buf, Rope};
 use plexum_block::device::{Fua, IoError, ZeroMode};
@@ -170,7 +170,7 @@ pub(crate) struct Opening {
     /// Whether bad blocks can be recorded.
     has_bad_lists: bool,
     /// A deliberate bug.
-    mutant: Option<Mutant>,
+    bug: DeliberateBug,
     balance: Policy,
     member_timeout: Duration,
 }

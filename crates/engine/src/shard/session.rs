@@ -170,7 +170,7 @@ fn volume_of<D: Device, C: Clock + Clone>(
         options: VolumeOptions {
             balance,
             member_timeout: opening.member_timeout,
-            mutant: opening.mutant,
+            bug: opening.bug,
             ..VolumeOptions::default()
         },
     })
@@ -186,7 +186,7 @@ impl<D: Device, C: Clock> Session<D, C> {
     }
 
     pub(super) fn has(&self, mutant: Mutant) -> bool {
-        self.opening.mutant == Some(mutant)
+        self.opening.bug.is(mutant)
     }
 
     pub(super) fn is_shutting(&self) -> bool {

@@ -38,7 +38,7 @@ use crate::intent::log::{FlushBegun, StripeLog};
 use crate::intent::ppl::Ppl;
 use crate::intent::regions::Regions;
 use crate::meta::adapter::Metadata;
-use crate::mutant::Mutant;
+use crate::mutant::{DeliberateBug, Mutant};
 use crate::shard::Division;
 use crate::stage::{RequestInfo, Requests};
 use crate::state::{ArrayState, Effect, Event, FailCause, MemberId, MemberRecord, Standing};
@@ -188,7 +188,7 @@ pub struct Volume<D: Device, C: Clock> {
     pub(crate) expected: Expected,
     pub(crate) options: RefCell<VolumeOptions>,
     /// As in `options`, where it never changes: asked many times a request.
-    mutant: Option<Mutant>,
+    bug: DeliberateBug,
     /// Thresholds that something has led over.
     pub(crate) crossed: Cell<Crossed>,
     pub(crate) state: RefCell<ArrayState>,
@@ -272,7 +272,7 @@ fn split<D: Device>(
         drives.push(drive);
         records.push(part.record);
     }
-    if options.mutant == Some(Mutant::RetryableIsFinal) {
+    if options.bug.is(Mutant::RetryableIsFinal) {
         drives
             .iter()
             .flatten()
@@ -325,7 +325,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             locks: RangeLocks::new(),
             collector: Collector::default(),
             expected: Expected::default(),
-            mutant: parts.options.mutant,
+            bug: parts.options.bug,
             crossed: Cell::default(),
             options: RefCell::new(parts.options),
             durably_active: RefCell::new(state.all_active().collect()),
@@ -485,7 +485,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     #[inline]
     pub(crate) fn has(&self, mutant: Mutant) -> bool {
-        self.mutant == Some(mutant)
+        self.bug.is(mutant)
     }
 
     /// Snapshot of who serves which slot. Take it after the lock.

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::background::Pace;
 use crate::balance::Policy;
-use crate::mutant::Mutant;
+use crate::mutant::DeliberateBug;
 use crate::threshold::Thresholds;
 
 use super::MEMBER_TIMEOUT;
 
-/// Settings of a volume; all but `mutant` can be changed while it is served.
+/// Settings of a volume; all but `bug` can be changed while it is served.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
     /// How reads are spread over copies.
@@ -27,7 +27,7 @@ pub struct VolumeOptions {
     /// From where on it does something else; fixed when it is opened.
     pub thresholds: Thresholds,
     /// A deliberate bug; tests only.
-    pub mutant: Option<Mutant>,
+    pub bug: DeliberateBug,
 }
 
 impl Default for VolumeOptions {
@@ -40,7 +40,7 @@ impl Default for VolumeOptions {
             member_timeout: MEMBER_TIMEOUT,
             block_bytes_min: 0,
             thresholds: Thresholds::default(),
-            mutant: None,
+            bug: DeliberateBug::NONE,
         }
     }
 }

@@ -58,7 +58,7 @@ fn volume_options(context: &Context) -> VolumeOptions {
             floor_bytes_per_s: context.pace_bytes_per_s,
             ..Pace::default()
         },
-        mutant: context.mutant,
+        bug: plexum_engine::mutant::DeliberateBug::new(context.mutant),
         thresholds: context.thresholds,
         ..VolumeOptions::default()
     }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use plexum_format::gmirror::MirrorLabel;
 
 use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
-use crate::mutant::Mutant;
+use crate::mutant::{DeliberateBug, Mutant};
 use crate::state::{FailCause, MemberId, MemberRecord, Standing};
 use plexum_block::device::DeviceInfo;
 use plexum_block::ranges::RangeSet;
@@ -32,7 +32,7 @@ pub struct GmirrorMetadata {
     /// Genid and syncid that the complete components have durably, and the commit that was staged last.
     numbers: (u32, u32),
     staged: Option<u64>,
-    mutant: Option<Mutant>,
+    bug: DeliberateBug,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ impl GmirrorMetadata {
             due: BTreeMap::new(),
             later: BTreeMap::new(),
             staged: None,
-            mutant: None,
+            bug: DeliberateBug::NONE,
         };
         metadata.take(due);
         // Whoever is missing must not come back as an equal of those that were chosen, or were filled meanwhile.
@@ -87,8 +87,8 @@ impl GmirrorMetadata {
 
     /// With a deliberate bug.
     #[must_use]
-    pub fn with_mutant(mut self, mutant: Option<Mutant>) -> Self {
-        self.mutant = mutant;
+    pub fn with_bug(mut self, bug: DeliberateBug) -> Self {
+        self.bug = bug;
         self
     }
 
@@ -220,10 +220,9 @@ impl GmirrorMetadata {
 
     /// `SyncIdNotRaised`, `GenerationNotRaised`.
     fn loses_quietly(&self, is_gone: bool) -> bool {
-        match self.mutant {
-            Some(Mutant::SyncIdNotRaised) => is_gone,
-            Some(Mutant::GenerationNotRaised) => !is_gone,
-            _ => false,
+        match is_gone {
+            true => self.bug.is(Mutant::SyncIdNotRaised),
+            false => self.bug.is(Mutant::GenerationNotRaised),
         }
     }
 

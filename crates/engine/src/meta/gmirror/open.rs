@@ -150,7 +150,7 @@ fn parts<D: Device, C: Clock>(
     let mut options = request.volume;
     options.balance = request.balance.unwrap_or(policy_of(mirror));
     let metadata = GmirrorMetadata::new(mirror.clone(), assembled.effects.clone(), &keys)
-        .with_mutant(options.mutant);
+        .with_bug(options.bug);
     Ok(VolumeParts {
         name: request.name.unwrap_or_else(|| mirror.name.clone()),
         regions: regions_of(&geometry, sector_bytes, None),

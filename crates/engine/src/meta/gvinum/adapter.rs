@@ -9,7 +9,7 @@
 use plexum_format::vinum::SubdiskState;
 
 use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
-use crate::mutant::Mutant;
+use crate::mutant::{DeliberateBug, Mutant};
 use crate::state::{MemberId, Standing};
 use plexum_block::device::DeviceInfo;
 use plexum_block::ranges::RangeSet;
@@ -46,7 +46,7 @@ pub struct GvinumMetadata {
     /// Saves once what the start has decided, and changes nothing.
     only_evens: bool,
     saved: Option<u64>,
-    mutant: Option<Mutant>,
+    bug: DeliberateBug,
 }
 
 impl GvinumMetadata {
@@ -62,14 +62,14 @@ impl GvinumMetadata {
             only_lowers: false,
             only_evens: false,
             saved: None,
-            mutant: None,
+            bug: DeliberateBug::NONE,
         }
     }
 
     /// With a deliberate bug.
     #[must_use]
-    pub fn with_mutant(mut self, mutant: Option<Mutant>) -> Self {
-        self.mutant = mutant;
+    pub fn with_bug(mut self, bug: DeliberateBug) -> Self {
+        self.bug = bug;
         self
     }
 
@@ -127,7 +127,7 @@ impl GvinumMetadata {
             return;
         }
         let taken = self.taken(view);
-        let is_early = self.mutant == Some(Mutant::SubdiskUpBeforeRevived);
+        let is_early = self.bug.is(Mutant::SubdiskUpBeforeRevived);
         let mut store = self.store.borrow_mut();
         let mut states = Vec::new();
         for (held, record) in self.members.iter_mut().zip(&view.state.members) {

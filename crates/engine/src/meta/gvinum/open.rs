@@ -132,7 +132,7 @@ pub async fn open_system<D: Device, C: Clock + Clone>(
     }
     let mut system =
         assemble(&found).map_err(|error| ForeignError::Unfit(None, error.to_string()))?;
-    if request.volume.mutant == Some(Mutant::StaleSubdiskBelieved) {
+    if request.volume.bug.is(Mutant::StaleSubdiskBelieved) {
         for subdisk in &mut system.config.subdisks {
             if subdisk.state == SubdiskState::Stale {
                 subdisk.state = SubdiskState::Up;
@@ -353,7 +353,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         let slots = map.subdisks.iter().map(|subdisk| subdisk.name.clone());
         GvinumMetadata::new(Rc::clone(&self.store), name, held, may_settle)
             .with_slots(slots.collect())
-            .with_mutant(self.request.volume.mutant)
+            .with_bug(self.request.volume.bug)
     }
 
     /// Whether copies or parity have to be made equal first. What Plexum marked was being written; of what FreeBSD wrote
@@ -475,9 +475,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         options.is_read_only |= !has_whole;
         let doubt = self.doubt(false, false).then_some(0);
         let metadata = GvinumMetadata::new(Rc::clone(&self.store), name, held, true);
-        let metadata = metadata
-            .with_slots(slots)
-            .with_mutant(self.request.volume.mutant);
+        let metadata = metadata.with_slots(slots).with_bug(self.request.volume.bug);
         let volume = Volume::new(VolumeParts {
             name: name.to_owned(),
             regions: regions_of(&geometry, 512, doubt),
