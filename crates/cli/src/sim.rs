@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::args::Sim;
 use crate::errors::Outcome;
-use crate::output::{Color, Screen, object, table};
+use crate::output::{Color, Screen, object};
 
 /// Seeds when nothing else is asked for.
 const SEEDS_DEFAULT: u64 = 100;
