@@ -1,4 +1,4 @@
-//! Rules of states and discovery over small systems; the recorded systems are in `tests/golden_freebsd.rs`.
+//! Rules of states and discovery over small systems; the recorded systems are in `tests/all/golden_freebsd.rs`.
 
 use plexum_format::vinum::{
     Config, DriveHeader, Organisation, PlexState, SubdiskState, VolumeState,

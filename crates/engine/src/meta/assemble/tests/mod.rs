@@ -1,4 +1,4 @@
-//! Situations of assembly, made by hand. The golden images are in `tests/golden_md.rs`.
+//! Situations of assembly, made by hand. The golden images are in `tests/all/golden_md.rs`.
 
 use plexum_format::md::{Bitmap, MdTime, NewBitmap, NewMember, Reshape, Role};
 use plexum_format::units::Slot;
