@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::served::wait_until;
 use common::{Place, Run};
 
 fn uri(place: &Place) -> String {
@@ -161,12 +162,9 @@ fn a_member_that_is_filled_where_no_space_is_left_is_told_as_full() {
     let written = qemu_io(&place, "write -P 3 0 16M");
     place.sparse("small/c", 24 << 20);
     let added = place.plexum("add nas small/c");
-    for _ in 0..500 {
-        if place.plexum("events").out.contains("rebuild_finished") {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    wait_until(&place, "the rebuild ended", || {
+        place.plexum("events").out.contains("rebuild_finished")
+    });
     let (events, status) = (place.plexum("events").out, place.plexum("status nas"));
     let kept = qemu_io(&place, "read -P 3 0 16M");
     let stopped = place.plexum("stop nas");

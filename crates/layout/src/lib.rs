@@ -7,6 +7,7 @@
 //! - the maps allocate nothing (`Geometry::new` does).
 //!
 //! Member offsets are bytes from the start of the member's data area. Source: linux-md.md section 7.
+#![forbid(unsafe_code)]
 
 pub mod divisor;
 mod linear;

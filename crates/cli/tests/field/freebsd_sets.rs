@@ -405,7 +405,6 @@ fn a_component_that_comes_back_without_autosync_waits_and_is_filled_on_request()
         .lines()
         .find(|line| line.contains("plexum gmirror rebuild"));
     let way = way.unwrap().split_once("plexum ").unwrap().1.to_owned();
-    std::thread::sleep(std::time::Duration::from_millis(500));
     let status = place.plexum("status gm0");
     assert_eq!(status.exit, 1, "{}", status.out);
     assert!(read(&place, "gm0").starts_with(&content));
