@@ -328,8 +328,8 @@ pub fn with_lost_end(problem: Problem, words: &[String]) -> Problem {
     let others = words.iter().filter(|other| **other != word);
     let longer = others.filter(is_shorter).find_map(|other| {
         let claims = survey_word(other)?.own.into_iter();
-        let at_end = claims.filter(|claim| claim.format.is_at_end());
-        at_end.last().map(|claim| (other, claim))
+        let mut at_end = claims.filter(|claim| claim.format.is_at_end());
+        at_end.next_back().map(|claim| (other, claim))
     });
     match longer {
         None => problem,
