@@ -21,17 +21,17 @@ const WARM_PART: u64 = 10;
 
 /// What `hot` is asked for, but for the count; and the count.
 const PATHS: [(&str, u64); 11] = [
-    ("raid0 null none read 4096 32 random", 4000),
-    ("raid0 null none write 4096 32 random", 4000),
-    ("raid1 null none read 4096 32 random", 4000),
-    ("raid1 null bitmap write 4096 32 random", 4000),
-    ("raid10 null none read 4096 32 random", 4000),
-    ("raid5 null bitmap read 4096 32 random", 4000),
-    ("raid5 null bitmap write 4096 32 random", 2000),
+    ("raid0 later none read 4096 32 random", 4000),
+    ("raid0 later none write 4096 32 random", 4000),
+    ("raid1 later none read 4096 32 random", 4000),
+    ("raid1 later bitmap write 4096 32 random", 4000),
+    ("raid10 later none read 4096 32 random", 4000),
+    ("raid5 later bitmap read 4096 32 random", 4000),
+    ("raid5 later bitmap write 4096 32 random", 2000),
     ("raid5 later log write 4096 32 random", 1000),
-    ("raid6 null bitmap write 4096 32 random", 2000),
-    ("raid5 null bitmap write 196608 8 seq", 200),
-    ("raid6 null bitmap write 262144 8 seq", 200),
+    ("raid6 later bitmap write 4096 32 random", 2000),
+    ("raid5 later bitmap write 196608 8 seq", 200),
+    ("raid6 later bitmap write 262144 8 seq", 200),
 ];
 
 /// Counts all paths and compares them; with `--write` the figures become the committed ones.

@@ -8,6 +8,7 @@ mod instructions;
 mod layouts;
 mod mutants;
 mod picture;
+mod ratchets;
 mod source;
 mod tidy;
 mod tree;
@@ -20,6 +21,7 @@ cargo xtask WORD
 
   check       formatting, lints and the rules of the house
   tidy        the rules of the house alone
+  ratchets [--write|--places]   figures of the house that may only get better, beside the committed ones
   test [...]  all tests; arguments go to cargo test
   ci          what CI runs, nothing else
   sim [...]   the simulator, optimised: `plexum sim`; --seed S --trace shows one run
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Some((&"fuzz", rest)) => ci::cargo(&root, &[&FUZZ, rest].concat()),
         Some((&"mutants", rest)) => mutants::run(&root, rest),
         Some((&"instructions", rest)) => instructions::run(&root, rest),
+        Some((&"ratchets", rest)) => ratchets::run(&root, rest),
         Some((&"flame", rest)) => flame::run(&root, rest),
         Some((&"gen", [])) => generate(&root),
         Some((&"picture", [])) => picture::run(),

@@ -56,7 +56,7 @@ impl std::fmt::Display for Finding {
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     arrows::arrows,
     arrows::no_operating_system,
     changelog::shape,
@@ -68,6 +68,7 @@ const RULES: [Rule; 17] = [
     leaks::words,
     leaks::hosts,
     modules::dead_files,
+    crate::ratchets::ratchets,
     guarded::guarded,
     size::sizes,
     sleeps::sleeps,
