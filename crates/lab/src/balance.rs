@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plexum_block::device::{Device, Fua};
+use plexum_disks::disk::mechanical_spec::{DiskSpec, QueueOrder};
+use plexum_disks::disk::timed::TimedDisk;
 use plexum_engine::balance::Policy;
 use plexum_layout::Organisation;
-use plexum_sim::disk::mechanical_spec::{DiskSpec, QueueOrder};
-use plexum_sim::disk::timed::TimedDisk;
 use serde_json::json;
 
 use crate::array::{ArraySpec, DiskSet, Mode, Surroundings, build};

@@ -8,8 +8,8 @@
 use plexum_block::buf::BufPool;
 use plexum_block::device::{Device, IoError};
 use plexum_block::wait::join_all;
-use plexum_sim::disk::mechanical_spec::{DiskSpec, SsdSpec};
-use plexum_sim::rng::Rng;
+use plexum_disks::disk::mechanical_spec::{DiskSpec, SsdSpec};
+use plexum_disks::rng::Rng;
 use serde_json::json;
 
 use crate::array::{DiskSet, Mode};

@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use plexum_block::device::Fua;
+use plexum_disks::rng::mix;
 use plexum_exec::Spawner;
-use plexum_sim::rng::mix;
 
 use crate::error::LabError;
 use crate::target::Target;
@@ -307,7 +307,7 @@ mod tests {
     }
 
     fn pool(shape: Shape, record_bytes: u64) -> (crate::world::World, CowPool) {
-        use plexum_sim::disk::mechanical_spec::DiskSpec;
+        use plexum_disks::disk::mechanical_spec::DiskSpec;
         let world = crate::world::World::new();
         let spec = DiskSpec::Mechanical(crate::preset::nas_12t());
         let disks = crate::array::DiskSet::of(&spec, 8);

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use plexum_sim::rng::Rng;
+use plexum_disks::rng::Rng;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use plexum_block::clock::Clock;
-use plexum_sim::disk::timed::TimedDisk;
-use plexum_sim::disk::timed_stats::DiskFigures;
+use plexum_disks::disk::timed::TimedDisk;
+use plexum_disks::disk::timed_stats::DiskFigures;
 use serde::{Deserialize, Serialize};
 
 use crate::setup::Running;

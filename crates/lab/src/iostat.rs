@@ -3,8 +3,8 @@
 //! In FreeBSD's columns *wait* is the queue length at the moment of sampling, *svc_t* the mean time from issue to
 //! completion, queueing included, and *%b* the share of time with at least one request outstanding (lab.md 6).
 
-use plexum_sim::disk::timed::TimedDisk;
-use plexum_sim::disk::timed_stats::DiskFigures;
+use plexum_disks::disk::timed::TimedDisk;
+use plexum_disks::disk::timed_stats::DiskFigures;
 use serde::Serialize;
 
 /// One member over one interval.

@@ -8,9 +8,9 @@ use std::rc::Rc;
 
 use plexum_block::buf::{Buf, BufMut};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError, check_range};
+use plexum_disks::clock::SimClock;
+use plexum_disks::disk::timed::TimedDisk;
 use plexum_engine::volume::Volume;
-use plexum_sim::clock::SimClock;
-use plexum_sim::disk::timed::TimedDisk;
 
 /// The real engine over simulated members.
 pub type SimVolume = Volume<Member, SimClock>;

@@ -2,7 +2,7 @@
 //!
 //! One preset a machine; nothing is fitted to a cell. What was chosen to fit is said in `fitted`.
 
-use plexum_sim::disk::mechanical_spec::{DiskSpec, MechanicalSpec, QueueOrder, SsdSpec};
+use plexum_disks::disk::mechanical_spec::{DiskSpec, MechanicalSpec, QueueOrder, SsdSpec};
 
 use crate::error::LabError;
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use plexum_sim::disk::mechanical_spec::{DiskSpec, MechanicalSpec, QueueOrder};
+use plexum_disks::disk::mechanical_spec::{DiskSpec, MechanicalSpec, QueueOrder};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;

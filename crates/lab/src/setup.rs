@@ -7,12 +7,12 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use plexum_disks::disk::mechanical_spec::{DiskSpec, QueueOrder};
+use plexum_disks::disk::timed::TimedDisk;
 use plexum_engine::balance::Policy;
 use plexum_engine::state::{FailCause, Standing};
 use plexum_engine::volume::Announcement;
 use plexum_layout::{Level, Organisation};
-use plexum_sim::disk::mechanical_spec::{DiskSpec, QueueOrder};
-use plexum_sim::disk::timed::TimedDisk;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::array::{ArraySpec, DiskSet, LogKind, Mode, Surroundings, build as make};

@@ -75,7 +75,7 @@ struct Inner {
     rows: Option<Rc<Rows>>,
     /// Vinum's counters of the plex, where somebody wants them.
     plex: Option<Rc<RefCell<PlexCounters>>>,
-    clock: plexum_sim::clock::SimClock,
+    clock: plexum_disks::clock::SimClock,
     pool: BufPool,
     payload: Buf,
     reads: RefCell<Latencies>,
@@ -241,7 +241,7 @@ impl Target {
 
     /// Its clock.
     #[must_use]
-    pub fn clock(&self) -> &plexum_sim::clock::SimClock {
+    pub fn clock(&self) -> &plexum_disks::clock::SimClock {
         &self.inner.clock
     }
 

@@ -9,9 +9,9 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 
 use plexum_block::buf::BufPool;
+use plexum_disks::clock::SimClock;
 use plexum_exec::{Executor, Fifo, JoinHandle, Spawner};
 use plexum_parity::NullKernel;
-use plexum_sim::clock::SimClock;
 
 use crate::array::Mode;
 
@@ -114,8 +114,8 @@ impl World {
 
 #[cfg(test)]
 mod tests {
+    use plexum_disks::disk::mechanical_spec::DiskSpec;
     use plexum_parity::{Kernel, chosen};
-    use plexum_sim::disk::mechanical_spec::DiskSpec;
 
     use super::*;
     use crate::array::DiskSet;

@@ -315,7 +315,7 @@ fn bonnie_plus_names_files_and_asks_for_them_as_the_program_does() {
         take(1, "rmdir");
         take(1, "sync");
 
-        let ours = files::names(1024, order, &mut plexum_sim::rng::Rng::new(1));
+        let ours = files::names(1024, order, &mut plexum_disks::rng::Rng::new(1));
         let numbers = |names: &[&str]| -> Vec<u64> {
             names.iter().map(|name| number_of(name, order).0).collect()
         };

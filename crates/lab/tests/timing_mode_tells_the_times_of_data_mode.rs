@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use plexum_block::device::Fua;
+use plexum_disks::rng::Rng;
 use plexum_lab::array::Mode;
 use plexum_lab::setup::{Running, Setup};
 use plexum_lab::work::{Work, measure_in};
-use plexum_sim::rng::Rng;
 
 fn arrangement(level: &str) -> Setup {
     Setup {

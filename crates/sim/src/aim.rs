@@ -8,11 +8,11 @@
 use std::fmt;
 
 use crate::cells::{CRASHES, FAULTS, stages};
-use crate::disk::CrashKind;
 use crate::drill::SMALL_RING_BYTES;
-use crate::rng::Rng;
 use crate::scenario::{LifeEnd, Promise, Scenario, Wish};
 use crate::subject::Level;
+use plexum_disks::disk::CrashKind;
+use plexum_disks::rng::Rng;
 
 /// Seeds from here up to twice this number aim. Bits 0: crash, 1 to 4: fault, 5 to 8: stage, 9 to 11: level, from 12 on: attempt.
 const FIRST_SEED: u64 = 1 << 50;

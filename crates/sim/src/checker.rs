@@ -9,10 +9,10 @@ use std::ops::Range;
 use plexum_format::md::{BadBlocks, Bitmap, Role, Superblock};
 use plexum_format::{Found, SECTOR_BYTES, detect};
 
-use crate::disk::SimDisk;
 use crate::finding::Finding;
 use crate::reference::{Members, Mismatch, Reference};
 use crate::subject::Spec;
+use plexum_disks::disk::SimDisk;
 
 /// What one disk says of itself.
 pub struct Inspected {

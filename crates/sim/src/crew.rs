@@ -10,9 +10,9 @@ use plexum_engine::shard::{Opener, Satellite, ShardCounters, Spawn};
 use plexum_engine::volume::Volume;
 use plexum_exec::Spawner;
 
-use crate::clock::SimClock;
-use crate::disk::SimDisk;
 use crate::subject::Context;
+use plexum_disks::clock::SimClock;
+use plexum_disks::disk::SimDisk;
 
 type SimVolume = Volume<SimDisk, SimClock>;
 type SimSatellite = Satellite<SimDisk, SimClock, Disks>;

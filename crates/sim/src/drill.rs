@@ -6,13 +6,13 @@
 //! - `Meet` counts through all stages, faults and crashes of a level in turn, the rest is drawn.
 
 use crate::cells;
-use crate::disk::CrashKind;
-use crate::fault::Fault;
-use crate::rng::Rng;
 use crate::scenario::{
     LifeEnd, Load, OWN_FLUSH, Options, Promise, RESTS_NS, START_WRITES, Scenario, Wish,
 };
 use crate::subject::Level;
+use plexum_disks::disk::CrashKind;
+use plexum_disks::fault::Fault;
+use plexum_disks::rng::Rng;
 
 /// What a short scenario is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -30,18 +30,18 @@ use plexum_format::md::{MdVersion, Superblock};
 use plexum_layout::Organisation;
 use plexum_nbd::export::ZeroRequest;
 
-use crate::clock::SimClock;
 use crate::crew::Crew;
-use crate::disk::SimDisk;
 use crate::front::Front;
 use crate::mutants::MutantResult;
-use crate::rng::mix;
 use crate::run::Report;
 use crate::scenario::{Options as Settings, Scenario};
 use crate::subject::{
     Context, Force, Level, Operation, Refusal, ScrubFound, ScrubPlace, Spec, Status, Subject,
 };
 use crate::world::Outcome;
+use plexum_disks::clock::SimClock;
+use plexum_disks::disk::SimDisk;
+use plexum_disks::rng::mix;
 
 /// The real engine.
 pub struct Engine {

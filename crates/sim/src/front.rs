@@ -19,9 +19,9 @@ use plexum_nbd::export::{Export, ExportInfo, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_nbd::transport::{Transport, TransportError};
 
-use crate::clock::SimClock;
-use crate::disk::SimDisk;
-use crate::rng::Rng;
+use plexum_disks::clock::SimClock;
+use plexum_disks::disk::SimDisk;
+use plexum_disks::rng::Rng;
 
 /// Longest time that a piece of a stream is under way, in nanoseconds.
 const UNDER_WAY_NS_MAX: u64 = 40_000;

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
-use crate::disk::CrashKind;
-use crate::sector::{self, SECTOR_BYTES, Seen, Value};
+use plexum_disks::disk::CrashKind;
+use plexum_disks::sector::{self, SECTOR_BYTES, Seen, Value};
 
 /// Tick of what has not happened yet.
 const NEVER: u64 = u64::MAX;

@@ -697,7 +697,7 @@ impl Raid10 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use plexum_disks::rng::Rng;
 
     fn spec(level: Level, layout: u32, member_count: usize) -> Spec {
         let strip_bytes = if level == Level::Raid1 { 0 } else { 4096 };

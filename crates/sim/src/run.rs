@@ -14,10 +14,10 @@ use serde::Serialize;
 
 use crate::aim::Aim;
 use crate::cells::{self, SILENT};
-use crate::fault::{FAULT_KINDS, kind_name};
 use crate::scenario::{Options, Scenario};
 use crate::subject::{Level, Subject};
 use crate::world::{Counts, Outcome, run_scenario};
+use plexum_disks::fault::{FAULT_KINDS, kind_name};
 
 /// Most failures kept with their plans; more are only counted.
 const FAILURES_MAX: usize = 50;

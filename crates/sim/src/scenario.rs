@@ -11,11 +11,11 @@ use plexum_engine::threshold::Thresholds;
 
 use crate::aim::Aim;
 use crate::cells;
-use crate::disk::CrashKind;
 use crate::drill::Drill;
-use crate::fault::Fault;
-use crate::rng::Rng;
 use crate::subject::{Level, Spec};
+use plexum_disks::disk::CrashKind;
+use plexum_disks::fault::Fault;
+use plexum_disks::rng::Rng;
 
 /// Whether faults stay inside of what the organisation promises to survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,8 +9,8 @@ use plexum_engine::mutant::Mutant;
 use plexum_engine::threshold::Thresholds;
 use plexum_exec::Spawner;
 
-use crate::clock::SimClock;
-use crate::disk::SimDisk;
+use plexum_disks::clock::SimClock;
+use plexum_disks::disk::SimDisk;
 
 /// Kind of array, in the words of the reference model (which has its own geometry code).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,8 +7,8 @@ use plexum_block::buf::{Buf, BufPool};
 use plexum_block::device::{Device, Fua, IoError};
 use plexum_block::wait::join_all;
 
-use crate::disk::SimDisk;
 use crate::subject::{Context, Force, Level, Operation, Refusal, Spec, Status, Subject};
+use plexum_disks::disk::SimDisk;
 
 /// One disk, passed through.
 pub struct Single {

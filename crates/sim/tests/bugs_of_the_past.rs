@@ -5,13 +5,13 @@
 mod common;
 
 use common::{Bench, spec};
+use plexum_disks::disk::CrashKind;
+use plexum_disks::fault::Fault;
 use plexum_engine::mutant::Mutant;
 use plexum_format::Slot;
 use plexum_sim::checker;
-use plexum_sim::disk::CrashKind;
 use plexum_sim::drill::Drill;
 use plexum_sim::engine::run_one;
-use plexum_sim::fault::Fault;
 use plexum_sim::scenario::{Options, Scenario};
 use plexum_sim::subject::{Force, Level, Operation, Spec, Subject};
 

@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("engine", &["block", "exec", "format", "layout", "parity"]),
     ("pool", &["block", "engine", "format", "layout", "parity"]),
     ("zfs", &["block", "engine", "format", "layout", "parity"]),
+    ("disks", &["block"]),
     // edges
     ("nbd", &["block"]),
     ("export", &["block", "nbd"]),
@@ -26,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "sim",
         &[
-            "block", "engine", "exec", "format", "layout", "model", "nbd", "parity",
+            "block", "disks", "engine", "exec", "format", "layout", "model", "nbd", "parity",
         ],
     ),
     // programs
@@ -40,21 +41,21 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "lab",
         &[
-            "block", "engine", "exec", "format", "layout", "nbd", "parity", "runtime", "sim",
+            "block", "engine", "exec", "format", "layout", "nbd", "parity", "runtime", "disks",
         ],
     ),
     (
         "cli",
         &[
-            "bench", "block", "daemon", "engine", "exec", "export", "format", "lab", "layout",
-            "nbd", "parity", "pool", "runtime", "sim", "zfs",
+            "bench", "block", "daemon", "disks", "engine", "exec", "export", "format", "lab",
+            "layout", "nbd", "parity", "pool", "runtime", "sim", "zfs",
         ],
     ),
     (
         "bench",
         &[
             "block", "daemon", "engine", "exec", "format", "layout", "nbd", "parity", "runtime",
-            "sim", "zfs",
+            "disks", "zfs",
         ],
     ),
     // for tests and checks alone; nothing stands on them

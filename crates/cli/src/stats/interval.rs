@@ -3,8 +3,8 @@
 //!
 //! Invariants: times are the server's; counters that have gone back, or were reset in between, count from zero.
 
+use plexum_disks::disk::timed_stats::DiskFigures;
 use plexum_lab::iostat::{self, MemberRow};
-use plexum_sim::disk::timed_stats::DiskFigures;
 use serde_json::{Value, json};
 
 use crate::args::StatsColumns;

@@ -125,7 +125,7 @@ impl FilePlace {
             place: self,
             pool: BufPool::new(POOL_BYTES),
             payload: None,
-            stamp: plexum_sim::rng::mix(number + 1),
+            stamp: plexum_disks::rng::mix(number + 1),
         }
     }
 }
@@ -185,7 +185,7 @@ impl Lane<'_> {
             let mut buf = self.pool.take(length);
             let mut value = self.stamp;
             for chunk in buf.chunks_mut(8) {
-                value = plexum_sim::rng::mix(value.wrapping_add(0x9e37_79b9_7f4a_7c15));
+                value = plexum_disks::rng::mix(value.wrapping_add(0x9e37_79b9_7f4a_7c15));
                 chunk.copy_from_slice(&value.to_le_bytes()[..chunk.len()]);
             }
             self.payload = Some(buf);

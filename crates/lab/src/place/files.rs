@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use plexum_sim::rng::Rng;
+use plexum_disks::rng::Rng;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::interrupt;

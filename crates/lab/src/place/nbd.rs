@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
 use plexum_block::device::Fua;
+use plexum_disks::rng::Rng;
 use plexum_nbd::client::{Client, ClientError, ConnectOptions, Driver, connect};
 use plexum_nbd::transport::Transport;
 use plexum_nbd::uri::{Address, NbdUri};
 use plexum_nbd::wire::option::tflag;
 use plexum_runtime::socket::{Socket, connect_tcp, connect_unix};
 use plexum_runtime::{Handle, IoChoice, Runtime};
-use plexum_sim::rng::Rng;
 
 use super::lanes::{note, pause};
 use super::{Actor, Timed, check, failed, interrupt};

@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
+use plexum_disks::disk::mechanical_spec::DiskSpec;
 use plexum_engine::balance::Policy;
 use plexum_layout::Organisation;
-use plexum_sim::disk::mechanical_spec::DiskSpec;
 
 use super::{Cell, Effect, Reproduction, number, seed_rows};
 use crate::array::{ArraySpec, DiskSet, Mode, Surroundings, build};

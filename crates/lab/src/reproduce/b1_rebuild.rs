@@ -7,10 +7,10 @@ use std::cell::Cell as Counter;
 use std::rc::Rc;
 
 use plexum_block::device::Fua;
+use plexum_disks::disk::mechanical_spec::DiskSpec;
+use plexum_disks::disk::timed::TimedDisk;
 use plexum_engine::balance::Policy;
 use plexum_layout::Organisation;
-use plexum_sim::disk::mechanical_spec::DiskSpec;
-use plexum_sim::disk::timed::TimedDisk;
 
 use super::{Cell, Effect, Reproduction, number, seed_rows};
 use crate::array::{ArraySpec, DiskSet, Mode, Surroundings, build};

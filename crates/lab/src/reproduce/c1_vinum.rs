@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use plexum_disks::disk::mechanical_spec::DiskSpec;
 use plexum_engine::meta::gvinum::counters::PlexCounters;
 use plexum_layout::{Organisation, Raid0Layout, Raid5Layout};
-use plexum_sim::disk::mechanical_spec::DiskSpec;
 
 use super::{Cell, Effect, Reproduction, number, seed_rows};
 use crate::array::{ArraySpec, DiskSet, Mode, Surroundings, build};

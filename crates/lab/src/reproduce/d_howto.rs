@@ -2,9 +2,9 @@
 //!
 //! The CPU constants of the host were chosen by the RAID-0 cells of 4 and 1 KiB blocks at 4 KiB strips (four cells).
 
+use plexum_disks::disk::mechanical_spec::{DiskSpec, QueueOrder};
 use plexum_engine::balance::Policy;
 use plexum_layout::{Organisation, Raid0Layout, Raid5Layout, Raid10Layout};
-use plexum_sim::disk::mechanical_spec::{DiskSpec, QueueOrder};
 
 use super::{Cell, Effect, Reproduction, number, seed_rows};
 use crate::array::{ArraySpec, DiskSet, Mode, Surroundings, build};

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use plexum_block::device::Fua;
+use plexum_disks::disk::mechanical_spec::DiskSpec;
+use plexum_disks::disk::timed::TimedDisk;
+use plexum_disks::rng::Rng;
 use plexum_layout::Organisation;
-use plexum_sim::disk::mechanical_spec::DiskSpec;
-use plexum_sim::disk::timed::TimedDisk;
-use plexum_sim::rng::Rng;
 
 use super::{Cell, Effect, Reproduction, number, seed_rows};
 use crate::array::{ArraySpec, DiskSet, Mode, Surroundings, build};

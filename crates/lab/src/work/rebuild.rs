@@ -111,7 +111,7 @@ fn is_failed(volume: &SimVolume, name: &str) -> bool {
 /// Fails the first member, adds the spare, waits until it is filled; virtual nanoseconds.
 async fn rebuild(
     volume: Rc<SimVolume>,
-    spare: plexum_sim::disk::timed::TimedDisk,
+    spare: plexum_disks::disk::timed::TimedDisk,
     target: crate::target::Target,
     is_done: Rc<Cell<bool>>,
 ) -> Result<u64, LabError> {

@@ -12,8 +12,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use plexum_disks::rng::Rng;
 use plexum_exec::Spawner;
-use plexum_sim::rng::Rng;
 
 use crate::error::LabError;
 use crate::host::HostFile;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the next request starts when the one before has ended (after the pause of a new process for random dd).
 
-use plexum_sim::rng::Rng;
+use plexum_disks::rng::Rng;
 
 use super::{Operation, Outcome, Request};
 use crate::error::LabError;

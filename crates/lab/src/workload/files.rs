@@ -7,7 +7,7 @@
 //!
 //! Source: lab.md section 5, and the system calls of the program: crates/lab/tests/requests_are_those_of_the_programs.rs.
 
-use plexum_sim::rng::Rng;
+use plexum_disks::rng::Rng;
 
 /// Files in one unit of bonnie++'s `-n`.
 pub const UNIT: u64 = 1024;

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use plexum_sim::rng::Rng;
+use plexum_disks::rng::Rng;
 
 use super::{Operation, Process, Request};
 use crate::error::LabError;

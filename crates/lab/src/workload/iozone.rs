@@ -8,7 +8,7 @@
 //!
 //! Source: lab.md section 5. KB = 1024 bytes. The tests through stdio (fwrite ...) issue the same requests here.
 
-use plexum_sim::rng::Rng;
+use plexum_disks::rng::Rng;
 
 use super::Request;
 use crate::error::LabError;

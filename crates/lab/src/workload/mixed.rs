@@ -2,7 +2,7 @@
 //!
 //! Invariant: forward, each process has its own part of the range and begins again at its end.
 
-use plexum_sim::rng::Rng;
+use plexum_disks::rng::Rng;
 
 use super::{Operation, Process, Request};
 use crate::error::LabError;

@@ -7,7 +7,7 @@
 //! - in the sequential tests each process stays in its own N-th of the device;
 //! - no request leaves the device.
 
-use plexum_sim::rng::Rng;
+use plexum_disks::rng::Rng;
 
 use super::{Operation, Process, Request};
 use crate::error::LabError;

@@ -3,7 +3,7 @@
 //! newfs made cylinders of 2 MiB and 16 of them a group: with strips of 4 MiB on four disks every group then begins on
 //! the same disk; with 17 cylinders they go round (lab.md 5; Vinum's rows of 4 MiB stripes).
 
-use plexum_sim::rng::Rng;
+use plexum_disks::rng::Rng;
 
 use super::{Operation, Process, Request};
 use crate::error::LabError;

@@ -20,9 +20,9 @@ use plexum_format::vinum::{Config, Subdisk};
 
 use super::labels;
 use super::plan::{Format, Plan};
-use crate::clock::SimClock;
-use crate::disk::SimDisk;
 use crate::subject::{Context, Force, Refusal as StartRefusal};
+use plexum_disks::clock::SimClock;
+use plexum_disks::disk::SimDisk;
 
 type Device = Stacked<SimDisk, SimClock>;
 type Plex = Rc<PlexMember<SimDisk, SimClock>>;
@@ -253,7 +253,7 @@ impl Array {
         }
         self.identities.set(self.identities.get() + 1);
         let mut identity = [0; 16];
-        let low = crate::rng::mix(seed ^ u64::from(self.identities.get()));
+        let low = plexum_disks::rng::mix(seed ^ u64::from(self.identities.get()));
         identity[..8].copy_from_slice(&low.to_le_bytes());
         let new = NewMember {
             name: name(disk),

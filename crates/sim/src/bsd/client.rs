@@ -8,11 +8,11 @@ use plexum_block::clock::Clock;
 use plexum_block::device::{Fua, IoError, ZeroMode};
 
 use super::world::Shared;
-use crate::disk::outcome_number;
 use crate::finding::Finding;
 use crate::oracle::{WriteEnd, WriteKind};
-use crate::rng::Rng;
-use crate::trace::{Actor, Verb};
+use plexum_disks::disk::outcome_number;
+use plexum_disks::rng::Rng;
+use plexum_disks::trace::{Actor, Verb};
 
 /// Reads of the checker after a start, in sectors.
 const VERIFY_SECTORS: u64 = 128;

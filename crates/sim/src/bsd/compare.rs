@@ -10,10 +10,10 @@ use plexum_format::vinum::{Config, Mark, Organisation, Plex, PlexState, Subdisk,
 
 use super::labels;
 use super::plan::{Plan, Shape};
-use crate::disk::SimDisk;
 use crate::finding::Finding;
 use crate::oracle::Oracle;
 use crate::reference::Mismatch;
+use plexum_disks::disk::SimDisk;
 
 /// Looks at everything; the first thing that is wrong.
 pub(super) fn compare(plan: &Plan, disks: &[SimDisk], oracles: &mut [Oracle]) -> Option<Finding> {

@@ -14,7 +14,7 @@ use plexum_format::vinum::{
 };
 
 use super::plan::{Order, Plan, Shape};
-use crate::disk::SimDisk;
+use plexum_disks::disk::SimDisk;
 
 /// Name of the mirror.
 const MIRROR: &str = "sim";

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use super::plan::{Format, Wish};
 use super::world::Shared;
-use crate::fault::Fault;
-use crate::trace::{Actor, Verb};
+use plexum_disks::fault::Fault;
+use plexum_disks::trace::{Actor, Verb};
 
 /// Carries out, or holds back, every wish that is due at request `number`.
 pub(super) fn grant_wishes(shared: &Rc<Shared>, number: u64) {

@@ -7,10 +7,10 @@ use std::fmt;
 use plexum_format::gmirror::Balance;
 use plexum_format::vinum::DATA_OFFSET_BYTES;
 
-use crate::disk::CrashKind;
-use crate::fault::Fault;
-use crate::rng::Rng;
 use crate::scenario::RESTS_NS;
+use plexum_disks::disk::CrashKind;
+use plexum_disks::fault::Fault;
+use plexum_disks::rng::Rng;
 
 /// Stream of the plans, apart from those of md arrays; the format's number is added.
 const STREAM: u64 = 0x6273_6400;

@@ -21,16 +21,16 @@ use plexum_exec::{Executor, Seeded, Spawner};
 use super::array::Array;
 use super::plan::{End, Format, Pause, Plan, Shape};
 use super::{client, compare, labels, operator};
-use crate::clock::SimClock;
-use crate::disk::{CrashKind, DiskShape, SimDisk};
-use crate::fault::{FAULT_KINDS, Fault};
 use crate::finding::Finding;
 use crate::oracle::Oracle;
-use crate::rng::Rng;
 use crate::scenario::small_thresholds;
 use crate::subject::{Context, Force, Refusal};
-use crate::trace::{Actor, Trace, Verb};
 use crate::world::{Counts, Outcome, PATIENCE_NS};
+use plexum_disks::clock::SimClock;
+use plexum_disks::disk::{CrashKind, DiskShape, SimDisk};
+use plexum_disks::fault::{FAULT_KINDS, Fault};
+use plexum_disks::rng::Rng;
+use plexum_disks::trace::{Actor, Trace, Verb};
 
 /// Polls and events of a life after which it is taken as endless.
 const STEPS_MAX: u64 = 40_000_000;

@@ -10,10 +10,10 @@ use std::ops::Range;
 use plexum_block::device::IoError;
 
 use super::{Shared, World};
-use crate::disk::SimDisk;
-use crate::fault::Fault;
 use crate::scenario::Promise;
 use crate::subject::{Level, Subject};
+use plexum_disks::disk::SimDisk;
+use plexum_disks::fault::Fault;
 
 /// Latent errors closer than this on two members count as one place.
 const PLACE_BYTES: u64 = 65536;

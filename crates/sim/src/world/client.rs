@@ -8,12 +8,12 @@ use plexum_block::clock::Clock;
 use plexum_block::device::{Fua, IoError};
 
 use super::{Shared, operator};
-use crate::disk::outcome_number;
 use crate::finding::Finding;
 use crate::oracle::{WriteEnd, WriteKind};
-use crate::rng::Rng;
 use crate::subject::Subject;
-use crate::trace::{Actor, Verb};
+use plexum_disks::disk::outcome_number;
+use plexum_disks::rng::Rng;
+use plexum_disks::trace::{Actor, Verb};
 
 /// Reads of the checker after a start, in sectors.
 const VERIFY_SECTORS: u64 = 128;

@@ -1,9 +1,9 @@
 //! What has met what: stages of requests, faults and crashes, counted as they happen.
 
 use super::Shared;
-use crate::disk::CrashKind;
-use crate::fault::{FAULT_KINDS, kind_name};
 use crate::subject::Subject;
+use plexum_disks::disk::CrashKind;
+use plexum_disks::fault::{FAULT_KINDS, kind_name};
 
 impl<S: Subject> Shared<S> {
     /// What the crash interrupts.

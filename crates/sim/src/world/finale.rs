@@ -8,11 +8,11 @@ use std::time::Duration;
 use plexum_block::clock::Clock;
 
 use super::{Shared, Stop, World, client, operator, silent};
-use crate::disk::CrashKind;
 use crate::finding::Finding;
 use crate::reference::{Members, Reference};
 use crate::scenario::Promise;
 use crate::subject::{Operation, Subject};
+use plexum_disks::disk::CrashKind;
 
 /// Between two looks at an array that is becoming whole.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -179,7 +179,7 @@ fn judge<S: Subject>(
 
 /// No member missing, then one seeded subset of each size up to what is tolerated.
 fn subsets(members: usize, tolerates: usize, seed: u64) -> Vec<Vec<usize>> {
-    let mut rng = crate::rng::Rng::new(seed).fork(3);
+    let mut rng = plexum_disks::rng::Rng::new(seed).fork(3);
     let mut all = vec![Vec::new()];
     for size in 1..=tolerates.min(2) {
         let mut slots: Vec<usize> = (0..members).collect();

@@ -15,12 +15,12 @@ use plexum_format::{SECTOR_BYTES, Slot};
 
 use super::Shared;
 use crate::checker::{self, Inspected};
-use crate::disk::CrashKind;
 use crate::drill::Drill;
 use crate::oracle::{WriteEnd, WriteKind};
 use crate::reference::{Members, Reference};
-use crate::rng::Rng;
 use crate::subject::Subject;
+use plexum_disks::disk::CrashKind;
+use plexum_disks::rng::Rng;
 
 /// The array while the model of the kernel has it.
 struct Kernel<'a, S> {

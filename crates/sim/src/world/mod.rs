@@ -25,16 +25,16 @@ use plexum_engine::mutant::Mutant;
 use plexum_exec::{Executor, Seeded, Spawner};
 
 use crate::checker;
-use crate::clock::SimClock;
-use crate::disk::{CrashKind, DiskShape, SimDisk};
 use crate::drill::Drill;
-use crate::fault::{FAULT_KINDS, Fault};
 use crate::finding::Finding;
 use crate::oracle::Oracle;
-use crate::rng::Rng;
 use crate::scenario::{LifeEnd, OWN_FLUSH, Options, Promise, START_WRITES, Scenario};
 use crate::subject::{Context, Subject};
-use crate::trace::{Actor, Trace, Verb};
+use plexum_disks::clock::SimClock;
+use plexum_disks::disk::{CrashKind, DiskShape, SimDisk};
+use plexum_disks::fault::{FAULT_KINDS, Fault};
+use plexum_disks::rng::Rng;
+use plexum_disks::trace::{Actor, Trace, Verb};
 
 /// Virtual time within which every request is answered, and the array whole after the last fault.
 pub const PATIENCE_NS: u64 = 900_000_000_000;

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use super::Shared;
-use crate::fault::Fault;
 use crate::scenario::Wish;
 use crate::subject::{Operation, Subject};
-use crate::trace::{Actor, Verb};
+use plexum_disks::fault::Fault;
+use plexum_disks::trace::{Actor, Verb};
 
 /// Carries out, or holds back, every wish that is due at request `number`.
 pub(super) fn grant_wishes<S: Subject>(shared: &Rc<Shared<S>>, number: u64) {
@@ -208,7 +208,7 @@ fn strike<S: Subject>(shared: &Shared<S>, disk: u32, fault: &Fault) -> bool {
         other => other.clone(),
     };
     shared.disks[disk as usize].put_fault(&fault);
-    shared.note_matrix(crate::fault::kind_name(fault.kind()), "none");
+    shared.note_matrix(plexum_disks::fault::kind_name(fault.kind()), "none");
     true
 }
 

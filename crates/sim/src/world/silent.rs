@@ -8,11 +8,11 @@ use std::rc::Rc;
 use plexum_block::device::Fua;
 
 use super::Shared;
-use crate::fault::Fault;
 use crate::finding::Finding;
 use crate::reference::{Members, Reference};
-use crate::rng::Rng;
 use crate::subject::{Level, ScrubFound, Subject};
+use plexum_disks::fault::Fault;
+use plexum_disks::rng::Rng;
 
 /// Unit in which a scrub compares, in bytes.
 const UNIT: u64 = 4096;

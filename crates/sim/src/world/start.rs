@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use super::{CrashDue, Stop, World};
 use crate::checker;
-use crate::disk::SimDisk;
 use crate::finding::Finding;
 use crate::oracle::Oracle;
 use crate::scenario::Promise;
 use crate::subject::{Force, Refusal, Subject};
-use crate::trace::{Actor, Verb};
+use plexum_disks::disk::SimDisk;
+use plexum_disks::trace::{Actor, Verb};
 
 impl<S: Subject> World<S> {
     /// Creates or assembles; true when the volume runs.

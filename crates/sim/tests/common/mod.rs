@@ -9,16 +9,16 @@ use std::time::Duration;
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Fua, IoError};
+use plexum_disks::clock::SimClock;
+use plexum_disks::disk::{CrashKind, DiskShape, SimDisk};
+use plexum_disks::rng::Rng;
+use plexum_disks::trace::Trace;
 use plexum_engine::mutant::Mutant;
 use plexum_engine::threshold::Thresholds;
 use plexum_exec::{Executor, Seeded};
-use plexum_sim::clock::SimClock;
-use plexum_sim::disk::{CrashKind, DiskShape, SimDisk};
 use plexum_sim::engine::Engine;
 use plexum_sim::reference::{Members, Mismatch, Reference};
-use plexum_sim::rng::Rng;
 use plexum_sim::subject::{Context, Force, Level, Operation, Refusal, Spec, Status, Subject};
-use plexum_sim::trace::Trace;
 
 /// Polls and events after which a script is taken as stuck.
 const STEPS_MAX: u64 = 5_000_000;
