@@ -270,7 +270,9 @@ impl Mirror {
             label.is_rebuild_forced = false;
             label.is_dirty = !idle && !no_failsync;
         } else {
-            if !is_current || !label.is_rebuilding {
+            // Of a dirty one, what was filled counts no more: writes since went to it and to its source, and a crash may have
+            // left each of them on one side alone (FreeBSD goes on from the offset).
+            if !is_current || !label.is_rebuilding || label.is_dirty {
                 label.sync_offset_bytes = 0;
             }
             label.is_rebuilding = true;

@@ -566,7 +566,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         let metadata = self.metadata(name, &map, &[], true).only_lowering();
         Ok(Volume::new(VolumeParts {
             name: name.to_owned(),
-            regions: regions_of(&map.geometry, 512, None),
+            regions: regions_of(&map.geometry, 512, doubt),
             geometry: map.geometry,
             clock: self.clock.clone(),
             pool: self.pool.clone(),
