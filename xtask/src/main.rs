@@ -110,9 +110,7 @@ fn plexum(root: &Path, words: &[&str]) -> Result<(), String> {
         "run",
         "--release",
         "--package",
-        "plexum-cli",
-        "--bin",
-        "plexum",
+        "plexum-developer",
         "--",
     ];
     ci::cargo(root, &[&run, words].concat())

@@ -47,10 +47,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "bench", "block", "daemon", "disks", "engine", "exec", "export", "format", "lab",
-            "layout", "nbd", "parity", "pool", "runtime", "sim", "zfs",
+            "block", "daemon", "disks", "engine", "exec", "export", "format", "lab",
+            "layout", "nbd", "parity", "pool", "runtime", "zfs",
         ],
     ),
+    // the command with what its developers need
+    ("developer", &["bench", "cli", "daemon", "sim"]),
     (
         "bench",
         &[

@@ -7,10 +7,7 @@ use plexum_bench::{
 };
 use plexum_daemon::problem::{Code, Problem};
 
-use crate::args::{Bench, Common};
-use crate::errors::Outcome;
-use crate::output::{Screen, object};
-use crate::serve::io_choice;
+use plexum_cli::{Bench, Common, Outcome, Screen, io_choice, object, tell};
 
 /// Runs the command.
 ///
@@ -55,12 +52,12 @@ pub fn run(args: &Bench, common: &Common, screen: &Screen) -> Outcome {
     let shows = !screen.is_quiet && !screen.is_json && stderr().is_terminal();
     let report = measure(&options, &mut |step| {
         if shows {
-            crate::output::tell_part!("\r{}\x1b[K", progress(step));
+            tell(&format!("\r{}\x1b[K", progress(step)));
         }
     })
     .map_err(|error| Problem::new(Code::IoError, error.0))?;
     if shows {
-        crate::output::tell_part!("\r\x1b[K");
+        tell("\r\x1b[K");
     }
     show(&report, args.markdown, screen);
     if let Some(path) = &args.chart {

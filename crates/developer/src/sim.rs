@@ -12,9 +12,7 @@ use plexum_sim::scenario::{Options, Scenario};
 use plexum_sim::world;
 use serde_json::json;
 
-use crate::args::Sim;
-use crate::errors::Outcome;
-use crate::output::{Color, Screen, object};
+use plexum_cli::{Color, Outcome, Screen, Sim, force_parity, object, tell};
 
 /// Seeds when nothing else is asked for.
 const SEEDS_DEFAULT: u64 = 100;
@@ -34,7 +32,7 @@ pub fn run(args: &Sim, screen: &Screen) -> Outcome {
         return Err(Problem::new(Code::Usage, "--trace goes with --seed")
             .hint("for example:   plexum sim --seed 42 --trace"));
     }
-    crate::parity::force(&args.parity)?;
+    force_parity(&args.parity)?;
     let format = Format::ALL
         .into_iter()
         .find(|format| format.name() == args.format);
@@ -119,15 +117,15 @@ impl Limit {
         }
         self.last_line = Instant::now();
         if std::io::stderr().is_terminal() {
-            crate::output::tell_part!("\r{}\x1b[K", text());
+            tell(&format!("\r{}\x1b[K", text()));
         } else {
-            crate::output::tell_line!("{}", text());
+            tell(&format!("{}\n", text()));
         }
     }
 
     fn finish(&self) {
         if self.shows && std::io::stderr().is_terminal() {
-            crate::output::tell_part!("\r\x1b[K");
+            tell("\r\x1b[K");
         }
     }
 }
