@@ -106,13 +106,7 @@ fn main() -> ExitCode {
 
 /// Runs the command itself, optimised.
 fn plexum(root: &Path, words: &[&str]) -> Result<(), String> {
-    let run = [
-        "run",
-        "--release",
-        "--package",
-        "plexum-developer",
-        "--",
-    ];
+    let run = ["run", "--release", "--package", "plexum-developer", "--"];
     ci::cargo(root, &[&run, words].concat())
 }
 

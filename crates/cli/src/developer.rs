@@ -18,7 +18,9 @@ pub fn run() -> Outcome {
     let own = std::env::current_exe();
     let own = own.map_err(|error| Problem::new(Code::IoError, format!("this program: {error}")))?;
     let other = own.with_file_name(PROGRAM);
-    let error = Command::new(&other).args(std::env::args_os().skip(1)).exec();
+    let error = Command::new(&other)
+        .args(std::env::args_os().skip(1))
+        .exec();
     Err(Problem::new(
         Code::NotYet,
         format!("{}: {error}", other.display()),

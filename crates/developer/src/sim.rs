@@ -12,7 +12,7 @@ use plexum_sim::scenario::{Options, Scenario};
 use plexum_sim::world;
 use serde_json::json;
 
-use plexum_cli::{Color, Outcome, Screen, Sim, force_parity, object, tell};
+use plexum_cli::{Color, Outcome, Screen, Sim, force_parity, object};
 
 /// Seeds when nothing else is asked for.
 const SEEDS_DEFAULT: u64 = 100;
@@ -117,15 +117,15 @@ impl Limit {
         }
         self.last_line = Instant::now();
         if std::io::stderr().is_terminal() {
-            tell(&format!("\r{}\x1b[K", text()));
+            plexum_cli::tell(&format!("\r{}\x1b[K", text()));
         } else {
-            tell(&format!("{}\n", text()));
+            plexum_cli::tell(&format!("{}\n", text()));
         }
     }
 
     fn finish(&self) {
         if self.shows && std::io::stderr().is_terminal() {
-            tell("\r\x1b[K");
+            plexum_cli::tell("\r\x1b[K");
         }
     }
 }

@@ -30,5 +30,9 @@ fn it_refuses_what_the_command_refuses() {
 #[test]
 fn every_other_command_is_the_same() {
     let status = run("status nothere");
-    assert_eq!(status.status.code(), Some(7), "no server: as of `plexum status`");
+    assert_eq!(
+        status.status.code(),
+        Some(7),
+        "no server: as of `plexum status`"
+    );
 }

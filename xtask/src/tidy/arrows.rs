@@ -47,8 +47,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "block", "daemon", "disks", "engine", "exec", "export", "format", "lab",
-            "layout", "nbd", "parity", "pool", "runtime", "zfs",
+            "block", "daemon", "disks", "engine", "exec", "export", "format", "lab", "layout",
+            "nbd", "parity", "pool", "runtime", "zfs",
         ],
     ),
     // the command with what its developers need

@@ -270,8 +270,8 @@ impl Mirror {
             label.is_rebuild_forced = false;
             label.is_dirty = !idle && !no_failsync;
         } else {
-            // Of a dirty one, what was filled counts no more: writes since went to it and to its source, and a crash may have
-            // left each of them on one side alone (FreeBSD goes on from the offset).
+            // Of a dirty one, what was filled counts no more: writes since went to it and to its source, and a crash
+            // may have left each of them on one side alone (FreeBSD goes on from the offset).
             if !is_current || !label.is_rebuilding || label.is_dirty {
                 label.sync_offset_bytes = 0;
             }
