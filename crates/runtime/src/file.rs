@@ -31,7 +31,7 @@ pub use crate::open::{Access, DirectIo, OpenError, OpenOptions, Part};
 const RETRIES_MAX: u32 = 8;
 
 /// A write to memory that is so long is left to another thread, of the kernel or of ours, so that this one takes the client's
-/// next request meanwhile. Measured: docs/performance.md.
+/// next request meanwhile. Measured: docs/notes/served.md.
 const ASIDE_BYTES: usize = 256 << 10;
 /// The same while this thread has no rest (`Core::is_restless`).
 const ASIDE_RESTLESS_BYTES: usize = 64 << 10;

@@ -34,7 +34,7 @@ const TICK: Duration = Duration::from_millis(100);
 const FOREGROUND_WINDOW: Duration = Duration::from_millis(50);
 
 /// Piece of members in memory: those of a few members stay in the processor's cache until they have been compared, or made
-/// into what is missing. A mirror of two on tmpfs is scrubbed a fifth faster than in steps of 1 MiB (docs/performance.md).
+/// into what is missing. A mirror of two on tmpfs is scrubbed faster than in steps of 1 MiB (docs/notes/upkeep.md).
 const MEMORY_PIECE_BYTES: u64 = 128 << 10;
 
 /// Limits of background work, in member bytes per second. Sources: md's speed_limit_min and speed_limit_max.
