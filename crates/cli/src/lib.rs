@@ -106,8 +106,8 @@ pub fn run(further: Further) -> ExitCode {
 /// Vocabularies of other programs, by whose names this one may be called.
 const VOCABULARIES: [&str; 2] = ["gmirror", "gvinum"];
 
-/// Called as `gmirror` or `gvinum`, that is the command. Long options of ours may stand anywhere behind it: its own words
-/// have short ones only.
+/// Called as `gmirror` or `gvinum`, that is the command. Long options of ours may stand anywhere behind it: its own
+/// words have short ones only.
 fn called_as(mut typed: Vec<OsString>) -> Vec<OsString> {
     let program = typed.first().map(Path::new).and_then(Path::file_name);
     let mut known = VOCABULARIES.into_iter();
