@@ -49,8 +49,14 @@ pub fn advise(status: &mut VolumeStatus) {
             Vec::new(),
         ));
     }
+    status.next = next.or_else(|| for_slow(&findings));
     status.findings = findings;
-    status.next = next;
+}
+
+/// What to do about a member that is slow. It loses nothing: whatever else there is to do comes first.
+fn for_slow(findings: &[Finding]) -> Option<String> {
+    let slow = findings.iter().find(|found| found.code == "slow_member")?;
+    slow.commands.first().cloned()
 }
 
 /// Whether members can be exchanged now.
@@ -89,7 +95,6 @@ fn advise_member(
     if member.is_slow {
         let percent = member.latency_vs_peers_percent.unwrap_or(0);
         let commands = allowed(format!("plexum replace {name} {path} NEW"));
-        *next = next.take().or_else(|| commands.first().cloned());
         findings.push(finding(
             "slow_member",
             format!(
@@ -192,5 +197,14 @@ mod tests {
         assert_eq!(shell_word("my disk"), "'my disk'");
         assert_eq!(shell_word("it's"), r"'it'\''s'");
         assert_eq!(shell_word(""), "''");
+    }
+
+    #[test]
+    fn a_slow_member_has_its_command_among_other_findings() {
+        let found =
+            |code: &str, command: &str| finding(code, String::new(), vec![command.to_owned()]);
+        let both = [found("bad_blocks", "one"), found("slow_member", "two")];
+        assert_eq!(for_slow(&both).as_deref(), Some("two"));
+        assert_eq!(for_slow(&both[..1]), None);
     }
 }
