@@ -119,6 +119,8 @@ fn shards(mutant: Mutant, levels: Vec<Level>) -> Options {
         logs_of_256: 0,
         ppls_of_256: 0,
         shards_of_256: 256,
+        // Small thresholds make what is met rarer here: more is done at home.
+        small_of_256: 0,
         ..Options::default()
     }
 }
