@@ -36,6 +36,8 @@ pub struct Regions {
     has_forgotten: bool,
     /// The region that is being made consistent, until something of it comes into doubt anew.
     settling: Option<usize>,
+    /// How often something has come into doubt.
+    spoilt_count: u64,
     /// Blocks of the bitmap area whose content on the members is not what `wanted` says.
     unwritten_blocks: BTreeSet<u64>,
     block_bytes: u64,
@@ -115,6 +117,7 @@ impl Regions {
             proven_max: Thresholds::default().proven_ranges_max,
             has_forgotten: false,
             settling: None,
+            spoilt_count: 0,
             unwritten_blocks: BTreeSet::new(),
             block_bytes: u64::from(block_bytes),
             generation: 0,
@@ -210,8 +213,15 @@ impl Regions {
         self.wanted.set(index, true);
     }
 
+    /// How often something has come into doubt since the start.
+    #[must_use]
+    pub fn spoilt_count(&self) -> u64 {
+        self.spoilt_count
+    }
+
     /// Marks a region as possibly inconsistent.
     pub fn doubt(&mut self, index: usize) {
+        self.spoilt_count += 1;
         self.settling = self.settling.filter(|settling| *settling != index);
         self.doubtful.set(index, true);
     }
@@ -257,6 +267,18 @@ impl Regions {
         if self.settling.take() == Some(index) {
             self.settle_region(index);
         }
+    }
+
+    /// All regions were made consistent by somebody who asked `spoilt_count` before: settled, unless something has come
+    /// into doubt since. Whether they are.
+    pub fn settle_all_unspoilt(&mut self, spoilt_count: u64) -> bool {
+        if self.spoilt_count != spoilt_count {
+            return false;
+        }
+        while let Some(index) = self.doubtful.next(0) {
+            self.settle_region(index);
+        }
+        true
     }
 
     /// Nothing of a region is in doubt.
@@ -326,6 +348,7 @@ impl Regions {
 
     /// A range may be inconsistent again (a write that some members took and others refused).
     pub fn unprove(&mut self, range: &Range<u64>) {
+        self.spoilt_count += 1;
         for index in self.indices(range) {
             self.settling = self.settling.filter(|settling| *settling != index);
             if self.doubtful.set(index, true) {

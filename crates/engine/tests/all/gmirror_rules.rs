@@ -430,7 +430,7 @@ fn every_golden_mirror_comes_up_as_recorded_in_every_order_of_arrival() {
 }
 
 #[test]
-fn an_interrupted_rebuild_goes_on_where_it_was() {
+fn a_rebuild_goes_on_where_it_was_stopped_and_begins_anew_after_a_crash() {
     let case = freebsd_cases("gmirror")
         .into_iter()
         .find(|case| case["id"] == "gm09_interrupted_rebuild")
@@ -439,20 +439,26 @@ fn an_interrupted_rebuild_goes_on_where_it_was() {
     for index in [0, 1] {
         world.taste(index).unwrap();
     }
-    assert_eq!(world.rebuilds, [(Key(1), 393_216)]);
-    // It got further, then the power failed; a write in between would have begun it anew for everybody who was away.
+    // FreeBSD goes on at 393,216, although writes may be on one side alone.
+    assert_eq!(world.rebuilds, [(Key(1), 0)]);
+    let offset_bytes = 524_288;
     world
         .apply(Event::RebuildAt {
             key: Key(1),
-            offset_bytes: 524_288,
+            offset_bytes,
         })
         .unwrap();
-    world.mirror = None;
-    world.rebuilds.clear();
-    for index in [1, 0] {
-        world.taste(index).unwrap();
+    for (is_stopped, from_bytes) in [(true, 524_288), (false, 0)] {
+        if is_stopped {
+            world.apply(Event::Command(Command::Stop)).unwrap();
+        }
+        world.mirror = None;
+        world.rebuilds.clear();
+        for index in [1, 0] {
+            world.taste(index).unwrap();
+        }
+        assert_eq!(world.rebuilds, [(Key(1), from_bytes)], "{is_stopped}");
     }
-    assert_eq!(world.rebuilds, [(Key(1), 524_288)]);
 }
 
 #[test]

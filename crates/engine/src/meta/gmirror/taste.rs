@@ -271,7 +271,8 @@ impl Mirror {
             label.is_dirty = !idle && !no_failsync;
         } else {
             // Of a dirty one, what was filled counts no more: writes since went to it and to its source, and a crash
-            // may have left each of them on one side alone (FreeBSD goes on from the offset).
+            // may have left each of them on one side alone (FreeBSD goes on from the offset). Whether the source is
+            // clean says nothing: a start may have marked it so that was cut off before this label was written.
             if !is_current || !label.is_rebuilding || label.is_dirty {
                 label.sync_offset_bytes = 0;
             }

@@ -331,19 +331,39 @@ impl<D: Device, C: Clock> Growing<D, C> {
             ),
         ];
         for (volume, start, end, row) in sides {
-            let mut at = start;
-            while at < end && !self.is_stopping.get() {
-                let upto = at + row;
-                let _lock = self.locks.lock(at..upto).await;
-                let length = (upto.min(volume.size_bytes()) - at) as usize; // one row
-                let data = volume.read(at, length).await?.to_vec();
-                let data = self.parts.pool.copy_of(&data).freeze();
-                volume.write(at, data, Fua::No).await?;
-                at = upto;
+            while !self.is_stopping.get() {
+                // A write that a drive refused leaves its row in doubt again: then once more.
+                let spoilt_count = volume.regions.borrow().spoilt_count();
+                self.write_rows_again(volume, start..end, row).await?;
+                if self.is_stopping.get() {
+                    break;
+                }
+                let mut regions = volume.regions.borrow_mut();
+                if regions.settle_all_unspoilt(spoilt_count) {
+                    break; // no row on the other side of the border is read by its parity
+                }
             }
-            volume.flush().await?;
         }
         Ok(())
+    }
+
+    async fn write_rows_again(
+        &self,
+        volume: &Volume<Stacked<D, C>, C>,
+        range: std::ops::Range<u64>,
+        row: u64,
+    ) -> Result<(), IoError> {
+        let mut at = range.start;
+        while at < range.end && !self.is_stopping.get() {
+            let upto = at + row;
+            let _lock = self.locks.lock(at..upto).await;
+            let length = (upto.min(volume.size_bytes()) - at) as usize; // one row
+            let data = volume.read(at, length).await?.to_vec();
+            let data = self.parts.pool.copy_of(&data).freeze();
+            volume.write(at, data, Fua::No).await?;
+            at = upto;
+        }
+        volume.flush().await
     }
 
     /// Where a byte of the first rows is kept on the drive of the new subdisk.
