@@ -59,8 +59,8 @@ pub enum Drill {
     Unplugged,
     /// Mirrors are read forward and ahead, and writes fall where was read ahead.
     Streams,
-    /// Mirrors that a power cut left unequal are read while they are made equal; power is cut again in the flush that ends that, and a
-    /// copy is lost with it (W6).
+    /// Mirrors that a power cut left unequal are read while they are made equal; power is cut again in the flush that
+    /// ends that, and a copy is lost with it (W6).
     Resync,
     /// A fault at a stage of a request, then a crash at a stage, by the book of the coverage matrix.
     Meet,
@@ -136,6 +136,27 @@ fn cut(requests: u64, polls: u64) -> LifeEnd {
 }
 
 impl Scenario {
+    /// Some of those drawn are exchanged for one that came later: drawn apart, so that no other seed becomes another.
+    fn exchanged(&self, picked: Drill, has_copies: bool, options: &Options) -> Drill {
+        let chance = |one_of| Rng::new(self.seed).fork(22).chance(1, one_of);
+        let has_small = has_copies && options.small_of_256 > 0;
+        match picked {
+            Drill::Replay if chance(3) => Drill::Refused,
+            Drill::ComeBack if chance(6) => Drill::Scarred,
+            Drill::Flushes if chance(4) => Drill::FailedFlush,
+            Drill::Narrow if has_copies && chance(4) => Drill::Streams,
+            Drill::Commits if has_small && chance(2) => Drill::Resync,
+            Drill::TwoAway if chance(4) => Drill::Unplugged,
+            // Long streams of reads are met by nothing else.
+            Drill::Narrow | Drill::Flushes | Drill::Slow | Drill::Hang
+                if has_small && Rng::new(self.seed).fork(23).chance(1, 4) =>
+            {
+                Drill::Streams
+            }
+            other => other,
+        }
+    }
+
     /// Turns this scenario into a drill, or leaves it as it is.
     pub(crate) fn draw_drill(&mut self, options: &Options) {
         let mut rng = Rng::new(self.seed).fork(21);
@@ -152,24 +173,7 @@ impl Scenario {
         let drill = match options.drill.filter(can_have).or(self.drill) {
             Some(drill) => drill,
             None if !options.is_whole() || rng.below(256) >= options.drills_of_256 => return,
-            None => match *rng.pick(&drills) {
-                // Drawn apart, so that no other seed became another one when this drill was added.
-                Drill::Replay if Rng::new(self.seed).fork(22).chance(1, 3) => Drill::Refused,
-                Drill::ComeBack if Rng::new(self.seed).fork(22).chance(1, 6) => Drill::Scarred,
-                Drill::Flushes if Rng::new(self.seed).fork(22).chance(1, 4) => Drill::FailedFlush,
-                Drill::Narrow if has_copies && Rng::new(self.seed).fork(22).chance(1, 4) => {
-                    Drill::Streams
-                }
-                Drill::Commits
-                    if has_copies
-                        && options.small_of_256 > 0
-                        && Rng::new(self.seed).fork(22).chance(1, 2) =>
-                {
-                    Drill::Resync
-                }
-                Drill::TwoAway if Rng::new(self.seed).fork(22).chance(1, 4) => Drill::Unplugged,
-                picked => picked,
-            },
+            None => self.exchanged(*rng.pick(&drills), has_copies, options),
         };
         self.drill = Some(drill);
         self.wishes.clear();

@@ -86,7 +86,17 @@ pub fn options_for(mutant: Mutant) -> Options {
         levels,
         drill: drill_for(mutant),
         shards_of_256: 0,
+        small_of_256: small_for(mutant),
         ..Options::default()
+    }
+}
+
+/// Share of the seeds with small thresholds. Where few I/Os may be under way and writes give up soon, some of what has
+/// to meet meets more rarely: there they are as people have them.
+fn small_for(mutant: Mutant) -> u64 {
+    match mutant {
+        Mutant::CountsNotLevelled | Mutant::RetryableIsFinal | Mutant::ReplayBeforeCommit => 0,
+        _ => Options::default().small_of_256,
     }
 }
 
@@ -141,6 +151,7 @@ fn logs(mutant: Mutant, levels: Vec<Level>) -> Options {
         levels,
         drill: drill_for(mutant),
         shards_of_256: 0,
+        small_of_256: small_for(mutant),
         logs_of_256: 256,
         ..Options::default()
     }

@@ -109,8 +109,8 @@ impl Report {
         self.violations == 0 && self.seeds == self.seeds_asked
     }
 
-    /// What can meet and never did: each stage of a request with each fault and each crash, on each of `levels`; each silent
-    /// fault on each of them; and each threshold of the engine that nothing has crossed.
+    /// What can meet and never did: each stage of a request with each fault and each crash, on each of `levels`; each
+    /// silent fault on each of them; and each threshold of the engine that nothing has crossed.
     #[must_use]
     pub fn missing_cells(&self, levels: &[Level]) -> Vec<String> {
         let mut missing: Vec<String> = levels

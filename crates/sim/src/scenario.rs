@@ -59,8 +59,8 @@ pub struct Options {
     pub ppls_of_256: u64,
     /// Share of the ordinary seeds without connections, in 256ths, whose volume is served by several shards.
     pub shards_of_256: u64,
-    /// Share of the seeds, in 256ths, whose volume has thresholds so small that they are crossed. 0: nothing is as it was not before
-    /// there were such, neither flushes that take longer nor `Drill::Resync`.
+    /// Share of the seeds, in 256ths, whose volume has thresholds so small that they are crossed. 0: nothing is as it
+    /// was not before there were such, neither flushes that take longer nor `Drill::Resync`.
     pub small_of_256: u64,
     /// Share of seeds, in 256ths, that go beyond the promise.
     pub beyond_of_256: u64,
@@ -271,7 +271,8 @@ pub struct Scenario {
     pub disk_count: usize,
     /// Usual latency of a disk.
     pub latency_ns: u64,
-    /// A flush takes so many times as long as another I/O: what happens while one is under way is met where it takes long.
+    /// A flush takes so many times as long as another I/O: what happens while one is under way is met where it takes
+    /// long.
     pub flush_times: u64,
     /// Whether trims of the disks give zeroes.
     pub has_zeroing_trim: bool,
@@ -304,8 +305,8 @@ pub struct Scenario {
     pub round: u64,
     /// Crashes that meet the write hole are not put off: refusals and errors are expected, wrong data never.
     pub takes_holes: bool,
-    /// A member is lost with each crash where the stripe log promises to survive that, else with some; of copies with each
-    /// crash in a flush of the array's own.
+    /// A member is lost with each crash where the stripe log promises to survive that, else with some; of copies with
+    /// each crash in a flush of the array's own.
     pub is_losing: bool,
     /// Inside or beyond the promise.
     pub promise: Promise,
@@ -331,7 +332,8 @@ pub(crate) const RESTS_NS: [u64; 6] = [
 /// The stage of a life that has not begun to serve, and writes: a replay, a commit.
 pub(crate) const START_WRITES: &str = "start writes";
 
-/// A resync flushes what it has made equal. Clients of such a life rest until then: each of their reads would flush as well.
+/// A resync flushes what it has made equal. Clients of such a life rest until then: each of their reads would flush as
+/// well.
 pub(crate) const OWN_FLUSH: &str = "own flush";
 
 /// Room for metadata in front of and behind the data, at most, in bytes.
@@ -431,7 +433,14 @@ impl Scenario {
         if !self.has_small_thresholds {
             return Thresholds::default();
         }
-        small_thresholds()
+        // With less than a stretch nothing is kept: then it is the want of room that is met.
+        let ahead_bytes_max = *Rng::new(self.seed)
+            .fork(44)
+            .pick(&[300_000, 300_000, 100_000]);
+        Thresholds {
+            ahead_bytes_max,
+            ..small_thresholds()
+        }
     }
 
     /// Whether the volume is on several cores. Drawn apart, like the log. Cells of the coverage matrix ask for stages, which

@@ -109,8 +109,8 @@ fn every_promise_for_two_parities_is_broken_by_a_bug_of_its_row() {
     break_every_promise(4, &[Level::Raid6]);
 }
 
-/// Only what is proven is read without a lock, and so hedged. What comes into doubt meanwhile does so by a write at the same time
-/// which some copies refused: what it wrote and what was there before are both right answers.
+/// Only what is proven is read without a lock, and so hedged. What comes into doubt meanwhile does so by a write at the
+/// same time which some copies refused: what it wrote and what was there before are both right answers.
 #[test]
 fn a_hedged_read_that_does_not_ask_again_what_is_proven_gives_nothing_else() {
     let result = hunt(Mutant::HedgedReadUnproven, 0, UNSEEN_SEEDS);

@@ -170,8 +170,8 @@ struct CrashDue {
     requests: u64,
     /// How long everything has rested after them; 0: it need not.
     rest_ns: u64,
-    /// Some request is in this stage; `START_WRITES`: the start has begun to write to members; `OWN_FLUSH`: the array flushes
-    /// for itself.
+    /// Some request is in this stage; `START_WRITES`: the start has begun to write to members; `OWN_FLUSH`: the array
+    /// flushes for itself.
     stage: Option<&'static str>,
     /// Polls after that.
     polls: u64,
