@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 use syn::{ItemMod, ItemUse, UseTree};
 
+use super::items::is_test;
 use super::product;
 use crate::source::Source;
 use crate::tree::Tree;
@@ -114,11 +115,7 @@ impl Paths<'_> {
 
 impl<'ast> Visit<'ast> for Paths<'_> {
     fn visit_item_mod(&mut self, item: &'ast ItemMod) {
-        let is_test = item
-            .attrs
-            .iter()
-            .any(|attribute| attribute.path().is_ident("cfg"));
-        if is_test || item.content.is_none() {
+        if is_test(&item.attrs) || item.content.is_none() {
             return;
         }
         self.here.push(item.ident.to_string());

@@ -1,5 +1,7 @@
 //! Figures of functions and types, from the parsed sources.
 
+use std::fmt;
+
 use syn::visit::{self, Visit};
 use syn::{FnArg, Signature, Type, Visibility};
 
@@ -16,16 +18,21 @@ const INTEGERS: [&str; 10] = [
 
 /// What is counted.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+pub enum Kind {
+    /// A `bool` parameter of a public function.
     BoolParameter,
+    /// A function with two integers of one type in a row.
     IntegersInARow,
+    /// A type whose name says nothing.
     EmptyName,
+    /// A field of `Volume` that is not private.
     OpenField,
 }
 
 /// A place that counts: what, and its file with the name of the function or type.
-struct Found {
-    kind: Kind,
+pub struct Found {
+    /// What.
+    pub kind: Kind,
     place: String,
 }
 
@@ -34,45 +41,8 @@ struct Counter<'a> {
     found: Vec<Found>,
 }
 
-/// `bool` parameters of public functions.
-pub fn bool_parameters(tree: &Tree) -> u64 {
-    count(tree, Kind::BoolParameter)
-}
-
-/// Functions with two integers of one type in a row.
-pub fn integers_in_a_row(tree: &Tree) -> u64 {
-    count(tree, Kind::IntegersInARow)
-}
-
-/// Types with a name that says nothing.
-pub fn empty_names(tree: &Tree) -> u64 {
-    count(tree, Kind::EmptyName)
-}
-
-/// Fields of `Volume` that are not private.
-pub fn open_fields_of_volume(tree: &Tree) -> u64 {
-    count(tree, Kind::OpenField)
-}
-
-/// All places, as lines.
-pub fn places(tree: &Tree) -> Vec<String> {
-    let line = |found: Found| {
-        let kind = match found.kind {
-            Kind::BoolParameter => "bool parameter",
-            Kind::IntegersInARow => "integers in a row",
-            Kind::EmptyName => "name that says nothing",
-            Kind::OpenField => "open field of Volume",
-        };
-        format!("{kind}: {}", found.place)
-    };
-    all(tree).into_iter().map(line).collect()
-}
-
-fn count(tree: &Tree, kind: Kind) -> u64 {
-    all(tree).iter().filter(|found| found.kind == kind).count() as u64
-}
-
-fn all(tree: &Tree) -> Vec<Found> {
+/// All places.
+pub fn found(tree: &Tree) -> Vec<Found> {
     let mut found = Vec::new();
     for source in product(tree) {
         let Ok(file) = syn::parse_file(&source.text) else {
@@ -86,6 +56,18 @@ fn all(tree: &Tree) -> Vec<Found> {
         found.append(&mut counter.found);
     }
     found
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::BoolParameter => "bool parameter",
+            Kind::IntegersInARow => "integers in a row",
+            Kind::EmptyName => "name that says nothing",
+            Kind::OpenField => "open field of Volume",
+        };
+        write!(f, "{kind}: {}", self.place)
+    }
 }
 
 impl Counter<'_> {
@@ -140,7 +122,7 @@ fn is_public(visibility: &Visibility) -> bool {
 }
 
 /// Whether an item is there in tests alone.
-fn is_test(attributes: &[syn::Attribute]) -> bool {
+pub fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let list = attribute.meta.require_list();
         attribute.path().is_ident("test")
@@ -192,8 +174,9 @@ impl<'ast> Visit<'ast> for Counter<'_> {
 mod tests {
     use super::*;
 
-    fn counted(text: &str, kind: Kind) -> u64 {
-        count(&Tree::of(&[("crates/engine/src/a.rs", text)]), kind)
+    fn counted(text: &str, kind: Kind) -> usize {
+        let found = found(&Tree::of(&[("crates/engine/src/a.rs", text)]));
+        found.iter().filter(|found| found.kind == kind).count()
     }
 
     #[test]

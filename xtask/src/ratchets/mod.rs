@@ -1,7 +1,8 @@
-//! `cargo xtask ratchets`: figures of the house that may only get better, beside the committed ones. Tidy fails where one is worse.
+//! `cargo xtask ratchets`: figures of the house that may only get better, beside the committed ones. Tidy fails where
+//! one is worse.
 //!
-//! A rule without exceptions would have to wait until the last place keeps it. A figure that may only fall keeps every place that has
-//! been mended, from the first day. What each figure counts is said beside it in `FIGURES`.
+//! A rule without exceptions would have to wait until the last place keeps it. A figure that may only fall keeps every
+//! place that has been mended, from the first day. What each figure counts is said beside it in `FIGURES`.
 
 mod circles;
 mod items;
@@ -9,6 +10,7 @@ mod items;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use self::items::{Found, Kind};
 use crate::source::Source;
 use crate::tidy::Finding;
 use crate::tree::Tree;
@@ -46,42 +48,71 @@ enum Way {
 struct Figure {
     name: &'static str,
     way: Way,
-    count: fn(&Tree) -> u64,
+    count: fn(&Counted) -> u64,
+}
+
+/// What figures are counted in: every source is parsed once for its items and once for its imports.
+struct Counted<'a> {
+    tree: &'a Tree,
+    circles: Vec<Vec<String>>,
+    items: Vec<Found>,
+}
+
+impl<'a> Counted<'a> {
+    fn of(tree: &'a Tree) -> Self {
+        Counted {
+            tree,
+            circles: circles::circles(tree),
+            items: items::found(tree),
+        }
+    }
+
+    fn items(&self, kind: Kind) -> u64 {
+        self.items.iter().filter(|found| found.kind == kind).count() as u64
+    }
 }
 
 const FIGURES: [Figure; 10] = [
     // Files of one crate that import each other in a circle, the most of them in one.
-    falls("files-in-the-largest-circle", |tree| {
-        circles::circles(tree)
+    falls("files-in-the-largest-circle", |counted| {
+        counted
+            .circles
             .first()
             .map_or(0, |circle| circle.len() as u64)
     }),
-    falls("circles-of-files", |tree| {
-        circles::circles(tree).len() as u64
-    }),
+    falls("circles-of-files", |counted| counted.circles.len() as u64),
     // Fields of the engine's `Volume` that others can reach.
-    falls("open-fields-of-volume", items::open_fields_of_volume),
+    falls("open-fields-of-volume", |counted| {
+        counted.items(Kind::OpenField)
+    }),
     // `bool` parameters of functions that are public, or public in their crate.
-    falls(
-        "bool-parameters-of-public-functions",
-        items::bool_parameters,
-    ),
+    falls("bool-parameters-of-public-functions", |counted| {
+        counted.items(Kind::BoolParameter)
+    }),
     // Functions with two integers of one type in a row: whoever calls can exchange them.
-    falls("functions-with-integers-in-a-row", items::integers_in_a_row),
+    falls("functions-with-integers-in-a-row", |counted| {
+        counted.items(Kind::IntegersInARow)
+    }),
     // Types whose name does not say what is placed, wrapped or shared.
-    falls("types-with-a-name-that-says-nothing", items::empty_names),
-    falls("files-over-600-lines", long_files),
-    falls("comment-lines-over-120-columns", wide_comments),
-    falls("document-lines-over-120-columns", wide_documents),
+    falls("types-with-a-name-that-says-nothing", |counted| {
+        counted.items(Kind::EmptyName)
+    }),
+    falls("files-over-600-lines", |counted| long_files(counted.tree)),
+    falls("comment-lines-over-120-columns", |counted| {
+        wide_comments(counted.tree)
+    }),
+    falls("document-lines-over-120-columns", |counted| {
+        wide_documents(counted.tree)
+    }),
     // Assertions in 10,000 lines of the engine's rooms, tests apart.
     Figure {
         name: "assertions-in-10000-lines-of-the-rooms",
         way: Way::Rises,
-        count: assertions,
+        count: |counted| assertions(counted.tree),
     },
 ];
 
-const fn falls(name: &'static str, count: fn(&Tree) -> u64) -> Figure {
+const fn falls(name: &'static str, count: fn(&Counted) -> u64) -> Figure {
     Figure {
         name,
         way: Way::Falls,
@@ -94,9 +125,10 @@ pub fn ratchets(tree: &Tree) -> Vec<Finding> {
     let Some(file) = tree.text(FILE) else {
         return Vec::new();
     };
+    let counted = Counted::of(tree);
     let mut found = Vec::new();
     for figure in &FIGURES {
-        let now = (figure.count)(tree);
+        let now = (figure.count)(&counted);
         let message = match committed(&file.text, figure.name) {
             None => format!("{} is not there: cargo xtask ratchets --write", figure.name),
             Some(before) if figure.is_worse(before, now) => format!(
@@ -114,7 +146,8 @@ pub fn ratchets(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Prints each figure beside the committed one. With `--write` the better ones are committed; `--places` names what is counted.
+/// Prints each figure beside the committed one. With `--write` the better ones are committed; `--places` names what is
+/// counted.
 ///
 /// # Errors
 /// The tree cannot be read, or the figures not be written.
@@ -126,10 +159,11 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
         other => return Err(format!("unknown: {}; --write or --places", other.join(" "))),
     };
     let tree = Tree::read(root)?;
+    let counted = Counted::of(&tree);
     let text = tree.text(FILE).map_or("", |file| &file.text);
     let mut page = "# Figures that may only get better: NUMBER NAME. `cargo xtask ratchets --write` after one did.\n".to_owned();
     for figure in &FIGURES {
-        let now = (figure.count)(&tree);
+        let now = (figure.count)(&counted);
         let before = committed(text, figure.name);
         let shown = before.map_or("-".to_owned(), |before| before.to_string());
         println!("{now:>6}  before {shown:>6}  {}", figure.name);
@@ -137,10 +171,13 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
         writeln!(page, "{} {}", best.unwrap_or(now), figure.name).expect("text");
     }
     if has_places {
-        for (number, circle) in circles::circles(&tree).iter().enumerate() {
+        for (number, circle) in counted.circles.iter().enumerate() {
             println!("circle {}: {}", number + 1, circle.join(" "));
         }
-        for place in items::places(&tree).iter().chain(&wide_places(&tree)) {
+        for found in &counted.items {
+            println!("{found}");
+        }
+        for place in wide_places(&tree) {
             println!("{place}");
         }
     }
