@@ -173,25 +173,21 @@ impl Tally {
 impl<D: Device> Drive<D> {
     /// A drive whose data area lies at `data_offset_bytes`; `bad` are the ranges of it that cannot be trusted.
     pub fn new(id: MemberId, name: String, device: D, data: Range<u64>, bad: RangeSet) -> Self {
-        Self::unlimited(id, name, device, data, bad).within(&Thresholds::default())
+        Self::with_thresholds(id, name, device, data, bad, &Thresholds::default())
     }
 
     /// The same with these thresholds.
-    #[must_use]
-    pub(crate) fn within(mut self, thresholds: &Thresholds) -> Self {
-        self.slots = Slots::new(thresholds.drive_slots_max);
-        self.hedge_samples_min = thresholds.hedge_samples_min;
-        // On a disk that turns the second read costs another disk a seek, and the stream that it had.
-        self.hedge_delay_min = match self.device.info().is_rotational {
-            true => thresholds.rotational_hedge_delay_min,
-            false => thresholds.hedge_delay_min,
-        };
-        self
-    }
-
-    fn unlimited(id: MemberId, name: String, device: D, data: Range<u64>, bad: RangeSet) -> Self {
+    pub(crate) fn with_thresholds(
+        id: MemberId,
+        name: String,
+        device: D,
+        data: Range<u64>,
+        bad: RangeSet,
+        thresholds: &Thresholds,
+    ) -> Self {
+        let info = device.info();
         assert!(
-            data.start <= data.end && data.end <= device.info().size_bytes,
+            data.start <= data.end && data.end <= info.size_bytes,
             "the data area is on the device"
         );
         Self {
@@ -203,14 +199,18 @@ impl<D: Device> Drive<D> {
             is_fenced: Cell::new(false),
             flush_error: Cell::new(None),
             retries_max: Cell::new(RETRIES_MAX),
-            slots: Slots::new(usize::MAX),
+            slots: Slots::new(thresholds.drive_slots_max),
             reads: Tally::default(),
             writes: Tally::default(),
             flushes: Cell::default(),
             corrected_errors: Cell::default(),
             hedged_reads: Cell::default(),
-            hedge_samples_min: u64::MAX,
-            hedge_delay_min: Duration::MAX,
+            hedge_samples_min: thresholds.hedge_samples_min,
+            // On a disk that turns the second read costs another disk a seek, and the stream that it had.
+            hedge_delay_min: match info.is_rotational {
+                true => thresholds.rotational_hedge_delay_min,
+                false => thresholds.hedge_delay_min,
+            },
             busy: BusyTime::default(),
             position: Cell::new(u64::MAX),
             bad: RefCell::new(bad),

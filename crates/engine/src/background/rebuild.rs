@@ -75,7 +75,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         lost: &RefCell<RangesLost>,
     ) -> Pass {
         let component = member.end;
-        let limits = self.options.borrow().thresholds;
+        let limits = self.thresholds();
         let period_min = limits.checkpoint_period_min;
         let checkpoint_step = (component / 16).max(limits.checkpoint_bytes_min);
         let (mut at, mut checkpoint, mut ahead) = (member.start, member.start, member);

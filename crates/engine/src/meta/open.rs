@@ -406,7 +406,8 @@ pub struct OpenRequest {
     pub name: Option<String>,
     /// The superblocks to believe, where a member has several; `None`: the newest.
     pub version: Option<MdVersion>,
-    /// Superblocks by device in place of what is on them: an array that is tried before it is made. Empty: what is there counts.
+    /// Superblocks by device in place of what is on them: an array that is tried before it is made. Empty: what is
+    /// there counts.
     pub planned: Vec<Superblock>,
 }
 

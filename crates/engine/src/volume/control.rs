@@ -325,8 +325,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<MemberId, ControlError> {
         let _turn = self.entry_lock.lock().await;
         let (member, data) = self.reserve_place(&new)?;
-        let drive = Drive::new(member, new.name, new.device, data, bad);
-        let drive = Rc::new(drive.within(&self.options.borrow().thresholds));
+        let limits = self.thresholds();
+        let drive = Drive::with_thresholds(member, new.name, new.device, data, bad, &limits);
+        let drive = Rc::new(drive);
         let prepared = match self.clear_ppl(&drive).await {
             Ok(()) => self.copy_bitmap_to(&drive).await, // what it logged as a former member counts no more
             Err(error) => Err(error),

@@ -267,8 +267,8 @@ fn split<D: Device>(
         let (name, data, bad) = (part.name, part.data, part.bad);
         let drive = part
             .device
-            .map(|device| Drive::new(id, name, device, data, bad))
-            .map(|drive| Rc::new(drive.within(&options.thresholds)));
+            .map(|device| Drive::with_thresholds(id, name, device, data, bad, &options.thresholds))
+            .map(Rc::new);
         drives.push(drive);
         records.push(part.record);
     }

@@ -172,10 +172,11 @@ fn unfinished_to_md(seen: &[Seen]) -> Option<InPlace> {
     })
 }
 
-/// What is md already, or half way to it, has to be of the version that was asked for: the data lie elsewhere in another one.
+/// What is md already, or half way to it, has to be of the version that was asked for: the data lie elsewhere in
+/// another one.
 fn check_versions(seen: &[Seen], version: MdVersion) -> Result<(), String> {
+    let is_begun = seen.iter().any(|member| erasure((0, member)).is_some());
     for member in seen {
-        let is_begun = seen.iter().any(|other| erasure((0, other)).is_some());
         match &member.md {
             Some(md) if md.version != version && is_begun => {
                 return Err(begun_as(&member.name, md.version));
