@@ -13,7 +13,7 @@ const PROGRAM: &str = "plexum-developer";
 /// Becomes the other program, with the arguments of this one.
 ///
 /// # Errors
-/// `NotInstalled` when it does not lie beside this one.
+/// `NotYet` when it does not lie beside this one.
 pub fn run() -> Outcome {
     let own = std::env::current_exe();
     let own = own.map_err(|error| Problem::new(Code::IoError, format!("this program: {error}")))?;

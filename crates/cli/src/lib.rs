@@ -1,8 +1,8 @@
 //! The plexum command: one file per subcommand; this one reads the command line and ends with the exit code.
 //!
 //! Two programs are made of it. `plexum` has everything that whoever owns disks needs. `plexum-developer`
-//! (`crates/developer`) has the simulator and the benchmark as well: they instantiate the engine again, and would be two
-//! fifths of what people install.
+//! (`crates/developer`) has the simulator and the benchmark as well: they instantiate the engine again, and would be
+//! two fifths of what people install.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 // They panic when nothing can be written: `output` has what does not.

@@ -1,4 +1,5 @@
-//! `plexum create --try`: an array over former members, served read-only from its plan, to see whether the data are right.
+//! `plexum create --try`: an array over former members, served read-only from its plan, to see whether the data are
+//! right.
 //!
 //! Invariants: nothing is written; the members are opened for reading alone.
 

@@ -1,4 +1,5 @@
-//! Long reads of volumes whose members are in memory, with a real client: content, counters, and members that are lost meanwhile.
+//! Long reads of volumes whose members are in memory, with a real client: content, counters, and members that are lost
+//! meanwhile.
 #![allow(clippy::unwrap_used)] // a test
 
 mod common;

@@ -314,7 +314,8 @@ pub fn survey_word(word: &str) -> Option<Survey> {
     }
 }
 
-/// Where nothing was found on a member, why that may be: the set of another one keeps its metadata at the end, and this one ends earlier.
+/// Where nothing was found on a member, why that may be: the set of another one keeps its metadata at the end, and this
+/// one ends earlier.
 #[must_use]
 pub fn with_lost_end(problem: Problem, words: &[String]) -> Problem {
     let is_meant = matches!(problem.code, Code::NoMetadata | Code::ForeignMember);
@@ -405,8 +406,8 @@ pub async fn check(
     judge(word, &survey_on(device, pool).await, choice)
 }
 
-/// Before a member that was one of an array comes back to it: another set may have claimed its bytes meanwhile. `choice` is what
-/// was said when the array was started.
+/// Before a member that was one of an array comes back to it: another set may have claimed its bytes meanwhile.
+/// `choice` is what was said when the array was started.
 ///
 /// # Errors
 /// As `check`.

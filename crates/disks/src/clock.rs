@@ -234,9 +234,7 @@ mod tests {
     use super::*;
     use std::pin::pin;
 
-    fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
-        future.poll(&mut Context::from_waker(Waker::noop()))
-    }
+    use plexum_block::wait::poll_once;
 
     #[test]
     fn time_jumps_to_the_next_event_in_order() {

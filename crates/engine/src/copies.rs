@@ -541,8 +541,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 writes.push((Rc::clone(drive), range.clone(), data.clone()));
             }
         }
-        // Equal to itself: the last copy is read where it does not take a write, too. Whoever was read may have failed meanwhile,
-        // and the one that is left have other data.
+        // Equal to itself: the last copy is read where it does not take a write, too. Whoever was read may have failed
+        // meanwhile, and the one that is left have other data.
         let is_source = |write: &MemberWrite<D>| Some(write.0.id) == source;
         if writes.len() == 1 && writes.iter().all(is_source) && broken.is_empty() {
             return Ok(data);

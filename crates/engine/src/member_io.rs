@@ -216,9 +216,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
-    /// A write has failed, mostly because of few of its sectors: it is tried again in halves of halves, and what still fails
-    /// is recorded. Bounded: after `write_failures_max` more failures the rest that failed is recorded as it is. Gives what was
-    /// refused for want of space, and what failed and could not be recorded on a member that is needed.
+    /// A write has failed, mostly because of few of its sectors: it is tried again in halves of halves, and what still
+    /// fails is recorded. Bounded: after `write_failures_max` more failures the rest that failed is recorded as it is.
+    /// Gives what was refused for want of space, and what failed and could not be recorded on a member that is needed.
     async fn write_by_halves(
         &self,
         drive: &Rc<Drive<D>>,
@@ -276,7 +276,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
-    /// What a member that is being filled has no space for is bad on it, since nobody waits for an answer; it is told all the same.
+    /// What a member that is being filled has no space for is bad on it, since nobody waits for an answer; it is told
+    /// all the same.
     fn note_unfilled(&self, drive: &Drive<D>, error: IoError) {
         if error == IoError::NoSpace {
             self.note_no_space(drive);

@@ -1,9 +1,9 @@
-//! Deliberate bugs, one for each rule of the write path. The hunt (`cargo xtask hunt`) and the tests of the simulator turn
-//! one on to prove that the simulator finds it. Nothing else ever sets it.
+//! Deliberate bugs, one for each rule of the write path. The hunt (`cargo xtask hunt`) and the tests of the simulator
+//! turn one on to prove that the simulator finds it. Nothing else ever sets it.
 //!
-//! Most of them are one condition at the place of the rule; what takes more lines is here, out of the way. Without the feature
-//! `mutants`, which the simulator's tests and examples alone turn on, `DeliberateBug` is of no size and every condition is false
-//! where it is compiled: a release build has nothing of them.
+//! Most of them are one condition at the place of the rule; what takes more lines is here, out of the way. Without the
+//! feature `mutants`, which the simulator's tests and examples alone turn on, `DeliberateBug` is of no size and every
+//! condition is false where it is compiled: a release build has nothing of them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -212,9 +212,9 @@ pub enum Mutant {
     ComesBackUndrained,
     /// A hedged read answers with what both copies gave (W9).
     HedgedReadAnswersTwice,
-    /// Mirrors: a hedged read does not ask whether its copies are known to agree. Not among `ALL`: nobody can see it. Only reads of
-    /// what was proven when they began are hedged, and what comes into doubt meanwhile does so by a write at the same time, which
-    /// was refused: what was there before and what it wrote are both right answers.
+    /// Mirrors: a hedged read does not ask whether its copies are known to agree. Not among `ALL`: nobody can see it.
+    /// Only reads of what was proven when they began are hedged, and what comes into doubt meanwhile does so by a write
+    /// at the same time, which was refused: what was there before and what it wrote are both right answers.
     HedgedReadUnproven,
     /// The superblock does not say that answers are only in the log (L5).
     AnswersNotAnnounced,

@@ -1,8 +1,8 @@
 //! Thresholds: sizes, counts and times from which on the engine does something else.
 //!
-//! They are values and no constants because a path that begins at 16 MiB or after a hundred reads is never walked in a world of
-//! 1 MiB that lasts milliseconds: a bug in it was found by no seed. The simulator makes them small, and counts which ones its
-//! seeds have crossed.
+//! They are values and no constants because a path that begins at 16 MiB or after a hundred reads is never walked in a
+//! world of 1 MiB that lasts milliseconds: a bug in it was found by no seed. The simulator makes them small, and counts
+//! which ones its seeds have crossed.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ pub struct Thresholds {
     pub rotational_hedge_delay_min: Duration,
     /// Most ranges kept as proven inside doubtful regions; beyond it, new ones are simply not remembered.
     pub proven_ranges_max: usize,
-    /// Failures after which a write that has failed is not cut into smaller pieces any more: a drive on its last legs may take
-    /// seconds over each of them.
+    /// Failures after which a write that has failed is not cut into smaller pieces any more: a drive on its last legs
+    /// may take seconds over each of them.
     pub write_failures_max: u32,
-    /// Batches of a stripe log up to this size are copied into one buffer and written at once; larger ones go from the row's own
-    /// buffers, and are flushed.
+    /// Batches of a stripe log up to this size are copied into one buffer and written at once; larger ones go from the
+    /// row's own buffers, and are flushed.
     pub log_copied_bytes_max: u64,
     /// Most bytes of blocks that a stripe log keeps in memory when they are in place.
     pub log_kept_bytes_max: u64,

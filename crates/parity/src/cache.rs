@@ -10,8 +10,8 @@ const BYTES_MAX: usize = 2 << 20;
 /// What was found; 0 before somebody asked.
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether rows of so many blocks of this length do not stay in the second-level cache. Their parity goes past the caches:
-/// a store that goes through them reads what it overwrites first, and pushes the next blocks out. Measured:
+/// Whether rows of so many blocks of this length do not stay in the second-level cache. Their parity goes past the
+/// caches: a store that goes through them reads what it overwrites first, and pushes the next blocks out. Measured:
 /// docs/notes/parity.md.
 #[inline]
 pub(crate) fn is_past_cache(blocks: usize, length: usize) -> bool {

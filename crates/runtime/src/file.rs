@@ -2,8 +2,9 @@
 //!
 //! Invariants:
 //! - a transfer is complete or an error: short transfers are continued, nothing at all at the end means `Gone`;
-//! - a file that was truncated or unlinked is not taken for whole again: it is looked at before every write, which could make it as long as
-//!   it was, and after; and what was lost once stays `Gone`, for reads of the new hole would be zeroes;
+//! - a file that was truncated or unlinked is not taken for whole again: it is looked at before every write, which
+//!   could make it as long as it was, and after; and what was lost once stays `Gone`, for reads of the new hole would
+//!   be zeroes;
 //! - interrupted calls are repeated a bounded number of times; a failed flush is never repeated (W13);
 //! - with direct I/O every address handed to the kernel is aligned: unaligned data are copied first.
 

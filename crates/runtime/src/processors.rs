@@ -2,9 +2,9 @@
 //!
 //! A scheduler puts a thread that is woken where it ran last or where its waker runs, and looks for a processor that is
 //! idle. To Linux a virtual processor that has gone to sleep is not: its host may have taken it away
-//! (`vcpu_is_preempted`). So a helper is put behind the very thread that woke it to have both work at once, and the other
-//! processor sleeps on. With one processor fewer to choose from that cannot be where there are two, and is seldom where
-//! there are more. Measured: docs/notes/served.md.
+//! (`vcpu_is_preempted`). So a helper is put behind the very thread that woke it to have both work at once, and the
+//! other processor sleeps on. With one processor fewer to choose from that cannot be where there are two, and is seldom
+//! where there are more. Measured: docs/notes/served.md.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

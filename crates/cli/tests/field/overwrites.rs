@@ -1,4 +1,5 @@
-//! What is on a member before it becomes one of a set, or before its metadata are written: it is looked for by every command.
+//! What is on a member before it becomes one of a set, or before its metadata are written: it is looked for by every
+//! command.
 
 use crate::common::Place;
 use crate::serving::{Server, done};

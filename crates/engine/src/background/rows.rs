@@ -1,8 +1,8 @@
 //! Several rows in one step: each member on disk is asked for one long piece instead of many of the length of a strip.
 //!
-//! A disk behind a queue takes requests one after the other, and a short one costs it as much as a long one: with strips
-//! of 64 KiB a rebuild had less than half of what the members give (docs/notes/upkeep.md). What is not ordinary in a row
-//! (an error, content that is elsewhere) is given back, and the step goes row by row.
+//! A disk behind a queue takes requests one after the other, and a short one costs it as much as a long one: with
+//! strips of 64 KiB a rebuild had less than half of what the members give (docs/notes/upkeep.md). What is not ordinary
+//! in a row (an error, content that is elsewhere) is given back, and the step goes row by row.
 //!
 //! Invariants:
 //! - the step holds the locks of all its rows until it has done with them;

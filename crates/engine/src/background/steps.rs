@@ -136,8 +136,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         last.0 > 0 && self.clock.now().since(last) < FOREGROUND_WINDOW
     }
 
-    /// How many steps of `step_bytes` of each member may be under way. Where clients wait for the members it is one; where members
-    /// are in memory, which is copying by this thread, it is one too.
+    /// How many steps of `step_bytes` of each member may be under way. Where clients wait for the members it is one;
+    /// where members are in memory, which is copying by this thread, it is one too.
     fn steps_at_once(&self, step_bytes: u64) -> usize {
         if self.is_in_foreground() || self.is_in_memory() {
             return 1;

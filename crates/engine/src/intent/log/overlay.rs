@@ -160,8 +160,8 @@ impl Overlay {
         pending.ranges.extend(taken.pending.ranges);
     }
 
-    /// They are in place: what came in since stays to be put there, small ones are kept, of all of them at most `kept_bytes_max`.
-    /// Says whether one had to go for that.
+    /// They are in place: what came in since stays to be put there, small ones are kept, of all of them at most
+    /// `kept_bytes_max`. Says whether one had to go for that.
     pub fn forget(&mut self, taken: &Taken, kept_bytes_max: u64) -> bool {
         for (slot, start, data) in &taken.blocks {
             let range = *start..*start + data.len() as u64;
