@@ -1,4 +1,5 @@
-//! Time as the engine sees it: a monotonic clock for delays and rates, a wall clock only for what is displayed or stored.
+//! Time as the engine sees it: a monotonic clock for delays and rates, a wall clock only for what is displayed or
+//! stored.
 
 use std::time::Duration;
 
@@ -23,12 +24,13 @@ impl Moment {
 
 /// The engine's only source of time. The simulator's clock is virtual.
 #[allow(async_fn_in_trait)] // one thread owns a shard; its futures are never sent
-pub trait Clock {
+pub trait Clock: 'static {
     /// Monotonic now.
     fn now(&self) -> Moment;
 
-    /// When the present step of work began, or shortly before: for what begins now. A reading that somebody took just before
-    /// may be given again, because a reading costs as much as a tenth of a read from memory; never for when something ended.
+    /// When the present step of work began, or shortly before: for what begins now. A reading that somebody took just
+    /// before may be given again, because a reading costs as much as a tenth of a read from memory; never for when
+    /// something ended.
     #[inline]
     fn recent(&self) -> Moment {
         self.now()

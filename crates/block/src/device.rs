@@ -1,10 +1,13 @@
 //! What the engine stands on: the `Device` trait (a member's storage) and the errors it can act on.
 //!
 //! Invariants every implementation keeps:
-//! - offsets and lengths are multiples of `DeviceInfo::sector_bytes`, inside `size_bytes`; anything else is `OutOfRange`;
+//! - offsets and lengths are multiples of `DeviceInfo::sector_bytes`, inside `size_bytes`; anything else is
+//!   `OutOfRange`;
 //! - a write is volatile until a later `flush` answered `Ok`, or until it answered when it was issued with `Fua::Yes`;
-//! - a sector is written whole or not at all; several sectors of one write may survive a crash in any combination (W10);
-//! - buffers in flight belong to the device's I/O slot: a dropped future neither cancels the I/O nor frees its buffer (W9).
+//! - a sector is written whole or not at all; several sectors of one write may survive a crash in any combination
+//!   (W10);
+//! - buffers in flight belong to the device's I/O slot: a dropped future neither cancels the I/O nor frees its buffer
+//!   (W9).
 
 use std::fmt;
 
@@ -52,11 +55,12 @@ impl FuaWay {
 /// What the engine can do about a failed member I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-// As wide as what stands in its place when all went well. Of a byte, the compiler moves the `Result` in parts that overlap: the processor
-// cannot hand those on from its store queue, and waits each time.
+// As wide as what stands in its place when all went well. Of a byte, the compiler moves the `Result` in parts that
+// overlap: the processor cannot hand those on from its store queue, and waits each time.
 #[repr(u64)]
 pub enum IoError {
-    /// May succeed when tried again at once (interrupted, short transfer). Devices retry by themselves a bounded number of times.
+    /// May succeed when tried again at once (interrupted, short transfer). Devices retry by themselves a bounded number
+    /// of times.
     Retryable,
     /// This range cannot be read or written; the rest of the member may be fine.
     Medium,
@@ -131,7 +135,7 @@ pub struct Extent {
 /// All calls may run at the same time. Overlapping calls in flight have no order; the engine locks where it matters.
 /// Futures are polled on one thread only and need not be `Send`.
 #[allow(async_fn_in_trait)] // one thread owns a shard; its futures are never sent
-pub trait Device {
+pub trait Device: 'static {
     /// Size and properties.
     fn info(&self) -> DeviceInfo;
 
@@ -167,7 +171,8 @@ pub trait Device {
         Err(IoError::Unsupported)
     }
 
-    /// What is known of a range without reading it: at least one extent, at most `extents_max`; may cover less than asked.
+    /// What is known of a range without reading it: at least one extent, at most `extents_max`; may cover less than
+    /// asked.
     ///
     /// # Errors
     /// `Unsupported` when nothing is known: it has to be taken for data.
@@ -186,19 +191,20 @@ pub trait Device {
         FuaWay::InWrite
     }
 
-    /// Whether its bytes are copied from memory (a file in tmpfs), so that short pieces, which stay in the processor's cache, are
-    /// read faster than long ones.
+    /// Whether its bytes are copied from memory (a file in tmpfs), so that short pieces, which stay in the processor's
+    /// cache, are read faster than long ones.
     fn is_in_memory(&self) -> bool {
         false
     }
 
-    /// A number by which another thread of this process can open the same storage once more, for itself, as long as this one is
-    /// open. `None`: it cannot be.
+    /// A number by which another thread of this process can open the same storage once more, for itself, as long as
+    /// this one is open. `None`: it cannot be.
     fn handle(&self) -> Option<u64> {
         None
     }
 
-    /// I/Os in its slots, those included that nobody waits for any more. A member comes back only when there are none (W9).
+    /// I/Os in its slots, those included that nobody waits for any more. A member comes back only when there are none
+    /// (W9).
     fn busy(&self) -> usize {
         0
     }

@@ -145,7 +145,8 @@ pub struct Request<'a> {
     pub length_bytes: u64,
     /// Which copies turn together: 0 for RAID-1, the slot of the first copy for RAID-10.
     pub group: usize,
-    /// How many bytes behind it could be read with it, as far as the caller knows; asked where that is wanted. `None`: none.
+    /// How many bytes behind it could be read with it, as far as the caller knows; asked where that is wanted. `None`:
+    /// none.
     pub ahead_bytes_max: Option<&'a dyn Fn() -> u64>,
     /// Now.
     pub now: Moment,
@@ -179,7 +180,8 @@ pub struct Piece {
 }
 
 impl Pick {
-    /// The parts in ascending order, with what is read ahead; `candidates` and `length_bytes` as they were after and in the call of `pick`.
+    /// The parts in ascending order, with what is read ahead; `candidates` and `length_bytes` as they were after and in
+    /// the call of `pick`.
     pub fn pieces<'a>(
         &self,
         candidates: &'a [CopyPlace],

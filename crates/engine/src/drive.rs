@@ -86,7 +86,8 @@ impl<C: Clock> Written<'_, C> {
 }
 
 impl DriveCounters {
-    /// Adds what the same drive has done for others. Times with something under way are added too: those that overlap count twice.
+    /// Adds what the same drive has done for others. Times with something under way are added too: those that overlap
+    /// count twice.
     pub fn add(&mut self, other: &DriveCounters) {
         self.reads += other.reads;
         self.writes += other.writes;
@@ -142,7 +143,8 @@ pub struct Drive<D> {
     pub(crate) refusals: Refusals,
 }
 
-/// Reads, or writes. Each number in a place of its own: together they would be copied out and in again for each request.
+/// Reads, or writes. Each number in a place of its own: together they would be copied out and in again for each
+/// request.
 #[derive(Default)]
 struct Tally {
     ended: Cell<u64>,
@@ -296,8 +298,8 @@ impl<D: Device> Drive<D> {
         self.slots.rests(self.device.busy(), watchman)
     }
 
-    /// How long a read may take before another copy is asked as well: longer than 99 of 100 took lately. `None` while too
-    /// few are known.
+    /// How long a read may take before another copy is asked as well: longer than 99 of 100 took lately. `None` while
+    /// too few are known.
     pub(crate) fn hedge_delay(&self) -> Option<Duration> {
         let reads = self.reads.recent.borrow();
         if reads.samples() < self.hedge_samples_min {
@@ -472,8 +474,8 @@ impl<D: Device> Drive<D> {
             .0
     }
 
-    /// As `read`, for callers who have read the clock already: `started` is now. Also says when it ended. A reading of the
-    /// clock costs as much as a tenth of a read from memory.
+    /// As `read`, for callers who have read the clock already: `started` is now. Also says when it ended. A reading of
+    /// the clock costs as much as a tenth of a read from memory.
     pub(crate) async fn read_since(
         &self,
         pool: &BufPool,
@@ -528,8 +530,8 @@ impl<D: Device> Drive<D> {
         write.await.note(clock.now())
     }
 
-    /// As `write`, for callers who read the clock for several writes together: `started` is now, and what comes back has to
-    /// be told when it ended.
+    /// As `write`, for callers who read the clock for several writes together: `started` is now, and what comes back
+    /// has to be told when it ended.
     pub(crate) async fn write_since<'a, C: Clock>(
         &'a self,
         clock: &'a C,
@@ -634,9 +636,9 @@ impl<D: Device> Drive<D> {
         }
     }
 
-    /// Flushes; never retried (W13). After an error every further flush fails too, those under way included: the device may
-    /// have dropped what it could not write, and a later success would say that this is durable, before whoever began the
-    /// failed one has come round to failing the member.
+    /// Flushes; never retried (W13). After an error every further flush fails too, those under way included: the device
+    /// may have dropped what it could not write, and a later success would say that this is durable, before whoever
+    /// began the failed one has come round to failing the member.
     ///
     /// # Errors
     /// Any error means that the drive must be failed.

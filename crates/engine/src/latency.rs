@@ -1,4 +1,5 @@
-//! How long a member takes to answer: histograms of the last minutes, and whether it is slow compared with its peers. Pure.
+//! How long a member takes to answer: histograms of the last minutes, and whether it is slow compared with its peers.
+//! Pure.
 //!
 //! Invariants:
 //! - a percentile is the upper end of its bucket, at most a quarter above the true value;

@@ -1,24 +1,28 @@
 //! The RAID engine: knows no operating system, runtime, clock or random source.
 #![forbid(unsafe_code)]
 
-mod ahead;
-pub mod background;
+pub mod array;
 pub mod balance;
+mod base;
 pub mod busy;
 mod copies;
 pub mod drive;
-mod hedge;
 pub mod intent;
 pub mod latency;
-mod member_io;
 pub mod meta;
 pub mod mutant;
+mod news;
+mod options;
 mod refusals;
+mod row;
 pub mod shard;
 mod slots;
+mod spot;
 pub mod stacked;
 pub mod stage;
-pub mod state;
-pub mod stripe;
+pub use array::state;
+pub mod rows;
 pub mod threshold;
+mod traffic;
+pub mod upkeep;
 pub mod volume;

@@ -10,17 +10,13 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::stripe::{Exponents, Row};
-use crate::volume::Volume;
-use plexum_block::buf::Buf;
-use plexum_block::clock::Clock;
-use plexum_block::device::{Device, IoError};
+use plexum_block::device::IoError;
 
 /// How long writes use the member set of before, with `OldMemberSetStillWrites`.
 pub(crate) const OLD_SET_LASTS: Duration = Duration::from_millis(20);
 
 /// Unit of `WidenedWrites`.
-const WIDE_BYTES: u64 = 4096;
+pub(crate) const WIDE_BYTES: u64 = 4096;
 
 /// The bug that a volume has: none, but in the hunt for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -198,7 +194,8 @@ pub enum Mutant {
     ReplayUnbound,
     /// The log is not replayed (L7).
     LogNotReplayed,
-    /// The rings are given up before what was replayed is flushed: after a crash in between there is no second time (L7).
+    /// The rings are given up before what was replayed is flushed: after a crash in between there is no second time
+    /// (L7).
     ReplayForgottenBeforeFlush,
     /// A place in the ring is used again before the members' flush (W2).
     RingReusedBeforeFlush,
@@ -350,65 +347,4 @@ where
         }
     })
     .await
-}
-
-impl<D: Device, C: Clock> Volume<D, C> {
-    /// Exponents for Q of a row; of the other layout family with `WrongQOrder`, turned round with `WrongQCoefficient`.
-    pub(crate) fn q_exponents(&self, row: &Row) -> Exponents {
-        let mut exponents = row.exponents();
-        if self.has(Mutant::WrongQCoefficient) {
-            exponents.reverse();
-        }
-        if self.has(Mutant::WrongQOrder) {
-            let in_order: Exponents = (0..row.map.data_count() as u8).collect();
-            exponents = if exponents == in_order {
-                (0..row.map.data_count())
-                    .map(|index| row.map.data_slot(index) as u8)
-                    .collect()
-            } else {
-                in_order
-            };
-        }
-        exponents
-    }
-
-    /// `WidenedWrites`: the write with its surroundings, as the first copy had them before any lock.
-    pub(crate) async fn widened(&self, offset_bytes: u64, data: Buf) -> (u64, Buf) {
-        let start = offset_bytes / WIDE_BYTES * WIDE_BYTES;
-        let end = (offset_bytes + data.len() as u64).next_multiple_of(WIDE_BYTES);
-        let length = (end - start) as usize;
-        let place = self.geometry.copies_of(start).get(0);
-        let set = self.members();
-        let (true, Some(drive)) = (
-            self.geometry.copies_of(start).length_bytes >= end - start,
-            &set.slots[place.slot].active,
-        ) else {
-            return (offset_bytes, data);
-        };
-        let read = drive
-            .read(&self.pool, &self.clock, place.member_offset_bytes, length)
-            .await;
-        let Ok(mut wide) = read else {
-            return (offset_bytes, data);
-        };
-        let from = (offset_bytes - start) as usize;
-        wide[from..from + data.len()].copy_from_slice(&data);
-        (start, wide.freeze())
-    }
-
-    /// `HedgedReadAnswersTwice`: one answer of two.
-    pub(crate) fn both(&self, one: &[u8], other: &[u8]) -> Buf {
-        self.pool.copy_of(&[one, other].concat()).freeze()
-    }
-
-    /// `FlushJoinsRunning`: waits for the flush that is under way instead of beginning one.
-    pub(crate) async fn join_running_flush(&self) -> Result<(), IoError> {
-        if self.running_flush.is_locked() {
-            let _its_end = self.running_flush.lock().await;
-            return self.settle().await;
-        }
-        let _running = self.running_flush.lock().await;
-        self.flush_members().await?;
-        self.settle().await
-    }
 }

@@ -1,9 +1,10 @@
 //! The I/Os that one drive has under way: how many, how old, and the end of waiting for a drive that hangs (W9).
 //!
 //! Invariants:
-//! - nothing is cancelled: when waiting ends early, the I/O goes on in the device's own slot with its own buffer and drains
-//!   unseen; the device says with `busy` whether it has;
-//! - age is counted in ticks of the watchman, not by a clock: time in which the whole program stood still is nobody's fault;
+//! - nothing is cancelled: when waiting ends early, the I/O goes on in the device's own slot with its own buffer and
+//!   drains unseen; the device says with `busy` whether it has;
+//! - age is counted in ticks of the watchman, not by a clock: time in which the whole program stood still is nobody's
+//!   fault;
 //! - a drive that hangs keeps no more than its quota of slots, so the others go on.
 
 use std::cell::{Cell, RefCell};
@@ -90,8 +91,8 @@ impl Slots {
         self.has_waited.get()
     }
 
-    /// Waits for the I/O that `begin` makes, which begins when a slot is free. It is made where it stays: futures of I/Os
-    /// are large, and moving one costs more than the rest of this.
+    /// Waits for the I/O that `begin` makes, which begins when a slot is free. It is made where it stays: futures of
+    /// I/Os are large, and moving one costs more than the rest of this.
     ///
     /// # Errors
     /// `Gone` once the drive was abandoned; those of `io`.
@@ -167,8 +168,8 @@ impl Slots {
         oldest.map_or(0, |since| now - since - 1)
     }
 
-    /// Whether nothing is under way that ticks could count. If so, `watcher` is woken when that changes. `busy`: I/Os that the
-    /// device has.
+    /// Whether nothing is under way that ticks could count. If so, `watcher` is woken when that changes. `busy`: I/Os
+    /// that the device has.
     pub(crate) fn rests(&self, busy: usize, watcher: &Waker) -> bool {
         let rests = self.count.get() == 0 && (busy == 0 || self.is_abandoned.get());
         if rests {

@@ -25,8 +25,8 @@ pub const PLEX_LABEL_BYTES: u64 = 4096;
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, IoError>> + 'a>>;
 
-/// Boxes what `make` makes, in the place where it stays: `Box::pin` makes it on the stack first, and copying the nine kilobytes of a
-/// write's future was a third of what a plex cost.
+/// Boxes what `make` makes, in the place where it stays: `Box::pin` makes it on the stack first, and copying the nine
+/// kilobytes of a write's future was a third of what a plex cost.
 #[inline(always)]
 fn boxed<'a, T, F: Future<Output = Result<T, IoError>> + 'a>(
     make: impl FnOnce() -> F,
@@ -35,8 +35,8 @@ fn boxed<'a, T, F: Future<Output = Result<T, IoError>> + 'a>(
     Box::into_pin(made)
 }
 
-/// The labels of a drive that several volumes write: whoever wants one written writes what is true at that moment, one after
-/// the other. So no older label ever comes after a newer one.
+/// The labels of a drive that several volumes write: whoever wants one written writes what is true at that moment, one
+/// after the other. So no older label ever comes after a newer one.
 pub struct Lane {
     /// One at a time.
     pub turn: Mutex,
@@ -153,7 +153,7 @@ impl<D: Device, C: Clock> PlexMember<D, C> {
                 continue;
             };
             for write in writes {
-                let bytes = self.volume.pool.copy_of(&write.bytes).freeze();
+                let bytes = self.volume.base().pool().copy_of(&write.bytes).freeze();
                 device.write(write.at_bytes, bytes, Fua::Yes).await?;
             }
         }
@@ -354,8 +354,9 @@ mod tests {
     use crate::meta::foreign::regions_of;
     use crate::meta::gvinum::tally::Tallies;
     use crate::meta::plain::PlainMetadata;
+    use crate::options::VolumeOptions;
     use crate::state::{MemberRecord, Standing};
-    use crate::volume::{DrivePart, VolumeOptions, VolumeParts};
+    use crate::volume::{DrivePart, VolumeParts};
     use plexum_block::buf::BufPool;
     use plexum_block::clock::Moment;
     use plexum_block::ranges::RangeSet;

@@ -1,7 +1,8 @@
 //! Where each client request is: for `plexum debug requests` and for the simulator's coverage.
 //!
 //! Invariants:
-//! - an entry exists exactly while its request is being carried out; dropping the tag ends it, also when a task is dropped;
+//! - an entry exists exactly while its request is being carried out; dropping the tag ends it, also when a task is
+//!   dropped;
 //! - nothing here decides anything: no request waits for, or depends on, what is noted.
 
 use std::cell::RefCell;

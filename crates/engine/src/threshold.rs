@@ -6,10 +6,6 @@
 
 use std::time::Duration;
 
-use crate::volume::Volume;
-use plexum_block::clock::Clock;
-use plexum_block::device::Device;
-
 /// The values, with those of the product as default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
@@ -136,37 +132,5 @@ impl Crossed {
     pub(crate) fn list(self) -> Vec<Threshold> {
         let is_in = |threshold: &Threshold| self.0 & (1 << *threshold as u32) != 0;
         Threshold::ALL.into_iter().filter(is_in).collect()
-    }
-}
-
-impl<D: Device, C: Clock> Volume<D, C> {
-    /// From where on it does something else.
-    pub(crate) fn thresholds(&self) -> Thresholds {
-        self.options.borrow().thresholds
-    }
-
-    /// Notes that something has led over a threshold.
-    pub(crate) fn cross(&self, threshold: Threshold) {
-        self.crossed.set(self.crossed.get().with(threshold));
-    }
-
-    /// The thresholds that something has led over since it was opened.
-    pub fn crossed(&self) -> Vec<Threshold> {
-        if self.regions.borrow().has_forgotten() {
-            self.cross(Threshold::ProvenRanges);
-        }
-        if self.ahead.was_full() {
-            self.cross(Threshold::Ahead);
-        }
-        if self
-            .drives
-            .borrow()
-            .iter()
-            .flatten()
-            .any(|drive| drive.has_waited())
-        {
-            self.cross(Threshold::DriveSlots);
-        }
-        self.crossed.get().list()
     }
 }

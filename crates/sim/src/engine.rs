@@ -12,8 +12,6 @@ use plexum_block::buf::Buf;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError, ZeroMode};
 use plexum_block::wait::{first, join};
-use plexum_engine::background::Pace;
-use plexum_engine::background::scrub::ScrubMode;
 use plexum_engine::balance::Policy;
 use plexum_engine::meta::assemble::{AssembleCode, Options};
 use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
@@ -22,6 +20,8 @@ use plexum_engine::mutant::{DeliberateBug, Mutant};
 use plexum_engine::shard::ShardCounters;
 use plexum_engine::state::{MemberId, Standing};
 use plexum_engine::threshold::Threshold;
+use plexum_engine::upkeep::Pace;
+use plexum_engine::upkeep::scrub::ScrubMode;
 use plexum_engine::volume::{
     JobKind, MEMBER_TIMEOUT, MemberStatus, NewMember, Volume, VolumeOptions,
 };
@@ -564,7 +564,7 @@ impl Subject for Engine {
         }
         self.volume.scrub_ended().await;
         let report = self.volume.scrub_report()?;
-        let place = |mismatch: plexum_engine::background::scrub::Mismatch| ScrubPlace {
+        let place = |mismatch: plexum_engine::upkeep::scrub::Mismatch| ScrubPlace {
             slot: mismatch.slot.map(usize::from),
             member: mismatch.member_range,
             volume: mismatch.volume_ranges,

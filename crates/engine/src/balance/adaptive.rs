@@ -1,28 +1,30 @@
 //! `adaptive`: the member with the least expected completion, learned while it serves.
 //!
 //! Expected is what is still to do there, plus what the read itself should take, plus what it takes away from a stream
-//! that lives there. Nothing has to be said about the members: an SSD beside a disk, a sick member among good ones, queues
-//! that reorder are all seen as costs.
+//! that lives there. Nothing has to be said about the members: an SSD beside a disk, a sick member among good ones,
+//! queues that reorder are all seen as costs.
 //!
 //! Invariants:
 //! - a read is learned from once, when it is answered; what a detached member still answers is not learned;
 //! - a member that was never read is assumed to cost nothing, so that it is tried;
 //! - everything remembered is bounded: `STREAMS` streams, one entry for each read under way.
 //!
-//! Source of the method: lab.md section 10. Where this differs, because the matrix of `plexum lab balance` asked for it (no
-//! constant was chosen for one cell):
-//! - what is believed of a member moves slower: the choice between near distances drowns in the noise of rotation otherwise;
-//! - a stream is disturbed by others only after a long wait, and not at all where a detour costs nothing (SSD): one request in
-//!   between makes a seek of each of its steps. Where nothing is lost, a stream's reads may be split as well;
+//! Source of the method: lab.md section 10. Where this differs, because the matrix of `plexum lab balance` asked for it
+//! (no constant was chosen for one cell):
+//! - what is believed of a member moves slower: the choice between near distances drowns in the noise of rotation
+//!   otherwise;
+//! - a stream is disturbed by others only after a long wait, and not at all where a detour costs nothing (SSD): one
+//!   request in between makes a seek of each of its steps. Where nothing is lost, a stream's reads may be split as
+//!   well;
 //! - a stream may move to a member that others use: they leave it then;
-//! - whether a stream moves is decided with what is under way at both members, also from a member that has no place to lose
-//!   (SSD), and few steps seen there are believed in part only;
+//! - whether a stream moves is decided with what is under way at both members, also from a member that has no place to
+//!   lose (SSD), and few steps seen there are believed in part only;
 //! - numbers of parts that look bad are tried less and less often, instead of one read in 24;
-//! - what a byte costs is learned from lengths that differ, and believed slowly: one odd pair said that long reads are dear
-//!   there, and nothing disproved it any more.
+//! - what a byte costs is learned from lengths that differ, and believed slowly: one odd pair said that long reads are
+//!   dear there, and nothing disproved it any more.
 //!
-//! Not seen: that two requests in a queue that reorders are served faster than one each by two disks, and that a slow disk
-//! could take streams off a fast one that random readers need more.
+//! Not seen: that two requests in a queue that reorders are served faster than one each by two disks, and that a slow
+//! disk could take streams off a fast one that random readers need more.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -52,8 +54,8 @@ const CHANGED_SAMPLES: u32 = 8;
 const WEIGHED_SAMPLES_MAX: u32 = 200;
 /// How far (classes) neighbours help each other: the variance of a bell curve.
 const NEIGHBOURS: f64 = 2.0;
-/// Requests of lengths that differ: weight of a new pair in the cost of a byte, and how many pairs it takes to believe half
-/// of it. A pair counts when its length is this share off the mean: equal lengths say nothing.
+/// Requests of lengths that differ: weight of a new pair in the cost of a byte, and how many pairs it takes to believe
+/// half of it. A pair counts when its length is this share off the mean: equal lengths say nothing.
 const LENGTH_WEIGHT: f64 = 0.02;
 const LENGTH_PAIRS_HALF: f64 = 8.0;
 const LENGTH_SHARE: f64 = 0.125;
@@ -67,8 +69,8 @@ const STREAM_SILENCE: Duration = Duration::from_secs(1);
 /// A stream that did so many steps, and one lately, is disturbed by others.
 const SETTLED_STEPS: u64 = 2;
 const DISTURBED_AGE: Duration = Duration::from_millis(100);
-/// What disturbing a stream costs, in detours. Others wait long before they do: a member's time is best used by a stream that
-/// goes on, and once one request has come between, each of its steps is a seek.
+/// What disturbing a stream costs, in detours. Others wait long before they do: a member's time is best used by a
+/// stream that goes on, and once one request has come between, each of its steps is a seek.
 const DISTURBANCE: f64 = 100.0;
 /// A random request must cost this many times one that goes on: else nothing is lost by coming between (SSD).
 const DETOUR_RATIO: f64 = 2.0;
@@ -78,11 +80,11 @@ const CROWDING: f64 = 4.0;
 const MIGRATION_STEPS: u64 = 16;
 const MIGRATION_GAIN: f64 = 0.9;
 
-/// A stream that did so many steps gets so many bytes read ahead at first, twice as many each time, and at most so many.
+/// A stream of so many steps has so many bytes read ahead at first, then twice as many each time, at most so many.
 const AHEAD_STEPS: u64 = 2;
 const AHEAD_BYTES: u64 = 256 << 10;
 pub(crate) const AHEAD_BYTES_MAX: u64 = 2 << 20;
-/// What is read ahead takes at most so many times what a random request costs: who waits for the member waits for it, too.
+/// What is read ahead takes at most so many times what a random request costs: whoever waits for the member waits.
 const AHEAD_COST: f64 = 1.5;
 /// Weight of a request in the share of those that belong to no stream.
 const LOOSE_WEIGHT: f64 = 0.02;
@@ -224,7 +226,7 @@ impl Disk {
         (self.length_times / self.length_squares).max(0.0)
     }
 
-    /// Expected time of a request: by distance the mean of the classes around, else that of the nearest class that is known.
+    /// Expected time of a request: by distance the mean of the classes around, else that of the nearest known one.
     fn expected_ns(&self, class: usize, length_bytes: u64) -> f64 {
         let byte_ns = self.ns_per_byte();
         let of = |cost: &ClassCost| {
@@ -285,8 +287,8 @@ impl Disk {
         all - nanoseconds(worked).min(oldest.expected_ns)
     }
 
-    /// Share of what was learned of reads that go on that is believed: one odd one would keep streams away, and nothing would
-    /// disprove it.
+    /// Share of what was learned of reads that go on that is believed: one odd one would keep streams away, and nothing
+    /// would disprove it.
     fn belief_in_going_on(&self) -> f64 {
         let samples = self.costs[0].time_ns.samples.min(BELIEVED_SAMPLES);
         f64::from(samples) / f64::from(BELIEVED_SAMPLES)
@@ -409,8 +411,8 @@ struct Trial {
     at: Moment,
 }
 
-/// What was learned of one member, for people: how long reads take it that do not wait for others, in nanoseconds; 0 while
-/// unknown.
+/// What was learned of one member, for people: how long reads take it that do not wait for others, in nanoseconds; 0
+/// while unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Learned {
     /// A read that goes on where the last one ended.
@@ -656,8 +658,8 @@ impl Adaptive {
         arms.choose(near.clamp(1, PARTS_MAX))
     }
 
-    /// How many bytes are read ahead of a stream with this request: as many as pay for the seek that its next steps would
-    /// cost when others come between. None where that is less than two requests (SSD).
+    /// How many bytes are read ahead of a stream with this request: as many as pay for the seek that its next steps
+    /// would cost when others come between. None where that is less than two requests (SSD).
     fn ahead_bytes(
         &mut self,
         usable: &[CopyPlace],
@@ -672,7 +674,8 @@ impl Adaptive {
         let place = &usable[0];
         let (disk, stream) = (&self.disks[place.slot], &mut self.streams[index]);
         let is_next = stream.next_bytes == request.offset_bytes;
-        // Who goes on where the member is loses nothing by going on once more, nor who leaves a place that is still his.
+        // Who goes on where the member is loses nothing by going on once more, nor who leaves a place that is still
+        // his.
         let has_place = usable
             .iter()
             .filter(|place| [usable[0].slot, stream.home].contains(&place.slot))

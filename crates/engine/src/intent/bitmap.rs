@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::drive::Drive;
+use crate::intent::Intent;
 use crate::mutant::Mutant;
 use crate::state::FailCause;
-use crate::volume::Volume;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError};
 use plexum_block::wait::join_all;
@@ -21,16 +21,16 @@ const RUN_BYTES_MAX: u64 = 1 << 20;
 
 /// A write in flight over a range of the sync space; leaving is dropping.
 pub(crate) struct Mark<'a, D: Device, C: Clock> {
-    volume: &'a Volume<D, C>,
+    intent: &'a Intent<D, C>,
     range: Range<u64>,
 }
 
 impl<'a, D: Device, C: Clock> Mark<'a, D, C> {
     /// The mark of a shard on another thread, in place of that of a write here.
     pub(crate) fn lend(self) -> LentMark<'a, D, C> {
-        self.volume.regions.borrow_mut().lend(&self.range);
+        self.intent.regions.borrow_mut().lend(&self.range);
         LentMark {
-            volume: self.volume,
+            intent: self.intent,
             range: self.range.clone(),
         }
     }
@@ -38,23 +38,23 @@ impl<'a, D: Device, C: Clock> Mark<'a, D, C> {
 
 impl<D: Device, C: Clock> Drop for Mark<'_, D, C> {
     fn drop(&mut self) {
-        self.volume.regions.borrow_mut().leave(&self.range);
+        self.intent.regions.borrow_mut().leave(&self.range);
     }
 }
 
 /// A mark that a shard has until this is dropped.
 pub(crate) struct LentMark<'a, D: Device, C: Clock> {
-    volume: &'a Volume<D, C>,
+    intent: &'a Intent<D, C>,
     range: Range<u64>,
 }
 
 impl<D: Device, C: Clock> Drop for LentMark<'_, D, C> {
     fn drop(&mut self) {
-        self.volume.regions.borrow_mut().take_back(&self.range);
+        self.intent.regions.borrow_mut().take_back(&self.range);
     }
 }
 
-impl<D: Device, C: Clock> Volume<D, C> {
+impl<D: Device, C: Clock> Intent<D, C> {
     /// W1: returns when the regions of `range` are marked durably on all live members.
     #[inline]
     pub(crate) async fn mark(&self, range: Range<u64>) -> Result<Mark<'_, D, C>, IoError> {
@@ -64,10 +64,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             regions.is_durable(&range)
         };
         let mark = Mark {
-            volume: self,
+            intent: self,
             range: range.clone(),
         };
-        if !is_durable && !self.has(Mutant::BitmapAfterData) {
+        if !is_durable && !self.base.has(Mutant::BitmapAfterData) {
             // Boxed: what is seldom needed does not make every write larger.
             Box::pin(self.make_durable(&range)).await?;
         }
@@ -76,7 +76,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     async fn make_durable(&self, range: &Range<u64>) -> Result<(), IoError> {
         while !self.regions.borrow().is_durable(range) {
-            if self.is_frozen() {
+            if self.array.is_frozen() {
                 return Err(IoError::Failed);
             }
             let _turn = self.bitmap_writer.lock().await;
@@ -100,7 +100,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     async fn write_blocks(&self, blocks: &[u64]) -> Result<(), IoError> {
-        let drives = self.slotted_drives();
+        let drives = self.array.slotted_drives();
         let results = join_all(
             drives
                 .iter()
@@ -112,16 +112,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
             match result {
                 Ok(()) => {}
                 Err(IoError::NoSpace) => {
-                    self.note_no_space(drive);
+                    self.array.note_no_space(drive);
                     refused = Some(IoError::NoSpace);
                 }
-                Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
+                Err(IoError::Gone) => self.array.fail_member(drive.id, FailCause::Gone),
                 // Nothing is written that the bitmap does not announce, and the last copy stays.
-                Err(_) if self.is_needed(drive.id) => refused = Some(IoError::Medium),
-                Err(_) => self.fail_member(drive.id, FailCause::WriteError),
+                Err(_) if self.array.is_needed(drive.id) => refused = Some(IoError::Medium),
+                Err(_) => self.array.fail_member(drive.id, FailCause::WriteError),
             }
         }
-        if self.is_frozen() {
+        if self.array.is_frozen() {
             return Err(IoError::Failed);
         }
         refused.map_or(Ok(()), Err)
@@ -132,7 +132,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         drive: &Rc<Drive<D>>,
         blocks: &[u64],
     ) -> Result<(), IoError> {
-        let Some(start) = self.metadata.borrow().bitmap_offset_bytes(drive.id) else {
+        let Some(start) = self.array.metadata().bitmap_offset_bytes(drive.id) else {
             return Ok(());
         };
         let block_bytes = self.regions.borrow().block_bytes();
@@ -143,7 +143,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 self.put_header(block, &mut encoded);
                 bytes.extend(encoded);
             }
-            let data = self.pool.copy_of(&bytes).freeze();
+            let data = self.base.pool().copy_of(&bytes).freeze();
             let at = start + run[0] * block_bytes;
             drive.write_device(at, data, Fua::Yes).await?;
         }
@@ -152,7 +152,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     fn put_header(&self, block: u64, bytes: &mut [u8]) {
         if block == 0 {
-            let header = self.metadata.borrow().bitmap_header(self.event_count.get());
+            let header = self
+                .array
+                .metadata()
+                .bitmap_header(self.array.event_count());
             bytes[..header.len()].copy_from_slice(&header);
         }
     }
@@ -165,7 +168,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let _turn = self.bitmap_writer.lock().await;
         assert_eq!(
             event_count,
-            self.event_count.get(),
+            self.array.event_count(),
             "the header carries the count of the commit under way"
         );
         // Bits that changed meanwhile go along; they only become durable by `write_bitmap_blocks`.
@@ -191,12 +194,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Whether a member is away that will need the bits.
     fn keeps_bits(&self) -> bool {
-        self.state.borrow().is_degraded() && !self.has(Mutant::ClearWhileDegraded)
+        self.array.state().is_degraded() && !self.base.has(Mutant::ClearWhileDegraded)
     }
 
     /// One step of the lazy cleaner: bits that were idle for a whole period are cleared, after a flush (W2).
     pub(crate) async fn clear_idle_bits(&self, is_stopping: bool) -> Result<(), IoError> {
-        if self.keeps_bits() || self.is_frozen() {
+        if self.keeps_bits() || self.array.is_frozen() {
             self.regions.borrow_mut().age();
             return Ok(());
         }
@@ -211,7 +214,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if idle.is_empty() {
             return Ok(());
         }
-        if !self.has(Mutant::BitClearedWithoutFlush) {
+        if !self.base.has(Mutant::BitClearedWithoutFlush) {
             self.flush_members().await?;
         }
         if self.keeps_bits() {
@@ -227,9 +230,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         // events_cleared has to be on disk before the bit that it allows to clear (linux-md.md 3, rule 5).
         // While a member is away they are cleared by a deliberate bug alone, which notes nothing either.
-        let is_whole = !self.state.borrow().is_degraded();
-        let event_count = self.event_count.get();
-        if is_whole && self.metadata.borrow_mut().note_whole(event_count) {
+        let is_whole = !self.array.state().is_degraded();
+        let event_count = self.array.event_count();
+        if is_whole && self.array.metadata_mut().note_whole(event_count) {
             self.write_blocks(&[0]).await?;
         }
         if self.keeps_bits() {
@@ -242,8 +245,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 }
 
-/// Neighbours among ascending blocks, at most `blocks_max` together: one write each. A block is valid for itself, so that a
-/// write that a crash tears loses nothing that one after the other would have kept.
+/// Neighbours among ascending blocks, at most `blocks_max` together: one write each. A block is valid for itself, so
+/// that a write that a crash tears loses nothing that one after the other would have kept.
 fn runs(blocks: &[u64], blocks_max: u64) -> impl Iterator<Item = &[u64]> {
     let chunks = blocks.chunk_by(|one, next| one + 1 == *next);
     chunks.flat_map(move |run| run.chunks(usize::try_from(blocks_max).unwrap_or(usize::MAX).max(1)))

@@ -1,14 +1,17 @@
-//! The stripe log: what a write will put on each member is durable in that member's ring before anything changes in place.
+//! The stripe log: what a write will put on each member is durable in that member's ring before anything changes in
+//! place.
 //!
 //! Invariants:
-//! - a record is durable on every touched live member, and a member that could not take it is durably failed, before the
-//!   first write in place (L2, W1, W3);
-//! - records of one row are in the order of its writes: the row's lock is held from the record to the last write in place;
+//! - a record is durable on every touched live member, and a member that could not take it is durably failed, before
+//!   the first write in place (L2, W1, W3);
+//! - records of one row are in the order of its writes: the row's lock is held from the record to the last write in
+//!   place;
 //! - many writes share one group: whoever has the turn writes for all who wait, and there is no timer (L3);
-//! - the tail, and with it a place in a ring, moves only behind records that are in place on all members and flushed (W2);
+//! - the tail, and with it a place in a ring, moves only behind records that are in place on all members and flushed
+//!   (W2);
 //! - a superblock is committed only after headers that name its hash are durable (L6);
-//! - no device ever has two batches of one number in one life of the log: what a member has in its ring from when it was a
-//!   member before is never taken for what it has now.
+//! - no device ever has two batches of one number in one life of the log: what a member has in its ring from when it
+//!   was a member before is never taken for what it has now.
 
 pub(crate) mod back;
 mod flushed;
@@ -16,6 +19,7 @@ mod headers;
 mod overlay;
 mod replay;
 mod ring;
+mod status;
 mod tail;
 
 use std::cell::{Cell, RefCell};
@@ -33,11 +37,12 @@ use plexum_format::stripe_log::{
     block_checksum,
 };
 
+use crate::array::MemberSet;
 use crate::drive::Drive;
+use crate::intent::Intent;
 use crate::mutant::Mutant;
 use crate::state::{FailCause, MemberId};
 use crate::threshold::Threshold;
-use crate::volume::{LogStatus, MemberSet, Volume};
 use plexum_block::buf::Buf;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError};
@@ -46,6 +51,7 @@ use plexum_block::wait::{Mutex, MutexGuard, Signal, join_all, yield_once};
 pub(crate) use flushed::FlushBegun;
 pub(crate) use replay::ReplayError;
 use ring::{ChainStart, Ring};
+pub use status::LogStatus;
 
 /// Longest batch for members in memory that is copied into one buffer: there a copy is all that a write costs.
 const COPIED_TO_MEMORY_BYTES_MAX: u64 = 128 << 10;
@@ -94,7 +100,7 @@ pub(crate) struct StripeLog<D> {
     /// One writer of headers: an older header never lands on a newer one.
     header_writer: Mutex,
     /// Records came into place, or the volume froze.
-    pub progress: Signal,
+    pub progress: Rc<Signal>,
     book: RefCell<Book>,
     /// Writes that began without the log may be under way: what the log does not know may be wrong, until "clean".
     has_unlogged: Cell<bool>,
@@ -116,7 +122,8 @@ struct Book {
     is_ready: bool,
     /// The headers say that the log makes every row right.
     is_sure: bool,
-    /// A group was refused, or could not be carried out whole: nothing may follow it in the rings before the tail is behind it.
+    /// A group was refused, or could not be carried out whole: nothing may follow it in the rings before the tail is
+    /// behind it.
     must_reset: bool,
     next_sequence: u64,
     /// Records that are durable but not all in place.
@@ -236,7 +243,7 @@ impl<D: Device> StripeLog<D> {
             queue: RefCell::default(),
             writer: Mutex::new(),
             header_writer: Mutex::new(),
-            progress: Signal::new(),
+            progress: Rc::default(),
             book: RefCell::new(book),
             has_unlogged: Cell::new(has_unlogged),
             is_write_back: Cell::new(newest.is_some_and(|header| header.is_write_back)),
@@ -259,19 +266,6 @@ impl<D: Device> StripeLog<D> {
         self.book.borrow().ring(member).map(|ring| ring.area)
     }
 
-    /// For status.
-    pub(crate) fn status(&self) -> LogStatus {
-        let book = self.book.borrow();
-        let rings = book.rings.iter().flatten().map(|ring| ring.area.ring_bytes);
-        LogStatus {
-            ring_bytes: rings.min().unwrap_or(0),
-            records_under_way: book.outstanding.len(),
-            is_sure: book.is_sure,
-            is_write_back: self.is_write_back(),
-            logged_bytes: self.logged_bytes(),
-        }
-    }
-
     /// A record was not carried out whole: the next one waits until the tail is behind it. Before `log_complete`.
     pub(crate) fn refuse_to_follow(&self) {
         self.book.borrow_mut().must_reset = true;
@@ -288,15 +282,17 @@ impl<D: Device> StripeLog<D> {
     }
 }
 
-impl<D: Device, C: Clock> Volume<D, C> {
+impl<D: Device, C: Clock> Intent<D, C> {
     /// Takes over a log: the members' headers, by member. `has_unlogged`: writes that do not use it may be under way.
     pub(crate) fn adopt_log(&self, headers: &[Option<LogHeader>], has_unlogged: bool) {
         let log = StripeLog::new(headers, has_unlogged);
         let doubt = self.regions.borrow().consistent_below_bytes();
         log.book.borrow_mut().flushed_doubt = doubt.unwrap_or(u64::MAX);
+        // Whoever waits for older writes waits for nothing once the array is frozen.
+        self.array.ring_when_frozen(&log.progress);
         *self.log.borrow_mut() = Some(Rc::new(log));
-        for drive in self.live_drives() {
-            let hash = self.metadata.borrow().superblock_hash(drive.id);
+        for drive in self.array.live_drives() {
+            let hash = self.array.metadata().superblock_hash(drive.id);
             self.stripe_log()
                 .expect("it was just put there")
                 .bind(drive.id, hash);
@@ -370,8 +366,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 Err(error) => return answer_all(log, error),
             }
         };
-        // From the snapshot of the members to the numbers of the records nothing awaits: a member that joins later needs
-        // none of these records, one that had joined gets them all.
+        // From the snapshot of the members to the numbers of the records nothing awaits: a member that joins later
+        // needs none of these records, one that had joined gets them all.
         let sequences = number_records(log, &group);
         let batches = self.batches(log, &group, &members, &sequences);
         let result = self.write_batches(log, batches).await;
@@ -397,13 +393,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         &self,
         log: &StripeLog<D>,
     ) -> Result<Option<(Vec<Rc<Submission<D>>>, Rc<MemberSet<D>>)>, IoError> {
-        if self.is_frozen() {
+        if self.array.is_frozen() {
             return Err(IoError::Failed);
         }
         if !log.book.borrow().is_ready {
             self.begin_log_life(log).await?;
         }
-        if self.has(Mutant::RingReusedBeforeFlush) {
+        if self.base.has(Mutant::RingReusedBeforeFlush) {
             let mut book = log.book.borrow_mut();
             book.covered = book.floor();
             for ring in book.rings.iter_mut().flatten() {
@@ -413,13 +409,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if log.book.borrow().must_reset {
             self.reset_rings(log).await?;
         }
-        if !self.is_settled() && !self.has(Mutant::RecordBeforeFailureCommit) {
-            // W3, L2: a record names the slots that have it. Without a member whose loss is not durable it would count as whole
-            // after a crash, with that member back as fresh as the others and its block old.
-            self.settle().await?;
+        if !self.array.is_settled() && !self.base.has(Mutant::RecordBeforeFailureCommit) {
+            // W3, L2: a record names the slots that have it. Without a member whose loss is not durable it would count
+            // as whole after a crash, with that member back as fresh as the others and its block old.
+            self.array.settle().await?;
             return Ok(None);
         }
-        let members = self.members_to_write();
+        let members = self.array.members_to_write();
         let (group, needed) = self.select(log, &members);
         let short: Vec<MemberId> = {
             let book = log.book.borrow();
@@ -453,7 +449,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let mut with = needs.clone();
             for part in &submission.parts {
                 for (slot, _) in &part.blocks {
-                    for drive in self.write_targets(members, *slot) {
+                    for drive in self.array.write_targets(members, *slot) {
                         self.ensure_ring(log, drive.id);
                         add_need(&mut with, drive.id, part.length_bytes());
                     }
@@ -532,7 +528,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 slot: u16::try_from(*slot).expect("slots are few"),
                 touched,
             };
-            for drive in self.write_targets(members, *slot) {
+            for drive in self.array.write_targets(members, *slot) {
                 let place = batches.iter().position(|batch| batch.drive.id == drive.id);
                 let place = place.unwrap_or_else(|| {
                     batches.push(MemberBatch {
@@ -548,7 +544,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Whether a batch is written at once.
     fn is_copied(&self, drive: &Drive<D>, page: &Batch) -> bool {
-        let most = self.thresholds().log_copied_bytes_max;
+        let most = self.base.thresholds().log_copied_bytes_max;
         let most = match drive.is_in_memory() {
             true => most.min(COPIED_TO_MEMORY_BYTES_MAX),
             false => most,
@@ -556,9 +552,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         page.length_bytes() <= most
     }
 
-    /// Makes the batches durable. Small ones are written so that they are durable when they are answered: one round trip.
-    /// Large ones are written and flushed, and members with blocks in place since their last flush are flushed along: the
-    /// tail can follow (W2).
+    /// Makes the batches durable. Small ones are written so that they are durable when they are answered: one round
+    /// trip. Large ones are written and flushed, and members with blocks in place since their last flush are flushed
+    /// along: the tail can follow (W2).
     async fn write_batches(
         &self,
         log: &StripeLog<D>,
@@ -568,14 +564,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .iter()
             .all(|(batch, page)| self.is_copied(&batch.drive, page));
         if flushes {
-            self.cross(Threshold::LogUncopied);
+            self.base.cross(Threshold::LogUncopied);
         }
         let (floor, covers, idle) = {
             let book = log.book.borrow();
             let is_written =
                 |drive: &Rc<Drive<D>>| batches.iter().any(|(b, _)| b.drive.id == drive.id);
             let is_unflushed = |ring: &Ring| ring.written > ring.flushed;
-            let mut idle = self.slotted_drives();
+            let mut idle = self.array.slotted_drives();
             idle.retain(|drive| {
                 flushes && !is_written(drive) && book.ring(drive.id).is_some_and(is_unflushed)
             });
@@ -596,7 +592,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 Ok(()) if flushes => log.book.borrow_mut().note_flushed(drive.id, &covers),
                 Ok(()) => {}
                 Err((IoError::NoSpace, _)) => {
-                    self.note_no_space(drive);
+                    self.array.note_no_space(drive);
                     refused = Some(IoError::NoSpace);
                 }
                 Err((error, cause)) => {
@@ -606,17 +602,17 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     } else {
                         cause
                     };
-                    self.fail_member(drive.id, cause);
+                    self.array.fail_member(drive.id, cause);
                 }
             }
         }
-        if self.is_frozen() {
+        if self.array.is_frozen() {
             return Err(IoError::Failed);
         }
         if !is_whole {
-            // W3, L2: whoever lacks the record must be durably out before anything changes in place; else a restart would
-            // take it for a record that nobody had begun to carry out.
-            self.settle().await?;
+            // W3, L2: whoever lacks the record must be durably out before anything changes in place; else a restart
+            // would take it for a record that nobody had begun to carry out.
+            self.array.settle().await?;
         }
         if let Some(error) = refused {
             return Err(error);
@@ -636,7 +632,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         fua: Fua,
     ) -> Result<(), (IoError, FailCause)> {
         let failed = |error| (error, FailCause::WriteError);
-        let fua = match self.has(Mutant::RecordNotFlushed) {
+        let fua = match self.base.has(Mutant::RecordNotFlushed) {
             true => Fua::No,
             false => fua,
         };
@@ -646,7 +642,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 .ring(batch.drive.id)
                 .expect("rings were made before")
                 .area;
-            let shift = if self.has(Mutant::LogOverlapsData) {
+            let shift = if self.base.has(Mutant::LogOverlapsData) {
                 2 * PAGE_BYTES as u64
             } else {
                 0
@@ -658,7 +654,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let written = batch.drive.write_device(at, whole, fua).await;
             written.map_err(failed)?;
         } else {
-            let mut writes = vec![(at, self.pool.copy_of(&page.encode_page()).freeze())];
+            let mut writes = vec![(at, self.base.pool().copy_of(&page.encode_page()).freeze())];
             for ((_, block), position) in batch.records.iter().zip(page.block_positions()) {
                 writes.push((at + (position - page.position), block.clone()));
             }
@@ -667,7 +663,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let written: Result<Vec<()>, IoError> = join_all(writes).await.into_iter().collect();
             written.map_err(failed)?;
         }
-        if fua == Fua::Yes || self.has(Mutant::RecordNotFlushed) {
+        if fua == Fua::Yes || self.base.has(Mutant::RecordNotFlushed) {
             return Ok(());
         }
         self.flush_for_log(&batch.drive).await
@@ -676,7 +672,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// A batch in one buffer.
     fn copied(&self, batch: &MemberBatch<D>, page: &Batch) -> Buf {
         let length = usize::try_from(page.length_bytes()).expect("a small batch");
-        let mut whole = self.pool.take(length);
+        let mut whole = self.base.pool().take(length);
         whole[..PAGE_BYTES].copy_from_slice(&page.encode_page());
         let mut next = PAGE_BYTES;
         for (_, block) in &batch.records {
@@ -715,7 +711,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         drop(book);
         log.progress.notify();
         if log.calls_for_tail() {
-            self.changed.notify();
+            self.base.changed().notify();
         }
     }
 }
@@ -734,8 +730,8 @@ fn number_records<D>(log: &StripeLog<D>, group: &[Rc<Submission<D>>]) -> Vec<Ran
     numbered
 }
 
-/// The turn to write a group, unless somebody else has written this submission: whoever has the turn may be waiting for it to
-/// come into place.
+/// The turn to write a group, unless somebody else has written this submission: whoever has the turn may be waiting for
+/// it to come into place.
 async fn turn_or_outcome<'a, D>(
     log: &'a StripeLog<D>,
     submission: &Submission<D>,

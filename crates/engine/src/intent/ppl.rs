@@ -1,4 +1,5 @@
-//! md's partial parity log, RAID-5 only: what makes parity right again after a crash, on the member that holds the parity.
+//! md's partial parity log, RAID-5 only: what makes parity right again after a crash, on the member that holds the
+//! parity.
 //!
 //! Invariants:
 //! - the unit (header and partial parities) is durable on every member that takes the parity before the first write in
@@ -8,8 +9,8 @@
 //!   torn; a torn partial parity says that nothing had begun;
 //! - a strip that is written together with others while its member is lost is not protected: that is the limit of this
 //!   log. Without the strip's member it is therefore written alone, and a start finds such rows and asks for force;
-//! - rows in doubt stay in every further unit as rows written whole, until they were (W8). Doubt that does not fit leaves
-//!   no header at all: then, as for the kernel, all parity is in doubt after a crash.
+//! - rows in doubt stay in every further unit as rows written whole, until they were (W8). Doubt that does not fit
+//!   leaves no header at all: then, as for the kernel, all parity is in doubt after a crash.
 //!
 //! Source: linux-md.md section 5.
 
@@ -24,10 +25,10 @@ use plexum_format::{SECTOR_BYTES, Slot};
 use plexum_parity::Block;
 
 use crate::drive::Drive;
+use crate::intent::Intent;
 use crate::mutant::Mutant;
+use crate::row::Row;
 use crate::state::{FailCause, MemberId};
-use crate::stripe::Row;
-use crate::volume::Volume;
 use plexum_block::buf::{Buf, BufMut};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError};
@@ -173,11 +174,11 @@ impl Ppl {
     }
 }
 
-impl<D: Device, C: Clock> Volume<D, C> {
+impl<D: Device, C: Clock> Intent<D, C> {
     /// Takes over md's log when the superblocks name one.
     pub(crate) fn adopt_ppl(&self) {
-        let drives = self.slotted_drives();
-        let place = |drive: &Rc<Drive<D>>| self.metadata.borrow().ppl_place(drive.id);
+        let drives = self.array.slotted_drives();
+        let place = |drive: &Rc<Drive<D>>| self.array.metadata().ppl_place(drive.id);
         let rooms = drives.iter().map(place);
         let rooms = rooms.map(|place| place.map(|(place, _)| place.end - place.start));
         let Some(room) = rooms.min().flatten() else {
@@ -187,11 +188,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .first()
             .and_then(place)
             .map(|(_, signature)| signature);
-        let strip_sectors = self.geometry.strip_bytes() / SECTOR_BYTES;
-        let data_members = self.geometry.member_count().saturating_sub(1);
+        let strip_sectors = self.base.geometry().strip_bytes() / SECTOR_BYTES;
+        let data_members = self.base.geometry().member_count().saturating_sub(1);
         let unit_bytes = room.saturating_sub(HEADER_BYTES as u64).min(UNIT_BYTES_MAX);
         let ppl = Ppl {
-            lanes: (0..self.geometry.member_count())
+            lanes: (0..self.base.geometry().member_count())
                 .map(|_| Mutex::new())
                 .collect(),
             generation: Cell::new(0),
@@ -200,7 +201,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             geometry: PplGeometry {
                 strip_sectors: u32::try_from(strip_sectors).unwrap_or(u32::MAX),
                 data_members: u32::try_from(data_members).unwrap_or(u32::MAX),
-                array_sectors: self.size_bytes() / SECTOR_BYTES,
+                array_sectors: self.base.size_bytes() / SECTOR_BYTES,
             },
             kept: RefCell::default(),
             is_unsure: Cell::new(false),
@@ -220,14 +221,17 @@ impl<D: Device, C: Clock> Volume<D, C> {
         row: &Row,
         parts: &[PplPart],
     ) -> Result<(), IoError> {
-        if self.has(Mutant::PplNotWritten) {
+        if self.base.has(Mutant::PplNotWritten) {
             return Ok(());
         }
         let slot = row.slot(Block::P);
         // Without a part the unit is written all the same: it ends what the last one says.
         let unit = self.encode_unit(ppl, Some(slot), row, parts);
-        let drives: Few<Rc<Drive<D>>> =
-            self.write_targets(&self.members(), slot).cloned().collect();
+        let drives: Few<Rc<Drive<D>>> = self
+            .array
+            .write_targets(&self.array.members(), slot)
+            .cloned()
+            .collect();
         let results = join_all(
             drives
                 .iter()
@@ -239,25 +243,25 @@ impl<D: Device, C: Clock> Volume<D, C> {
             match result {
                 Ok(()) => {}
                 Err(IoError::NoSpace) => {
-                    self.note_no_space(drive);
+                    self.array.note_no_space(drive);
                     refused = Some(IoError::NoSpace);
                 }
                 Err(error) => self.fail_for_ppl(drive.id, error),
             }
         }
-        if self.is_frozen() {
+        if self.array.is_frozen() {
             return Err(IoError::Failed); // without the unit nothing may change in place
         }
-        self.settle().await?; // W3: whoever lacks the unit is durably out before anything changes in place
+        self.array.settle().await?; // W3: whoever lacks the unit is durably out before anything changes in place
         refused.map_or(Ok(()), Err)
     }
 
     /// A frozen array keeps the units it has: they tell what was being written when too many members went (W4).
     async fn put_unit(&self, drive: &Drive<D>, unit: Buf) -> Result<(), IoError> {
-        if self.is_frozen() {
+        if self.array.is_frozen() {
             return Err(IoError::Failed);
         }
-        let place = self.metadata.borrow().ppl_place(drive.id);
+        let place = self.array.metadata().ppl_place(drive.id);
         let (place, _) = place.ok_or(IoError::OutOfRange)?;
         drive.write_device(place.start, unit, Fua::Yes).await
     }
@@ -267,13 +271,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
             IoError::Gone => FailCause::Gone,
             _ => FailCause::WriteError,
         };
-        self.fail_member(member, cause);
+        self.array.fail_member(member, cause);
     }
 
     /// A unit: what is in doubt first, for a replay goes by their order.
     fn encode_unit(&self, ppl: &Ppl, slot: Option<usize>, row: &Row, parts: &[PplPart]) -> Buf {
         if ppl.is_unsure.get() {
-            return self.pool.take_zeroed(HEADER_BYTES).freeze();
+            return self.base.pool().take_zeroed(HEADER_BYTES).freeze();
         }
         let kept = ppl.kept.borrow();
         let kept = kept.iter().filter(|kept| Some(kept.slot) == slot);
@@ -285,7 +289,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     count: row.map.data_count(),
                     partial_parity: None,
                 };
-                entry_of(&self.row(kept.row), &part, kept.slot)
+                entry_of(&self.base.row(kept.row), &part, kept.slot)
             })
             .collect();
         let own = parts.iter();
@@ -294,7 +298,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         ppl.generation.set(ppl.generation.get() + 1);
         let header = PplHeader::new(ppl.signature, ppl.generation.get(), entries);
         let length = usize::try_from(header.unit_bytes()).expect("a unit is small");
-        let mut unit = self.pool.take(length);
+        let mut unit = self.base.pool().take(length);
         unit[..HEADER_BYTES].copy_from_slice(&header.encode());
         let mut next = HEADER_BYTES;
         for parity in parts.iter().filter_map(|part| part.partial_parity.as_ref()) {
@@ -354,7 +358,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let Some(ppl) = self.ppl.borrow().clone() else {
             return Ok(());
         };
-        let unit = self.encode_unit(&ppl, None, &self.row(0), &[]);
+        let unit = self.encode_unit(&ppl, None, &self.base.row(0), &[]);
         self.put_unit(drive, unit).await
     }
 
@@ -368,14 +372,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Every live member's header as things are now, with no write under way in it.
     async fn write_ppl_headers(&self, ppl: &Ppl) {
-        let drives = self.live_drives();
+        let drives = self.array.live_drives();
         let writes = drives.iter().map(|drive| async {
-            let slot = self.state.borrow().record(drive.id).slot.map(usize::from);
+            let slot = self.array.state().record(drive.id).slot.map(usize::from);
             let _lane = match slot {
                 Some(slot) => Some(ppl.lane(slot).lock().await),
                 None => None,
             };
-            let unit = self.encode_unit(ppl, slot, &self.row(0), &[]);
+            let unit = self.encode_unit(ppl, slot, &self.base.row(0), &[]);
             self.put_unit(drive, unit).await
         });
         let results = join_all(writes).await;
@@ -384,11 +388,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 self.fail_for_ppl(drive.id, error);
             }
         }
-        let _ = self.settle().await; // whoever goes on meets a failure again
+        let _ = self.array.settle().await; // whoever goes on meets a failure again
     }
 
-    /// Reads every member's area: the newest generation counts on, and after an unclean stop parity is made right for what
-    /// the newest units name. `is_dirty`: there was one.
+    /// Reads every member's area: the newest generation counts on, and after an unclean stop parity is made right for
+    /// what the newest units name. `is_dirty`: there was one.
     ///
     /// # Errors
     /// `Doubt` without `is_forced` when a member is missing and rows may be wrong.
@@ -396,7 +400,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let Some(ppl) = self.ppl.borrow().clone() else {
             return Ok(());
         };
-        let drives = self.slotted_drives();
+        let drives = self.array.slotted_drives();
         let mut units = Vec::new();
         for drive in &drives {
             if let Some(unit) = self.newest_unit(&ppl, drive).await {
@@ -414,7 +418,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         if is_dirty || !is_complete || ppl.is_unsure.get() {
             self.flush_members().await.map_err(PplError::Io)?;
-            self.settle().await.map_err(PplError::Io)?;
+            self.array.settle().await.map_err(PplError::Io)?;
             self.write_ppl_headers(&ppl).await;
         }
         Ok(())
@@ -427,7 +431,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         is_complete: bool,
         is_forced: bool,
     ) -> Result<(), PplError> {
-        let is_degraded = self.lost_slots().contains(&true);
+        let is_degraded = self.array.lost_slots().contains(&true);
         let mut doubtful: Vec<Kept> = units
             .iter()
             .flat_map(|unit| self.doubtful_parts(ppl, unit))
@@ -441,7 +445,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             ppl.is_unsure.set(true);
             return Ok(());
         }
-        if self.has(Mutant::PplNotReplayed) {
+        if self.base.has(Mutant::PplNotReplayed) {
             return Ok(());
         }
         for unit in units {
@@ -466,7 +470,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
         }
         for kept in doubtful {
-            self.doubt_part(ppl, &self.row(kept.row), kept.part);
+            self.doubt_part(ppl, &self.base.row(kept.row), kept.part);
         }
         Ok(())
     }
@@ -480,13 +484,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     async fn newest_unit(&self, ppl: &Ppl, drive: &Rc<Drive<D>>) -> Option<Unit<D>> {
-        let (place, _) = self.metadata.borrow().ppl_place(drive.id)?;
+        let (place, _) = self.array.metadata().ppl_place(drive.id)?;
         let length = usize::try_from(place.end - place.start).ok()?; // at most 32 MiB
         let area = drive
-            .read_device(&self.pool, place.start, length)
+            .read_device(self.base.pool(), place.start, length)
             .await
             .ok()?;
-        let is_ring = self.metadata.borrow().is_ppl_ring(drive.id);
+        let is_ring = self.array.metadata().is_ppl_ring(drive.id);
         let (offset, header) = find_newest(&area, place.start, ppl.signature, is_ring)?;
         Some(Unit {
             drive: Rc::clone(drive),
@@ -499,7 +503,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// The rows that a unit's whole entries name, of those that have their parity on that member, with the entry's
     /// partial parity. A torn entry's writes had not begun.
     fn rows_of<'a>(&self, ppl: &Ppl, unit: &'a Unit<D>) -> Vec<(EntryRow, &'a [u8])> {
-        let own = self.state.borrow().record(unit.drive.id).slot;
+        let own = self.array.state().record(unit.drive.id).slot;
         let bytes = &unit.area[unit.offset..];
         let ranges = unit.header.partial_parity_ranges();
         let mut rows = Vec::new();
@@ -516,9 +520,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             };
             for replay in replays {
                 let first = replay.data_sectors.first().copied().unwrap_or(0) * SECTOR_BYTES;
-                let (number, in_row) = self.geometry.row_of(first);
-                let row = self.row(number);
-                let start = in_row % self.geometry.strip_bytes();
+                let (number, in_row) = self.base.geometry().row_of(first);
+                let row = self.base.row(number);
+                let start = in_row % self.base.geometry().strip_bytes();
                 let part = start..start + replay.length_sectors * SECTOR_BYTES;
                 if row.slot(Block::P) == entry.parity_slot.index() {
                     rows.push((EntryRow { row, part, replay }, partial));
@@ -531,11 +535,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Rows of which several strips were written together, one of which cannot be read: neither the strip nor what the
     /// parity stands for is known.
     fn doubtful_parts(&self, ppl: &Ppl, unit: &Unit<D>) -> Vec<Kept> {
-        let set = self.members();
+        let set = self.array.members();
         let mut doubtful = Vec::new();
         for (EntryRow { row, part, replay }, _) in self.rows_of(ppl, unit) {
-            let is_lost =
-                |sector: &u64| !self.is_block_readable(&set, &row, self.block_at(*sector), &part);
+            let is_lost = |sector: &u64| {
+                !self
+                    .array
+                    .is_block_readable(&set, &row, self.block_at(*sector), &part)
+            };
             if replay.data_sectors.len() > 1 && replay.data_sectors.iter().any(is_lost) {
                 let slot = row.slot(Block::P);
                 push_joined(
@@ -552,8 +559,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     fn block_at(&self, sector: u64) -> Block {
-        let (_, in_row) = self.geometry.row_of(sector * SECTOR_BYTES);
-        let index = in_row / self.geometry.strip_bytes();
+        let (_, in_row) = self.base.geometry().row_of(sector * SECTOR_BYTES);
+        let index = in_row / self.base.geometry().strip_bytes();
         Block::Data(usize::try_from(index).expect("a row has few strips"))
     }
 
@@ -566,7 +573,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<bool, IoError> {
         let EntryRow { row, part, replay } = entry;
         let length = usize::try_from(part.end - part.start).expect("a page at most");
-        let mut parity = self.pool.take_zeroed(length);
+        let mut parity = self.base.pool().take_zeroed(length);
         if let Some(at) = replay.partial_parity_offset_bytes {
             let at = usize::try_from(at).unwrap_or(usize::MAX);
             let Some(partial) = partial_parity.get(at..at.saturating_add(length)) else {
@@ -574,7 +581,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             };
             parity.copy_from_slice(partial);
         }
-        let set = self.members();
+        let set = self.array.members();
         for sector in &replay.data_sectors {
             let block = self.block_at(*sector);
             match self.read_block(&set, row, block, part).await {
@@ -587,8 +594,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
             row.member_range(part),
             parity.freeze(),
         )];
-        let outcome = self.write_members(writes, Fua::No).await;
-        if self.is_frozen() {
+        let outcome = self.array.write_members(writes, Fua::No).await;
+        if self.array.is_frozen() {
             return Err(IoError::Failed);
         }
         outcome.refusal().map_or(Ok(false), Err)

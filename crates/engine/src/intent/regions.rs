@@ -47,8 +47,8 @@ pub struct Regions {
 
 /// How many writes are in flight in which regions.
 ///
-/// Of those here never more entries than requests times their regions: a sorted list, which is short. Marks that are lent to shards
-/// are many and stay for long: they are kept apart, or each write would move them about.
+/// Of those here never more entries than requests times their regions: a sorted list, which is short. Marks that are
+/// lent to shards are many and stay for long: they are kept apart, or each write would move them about.
 #[derive(Debug, Default)]
 struct InFlight {
     counts: Vec<(usize, u32)>,
@@ -97,8 +97,8 @@ impl InFlight {
 }
 
 impl Regions {
-    /// Regions of `region_bytes` over `sync_bytes`; nothing doubtful, nothing wanted. `block_bytes` is the unit in which
-    /// bitmap blocks are written: the largest sector of the members.
+    /// Regions of `region_bytes` over `sync_bytes`; nothing doubtful, nothing wanted. `block_bytes` is the unit in
+    /// which bitmap blocks are written: the largest sector of the members.
     #[must_use]
     pub fn new(sync_bytes: u64, region_bytes: u64, block_bytes: u32, is_persistent: bool) -> Self {
         assert!(region_bytes.is_power_of_two(), "regions are powers of two");
@@ -124,8 +124,8 @@ impl Regions {
         }
     }
 
-    /// The same doubt in regions of another size, for a bitmap that begins: bits are set where there is doubt, and count
-    /// as durable, for the caller has just written them. Only while nothing is in flight.
+    /// The same doubt in regions of another size, for a bitmap that begins: bits are set where there is doubt, and
+    /// count as durable, for the caller has just written them. Only while nothing is in flight.
     #[must_use]
     pub fn regrained(&self, region_bytes: u64) -> Self {
         assert!(
@@ -208,7 +208,8 @@ impl Regions {
         (BITMAP_HEADER_BYTES + index as u64 / 8) / self.block_bytes
     }
 
-    /// Takes over a bit found on some member at assembly. It becomes durable everywhere with the next write of its block.
+    /// Takes over a bit found on some member at assembly. It becomes durable everywhere with the next write of its
+    /// block.
     pub fn load_bit(&mut self, index: usize) {
         self.wanted.set(index, true);
     }
@@ -261,8 +262,8 @@ impl Regions {
         self.settling = Some(index);
     }
 
-    /// A region was made consistent as a whole: settled, unless something of it has come into doubt since `begin_settling`
-    /// (a write that some members refused).
+    /// A region was made consistent as a whole: settled, unless something of it has come into doubt since
+    /// `begin_settling` (a write that some members refused).
     pub fn settle_unspoilt(&mut self, index: usize) {
         if self.settling.take() == Some(index) {
             self.settle_region(index);
@@ -376,7 +377,8 @@ impl Regions {
         }
     }
 
-    /// The regions of `range` are lent to a shard, which may write there until `take_back`: counts as a write in flight.
+    /// The regions of `range` are lent to a shard, which may write there until `take_back`: counts as a write in
+    /// flight.
     pub fn lend(&mut self, range: &Range<u64>) {
         self.indices(range)
             .for_each(|index| self.in_flight.lend(index));
@@ -519,8 +521,8 @@ impl Regions {
         (self.block_of(self.count().saturating_sub(1)) + 1) * self.block_bytes
     }
 
-    /// The bits' bytes of one block of the bitmap area (linux-md.md 3: bit n is byte 256 + n/8, bit n mod 8); the place of
-    /// the bitmap's superblock is left zero.
+    /// The bits' bytes of one block of the bitmap area (linux-md.md 3: bit n is byte 256 + n/8, bit n mod 8); the place
+    /// of the bitmap's superblock is left zero.
     #[must_use]
     pub fn encode_block(&self, block: u64) -> Vec<u8> {
         let mut bytes = vec![0u8; usize::try_from(self.block_bytes).expect("a block is small")];

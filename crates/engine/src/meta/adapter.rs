@@ -56,8 +56,8 @@ pub trait Metadata {
     /// Name of the format for people: `md 1.2`.
     fn format_name(&self) -> String;
 
-    /// The member's metadata for this commit, in the order in which they must be written (bad-block list first). `bad`: its
-    /// bad ranges in data bytes. Empty for a member that has none of its own.
+    /// The member's metadata for this commit, in the order in which they must be written (bad-block list first). `bad`:
+    /// its bad ranges in data bytes. Empty for a member that has none of its own.
     fn superblock(
         &mut self,
         member: MemberId,
@@ -86,8 +86,8 @@ pub trait Metadata {
         None
     }
 
-    /// Plans a bitmap over `sync_bytes` for an array that has none; nothing changes yet. `region_bytes`: as asked for, or
-    /// chosen so that it fits. `rings`: the stripe log's place on each member, which it must not reach (L1).
+    /// Plans a bitmap over `sync_bytes` for an array that has none; nothing changes yet. `region_bytes`: as asked for,
+    /// or chosen so that it fits. `rings`: the stripe log's place on each member, which it must not reach (L1).
     ///
     /// # Errors
     /// A sentence: no room, a region size that does not fit, something that excludes a bitmap.
@@ -129,8 +129,8 @@ pub trait Metadata {
         u64::MAX
     }
 
-    /// Identity and geometry of a member as its log's header carries them, for the ring in `area` or, without one, where
-    /// a ring can be.
+    /// Identity and geometry of a member as its log's header carries them, for the ring in `area` or, without one,
+    /// where a ring can be.
     ///
     /// # Errors
     /// Why there can be no log (L1).
@@ -139,7 +139,8 @@ pub trait Metadata {
         Err(NoLog::NoParity)
     }
 
-    /// Bytes of a member that hold md's partial parity log, and the number that its headers carry; `None`: there is none.
+    /// Bytes of a member that hold md's partial parity log, and the number that its headers carry; `None`: there is
+    /// none.
     fn ppl_place(&self, member: MemberId) -> Option<(Range<u64>, u32)> {
         let _ = member;
         None

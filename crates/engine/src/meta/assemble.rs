@@ -1,7 +1,8 @@
 //! Joining members at start: from examined superblocks to an array, or to a refusal. Pure.
 //!
 //! Invariants:
-//! - a stale member raises nobody's event count, and gets no slot but where the user insists and the fresh ones are too few (W7);
+//! - a stale member raises nobody's event count, and gets no slot but where the user insists and the fresh ones are too
+//!   few (W7);
 //! - nothing is written: a refusal leaves every member as it was (W4: with all members back it is an ordinary start);
 //! - the answer depends only on the arguments, and each member given has exactly one entry in it.
 //!
@@ -53,7 +54,8 @@ pub struct Examined {
 pub struct Refused {
     /// Its copy of the bitmap.
     pub bitmap: Option<FormatError>,
-    /// Its bad block log is damaged or unreadable: what is wrong, as a clause. Nobody knows which of its blocks are right.
+    /// Its bad block log is damaged or unreadable: what is wrong, as a clause. Nobody knows which of its blocks are
+    /// right.
     pub bad_blocks: Option<String>,
 }
 
@@ -254,7 +256,8 @@ pub enum Doubt {
     },
 }
 
-/// A reshape in the middle: volume bytes on the done side of the position follow `after`, the others `Assembly::geometry`.
+/// A reshape in the middle: volume bytes on the done side of the position follow `after`, the others
+/// `Assembly::geometry`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AssembledReshape {
     /// Geometry of the part that is done.
@@ -268,8 +271,8 @@ pub struct AssembledReshape {
 }
 
 impl AssembledReshape {
-    /// Whether the reshape, which fills `member`, has given it all that it has in the part that is done. Backwards nothing is
-    /// recorded.
+    /// Whether the reshape, which fills `member`, has given it all that it has in the part that is done. Backwards
+    /// nothing is recorded.
     #[must_use]
     pub fn has_filled(&self, member: &AssembledMember) -> bool {
         match member.standing {
@@ -336,7 +339,8 @@ pub struct Assembly {
     pub reshape: Option<AssembledReshape>,
     /// Requests must be multiples of this (the superblock's logical block size); 0: nothing is said.
     pub logical_block_bytes: u32,
-    /// Where the bitmap says nothing that can be relied on, redundancy is not: rows are in doubt though the array is clean.
+    /// Where the bitmap says nothing that can be relied on, redundancy is not: rows are in doubt though the array is
+    /// clean.
     pub is_unproven: bool,
     /// Things worth knowing, one sentence each.
     pub notes: Vec<String>,

@@ -1,7 +1,8 @@
 //! Where a bitmap goes on members that were made without one. Pure.
 //!
 //! Invariants:
-//! - it takes only space between the superblock and what comes next, so it never meets data, bad-block log or stripe log;
+//! - it takes only space between the superblock and what comes next, so it never meets data, bad-block log or stripe
+//!   log;
 //! - its offset from the superblock is the same on every member;
 //! - a region size that nobody asked for grows until the bitmap fits; one that was asked for is kept or refused.
 //!

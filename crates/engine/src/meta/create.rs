@@ -62,12 +62,13 @@ pub struct NewArray {
     pub has_bitmap: bool,
     /// Region size in bytes; `None`: chosen.
     pub region_bytes: Option<u64>,
-    /// Largest ring of the stripe log in bytes; `None`: no log. Without room for one (L1) the plan has none and says why.
+    /// Largest ring of the stripe log in bytes; `None`: no log. Without room for one (L1) the plan has none and says
+    /// why.
     pub log_bytes_max: Option<u64>,
     /// Whether writes are answered when they are durable in the stripe log (L5).
     pub is_write_back: bool,
-    /// Whether a RAID-5 gets md's partial parity log, which excludes bitmap and stripe log. Parity has to agree then, or to
-    /// be made by a rebuild: an array with this log is never resynced.
+    /// Whether a RAID-5 gets md's partial parity log, which excludes bitmap and stripe log. Parity has to agree then,
+    /// or to be made by a rebuild: an array with this log is never resynced.
     pub has_ppl: bool,
     /// Whether the members agree.
     pub start: Start,
@@ -448,8 +449,8 @@ fn superblock_of(
 }
 
 impl Plan {
-    /// The member of `slot` shall be filled from the others after the start. Where some but not all redundancy is missing
-    /// and parity is not known, that makes it right (mdadm does the same with RAID-6).
+    /// The member of `slot` shall be filled from the others after the start. Where some but not all redundancy is
+    /// missing and parity is not known, that makes it right (mdadm does the same with RAID-6).
     ///
     /// # Panics
     /// When the slot has no member.

@@ -37,8 +37,8 @@ pub enum ForeignError {
     Bound(usize, String),
 }
 
-/// The name by which FreeBSD would know a device or file: its last part, and all of what a label is `bound` to where the path
-/// ends with that (`/dev/mirror/gm0`).
+/// The name by which FreeBSD would know a device or file: its last part, and all of what a label is `bound` to where
+/// the path ends with that (`/dev/mirror/gm0`).
 #[must_use]
 pub fn provider_name<'a>(path: &'a str, bound: &'a str) -> &'a str {
     let is_whole = path

@@ -46,7 +46,8 @@ struct MdMember {
 }
 
 impl MdMetadata {
-    /// Metadata of an assembled or new array: the members' superblocks by `MemberId`, and the bitmap's header when there is one.
+    /// Metadata of an assembled or new array: the members' superblocks by `MemberId`, and the bitmap's header when
+    /// there is one.
     #[must_use]
     pub fn new(superblocks: Vec<Option<Superblock>>, bitmap: Option<BitmapHeader>) -> Self {
         let level = superblocks

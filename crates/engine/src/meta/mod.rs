@@ -3,7 +3,6 @@
 pub mod adapter;
 pub mod assemble;
 mod bitmap_place;
-pub mod commit;
 pub mod create;
 pub mod foreign;
 pub mod gmirror;

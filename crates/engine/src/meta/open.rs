@@ -25,8 +25,9 @@ use crate::meta::assemble::{
 use crate::meta::journal::is_in_journal;
 use crate::meta::md::{MdMetadata, bitmap_sectors};
 use crate::mutant::{DeliberateBug, Mutant};
+use crate::options::VolumeOptions;
 use crate::state::{MemberRecord, Standing};
-use crate::volume::{DrivePart, FormerMember, Volume, VolumeOptions, VolumeParts};
+use crate::volume::{DrivePart, FormerMember, Volume, VolumeParts};
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, IoError};
@@ -363,8 +364,8 @@ async fn read_bad<D: Device>(
     Ok(bad)
 }
 
-/// What a device that was a member says of itself, for a re-add. `None`: it had no slot, or its bad-block list cannot be
-/// read, so that nobody knows what of it may be trusted and it has to be copied whole.
+/// What a device that was a member says of itself, for a re-add. `None`: it had no slot, or its bad-block list cannot
+/// be read, so that nobody knows what of it may be trusted and it has to be copied whole.
 pub async fn former_member<D: Device>(
     device: &D,
     pool: &BufPool,

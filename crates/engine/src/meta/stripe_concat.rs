@@ -8,8 +8,9 @@ use plexum_format::gstripe::StripeLabel;
 
 use crate::meta::foreign::{ForeignError, last_sector, provider_name, regions_of};
 use crate::meta::plain::PlainMetadata;
+use crate::options::VolumeOptions;
 use crate::state::{MemberRecord, Standing};
-use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
+use crate::volume::{DrivePart, Volume, VolumeParts};
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
 use plexum_block::device::Device;

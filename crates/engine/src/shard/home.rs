@@ -1,4 +1,5 @@
-//! The home of a volume on several cores: opens and shuts the door, lends slabs and marks, does what satellites hand over (W12).
+//! The home of a volume on several cores: opens and shuts the door, lends slabs and marks, does what satellites hand
+//! over (W12).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use std::task::Poll;
 
 use plexum_exec::mailbox::{Answer, Mailbox, Reply, Sender, mailbox, reply};
 
+use super::doorkeeper::Doorkeeper;
 use super::{
     Door, Errand, Learned, Lent, MemberTally, Opening, Request, SHARDS_MAX, ShardSeed, Slabs,
     ToHome, ToShard,
@@ -96,7 +98,22 @@ impl Sharing {
         self.links.iter().all(|link| is_it(link.stage.get()))
     }
 
-    fn shut(&self) {
+    /// Whether satellites may serve.
+    pub(super) fn is_open(&self) -> bool {
+        self.door.epoch().is_some()
+    }
+
+    /// Whether nobody has anything that was lent, and nothing is under way.
+    pub(super) fn is_everybody_home(&self) -> bool {
+        self.all_are(|stage| stage == Stage::Home)
+    }
+
+    /// Whether nobody has anything that was lent.
+    pub(super) fn is_nobody_out(&self) -> bool {
+        self.all_are(|stage| stage != Stage::Out)
+    }
+
+    pub(super) fn shut(&self) {
         self.door.set(0);
         for link in &self.links {
             if link.stage.get() == Stage::Out {
@@ -107,15 +124,16 @@ impl Sharing {
 }
 
 impl<D: Device, C: Clock> Volume<D, C> {
-    /// Divides the volume among `shards` (2 to [`SHARDS_MAX`]); the seeds are those of all but the home, in order. Each goes to its
-    /// thread and becomes a [`Satellite`](super::Satellite); the home runs `run_sharing`. Only once in the life of a volume.
+    /// Divides the volume among `shards` (2 to [`SHARDS_MAX`]); the seeds are those of all but the home, in order. Each
+    /// goes to its thread and becomes a [`Satellite`](super::Satellite); the home runs `run_sharing`. Only once in the
+    /// life of a volume.
     ///
     /// # Panics
     /// When it is shared already, or for another number of shards.
     pub fn share(&self, shards: usize) -> Vec<ShardSeed> {
         assert!((2..=SHARDS_MAX).contains(&shards), "a few shards");
         let door = Arc::new(Door::default());
-        let slabs = Slabs::new(&self.geometry, shards);
+        let slabs = Slabs::new(self.base().geometry(), shards);
         let (home, inbox) = mailbox(usize::MAX);
         let (senders, inboxes): (Vec<_>, Vec<_>) = (1..shards).map(|_| mailbox(usize::MAX)).unzip();
         let tallies: Vec<MemberTally> = (1..shards).map(|_| MemberTally::default()).collect();
@@ -125,8 +143,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
             };
             ShardSeed {
                 number: index + 1,
-                name: self.name.clone(),
-                geometry: self.geometry.clone(),
+                name: self.base().name().to_owned(),
+                geometry: self.base().geometry().clone(),
                 slabs: slabs.clone(),
                 tally: tallies[index].clone(),
                 door: Arc::clone(&door),
@@ -153,7 +171,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             inbox: RefCell::new(Some(inbox)),
             _home: home.clone(),
         };
-        let is_first = self.division.sharing.set(Rc::new(sharing)).is_ok();
+        let sharing = Rc::new(sharing);
+        self.base()
+            .set_guard(Box::new(Doorkeeper::new(self, &sharing)));
+        let is_first = self.division().sharing.set(sharing).is_ok();
         assert!(is_first, "a volume is shared once");
         seeds
     }
@@ -162,7 +183,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     pub(crate) fn counters_of_shards(&self, member: MemberId) -> DriveCounters {
         let mut sum = DriveCounters::default();
         for tally in self
-            .division
+            .division()
             .sharing
             .get()
             .iter()
@@ -175,79 +196,34 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Where writes are the home's own, however the volume is divided: bytes of the volume, ascending.
     pub fn own_ranges(&self) -> Vec<Range<u64>> {
-        let all = 0..self.geometry.volume_bytes();
-        let sharing = self.division.sharing.get();
+        let all = 0..self.base().geometry().volume_bytes();
+        let sharing = self.division().sharing.get();
         sharing.map_or_else(|| vec![all], |sharing| sharing.slabs.ranges_of(0))
     }
 
-    /// Whether satellites may serve now: everything is ordinary.
-    fn may_share(&self) -> bool {
-        let state = self.state.borrow();
-        let is_whole = !state.is_degraded()
-            && !state.is_frozen
-            && self.fillings.borrow().is_empty()
-            && self.is_settled()
-            && self.uneven.borrow().is_none();
-        let is_at_rest = self.job.borrow().is_none()
-            && !self.is_scrubbing()
-            && !self.is_stopping.get()
-            && !self.is_switching.get()
-            && !self.reads_wait.get();
-        let drives = self.drives.borrow();
-        let has_bad = drives.iter().flatten().any(|drive| drive.has_bad());
-        is_whole
-            && is_at_rest
-            && !has_bad
-            && !self.options.borrow().is_read_only
-            && !self.answers_from_log()
-            && self.regions.borrow().doubtful_count() == 0
-    }
-
-    /// Shuts the door when things are not ordinary any more. Called by whoever changes that, before anybody is answered.
-    pub(crate) fn check_sharing(&self) {
-        if let Some(sharing) = self.division.sharing.get()
-            && sharing.door.epoch().is_some()
-            && !self.may_share()
-            && (!self.has(Mutant::DoorStaysOpen) || self.is_stopping.get())
-        {
-            sharing.shut();
-        }
-    }
-
-    /// Whether satellites serve now: nothing may be kept in memory that they could change.
-    pub(crate) fn is_shared_now(&self) -> bool {
-        let sharing = self.division.sharing.get();
-        sharing.is_some_and(|sharing| !sharing.all_are(|stage| stage == Stage::Home))
+    /// Shuts the door when things are not ordinary any more. Whoever changes that calls it before anybody is answered.
+    fn check_sharing(&self) {
+        self.base().tell_guard();
     }
 
     /// Whether I/O of a satellite may be under way on members of an opening that has ended (W9).
     pub(crate) fn is_draining_shards(&self) -> bool {
-        self.is_shared_now()
+        self.base().is_shared_now()
             && self
-                .division
+                .division()
                 .sharing
                 .get()
                 .is_some_and(|sharing| sharing.door.epoch().is_none())
     }
 
-    /// Waits until satellites have given everything back. The door must be shut, and stay so.
-    pub(crate) async fn all_back(&self) {
-        self.check_sharing();
-        let Some(sharing) = self.division.sharing.get() else {
-            return;
-        };
-        let is_back = || sharing.all_are(|stage| stage != Stage::Out);
-        self.changed.until(is_back).await;
-    }
-
     /// Opens the door when everything is ordinary and at home.
     fn try_open(&self) {
-        let Some(sharing) = self.division.sharing.get() else {
+        let Some(sharing) = self.division().sharing.get() else {
             return;
         };
         if sharing.door.epoch().is_some()
             || !sharing.all_are(|stage| stage == Stage::Home)
-            || !self.may_share()
+            || !Doorkeeper::new(self, sharing).may_share()
         {
             return;
         }
@@ -256,11 +232,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         };
         let epoch = sharing.last_epoch.get() + 1;
         sharing.last_epoch.set(epoch);
-        let takes_writes = self.stripe_log().is_none() && self.ppl.borrow().is_none();
+        let takes_writes = self.intent().stripe_log().is_none() && !self.intent().has_ppl();
         sharing.takes_writes.set(takes_writes);
-        self.ahead.clear();
-        let options = self.options.borrow();
-        let regions = self.regions.borrow();
+        self.copies().forget_ahead();
+        let options = self.base().options();
+        let regions = self.intent().regions();
         let opening = Opening {
             epoch,
             members,
@@ -283,16 +259,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
     fn has_bad_lists(&self) -> bool {
         let mut one = RangeSet::new();
         one.insert(0..512);
-        let metadata = self.metadata.borrow();
-        let drives = self.drives.borrow();
+        let metadata = self.array().metadata();
+        let drives = self.array().drives();
         let mut all = drives.iter().flatten();
         all.all(|drive| metadata.has_room_for_bad(drive.id, &one))
     }
 
     /// Who serves the slots, for satellites; `None` when one of them cannot be opened a second time.
     fn lent_members(&self) -> Option<Vec<Lent>> {
-        let state = self.state.borrow();
-        let drives = self.drives.borrow();
+        let state = self.array().state();
+        let drives = self.array().drives();
         let mut members = Vec::new();
         for (record, drive) in state.members.iter().zip(drives.iter()) {
             let (Standing::Active, Some(slot), Some(drive)) = (record.standing, record.slot, drive)
@@ -311,7 +287,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         Some(members)
     }
 
-    /// Does the home's part until `stop`: give it a task of its own. `home` is the volume; `spawn` starts tasks on this thread.
+    /// Does the home's part until `stop`: give it a task of its own. `home` is the volume; `spawn` starts tasks on this
+    /// thread.
     pub async fn run_sharing<H>(home: H, spawn: Spawn)
     where
         H: Deref<Target = Self> + Clone + 'static,
@@ -319,17 +296,17 @@ impl<D: Device, C: Clock> Volume<D, C> {
         C: 'static,
     {
         let this: &Self = &home;
-        let Some(sharing) = this.division.sharing.get().cloned() else {
+        let Some(sharing) = this.division().sharing.get().cloned() else {
             return;
         };
         let Some(mut inbox) = sharing.inbox.take() else {
             return;
         };
-        let is_over = || this.is_stopping.get() && sharing.all_are(|stage| stage != Stage::Out);
+        let is_over = || this.base().is_stopping() && sharing.all_are(|stage| stage != Stage::Out);
         while !is_over() {
             this.check_sharing();
             this.try_open();
-            let change = this.changed.changed();
+            let change = this.base().changed().changed();
             if let Some((shard, message)) = next_message(&mut inbox, change).await {
                 Self::hear(&home, &sharing, shard, message, &spawn);
             }
@@ -366,7 +343,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             ToHome::Decline { epoch } => {
                 if epoch == sharing.last_epoch.get() {
                     sharing.links[shard - 1].stage.set(Stage::Home);
-                    this.changed.notify();
+                    this.base().changed().notify();
                 }
             }
             ToHome::AllBack { epoch, learned } => {
@@ -377,7 +354,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             ToHome::Drained { epoch } => {
                 if epoch == sharing.last_epoch.get() {
                     sharing.links[shard - 1].stage.set(Stage::Home);
-                    this.changed.notify();
+                    this.base().changed().notify();
                 }
             }
             ToHome::Serve(errand) => spawn(Box::pin(async move { volume.do_errand(errand).await })),
@@ -387,28 +364,29 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// A satellite has given everything back. What it has learned is known here before any lock of it is free again.
     fn take_back(&self, sharing: &Sharing, shard: usize, learned: Learned) {
         for range in &learned.doubt {
-            self.regions.borrow_mut().unprove(range);
+            self.intent().learn_doubt(range);
         }
         for (member, range) in learned.bad {
-            if let Some(drive) = self.drive(member) {
-                let _ = self.record_bad(&drive, range); // the request is done again here, and tells
+            if let Some(drive) = self.array().drive(member) {
+                let _ = self.array().record_bad(&drive, range); // the request is done again here, and tells
             }
         }
         for (member, cause) in learned.failures {
-            self.fail_member(member, cause);
+            self.array().fail_member(member, cause);
         }
         if sharing.door.epoch().is_some() {
             sharing.shut(); // it met with something that is not ordinary; the others come home too
         }
         sharing.links[shard - 1].stage.set(Stage::Back);
         sharing.all_back(shard);
-        self.changed.notify();
+        self.base().changed().notify();
     }
 
-    /// Lends a slab: its lock is held here until the satellite gives it back, and it is called back when somebody wants the lock.
+    /// Lends a slab: its lock is held here until the satellite gives it back, and it is called back when somebody wants
+    /// the lock.
     async fn lend_slab(&self, sharing: &Sharing, shard: usize, slab: u32, epoch: u64) {
         let range = sharing.slabs.lock_range(slab);
-        let mut lock = self.locks.lock(range.clone()).await;
+        let mut lock = self.base().locks().lock(range.clone()).await;
         let is_lent = sharing.door.epoch() == Some(epoch);
         if !is_lent {
             sharing.send(
@@ -422,11 +400,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return;
         }
         // Read ahead is what copies hold: nothing of this slab is known here any more.
-        let _unread = self.has_copies().then(|| self.unread(range));
+        let _unread = self
+            .base()
+            .has_copies()
+            .then(|| self.copies().unread(range));
         let mut back = pin!(sharing.keep(shard, Thing::Slab(slab)));
-        if self.has(Mutant::SlabLentWithoutLock) {
+        if self.base().has(Mutant::SlabLentWithoutLock) {
             let far = u64::MAX - 1 - (shard as u64 * 4096 + u64::from(slab)); // nobody's
-            lock = self.locks.lock(far..far + 1).await;
+            lock = self.base().locks().lock(far..far + 1).await;
         }
         sharing.send(
             shard,
@@ -452,7 +433,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Lends a mark: the array is dirty and the region's bit durable (W1) until it is given back.
     async fn lend_mark(&self, sharing: &Sharing, shard: usize, region: usize, epoch: u64) {
-        let range = self.regions.borrow().range(region);
+        let range = self.intent().regions().range(region);
         let told = |is_marked| {
             let message = ToShard::Marked {
                 region,
@@ -461,10 +442,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             };
             sharing.send(shard, message);
         };
-        let Ok(_in_flight) = self.enter_write(self.clock.now()).await else {
+        let Ok(_in_flight) = self.traffic().enter_write(self.base().clock().now()).await else {
             return told(false);
         };
-        let Ok(mark) = self.mark(range).await else {
+        let Ok(mark) = self.intent().mark(range).await else {
             return told(false);
         };
         if sharing.door.epoch() != Some(epoch) {
@@ -506,12 +487,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// The sharing, while satellites write.
     fn shares_writes(&self) -> Option<&Rc<Sharing>> {
-        let sharing = self.division.sharing.get();
+        let sharing = self.division().sharing.get();
         sharing.filter(|sharing| sharing.door.epoch().is_some() && sharing.takes_writes.get())
     }
 
-    /// As `write`, for clients of the home while the volume may be shared: what lies in a satellite's slab is sent there, so that
-    /// the slab need not be called back.
+    /// As `write`, for clients of the home while the volume may be shared: what lies in a satellite's slab is sent
+    /// there, so that the slab need not be called back.
     ///
     /// # Errors
     /// As `write`.
@@ -522,7 +503,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         fua: Fua,
     ) -> Result<(), IoError> {
         let end = offset_bytes.saturating_add(data.len() as u64);
-        let is_for_all = !data.is_empty() && end <= self.size_bytes();
+        let is_for_all = !data.is_empty() && end <= self.base().size_bytes();
         let Some(sharing) = self.shares_writes().filter(|_| is_for_all) else {
             return self.write(offset_bytes, data, fua).await;
         };

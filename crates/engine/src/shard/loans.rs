@@ -1,6 +1,7 @@
 //! What a satellite holds of slabs or of marks, by their number.
 //!
-//! A list and not a map: each write looks three times, and numbers are dense. Eight bytes for each up to the highest asked for.
+//! A list and not a map: each write looks three times, and numbers are dense. Eight bytes for each up to the highest
+//! asked for.
 
 /// Where a slab or a mark is, as the satellite sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,30 +1,32 @@
-//! One volume on several cores (W12). The *home* is the volume as it always was: it owns superblocks, bitmap, bad blocks, cursors
-//! and all that is seldom. Each further shard is a *satellite* on a thread of its own, which serves what is ordinary: reads, and
-//! writes to those slabs of the volume that are its own.
+//! One volume on several cores (W12). The *home* is the volume as it always was: it owns superblocks, bitmap, bad
+//! blocks, cursors and all that is seldom. Each further shard is a *satellite* on a thread of its own, which serves
+//! what is ordinary: reads, and writes to those slabs of the volume that are its own.
 //!
 //! A satellite may do only what the home has lent it, and decides nothing:
-//! - the *door*: while it is open every slot has an active member and nothing is in doubt, so that whatever is read then holds all
-//!   that was answered before. The home shuts it before it answers anything that a member has missed;
-//! - a *slab*: the lock of its rows or of its range at the home is held for the satellite, which locks inside of it for itself.
-//!   Whoever wants that lock (rebuild, scrub, a request of the home) gets the slab called back first;
+//! - the *door*: while it is open every slot has an active member and nothing is in doubt, so that whatever is read
+//!   then holds all that was answered before. The home shuts it before it answers anything that a member has missed;
+//! - a *slab*: the lock of its rows or of its range at the home is held for the satellite, which locks inside of it for
+//!   itself. Whoever wants that lock (rebuild, scrub, a request of the home) gets the slab called back first;
 //! - a *mark*: the array is dirty and a region's bit is durable (W1) until the satellite gives the mark back.
 //!
-//! Whatever does not go smoothly ends at the home. A satellite whose member fails lets the requests under way end as any volume
-//! does, on the survivors, but answers none of them: it gives everything back, says what it has learned, and asks the home to do
-//! them once more, which makes the failure durable before it answers (W3, W4).
+//! Whatever does not go smoothly ends at the home. A satellite whose member fails lets the requests under way end as
+//! any volume does, on the survivors, but answers none of them: it gives everything back, says what it has learned, and
+//! asks the home to do them once more, which makes the failure durable before it answers (W3, W4).
 //!
 //! Invariants:
 //! - a new set of members is used only when every satellite has given back what it had under the one before (W12);
 //! - a member comes back only when no I/O of any satellite is under way on it (W9);
-//! - messages of one side arrive in the order they were sent; what is given back arrives before the request that failed.
+//! - messages of one side arrive in the order they were sent; what is given back arrives before the request that
+//!   failed.
 
+mod doorkeeper;
 mod home;
 mod loans;
 mod satellite;
 mod session;
 mod slabs;
 
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,8 +80,6 @@ pub(crate) struct Errand {
 pub(crate) struct Division {
     /// It is the home: what it shares with satellites.
     pub(crate) sharing: OnceCell<Rc<Sharing>>,
-    /// It is a satellite's: what it learns is made durable by its home, not here.
-    pub(crate) is_lent: Cell<bool>,
 }
 
 /// What is asked; offsets and lengths in bytes of the volume.

@@ -1,5 +1,5 @@
-//! A satellite: a shard of a volume on a thread of its own (W12). It serves with a volume of its own over the same members, which
-//! has no metadata and stops at the first failure, and only what the home has lent it.
+//! A satellite: a shard of a volume on a thread of its own (W12). It serves with a volume of its own over the same
+//! members, which has no metadata and stops at the first failure, and only what the home has lent it.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -36,8 +36,8 @@ pub struct ShardCounters {
 /// Opens a member for a satellite's thread.
 #[allow(async_fn_in_trait)] // one thread owns a shard; its futures are never sent
 pub trait Opener<D> {
-    /// Opens the storage that the home knows by `handle` (`Device::handle`) once more; `name` is for messages. `None`: it cannot
-    /// be, and the satellite serves nothing.
+    /// Opens the storage that the home knows by `handle` (`Device::handle`) once more; `name` is for messages. `None`:
+    /// it cannot be, and the satellite serves nothing.
     async fn open(&self, name: &str, handle: u64) -> Option<D>;
 }
 
@@ -84,7 +84,8 @@ impl<D: Device + 'static, C: Clock + Clone + 'static, O: Opener<D> + 'static> Sa
         }
     }
 
-    /// Does the satellite's part until the home is gone or `end`: give it one task. `spawn` starts tasks on this thread.
+    /// Does the satellite's part until the home is gone or `end`: give it one task. `spawn` starts tasks on this
+    /// thread.
     pub async fn run(self: Rc<Self>, spawn: Spawn) {
         let Some(inbox) = self.inbox.take() else {
             return;
@@ -345,7 +346,8 @@ impl<D: Device + 'static, C: Clock + Clone + 'static, O: Opener<D> + 'static> Sa
         self.write_at_home(offset_bytes, data, fua).await
     }
 
-    /// Takes the slab and the marks that a write needs, from the home when they are not here. `None`: it lends nothing now.
+    /// Takes the slab and the marks that a write needs, from the home when they are not here. `None`: it lends nothing
+    /// now.
     async fn borrow(
         &self,
         session: &Rc<Session<D, C>>,

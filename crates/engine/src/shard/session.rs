@@ -1,4 +1,5 @@
-//! One opening of the door as a satellite lives it: a volume over the members it was lent, and what it holds of slabs and marks.
+//! One opening of the door as a satellite lives it: a volume over the members it was lent, and what it holds of slabs
+//! and marks.
 //!
 //! Invariants:
 //! - a write runs only while its slab and the marks of its regions are held, and both stay until it has ended;
@@ -19,8 +20,9 @@ use crate::drive::DriveCounters;
 use crate::intent::regions::Regions;
 use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
 use crate::mutant::Mutant;
+use crate::options::VolumeOptions;
 use crate::state::{FailCause, MemberId, MemberRecord, Standing};
-use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
+use crate::volume::{DrivePart, Volume, VolumeParts};
 use plexum_block::buf::{Buf, BufPool, Rope};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, DeviceInfo, Extent, Fua, IoError};
@@ -87,7 +89,8 @@ impl<D: Device, C: Clock> Drop for Using<D, C> {
 }
 
 impl<D: Device, C: Clock + Clone> Session<D, C> {
-    /// A session over `devices`, in the order of the opening's members. `parts`: name and geometry; `teller`: how the home hears.
+    /// A session over `devices`, in the order of the opening's members. `parts`: name and geometry; `teller`: how the
+    /// home hears.
     pub(super) fn new(
         opening: Opening,
         devices: Vec<D>,
@@ -205,7 +208,7 @@ impl<D: Device, C: Clock> Session<D, C> {
 
     /// Looks after members that do not answer, until the session is over.
     pub(super) async fn watch(&self) {
-        let watching = self.volume.watch_members(|| self.is_back.get());
+        let watching = self.volume.upkeep().watch_members(|| self.is_back.get());
         join(watching, self.publish_news()).await;
     }
 
@@ -214,7 +217,7 @@ impl<D: Device, C: Clock> Session<D, C> {
             let is_due = || self.has_news.get() || self.is_back.get();
             self.news.until(is_due).await;
             let over = self.news.until(|| self.is_back.get());
-            first(self.volume.clock.sleep(PUBLISH_AFTER), over).await;
+            first(self.volume.base().clock().sleep(PUBLISH_AFTER), over).await;
             // What was given back was told, too; the next session may have told more since.
             if !self.is_back.get() {
                 self.publish();
@@ -272,7 +275,8 @@ impl<D: Device, C: Clock> Session<D, C> {
         self.volume.write(offset_bytes, data, fua).await
     }
 
-    /// Range of the sync space that a write touches, empty where nothing is kept in agreement; `None` for what is out of range.
+    /// Range of the sync space that a write touches, empty where nothing is kept in agreement; `None` for what is out
+    /// of range.
     pub(super) fn sync_range(&self, offset_bytes: u64, length_bytes: u64) -> Option<Range<u64>> {
         self.volume.check_request(offset_bytes, length_bytes).ok()?;
         Some(
@@ -428,7 +432,7 @@ impl<D: Device, C: Clock> Session<D, C> {
         self.is_back.set(true);
         self.news.notify();
         self.changed.notify();
-        self.volume.changed.notify(); // the watchman ends
+        self.volume.base().changed().notify(); // the watchman ends
     }
 
     /// Waits until that has happened.
@@ -439,7 +443,7 @@ impl<D: Device, C: Clock> Session<D, C> {
     fn learned(&self) -> Learned {
         let at_home = |member: MemberId| self.opening.members[usize::from(member.0)].id;
         let failures = self.failures.take().into_iter();
-        let bad = self.volume.all_bad().into_iter();
+        let bad = self.volume.array().all_bad().into_iter();
         Learned {
             failures: failures
                 .map(|(member, cause)| (at_home(member), cause))
@@ -447,13 +451,13 @@ impl<D: Device, C: Clock> Session<D, C> {
             bad: bad
                 .map(|(member, range)| (at_home(member), range))
                 .collect(),
-            doubt: self.volume.regions.borrow().unproven(),
+            doubt: self.volume.intent().regions().unproven(),
         }
     }
 
     /// Whether no I/O is under way on any member, not even one that nobody waits for (W9).
     pub(super) fn is_drained(&self) -> bool {
-        self.volume.are_devices_idle()
+        self.volume.array().are_devices_idle()
     }
 
     pub(super) fn has_marks(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Slabs: the parts of a volume that shards own in turn.
 //!
-//! Invariants: slabs are whole rows of parity and whole strips of copies, so that no lock reaches over a border; slab `n` belongs
-//! to shard `n` modulo their number, shard 0 is the home.
+//! Invariants: slabs are whole rows of parity and whole strips of copies, so that no lock reaches over a border; slab
+//! `n` belongs to shard `n` modulo their number, shard 0 is the home.
 
 use std::ops::Range;
 

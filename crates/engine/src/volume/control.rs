@@ -4,12 +4,14 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::background::Pace;
+use crate::array::WriteMostly;
 use crate::balance::Policy;
 use crate::drive::Drive;
 use crate::mutant::Mutant;
+use crate::news::Announcement;
 use crate::state::{Event, FailCause, MemberId, Standing};
-use crate::volume::{Announcement, Volume};
+use crate::upkeep::Pace;
+use crate::volume::Volume;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, IoError};
 use plexum_block::ranges::RangeSet;
@@ -106,13 +108,13 @@ const REST_PERIOD: Duration = Duration::from_millis(10);
 
 impl<D: Device, C: Clock> Volume<D, C> {
     pub(crate) fn check_exchange(&self) -> Result<(), ControlError> {
-        if self.options.borrow().is_read_only {
+        if self.base.is_read_only() {
             return Err(ControlError::ReadOnly);
         }
-        if !self.has_redundancy() {
+        if !self.base.has_redundancy() {
             return Err(ControlError::NoRedundancy);
         }
-        if self.is_frozen() {
+        if self.array.is_frozen() {
             Err(ControlError::Io(IoError::Failed))
         } else {
             Ok(())
@@ -125,8 +127,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// `NotRedundant` when the volume needs it.
     pub async fn fail(&self, member: MemberId) -> Result<(), ControlError> {
         self.check_fail(member)?;
-        self.fail_member(member, FailCause::Asked);
-        self.settle().await?;
+        self.array.fail_member(member, FailCause::Asked);
+        self.array.settle().await?;
         Ok(())
     }
 
@@ -141,9 +143,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Err(ControlError::WrongState);
         }
         if let (Standing::Active, Some(slot)) = (record.standing, record.slot) {
-            let mut lost = self.state.borrow().lost_slots();
+            let mut lost = self.array.state().lost_slots();
             lost[usize::from(slot)] = true;
-            if !self.geometry.tolerates(&lost) {
+            if !self.base.geometry().tolerates(&lost) {
                 return Err(ControlError::NotRedundant);
             }
         }
@@ -153,22 +155,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Takes a faulty member or a spare out of the array, when no request waits for an answer of it any more.
     ///
     /// # Errors
-    /// `InUse` for a member that holds or is filled for a slot; `Busy` when a request on it does not end within the members' time-out,
-    /// or nobody waits for it but it could still write (W9).
+    /// `InUse` for a member that holds or is filled for a slot; `Busy` when a request on it does not end within the
+    /// members' time-out, or nobody waits for it but it could still write (W9).
     pub async fn remove(&self, member: MemberId) -> Result<(), ControlError> {
         self.check_exchange()?;
         self.check_may_leave(member)?;
         self.until_at_rest(member).await?;
         self.check_remove(member)?;
-        self.apply(&Event::MemberRemoved { member });
-        self.metadata.borrow_mut().forget_member(member);
-        if let Some(place) = self.drives.borrow_mut().get_mut(usize::from(member.0))
-            && let Some(drive) = place.take()
-        {
-            drive.fence();
-        }
-        self.note_sectors();
-        self.commit_all().await?;
+        self.array.let_go(member);
+        self.array.commit_all().await?;
         Ok(())
     }
 
@@ -179,9 +174,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
     pub fn check_remove(&self, member: MemberId) -> Result<(), ControlError> {
         self.check_exchange()?;
         self.check_may_leave(member)?;
-        let is_draining = self.drive(member).is_some_and(|drive| drive.is_draining());
+        let is_draining = self
+            .array
+            .drive(member)
+            .is_some_and(|drive| drive.is_draining());
         let is_draining = is_draining || self.is_draining_shards();
-        if is_draining && !self.has(Mutant::ComesBackUndrained) {
+        if is_draining && !self.base.has(Mutant::ComesBackUndrained) {
             let reason = "a request on it has not ended: it could still write";
             return Err(ControlError::Busy(reason.to_owned())); // W9
         }
@@ -196,35 +194,36 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
-    /// Waits until nobody waits for an I/O on a member that is to leave. A read that began when it had one slot, and is answered
-    /// when it is filled for another one, would get another's data (W9).
+    /// Waits until nobody waits for an I/O on a member that is to leave. A read that began when it had one slot, and is
+    /// answered when it is filled for another one, would get another's data (W9).
     async fn until_at_rest(&self, member: MemberId) -> Result<(), ControlError> {
-        let since = self.clock.now();
-        let limit = self.options.borrow().member_timeout;
+        let since = self.base.clock().now();
+        let limit = self.base.options().member_timeout;
         while self
+            .array
             .drive(member)
             .is_some_and(|drive| drive.in_flight() > 0)
         {
-            if self.clock.now().since(since) > limit {
+            if self.base.clock().now().since(since) > limit {
                 let reason = "a request on it has not ended";
                 return Err(ControlError::Busy(reason.to_owned()));
             }
-            self.clock.sleep(REST_PERIOD).await;
+            self.base.clock().sleep(REST_PERIOD).await;
         }
         Ok(())
     }
 
     fn record(&self, member: MemberId) -> Result<crate::state::MemberRecord, ControlError> {
-        self.state
-            .borrow()
+        self.array
+            .state()
             .members
             .get(usize::from(member.0))
             .cloned()
             .ok_or(ControlError::NoSuchMember)
     }
 
-    /// Adds a member: back into its old slot by the bitmap where its history allows, else as a spare, which takes an empty
-    /// slot by itself.
+    /// Adds a member: back into its old slot by the bitmap where its history allows, else as a spare, which takes an
+    /// empty slot by itself.
     ///
     /// # Errors
     /// `Unfit` when the device is too small; `WrongState` for a re-add that the bitmap cannot cover (`must_re_add`).
@@ -235,24 +234,24 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<AddOutcome, ControlError> {
         let slot = self.slot_for(&new, must_re_add)?;
         let former = new.former.as_ref().filter(|_| slot.is_some());
-        let keeps = former.filter(|_| !self.has(Mutant::ReAddForgetsBadBlocks));
+        let keeps = former.filter(|_| !self.base.has(Mutant::ReAddForgetsBadBlocks));
         let bad = keeps.map_or_else(RangeSet::new, |former| former.bad_ranges.clone());
         let member = self.place_member(new, bad).await?;
         if let Some(slot) = slot.filter(|slot| self.is_slot_empty(*slot)) {
-            self.apply(&Event::RebuildStarted {
+            self.array.apply(&Event::RebuildStarted {
                 member,
                 slot,
                 is_replacement: false,
                 by_bitmap: true,
             });
-            self.announce(Announcement::RebuildStarted {
-                member: self.member_name(member),
+            self.base.announce(Announcement::RebuildStarted {
+                member: self.array.member_name(member),
                 slot,
             });
-            self.commit_all().await?;
+            self.array.commit_all().await?;
             return Ok(AddOutcome::ReAdded(member));
         }
-        self.commit_all().await?;
+        self.array.commit_all().await?;
         Ok(AddOutcome::Spare(member))
     }
 
@@ -277,9 +276,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         must_re_add: bool,
     ) -> Result<(), ControlError> {
         self.slot_for(new, must_re_add)?;
-        let _turn = self.entry_lock.lock().await; // numbers are given in order
+        let _turn = self.array.entry_turn().await; // numbers are given in order
         let (member, _) = self.reserve_place(new)?;
-        self.metadata.borrow_mut().withdraw_member(member);
+        self.array.metadata_mut().withdraw_member(member);
         Ok(())
     }
 
@@ -295,63 +294,64 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.check_exchange()?;
         let record = self.record(old)?;
         let slot = record.slot.filter(|_| record.standing == Standing::Active);
-        if slot.is_some_and(|slot| self.state.borrow().rebuilding(slot).is_some()) {
+        if slot.is_some_and(|slot| self.array.state().rebuilding(slot).is_some()) {
             return Err(ControlError::WrongState);
         }
         self.check_add(new, false).await
     }
 
     fn is_slot_empty(&self, slot: u16) -> bool {
-        let state = self.state.borrow();
+        let state = self.array.state();
         slot < state.slot_count && state.active(slot).is_none() && state.rebuilding(slot).is_none()
     }
 
     /// The slot a returning member can have by the bitmap (linux-md.md 3, re-add; W7).
     fn re_add_slot(&self, former: &FormerMember) -> Option<u16> {
-        let has_history = self.regions.borrow().is_persistent
+        let has_history = self.intent.regions().is_persistent
             && former.was_active
-            && (former.event_count >= self.metadata.borrow().events_cleared()
-                || self.has(Mutant::ReAddIgnoresHistory))
-            && former.event_count <= self.event_count.get();
+            && (former.event_count >= self.array.metadata().events_cleared()
+                || self.base.has(Mutant::ReAddIgnoresHistory))
+            && former.event_count <= self.array.event_count();
         (has_history && self.is_slot_empty(former.slot)).then_some(former.slot)
     }
 
-    /// Makes the device a spare: metadata laid out, bitmap copied, record added. Not committed yet. `bad`: what is not to
-    /// be read of it until it was written again.
+    /// Makes the device a spare: metadata laid out, bitmap copied, record added. Not committed yet. `bad`: what is not
+    /// to be read of it until it was written again.
     async fn place_member(
         &self,
         new: NewMember<D>,
         bad: RangeSet,
     ) -> Result<MemberId, ControlError> {
-        let _turn = self.entry_lock.lock().await;
+        let _turn = self.array.entry_turn().await;
         let (member, data) = self.reserve_place(&new)?;
-        let limits = self.thresholds();
+        let limits = self.base.thresholds();
         let drive = Drive::with_thresholds(member, new.name, new.device, data, bad, &limits);
         let drive = Rc::new(drive);
-        let prepared = match self.clear_ppl(&drive).await {
-            Ok(()) => self.copy_bitmap_to(&drive).await, // what it logged as a former member counts no more
+        let prepared = match self.intent.clear_ppl(&drive).await {
+            Ok(()) => self.intent.copy_bitmap_to(&drive).await, // what it logged as a former member counts no more
             Err(error) => Err(error),
         };
         if let Err(error) = prepared {
-            self.metadata.borrow_mut().withdraw_member(member);
+            self.array.metadata_mut().withdraw_member(member);
             return Err(error.into());
         }
         // From here to the push nothing awaits, so ids stay in order.
         let now = MemberId(
-            u16::try_from(self.state.borrow().members.len())
+            u16::try_from(self.array.state().members.len())
                 .map_err(|_| ControlError::WrongState)?,
         );
-        if now != member || self.is_frozen() {
+        if now != member || self.array.is_frozen() {
             // A frozen array takes nobody in: its state stays as it is.
-            self.metadata.borrow_mut().withdraw_member(member);
+            self.array.metadata_mut().withdraw_member(member);
             return Err(ControlError::WrongState);
         }
-        self.drives.borrow_mut().push(Some(drive));
-        self.note_sectors();
-        self.apply(&Event::SpareAdded {
-            member,
-            is_write_mostly: new.is_write_mostly,
-        });
+        self.array.take_in(
+            drive,
+            match new.is_write_mostly {
+                true => WriteMostly::Yes,
+                false => WriteMostly::No,
+            },
+        );
         Ok(member)
     }
 
@@ -361,32 +361,32 @@ impl<D: Device, C: Clock> Volume<D, C> {
         new: &NewMember<D>,
     ) -> Result<(MemberId, std::ops::Range<u64>), ControlError> {
         let info = new.device.info();
-        if info.sector_bytes > self.sector_bytes() {
+        if info.sector_bytes > self.array.sector_bytes() {
             return Err(ControlError::Unfit(format!(
                 "{}: its sectors of {} bytes are larger than those of the volume",
                 new.name, info.sector_bytes
             )));
         }
         let member = MemberId(
-            u16::try_from(self.state.borrow().members.len())
+            u16::try_from(self.array.state().members.len())
                 .map_err(|_| ControlError::WrongState)?,
         );
         let place = self
-            .metadata
-            .borrow_mut()
+            .array
+            .metadata_mut()
             .add_member(member, new.identity, &info)
             .map_err(ControlError::Unfit)?;
-        let log = self.metadata.borrow().log_header(member, None);
-        if let (true, Err(reason)) = (self.stripe_log().is_some(), log) {
-            self.metadata.borrow_mut().withdraw_member(member);
+        let log = self.array.metadata().log_header(member, None);
+        if let (true, Err(reason)) = (self.intent.stripe_log().is_some(), log) {
+            self.array.metadata_mut().withdraw_member(member);
             return Err(ControlError::Unfit(format!("{}: {reason}", new.name)));
         }
-        let needed = (0..self.geometry.member_count())
-            .map(|slot| self.geometry.used_bytes(slot))
+        let needed = (0..self.base.geometry().member_count())
+            .map(|slot| self.base.geometry().used_bytes(slot))
             .max()
             .unwrap_or(0);
         if place.data.end - place.data.start < needed {
-            self.metadata.borrow_mut().withdraw_member(member);
+            self.array.metadata_mut().withdraw_member(member);
             let has = place.data.end - place.data.start;
             return Err(ControlError::Unfit(format!(
                 "{}: {has} bytes for data, {needed} are needed",
@@ -408,20 +408,20 @@ impl<D: Device, C: Clock> Volume<D, C> {
         else {
             return Err(ControlError::WrongState);
         };
-        if self.state.borrow().rebuilding(slot).is_some() {
+        if self.array.state().rebuilding(slot).is_some() {
             return Err(ControlError::WrongState);
         }
-        self.apply(&Event::RebuildStarted {
+        self.array.apply(&Event::RebuildStarted {
             member: spare,
             slot,
             is_replacement: true,
             by_bitmap: false,
         });
-        self.announce(Announcement::RebuildStarted {
-            member: self.member_name(spare),
+        self.base.announce(Announcement::RebuildStarted {
+            member: self.array.member_name(spare),
             slot,
         });
-        self.commit_all().await?;
+        self.array.commit_all().await?;
         Ok(())
     }
 
@@ -442,11 +442,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 AddOutcome::Spare(member) | AddOutcome::ReAdded(member) => Ok(member),
             };
         };
-        if self.state.borrow().rebuilding(slot).is_some() {
+        if self.array.state().rebuilding(slot).is_some() {
             return Err(ControlError::WrongState);
         }
         let member = self.place_member(new, RangeSet::new()).await?;
-        if self.state.borrow().record(member).standing == Standing::Spare {
+        if self.array.state().record(member).standing == Standing::Spare {
             self.replace(old, member).await?;
         }
         Ok(member)
@@ -454,28 +454,29 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Waits until no member is being filled and no slot waits for a spare that could be used.
     pub async fn rebuilt(&self) {
-        self.changed
-            .until(|| self.fillings.borrow().is_empty() || self.is_frozen())
+        self.base
+            .changed()
+            .until(|| self.array.fillings().is_empty() || self.array.is_frozen())
             .await;
     }
 
     /// Waits until nothing is in doubt any more.
     pub async fn resynced(&self) {
-        self.changed
-            .until(|| self.regions.borrow().doubtful_count() == 0 || self.is_frozen())
+        self.base
+            .changed()
+            .until(|| self.intent.regions().doubtful_count() == 0 || self.array.is_frozen())
             .await;
     }
 
     /// Changes the balance policy.
     pub fn set_balance(&self, policy: Policy) {
-        self.options.borrow_mut().balance = policy;
-        self.balancer.borrow_mut().set_policy(policy);
-        self.ahead.clear();
+        self.base.options_mut().balance = policy;
+        self.copies.set_policy(policy);
     }
 
     /// Changes the limits of background work.
     pub fn set_pace(&self, pace: Pace) {
-        self.options.borrow_mut().pace = pace;
-        self.changed.notify();
+        self.base.options_mut().pace = pace;
+        self.base.changed().notify();
     }
 }

@@ -25,7 +25,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         extents_max: usize,
     ) -> Result<Vec<Extent>, IoError> {
         self.check_request(offset_bytes, length_bytes)?;
-        if self.geometry.parity_count() > 0 || extents_max == 0 {
+        if self.base.geometry().parity_count() > 0 || extents_max == 0 {
             return Ok(vec![data(length_bytes)]);
         }
         let end = offset_bytes + length_bytes;
@@ -35,7 +35,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             if at >= end {
                 break;
             }
-            let length = self.contiguous_bytes(at).min(end - at);
+            let length = self.base.contiguous_bytes(at).min(end - at);
             let piece = self.extents_of_piece(at, length, extents_max).await;
             for extent in cut(&piece, length) {
                 let count = all.len();
@@ -57,24 +57,24 @@ impl<D: Device, C: Clock> Volume<D, C> {
         length_bytes: u64,
         extents_max: usize,
     ) -> Vec<Extent> {
-        let places = match self.geometry.organisation() {
+        let places = match self.base.geometry().organisation() {
             Organisation::Raid1 | Organisation::Raid10(_) => {
                 let sync = at..at + length_bytes;
-                if !self.regions.borrow().is_proven(&sync) {
+                if !self.intent.is_proven(&sync) {
                     return vec![data(length_bytes)];
                 }
-                let copies = self.geometry.copies_of(at);
+                let copies = self.base.geometry().copies_of(at);
                 copies.iter().find_map(|place| {
                     let member =
                         place.member_offset_bytes..place.member_offset_bytes + length_bytes;
-                    let set = self.members();
-                    let drive = self.readable_drive(&set, place.slot, &member, &sync);
+                    let set = self.array.members();
+                    let drive = self.array.readable_drive(&set, place.slot, &member, &sync);
                     drive.map(|drive| (std::rc::Rc::clone(drive), member.start))
                 })
             }
             _ => {
-                let place = self.geometry.locate(at);
-                let drive = self.members().slots[place.slot].active.clone();
+                let place = self.base.geometry().locate(at);
+                let drive = self.array.members().slots[place.slot].active.clone();
                 drive.map(|drive: std::rc::Rc<Drive<D>>| (drive, place.member_offset_bytes))
             }
         };

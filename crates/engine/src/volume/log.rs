@@ -21,12 +21,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Turns the stripe log on or off. `Ok(false)`: it was like that already.
     ///
     /// # Errors
-    /// `Busy` while a member is being filled, a scrub runs or another switch does; `Unfit` with the reason when there can
-    /// be no log (L1); what member operations are refused for. Nothing was changed then.
+    /// `Busy` while a member is being filled, a scrub runs or another switch does; `Unfit` with the reason when there
+    /// can be no log (L1); what member operations are refused for. Nothing was changed then.
     pub async fn set_log(&self, is_wanted: bool) -> Result<bool, ControlError> {
         self.check_switch()?;
-        let _entry = self.entry_lock.lock().await;
-        if self.stripe_log().is_some() == is_wanted {
+        let _entry = self.array.entry_turn().await;
+        if self.intent.stripe_log().is_some() == is_wanted {
             return Ok(false);
         }
         self.check_switch()?;
@@ -45,11 +45,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// As `set_log`.
     pub fn check_log(&self, is_wanted: bool) -> Result<(), ControlError> {
         self.check_switch()?;
-        if !is_wanted || self.stripe_log().is_some() {
+        if !is_wanted || self.intent.stripe_log().is_some() {
             return Ok(());
         }
-        for drive in self.slotted_drives() {
-            let header = self.metadata.borrow().log_header(drive.id, None);
+        for drive in self.array.slotted_drives() {
+            let header = self.array.metadata().log_header(drive.id, None);
             header.map_err(|reason| ControlError::Unfit(reason.to_string()))?;
         }
         Ok(())
@@ -61,8 +61,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// `Unfit` without a stripe log; what `set_log` is refused for.
     pub async fn set_write_back(&self, is_wanted: bool) -> Result<bool, ControlError> {
         self.check_switch()?;
-        let _entry = self.entry_lock.lock().await;
-        let Some(log) = self.stripe_log() else {
+        let _entry = self.array.entry_turn().await;
+        let Some(log) = self.intent.stripe_log() else {
             let reason = "only a volume with a stripe log can answer from it";
             return Err(ControlError::Unfit(reason.to_owned()));
         };
@@ -72,38 +72,42 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.check_switch()?;
         let _gate = self.quiet().await?;
         log.set_write_back(is_wanted);
-        self.write_log_headers(&log, &self.slotted_drives()).await?;
-        self.apply(&Event::SettingsChanged);
-        self.commit_all().await?;
+        self.intent
+            .write_log_headers(&log, &self.array.slotted_drives())
+            .await?;
+        self.array.apply(&Event::SettingsChanged);
+        self.array.commit_all().await?;
         Ok(true)
     }
 
     async fn begin_log(&self) -> Result<(), ControlError> {
-        let mut headers: Vec<Option<LogHeader>> = vec![None; self.state.borrow().members.len()];
-        for drive in self.slotted_drives() {
-            let header = self.metadata.borrow().log_header(drive.id, None);
+        let mut headers: Vec<Option<LogHeader>> = vec![None; self.array.state().members.len()];
+        for drive in self.array.slotted_drives() {
+            let header = self.array.metadata().log_header(drive.id, None);
             let header = header.map_err(|reason| ControlError::Unfit(reason.to_string()))?;
             headers[usize::from(drive.id.0)] = Some(header);
         }
-        self.adopt_log(&headers, false);
-        let log = self.stripe_log().expect("it was just adopted");
+        self.intent.adopt_log(&headers, false);
+        let log = self.intent.stripe_log().expect("it was just adopted");
         log.new_life();
-        self.write_log_headers(&log, &self.slotted_drives()).await?;
+        self.intent
+            .write_log_headers(&log, &self.array.slotted_drives())
+            .await?;
         Ok(())
     }
 
     async fn end_log(&self) -> Result<(), ControlError> {
         // No commit may write another header behind our back.
-        let turn = self.commit_lock.lock().await;
-        let log = self.stripe_log();
+        let turn = self.array.hold_commits().await;
+        let log = self.intent.stripe_log();
         let headers = match &log {
             Some(log) => Some(log.hold_headers().await), // nor may the tail, which follows in the background
             None => None,
         };
-        let drives = self.live_drives();
+        let drives = self.array.live_drives();
         let places: Vec<(Rc<Drive<D>>, u64)> = {
-            let metadata = self.metadata.borrow();
-            let log = self.log.borrow_mut().take();
+            let metadata = self.array.metadata();
+            let log = self.intent.take_log();
             let area = |drive: &Rc<Drive<D>>| log.as_ref().and_then(|log| log.area(drive.id));
             let place = |drive: Rc<Drive<D>>| {
                 let header = metadata.log_header(drive.id, area(&drive)).ok()?;
@@ -112,19 +116,19 @@ impl<D: Device, C: Clock> Volume<D, C> {
             drives.into_iter().filter_map(place).collect()
         };
         let wipes = places.iter().map(|(drive, at)| {
-            let page = self.pool.take_zeroed(PAGE_BYTES).freeze();
+            let page = self.base.pool().take_zeroed(PAGE_BYTES).freeze();
             drive.write_device(*at, page, Fua::Yes)
         });
         let results = join_all(wipes).await;
         for ((drive, _), result) in places.iter().zip(results) {
             match result {
                 Ok(()) => {}
-                Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
-                Err(_) => self.fail_member(drive.id, FailCause::WriteError),
+                Err(IoError::Gone) => self.array.fail_member(drive.id, FailCause::Gone),
+                Err(_) => self.array.fail_member(drive.id, FailCause::WriteError),
             }
         }
         drop((headers, turn));
-        self.settle().await?;
+        self.array.settle().await?;
         Ok(())
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - new writes wait while it happens, and those under way have ended and were flushed;
-//! - on: parity is right everywhere, for after a replay nobody resyncs; every live member has a header before a superblock
-//!   names the log;
+//! - on: parity is right everywhere, for after a replay nobody resyncs; every live member has a header before a
+//!   superblock names the log;
 //! - bitmap and stripe log are off before it is on (md's rule).
 
 use crate::state::Event;
@@ -17,11 +17,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// # Errors
     /// `Unfit` with the reason, `Busy` while rows are in doubt.
     pub fn check_ppl(&self) -> Result<(), ControlError> {
-        self.metadata
-            .borrow()
+        self.array
+            .metadata()
             .check_ppl()
             .map_err(ControlError::Unfit)?;
-        if self.regions.borrow().doubtful_count() > 0 {
+        if self.intent.regions().doubtful_count() > 0 {
             let reason = "a resync has to end first";
             return Err(ControlError::Busy(reason.to_owned()));
         }
@@ -34,29 +34,29 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// As `check_ppl`; `Unfit` while there is a bitmap or a stripe log; `Busy` while a member is being filled, a scrub
     /// runs or another switch does.
     pub async fn set_ppl(&self, is_wanted: bool) -> Result<bool, ControlError> {
-        if self.ppl.borrow().is_some() == is_wanted {
+        if self.intent.has_ppl() == is_wanted {
             return Ok(false);
         }
         self.check_switch()?;
-        let _entry = self.entry_lock.lock().await;
+        let _entry = self.array.entry_turn().await;
         self.check_switch()?;
         let _gate = self.quiet().await?;
         if is_wanted {
             self.check_ppl()?;
-            if self.regions.borrow().is_persistent || self.stripe_log().is_some() {
+            if self.intent.regions().is_persistent || self.intent.stripe_log().is_some() {
                 let reason = "bitmap and stripe log have to be off first";
                 return Err(ControlError::Unfit(reason.to_owned()));
             }
             // The superblocks on the members name it only after the headers.
-            self.metadata.borrow_mut().set_ppl(true);
-            self.adopt_ppl();
-            self.begin_ppl().await;
+            self.array.metadata_mut().set_ppl(true);
+            self.intent.adopt_ppl();
+            self.intent.begin_ppl().await;
         } else {
-            *self.ppl.borrow_mut() = None;
-            self.metadata.borrow_mut().set_ppl(false);
+            self.intent.end_ppl();
+            self.array.metadata_mut().set_ppl(false);
         }
-        self.apply(&Event::SettingsChanged);
-        self.commit_all().await?;
+        self.array.apply(&Event::SettingsChanged);
+        self.array.commit_all().await?;
         Ok(true)
     }
 }

@@ -1,5 +1,6 @@
 //! Reads: range check, cut at strip borders, one piece a strip, all pieces at once.
 
+use crate::spot::Spot;
 use crate::stage::{RequestKind, Stage, Tag};
 use crate::state::FailCause;
 use crate::volume::Volume;
@@ -7,32 +8,7 @@ use plexum_block::buf::{Buf, Rope};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, IoError};
 use plexum_block::wait::{Few, join_all};
-use plexum_layout::{CopyMap, Organisation, Place};
-
-/// Where a stretch of a volume is, up to the end of its strip.
-pub(crate) enum Spot<'a> {
-    /// In one place.
-    Flat(Place),
-    /// On several members.
-    Copies(CopyMap<'a>),
-    /// In a row with parity: the strip `index`, from `start` on.
-    Row {
-        row: u64,
-        index: usize,
-        start: u64,
-        length_bytes: u64,
-    },
-}
-
-impl Spot<'_> {
-    pub(crate) fn length_bytes(&self) -> u64 {
-        match self {
-            Spot::Flat(place) => place.length_bytes,
-            Spot::Copies(map) => map.length_bytes,
-            Spot::Row { length_bytes, .. } => *length_bytes,
-        }
-    }
-}
+use plexum_layout::Place;
 
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Reads `length_bytes` at `offset_bytes`, both multiples of `sector_bytes`.
@@ -41,21 +17,21 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// `OutOfRange`, `Medium` when this range is lost, `Failed` when the volume is frozen.
     pub async fn read(&self, offset_bytes: u64, length_bytes: usize) -> Result<Rope, IoError> {
         self.check_request(offset_bytes, length_bytes as u64)?;
-        if self.reads_wait.get() {
+        if self.traffic.reads_wait() {
             // Boxed: what is seldom needed does not make every read larger.
-            Box::pin(self.commit_all()).await?;
-            self.reads_wait.set(false);
+            Box::pin(self.array.commit_all()).await?;
+            self.traffic.let_read();
         }
-        let now = self.clock.recent();
-        self.last_request.set(now);
+        let now = self.base.clock().recent();
+        self.traffic.note_request(now);
         let tag = &self
-            .requests
+            .traffic
             .begin(RequestKind::Read, offset_bytes, length_bytes as u64, now);
         tag.enter(Stage::Read);
         if length_bytes == 0 {
             return Ok(Rope::default());
         }
-        let spot = self.spot(offset_bytes);
+        let spot = self.base.spot(offset_bytes);
         if length_bytes as u64 <= spot.length_bytes() {
             return self.read_spot(spot, offset_bytes, length_bytes, tag).await;
         }
@@ -73,14 +49,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let end = offset_bytes + length_bytes as u64;
         let mut at = offset_bytes;
         while at < end {
-            let length = (end - at).min(self.contiguous_bytes(at));
+            let length = (end - at).min(self.base.contiguous_bytes(at));
             pieces.push((at, usize::try_from(length).expect("part of a request")));
             at += length;
         }
         let parts = join_all(
             pieces
                 .into_iter()
-                .map(|(at, length)| self.read_spot(self.spot(at), at, length, tag)),
+                .map(|(at, length)| self.read_spot(self.base.spot(at), at, length, tag)),
         )
         .await;
         let mut rope = Rope::default();
@@ -99,46 +75,17 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let end = offset_bytes
             .checked_add(length_bytes)
             .ok_or(IoError::OutOfRange)?;
-        let sector = u64::from(self.sector_bytes());
-        if end > self.size_bytes()
+        let sector = u64::from(self.array.sector_bytes());
+        if end > self.base.size_bytes()
             || !offset_bytes.is_multiple_of(sector)
             || !length_bytes.is_multiple_of(sector)
         {
             return Err(IoError::OutOfRange);
         }
-        if self.is_frozen() {
+        if self.array.is_frozen() {
             Err(IoError::Failed)
         } else {
             Ok(())
-        }
-    }
-
-    /// Bytes from `at` to the end of its strip: what one piece of a read may cover.
-    pub(crate) fn contiguous_bytes(&self, at: u64) -> u64 {
-        match self.geometry.organisation() {
-            Organisation::Raid1 => self.size_bytes() - at,
-            _ => self.spot(at).length_bytes(),
-        }
-    }
-
-    /// Where the bytes from `at` on are.
-    pub(crate) fn spot(&self, at: u64) -> Spot<'_> {
-        match self.geometry.organisation() {
-            Organisation::Linear | Organisation::Raid0(_) => Spot::Flat(self.geometry.locate(at)),
-            Organisation::Raid1 | Organisation::Raid10(_) => {
-                Spot::Copies(self.geometry.copies_of(at))
-            }
-            _ => {
-                let (row, in_row) = self.geometry.row_of(at);
-                let strip = self.geometry.strip_bytes();
-                let start = in_row % strip;
-                Spot::Row {
-                    row,
-                    index: usize::try_from(in_row / strip).expect("a row has few strips"),
-                    start,
-                    length_bytes: strip - start,
-                }
-            }
         }
     }
 
@@ -154,10 +101,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 .read_flat(place, length_bytes, tag)
                 .await
                 .map(Rope::from),
-            Spot::Copies(map) => self.read_copies(map, at, length_bytes, tag).await,
+            Spot::Copies(map) => self.copies.read_copies(map, at, length_bytes, tag).await,
             Spot::Row {
                 row, index, start, ..
             } => self
+                .rows
                 .read_strip(row, index, start..start + length_bytes as u64, tag)
                 .await
                 .map(Rope::from),
@@ -171,14 +119,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         length_bytes: usize,
         tag: &Tag<'_>,
     ) -> Result<Buf, IoError> {
-        let set = self.members();
+        let set = self.array.members();
         let drive = set.slots[place.slot]
             .active
             .as_ref()
             .ok_or(IoError::Failed)?;
         let read = drive.read_since(
-            &self.pool,
-            &self.clock,
+            self.base.pool(),
+            self.base.clock(),
             tag.started(),
             place.member_offset_bytes,
             length_bytes,
@@ -186,7 +134,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         match read.await.0 {
             Ok(buf) => Ok(buf.freeze()),
             Err(IoError::Gone) => {
-                self.fail_member(drive.id, FailCause::Gone);
+                self.array.fail_member(drive.id, FailCause::Gone);
                 Err(IoError::Failed)
             }
             Err(error) => Err(error),

@@ -1,78 +1,14 @@
 //! What a volume says about itself.
 
-use std::time::Duration;
-
 use crate::balance::Learned;
 use crate::drive::DriveCounters;
+use crate::intent::log::LogStatus;
 use crate::latency::{Comparison, Histogram, Latency, compare};
 use crate::state::{ArrayState, MemberId, Standing};
+use crate::upkeep::JobStatus;
 use crate::volume::Volume;
 use plexum_block::clock::{Clock, Moment};
 use plexum_block::device::{Device, FuaWay};
-
-/// A long piece of work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobKind {
-    /// Making copies or parity agree after an unclean stop, or for the first time.
-    Resync,
-    /// Filling members.
-    Rebuild,
-    /// Comparing.
-    Scrub,
-    /// Comparing and mending.
-    Repair,
-    /// Giving a plex more members.
-    Reshape,
-}
-
-/// Progress of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JobStatus {
-    /// What it is.
-    pub kind: JobKind,
-    /// Position, in bytes of `total_bytes`.
-    pub done_bytes: u64,
-    /// End, in bytes of the sync space or of a member.
-    pub total_bytes: u64,
-    /// When it began.
-    pub started: Moment,
-    /// Bytes really worked on since it began.
-    pub worked_bytes: u64,
-}
-
-impl JobStatus {
-    /// Whether it asks more of some members than of others: how long they take then says nothing about the members.
-    fn is_uneven(&self) -> bool {
-        self.kind != JobKind::Scrub
-    }
-
-    /// Bytes per second since it began, and the time left at that rate.
-    #[must_use]
-    pub fn rate(&self, now: Moment) -> (u64, Option<Duration>) {
-        let spent = now.since(self.started).as_secs_f64();
-        if spent <= 0.0 || self.worked_bytes == 0 {
-            return (0, None);
-        }
-        let rate = self.worked_bytes as f64 / spent;
-        let left = self.total_bytes.saturating_sub(self.done_bytes) as f64 / rate;
-        (rate as u64, Some(Duration::from_secs_f64(left.min(1e9))))
-    }
-}
-
-/// The stripe log as status shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogStatus {
-    /// Length of a member's ring.
-    pub ring_bytes: u64,
-    /// Records that are durable and not yet in place.
-    pub records_under_way: usize,
-    /// An unclean stop now would leave no row in doubt, with or without further members.
-    pub is_sure: bool,
-    /// Writes are answered when they are durable in the log (L5).
-    pub is_write_back: bool,
-    /// Bytes of blocks that are in the log and not in place.
-    pub logged_bytes: u64,
-}
 
 /// One member as status shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,41 +101,9 @@ pub struct VolumeStatus {
 }
 
 impl<D: Device, C: Clock> Volume<D, C> {
-    pub(crate) fn begin_job(&self, kind: JobKind, total_bytes: u64) {
-        *self.job.borrow_mut() = Some(JobStatus {
-            kind,
-            done_bytes: 0,
-            total_bytes,
-            started: self.clock.now(),
-            worked_bytes: 0,
-        });
-    }
-
-    pub(crate) fn advance_job(&self, done_bytes: u64, step_bytes: u64) {
-        if let Some(job) = self.job.borrow_mut().as_mut() {
-            job.done_bytes = done_bytes;
-            job.worked_bytes += step_bytes;
-        }
-    }
-
-    pub(crate) fn end_job(&self) {
-        let ended = self.job.borrow_mut().take();
-        if ended.is_some_and(|job| job.is_uneven()) {
-            self.for_each_drive(crate::drive::Drive::forget_latencies);
-        }
-    }
-
-    /// A frozen volume has lost one more member. Nothing is written about it any more.
-    pub(crate) fn note_lost_when_frozen(&self, member: MemberId) {
-        let mut lost = self.lost_when_frozen.borrow_mut();
-        if !lost.contains(&member) {
-            lost.push(member);
-        }
-    }
-
     fn member_statuses(&self, state: &ArrayState, now: Moment) -> Vec<MemberStatus> {
-        let fillings = self.fillings.borrow();
-        let lost = self.lost_when_frozen.borrow();
+        let fillings = self.array.fillings();
+        let lost = self.array.lost_when_frozen();
         let members = state
             .members
             .iter()
@@ -207,7 +111,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .filter(|(_, record)| record.standing != Standing::Removed);
         let members = members.map(|(index, record)| {
             let id = MemberId(u16::try_from(index).expect("members are few"));
-            let drive = self.drive(id);
+            let drive = self.array.drive(id);
             MemberStatus {
                 id,
                 name: drive.as_ref().map(|drive| drive.name.clone()),
@@ -251,7 +155,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 is_draining: drive.as_ref().is_some_and(|drive| drive.is_draining()),
                 learned: match record.slot {
                     Some(slot) if record.standing == Standing::Active => {
-                        self.balancer.borrow().learned(usize::from(slot))
+                        self.copies.learned(usize::from(slot))
                     }
                     _ => None,
                 },
@@ -262,7 +166,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
         });
         let mut members: Vec<MemberStatus> = members.collect();
-        if !self.job.borrow().is_some_and(|job| job.is_uneven()) {
+        if !self.upkeep.book().job().is_some_and(|job| job.is_uneven()) {
             compare_peers(&mut members);
         }
         members
@@ -270,48 +174,49 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// A snapshot for status, events and tests.
     pub fn status(&self) -> VolumeStatus {
-        let state = self.state.borrow();
+        let state = self.array.state();
         let mut lost = state.lost_slots();
-        let gone = self.lost_when_frozen.borrow();
+        let gone = self.array.lost_when_frozen();
         for slot in gone.iter().filter_map(|id| state.record(*id).slot) {
             lost[usize::from(slot)] = true;
         }
-        let regions = self.regions.borrow();
-        let now = self.clock.now();
+        let regions = self.intent.regions();
+        let now = self.base.clock().now();
         let members = self.member_statuses(&state, now);
-        let options = self.options.borrow();
+        let options = self.base.options();
         VolumeStatus {
             moment: now,
-            name: self.name.clone(),
-            format: self.metadata.borrow().format_name(),
-            size_bytes: self.size_bytes(),
+            name: self.base.name().to_owned(),
+            format: self.array.metadata().format_name(),
+            size_bytes: self.base.size_bytes(),
             lost_slots: (0..state.slot_count)
                 .filter(|slot| lost[usize::from(*slot)])
                 .collect(),
             losses_left: match state.is_frozen {
                 true => 0,
-                false => self.geometry.losses_left(&lost),
+                false => self.base.geometry().losses_left(&lost),
             },
             is_frozen: state.is_frozen,
             is_dirty: state.is_dirty,
             is_read_only: options.is_read_only,
-            event_count: self.event_count.get(),
+            event_count: self.array.event_count(),
             members,
-            job: *self.job.borrow(),
+            job: self.upkeep.book().job(),
             doubtful_regions: (regions.doubtful_count(), regions.count()),
             marked_regions: regions.wanted().count(),
             bitmap_region_bytes: regions.is_persistent.then(|| regions.region_bytes()),
-            has_ppl: self.ppl.borrow().is_some(),
-            log: self.stripe_log().map(|log| {
+            has_ppl: self.intent.has_ppl(),
+            log: self.intent.stripe_log().map(|log| {
                 let mut status = log.status();
                 // The log counts at the next start only when the superblocks say that writes were under way; else what
                 // they say of a resync that was interrupted does.
                 let is_clean_and_whole = state.consistent_below_bytes.is_none();
-                status.is_sure &= self.is_committed() && (state.is_dirty || is_clean_and_whole);
+                status.is_sure &=
+                    self.array.is_committed() && (state.is_dirty || is_clean_and_whole);
                 status
             }),
             balance: options.balance.to_string(),
-            writes_in_flight: self.writes.count(),
+            writes_in_flight: self.traffic.writes_under_way(),
         }
     }
 }

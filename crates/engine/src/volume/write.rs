@@ -5,30 +5,30 @@ use std::ops::Range;
 
 use crate::mutant::Mutant;
 use crate::stage::{RequestKind, Stage, Tag};
-use crate::state::{Event, FailCause};
+use crate::state::FailCause;
 use crate::threshold::Threshold;
 use crate::volume::Volume;
 use plexum_block::buf::Buf;
-use plexum_block::clock::{Clock, Moment};
+use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError, ZeroMode};
-use plexum_block::wait::{Few, GaugeGuard, join_all};
+use plexum_block::wait::{Few, join_all};
 use plexum_layout::Organisation;
 
 impl<D: Device, C: Clock> Volume<D, C> {
     /// Writes `data` at `offset_bytes`; both multiples of `sector_bytes`. With `Fua::Yes` it is durable when answered.
     ///
     /// # Errors
-    /// `OutOfRange`, `ReadOnly`, `NoSpace`, `Medium` when a part has no member to hold it, `Failed` when the volume is frozen.
-    /// After an error each sector of the range holds its old or its new content.
+    /// `OutOfRange`, `ReadOnly`, `NoSpace`, `Medium` when a part has no member to hold it, `Failed` when the volume is
+    /// frozen. After an error each sector of the range holds its old or its new content.
     pub async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         let length_bytes = data.len() as u64;
         self.check_request(offset_bytes, length_bytes)?;
         if data.is_empty() {
-            return self.check_writable();
+            return self.base.check_writable();
         }
-        let now = self.clock.recent();
+        let now = self.base.clock().recent();
         let tag = self
-            .requests
+            .traffic
             .begin(RequestKind::Write, offset_bytes, length_bytes, now);
         self.write_tagged(offset_bytes, data, fua, &tag).await
     }
@@ -40,14 +40,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         fua: Fua,
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
-        self.expected
+        self.rows
+            .expected()
             .arrived(&(offset_bytes..offset_bytes + data.len() as u64));
         tag.enter(Stage::DirtyMark);
-        let _in_flight = self.enter_write(tag.started()).await?;
+        let _in_flight = self.traffic.enter_write(tag.started()).await?;
         tag.enter(Stage::BitMark);
         let sync = self.sync_range(offset_bytes, data.len() as u64);
         let _mark = match sync {
-            Some(sync) => Some(self.mark(sync).await?),
+            Some(sync) => Some(self.intent.mark(sync).await?),
             None => None,
         };
         let result = if data.len() as u64 <= self.room(offset_bytes) {
@@ -79,72 +80,25 @@ impl<D: Device, C: Clock> Volume<D, C> {
         result: Result<(), IoError>,
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
-        self.write_count.set(self.write_count.get() + 1);
+        self.traffic.count_write();
         result?;
         tag.enter(Stage::Settle);
-        if self.is_settled() {
+        if self.array.is_settled() {
             return Ok(());
         }
-        Box::pin(self.settle()).await
-    }
-
-    fn check_writable(&self) -> Result<(), IoError> {
-        if self.options.borrow().is_read_only {
-            Err(IoError::ReadOnly)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// W1: the array is durably dirty before the first write. `now`: when the request came.
-    pub(crate) async fn enter_write(&self, now: Moment) -> Result<GaugeGuard, IoError> {
-        self.check_writable()?;
-        if self.is_switching.get() {
-            Box::pin(self.changed.until(|| !self.is_switching.get())).await;
-        }
-        let guard = self.writes.enter();
-        self.last_request.set(now);
-        self.write_count.set(self.write_count.get() + 1);
-        if !self.has_redundancy() {
-            return Ok(guard);
-        }
-        self.apply_first_write();
-        let is_durable = self.committed.get() >= self.dirty_version.get();
-        if !is_durable && !self.has(Mutant::DirtyMarkAfterData) {
-            // Boxed: what is seldom needed does not make every write larger.
-            Box::pin(self.make_dirty()).await?;
-        }
-        Ok(guard)
-    }
-
-    async fn make_dirty(&self) -> Result<(), IoError> {
-        loop {
-            // A clean commit may have been under way: look again after each commit.
-            self.commit_until(self.dirty_version.get()).await?;
-            if self.state.borrow().is_dirty {
-                return Ok(());
-            }
-            self.apply_first_write();
-        }
-    }
-
-    fn apply_first_write(&self) {
-        if !self.state.borrow().is_dirty {
-            self.apply(&Event::FirstWrite);
-            self.dirty_version.set(self.state.borrow().version);
-        }
+        Box::pin(self.array.settle()).await
     }
 
     /// Range of the sync space that a write touches; `None` where nothing is kept in agreement.
     pub(crate) fn sync_range(&self, offset_bytes: u64, length_bytes: u64) -> Option<Range<u64>> {
         let end = offset_bytes + length_bytes;
-        match self.geometry.organisation() {
+        match self.base.geometry().organisation() {
             Organisation::Linear | Organisation::Raid0(_) => None,
             Organisation::Raid1 | Organisation::Raid10(_) => Some(offset_bytes..end),
             _ => {
-                let strip = self.geometry.strip_bytes();
-                let (first_row, first) = self.geometry.row_of(offset_bytes);
-                let (last_row, last) = self.geometry.row_of(end - 1);
+                let strip = self.base.geometry().strip_bytes();
+                let (first_row, first) = self.base.geometry().row_of(offset_bytes);
+                let (last_row, last) = self.base.geometry().row_of(end - 1);
                 if first_row == last_row && first / strip == last / strip {
                     let start = first_row * strip;
                     return Some(start + first % strip..start + last % strip + 1);
@@ -156,11 +110,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Bytes from `at` on that one piece of a write may cover.
     fn room(&self, at: u64) -> u64 {
-        if self.geometry.parity_count() > 0 {
-            let (_, in_row) = self.geometry.row_of(at);
-            self.geometry.row_data_bytes() - in_row
+        if self.base.geometry().parity_count() > 0 {
+            let (_, in_row) = self.base.geometry().row_of(at);
+            self.base.geometry().row_data_bytes() - in_row
         } else {
-            self.contiguous_bytes(at)
+            self.base.contiguous_bytes(at)
         }
     }
 
@@ -184,48 +138,48 @@ impl<D: Device, C: Clock> Volume<D, C> {
         fua: Fua,
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
-        match self.geometry.organisation() {
+        match self.base.geometry().organisation() {
             Organisation::Linear | Organisation::Raid0(_) => {
                 tag.enter(Stage::Write);
                 self.write_flat(at, data, fua).await
             }
             Organisation::Raid1 | Organisation::Raid10(_) => {
-                self.write_copies(at, data, fua, tag).await
+                self.copies.write_copies(at, data, fua, tag).await
             }
             _ => {
-                let (row, in_row) = self.geometry.row_of(at);
-                self.write_row(row, in_row, data, fua, tag).await
+                let (row, in_row) = self.base.geometry().row_of(at);
+                self.rows.write_row(row, in_row, data, fua, tag).await
             }
         }
     }
 
     /// Linear and RAID-0: one place, no redundancy, nothing recorded. A lost member fails the volume.
     async fn write_flat(&self, at: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        let place = self.geometry.locate(at);
-        let set = self.members();
+        let place = self.base.geometry().locate(at);
+        let set = self.array.members();
         let drive = set.slots[place.slot]
             .active
             .as_ref()
             .ok_or(IoError::Failed)?;
-        let fua = if self.has(Mutant::IgnoreFua) {
+        let fua = if self.base.has(Mutant::IgnoreFua) {
             Fua::No
         } else {
             fua
         };
         match drive
-            .write(&self.clock, place.member_offset_bytes, &data, fua)
+            .write(self.base.clock(), place.member_offset_bytes, &data, fua)
             .await
         {
             Err(IoError::Gone) => {
-                self.fail_member(drive.id, FailCause::Gone);
+                self.array.fail_member(drive.id, FailCause::Gone);
                 Err(IoError::Failed)
             }
             other => other,
         }
     }
 
-    /// Makes a range read as zeroes. Space may be given back with `ZeroMode::Unmap` where members guarantee zeroes (W11);
-    /// parity organisations write zeroes.
+    /// Makes a range read as zeroes. Space may be given back with `ZeroMode::Unmap` where members guarantee zeroes
+    /// (W11); parity organisations write zeroes.
     ///
     /// # Errors
     /// As `write`.
@@ -237,18 +191,18 @@ impl<D: Device, C: Clock> Volume<D, C> {
         fua: Fua,
     ) -> Result<(), IoError> {
         self.check_request(offset_bytes, length_bytes)?;
-        self.check_writable()?;
-        let now = self.clock.recent();
+        self.base.check_writable()?;
+        let now = self.base.clock().recent();
         let tag = self
-            .requests
+            .traffic
             .begin(RequestKind::Zero, offset_bytes, length_bytes, now);
         let end = offset_bytes + length_bytes;
         let mut at = offset_bytes;
-        let slice = self.thresholds().zero_slice_bytes;
+        let slice = self.base.thresholds().zero_slice_bytes;
         while at < end {
             let length = (end - at).min(slice - at % slice);
             if length < end - at {
-                self.cross(Threshold::ZeroSlices);
+                self.base.cross(Threshold::ZeroSlices);
             }
             self.zero_slice(at, length, mode, fua, &tag).await?;
             at += length;
@@ -264,16 +218,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
         fua: Fua,
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
-        if self.geometry.parity_count() > 0 {
+        if self.base.geometry().parity_count() > 0 {
             let length = usize::try_from(length_bytes).expect("a slice fits memory");
-            let zeroes = self.pool.take_zeroed(length).freeze();
+            let zeroes = self.base.pool().take_zeroed(length).freeze();
             return self.write_tagged(offset_bytes, zeroes, fua, tag).await;
         }
         tag.enter(Stage::DirtyMark);
-        let _in_flight = self.enter_write(tag.started()).await?;
+        let _in_flight = self.traffic.enter_write(tag.started()).await?;
         tag.enter(Stage::BitMark);
         let _mark = match self.sync_range(offset_bytes, length_bytes) {
-            Some(sync) => Some(self.mark(sync).await?),
+            Some(sync) => Some(self.intent.mark(sync).await?),
             None => None,
         };
         let parts = self
@@ -297,12 +251,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         fua: Fua,
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
-        if self.has_copies() {
-            return self.zero_copies(at, length_bytes, mode, fua, tag).await;
+        if self.base.has_copies() {
+            return self
+                .copies
+                .zero_copies(at, length_bytes, mode, fua, tag)
+                .await;
         }
         tag.enter(Stage::Write);
-        let place = self.geometry.locate(at);
-        let set = self.members();
+        let place = self.base.geometry().locate(at);
+        let set = self.array.members();
         let drive = set.slots[place.slot]
             .active
             .clone()
@@ -313,12 +270,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         {
             Ok(()) => Ok(()),
             Err(IoError::Gone) => {
-                self.fail_member(drive.id, FailCause::Gone);
+                self.array.fail_member(drive.id, FailCause::Gone);
                 Err(IoError::Failed)
             }
             Err(_) => {
                 let length = usize::try_from(length_bytes).expect("a slice fits memory");
-                self.write_flat(at, self.pool.take_zeroed(length).freeze(), fua)
+                self.write_flat(at, self.base.pool().take_zeroed(length).freeze(), fua)
                     .await
             }
         }
@@ -331,27 +288,38 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// as long as the others hold everything.
     pub async fn flush(&self) -> Result<(), IoError> {
         let tag = self
-            .requests
-            .begin(RequestKind::Flush, 0, 0, self.clock.recent());
+            .traffic
+            .begin(RequestKind::Flush, 0, 0, self.base.clock().recent());
         self.flush_tagged(&tag).await
     }
 
     async fn flush_tagged(&self, tag: &Tag<'_>) -> Result<(), IoError> {
-        if self.is_frozen() {
+        if self.array.is_frozen() {
             return Err(IoError::Failed);
         }
-        if self.options.borrow().is_read_only || self.has(Mutant::SkipFlush) {
+        if self.base.is_read_only() || self.base.has(Mutant::SkipFlush) {
             return Ok(());
         }
         tag.enter(Stage::Flush);
-        if self.answers_from_log() {
-            return self.settle().await; // L5: what was answered is durable in the log
+        if self.intent.answers_from_log() {
+            return self.array.settle().await; // L5: what was answered is durable in the log
         }
-        if self.has(Mutant::FlushJoinsRunning) {
+        if self.base.has(Mutant::FlushJoinsRunning) {
             return self.join_running_flush().await;
         }
-        let begun = self.flush_live_members().await?;
+        let begun = self.intent.flush_live_members().await?;
         tag.enter(Stage::Settle);
-        self.settle_flush(begun).await
+        self.intent.settle_flush(begun).await
+    }
+
+    /// `FlushJoinsRunning`: waits for the flush that is under way instead of beginning one.
+    async fn join_running_flush(&self) -> Result<(), IoError> {
+        if self.running_flush.is_locked() {
+            let _its_end = self.running_flush.lock().await;
+            return self.array.settle().await;
+        }
+        let _running = self.running_flush.lock().await;
+        self.intent.flush_members().await?;
+        self.array.settle().await
     }
 }

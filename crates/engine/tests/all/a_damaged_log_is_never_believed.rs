@@ -1,4 +1,5 @@
-//! A stripe log that is damaged: the array is as one without a log, said in one line where data are at risk; never wrong data.
+//! A stripe log that is damaged: the array is as one without a log, said in one line where data are at risk; never
+//! wrong data.
 
 use crate::common::small_array::{
     BLOCK, Keeps, STRIP_BYTES, new_array, open, place, poke, read, write,
@@ -41,7 +42,8 @@ fn batch(devices: &[(String, Memory)], slot: usize, number: u64) -> u64 {
     header.area.offset_bytes(position)
 }
 
-/// As without a log: with all members the region is in doubt and resynced; without one the start is refused in one line.
+/// As without a log: with all members the region is in doubt and resynced; without one the start is refused in one
+/// line.
 fn is_as_without_a_log(mut devices: Members, what: &str) {
     let (volume, assembly) = open(&devices).unwrap();
     assert!(

@@ -1,5 +1,5 @@
-//! W9 in virtual time: a member that does not answer is failed after its time-out, nobody else waits, nothing is cancelled,
-//! and it comes back only when its slots have drained.
+//! W9 in virtual time: a member that does not answer is failed after its time-out, nobody else waits, nothing is
+//! cancelled, and it comes back only when its slots have drained.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! A checkpoint of a rebuild flushes all members, which takes a disk a tenth of a second: the rebuild does not wait for it, and the next
-//! one comes the later.
+//! A checkpoint of a rebuild flushes all members, which takes a disk a tenth of a second: the rebuild does not wait for
+//! it, and the next one comes the later.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -99,7 +99,8 @@ fn array() -> (Volume<Disk, Still>, Vec<Disk>) {
     (volume, disks)
 }
 
-/// Fills the spare. The first flush from 16 MiB on, which is a checkpoint's, lasts: strips that are filled during it, and flushes later.
+/// Fills the spare. The first flush from 16 MiB on, which is a checkpoint's, lasts: strips that are filled during it,
+/// and flushes later.
 fn rebuild() -> (u64, u32) {
     let (volume, disks) = array();
     run(join(volume.run_background(), async {

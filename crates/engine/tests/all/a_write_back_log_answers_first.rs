@@ -1,4 +1,5 @@
-//! Write-back: what was answered is read at once, survives a crash and the loss of a member, and is in place after a stop.
+//! Write-back: what was answered is read at once, survives a crash and the loss of a member, and is in place after a
+//! stop.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -224,8 +225,8 @@ fn what_the_log_held_before_a_replay_does_not_come_back() {
     assert_eq!(read(&volume, 0), [0x66; BLOCK]);
 }
 
-/// A member that joins again finds in its ring what it had in this life of the log before, some of it where a batch of now
-/// could be: the last batch that fits there, while the one of now had to go to the front.
+/// A member that joins again finds in its ring what it had in this life of the log before, some of it where a batch of
+/// now could be: the last batch that fits there, while the one of now had to go to the front.
 #[test]
 fn what_a_member_had_in_its_ring_before_it_joined_again_is_never_taken_for_what_it_has_now() {
     let (_, devices) = new_array(MdVersion::V12, Keeps::WriteBackLog);

@@ -1,4 +1,5 @@
-//! gmirror, gvinum and md change into each other in place: at every cut one of both forms is whole, and a second try ends it.
+//! gmirror, gvinum and md change into each other in place: at every cut one of both forms is whole, and a second try
+//! ends it.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! FreeBSD's formats written to through the engine: what is durable when a write is answered, what a crash leaves, who comes
-//! back and how.
+//! FreeBSD's formats written to through the engine: what is durable when a write is answered, what a crash leaves, who
+//! comes back and how.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,12 +8,12 @@ use crate::common::{Memory, Still, run};
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_block::wait::{join, join_all};
-use plexum_engine::background::Pace;
 use plexum_engine::meta::foreign::ForeignError;
 use plexum_engine::meta::gmirror::{Assembled, MirrorRequest, open_mirror};
 use plexum_engine::meta::gvinum::{
     OpenedSystem, OpenedVolume, SystemRequest, assemble, open_system, read_drive,
 };
+use plexum_engine::upkeep::Pace;
 use plexum_engine::volume::{ControlError, NewMember, Volume, VolumeOptions};
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 use plexum_format::vinum::{

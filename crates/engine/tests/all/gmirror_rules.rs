@@ -1,5 +1,5 @@
-//! gmirror's recorded transitions are followed step by step, and every golden mirror is put together as recorded, in every
-//! order of arrival.
+//! gmirror's recorded transitions are followed step by step, and every golden mirror is put together as recorded, in
+//! every order of arrival.
 
 use std::collections::BTreeMap;
 

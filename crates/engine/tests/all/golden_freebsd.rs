@@ -1,5 +1,5 @@
-//! Every golden image of FreeBSD's classes is read through the engine: whole, with members or drives missing, in any order.
-//! Nothing is ever written to a member.
+//! Every golden image of FreeBSD's classes is read through the engine: whole, with members or drives missing, in any
+//! order. Nothing is ever written to a member.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -1,5 +1,6 @@
-//! The golden images of Linux md: every case assembles as the kernel assembled it, and a slow reader made of the address
-//! maps and the reference arithmetic finds the content, whole and with every subset of members missing that can be spared.
+//! The golden images of Linux md: every case assembles as the kernel assembled it, and a slow reader made of the
+//! address maps and the reference arithmetic finds the content, whole and with every subset of members missing that can
+//! be spared.
 
 use std::collections::BTreeSet;
 

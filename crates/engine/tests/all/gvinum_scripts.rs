@@ -1,5 +1,5 @@
-//! Every recorded configuration text makes the objects that gvinum made of it, or is refused with the line; what gvinum got
-//! wrong is right here.
+//! Every recorded configuration text makes the objects that gvinum made of it, or is refused with the line; what gvinum
+//! got wrong is right here.
 
 use plexum_engine::meta::gvinum::{Room, SHORTCUT_STRIP_BYTES, Shortcut, build, print_config};
 use plexum_format::vinum::{Config, Script};

@@ -1,4 +1,5 @@
-//! Block status: "zero" is said only of what reads as zeroes, and holes of members are found where the organisation allows it.
+//! Block status: "zero" is said only of what reads as zeroes, and holes of members are found where the organisation
+//! allows it.
 
 use crate::common::small_array::three_members;
 use crate::common::{Memory, Still, named, run};

@@ -1,5 +1,5 @@
-//! Members in memory are scrubbed in pieces that stay in the processor's cache, one after the other; others in long ones, several
-//! at once. Both find the same.
+//! Members in memory are scrubbed in pieces that stay in the processor's cache, one after the other; others in long
+//! ones, several at once. Both find the same.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,9 +9,9 @@ use crate::common::{Memory, Still, named, run};
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_block::wait::{join, yield_once};
-use plexum_engine::background::scrub::{ScrubMode, ScrubReport};
 use plexum_engine::meta::create::{NewArray, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
+use plexum_engine::upkeep::scrub::{ScrubMode, ScrubReport};
 use plexum_engine::volume::Volume;
 use plexum_layout::{Organisation, Raid5Layout};
 

@@ -225,7 +225,8 @@ fn a_member_that_fails_in_its_metadata_is_out_and_the_cause_is_told() {
     }
 }
 
-/// The first write in place on another member that comes after `since`, and whether a superblock of that one came before it.
+/// The first write in place on another member that comes after `since`, and whether a superblock of that one came
+/// before it.
 fn is_committed_before_data(devices: &[(String, Picky)], since: usize) -> bool {
     let events = devices[0].1.events.borrow();
     let (data, superblock) = (data_range(&devices[0].1, 0), super_range(&devices[0].1));

@@ -185,7 +185,8 @@ fn a_plex_grows_while_clients_read_and_write() {
     }
 }
 
-/// One growth until the power fails after so many sectors; what was answered is in `content`. Whether it came to its end.
+/// One growth until the power fails after so many sectors; what was answered is in `content`. Whether it came to its
+/// end.
 fn grow_until(drives: &[Memory], content: &mut [u8], torn: &mut Vec<u64>, sectors: usize) -> bool {
     let left = Rc::new(Cell::new(sectors));
     let cut = |memory: &Memory| Cut {

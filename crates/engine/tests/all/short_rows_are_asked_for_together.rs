@@ -1,5 +1,5 @@
-//! Rows of members on disk that are short are rebuilt, resynced and scrubbed several at a time, each member asked for one long piece;
-//! what is wrong in one of them is found as if it were by itself.
+//! Rows of members on disk that are short are rebuilt, resynced and scrubbed several at a time, each member asked for
+//! one long piece; what is wrong in one of them is found as if it were by itself.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -10,10 +10,10 @@ use crate::common::{Memory, Still, named, run, yield_once};
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_block::wait::join;
-use plexum_engine::background::scrub::{ScrubMode, ScrubReport};
 use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::state::MemberId;
+use plexum_engine::upkeep::scrub::{ScrubMode, ScrubReport};
 use plexum_engine::volume::Volume;
 use plexum_layout::{Organisation, Raid5Layout, Raid6Layout};
 
@@ -132,7 +132,8 @@ impl Array {
         self.start + number * usize::try_from(STRIP_BYTES).unwrap()
     }
 
-    /// Has the spare filled in place of member 1; where it differs from that one, from its first to its last byte, in bytes of the data.
+    /// Has the spare filled in place of member 1; where it differs from that one, from its first to its last byte, in
+    /// bytes of the data.
     fn rebuild(&self, unreadable: Range<usize>) -> Option<Range<usize>> {
         run(join(self.volume.run_background(), async {
             self.fill().await;

@@ -1,5 +1,5 @@
-//! Small writes that meet at a row are carried out together: parity is computed once, and full rows need no reads. Those that
-//! meet at the stripe log share its writes and flushes.
+//! Small writes that meet at a row are carried out together: parity is computed once, and full rows need no reads.
+//! Those that meet at the stripe log share its writes and flushes.
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;

@@ -1,13 +1,14 @@
-//! A clean stop leaves clean superblocks, whatever ran before: a first resync, writes, a resync that was stopped half-way.
+//! A clean stop leaves clean superblocks, whatever ran before: a first resync, writes, a resync that was stopped
+//! half-way.
 
 use crate::common::small_array::three_members;
 use crate::common::{Memory, Still, named, run, yield_once};
 use plexum_block::buf::BufPool;
 use plexum_block::device::Fua;
 use plexum_block::wait::join;
-use plexum_engine::background::Pace;
 use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
 use plexum_engine::meta::open::{OpenRequest, examine, open_volume};
+use plexum_engine::upkeep::Pace;
 use plexum_engine::volume::Volume;
 use plexum_layout::{Organisation, Raid5Layout};
 

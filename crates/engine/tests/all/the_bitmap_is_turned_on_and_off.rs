@@ -1,4 +1,5 @@
-//! The bitmap is turned on and off under a served volume: what a start after a crash at any write believes is never too little.
+//! The bitmap is turned on and off under a served volume: what a start after a crash at any write believes is never too
+//! little.
 
 use std::cell::Cell;
 use std::rc::Rc;

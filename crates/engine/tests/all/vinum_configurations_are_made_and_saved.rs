@@ -1,4 +1,5 @@
-//! What a Vinum script makes of drives, which areas are free, and what a save says: exact to the sector and the microsecond.
+//! What a Vinum script makes of drives, which areas are free, and what a save says: exact to the sector and the
+//! microsecond.
 
 use crate::common::vinum::{drives, system};
 use plexum_engine::meta::adapter::Metadata as _;

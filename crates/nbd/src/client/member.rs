@@ -25,7 +25,7 @@ pub struct ClientDevice<T> {
     info: DeviceInfo,
 }
 
-impl<T: Transport> ClientDevice<T> {
+impl<T: Transport + 'static> ClientDevice<T> {
     /// A device over `client`.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl<T: Transport> ClientDevice<T> {
     }
 }
 
-impl<T: Transport> Device for ClientDevice<T> {
+impl<T: Transport + 'static> Device for ClientDevice<T> {
     fn info(&self) -> DeviceInfo {
         self.info
     }

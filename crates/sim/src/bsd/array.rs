@@ -1,4 +1,5 @@
-//! The real engine on FreeBSD's formats: labels and configurations as `create` writes them, opened as the daemon opens them.
+//! The real engine on FreeBSD's formats: labels and configurations as `create` writes them, opened as the daemon opens
+//! them.
 //!
 //! Invariant: nothing here decides for the engine; refusals and errors are passed on.
 
@@ -8,13 +9,13 @@ use std::rc::Rc;
 
 use plexum_block::device::IoError;
 use plexum_block::wait::{join, join_all};
-use plexum_engine::background::Pace;
-use plexum_engine::background::scrub::ScrubMode;
 use plexum_engine::meta::foreign::ForeignError;
 use plexum_engine::meta::gmirror::{MirrorRequest, Refusal, open_mirror};
 use plexum_engine::meta::gvinum::{Growing, OpenedVolume, SystemRequest, open_system};
 use plexum_engine::stacked::{PlexMember, Stacked};
 use plexum_engine::state::{MemberId, Standing};
+use plexum_engine::upkeep::Pace;
+use plexum_engine::upkeep::scrub::ScrubMode;
 use plexum_engine::volume::{MemberStatus, NewMember, Volume, VolumeOptions, VolumeStatus};
 use plexum_format::vinum::{Config, Subdisk};
 

@@ -255,7 +255,8 @@ fn what_a_detached_member_still_answers_is_not_learned() {
     assert_eq!((learned.sequential_ns, learned.random_ns), (0, 0));
 }
 
-/// Two streams on one member take turns, with `loose` random reads after each turn; what was read ahead of the first one.
+/// Two streams on one member take turns, with `loose` random reads after each turn; what was read ahead of the first
+/// one.
 fn read_ahead_of_streams(model: Model, loose: usize) -> Vec<u64> {
     const STEP_BYTES: u64 = 64 << 10;
     let mut mirror = Mirror::new(&[model]);

@@ -1,15 +1,16 @@
 //! Write-back (L5): a write is answered when its record is durable, and the rows are written later, together.
 //!
 //! Invariants:
-//! - every read of a row sees the blocks that are only in the log, whoever reads: client, parity, or work in the background
-//!   (which puts the row in place first, under the row's lock);
-//! - one task at a time puts rows in place, and needs no row lock: the content of a row does not change by it. So a full
-//!   ring never waits for a writer that waits for the ring;
-//! - blocks that are in place are kept in memory as long as nobody but us writes the members: not over work in the background
-//!   on their row, and not over a change of the members;
-//! - a record is complete only when its blocks, or newer ones, are in place, and whoever missed one is durably failed (W3);
-//! - "clean" is written only when everything is in place and flushed (W2): until then the superblocks carry the bit with
-//!   which the kernel refuses the members.
+//! - every read of a row sees the blocks that are only in the log, whoever reads: client, parity, or work in the
+//!   background (which puts the row in place first, under the row's lock);
+//! - one task at a time puts rows in place, and needs no row lock: the content of a row does not change by it. So a
+//!   full ring never waits for a writer that waits for the ring;
+//! - blocks that are in place are kept in memory as long as nobody but us writes the members: not over work in the
+//!   background on their row, and not over a change of the members;
+//! - a record is complete only when its blocks, or newer ones, are in place, and whoever missed one is durably failed
+//!   (W3);
+//! - "clean" is written only when everything is in place and flushed (W2): until then the superblocks carry the bit
+//!   with which the kernel refuses the members.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -17,11 +18,12 @@ use std::rc::Rc;
 
 use super::overlay::Taken;
 use super::{LogPart, Logged, StripeLog};
+use crate::array::MemberSet;
+use crate::intent::Intent;
 use crate::mutant::Mutant;
-use crate::state::MemberId;
-use crate::stripe::Row;
+use crate::row::Row;
+use crate::state::{FailCause, MemberId};
 use crate::threshold::Threshold;
-use crate::volume::{MemberSet, Volume};
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError};
@@ -61,7 +63,7 @@ impl<D: Device> StripeLog<D> {
     }
 }
 
-impl<D: Device, C: Clock> Volume<D, C> {
+impl<D: Device, C: Clock> Intent<D, C> {
     /// Whether answered writes may be in the log only.
     pub(crate) fn answers_from_log(&self) -> bool {
         let log = self.log.borrow();
@@ -83,13 +85,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.regions.borrow_mut().enter(&range);
             overlay.note(row.number, sequence..sequence + 1, range.clone());
             for (slot, block) in &part.blocks {
-                overlay.put(*slot, range.start, self.pool.copy_of(block).freeze());
+                overlay.put(*slot, range.start, self.base.pool().copy_of(block).freeze());
             }
         }
         drop(overlay);
         log.progress.notify(); // whoever waits for these records to come into place does that himself now
         if log.calls_for_tail() {
-            self.changed.notify();
+            self.base.changed().notify();
         }
     }
 
@@ -97,14 +99,45 @@ impl<D: Device, C: Clock> Volume<D, C> {
     pub(crate) fn logged_blocks(&self, slot: usize, member: &Range<u64>) -> Vec<(u64, Buf)> {
         let log = self.log.borrow();
         match log.as_ref().filter(|log| log.is_write_back()) {
-            Some(log) if !self.has(Mutant::LoggedNotRead) => {
-                if !self.has(Mutant::KeptOverRebuild) {
-                    log.keep_among(&self.members());
+            Some(log) if !self.base.has(Mutant::LoggedNotRead) => {
+                if !self.base.has(Mutant::KeptOverRebuild) {
+                    log.keep_among(&self.array.members());
                 }
                 log.overlay.borrow().covering(slot, member)
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Reads one block of a row from its member, or from the log. A lost member is failed on the way.
+    pub(crate) async fn read_block(
+        &self,
+        set: &MemberSet<D>,
+        row: &Row,
+        block: plexum_parity::Block,
+        part: &Range<u64>,
+    ) -> Result<BufMut, IoError> {
+        let (slot, member) = (row.slot(block), row.member_range(part));
+        let Some(drive) = self.array.readable_drive(set, slot, &member, &member) else {
+            return Err(IoError::Medium);
+        };
+        let length = usize::try_from(part.end - part.start).expect("a strip fits memory");
+        let logged = self.logged_blocks(slot, &member);
+        if hold_all(&member, &logged) {
+            let mut read = self.base.pool().take(length);
+            lay_over(&mut read, &member, &logged);
+            return Ok(read);
+        }
+        let mut result = drive
+            .read(self.base.pool(), self.base.clock(), member.start, length)
+            .await;
+        if let Ok(read) = &mut result {
+            lay_over(read, &member, &logged);
+        }
+        if let Err(IoError::Gone) = result {
+            self.array.fail_member(drive.id, FailCause::Gone);
+        }
+        result
     }
 
     /// Puts a row in place, for whoever is about to work on its members. The caller has the row's lock.
@@ -117,10 +150,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         };
         let _turn = log.destager.lock().await;
         self.put_row_in_place(&log, row).await?;
-        if !self.has(Mutant::KeptOverRebuild) {
-            let row = self.row(row);
+        if !self.base.has(Mutant::KeptOverRebuild) {
+            let row = self.base.row(row);
             let whole = row.member_range(&(0..row.strip_bytes));
-            let slots = self.geometry.member_count();
+            let slots = self.base.geometry().member_count();
             log.overlay.borrow_mut().drop_kept_of(slots, &whole);
         }
         Ok(())
@@ -149,12 +182,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     async fn put_row_in_place(&self, log: &StripeLog<D>, number: u64) -> Result<(), IoError> {
-        if self.is_frozen() {
+        if self.array.is_frozen() {
             return Err(IoError::Failed);
         }
-        let row = self.row(number);
+        let row = self.base.row(number);
         let whole = row.member_range(&(0..row.strip_bytes));
-        let slots = self.geometry.member_count();
+        let slots = self.base.geometry().member_count();
         let taken = log.overlay.borrow_mut().take(number, slots, &whole);
         let Some(taken) = taken else {
             return Ok(());
@@ -162,9 +195,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let result = self.write_taken(&taken).await;
         match result {
             Ok(written) => {
-                let kept_bytes_max = self.thresholds().log_kept_bytes_max;
+                let kept_bytes_max = self.base.thresholds().log_kept_bytes_max;
                 if log.overlay.borrow_mut().forget(&taken, kept_bytes_max) {
-                    self.cross(Threshold::LogKept);
+                    self.base.cross(Threshold::LogKept);
                 }
                 let mut regions = self.regions.borrow_mut();
                 for range in &taken.pending.ranges {
@@ -185,31 +218,31 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     async fn write_taken(&self, taken: &Taken) -> Result<Vec<MemberId>, IoError> {
-        let set = self.members_to_write();
+        let set = self.array.members_to_write();
         let mut writes = Vec::new();
         let is_next =
             |one: &Block, next: &Block| one.0 == next.0 && one.1 + one.2.len() as u64 == next.1;
         for neighbours in taken.blocks.chunk_by(is_next) {
             let (slot, start, _) = neighbours[0];
-            let data = joined(neighbours, &self.pool);
-            for drive in self.write_targets(&set, slot) {
+            let data = joined(neighbours, self.base.pool());
+            for drive in self.array.write_targets(&set, slot) {
                 let range = start..start + data.len() as u64;
                 writes.push((Rc::clone(drive), range, data.clone()));
             }
         }
-        if self.has(Mutant::DestageLost) {
+        if self.base.has(Mutant::DestageLost) {
             writes.clear();
         }
         let written = writes.iter().map(|(drive, _, _)| drive.id).collect();
-        let outcome = self.write_members(writes, Fua::No).await;
-        if self.is_frozen() {
+        let outcome = self.array.write_members(writes, Fua::No).await;
+        if self.array.is_frozen() {
             return Err(IoError::Failed);
         }
         if let Some(error) = outcome.refusal() {
             return Err(error);
         }
         // W3 before the records may be forgotten.
-        self.settle().await?;
+        self.array.settle().await?;
         Ok(written)
     }
 }

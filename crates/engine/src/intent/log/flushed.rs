@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use super::{Book, StripeLog};
-use crate::volume::Volume;
+use crate::intent::Intent;
 use plexum_block::clock::Clock;
 use plexum_block::device::Device;
 
@@ -27,8 +27,9 @@ impl Book {
         self.flushed_doubt = self.flushed_doubt.min(from_bytes);
     }
 
-    /// A flush has ended that began when doubt had grown `doubts` times and reached from `doubt`; `now`: where it begins by now.
-    /// Flushes overlap: one that began earlier takes nothing back from a later one that has ended before it.
+    /// A flush has ended that began when doubt had grown `doubts` times and reached from `doubt`; `now`: where it
+    /// begins by now. Flushes overlap: one that began earlier takes nothing back from a later one that has ended before
+    /// it.
     pub(super) fn raise_doubt(&mut self, doubts: u64, doubt: u64, now: u64) {
         if doubts == self.doubts {
             self.flushed_doubt = self.flushed_doubt.max(doubt);
@@ -37,7 +38,7 @@ impl Book {
     }
 }
 
-impl<D: Device, C: Clock> Volume<D, C> {
+impl<D: Device, C: Clock> Intent<D, C> {
     /// A flush of all members begins.
     pub(crate) fn before_flush(&self) -> Option<FlushBegun<D>> {
         let log = self.stripe_log()?;
@@ -73,7 +74,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .consistent_below_bytes()
             .unwrap_or(u64::MAX);
         let mut book = log.book.borrow_mut();
-        for drive in self.live_drives() {
+        for drive in self.array.live_drives() {
             book.note_flushed(drive.id, &covers);
         }
         book.covered = book.covered.max(floor);

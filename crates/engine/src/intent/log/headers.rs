@@ -7,8 +7,8 @@ use plexum_format::stripe_log::{LogHeader, next_log_id};
 use super::StripeLog;
 use super::ring::{ChainStart, Ring};
 use crate::drive::Drive;
-use crate::state::{FailCause, MemberId};
-use crate::volume::Volume;
+use crate::intent::Intent;
+use crate::state::{ArrayState, FailCause, MemberId};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError};
 use plexum_block::wait::{MutexGuard, join_all};
@@ -78,15 +78,34 @@ impl<D: Device> StripeLog<D> {
     }
 }
 
-impl<D: Device, C: Clock> Volume<D, C> {
+impl<D: Device, C: Clock> Intent<D, C> {
+    /// L6: the log's headers name the superblocks that are about to be written, before any of them is. `false`: a
+    /// member could not be written and was failed.
+    pub(in crate::intent) async fn bind_log(
+        &self,
+        state: &ArrayState,
+        drives: &[Rc<Drive<D>>],
+    ) -> bool {
+        let Some(log) = self.stripe_log() else {
+            return true;
+        };
+        for drive in drives {
+            let hash = self.array.metadata().superblock_hash(drive.id);
+            log.announce_superblock(drive.id, hash);
+        }
+        let mut slotted = drives.to_vec();
+        slotted.retain(|drive| state.record(drive.id).is_slotted());
+        !self.put_log_headers(&log, &slotted).await
+    }
+
     /// Gives a member that joined a ring, empty up to now. Its batches are numbered behind all that any ring has had.
     pub(super) fn ensure_ring(&self, log: &StripeLog<D>, member: MemberId) {
         if log.book.borrow().ring(member).is_some() {
             return;
         }
-        let header = self.metadata.borrow().log_header(member, None);
+        let header = self.array.metadata().log_header(member, None);
         let Ok(header) = header else {
-            return self.fail_member(member, FailCause::SuperblockError);
+            return self.array.fail_member(member, FailCause::SuperblockError);
         };
         let mut book = log.book.borrow_mut();
         // Not larger than the others: groups are cut for the smallest.
@@ -102,8 +121,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             book.rings.resize(index + 1, None);
         }
         let joined = book.next_sequence;
-        // What the device has in this place may be of the same life of the log, from when it was a member before. Every batch
-        // holds a record of its own, so none of those has this number or a higher one, and none is taken for one of ours.
+        // What the device has in this place may be of the same life of the log, from when it was a member before. Every
+        // batch holds a record of its own, so none of those has this number or a higher one, and none is taken for one
+        // of ours.
         let start = ChainStart {
             position: 0,
             number: joined,
@@ -131,13 +151,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if let Some(log) = self.stripe_log()
             && self.flush_members().await.is_ok()
         {
-            let _ = self.write_log_headers(&log, &self.slotted_drives()).await;
+            let _ = self
+                .write_log_headers(&log, &self.array.slotted_drives())
+                .await;
         }
     }
 
     /// Makes the headers of this life durable on all members, before the first record.
     pub(super) async fn begin_log_life(&self, log: &StripeLog<D>) -> Result<(), IoError> {
-        self.write_log_headers(log, &self.slotted_drives()).await
+        self.write_log_headers(log, &self.array.slotted_drives())
+            .await
     }
 
     /// Writes the headers of `drives` as things are now: tail, chain, bindings, doubt.
@@ -153,10 +176,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if !failed {
             return Ok(());
         }
-        if self.is_frozen() {
+        if self.array.is_frozen() {
             return Err(IoError::Failed);
         }
-        self.settle().await
+        self.array.settle().await
     }
 
     /// As `write_log_headers`, for whoever commits anyway: says whether a member was failed.
@@ -173,6 +196,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return false; // it was turned off meanwhile, and its headers are gone for good
         }
         let is_all = self
+            .array
             .slotted_drives()
             .iter()
             .all(|one| drives.iter().any(|d| d.id == one.id));
@@ -189,7 +213,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .map(|(_, header, _)| header.doubt_from_bytes);
         let is_sure = doubts.into_iter().all(|doubt| doubt.is_none());
         let writes = composed.iter().map(|(drive, header, _)| {
-            let page = self.pool.copy_of(&header.encode()).freeze();
+            let page = self.base.pool().copy_of(&header.encode()).freeze();
             drive.write_device(header.area.header_offset_bytes(), page, Fua::Yes)
         });
         let results = join_all(writes).await;
@@ -208,7 +232,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                         IoError::Gone => FailCause::Gone,
                         _ => FailCause::SuperblockError,
                     };
-                    self.fail_member(drive.id, cause);
+                    self.array.fail_member(drive.id, cause);
                 }
             }
         }
@@ -248,8 +272,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
             doubt_from_bytes: (doubt != u64::MAX).then_some(doubt),
             is_write_back: log.is_write_back(),
             ..self
-                .metadata
-                .borrow()
+                .array
+                .metadata()
                 .log_header(member, Some(ring.area))
                 .ok()?
         };

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - pieces of a slot never overlap: newer ones cut older ones;
-//! - a piece is given up only when it, or something newer, is in place; small ones that are in place are kept for a while, as
-//!   the old content that the next small write to their row needs.
+//! - a piece is given up only when it, or something newer, is in place; small ones that are in place are kept for a
+//!   while, as the old content that the next small write to their row needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -16,9 +16,9 @@ use plexum_format::stripe_log::{Batch, LogHeader, PAGE_BYTES, Record, Slots};
 
 use super::StripeLog;
 use crate::drive::Drive;
+use crate::intent::Intent;
 use crate::mutant::Mutant;
 use crate::state::MemberId;
-use crate::volume::Volume;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError};
 use plexum_block::ranges::RangeSet;
@@ -56,7 +56,7 @@ impl Candidate {
     }
 }
 
-impl<D: Device, C: Clock> Volume<D, C> {
+impl<D: Device, C: Clock> Intent<D, C> {
     /// Replays what the rings hold. `headers` by `MemberId`; all of them are bound to their superblocks (L6).
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let mut found = self.collect(log, headers).await;
         self.verify(&mut found).await;
         let counts = |sequence: u64, candidate: &Candidate| {
-            self.has(Mutant::ReplayTornRecords) || self.is_whole(headers, sequence, candidate)
+            self.base.has(Mutant::ReplayTornRecords) || self.is_whole(headers, sequence, candidate)
         };
         let (whole, torn): (BTreeMap<_, _>, BTreeMap<_, _>) = found
             .into_iter()
@@ -96,7 +96,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let book = log.book.borrow();
             (book.log_id, book.covered)
         };
-        let drives = self.slotted_drives();
+        let drives = self.array.slotted_drives();
         let chains = drives.iter().map(|drive| async {
             let header = headers.get(usize::from(drive.id.0)).cloned().flatten();
             match header.filter(|header| header.log_id == log_id) {
@@ -158,7 +158,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         for at in [position, front] {
             let offset = header.area.offset_bytes(at);
             let page = drive
-                .read_device(&self.pool, offset, PAGE_BYTES)
+                .read_device(self.base.pool(), offset, PAGE_BYTES)
                 .await
                 .ok()?;
             if let Ok(batch) = Batch::parse(&page, header, number, at) {
@@ -185,10 +185,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     async fn block_of(&self, holder: &Holder) -> Option<plexum_block::buf::Buf> {
-        let drive = self.drive(holder.member)?;
+        let drive = self.array.drive(holder.member)?;
         let length = usize::try_from(holder.record.length_bytes).ok()?;
         let read = drive
-            .read_device(&self.pool, holder.offset_bytes, length)
+            .read_device(self.base.pool(), holder.offset_bytes, length)
             .await;
         let block = read.ok()?.freeze();
         holder.record.matches(&block).then_some(block)
@@ -201,7 +201,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         sequence: u64,
         candidate: &Candidate,
     ) -> bool {
-        let state = self.state.borrow();
+        let state = self.array.state();
         let is_needed = |drive: &Rc<Drive<D>>| {
             let header = headers
                 .get(usize::from(drive.id.0))
@@ -210,7 +210,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let slot = state.record(drive.id).slot.map(usize::from);
             had_joined && slot.is_some_and(|slot| candidate.touched.contains(slot))
         };
-        let drives = self.slotted_drives();
+        let drives = self.array.slotted_drives();
         let mut needed = drives.iter().filter(|drive| is_needed(drive));
         needed.all(|drive| {
             candidate
@@ -222,25 +222,25 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// L7: newest first, and of each place only what no newer record covers.
     async fn put_in_place(&self, whole: &BTreeMap<u64, Candidate>) -> Result<(), IoError> {
-        if self.has(Mutant::LogNotReplayed) || whole.is_empty() {
+        if self.base.has(Mutant::LogNotReplayed) || whole.is_empty() {
             return Ok(());
         }
-        // Who is missing must be durable first (W3): a member that lacks a record would otherwise come back after a crash in
-        // here as fresh as the others, the record would count as torn, and the row would stay half replayed.
-        if !self.has(Mutant::ReplayBeforeCommit) {
-            self.settle().await?;
+        // Who is missing must be durable first (W3): a member that lacks a record would otherwise come back after a
+        // crash in here as fresh as the others, the record would count as torn, and the row would stay half replayed.
+        if !self.base.has(Mutant::ReplayBeforeCommit) {
+            self.array.settle().await?;
         }
         let mut done: BTreeMap<MemberId, RangeSet> = BTreeMap::new();
         for candidate in whole.values().rev() {
-            let row = self.row(candidate.row);
+            let row = self.base.row(candidate.row);
             let member = row.member_range(&candidate.part);
             let mut writes = Vec::new();
             for holder in &candidate.holders {
-                let Some(drive) = self.drive(holder.member) else {
+                let Some(drive) = self.array.drive(holder.member) else {
                     continue;
                 };
                 let is_its_slot =
-                    self.state.borrow().record(holder.member).slot == Some(holder.slot);
+                    self.array.state().record(holder.member).slot == Some(holder.slot);
                 if !is_its_slot {
                     continue;
                 }
@@ -257,11 +257,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     writes.push((Rc::clone(&drive), gap, piece));
                 }
             }
-            let outcome = self.write_members(writes, Fua::No).await;
+            let outcome = self.array.write_members(writes, Fua::No).await;
             if let Some(error) = outcome.refusal() {
                 return Err(error);
             }
-            if self.is_frozen() {
+            if self.array.is_frozen() {
                 return Err(IoError::Failed);
             }
         }
@@ -271,12 +271,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// L7, W2: what was replayed is flushed, and whoever could not take it is durably failed; only then the rings are
     /// given up for a new life.
     pub(crate) async fn finish_replay(&self, log: &StripeLog<D>) -> Result<(), IoError> {
-        if self.has(Mutant::ReplayForgottenBeforeFlush) {
+        if self.base.has(Mutant::ReplayForgottenBeforeFlush) {
             log.new_life();
             return self.begin_log_life(log).await;
         }
         self.flush_members().await?;
-        self.settle().await?;
+        self.array.settle().await?;
         log.new_life();
         self.begin_log_life(log).await
     }

@@ -1,8 +1,8 @@
 //! The tail of the log: room in the rings comes back behind records that are in place on all members and flushed (W2).
 //!
 //! Invariants:
-//! - nobody flushes for the tail on the way of a write while there is room: the tail follows in the background once more
-//!   than a quarter of a ring may still be needed;
+//! - nobody flushes for the tail on the way of a write while there is room: the tail follows in the background once
+//!   more than a quarter of a ring may still be needed;
 //! - a writer that finds no room makes it himself, and waits for nobody but older writes.
 
 use std::cell::Cell;
@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use super::StripeLog;
 use super::ring::Ring;
+use crate::intent::Intent;
 use crate::state::MemberId;
-use crate::volume::Volume;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, IoError};
 
@@ -57,31 +57,33 @@ impl<D: Device> StripeLog<D> {
     }
 }
 
-impl<D: Device, C: Clock> Volume<D, C> {
+impl<D: Device, C: Clock> Intent<D, C> {
     /// Moves the tail when the rings fill, so that writers seldom wait for it.
     pub(crate) async fn run_tail(&self) {
-        while !self.is_ended() {
-            self.changed
-                .until(|| self.is_ended() || self.is_tail_due())
+        while !self.array.is_ended() {
+            self.base
+                .changed()
+                .until(|| self.array.is_ended() || self.is_tail_due())
                 .await;
-            if self.is_ended() {
+            if self.array.is_ended() {
                 break;
             }
             let before = self.tail_places();
             let has_followed = self.follow().await.is_ok() && self.tail_places() != before;
-            if !has_followed && !self.is_ended() {
-                self.clock.sleep(RETRY_AFTER).await;
+            if !has_followed && !self.array.is_ended() {
+                self.base.clock().sleep(RETRY_AFTER).await;
             }
         }
     }
 
-    /// Whether the ring of a member that is here fills, and the tail could follow. A lost member's ring stays as it was.
+    /// Whether the ring of a member that is here fills, and the tail could follow. A lost member's ring stays as it
+    /// was.
     fn is_tail_due(&self) -> bool {
         let log = self.log.borrow();
         let Some(log) = log.as_ref() else {
             return false;
         };
-        let drives = self.slotted_drives();
+        let drives = self.array.slotted_drives();
         let book = log.book.borrow();
         let rings = || drives.iter().filter_map(|drive| book.ring(drive.id));
         rings().any(Ring::is_filling)
@@ -115,7 +117,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.flush_members().await?; // W2: the tail may follow
         }
         if self.stripe_log().is_some_and(|now| Rc::ptr_eq(&now, &log)) {
-            self.write_log_headers(&log, &self.slotted_drives()).await?;
+            self.write_log_headers(&log, &self.array.slotted_drives())
+                .await?;
         }
         Ok(())
     }
@@ -135,7 +138,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             (short.iter().any(gains), book.floor(), book.covered)
         };
         if can_release {
-            let mut drives = self.slotted_drives();
+            let mut drives = self.array.slotted_drives();
             drives.retain(|drive| short.contains(&drive.id));
             return self.write_log_headers(log, &drives).await;
         }
@@ -146,7 +149,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return self.destage().await; // L5: what is in the way waits for nobody but us
         }
         let progress = log.progress.changed();
-        if log.book.borrow().floor() == floor && !self.is_frozen() {
+        if log.book.borrow().floor() == floor && !self.array.is_frozen() {
             progress.await; // an older write is still on its way in place
         }
         Ok(())
@@ -155,7 +158,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Waits until every record is in place, flushes, and puts the tail behind them all.
     pub(super) async fn reset_rings(&self, log: &StripeLog<D>) -> Result<(), IoError> {
         loop {
-            if self.is_frozen() {
+            if self.array.is_frozen() {
                 return Err(IoError::Failed);
             }
             self.destage().await?;
@@ -166,7 +169,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
             progress.await;
         }
         self.flush_members().await?; // W2: the tail may follow
-        self.write_log_headers(log, &self.slotted_drives()).await?;
+        self.write_log_headers(log, &self.array.slotted_drives())
+            .await?;
         log.book.borrow_mut().must_reset = false;
         Ok(())
     }

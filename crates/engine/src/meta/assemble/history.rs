@@ -84,8 +84,8 @@ fn is_same_member(a: &Superblock, b: &Superblock) -> bool {
     if a.dev_number != b.dev_number || a.device_uuid != b.device_uuid {
         return false;
     }
-    // 0.90 has no member identity and uses numbers again: only equal event counts tell. Nor do they of spares, of which one
-    // that was lost long ago may have counted as far: they hold no data, and one of a number is left out.
+    // 0.90 has no member identity and uses numbers again: only equal event counts tell. Nor do they of spares, of which
+    // one that was lost long ago may have counted as far: they hold no data, and one of a number is left out.
     let has_slot = a.role().slot().is_some();
     a.device_uuid != [0; 16] || (has_slot && a.events == b.events && a.role() == b.role())
 }
@@ -161,8 +161,8 @@ fn members_of_history(examined: &[Examined], among: &[usize], freshest: usize) -
 
 /// Members that went on without anybody of `history`, while `history` went on without them; ascending.
 ///
-/// A member that merely missed the end still counts those as active whom it last worked with, so it is stale, no fork. Neither is
-/// one whose slot somebody of the line has had after it: replaced members are not told that they are.
+/// A member that merely missed the end still counts those as active whom it last worked with, so it is stale, no fork.
+/// Neither is one whose slot somebody of the line has had after it: replaced members are not told that they are.
 fn forks_of(examined: &[Examined], among: &[usize], history: &[usize]) -> Vec<usize> {
     let superblock = |position: usize| &examined[position].superblock;
     let line = line_of(examined, among, history);

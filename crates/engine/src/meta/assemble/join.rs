@@ -19,7 +19,8 @@ pub(super) struct Judge<'a> {
     pub newest: &'a Superblock,
     /// Slots that can have a member.
     pub slot_count: u16,
-    /// Event count from which a stale member can be brought up to date by the bitmap; `None`: there is no usable bitmap.
+    /// Event count from which a stale member can be brought up to date by the bitmap; `None`: there is no usable
+    /// bitmap.
     pub by_bitmap_from: Option<EventCount>,
 }
 
@@ -207,7 +208,8 @@ impl Judge<'_> {
         if let Some(reason) = unusable(member, newest) {
             return Verdict::out(AssembledStanding::Unusable, reason);
         }
-        // The freshest may have become active in the very commit that this one missed: its own superblock is written first.
+        // The freshest may have become active in the very commit that this one missed: its own superblock is written
+        // first.
         let is_newcomer = superblock.role_of(newest.dev_number) == Role::Spare
             && newest.events.0 == superblock.events.0 + 1;
         let is_filled = newest.rebuild_offset_sectors.is_none();

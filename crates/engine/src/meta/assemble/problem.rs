@@ -64,7 +64,8 @@ impl AssembleCode {
     }
 }
 
-/// A refusal. The first line says what and which member, with the values found and expected; then why it matters; then ways out.
+/// A refusal. The first line says what and which member, with the values found and expected; then why it matters; then
+/// ways out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AssembleError {
     /// What is wrong.

@@ -24,8 +24,8 @@ pub(super) enum Taken {
     ToWrite,
 }
 
-/// Takes every stale member of an organisation without redundancy: its superblocks are never written again, so event counts
-/// say nothing about its data.
+/// Takes every stale member of an organisation without redundancy: its superblocks are never written again, so event
+/// counts say nothing about its data.
 pub(super) fn take_all(
     examined: &[Examined],
     history: &History,

@@ -255,8 +255,8 @@ fn member_counts(newest: &Superblock) -> (i64, i64) {
 /// The geometry that the freshest superblock describes (during a reshape: the old one).
 ///
 /// # Errors
-/// `DamagedMetadata` when it cannot be, `UnsupportedFeature` for RAID-0 that could be read in two ways, `TooFewMembers` for
-/// linear and RAID-0 with a member missing.
+/// `DamagedMetadata` when it cannot be, `UnsupportedFeature` for RAID-0 that could be read in two ways, `TooFewMembers`
+/// for linear and RAID-0 with a member missing.
 pub(super) fn geometry(
     name: &str,
     newest: &Superblock,
@@ -379,8 +379,8 @@ pub(super) fn reshape(
     Ok(Some(reshape))
 }
 
-/// What a reshape in place may have overwritten of the data that are read in the old geometry: nothing, when even the next
-/// row to be written lies on what is done (R3 without a gap).
+/// What a reshape in place may have overwritten of the data that are read in the old geometry: nothing, when even the
+/// next row to be written lies on what is done (R3 without a gap).
 fn torn(old: &Geometry, reshape: &AssembledReshape) -> Option<Range<u64>> {
     let position = reshape.position_bytes;
     let end = old.volume_bytes().min(reshape.after.volume_bytes());

@@ -1,9 +1,10 @@
-//! From one format to another while the data stay where they are: gmirror and md RAID-1, volumes of gvinum and md, both ways.
+//! From one format to another while the data stay where they are: gmirror and md RAID-1, volumes of gvinum and md, both
+//! ways.
 //!
 //! Invariants:
 //! - new metadata are durable on all members before the first old ones are erased: at any cut one of the two is whole;
-//! - what is planned follows from what is on the members and nothing else, so that a conversion that was cut is planned anew
-//!   and goes on; new metadata that somebody has used since are never written over;
+//! - what is planned follows from what is on the members and nothing else, so that a conversion that was cut is planned
+//!   anew and goes on; new metadata that somebody has used since are never written over;
 //! - the size of the volume stays; where it cannot, the reason is told and nothing is written.
 //!
 //! Source: freebsd-geom.md sections 1.2, 1.4, 2.2 and 2.8; linux-md.md section 1 (places of superblocks).
@@ -147,8 +148,8 @@ pub fn to_md(seen: &[Seen], version: MdVersion, wall_seconds: u64) -> Result<InP
     ))
 }
 
-/// The rest of a conversion that was cut after the first old metadata were erased: every member is of the new array. Nothing
-/// is left to do where no old ones are.
+/// The rest of a conversion that was cut after the first old metadata were erased: every member is of the new array.
+/// Nothing is left to do where no old ones are.
 fn unfinished_to_md(seen: &[Seen]) -> Option<InPlace> {
     let first = seen.first()?.md.as_ref()?;
     let all = seen.iter().all(|seen| {
@@ -503,7 +504,8 @@ impl NewPlace<'_> {
     }
 }
 
-/// A superblock that is there already must be the very one: another array, or one that was used since, is not written over.
+/// A superblock that is there already must be the very one: another array, or one that was used since, is not written
+/// over.
 fn check_own(member: &Seen, new: &Superblock) -> Result<(), String> {
     let name = &member.name;
     match &member.md {

@@ -1,11 +1,12 @@
-//! A served mirror's labels: what happens to the engine's array becomes events of the mirror, whose labels are committed.
+//! A served mirror's labels: what happens to the engine's array becomes events of the mirror, whose labels are
+//! committed.
 //!
 //! Invariants:
 //! - a label is written when it changed, and only then;
-//! - a member that failed by an I/O error is broken for good (genid), one that vanished gets behind (syncid), both before the
-//!   write that it missed is answered (W3);
-//! - a new genid or syncid is durable on complete components before an incomplete one has it: cut off in between, those that
-//!   have the newest numbers can always be started.
+//! - a member that failed by an I/O error is broken for good (genid), one that vanished gets behind (syncid), both
+//!   before the write that it missed is answered (W3);
+//! - a new genid or syncid is durable on complete components before an incomplete one has it: cut off in between, those
+//!   that have the newest numbers can always be started.
 
 use std::collections::BTreeMap;
 
@@ -49,8 +50,8 @@ struct Member {
 }
 
 impl GmirrorMetadata {
-    /// The metadata of `mirror`; `due` are the labels that its start asks for. `members` are the keys by `MemberId` with the
-    /// standing in which they enter.
+    /// The metadata of `mirror`; `due` are the labels that its start asks for. `members` are the keys by `MemberId`
+    /// with the standing in which they enter.
     #[must_use]
     pub fn new(mirror: Mirror, due: Vec<Effect>, members: &[(Key, Standing)]) -> Self {
         let members = members.iter().map(|(key, standing)| {
@@ -130,8 +131,8 @@ impl GmirrorMetadata {
         }
     }
 
-    /// Brings the mirror up to the engine's state: first who came up, then who was lost, so that a member which was replaced
-    /// goes when its heir is complete.
+    /// Brings the mirror up to the engine's state: first who came up, then who was lost, so that a member which was
+    /// replaced goes when its heir is complete.
     fn follow(&mut self, view: &CommitView<'_>) {
         let count = self.members.len().min(view.state.members.len());
         let mut lost = Vec::new();
@@ -187,7 +188,8 @@ impl GmirrorMetadata {
         match member.cause {
             Some(FailCause::Asked) => {
                 self.apply(Event::Command(Command::Deactivate(key)));
-                // Not with the next write: it may come after a stop and `forget`, when nobody knows that one is missing.
+                // Not with the next write: it may come after a stop and `forget`, when nobody knows that one is
+                // missing.
                 let effects = self.mirror.raise_sync_id();
                 self.take(effects);
             }
@@ -226,8 +228,8 @@ impl GmirrorMetadata {
         }
     }
 
-    /// How many components there should be. Those that are not attached get behind at once: a former one must never pass for
-    /// one that is missing later.
+    /// How many components there should be. Those that are not attached get behind at once: a former one must never
+    /// pass for one that is missing later.
     fn set_count(&mut self, count: u8) {
         let effects = self.mirror.set_count(count);
         self.take(effects);
@@ -235,8 +237,9 @@ impl GmirrorMetadata {
         self.take(effects);
     }
 
-    /// A new member is inserted and tasted. It takes the place of a missing one, if there is one; the others that are missing
-    /// stay expected. When nobody is missing there is one component more, for good or until the one that it replaces goes.
+    /// A new member is inserted and tasted. It takes the place of a missing one, if there is one; the others that are
+    /// missing stay expected. When nobody is missing there is one component more, for good or until the one that it
+    /// replaces goes.
     fn insert(&mut self, index: usize, is_replacement: bool) {
         let member = self.members[index];
         if member.is_inserted {

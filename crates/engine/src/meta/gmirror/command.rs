@@ -113,7 +113,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// The new label first: a crash between the two leaves a component that nobody expects, and not one that is missing.
+    /// The new label first: a crash between the two leaves a component that nobody expects, and not one that is
+    /// missing.
     fn insert(&mut self, new: &NewComponent) -> Outcome {
         self.is_complete()?;
         let usable_bytes = new.size_bytes.saturating_sub(u64::from(new.sector_bytes));

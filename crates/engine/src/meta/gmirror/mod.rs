@@ -2,13 +2,15 @@
 //! what has to be written to whose last sector follows.
 //!
 //! Invariants:
-//! - `apply` does no I/O and knows no clock; every change of a label is an effect, in the order in which it must be written;
+//! - `apply` does no I/O and knows no clock; every change of a label is an effect, in the order in which it must be
+//!   written;
 //! - components are in list order: priority descending, a newcomer in front of its equals;
 //! - a component is only ever brought in as complete when nothing says otherwise: right genid, newest syncid, not
 //!   SYNCHRONIZING, and not DIRTY while a clean one is there;
 //! - the last active component is never dropped.
 //!
-//! Source: freebsd-geom.md sections 1.4 to 1.7, 1.10, 1.11 and 1.13; the defects of 1.15 are not copied, each is a test.
+//! Source: freebsd-geom.md sections 1.4 to 1.7, 1.10, 1.11 and 1.13; the defects of 1.15 are not copied, each is a
+//! test.
 
 mod adapter;
 mod change;

@@ -4,8 +4,9 @@ use plexum_format::gmirror::{Balance, MirrorLabel};
 
 use crate::balance::Policy;
 use crate::meta::foreign::{ForeignError, last_sector, provider_name, regions_of};
+use crate::options::VolumeOptions;
 use crate::state::{MemberRecord, Standing};
-use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
+use crate::volume::{DrivePart, Volume, VolumeParts};
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
 use plexum_block::device::Device;
@@ -30,8 +31,8 @@ pub struct MirrorRequest {
     pub name: Option<String>,
 }
 
-/// Puts a mirror together from devices; those that are not used are dropped. Also gives what was assembled: the mirror, and
-/// who is not used and why.
+/// Puts a mirror together from devices; those that are not used are dropped. Also gives what was assembled: the mirror,
+/// and who is not used and why.
 ///
 /// # Errors
 /// `ForeignError`; nothing was written.

@@ -171,7 +171,8 @@ impl Mirror {
             effects.push(Effect::Destroyed);
             return effects;
         }
-        // One that got behind may be a former component, in the place of one that is missing: whoever is missing gets behind.
+        // One that got behind may be a former component, in the place of one that is missing: whoever is missing gets
+        // behind.
         let newest = self.sync_id;
         let is_behind = |component: &Component| component.label.sync_id < newest;
         let has_behind = self.components.iter().any(is_behind);
@@ -234,8 +235,8 @@ impl Mirror {
         effects
     }
 
-    /// After an unclean stop: the dirty ones are filled from the clean ones, or all from the first of the list. Whether it was
-    /// one.
+    /// After an unclean stop: the dirty ones are filled from the clean ones, or all from the first of the list. Whether
+    /// it was one.
     fn choose_after_crash(&mut self) -> bool {
         let newest = self.sync_id;
         let complete = |component: &&mut Component| {
@@ -294,9 +295,9 @@ impl Mirror {
     }
 }
 
-/// All providers of one mirror at once, in whatever order: the newest decide, so that no order of arrival brings back old
-/// data (defect 3) or somebody who was forgotten (defect 5). Returns the mirror, started as far as it goes, what has to be
-/// written, and who is not used and why.
+/// All providers of one mirror at once, in whatever order: the newest decide, so that no order of arrival brings back
+/// old data (defect 3) or somebody who was forgotten (defect 5). Returns the mirror, started as far as it goes, what
+/// has to be written, and who is not used and why.
 #[must_use]
 pub fn assemble(mut providers: Vec<Provider>) -> Assembled {
     providers.sort_by(|a, b| {

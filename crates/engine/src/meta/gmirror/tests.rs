@@ -385,7 +385,8 @@ fn a_member_that_is_taken_out_before_a_label_named_it_keeps_its_place() {
     metadata.add_member(MemberId(2), [3; 16], &INFO).unwrap();
 }
 
-/// A mirror of `count` with two components there, the second of which is being replaced; the state of the engine beside it.
+/// A mirror of `count` with two components there, the second of which is being replaced; the state of the engine beside
+/// it.
 fn being_replaced(count: u8) -> (GmirrorMetadata, ArrayState) {
     let providers = (0..2).map(|key| provider(key, label(key as u32 + 1, count, key as u8)));
     let mut mirror = assemble(providers.collect()).mirror.unwrap();

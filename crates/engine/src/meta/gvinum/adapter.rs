@@ -1,10 +1,11 @@
 //! gvinum's metadata of one served volume, or of one plex of it: standings of members become states of subdisks.
 //!
 //! Invariants:
-//! - a subdisk is recorded up only while its member is active, and becomes up only when that was filled: whoever is above
-//!   may have failed the whole plex, which goes on by itself;
+//! - a subdisk is recorded up only while its member is active, and becomes up only when that was filled: whoever is
+//!   above may have failed the whole plex, which goes on by itself;
 //! - a plex that was failed has no subdisk that is up: nothing on it gets writes any more;
-//! - a plex that is filled or complete says nothing about what is lost or filled inside of it: that is for its own metadata.
+//! - a plex that is filled or complete says nothing about what is lost or filled inside of it: that is for its own
+//!   metadata.
 
 use plexum_format::vinum::SubdiskState;
 
@@ -87,8 +88,8 @@ impl GvinumMetadata {
         self
     }
 
-    /// One save at the start, and nothing more: for a plex without redundancy on drives that differ. Nobody would ever make
-    /// these say the same, and the next start could believe another one.
+    /// One save at the start, and nothing more: for a plex without redundancy on drives that differ. Nobody would ever
+    /// make these say the same, and the next start could believe another one.
     #[must_use]
     pub fn only_evening(mut self) -> Self {
         self.only_evens = true;

@@ -48,8 +48,8 @@ pub struct Room {
     pub size_bytes: u64,
 }
 
-/// The configuration with everything that the script asks for besides what `existing` has. `rooms`: all drives, those of the
-/// script included. Within volumes, plexes and subdisks the newest comes first, as gvinum writes it.
+/// The configuration with everything that the script asks for besides what `existing` has. `rooms`: all drives, those
+/// of the script included. Within volumes, plexes and subdisks the newest comes first, as gvinum writes it.
 ///
 /// # Errors
 /// [`BuildError`] with the line.

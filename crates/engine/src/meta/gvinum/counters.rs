@@ -1,6 +1,7 @@
 //! The counters of classic Vinum: disk transfers of a plex, and requests that went over borders.
 //!
-//! Invariants: pure, and without allocation; a request is counted by what Vinum would have done with it, whatever the engine saves by caching.
+//! Invariants: pure, and without allocation; a request is counted by what Vinum would have done with it, whatever the
+//! engine saves by caching.
 //!
 //! Source: freebsd-geom.md section 2.15, with its worked examples as tests.
 
@@ -82,8 +83,9 @@ pub enum Direction {
     Write,
 }
 
-/// Counts a request for this range of a plex; `is_lost` by slot. Each transfer is told to `on_slot` with its slot, its direction
-/// and its bytes. Counted like this are the organisations that Vinum has: concatenations, stripes, one parity.
+/// Counts a request for this range of a plex; `is_lost` by slot. Each transfer is told to `on_slot` with its slot, its
+/// direction and its bytes. Counted like this are the organisations that Vinum has: concatenations, stripes, one
+/// parity.
 #[must_use]
 pub fn count(
     geometry: &Geometry,

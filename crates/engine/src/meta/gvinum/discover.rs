@@ -171,8 +171,9 @@ fn choose<'a>(
     Err(first_error.unwrap_or(SystemError::NoDrive))
 }
 
-/// The first copy that makes sense, with a note when something is wrong with the other. Where both do and differ, a save was
-/// interrupted: the first may be torn, and half a text can make sense, so the one counts that another drive has as well.
+/// The first copy that makes sense, with a note when something is wrong with the other. Where both do and differ, a
+/// save was interrupted: the first may be torn, and half a text can make sense, so the one counts that another drive
+/// has as well.
 fn read_copies(
     drive: &FoundDrive,
     drives: &[&FoundDrive],
@@ -230,8 +231,8 @@ pub fn said_by(copies: &[Vec<u8>; 2]) -> Option<Config> {
     written.clone().find_map(|copy| Config::parse(copy, 0).ok())
 }
 
-/// Whether another drive has a copy that says the same, one as new as `drive` at least: Plexum writes the time last, so that
-/// drives of one age have not heard of an interrupted save, while gvinum writes it first.
+/// Whether another drive has a copy that says the same, one as new as `drive` at least: Plexum writes the time last, so
+/// that drives of one age have not heard of an interrupted save, while gvinum writes it first.
 fn is_elsewhere(config: &Config, drive: &FoundDrive, drives: &[&FoundDrive]) -> bool {
     let is_as_new = |other: &&&FoundDrive| {
         other.key != drive.key && other.header.updated >= drive.header.updated

@@ -164,8 +164,8 @@ pub fn remove_on_drive(config: &mut Config, drive: &str) -> Result<(), String> {
     })
 }
 
-/// Refuses a change after which nothing holds what a volume held, where something that was good was taken from it. A volume
-/// that was removed by its name is not asked about.
+/// Refuses a change after which nothing holds what a volume held, where something that was good was taken from it. A
+/// volume that was removed by its name is not asked about.
 ///
 /// # Errors
 /// A sentence that names a subdisk.
@@ -428,8 +428,8 @@ pub fn move_subdisk(
     Ok(())
 }
 
-/// Adds a subdisk to a plex. A concat plex takes `length_bytes` (`None`: the largest free area) at its end, to be used at
-/// once. A striped or RAID-5 plex takes as much as each of its subdisks has; its data move while it is served.
+/// Adds a subdisk to a plex. A concat plex takes `length_bytes` (`None`: the largest free area) at its end, to be used
+/// at once. A striped or RAID-5 plex takes as much as each of its subdisks has; its data move while it is served.
 ///
 /// # Errors
 /// A sentence: no space, or a plex that cannot grow as it is.
@@ -497,7 +497,8 @@ pub fn grow(
     Ok(())
 }
 
-/// Adds a subdisk of `length_bytes` (`None`: the largest free area) at the end of a concat plex: its space can be used at once.
+/// Adds a subdisk of `length_bytes` (`None`: the largest free area) at the end of a concat plex: its space can be used
+/// at once.
 ///
 /// # Errors
 /// A sentence: another organisation, or no space.

@@ -1,7 +1,8 @@
 //! The address map of a plex, in the engine's own geometries.
 //!
 //! Invariants:
-//! - a place that no subdisk is listed for stays a place: what the others hold stays where it is, and the size is the same.
+//! - a place that no subdisk is listed for stays a place: what the others hold stays where it is, and the size is the
+//!   same.
 //!
 //! Source: freebsd-geom.md sections 2.7, 2.8 and 2.12 (detach).
 
@@ -28,7 +29,8 @@ pub struct PlexMap {
 /// The map of a plex; of one that grows the map that it had.
 ///
 /// # Errors
-/// [`SystemError::Unusable`] for a plex without subdisks, with places that contradict each other or with sizes that cannot be.
+/// [`SystemError::Unusable`] for a plex without subdisks, with places that contradict each other or with sizes that
+/// cannot be.
 pub fn plex_map(config: &Config, plex: &str) -> Result<PlexMap, SystemError> {
     let growing = config.plexes.iter().find(|other| other.name == plex);
     let growth = growing.and_then(|plex| plex.growth);
@@ -156,7 +158,8 @@ fn slots(subdisks: &[&Subdisk], strip_bytes: u64) -> Result<Vec<u64>, String> {
     Ok(slots)
 }
 
-/// What stands in a place that no subdisk is listed for. Its name is one that no subdisk has, and follows from its slot.
+/// What stands in a place that no subdisk is listed for. Its name is one that no subdisk has, and follows from its
+/// slot.
 fn absent(config: &Config, plex: &Plex, slot: usize, at_bytes: u64, length_bytes: u64) -> Subdisk {
     let names = (slot..).step_by(usize::from(MEMBERS_MAX));
     let mut names = names.map(|number| format!("{}.s{number}", plex.name));
@@ -198,8 +201,8 @@ fn listed_end<'a>(subdisks: impl Iterator<Item = &'a Subdisk>, strip_bytes: Opti
     subdisks.map(end).max().unwrap_or(0)
 }
 
-/// Carries out a change that takes no place from a plex: where no subdisk is listed any more, a note says that there was one.
-/// An error changes nothing.
+/// Carries out a change that takes no place from a plex: where no subdisk is listed any more, a note says that there
+/// was one. An error changes nothing.
 pub(super) fn keeping_places(
     config: &mut Config,
     change: impl FnOnce(&mut Config) -> Result<(), String>,
@@ -235,7 +238,8 @@ pub(super) fn keeping_places(
     Ok(())
 }
 
-/// Where a subdisk of `length_bytes` goes in a plex that is there: at `offset_bytes`, or into the first place that is free.
+/// Where a subdisk of `length_bytes` goes in a plex that is there: at `offset_bytes`, or into the first place that is
+/// free.
 ///
 /// # Errors
 /// A sentence: no place is free, or not this one.
@@ -277,7 +281,8 @@ pub fn free_place(
             "{at} is no multiple of the stripe of {strip_bytes} bytes"
         ));
     }
-    // With one subdisk more the others would hold other addresses: only where nothing counts yet it is taken for a new one.
+    // With one subdisk more the others would hold other addresses: only where nothing counts yet it is taken for a new
+    // one.
     let holds_data = listed.iter().any(|one| one.state == SubdiskState::Up);
     match offset_bytes.or(first) {
         Some(at) if listed.iter().any(|one| start_of(one) == at) => {
@@ -334,7 +339,8 @@ fn map_of(config: &Config, plex: &str, count: Option<usize>) -> Result<PlexMap, 
     Ok(PlexMap { geometry, subdisks })
 }
 
-/// Size of a volume: its smallest plex, those that are down included, as gvinum has it. A plex without subdisks has no size.
+/// Size of a volume: its smallest plex, those that are down included, as gvinum has it. A plex without subdisks has no
+/// size.
 #[must_use]
 pub fn volume_bytes(config: &Config, volume: &str) -> u64 {
     let plexes = plexes_of(config, volume);

@@ -1,13 +1,13 @@
-//! A striped or RAID-5 plex that gets a subdisk more while it is served: two volumes over the same subdisks, one in the old
-//! address map and one in the new, and a border between them that moves.
+//! A striped or RAID-5 plex that gets a subdisk more while it is served: two volumes over the same subdisks, one in the
+//! old address map and one in the new, and a border between them that moves.
 //!
 //! Invariants:
-//! - below the border an address is where the new map puts it, above where the old one does; the border on the drives is
-//!   moved after what was copied is flushed, and before anybody may read or write there;
-//! - a step never writes over the old place of an address that is not below the border on the drives. In the first rows that
-//!   cannot be: they are kept at the end of the new subdisk until they are in place;
-//! - nothing else works on these subdisks: no resync, no rebuild, no scrub. After a crash parity is made anew on both sides
-//!   of the border before the border moves;
+//! - below the border an address is where the new map puts it, above where the old one does; the border on the drives
+//!   is moved after what was copied is flushed, and before anybody may read or write there;
+//! - a step never writes over the old place of an address that is not below the border on the drives. In the first rows
+//!   that cannot be: they are kept at the end of the new subdisk until they are in place;
+//! - nothing else works on these subdisks: no resync, no rebuild, no scrub. After a crash parity is made anew on both
+//!   sides of the border before the border moves;
 //! - a drive that fails is lost until the growth has ended.
 //!
 //! Source: freebsd-geom.md sections 2.8, 2.12 and 2.16 (defect 6).
@@ -24,7 +24,8 @@ use crate::meta::plain::PlainMetadata;
 use crate::mutant::Mutant;
 use crate::stacked::Stacked;
 use crate::state::Standing;
-use crate::volume::{JobKind, JobStatus, Volume, VolumeParts};
+use crate::upkeep::{JobKind, JobStatus};
+use crate::volume::{Volume, VolumeParts};
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::clock::{Clock, Moment};
 use plexum_block::device::{Device, DeviceInfo, Fua, FuaWay, IoError};
@@ -154,7 +155,7 @@ impl<D: Device, C: Clock> Growing<D, C> {
         if done_bytes >= total_bytes || self.has_failed.get() {
             return None;
         }
-        let not_begun = (self.parts.after.clock.now(), done_bytes);
+        let not_begun = (self.parts.after.base().clock().now(), done_bytes);
         let (started, moved_then) = self.begun.get().unwrap_or(not_begun);
         Some(JobStatus {
             kind: JobKind::Reshape,
@@ -165,7 +166,8 @@ impl<D: Device, C: Clock> Growing<D, C> {
         })
     }
 
-    /// Waits until the growth has ended, or will not go on in this process. It counts as going on before `run` was called.
+    /// Waits until the growth has ended, or will not go on in this process. It counts as going on before `run` was
+    /// called.
     pub async fn ended(&self) {
         let total = self.parts.after.size_bytes();
         let has_left = || {
@@ -251,7 +253,7 @@ impl<D: Device, C: Clock> Growing<D, C> {
     /// Moves everything that has not moved, until `stop`. An error leaves it as it is: a later start goes on.
     pub async fn run(&self) {
         self.is_running.set(true);
-        let now = self.parts.after.clock.now();
+        let now = self.parts.after.base().clock().now();
         self.begun.set(Some((now, self.moved_bytes.get())));
         self.has_failed.set(self.work().await.is_err());
         self.is_running.set(false);
@@ -333,13 +335,12 @@ impl<D: Device, C: Clock> Growing<D, C> {
         for (volume, start, end, row) in sides {
             while !self.is_stopping.get() {
                 // A write that a drive refused leaves its row in doubt again: then once more.
-                let spoilt_count = volume.regions.borrow().spoilt_count();
+                let spoilt_count = volume.intent().regions().spoilt_count();
                 self.write_rows_again(volume, start..end, row).await?;
                 if self.is_stopping.get() {
                     break;
                 }
-                let mut regions = volume.regions.borrow_mut();
-                if regions.settle_all_unspoilt(spoilt_count) {
+                if volume.intent().settle_all_unspoilt(spoilt_count) {
                     break; // no row on the other side of the border is read by its parity
                 }
             }
@@ -415,7 +416,7 @@ impl<D: Device, C: Clock> Growing<D, C> {
         if at >= data_end && !has_parity {
             return self.settle_at(total).await; // what is new there was never anybody's
         }
-        let step_bytes = self.parts.before.thresholds().growth_step_bytes;
+        let step_bytes = self.parts.before.base().thresholds().growth_step_bytes;
         let most = (step_bytes / new).max(1);
         let rows = if at < data_end {
             (at / old).saturating_sub(at / new).clamp(1, most)
@@ -424,7 +425,12 @@ impl<D: Device, C: Clock> Growing<D, C> {
         };
         let end = (at + rows * new).min(total);
         let _lock = self.locks.lock(at..end).await;
-        if self.parts.before.has(Mutant::GrowthBorderAheadOfData) {
+        if self
+            .parts
+            .before
+            .base()
+            .has(Mutant::GrowthBorderAheadOfData)
+        {
             self.save(end, 0).await?;
         }
         let mut from = at;
@@ -521,8 +527,8 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
                 "{name}: writes were under way when it was left, and {plex} lacks a subdisk"
             )));
         }
-        // Parity that may be wrong answers nothing while it is made anew: neither for a block that cannot be read nor for one that
-        // takes long. With a subdisk lost, whoever forced the start has asked for what there is.
+        // Parity that may be wrong answers nothing while it is made anew: neither for a block that cannot be read nor
+        // for one that takes long. With a subdisk lost, whoever forced the start has asked for what there is.
         let doubt = (is_doubtful && !is_degraded).then_some(0);
         let (_, _, new_drive) = self
             .device(new)
@@ -555,8 +561,8 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         })
     }
 
-    /// One half: only what is up takes part, and nothing is repaired. From `doubt` on its parity may be wrong where no whole row
-    /// was written since.
+    /// One half: only what is up takes part, and nothing is repaired. From `doubt` on its parity may be wrong where no
+    /// whole row was written since.
     fn half(
         &self,
         name: &str,

@@ -1,7 +1,8 @@
 //! Vinum and gvinum: drives, subdisks, plexes and volumes of a whole system, as its drives tell them.
 //!
 //! Invariants:
-//! - nothing is decided before all drives are known: the newest configuration that makes sense counts, whatever the order;
+//! - nothing is decided before all drives are known: the newest configuration that makes sense counts, whatever the
+//!   order;
 //! - states follow from subdisks to plexes to volumes, never the other way;
 //! - a subdisk that missed writes is stale until it was filled; no order of discovery and no restart makes it up.
 //!
@@ -130,7 +131,8 @@ pub fn subdisks_of<'a>(config: &'a Config, plex: &str) -> Vec<&'a Subdisk> {
     subdisks
 }
 
-/// Free areas of a drive of `drive_bytes`, in order: byte offset and length. Detached subdisks keep their space (defect 7).
+/// Free areas of a drive of `drive_bytes`, in order: byte offset and length. Detached subdisks keep their space (defect
+/// 7).
 #[must_use]
 pub fn free_areas(config: &Config, drive: &str, drive_bytes: u64) -> Vec<(u64, u64)> {
     let on_drive = |subdisk: &&Subdisk| subdisk.drive == drive;

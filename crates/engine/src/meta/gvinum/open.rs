@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - nothing is written here;
-//! - a plex that lacks a part is never written to; it is read, where its parts are current, only when no whole plex is there,
-//!   and then the volume is read-only.
+//! - a plex that lacks a part is never written to; it is read, where its parts are current, only when no whole plex is
+//!   there, and then the volume is read-only.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -20,9 +20,10 @@ use crate::meta::foreign::{ForeignError, regions_of};
 use crate::meta::open::read_range;
 use crate::meta::plain::PlainMetadata;
 use crate::mutant::Mutant;
+use crate::options::VolumeOptions;
 use crate::stacked::{Lane, LaneUser, PlexMember, Stacked};
 use crate::state::{MemberRecord, Standing};
-use crate::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
+use crate::volume::{DrivePart, Volume, VolumeParts};
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, IoError};
@@ -356,8 +357,9 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             .with_bug(self.request.volume.bug)
     }
 
-    /// Whether copies or parity have to be made equal first. What Plexum marked was being written; of what FreeBSD wrote
-    /// nothing is known: gvinum never made the parity of a new plex (defect 3), so it is made before it is relied on.
+    /// Whether copies or parity have to be made equal first. What Plexum marked was being written; of what FreeBSD
+    /// wrote nothing is known: gvinum never made the parity of a new plex (defect 3), so it is made before it is relied
+    /// on.
     fn doubt(&self, has_parity: bool, is_degraded: bool) -> bool {
         match self.system.mark {
             Mark::Writing => true,
@@ -422,7 +424,8 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         })
     }
 
-    /// Whether a drive of the volume is away that was there at the last save: it may come back newer than what is served.
+    /// Whether a drive of the volume is away that was there at the last save: it may come back newer than what is
+    /// served.
     pub(super) fn check_absent(&self, volume: &str) -> Result<(), ForeignError> {
         if self.request.run_degraded || self.request.volume.is_read_only {
             return Ok(());
@@ -622,8 +625,8 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         (drives, names)
     }
 
-    /// A plex under a volume of several. With parity it keeps its own redundancy and records it under its own name; of one
-    /// that is filled from another plex only that knows when something in it is up.
+    /// A plex under a volume of several. With parity it keeps its own redundancy and records it under its own name; of
+    /// one that is filled from another plex only that knows when something in it is up.
     pub(super) fn inner(
         &self,
         plex: &str,

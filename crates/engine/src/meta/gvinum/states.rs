@@ -15,8 +15,8 @@ fn subdisks_min(organisation: Organisation) -> usize {
     }
 }
 
-/// State of a plex from its subdisks. `is_filling`: a sync or rebuild runs on it. A plex that was recorded growable and does
-/// not say how far it is is down: its addresses are half old, half new (defect 6).
+/// State of a plex from its subdisks. `is_filling`: a sync or rebuild runs on it. A plex that was recorded growable and
+/// does not say how far it is is down: its addresses are half old, half new (defect 6).
 #[must_use]
 pub fn derive_plex(
     organisation: Organisation,
@@ -66,7 +66,8 @@ pub fn derive_volume(plexes: &[(Organisation, PlexState)]) -> VolumeState {
     }
 }
 
-/// Derives all states of plexes and volumes anew. `is_filling` says for a plex name whether a sync or rebuild runs on it.
+/// Derives all states of plexes and volumes anew. `is_filling` says for a plex name whether a sync or rebuild runs on
+/// it.
 pub fn settle(config: &mut Config, is_filling: impl Fn(&str) -> bool) {
     let states: Vec<PlexState> = config
         .plexes

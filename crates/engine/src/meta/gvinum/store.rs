@@ -37,7 +37,8 @@ pub struct Store {
     pub is_uneven: bool,
     /// Volumes whose copies or parity may differ.
     unsettled: BTreeSet<String>,
-    /// Subdisks that their own plex does without, or is filling: that the plex as a whole is complete says nothing of them.
+    /// Subdisks that their own plex does without, or is filling: that the plex as a whole is complete says nothing of
+    /// them.
     behind: BTreeSet<String>,
 }
 
@@ -165,8 +166,8 @@ impl Store {
         };
     }
 
-    /// What this save writes to a drive, in order. Nothing for a drive that is not there, or when the text has outgrown its
-    /// place (no more can be added then; what is there stays).
+    /// What this save writes to a drive, in order. Nothing for a drive that is not there, or when the text has outgrown
+    /// its place (no more can be added then; what is there stays).
     #[must_use]
     pub fn writes(&self, drive: &str) -> Vec<MetadataWrite> {
         let (Some(header), Ok(text)) = (self.headers.get(drive), self.config.encode_sealed())

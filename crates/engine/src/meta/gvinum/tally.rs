@@ -106,7 +106,7 @@ impl PlexTally {
         offset_bytes: u64,
         length_bytes: u64,
     ) {
-        let set = volume.members();
+        let set = volume.array().members();
         let is_lost = |slot: usize| set.slots.get(slot).is_none_or(|slot| slot.active.is_none());
         let geometry = volume.geometry();
         self.count(geometry, is_lost, direction, offset_bytes, length_bytes);

@@ -124,8 +124,8 @@ fn contradicting_copies_of_an_interrupted_save_leave_the_doubt() {
     }
 }
 
-/// A save that a power cut tore: the lines of the new text are shifted against those of the old one, and what is left of both
-/// still makes sense.
+/// A save that a power cut tore: the lines of the new text are shifted against those of the old one, and what is left
+/// of both still makes sense.
 #[test]
 fn of_two_copies_that_make_sense_the_one_counts_that_another_drive_has_as_well() {
     let whole = mirror_text(["up", "up", "up"]);

@@ -39,7 +39,7 @@ pub(super) async fn start_log<D: Device, C: Clock>(
     headers: &[Option<LogHeader>],
     is_forced: bool,
 ) -> Result<(), OpenError> {
-    let Some(log) = volume.stripe_log() else {
+    let Some(log) = volume.intent().stripe_log() else {
         return Ok(());
     };
     if !matches!(assembly.log, LogUse::Replay { .. }) {
@@ -48,8 +48,8 @@ pub(super) async fn start_log<D: Device, C: Clock>(
     }
     let failed =
         |error: IoError| OpenError::Log(format!("the stripe log cannot be replayed: {error}"));
-    match volume.replay_log(&log, headers).await {
-        Ok(()) => volume.finish_replay(&log).await.map_err(failed),
+    match volume.intent().replay_log(&log, headers).await {
+        Ok(()) => volume.intent().finish_replay(&log).await.map_err(failed),
         Err(ReplayError::Io(error)) => Err(failed(error)),
         Err(ReplayError::Damaged) if assembly.is_degraded && !is_forced => {
             let text = "a record in the middle of the stripe log is damaged, and a member is missing: rows that were \
@@ -58,7 +58,7 @@ pub(super) async fn start_log<D: Device, C: Clock>(
         }
         Err(ReplayError::Damaged) => {
             // As without a log: what the bitmap marks is in doubt.
-            volume.doubt_all_marked();
+            volume.intent().doubt_all_marked();
             log.new_life();
             Ok(())
         }
@@ -74,9 +74,9 @@ pub(super) async fn start_ppl<D: Device, C: Clock>(
     if !assembly.has_ppl {
         return Ok(());
     }
-    volume.adopt_ppl();
+    volume.intent().adopt_ppl();
     let is_dirty = assembly.resync_start_bytes == Some(0);
-    match volume.start_ppl(is_dirty, is_forced).await {
+    match volume.intent().start_ppl(is_dirty, is_forced).await {
         Ok(()) => Ok(()),
         Err(PplError::Doubt) => {
             let refusal = AssembleError::strip_lost(&volume_name(assembly));

@@ -1,5 +1,5 @@
-//! Arrays that can only be read, put together from pieces: the two halves of an interrupted reshape, what mdadm's backup
-//! file holds of it, and what is only in a write journal.
+//! Arrays that can only be read, put together from pieces: the two halves of an interrupted reshape, what mdadm's
+//! backup file holds of it, and what is only in a write journal.
 //!
 //! Invariants:
 //! - nothing is written;
@@ -154,8 +154,8 @@ impl<D: Device, C: Clock> Pieces<D, C> {
     }
 }
 
-/// Opens an array for reading from pieces. `devices` are shared handles; `backup` is mdadm's backup file of a reshape in
-/// place, with its name.
+/// Opens an array for reading from pieces. `devices` are shared handles; `backup` is mdadm's backup file of a reshape
+/// in place, with its name.
 ///
 /// # Errors
 /// `OpenError`; `NotSupported` unless `request` is read-only.
@@ -262,8 +262,8 @@ async fn read_backup<D: Device>(
     Ok(header)
 }
 
-/// What mdadm does before the kernel starts: the sections count, and the position moves to their far end when it lies in
-/// them. Sections that lie behind the position were moved long ago.
+/// What mdadm does before the kernel starts: the sections count, and the position moves to their far end when it lies
+/// in them. Sections that lie behind the position were moved long ago.
 fn restore<D: Device + Clone>(
     header: &BackupHeader,
     device: &D,

@@ -182,8 +182,8 @@ fn asked_for(number: u32, stale: &str) -> String {
 
 #[test]
 fn a_disk_that_was_added_anew_no_longer_tells_who_was_stale_when_it_was_a_member_before() {
-    // Four copies: 0 and 3 were lost, then 2; a new member was filled from 1 and took slot 0, 1 was lost, and its disk was
-    // added anew: it took slot 3. Whoever was last together with it is left.
+    // Four copies: 0 and 3 were lost, then 2; a new member was filled from 1 and took slot 0, 1 was lost, and its disk
+    // was added anew: it took slot 3. Whoever was last together with it is left.
     let mut members = array(1, 0, 4);
     record(&mut members, &[1, 2], 0, Role::Faulty);
     record(&mut members, &[1, 2], 3, Role::Faulty);
@@ -208,8 +208,8 @@ fn a_disk_that_was_added_anew_no_longer_tells_who_was_stale_when_it_was_a_member
 
 #[test]
 fn a_member_that_was_replaced_is_stale_and_no_split_brain_when_its_replacement_is_lost_as_well() {
-    // RAID-1: 0 was lost; 1 was replaced by a new member, which it knows as a spare only; a third was filled from that, which
-    // then was lost too.
+    // RAID-1: 0 was lost; 1 was replaced by a new member, which it knows as a spare only; a third was filled from that,
+    // which then was lost too.
     let mut members = array(1, 0, 2);
     record(&mut members, &[1], 0, Role::Faulty);
     for number in [2, 3] {

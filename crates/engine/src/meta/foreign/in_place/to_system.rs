@@ -1,7 +1,7 @@
 //! A Linux array becomes a volume of gvinum: its members become drives with one subdisk each, where the data are.
 //!
-//! The header and the configuration take bytes 4096 to 135680 of a member: its superblock has to be elsewhere (md-1.1 in front,
-//! md-1.0 behind), and its data must not begin before.
+//! The header and the configuration take bytes 4096 to 135680 of a member: its superblock has to be elsewhere (md-1.1
+//! in front, md-1.0 behind), and its data must not begin before.
 
 use plexum_format::SECTOR_BYTES;
 use plexum_format::md::{MdVersion, Superblock};

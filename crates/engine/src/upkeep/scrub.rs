@@ -11,12 +11,14 @@ use std::rc::Rc;
 
 use plexum_parity::{Block, Located, locate};
 
-use crate::background::steps::Steps;
+use crate::array::io::MemberWrite;
 use crate::drive::Drive;
-use crate::member_io::MemberWrite;
 use crate::mutant::Mutant;
-use crate::stripe::{PerBlock, Row};
-use crate::volume::{Announcement, JobKind, Volume};
+use crate::news::Announcement;
+use crate::row::{PerBlock, Row};
+use crate::upkeep::JobKind;
+use crate::upkeep::steps::Steps;
+use crate::upkeep::{Progress, Upkeep};
 use plexum_block::buf::{Buf, BufMut};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError};
@@ -80,7 +82,8 @@ pub struct ScrubReport {
 }
 
 impl ScrubReport {
-    /// Bytes that are known to differ: those found and not mended, and those of an earlier scrub that none has looked at since.
+    /// Bytes that are known to differ: those found and not mended, and those of an earlier scrub that none has looked
+    /// at since.
     #[must_use]
     pub fn unmended_bytes(&self) -> u64 {
         let own = self.mismatch_bytes.saturating_sub(self.repaired_bytes);
@@ -116,65 +119,65 @@ impl ScrubReport {
 /// What the scrub task is asked and what it says.
 #[derive(Clone, Debug, Default)]
 pub struct ScrubState {
-    wanted: Option<ScrubMode>,
-    is_running: bool,
+    pub(super) wanted: Option<ScrubMode>,
+    pub(super) is_running: bool,
     is_stop_asked: bool,
 }
 
-impl<D: Device, C: Clock> Volume<D, C> {
+impl<D: Device, C: Clock> Upkeep<D, C> {
     /// Starts a scrub; says `false` when one is running or the organisation has nothing to compare.
-    pub fn start_scrub(&self, mode: ScrubMode) -> bool {
-        let mut scrub = self.scrub.borrow_mut();
+    pub(crate) fn start_scrub(&self, mode: ScrubMode) -> bool {
+        let mut scrub = self.book.scrub.borrow_mut();
         if scrub.is_running
-            || mode == ScrubMode::Repair && self.options.borrow().is_read_only
+            || mode == ScrubMode::Repair && self.base.is_read_only()
             || scrub.wanted.is_some()
-            || !self.has_redundancy()
-            || self.is_frozen()
-            || self.is_switching.get()
+            || !self.base.has_redundancy()
+            || self.array.is_frozen()
+            || self.traffic.is_switching()
         {
             return false;
         }
         scrub.wanted = Some(mode);
         scrub.is_stop_asked = false;
         drop(scrub);
-        self.changed.notify();
+        self.base.changed().notify();
         true
     }
 
     /// Asks a running scrub to end.
-    pub fn stop_scrub(&self) {
-        self.scrub.borrow_mut().is_stop_asked = true;
-        self.changed.notify();
+    pub(crate) fn stop_scrub(&self) {
+        self.book.scrub.borrow_mut().is_stop_asked = true;
+        self.base.changed().notify();
     }
 
     /// Whether the scrub that runs has been asked to end.
     pub(crate) fn is_scrub_to_stop(&self) -> bool {
-        let scrub = self.scrub.borrow();
+        let scrub = self.book.scrub.borrow();
         scrub.is_running && scrub.is_stop_asked
     }
 
     /// Whether a scrub is running or about to.
-    pub fn is_scrubbing(&self) -> bool {
-        let scrub = self.scrub.borrow();
-        scrub.is_running || scrub.wanted.is_some()
+    pub(crate) fn is_scrubbing(&self) -> bool {
+        self.book.is_scrubbing()
     }
 
     /// The report of the last scrub that ended.
-    pub fn scrub_report(&self) -> Option<ScrubReport> {
-        self.last_scrub.borrow().clone()
+    pub(crate) fn scrub_report(&self) -> Option<ScrubReport> {
+        self.book.last_scrub.borrow().clone()
     }
 
     /// Waits until no scrub runs.
-    pub async fn scrub_ended(&self) {
-        self.changed
-            .until(|| !self.is_scrubbing() || self.is_ended())
+    pub(crate) async fn scrub_ended(&self) {
+        self.base
+            .changed()
+            .until(|| !self.is_scrubbing() || self.array.is_ended())
             .await;
     }
 
     pub(crate) async fn run_scrubs(&self) {
-        while !self.is_ended() {
+        while !self.array.is_ended() {
             let wanted = {
-                let mut scrub = self.scrub.borrow_mut();
+                let mut scrub = self.book.scrub.borrow_mut();
                 let wanted = scrub.wanted.take();
                 scrub.is_running = wanted.is_some();
                 wanted
@@ -182,27 +185,27 @@ impl<D: Device, C: Clock> Volume<D, C> {
             match wanted {
                 Some(mode) => {
                     let report = self.run_scrub(mode).await;
-                    self.announce(announcement_of(&report));
-                    *self.last_scrub.borrow_mut() = Some(report);
-                    let mut scrub = self.scrub.borrow_mut();
+                    self.base.announce(announcement_of(&report));
+                    *self.book.last_scrub.borrow_mut() = Some(report);
+                    let mut scrub = self.book.scrub.borrow_mut();
                     scrub.is_running = false;
                     drop(scrub);
-                    self.changed.notify();
+                    self.base.changed().notify();
                 }
-                None => self.changed.changed().await,
+                None => self.base.changed().changed().await,
             }
         }
-        let mut scrub = self.scrub.borrow_mut();
+        let mut scrub = self.book.scrub.borrow_mut();
         scrub.is_running = false;
         scrub.wanted = None;
     }
 
     async fn run_scrub(&self, mode: ScrubMode) -> ScrubReport {
         let mut report = ScrubReport::default();
-        let total = if self.has_copies() {
-            self.size_bytes()
+        let total = if self.base.has_copies() {
+            self.base.size_bytes()
         } else {
-            self.geometry.row_count() * self.geometry.strip_bytes()
+            self.base.geometry().row_count() * self.base.geometry().strip_bytes()
         };
         self.begin_job(
             if mode == ScrubMode::Check {
@@ -214,8 +217,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         );
         let (mut at, mut ahead) = (0, 0..total);
         let mut steps = Steps::new();
-        let mut since = self.clock.now();
-        while at < total && !self.is_ended() && !self.scrub.borrow().is_stop_asked {
+        let mut since = self.base.clock().now();
+        while at < total && !self.array.is_ended() && !self.book.scrub.borrow().is_stop_asked {
             let end_of = |at| self.sync_step_end(at, total);
             self.begin_steps(&mut steps, &mut ahead, end_of, |step| {
                 self.scrub_step(step, mode)
@@ -225,9 +228,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
             };
             report.add(found);
             at += step;
-            self.advance_job(at, step);
+            self.book.advance_job(Progress {
+                done_bytes: at,
+                step_bytes: step,
+            });
             steps.during(self.throttle(step, since)).await;
-            since = self.clock.now();
+            since = self.base.clock().now();
         }
         // What is still under way when it is to stop may mend something.
         while let Some((step, found)) = steps.next().await {
@@ -237,9 +243,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         report.mode = mode;
         (report.done_bytes, report.total_bytes) = (at.min(total), total);
         report.is_complete = at >= total;
-        report.ended_s = self.clock.wall_seconds();
+        report.ended_s = self.base.clock().wall_seconds();
         if !report.is_complete {
-            let before = self.last_scrub.borrow();
+            let before = self.book.last_scrub.borrow();
             report.mismatch_bytes_before = before.as_ref().map_or(0, ScrubReport::unmended_bytes);
         }
         self.end_job();
@@ -250,7 +256,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     async fn scrub_step(&self, range: Range<u64>, mode: ScrubMode) -> (u64, ScrubReport) {
         let mut report = ScrubReport::default();
         let step = range.end - range.start;
-        if self.has_copies() {
+        if self.base.has_copies() {
             let length = usize::try_from(step).expect("a step fits memory");
             self.scrub_copies(range.start, length, mode, &mut report)
                 .await;
@@ -271,7 +277,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
-    /// Whether several whole rows are as they should be, each member asked for one long piece. `false`: somebody has to look closer.
+    /// Whether several whole rows are as they should be, each member asked for one long piece. `false`: somebody has to
+    /// look closer.
     async fn rows_agree(&self, member: &Range<u64>) -> bool {
         let Some(numbers) = self.whole_rows(member) else {
             return false;
@@ -281,7 +288,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 return false;
             }
         }
-        if !self.regions.borrow().is_proven(member) {
+        if !self.intent.is_proven(member) {
             return false;
         }
         let Some((rows, read)) = self.read_whole_rows(numbers).await else {
@@ -291,12 +298,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
         rows.iter().enumerate().all(is_right)
     }
 
-    /// Whether all of a row is where it belongs, and not only in the log. Where nothing may be written it stays in the log.
+    /// Whether all of a row is where it belongs, and not only in the log. Where nothing may be written it stays in the
+    /// log.
     async fn is_row_in_place(&self, number: u64) -> bool {
-        if self.options.borrow().is_read_only {
-            return self.stripe_log().is_none_or(|log| !log.is_write_back());
+        if self.base.is_read_only() {
+            return self
+                .intent
+                .stripe_log()
+                .is_none_or(|log| !log.is_write_back());
         }
-        self.destage_row(number).await.is_ok()
+        self.intent.destage_row(number).await.is_ok()
     }
 
     /// Compares a part of one row, whose lock the caller holds.
@@ -307,10 +318,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         mode: ScrubMode,
         report: &mut ScrubReport,
     ) {
-        let row = self.row(number);
+        let row = self.base.row(number);
         let sync = row.member_range(&part);
         let data_count = row.map.data_count();
-        if !self.is_row_in_place(number).await || !self.regions.borrow().is_proven(&sync) {
+        if !self.is_row_in_place(number).await || !self.intent.is_proven(&sync) {
             report.skipped_bytes += part.end - part.start;
             return;
         }
@@ -337,16 +348,17 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// All blocks of the row; one that cannot be read is recovered and mended. `None` when the row is incomplete.
     async fn read_or_mend(&self, row: &Row, part: &Range<u64>) -> Option<PerBlock<BufMut>> {
-        let set = self.members();
+        let set = self.array.members();
         let blocks: Vec<Block> = row.blocks().collect();
         if blocks
             .iter()
-            .any(|block| !self.is_block_readable(&set, row, *block, part))
+            .any(|block| !self.array.is_block_readable(&set, row, *block, part))
         {
             return None;
         }
         let mut failed = Vec::new();
         if let Some(read) = self
+            .rows
             .read_blocks(&set, row, &blocks, part, &mut failed)
             .await
         {
@@ -354,17 +366,23 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         for block in failed {
             let recovered = self
+                .rows
                 .recover_blocks(row, &[block], part, vec![block])
                 .await
                 .ok()?;
             let member = row.member_range(part);
             let drive = self
+                .array
                 .readable_drive(&set, row.slot(block), &member, &member)?
                 .clone();
-            self.mend(&drive, member, recovered.first()?).await.ok()?;
+            self.array
+                .mend(&drive, member, recovered.first()?)
+                .await
+                .ok()?;
         }
         let mut failed = Vec::new();
-        self.read_blocks(&self.members(), row, &blocks, part, &mut failed)
+        self.rows
+            .read_blocks(&self.array.members(), row, &blocks, part, &mut failed)
             .await
     }
 
@@ -379,8 +397,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         ),
         IoError,
     > {
-        let guard = self.enter_write(self.clock.now()).await?;
-        let mark = self.mark(sync).await?;
+        let guard = self.traffic.enter_write(self.base.clock().now()).await?;
+        let mark = self.intent.mark(sync).await?;
         Ok((guard, mark))
     }
 
@@ -394,23 +412,25 @@ impl<D: Device, C: Clock> Volume<D, C> {
         };
         let contents = match wrong {
             Wrong::Block(block) => {
-                self.recover_blocks(row, &[block], part, vec![block])
+                self.rows
+                    .recover_blocks(row, &[block], part, vec![block])
                     .await?
             }
             Wrong::Unknown => {
-                self.recover_blocks(row, row.parities(), part, row.parities().to_vec())
+                self.rows
+                    .recover_blocks(row, row.parities(), part, row.parities().to_vec())
                     .await?
             }
         };
-        let set = self.members();
+        let set = self.array.members();
         for (block, content) in blocks.iter().zip(contents) {
-            for drive in self.write_targets(&set, row.slot(*block)) {
+            for drive in self.array.write_targets(&set, row.slot(*block)) {
                 writes.push((Rc::clone(drive), member.clone(), content.clone()));
             }
         }
-        let outcome = self.write_members(writes, Fua::No).await;
+        let outcome = self.array.write_members(writes, Fua::No).await;
         drop(mark);
-        self.settle().await?;
+        self.array.settle().await?;
         outcome.refusal().map_or(Ok(()), Err)
     }
 
@@ -447,13 +467,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         volume_ranges: Vec<Range<u64>>,
         is_repaired: bool,
     ) {
-        if self.has(Mutant::ScrubOverlooks) {
+        if self.base.has(Mutant::ScrubOverlooks) {
             return;
         }
         let length = member_range.end - member_range.start;
         report.mismatch_bytes += length;
         report.repaired_bytes += if is_repaired { length } else { 0 };
-        let set = self.members();
+        let set = self.array.members();
         let member = slot.and_then(|slot| {
             set.slots[slot]
                 .active
@@ -478,16 +498,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
         report: &mut ScrubReport,
     ) {
         let sync = at..at + length as u64;
-        let _lock = self.locks.lock(sync.clone()).await;
-        if !self.regions.borrow().is_proven(&sync) {
+        let _lock = self.base.locks().lock(sync.clone()).await;
+        if !self.intent.is_proven(&sync) {
             report.skipped_bytes += length as u64;
             return;
         }
-        let set = self.members();
+        let set = self.array.members();
         let mut copies: Vec<(usize, Rc<Drive<D>>, u64)> = Vec::new();
-        for place in self.geometry.copies_of(at).iter() {
+        for place in self.base.geometry().copies_of(at).iter() {
             let range = crate::copies::member_range(&place, length);
-            if let Some(drive) = self.readable_drive(&set, place.slot, &range, &sync) {
+            if let Some(drive) = self.array.readable_drive(&set, place.slot, &range, &sync) {
                 copies.push((place.slot, Rc::clone(drive), place.member_offset_bytes));
             }
         }
@@ -495,9 +515,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
             report.skipped_bytes += length as u64;
             return;
         }
-        let reads = copies
-            .iter()
-            .map(|(_, drive, offset)| drive.read(&self.pool, &self.clock, *offset, length));
+        let reads = copies.iter().map(|(_, drive, offset)| {
+            drive.read(self.base.pool(), self.base.clock(), *offset, length)
+        });
         let results = join_all(reads).await;
         let Some(contents) = self.all_read(&copies, results, length).await else {
             report.skipped_bytes += length as u64;
@@ -536,9 +556,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         for ((_, drive, offset), content) in copies.iter().zip(contents) {
             match content {
                 Some(content) => all.push(content),
-                None if self.options.borrow().is_read_only => return None, // nothing is mended, so nothing was compared
+                None if self.base.is_read_only() => return None, // nothing is mended, so nothing was compared
                 None => {
-                    self.mend(drive, *offset..*offset + length as u64, &good)
+                    self.array
+                        .mend(drive, *offset..*offset + length as u64, &good)
                         .await
                         .ok()?;
                     all.push(good.clone());
@@ -589,13 +610,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         member: Range<u64>,
         data: Buf,
     ) -> Result<(), IoError> {
-        let _unread = self.unread(sync.clone());
+        let _unread = self.copies.unread(sync.clone());
         let mark = self.begin_repair(sync).await?;
         let outcome = self
+            .array
             .write_members(vec![(Rc::clone(drive), member, data)], Fua::No)
             .await;
         drop(mark);
-        self.settle().await?;
+        self.array.settle().await?;
         outcome.refusal().map_or(Ok(()), Err)
     }
 }

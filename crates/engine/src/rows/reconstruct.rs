@@ -4,48 +4,16 @@ use std::ops::Range;
 
 use plexum_parity::{Block, RecoverPlan};
 
-use super::{PerBlock, Row};
-use crate::intent::log::back::{hold_all, lay_over};
+use crate::array::MemberSet;
 use crate::mutant::Mutant;
-use crate::state::FailCause;
-use crate::volume::{MemberSet, Volume};
+use crate::row::{PerBlock, Row};
+use crate::rows::Rows;
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, IoError};
 use plexum_block::wait::join_few;
 
-impl<D: Device, C: Clock> Volume<D, C> {
-    /// Reads one block of a row from its member. A lost member is failed on the way.
-    pub(crate) async fn read_block(
-        &self,
-        set: &MemberSet<D>,
-        row: &Row,
-        block: Block,
-        part: &Range<u64>,
-    ) -> Result<BufMut, IoError> {
-        let member = row.member_range(part);
-        let Some(drive) = self.readable_drive(set, row.slot(block), &member, &member) else {
-            return Err(IoError::Medium);
-        };
-        let length = usize::try_from(part.end - part.start).expect("a strip fits memory");
-        let logged = self.logged_blocks(row.slot(block), &member);
-        if hold_all(&member, &logged) {
-            let mut read = self.pool.take(length);
-            lay_over(&mut read, &member, &logged);
-            return Ok(read);
-        }
-        let mut result = drive
-            .read(&self.pool, &self.clock, member.start, length)
-            .await;
-        if let Ok(read) = &mut result {
-            lay_over(read, &member, &logged);
-        }
-        if let Err(IoError::Gone) = result {
-            self.fail_member(drive.id, FailCause::Gone);
-        }
-        result
-    }
-
+impl<D: Device, C: Clock> Rows<D, C> {
     /// Reads several blocks at once; those that fail are added to `excluded`.
     pub(crate) async fn read_blocks(
         &self,
@@ -55,7 +23,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         part: &Range<u64>,
         excluded: &mut Vec<Block>,
     ) -> Option<PerBlock<BufMut>> {
-        let read = |index: usize| self.read_block(set, row, blocks[index], part);
+        let read = |index: usize| self.intent.read_block(set, row, blocks[index], part);
         let results = join_few(blocks.len(), read).await;
         let mut read = PerBlock::new();
         for (block, result) in blocks.iter().zip(results) {
@@ -79,7 +47,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         mut excluded: Vec<Block>,
     ) -> Result<Vec<Buf>, IoError> {
         loop {
-            let set = self.members();
+            let set = self.array.members();
             let plan = self.recover_plan(&set, row, wanted, part, &excluded)?;
             let Some(sources) = self
                 .read_blocks(&set, row, plan.sources(), part, &mut excluded)
@@ -87,11 +55,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
             else {
                 continue; // `excluded` grew: bounded by the number of blocks
             };
-            return Ok(recover(&self.pool, &plan, &sources, wanted.len()));
+            return Ok(recover(self.base.pool(), &plan, &sources, wanted.len()));
         }
     }
 
-    /// How `wanted` blocks of `part` are had without reading them or anything in `excluded`; they come first of all it restores.
+    /// How `wanted` blocks of `part` are had without reading them or anything in `excluded`; they come first of all it
+    /// restores.
     ///
     /// # Errors
     /// As `recover_blocks`.
@@ -103,13 +72,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         part: &Range<u64>,
         excluded: &[Block],
     ) -> Result<RecoverPlan, IoError> {
-        if self.is_frozen() {
+        if self.array.is_frozen() {
             return Err(IoError::Failed);
         }
         let usable = |block: Block| {
             !excluded.contains(&block)
                 && !wanted.contains(&block)
-                && self.is_block_readable(set, row, block, part)
+                && self.array.is_block_readable(set, row, block, part)
         };
         let (mut missing, mut available) = (wanted.to_vec(), Vec::new());
         for block in row.blocks().filter(|block| !wanted.contains(block)) {
@@ -126,8 +95,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         RecoverPlan::new(&row.exponents(), &missing, &available).map_err(|_| IoError::Medium)
     }
 
-    /// Recovers one block. Where the row as a whole cannot be read, every sector is tried by itself: different members may
-    /// have lost different sectors.
+    /// Recovers one block. Where the row as a whole cannot be read, every sector is tried by itself: different members
+    /// may have lost different sectors.
     ///
     /// # Errors
     /// `Medium` when some sector is lost, `Failed` when the array is frozen.
@@ -138,7 +107,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         part: &Range<u64>,
     ) -> Result<Buf, IoError> {
         let whole = self.recover_blocks(row, &[block], part, vec![block]).await;
-        let sector = u64::from(self.sector_bytes());
+        let sector = u64::from(self.array.sector_bytes());
         let error = match whole {
             Ok(recovered) => return Ok(first(recovered)),
             Err(error) => error,
@@ -147,14 +116,18 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Err(error);
         }
         let length = usize::try_from(part.end - part.start).expect("a strip fits memory");
-        let mut data = self.pool.take(length);
+        let mut data = self.base.pool().take(length);
         let mut at = part.start;
         while at < part.end {
             let unit = at..at + sector;
             let place = usize::try_from(at - part.start).expect("inside the part");
-            let target = &mut data[place..place + self.sector_bytes() as usize];
+            let target = &mut data[place..place + self.array.sector_bytes() as usize];
             // The block's own sector may be readable: only one of the part need not be.
-            match self.read_block(&self.members(), row, block, &unit).await {
+            match self
+                .intent
+                .read_block(&self.array.members(), row, block, &unit)
+                .await
+            {
                 Ok(own) => target.copy_from_slice(&own),
                 Err(_) => {
                     let recovered = self
@@ -170,9 +143,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Whether redundancy of this sync range may be used to answer.
     pub(crate) fn is_trusted(&self, sync: &Range<u64>) -> bool {
-        self.options.borrow().trust_unproven
-            || self.has(Mutant::TrustDoubtfulParity)
-            || self.regions.borrow().is_proven(sync)
+        self.base.options().trust_unproven
+            || self.base.has(Mutant::TrustDoubtfulParity)
+            || self.intent.is_proven(sync)
     }
 }
 
@@ -186,7 +159,8 @@ fn recover(pool: &BufPool, plan: &RecoverPlan, sources: &[BufMut], wanted: usize
     made.into_iter().map(BufMut::freeze).collect()
 }
 
-/// Runs a plan over sources of one length, and puts the first of its missing blocks into `targets`, as many as these are.
+/// Runs a plan over sources of one length, and puts the first of its missing blocks into `targets`, as many as these
+/// are.
 pub(crate) fn recover_into(
     pool: &BufPool,
     plan: &RecoverPlan,

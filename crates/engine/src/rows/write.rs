@@ -8,15 +8,16 @@ use smallvec::SmallVec;
 
 use super::collect::Run;
 use super::plan::{DataView, ParityView, WritePlan, plan_write};
-use super::{Exponents, PerBlock, Row};
+use crate::array::MemberSet;
+use crate::array::io::MemberWrite;
 use crate::intent::log::back::hold_all;
 use crate::intent::log::{LogPart, StripeLog, split};
 use crate::intent::ppl::{Ppl, PplPart};
-use crate::member_io::MemberWrite;
 use crate::mutant::Mutant;
+use crate::row::{Exponents, PerBlock, Row};
+use crate::rows::Rows;
 use crate::stage::{Stage, Tag};
 use crate::state::MemberId;
-use crate::volume::{MemberSet, Volume};
 use plexum_block::buf::{Buf, BufMut};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError};
@@ -76,7 +77,7 @@ impl Prepared {
     }
 }
 
-impl<D: Device, C: Clock> Volume<D, C> {
+impl<D: Device, C: Clock> Rows<D, C> {
     /// Writes these runs, ascending and without an overlap, within a row. The caller has the row's lock.
     pub(super) async fn write_runs(
         &self,
@@ -85,7 +86,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         fua: Fua,
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
-        if self.ppl.borrow().is_none() {
+        if !self.intent.has_ppl() {
             return self.write_locked(row, runs, fua, tag).await;
         }
         for run in runs {
@@ -105,7 +106,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// is written alone: then its parity is its only place, and each sector of it is old or new after a crash.
     fn written_alone(&self, row: &Row, run: &Run) -> Few<Range<u64>> {
         let (at_bytes, end) = (run.at_bytes, run.end_bytes());
-        let set = self.members();
+        let set = self.array.members();
         let mut parts: Few<Range<u64>> = Few::new();
         let mut was_alone = true;
         let mut at = at_bytes;
@@ -113,7 +114,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let (index, start) = (at / row.strip_bytes, at % row.strip_bytes);
             let length = (row.strip_bytes - start).min(end - at);
             let block = Block::Data(usize::try_from(index).expect("a row has few strips"));
-            let is_alone = !self.is_block_readable(&set, row, block, &(start..start + length));
+            let is_alone =
+                !self
+                    .array
+                    .is_block_readable(&set, row, block, &(start..start + length));
             match parts.last_mut() {
                 Some(last) if !is_alone && !was_alone => last.end = at + length,
                 _ => parts.push(at..at + length),
@@ -160,17 +164,17 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<(), IoError> {
         for segment in prepared.iter().filter(|segment| segment.makes_wrong) {
             // Nothing may be recovered from this part until it is written whole (W8).
-            self.unprove(&row.member_range(&segment.part));
+            self.intent.unprove(&row.member_range(&segment.part));
         }
         let is_whole = |segment: &Prepared| segment.blocks.len() == row.blocks().count();
-        let skips_log = self.has(Mutant::FullRowNotLogged) && prepared.iter().all(is_whole);
-        let ppl = self.ppl.borrow().clone();
-        match (self.stripe_log().filter(|_| !skips_log), ppl) {
+        let skips_log = self.base.has(Mutant::FullRowNotLogged) && prepared.iter().all(is_whole);
+        let ppl = self.intent.ppl();
+        match (self.intent.stripe_log().filter(|_| !skips_log), ppl) {
             (Some(log), _) => self.write_logged(&log, row, prepared, fua, tag).await?,
             (None, Some(ppl)) => self.write_with_ppl(&ppl, row, prepared, tag).await?,
             (None, None) => {
                 tag.enter(Stage::Write);
-                let members = self.members_to_write();
+                let members = self.array.members_to_write();
                 let mut writes = Few::new();
                 for segment in prepared {
                     let blocks = segment.blocks.iter();
@@ -181,14 +185,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
         }
         // Blocks that were not written may differ between a member and its replacement: that is left to the resync.
-        let set = self.members();
+        let set = self.array.members();
         let has_replacement = set.slots.iter().any(|view| view.replacement().is_some());
         for segment in prepared {
             self.check_kept(row, segment)?;
             if segment.makes_right && !has_replacement {
                 let part = row.member_range(&segment.part);
-                self.regions.borrow_mut().prove(&part);
-                self.settle_ppl_part(row, &segment.part).await?;
+                self.intent.prove(&part);
+                self.intent.settle_ppl_part(row, &segment.part).await?;
             }
         }
         Ok(())
@@ -205,27 +209,29 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<(), IoError> {
         if prepared.iter().any(|segment| segment.makes_wrong) {
             // Doubt that is new has to be durable before it is true: a replay would not end it.
-            self.write_log_headers(log, &self.slotted_drives()).await?;
+            self.intent
+                .write_log_headers(log, &self.array.slotted_drives())
+                .await?;
         }
         let parts = prepared
             .iter()
             .map(|segment| segment.log_part(row))
             .collect();
-        for submission in self.log_submissions(log, parts) {
+        for submission in self.intent.log_submissions(log, parts) {
             let parts = submission.clone();
-            if self.has(Mutant::InPlaceBeforeRecord) {
-                let writes = self.writes_of(row, &parts, &self.members());
+            if self.base.has(Mutant::InPlaceBeforeRecord) {
+                let writes = self.writes_of(row, &parts, &self.array.members());
                 self.write_in_place(writes, fua).await?;
             }
-            let submission = if self.has(Mutant::RecordWithoutParity) {
+            let submission = if self.base.has(Mutant::RecordWithoutParity) {
                 without_parity(row, submission)
             } else {
                 submission
             };
             tag.enter(Stage::Log);
-            let logged = self.log_append(log, submission).await?;
+            let logged = self.intent.log_append(log, submission).await?;
             if log.is_write_back() {
-                self.keep_logged(log, row, &parts, &logged);
+                self.intent.keep_logged(log, row, &parts, &logged);
                 continue;
             }
             tag.enter(Stage::Write);
@@ -233,13 +239,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let written: Vec<MemberId> = writes.iter().map(|(drive, _, _)| drive.id).collect();
             let result = self.write_in_place(writes, fua).await;
             // W3 before the record may be forgotten: a member that missed the block is durably out by then.
-            self.settle().await?;
-            if result.is_err() && !self.has(Mutant::RefusedRecordStays) {
-                // Some members have the blocks, others had no space: later writes to this row build upon what is in place,
-                // and a replay of this record under theirs would put parity and data of two moments together.
+            self.array.settle().await?;
+            if result.is_err() && !self.base.has(Mutant::RefusedRecordStays) {
+                // Some members have the blocks, others had no space: later writes to this row build upon what is in
+                // place, and a replay of this record under theirs would put parity and data of two moments together.
                 log.refuse_to_follow();
             }
-            self.log_complete(log, logged.sequences, &written);
+            self.intent.log_complete(log, logged.sequences, &written);
             result?;
         }
         Ok(())
@@ -257,7 +263,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let wrong = prepared.iter().filter(|segment| segment.makes_wrong);
         let wrong = wrong.flat_map(|segment| split(segment.log_part(row), ppl.unit_bytes));
         ppl.note_doubt(row, wrong.map(|piece| piece.part));
-        self.spread_ppl_doubt(ppl).await;
+        self.intent.spread_ppl_doubt(ppl).await;
         let pieces = prepared.iter().flat_map(|segment| {
             let pieces = split(segment.whole_part(row), ppl.unit_bytes);
             pieces
@@ -276,27 +282,27 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
             tag.enter(Stage::Log);
             let lane = ppl.lane(slot).lock().await;
-            self.write_ppl_unit(ppl, row, &parts).await?;
+            self.intent.write_ppl_unit(ppl, row, &parts).await?;
             tag.enter(Stage::Write);
-            let writes = self.writes_of(row, &unit, &self.members_to_write());
+            let writes = self.writes_of(row, &unit, &self.array.members_to_write());
             let result = self.write_in_place(writes, Fua::Yes).await;
             if result.is_err() {
                 let parts = unit.iter().map(|piece| piece.part.clone());
                 ppl.note_doubt(row, parts);
             }
-            // W3 before another unit takes this one's place: until it is durable that a member missed its block, only this unit
-            // makes the row right when the member comes back (W4).
-            let settled = self.settle().await;
+            // W3 before another unit takes this one's place: until it is durable that a member missed its block, only
+            // this unit makes the row right when the member comes back (W4).
+            let settled = self.array.settle().await;
             drop(lane);
-            self.spread_ppl_doubt(ppl).await;
+            self.intent.spread_ppl_doubt(ppl).await;
             settled?;
             result?;
         }
         Ok(())
     }
 
-    /// What the log has to keep of a piece; `None` when nobody holds its parity. A strip that is written without a member
-    /// cannot be protected; its entry says after a crash that these rows are in doubt.
+    /// What the log has to keep of a piece; `None` when nobody holds its parity. A strip that is written without a
+    /// member cannot be protected; its entry says after a crash that these rows are in doubt.
     fn ppl_part(&self, row: &Row, piece: &LogPart, touched: &Range<usize>) -> Option<PplPart> {
         let block = |slot: usize| piece.blocks.iter().find(|(own, _)| *own == slot);
         let mut data = Vec::new();
@@ -306,7 +312,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let (_, parity) = block(row.slot(Block::P))?;
         let is_whole = touched.len() == row.map.data_count();
         let partial_parity = (!is_whole).then(|| {
-            let mut rest = self.pool.copy_of(parity);
+            let mut rest = self.base.pool().copy_of(parity);
             for new in data {
                 plexum_parity::xor_into(&mut rest, new);
             }
@@ -344,20 +350,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         writes: &mut Few<MemberWrite<D>>,
     ) {
         for (slot, data) in blocks {
-            for drive in self.write_targets(members, slot) {
+            for drive in self.array.write_targets(members, slot) {
                 writes.push((Rc::clone(drive), row.member_range(part), data.clone()));
             }
         }
-    }
-
-    /// Parity of this range may not agree with the data from now on.
-    fn unprove(&self, member: &Range<u64>) {
-        self.regions.borrow_mut().unprove(member);
-        self.check_sharing();
-        if let Some(log) = self.stripe_log() {
-            log.lower_doubt(member.start);
-        }
-        self.changed.notify();
     }
 
     /// Different members may have lost different sectors of a segment: each sector is planned by itself.
@@ -367,7 +363,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         segment: &Segment,
         prepared: &mut Few<Prepared>,
     ) -> Result<(), IoError> {
-        let sector = u64::from(self.sector_bytes());
+        let sector = u64::from(self.array.sector_bytes());
         if segment.part.end - segment.part.start <= sector {
             return Err(IoError::Medium);
         }
@@ -376,7 +372,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let from = usize::try_from(at - segment.part.start).expect("inside the part");
             let cut = |new: &Option<Buf>| {
                 new.as_ref()
-                    .map(|new| new.slice(from..from + self.sector_bytes() as usize))
+                    .map(|new| new.slice(from..from + self.array.sector_bytes() as usize))
             };
             let piece = Segment {
                 part: at..at + sector,
@@ -391,13 +387,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
     async fn prepare(&self, row: &Row, segment: &Segment) -> Result<Prepared, IoError> {
         let mut excluded: Vec<Block> = Vec::new();
         loop {
-            if self.is_frozen() {
+            if self.array.is_frozen() {
                 return Err(IoError::Failed);
             }
-            let set = self.members();
+            let set = self.array.members();
             let (data, parity) = self.views(&set, row, segment, &excluded);
             let sync = row.member_range(&segment.part);
-            let is_proven = self.is_trusted(&sync) || self.has(Mutant::ModifyUnprovenParity);
+            let is_proven = self.is_trusted(&sync) || self.base.has(Mutant::ModifyUnprovenParity);
             let plan = plan_write(&data, &parity, is_proven).map_err(|_| IoError::Medium)?;
             let parities = writable_parities(row, &parity);
             let computed = match plan {
@@ -417,7 +413,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 }
             };
             let Some(mut blocks) = computed else { continue }; // `excluded` grew: bounded by the number of blocks
-            if self.has(Mutant::DegradedWriteSkipsParity)
+            if self.base.has(Mutant::DegradedWriteSkipsParity)
                 && data.iter().any(|view| !view.is_writable)
             {
                 blocks.clear();
@@ -435,7 +431,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             // What was modified was right before; the deliberate bug takes that for granted.
             let makes_right = match plan {
                 WritePlan::Full | WritePlan::Reconstruct | WritePlan::Decode => true,
-                WritePlan::Modify => self.has(Mutant::ModifyUnprovenParity),
+                WritePlan::Modify => self.base.has(Mutant::ModifyUnprovenParity),
                 WritePlan::DataOnly | WritePlan::Blind => false,
             };
             return Ok(Prepared {
@@ -457,13 +453,19 @@ impl<D: Device, C: Clock> Volume<D, C> {
         excluded: &[Block],
     ) -> (PerBlock<DataView>, Few<ParityView>) {
         let is_readable = |block| {
-            !excluded.contains(&block) && self.is_block_readable(set, row, block, &segment.part)
+            !excluded.contains(&block)
+                && self.array.is_block_readable(set, row, block, &segment.part)
         };
         let is_writable = |block| set.slots[row.slot(block)].is_writable();
         let member = row.member_range(&segment.part);
-        let has_memory = self.answers_from_log();
-        let is_in_memory =
-            |block| has_memory && hold_all(&member, &self.logged_blocks(row.slot(block), &member));
+        let has_memory = self.intent.answers_from_log();
+        let is_in_memory = |block| {
+            has_memory
+                && hold_all(
+                    &member,
+                    &self.intent.logged_blocks(row.slot(block), &member),
+                )
+        };
         let data = segment.new.iter().enumerate().map(|(index, new)| {
             let block = Block::Data(index);
             DataView {
@@ -503,24 +505,24 @@ impl<D: Device, C: Clock> Volume<D, C> {
             .collect();
         let length = columns[0].len();
         let exponents = match row.map.q {
-            Some(_) => self.q_exponents(row),
+            Some(_) => self.base.q_exponents(row),
             None => Exponents::new(),
         };
         let mut computed = Few::new();
         match parities {
             [Block::P] => {
-                let mut p = self.pool.take(length);
+                let mut p = self.base.pool().take(length);
                 plexum_parity::gen_p(&columns, &mut p);
                 computed.push((Block::P, p.freeze()));
             }
             [Block::Q] => {
-                let mut q = self.pool.take(length);
+                let mut q = self.base.pool().take(length);
                 plexum_parity::gen_q(&columns, &exponents, &mut q);
                 computed.push((Block::Q, q.freeze()));
             }
             [] => {}
             _ => {
-                let (mut p, mut q) = (self.pool.take(length), self.pool.take(length));
+                let (mut p, mut q) = (self.base.pool().take(length), self.base.pool().take(length));
                 plexum_parity::gen_pq(&columns, &exponents, &mut p, &mut q);
                 computed.push((Block::P, p.freeze()));
                 computed.push((Block::Q, q.freeze()));
@@ -554,7 +556,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         excluded: &mut Vec<Block>,
     ) -> Result<Option<Few<(Block, Buf)>>, IoError> {
         let is_readable = |block: &Block| {
-            !excluded.contains(block) && self.is_block_readable(set, row, *block, &segment.part)
+            !excluded.contains(block)
+                && self
+                    .array
+                    .is_block_readable(set, row, *block, &segment.part)
         };
         let (present, lost): (Vec<Block>, Vec<Block>) =
             untouched(segment).into_iter().partition(is_readable);
@@ -601,7 +606,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             match (parities, &mut old_parities[..]) {
                 ([Block::P], [p]) => plexum_parity::update_p(old, new, p),
                 ([Block::Q], [q]) => {
-                    let mut difference = self.pool.copy_of(old);
+                    let mut difference = self.base.pool().copy_of(old);
                     plexum_parity::xor_into(&mut difference, new);
                     plexum_parity::mul_add(
                         plexum_parity::gf::power(usize::from(exponent)),
@@ -618,31 +623,35 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     async fn write_in_place(&self, writes: Few<MemberWrite<D>>, fua: Fua) -> Result<(), IoError> {
-        let outcome = self.write_members(writes, fua).await;
-        if self.is_frozen() {
+        let outcome = self.array.write_members(writes, fua).await;
+        if self.array.is_frozen() {
             return Err(IoError::Failed);
         }
         if let Some(error) = outcome.refusal() {
-            // Some members took it, others had no space: there the row is in doubt until a resync mends it. Not elsewhere: a
-            // bad block of the full member comes from the rest of the row.
-            if !self.has(Mutant::RefusedWriteForgotten) {
+            // Some members took it, others had no space: there the row is in doubt until a resync mends it. Not
+            // elsewhere: a bad block of the full member comes from the rest of the row.
+            if !self.base.has(Mutant::RefusedWriteForgotten) {
                 outcome
                     .refused
                     .iter()
-                    .for_each(|refused| self.unprove(&refused));
+                    .for_each(|refused| self.intent.unprove(&refused));
             }
             return Err(error);
         }
         Ok(())
     }
 
-    /// After bad blocks were recorded: are all data of this part still somewhere? Members may have lost different sectors of it.
+    /// After bad blocks were recorded: are all data of this part still somewhere? Members may have lost different
+    /// sectors of it.
     fn check_kept(&self, row: &Row, segment: &Prepared) -> Result<(), IoError> {
         if self.is_kept(row, segment, &segment.part) {
             return Ok(());
         }
-        let sector = u64::from(self.sector_bytes());
-        let mut sectors = segment.part.clone().step_by(self.sector_bytes() as usize);
+        let sector = u64::from(self.array.sector_bytes());
+        let mut sectors = segment
+            .part
+            .clone()
+            .step_by(self.array.sector_bytes() as usize);
         if sectors.all(|at| self.is_kept(row, segment, &(at..at + sector))) {
             Ok(())
         } else {
@@ -651,10 +660,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     fn is_kept(&self, row: &Row, segment: &Prepared, part: &Range<u64>) -> bool {
-        let set = self.members();
+        let set = self.array.members();
         let lost = row
             .blocks()
-            .filter(|block| !self.is_block_readable(&set, row, *block, part))
+            .filter(|block| !self.array.is_block_readable(&set, row, *block, part))
             .count();
         let blocks = segment.blocks.iter().chain(&segment.homeless);
         let mut data = blocks.filter(|(block, _)| matches!(block, Block::Data(_)));

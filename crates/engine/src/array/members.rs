@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
+use super::state::{ArrayState, Standing};
 use crate::drive::Drive;
-use crate::state::{ArrayState, Standing};
+
 use plexum_block::bits::Bits;
 use plexum_block::device::Device;
 
@@ -15,31 +16,58 @@ pub struct Filling<D> {
     pub drive: Rc<Drive<D>>,
     /// Member bytes below this are valid; ahead of what is durably recorded.
     pub valid_below_bytes: Cell<u64>,
-    /// Re-add by bitmap: regions that are still stale; everything else is valid.
-    pub stale: Option<RefCell<Bits>>,
+    /// Re-add by bitmap: what is still stale; everything else is valid.
+    pub stale: Option<Stale>,
 }
 
-impl<D: Device> Filling<D> {
-    pub(crate) fn new(drive: Rc<Drive<D>>, valid_below_bytes: u64, stale: Option<Bits>) -> Self {
+/// Regions that a member has missed writes to.
+pub struct Stale {
+    bits: RefCell<Bits>,
+    /// Bytes of the sync space that one bit stands for; they do not change while a member is being filled.
+    region_bytes: u64,
+}
+
+impl Stale {
+    /// Bits of regions of so many bytes of the sync space.
+    #[must_use]
+    pub fn new(bits: Bits, region_bytes: u64) -> Self {
         Self {
-            drive,
-            valid_below_bytes: Cell::new(valid_below_bytes),
-            stale: stale.map(RefCell::new),
+            bits: RefCell::new(bits),
+            region_bytes,
         }
     }
 
-    /// Whether the member's data are right in the whole range, given in member bytes and in regions of the sync space.
-    pub fn is_valid(&self, member: &Range<u64>, regions: &Range<usize>) -> bool {
-        if member.end <= self.valid_below_bytes.get() {
-            return true;
+    /// Whether a sync range is in none of them.
+    #[must_use]
+    pub fn is_apart(&self, sync: &Range<u64>) -> bool {
+        let index = |at: u64| usize::try_from(at / self.region_bytes).expect("inside the regions");
+        let last = index(sync.end.saturating_sub(1).max(sync.start));
+        let bits = self.bits.borrow();
+        (index(sync.start)..=last).all(|index| !bits.get(index))
+    }
+
+    /// A region is stale no more. Whether it was.
+    pub fn clear(&self, region: usize) -> bool {
+        self.bits.borrow_mut().set(region, false)
+    }
+}
+
+impl<D: Device> Filling<D> {
+    pub(crate) fn new(drive: Rc<Drive<D>>, valid_below_bytes: u64, stale: Option<Stale>) -> Self {
+        Self {
+            drive,
+            valid_below_bytes: Cell::new(valid_below_bytes),
+            stale,
         }
-        match &self.stale {
-            None => false,
-            Some(stale) => {
-                let stale = stale.borrow();
-                regions.clone().all(|index| !stale.get(index))
-            }
-        }
+    }
+
+    /// Whether the member's data are right in the whole range, given in member bytes and in bytes of the sync space.
+    pub fn is_valid(&self, member: &Range<u64>, sync: &Range<u64>) -> bool {
+        member.end <= self.valid_below_bytes.get()
+            || self
+                .stale
+                .as_ref()
+                .is_some_and(|stale| stale.is_apart(sync))
     }
 }
 
@@ -54,18 +82,14 @@ pub struct SlotView<D> {
 }
 
 impl<D: Device> SlotView<D> {
-    /// The drive that can be read in this range, if any. Bad blocks count as not readable. `regions`, of the sync space, are
-    /// asked for only where a member is being filled.
+    /// The drive that can be read in this range, if any; `sync` is the same in the sync space. Bad blocks count as not
+    /// readable.
     #[inline]
-    pub fn readable(
-        &self,
-        member: &Range<u64>,
-        regions: impl FnOnce() -> Range<usize>,
-    ) -> Option<&Rc<Drive<D>>> {
+    pub fn readable(&self, member: &Range<u64>, sync: &Range<u64>) -> Option<&Rc<Drive<D>>> {
         let active = self.active.as_ref().filter(|drive| !drive.is_bad(member));
         active.or_else(|| {
             let filling = self.filling.as_ref()?;
-            (filling.is_valid(member, &regions()) && !filling.drive.is_bad(member))
+            (filling.is_valid(member, sync) && !filling.drive.is_bad(member))
                 .then_some(&filling.drive)
         })
     }

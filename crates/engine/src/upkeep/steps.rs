@@ -11,9 +11,10 @@ use std::ops::Range;
 use std::pin::pin;
 use std::task::Poll;
 
-use crate::background::FOREGROUND_WINDOW;
 use crate::threshold::Threshold;
-use crate::volume::Volume;
+use crate::upkeep::FOREGROUND_WINDOW;
+use crate::upkeep::Upkeep;
+
 use plexum_block::clock::Clock;
 use plexum_block::device::Device;
 use plexum_block::wait::{Part, poll_parts};
@@ -85,9 +86,9 @@ impl<F: Future> Steps<F> {
     }
 }
 
-impl<D: Device, C: Clock> Volume<D, C> {
-    /// Begins as many steps of what lies ahead as may be under way beside `steps`: the first one always. `end_of` says where the
-    /// step ends that begins at a byte.
+impl<D: Device, C: Clock> Upkeep<D, C> {
+    /// Begins as many steps of what lies ahead as may be under way beside `steps`: the first one always. `end_of` says
+    /// where the step ends that begins at a byte.
     pub(super) fn begin_steps<F: Future>(
         &self,
         steps: &mut Steps<F>,
@@ -106,22 +107,23 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
-    /// End of the step of a scrub or a resync that begins at `at` of the sync space, at `end` at the latest: what is one piece of
-    /// every copy, or rows.
+    /// End of the step of a scrub or a resync that begins at `at` of the sync space, at `end` at the latest: what is
+    /// one piece of every copy, or rows.
     pub(super) fn sync_step_end(&self, at: u64, end: u64) -> u64 {
         let piece_end = at + self.piece_bytes();
-        if self.has_copies() {
-            let volume_end = self.size_bytes().min(end);
+        if self.base.has_copies() {
+            let volume_end = self.base.size_bytes().min(end);
             if at >= volume_end {
                 return end; // the sync space may be rounded up beyond the volume
             }
-            let strip_end = at + self.geometry.copies_of(at).length_bytes;
+            let strip_end = at + self.base.geometry().copies_of(at).length_bytes;
             if piece_end < strip_end.min(volume_end) {
-                self.cross(Threshold::Pieces);
+                self.base.cross(Threshold::Pieces);
             }
             return strip_end.min(piece_end).min(volume_end);
         }
-        let rows = self.rows_at_once(self.geometry.row_count() * self.geometry.strip_bytes());
+        let rows = self
+            .rows_at_once(self.base.geometry().row_count() * self.base.geometry().strip_bytes());
         let rows_end = self.rows_end(at, rows).min(end);
         if rows == 1 {
             rows_end.min(piece_end)
@@ -132,17 +134,17 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Whether clients wait for the members, or have just done so.
     pub(super) fn is_in_foreground(&self) -> bool {
-        let last = self.last_request.get();
-        last.0 > 0 && self.clock.now().since(last) < FOREGROUND_WINDOW
+        let last = self.traffic.last_request();
+        last.0 > 0 && self.base.clock().now().since(last) < FOREGROUND_WINDOW
     }
 
     /// How many steps of `step_bytes` of each member may be under way. Where clients wait for the members it is one;
     /// where members are in memory, which is copying by this thread, it is one too.
     fn steps_at_once(&self, step_bytes: u64) -> usize {
-        if self.is_in_foreground() || self.is_in_memory() {
+        if self.is_in_foreground() || self.array.is_in_memory() {
             return 1;
         }
-        let members = u64::from(self.state.borrow().slot_count) + 1;
+        let members = u64::from(self.array.state().slot_count) + 1;
         let row_bytes = step_bytes.max(1) * members;
         usize::try_from((AHEAD_BYTES / row_bytes).clamp(1, STEPS_MAX)).expect("a few steps")
     }

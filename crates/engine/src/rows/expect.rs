@@ -1,9 +1,9 @@
-//! Writes that are known before they have come: a long payload takes a while to arrive, and a row that it would make whole had better wait
-//! for it than be read for a part.
+//! Writes that are known before they have come: a long payload takes a while to arrive, and a row that it would make
+//! whole had better wait for it than be read for a part.
 //!
 //! Invariants:
-//! - what is expected decides how long a row is collected and nothing else: no write waits for one that may never come longer than
-//!   [`EXPECT_TIME_MAX`], and none at all for a while after one has waited so long in vain;
+//! - what is expected decides how long a row is collected and nothing else: no write waits for one that may never come
+//!   longer than [`EXPECT_TIME_MAX`], and none at all for a while after one has waited so long in vain;
 //! - a row waits before it is locked: it is in nobody's way.
 
 use std::cell::RefCell;
@@ -12,14 +12,14 @@ use std::ops::Range;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::stripe::collect::{Lead, Run};
-use crate::volume::Volume;
+use crate::rows::Rows;
+use crate::rows::collect::Lead;
 use plexum_block::clock::Clock;
 use plexum_block::device::Device;
 use plexum_block::wait::first;
 
-/// Longest time that a row waits for writes that are being received. A megabyte over a socket of the same machine takes a third of
-/// a millisecond.
+/// Longest time that a row waits for writes that are being received. A megabyte over a socket of the same machine takes
+/// a third of a millisecond.
 pub(crate) const EXPECT_TIME_MAX: Duration = Duration::from_millis(2);
 
 /// Rows that wait for nobody after one that has waited in vain.
@@ -90,32 +90,24 @@ impl Expected {
     }
 }
 
-/// Whether one of `runs` has this byte of the row's data: as a write joins with all of its part of a row, its first byte stands for it.
-pub(crate) fn is_among<'a>(mut runs: impl Iterator<Item = &'a Run>, at_bytes: u64) -> bool {
-    runs.any(|run| (run.at_bytes..run.end_bytes()).contains(&at_bytes))
-}
-
-impl<D: Device, C: Clock> Volume<D, C> {
-    /// A hint: a write of this range is being received. `write` of the very range ends that, or [`Volume::expect_no_write`].
-    pub fn expect_write(&self, offset_bytes: u64, length_bytes: u64) {
-        let is_inside = self.check_request(offset_bytes, length_bytes).is_ok();
-        if is_inside && self.geometry.parity_count() > 0 {
-            self.expected
-                .begin(offset_bytes..offset_bytes + length_bytes);
+impl<D: Device, C: Clock> Rows<D, C> {
+    /// A hint: a write of this range, which is inside the volume, is being received.
+    pub(crate) fn expect_write(&self, range: Range<u64>) {
+        if self.base.geometry().parity_count() > 0 {
+            self.expected.begin(range);
         }
     }
 
     /// What was expected will not come.
-    pub fn expect_no_write(&self, offset_bytes: u64, length_bytes: u64) {
-        let end = offset_bytes.saturating_add(length_bytes);
-        if self.expected.arrived(&(offset_bytes..end)) {
+    pub(crate) fn expect_no_write(&self, range: Range<u64>) {
+        if self.expected.arrived(&range) {
             self.expected.look_again();
         }
     }
 
     /// Waits for writes of this row that are being received, but not for long.
     pub(crate) async fn wait_for_expected(&self, row: u64, lead: &Lead<'_>) {
-        let row_bytes = self.geometry.row_data_bytes();
+        let row_bytes = self.base.geometry().row_data_bytes();
         let span = row * row_bytes..(row + 1) * row_bytes;
         let is_open = || self.expected.is_open(&span, |at_bytes| lead.has(at_bytes));
         if !is_open() || !self.expected.is_worth_waiting() {
@@ -126,7 +118,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             false => Poll::Ready(()),
         });
         // Boxed: seldom needed, and room in the future of every write otherwise.
-        Box::pin(first(come, self.clock.sleep(EXPECT_TIME_MAX))).await;
+        Box::pin(first(come, self.base.clock().sleep(EXPECT_TIME_MAX))).await;
         if is_open() {
             self.expected.inner.borrow_mut().doubt = DOUBT;
         }

@@ -9,9 +9,10 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::background::nanos;
 use crate::state::FailCause;
-use crate::volume::Volume;
+use crate::upkeep::Upkeep;
+use crate::upkeep::nanos;
+
 use plexum_block::clock::Clock;
 use plexum_block::device::Device;
 use plexum_block::wait::first;
@@ -28,41 +29,41 @@ const PERIOD_MIN: Duration = Duration::from_millis(1);
 /// How long answers are remembered: this, and once more.
 const LATENCY_PERIOD: Duration = Duration::from_secs(60);
 
-impl<D: Device, C: Clock> Volume<D, C> {
+impl<D: Device, C: Clock> Upkeep<D, C> {
     /// Looks after the members until `is_over`, and then until nothing is under way.
     pub(crate) async fn watch_members(&self, is_over: impl Fn() -> bool) {
-        let mut rotated = self.clock.now();
+        let mut rotated = self.base.clock().now();
         loop {
-            let timeout = self.options.borrow().member_timeout;
+            let timeout = self.base.options().member_timeout;
             let period = (timeout / TICKS_PER_TIMEOUT).clamp(PERIOD_MIN, PERIOD_MAX);
             let ticks = nanos(timeout).div_ceil(nanos(period));
             if !is_over() {
-                let rest = LATENCY_PERIOD.saturating_sub(self.clock.now().since(rotated));
-                let change = first(self.members_at_work(), self.changed.changed());
-                first(change, self.clock.sleep(rest)).await;
+                let rest = LATENCY_PERIOD.saturating_sub(self.base.clock().now().since(rotated));
+                let change = first(self.members_at_work(), self.base.changed().changed());
+                first(change, self.base.clock().sleep(rest)).await;
             }
-            let due = self.clock.now().0 + nanos(period);
-            while self.clock.now().0 < due {
+            let due = self.base.clock().now().0 + nanos(period);
+            while self.base.clock().now().0 < due {
                 if is_over() && self.is_idle() {
                     return;
                 }
-                let rest = Duration::from_nanos(due.saturating_sub(self.clock.now().0));
+                let rest = Duration::from_nanos(due.saturating_sub(self.base.clock().now().0));
                 // A change may be the end; a member may also have got idle without any: the period bounds the wait.
-                first(self.clock.sleep(rest), self.changed.changed()).await;
+                first(self.base.clock().sleep(rest), self.base.changed().changed()).await;
             }
-            if self.clock.now().since(rotated) >= LATENCY_PERIOD {
-                rotated = self.clock.now();
-                self.for_each_drive(|drive| drive.rotate_latencies());
+            if self.base.clock().now().since(rotated) >= LATENCY_PERIOD {
+                rotated = self.base.clock().now();
+                self.array.for_each_drive(|drive| drive.rotate_latencies());
             }
             let mut overdue = Vec::new();
-            self.for_each_drive(|drive| {
+            self.array.for_each_drive(|drive| {
                 if drive.tick() >= ticks {
                     overdue.push(drive.id);
                 }
             });
             for member in overdue {
-                self.fail_member(member, FailCause::TimedOut);
-                if let Some(drive) = self.drive(member) {
+                self.array.fail_member(member, FailCause::TimedOut);
+                if let Some(drive) = self.array.drive(member) {
                     drive.abandon();
                 }
             }
@@ -73,7 +74,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
     async fn members_at_work(&self) {
         poll_fn(|cx| {
             let mut all_rest = true;
-            self.for_each_drive(|drive| all_rest &= drive.rests(cx.waker()));
+            self.array
+                .for_each_drive(|drive| all_rest &= drive.rests(cx.waker()));
             if all_rest {
                 Poll::Pending
             } else {
@@ -85,13 +87,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     fn is_idle(&self) -> bool {
         let mut is_idle = true;
-        self.for_each_drive(|drive| is_idle &= drive.in_flight() == 0);
+        self.array
+            .for_each_drive(|drive| is_idle &= drive.in_flight() == 0);
         is_idle
-    }
-
-    pub(crate) fn for_each_drive(&self, mut act: impl FnMut(&crate::drive::Drive<D>)) {
-        for drive in self.drives.borrow().iter().flatten() {
-            act(drive);
-        }
     }
 }

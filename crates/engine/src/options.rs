@@ -2,12 +2,33 @@
 
 use std::time::Duration;
 
-use crate::background::Pace;
 use crate::balance::Policy;
 use crate::mutant::DeliberateBug;
 use crate::threshold::Thresholds;
 
-use super::MEMBER_TIMEOUT;
+/// How long a member may take to answer when nothing else is said (reliability.md, row 15).
+pub const MEMBER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Limits of background work, in member bytes per second. Sources: md's speed_limit_min and speed_limit_max.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// At least this much while clients are served.
+    pub floor_bytes_per_s: u64,
+    /// At most this much, ever; 0 = no limit.
+    pub ceiling_bytes_per_s: u64,
+    /// Whether background work rests.
+    pub is_paused: bool,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            floor_bytes_per_s: 32 << 20,
+            ceiling_bytes_per_s: 0,
+            is_paused: false,
+        }
+    }
+}
 
 /// Settings of a volume; all but `bug` can be changed while it is served.
 #[derive(Clone, Debug)]

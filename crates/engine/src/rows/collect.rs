@@ -1,9 +1,9 @@
-//! Rows being collected: partial writes that meet at a row are carried out together, so that parity is read and computed once
-//! for all of them, and small sequential writes become full rows.
+//! Rows being collected: partial writes that meet at a row are carried out together, so that parity is read and
+//! computed once for all of them, and small sequential writes become full rows.
 //!
-//! The first write of a row leads: it waits for the row's lock, and every write of that row that comes meanwhile joins it. What
-//! is collected is bounded in age by that wait, in bytes by the row (writes that overlap never join), and in number. For writes that
-//! are being received it waits a little before (`expect.rs`).
+//! The first write of a row leads: it waits for the row's lock, and every write of that row that comes meanwhile joins
+//! it. What is collected is bounded in age by that wait, in bytes by the row (writes that overlap never join), and in
+//! number. For writes that are being received it waits a little before (`expect.rs`).
 //!
 //! Invariants:
 //! - a write is answered with the outcome of its own bytes, when they are on the members: nothing is answered early;
@@ -17,10 +17,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use crate::mutant::Mutant;
+use crate::row::Row;
+use crate::rows::Rows;
 use crate::stage::{Stage, Tag};
-use crate::stripe::Row;
-use crate::stripe::expect::is_among;
-use crate::volume::Volume;
 use plexum_block::buf::{Buf, BufPool};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError};
@@ -164,8 +163,8 @@ impl Collector {
         })
     }
 
-    /// Whether those that come with a write are worth a turn of waiting: when writes have met lately, and now and then to find
-    /// out. With members that answer at once, nothing but such a turn lets writes meet.
+    /// Whether those that come with a write are worth a turn of waiting: when writes have met lately, and now and then
+    /// to find out. With members that answer at once, nothing but such a turn lets writes meet.
     fn is_worth_a_turn(&self) -> bool {
         let mut inner = self.inner.borrow_mut();
         inner.unasked = (inner.unasked + 1) % ASK_EVERY;
@@ -230,8 +229,8 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// The writes in ascending order, those that touch each other as one: but where they do so at the border of a strip, to which
-    /// they are cut anyway, and joining would only copy them. Without `strip_bytes` there too.
+    /// The writes in ascending order, those that touch each other as one: but where they do so at the border of a
+    /// strip, to which they are cut anyway, and joining would only copy them. Without `strip_bytes` there too.
     fn runs(&self, pool: &BufPool, strip_bytes: Option<u64>) -> Few<Run> {
         let mut order: Few<usize> = (0..self.pieces.len()).collect();
         order.sort_unstable_by_key(|index| self.pieces[*index].run.at_bytes);
@@ -340,8 +339,15 @@ impl Drop for Follower<'_> {
     }
 }
 
-impl<D: Device, C: Clock> Volume<D, C> {
-    /// Writes `data` at `at_bytes` of the row's data (0 to data strips x strip size), together with what meets it there.
+/// Whether one of `runs` has this byte of the row's data: as a write joins with all of its part of a row, its first
+/// byte stands for it.
+fn is_among<'a>(mut runs: impl Iterator<Item = &'a Run>, at_bytes: u64) -> bool {
+    runs.any(|run| (run.at_bytes..run.end_bytes()).contains(&at_bytes))
+}
+
+impl<D: Device, C: Clock> Rows<D, C> {
+    /// Writes `data` at `at_bytes` of the row's data (0 to data strips x strip size), together with what meets it
+    /// there.
     pub(crate) async fn write_row(
         &self,
         row_number: u64,
@@ -351,13 +357,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
         tag.enter(Stage::Lock);
-        let row = self.row(row_number);
-        let is_whole = data.len() as u64 == self.geometry.row_data_bytes();
+        let row = self.base.row(row_number);
+        let is_whole = data.len() as u64 == self.base.geometry().row_data_bytes();
         let run = Run { at_bytes, data };
-        if is_whole || self.has(Mutant::NoRowLock) {
-            let _lock = match self.has(Mutant::NoRowLock) {
+        if is_whole || self.base.has(Mutant::NoRowLock) {
+            let _lock = match self.base.has(Mutant::NoRowLock) {
                 true => None,
-                false => Some(self.locks.row(row_number).await),
+                false => Some(self.base.locks().row(row_number).await),
             };
             return self.write_runs(&row, &[run], fua, tag).await;
         }
@@ -370,7 +376,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                     yield_once().await; // those that came with it join it
                 }
                 self.wait_for_expected(row_number, &lead).await;
-                let _lock = self.locks.row(row_number).await;
+                let _lock = self.base.locks().row(row_number).await;
                 self.write_collected(&row, lead.close(), tag).await
             }
         }
@@ -385,11 +391,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<(), IoError> {
         let fua = batch.fua;
         // With a partial parity log runs are written one after the other: as few as can be.
-        let strip_bytes = self.ppl.borrow().is_none().then_some(row.strip_bytes);
-        let runs = batch.runs(&self.pool, strip_bytes);
+        let strip_bytes = (!self.intent.has_ppl()).then_some(row.strip_bytes);
+        let runs = batch.runs(self.base.pool(), strip_bytes);
         let together = self.write_runs(row, &runs, fua, tag).await;
         let mut own = together;
-        let goes_alone = together.is_err() && batch.pieces.len() > 1 && !self.is_frozen();
+        let goes_alone = together.is_err() && batch.pieces.len() > 1 && !self.array.is_frozen();
         for index in 0..batch.pieces.len() {
             let mut outcome = together;
             if goes_alone {

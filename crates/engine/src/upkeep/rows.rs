@@ -15,8 +15,9 @@ use plexum_parity::{Block, check_p, check_pq};
 
 use crate::drive::Drive;
 use crate::mutant::Mutant;
-use crate::stripe::{PerBlock, Row};
-use crate::volume::Volume;
+use crate::row::{PerBlock, Row};
+use crate::upkeep::Upkeep;
+
 use plexum_block::buf::BufMut;
 use plexum_block::clock::Clock;
 use plexum_block::device::Device;
@@ -54,31 +55,31 @@ struct Piece<D> {
 /// Members' ranges that are to be read: who and from which byte of the data area.
 type Sources<D> = PerBlock<(Rc<Drive<D>>, u64)>;
 
-impl<D: Device, C: Clock> Volume<D, C> {
-    /// Rows that a step of a job over `job_bytes` of each member covers. Where clients wait for the members it is one, whose lock
-    /// they may have to wait for; members in memory gain nothing by more.
+impl<D: Device, C: Clock> Upkeep<D, C> {
+    /// Rows that a step of a job over `job_bytes` of each member covers. Where clients wait for the members it is one,
+    /// whose lock they may have to wait for; members in memory gain nothing by more.
     pub(super) fn rows_at_once(&self, job_bytes: u64) -> u64 {
-        if self.is_in_memory() || self.is_in_foreground() {
+        if self.array.is_in_memory() || self.is_in_foreground() {
             return 1;
         }
         let step_bytes = STEP_BYTES.min(job_bytes / STEPS_MIN);
-        (step_bytes / self.geometry.strip_bytes()).max(1)
+        (step_bytes / self.base.geometry().strip_bytes()).max(1)
     }
 
     /// End of the step of `rows` rows that member byte `at` belongs to.
     pub(super) fn rows_end(&self, at: u64, rows: u64) -> u64 {
-        let step_bytes = rows * self.geometry.strip_bytes();
+        let step_bytes = rows * self.base.geometry().strip_bytes();
         (at / step_bytes + 1) * step_bytes
     }
 
     /// Locks all rows that a member range touches.
     pub(super) async fn lock_rows(&self, member: &Range<u64>) -> RangeGuard<'_> {
-        let strip = self.geometry.strip_bytes();
+        let strip = self.base.geometry().strip_bytes();
         let rows = member.start / strip..member.end.div_ceil(strip);
-        if self.has(Mutant::FirstRowLocked) {
-            return self.locks.row(rows.start).await;
+        if self.base.has(Mutant::FirstRowLocked) {
+            return self.base.locks().row(rows.start).await;
         }
-        self.locks.lock(rows).await
+        self.base.locks().lock(rows).await
     }
 
     /// The rows that a member range touches, by number, each with the part of its strips that lies in it.
@@ -86,7 +87,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         &self,
         member: &Range<u64>,
     ) -> impl Iterator<Item = (u64, Range<u64>)> + use<D, C> {
-        let (strip, member) = (self.geometry.strip_bytes(), member.clone());
+        let (strip, member) = (self.base.geometry().strip_bytes(), member.clone());
         (member.start / strip..member.end.div_ceil(strip)).map(move |number| {
             let row = number * strip..(number + 1) * strip;
             let part = member.start.max(row.start)..member.end.min(row.end);
@@ -94,24 +95,24 @@ impl<D: Device, C: Clock> Volume<D, C> {
         })
     }
 
-    /// Numbers of the rows that a member range consists of. `None`: it is one or less, one of them is cut, or the last of the
-    /// array lies before.
+    /// Numbers of the rows that a member range consists of. `None`: it is one or less, one of them is cut, or the last
+    /// of the array lies before.
     pub(super) fn whole_rows(&self, member: &Range<u64>) -> Option<Range<u64>> {
-        let strip = self.geometry.strip_bytes();
+        let strip = self.base.geometry().strip_bytes();
         let is_whole = member.start.is_multiple_of(strip) && member.end.is_multiple_of(strip);
         let rows = member.start / strip..member.end / strip;
-        let is_several = rows.end > rows.start + 1 && rows.end <= self.geometry.row_count();
+        let is_several = rows.end > rows.start + 1 && rows.end <= self.base.geometry().row_count();
         (is_whole && is_several).then_some(rows)
     }
 
-    /// Reads everything of whole rows, the parities of each behind its data. The caller holds their locks. `None`: it is not as
-    /// simple as that.
+    /// Reads everything of whole rows, the parities of each behind its data. The caller holds their locks. `None`: it
+    /// is not as simple as that.
     pub(super) async fn read_whole_rows(
         &self,
         numbers: Range<u64>,
     ) -> Option<(Vec<Row>, RowsRead)> {
         let wanted: Vec<(Row, PerBlock<Block>)> = numbers
-            .map(|number| self.row(number))
+            .map(|number| self.base.row(number))
             .map(|row| (row, row.blocks().collect()))
             .collect();
         let read = self.read_rows(&wanted).await?;
@@ -120,25 +121,25 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Whether the parity of a row is what its data make it; all its blocks are given, the parities behind the data.
     pub(super) fn is_row_right(&self, row: &Row, blocks: &[&[u8]]) -> bool {
-        let exponents = row.map.q.map(|_| self.q_exponents(row));
+        let exponents = row.map.q.map(|_| self.base.q_exponents(row));
         is_parity(exponents.as_deref(), blocks)
     }
 
     /// The plain content of blocks of a row, where each is on its member and nowhere else.
     fn row_sources(&self, row: &Row, blocks: &[Block], part: &Range<u64>) -> Option<Sources<D>> {
-        let set = self.members();
+        let set = self.array.members();
         let member = row.member_range(part);
         let source = |block: &Block| {
             let slot = row.slot(*block);
-            let drive = self.readable_drive(&set, slot, &member, &member)?;
-            let is_plain = self.logged_blocks(slot, &member).is_empty();
+            let drive = self.array.readable_drive(&set, slot, &member, &member)?;
+            let is_plain = self.intent.logged_blocks(slot, &member).is_empty();
             is_plain.then(|| (Rc::clone(drive), member.start))
         };
         blocks.iter().map(source).collect()
     }
 
-    /// Reads the blocks that are named of each row, whole ones; the rows are neighbours, in ascending order. The caller holds their
-    /// locks. `None`: it is not as simple as that.
+    /// Reads the blocks that are named of each row, whole ones; the rows are neighbours, in ascending order. The caller
+    /// holds their locks. `None`: it is not as simple as that.
     pub(super) async fn read_rows(&self, wanted: &[(Row, PerBlock<Block>)]) -> Option<RowsRead> {
         let strip = wanted.first()?.0.strip_bytes;
         let strip_bytes = usize::try_from(strip).expect("a strip fits memory");
@@ -152,7 +153,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let read = |index: usize| {
             let Piece { drive, range } = &pieces[index];
             let length = usize::try_from(range.end - range.start).expect("a step fits memory");
-            drive.read(&self.pool, &self.clock, range.start, length)
+            drive.read(self.base.pool(), self.base.clock(), range.start, length)
         };
         let read = join_few(pieces.len(), read).await;
         Some(RowsRead {

@@ -4,17 +4,22 @@
 //! - all copies of a range are written under its lock, so that overlapping writes end in the same order everywhere;
 //! - where copies may differ, a read makes them equal before it answers (W6), from the first copy in md's order.
 
+pub(crate) mod ahead;
+
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use crate::ahead::{Kept, Unread};
-use crate::balance::{Pick, Request};
+use crate::array::io::MemberWrite;
+use crate::array::{Array, Follower, MemberSet, SlotView};
+use crate::balance::{Balancer, Learned, MemberTraits, Pick, Policy, Request};
+use crate::base::Base;
 use crate::drive::Drive;
-use crate::member_io::MemberWrite;
-use crate::mutant::Mutant;
+use crate::intent::Intent;
+use crate::mutant::{Mutant, WIDE_BYTES};
 use crate::stage::{Stage, Tag};
 use crate::state::{FailCause, MemberId};
-use crate::volume::{MemberSet, Volume};
+use ahead::{Kept, ReadAhead, Unread};
 use plexum_block::buf::{Buf, Rope};
 use plexum_block::clock::{Clock, Moment};
 use plexum_block::device::{Device, Fua, IoError, ZeroMode};
@@ -44,7 +49,185 @@ struct CopyRead<D> {
     broken: Broken<D>,
 }
 
-impl<D: Device, C: Clock> Volume<D, C> {
+/// Where else the same bytes are: a drive and the offset in its data area.
+type OtherCopy<D> = Option<(Rc<Drive<D>>, u64)>;
+
+/// Mirrors: which copy is read, what is read ahead of it, and writing all of them. It knows the members and what is
+/// known of their agreement, and nothing else.
+pub(crate) struct Copies<D: Device, C: Clock> {
+    base: Rc<Base<C>>,
+    array: Rc<Array<D, C>>,
+    intent: Rc<Intent<D, C>>,
+    balancer: RefCell<Balancer>,
+    /// What was read ahead.
+    ahead: ReadAhead,
+}
+
+impl<D: Device, C: Clock> Follower<D> for Copies<D, C> {
+    /// Tells the balancer who can be read now.
+    fn members_change(&self, before: &MemberSet<D>, after: &MemberSet<D>) {
+        let mut balancer = self.balancer.borrow_mut();
+        for (slot, (old, new)) in before.slots.iter().zip(&after.slots).enumerate() {
+            let drive = |view: &SlotView<D>| {
+                view.active.clone().or(view
+                    .filling
+                    .as_ref()
+                    .map(|filling| Rc::clone(&filling.drive)))
+            };
+            let (old, drive) = (drive(old), drive(new));
+            if old.as_ref().map(|drive| drive.id) == drive.as_ref().map(|drive| drive.id) {
+                continue;
+            }
+            balancer.detach(slot);
+            if let Some(drive) = drive {
+                let traits = MemberTraits {
+                    is_write_mostly: new.is_write_mostly,
+                    is_rotational: drive.info().is_rotational,
+                };
+                balancer.attach(slot, traits, self.base.clock().now());
+            }
+        }
+    }
+}
+
+impl<D: Device, C: Clock> Copies<D, C> {
+    pub(crate) fn new(base: Rc<Base<C>>, array: Rc<Array<D, C>>, intent: Rc<Intent<D, C>>) -> Self {
+        let (balancer, ahead_bytes_max) = {
+            let options = base.options();
+            let slot_count = base.geometry().member_count();
+            let balancer = Balancer::new(options.balance, slot_count, 512);
+            (balancer, options.thresholds.ahead_bytes_max)
+        };
+        Self {
+            base,
+            array,
+            intent,
+            balancer: RefCell::new(balancer),
+            ahead: ReadAhead::new(ahead_bytes_max),
+        }
+    }
+
+    /// Reads are spread by another policy from now on; nothing is kept of what was read ahead.
+    pub(crate) fn set_policy(&self, policy: Policy) {
+        self.balancer.borrow_mut().set_policy(policy);
+        self.forget_ahead();
+    }
+
+    /// What the policy `adaptive` has learned of a slot's member.
+    pub(crate) fn learned(&self, slot: usize) -> Option<Learned> {
+        self.balancer.borrow().learned(slot)
+    }
+
+    /// Nothing is kept of what was read ahead: others are about to write.
+    pub(crate) fn forget_ahead(&self) {
+        self.ahead.clear();
+    }
+
+    /// Whether there was no room for something to be read ahead.
+    pub(crate) fn was_full(&self) -> bool {
+        self.ahead.was_full()
+    }
+
+    /// Another in-sync copy of a range inside one strip that starts at `offset_bytes` of the volume, preferably not a
+    /// write-mostly one. Asked when the first copy takes too long, not before: who has the data may have changed
+    /// meanwhile.
+    fn other_copy(&self, drive: &Drive<D>, offset_bytes: u64, length_bytes: usize) -> OtherCopy<D> {
+        let sync = offset_bytes..offset_bytes + length_bytes as u64;
+        if !self.intent.is_proven(&sync) && !self.base.has(Mutant::HedgedReadUnproven) {
+            return None;
+        }
+        let set = self.array.members();
+        let copies = self.base.geometry().copies_of(offset_bytes);
+        let mut found = None;
+        for place in copies.iter() {
+            let start = place.member_offset_bytes;
+            let member = start..start + length_bytes as u64;
+            let other = self.array.readable_drive(&set, place.slot, &member, &sync);
+            let Some(other) = other.filter(|other| other.id != drive.id) else {
+                continue;
+            };
+            if !set.slots[place.slot].is_write_mostly {
+                return Some((Rc::clone(other), start));
+            }
+            found.get_or_insert((Rc::clone(other), start));
+        }
+        found
+    }
+
+    /// Reads a range inside one strip from `drive`, where it starts at `start`, and from the other copy as well when
+    /// that takes too long. `started` is now; says when the answer came.
+    pub(crate) async fn read_hedged(
+        &self,
+        drive: &Drive<D>,
+        started: Moment,
+        start: u64,
+        offset_bytes: u64,
+        length_bytes: usize,
+    ) -> (Result<Buf, IoError>, Moment) {
+        let ended = Cell::new(started);
+        let first = || async {
+            let read = drive.read_since(
+                self.base.pool(),
+                self.base.clock(),
+                started,
+                start,
+                length_bytes,
+            );
+            let (result, end) = read.await;
+            ended.set(end);
+            Ok(result?.freeze())
+        };
+        let second = || {
+            let (other, start) = self.other_copy(drive, offset_bytes, length_bytes)?;
+            let (now, ended) = (self.base.clock().now(), &ended);
+            Some(async move {
+                let read = other.read_since(
+                    self.base.pool(),
+                    self.base.clock(),
+                    now,
+                    start,
+                    length_bytes,
+                );
+                let (result, end) = read.await;
+                ended.set(end);
+                Ok(result?.freeze())
+            })
+        };
+        (
+            self.array.race(drive, started, first, second).await,
+            ended.get(),
+        )
+    }
+
+    /// `WidenedWrites`: the write with its surroundings, as the first copy had them before any lock.
+    pub(crate) async fn widened(&self, offset_bytes: u64, data: Buf) -> (u64, Buf) {
+        let start = offset_bytes / WIDE_BYTES * WIDE_BYTES;
+        let end = (offset_bytes + data.len() as u64).next_multiple_of(WIDE_BYTES);
+        let length = (end - start) as usize;
+        let place = self.base.geometry().copies_of(start).get(0);
+        let set = self.array.members();
+        let (true, Some(drive)) = (
+            self.base.geometry().copies_of(start).length_bytes >= end - start,
+            &set.slots[place.slot].active,
+        ) else {
+            return (offset_bytes, data);
+        };
+        let read = drive
+            .read(
+                self.base.pool(),
+                self.base.clock(),
+                place.member_offset_bytes,
+                length,
+            )
+            .await;
+        let Ok(mut wide) = read else {
+            return (offset_bytes, data);
+        };
+        let from = (offset_bytes - start) as usize;
+        wide[from..from + data.len()].copy_from_slice(&data);
+        (start, wide.freeze())
+    }
+
     /// Sync range of a part of one copy: volume bytes for RAID-10, member bytes (the same) for RAID-1.
     fn copies_sync(offset_bytes: u64, length_bytes: u64) -> Range<u64> {
         offset_bytes..offset_bytes + length_bytes
@@ -59,32 +242,32 @@ impl<D: Device, C: Clock> Volume<D, C> {
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
         tag.enter(Stage::Lock);
-        let (offset_bytes, data) = match self.has(Mutant::WidenedWrites) {
+        let (offset_bytes, data) = match self.base.has(Mutant::WidenedWrites) {
             true => Box::pin(self.widened(offset_bytes, data)).await,
             false => (offset_bytes, data),
         };
         let sync = Self::copies_sync(offset_bytes, data.len() as u64);
         let _unread = self.unread(sync.clone());
-        let _lock = if self.has(Mutant::NoRangeLock) {
+        let _lock = if self.base.has(Mutant::NoRangeLock) {
             None
         } else {
-            Some(self.locks.lock(sync.clone()).await)
+            Some(self.base.locks().lock(sync.clone()).await)
         };
         tag.enter(Stage::Write);
-        let set = self.members_to_write();
+        let set = self.array.members_to_write();
         let mut targets: Few<(&Rc<Drive<D>>, u64)> = Few::new();
-        for place in self.geometry.copies_of(offset_bytes).iter() {
-            for drive in self.write_targets(&set, place.slot) {
+        for place in self.base.geometry().copies_of(offset_bytes).iter() {
+            for drive in self.array.write_targets(&set, place.slot) {
                 targets.push((drive, place.member_offset_bytes));
             }
         }
-        let outcome = self.write_same(&targets, &data, fua).await;
+        let outcome = self.array.write_same(&targets, &data, fua).await;
         self.copies_written(&sync, outcome.reached, outcome.refusal())
     }
 
     /// What was read ahead here is forgotten, now and when the guard is dropped: for whoever writes.
     pub(crate) fn unread(&self, range: Range<u64>) -> Unread<'_> {
-        let is_kept = self.has(Mutant::AheadKeptOverWrite);
+        let is_kept = self.base.has(Mutant::AheadKeptOverWrite);
         Unread::new(&self.ahead, if is_kept { 0..0 } else { range })
     }
 
@@ -95,7 +278,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         refused: Option<IoError>,
     ) -> Result<(), IoError> {
         self.check_reached(sync, reached, refused)?;
-        self.regions.borrow_mut().prove(sync);
+        self.intent.prove(sync);
         Ok(())
     }
 
@@ -105,15 +288,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         reached: usize,
         refused: Option<IoError>,
     ) -> Result<(), IoError> {
-        if self.is_frozen() {
+        if self.array.is_frozen() {
             return Err(IoError::Failed);
         }
         if let Some(error) = refused {
-            if !self.has(Mutant::RefusedWriteForgotten) {
-                self.regions.borrow_mut().unprove(sync);
-                self.check_sharing();
+            if !self.base.has(Mutant::RefusedWriteForgotten) {
+                self.intent.unprove(sync);
             }
-            self.changed.notify();
+            self.base.changed().notify();
             return Err(error);
         }
         if reached == 0 {
@@ -134,19 +316,19 @@ impl<D: Device, C: Clock> Volume<D, C> {
         tag.enter(Stage::Lock);
         let sync = Self::copies_sync(offset_bytes, length_bytes);
         let _unread = self.unread(sync.clone());
-        let lock = self.locks.lock(sync.clone()).await;
+        let lock = self.base.locks().lock(sync.clone()).await;
         tag.enter(Stage::Write);
-        let set = self.members();
+        let set = self.array.members();
         let mut targets: Vec<(Rc<Drive<D>>, Range<u64>)> = Vec::new();
-        for place in self.geometry.copies_of(offset_bytes).iter() {
-            for drive in self.write_targets(&set, place.slot) {
+        for place in self.base.geometry().copies_of(offset_bytes).iter() {
+            for drive in self.array.write_targets(&set, place.slot) {
                 targets.push((
                     Rc::clone(drive),
                     place.member_offset_bytes..place.member_offset_bytes + length_bytes,
                 ));
             }
         }
-        if self.has(Mutant::TrimOneCopy) {
+        if self.base.has(Mutant::TrimOneCopy) {
             targets.truncate(1);
         }
         let results = join_all(
@@ -160,15 +342,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         for ((drive, range), result) in targets.into_iter().zip(results) {
             match result {
                 Ok(()) => reached += 1,
-                Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
+                Err(IoError::Gone) => self.array.fail_member(drive.id, FailCause::Gone),
                 Err(_) => {
                     let length = usize::try_from(length_bytes)
                         .expect("zero requests are cut to slices that fit memory");
-                    writes.push((drive, range, self.pool.take_zeroed(length).freeze()));
+                    writes.push((drive, range, self.base.pool().take_zeroed(length).freeze()));
                 }
             }
         }
-        let outcome = self.write_members(writes, fua).await;
+        let outcome = self.array.write_members(writes, fua).await;
         let result = self.copies_written(&sync, reached + outcome.reached, outcome.refusal());
         drop(lock);
         result
@@ -176,7 +358,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Whether all copies of a range are known to be equal.
     fn may_read_any(&self, sync: &Range<u64>) -> bool {
-        self.regions.borrow().is_proven(sync) || self.has(Mutant::ReadUnequalCopies)
+        self.intent.is_proven(sync) || self.base.has(Mutant::ReadUnequalCopies)
     }
 
     /// What was read ahead of a range. Waits while it is being read, and not once somebody has begun to write there.
@@ -213,7 +395,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let read = self.read_equalised(offset_bytes, length_bytes, tag);
             return Box::pin(read).await.map(Rope::from);
         }
-        let set = self.members();
+        let set = self.array.members();
         let started = tag.started();
         let reads_ahead = self.balancer.borrow().reads_ahead();
         let ahead_bytes_max = || self.ahead_bytes_max(&sync);
@@ -239,7 +421,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
-    /// Which copies can be read, and who of them reads. `ahead_bytes_max`: says how many bytes behind `sync` may be read with it.
+    /// Which copies can be read, and who of them reads. `ahead_bytes_max`: says how many bytes behind `sync` may be
+    /// read with it.
     fn choose(
         &self,
         set: &MemberSet<D>,
@@ -253,6 +436,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         for place in map.iter() {
             let member = place.member_offset_bytes..place.member_offset_bytes + length_bytes;
             if self
+                .array
                 .readable_drive(set, place.slot, &member, sync)
                 .is_some()
             {
@@ -262,7 +446,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if candidates.is_empty() {
             return Choice::Nobody;
         }
-        let is_one_group = matches!(self.geometry.organisation(), Organisation::Raid1);
+        let is_one_group = matches!(self.base.geometry().organisation(), Organisation::Raid1);
         let request = Request {
             offset_bytes: sync.start,
             length_bytes,
@@ -314,7 +498,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> Result<Buf, IoError> {
         let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
         let range = member_range(&place, length_bytes);
-        let Some(drive) = self.readable_drive(set, place.slot, &range, &sync) else {
+        let Some(drive) = self.array.readable_drive(set, place.slot, &range, &sync) else {
             self.read_ended(&place, started, started);
             return Box::pin(self.read_any_copy(offset_bytes, length_bytes, None)).await;
         };
@@ -325,7 +509,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         match result {
             Ok(buf) => Ok(buf),
             Err(IoError::Gone) => {
-                self.fail_member(drive.id, FailCause::Gone);
+                self.array.fail_member(drive.id, FailCause::Gone);
                 Box::pin(self.read_any_copy(offset_bytes, length_bytes, None)).await
             }
             Err(_) => {
@@ -335,15 +519,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
-    /// Where reads ahead are wanted: how many bytes behind a read could be read with it: in the same strip, where copies are equal.
+    /// Where reads ahead are wanted: how many bytes behind a read could be read with it: in the same strip, where
+    /// copies are equal.
     fn ahead_bytes_max(&self, sync: &Range<u64>) -> u64 {
-        if self.is_shared_now() {
+        if self.base.is_shared_now() {
             return 0; // others could change what is kept
         }
-        let strip_end = sync.start + self.contiguous_bytes(sync.start);
-        let end = strip_end.min(self.size_bytes());
+        let strip_end = sync.start + self.base.contiguous_bytes(sync.start);
+        let end = strip_end.min(self.base.size_bytes());
         let ahead = sync.end..end.min(sync.end + crate::balance::AHEAD_BYTES_MAX);
-        if !ahead.is_empty() && self.regions.borrow().is_proven(&ahead) {
+        if !ahead.is_empty() && self.intent.is_proven(&ahead) {
             ahead.end - ahead.start
         } else {
             0
@@ -395,10 +580,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         failed: Option<(Rc<Drive<D>>, Range<u64>)>,
     ) -> Result<Buf, IoError> {
         let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
-        if self.is_lent() {
+        if self.array.is_lent() {
             return Err(IoError::Medium);
         }
-        let _lock = self.locks.lock(sync.clone()).await;
+        let _lock = self.base.locks().lock(sync.clone()).await;
         let read = self.read_some_copy(offset_bytes, length_bytes, &sync);
         let CopyRead {
             data, mut broken, ..
@@ -409,25 +594,25 @@ impl<D: Device, C: Clock> Volume<D, C> {
             broken.push(failed);
         }
         for (drive, range) in broken {
-            self.mend(&drive, range, &data).await?;
+            self.array.mend(&drive, range, &data).await?;
         }
         Ok(data)
     }
 
-    /// As `first_readable`; where no copy can be read as a whole, every sector is tried by itself: different copies may have
-    /// lost different sectors.
+    /// As `first_readable`; where no copy can be read as a whole, every sector is tried by itself: different copies may
+    /// have lost different sectors.
     async fn read_some_copy(
         &self,
         offset_bytes: u64,
         length_bytes: usize,
         sync: &Range<u64>,
     ) -> Result<CopyRead<D>, IoError> {
-        let sector = self.sector_bytes() as usize;
+        let sector = self.array.sector_bytes() as usize;
         match self.first_readable(offset_bytes, length_bytes, sync).await {
             Err(IoError::Medium) if length_bytes > sector => {}
             other => return other,
         }
-        let mut data = self.pool.take(length_bytes);
+        let mut data = self.base.pool().take(length_bytes);
         let mut all_broken: Broken<D> = Vec::new();
         for start in (0..length_bytes).step_by(sector) {
             let at = offset_bytes + start as u64;
@@ -457,14 +642,23 @@ impl<D: Device, C: Clock> Volume<D, C> {
         sync: &Range<u64>,
     ) -> Result<CopyRead<D>, IoError> {
         let mut broken = Vec::new();
-        let set = self.members();
-        for place in self.geometry.copies_of(offset_bytes).iter() {
+        let set = self.array.members();
+        for place in self.base.geometry().copies_of(offset_bytes).iter() {
             let range = member_range(&place, length_bytes);
-            let Some(drive) = self.readable_drive(&set, place.slot, &range, sync).cloned() else {
+            let Some(drive) = self
+                .array
+                .readable_drive(&set, place.slot, &range, sync)
+                .cloned()
+            else {
                 continue;
             };
             match drive
-                .read(&self.pool, &self.clock, range.start, length_bytes)
+                .read(
+                    self.base.pool(),
+                    self.base.clock(),
+                    range.start,
+                    length_bytes,
+                )
                 .await
             {
                 Ok(buf) => {
@@ -474,11 +668,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
                         broken,
                     });
                 }
-                Err(IoError::Gone) => self.fail_member(drive.id, FailCause::Gone),
+                Err(IoError::Gone) => self.array.fail_member(drive.id, FailCause::Gone),
                 Err(_) => broken.push((drive, range)),
             }
         }
-        Err(if self.is_frozen() {
+        Err(if self.array.is_frozen() {
             IoError::Failed
         } else {
             IoError::Medium
@@ -492,29 +686,29 @@ impl<D: Device, C: Clock> Volume<D, C> {
         length_bytes: usize,
         tag: &Tag<'_>,
     ) -> Result<Buf, IoError> {
-        if self.is_lent() {
+        if self.array.is_lent() {
             return Err(IoError::Medium);
         }
         tag.enter(Stage::Lock);
         let sync = Self::copies_sync(offset_bytes, length_bytes as u64);
-        let _lock = self.locks.lock(sync.clone()).await;
+        let _lock = self.base.locks().lock(sync.clone()).await;
         tag.enter(Stage::Read);
         let data = self.equalise(offset_bytes, length_bytes).await?;
-        if !self.options.borrow().is_read_only {
+        if !self.base.is_read_only() {
             tag.enter(Stage::Flush);
-            if !self.has(Mutant::EqualWithoutFlush) {
-                self.flush_members().await?;
+            if !self.base.has(Mutant::EqualWithoutFlush) {
+                self.intent.flush_members().await?;
             }
             tag.enter(Stage::Settle);
-            self.settle().await?;
-            self.regions.borrow_mut().prove(&sync);
+            self.array.settle().await?;
+            self.intent.prove(&sync);
         }
         Ok(data)
     }
 
-    /// Makes all copies of a range inside one strip equal to a readable one. The caller holds the lock, and proves the range
-    /// only after a flush: a read that came in between would otherwise answer what a crash and the loss of one copy could
-    /// take back (W6).
+    /// Makes all copies of a range inside one strip equal to a readable one. The caller holds the lock, and proves the
+    /// range only after a flush: a read that came in between would otherwise answer what a crash and the loss of one
+    /// copy could take back (W6).
     pub(crate) async fn equalise(
         &self,
         offset_bytes: u64,
@@ -528,16 +722,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         } = self
             .read_some_copy(offset_bytes, length_bytes, &sync)
             .await?;
-        if self.options.borrow().is_read_only
-            || self.regions.borrow().is_proven(&sync) && broken.is_empty()
-        {
+        if self.base.is_read_only() || self.intent.is_proven(&sync) && broken.is_empty() {
             return Ok(data);
         }
-        let set = self.members();
+        let set = self.array.members();
         let mut writes: Few<MemberWrite<D>> = Few::new();
-        for place in self.geometry.copies_of(offset_bytes).iter() {
+        for place in self.base.geometry().copies_of(offset_bytes).iter() {
             let range = member_range(&place, length_bytes);
-            for drive in self.write_targets(&set, place.slot) {
+            for drive in self.array.write_targets(&set, place.slot) {
                 writes.push((Rc::clone(drive), range.clone(), data.clone()));
             }
         }
@@ -547,17 +739,9 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if writes.len() == 1 && writes.iter().all(is_source) && broken.is_empty() {
             return Ok(data);
         }
-        let outcome = self.write_members(writes, Fua::No).await;
+        let outcome = self.array.write_members(writes, Fua::No).await;
         self.check_reached(&sync, outcome.reached, outcome.refusal())?;
         Ok(data)
-    }
-
-    /// Whether this organisation keeps copies.
-    pub(crate) fn has_copies(&self) -> bool {
-        matches!(
-            self.geometry.organisation(),
-            Organisation::Raid1 | Organisation::Raid10(_)
-        )
     }
 }
 

@@ -3,16 +3,19 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use super::state::{Event, FailCause, Standing};
+use super::{Array, MemberSet};
 use crate::drive::Drive;
 use crate::mutant::Mutant;
-use crate::state::{Event, FailCause, MemberId, Standing};
+use crate::news::Announcement;
+use crate::row::Row;
 use crate::threshold::Threshold;
-use crate::volume::{Announcement, MemberSet, Volume};
 use plexum_block::buf::Buf;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError};
 use plexum_block::ranges::RangeSet;
 use plexum_block::wait::{Few, join_all, join_few_then};
+use plexum_parity::Block;
 
 /// One write to one member, in member data bytes.
 pub(crate) type MemberWrite<D> = (Rc<Drive<D>>, Range<u64>, Buf);
@@ -20,9 +23,9 @@ pub(crate) type MemberWrite<D> = (Rc<Drive<D>>, Range<u64>, Buf);
 /// What became of writes to several members. Failed members and bad blocks are in the state already.
 #[derive(Debug, Default)]
 pub(crate) struct WriteOutcome {
-    /// Ranges of members' data that one had no space for, or could not write although nobody else holds what is on it: an
-    /// error that concerns the request and not the member. What is on the member's bad-block list is not among them: it
-    /// counted for nothing before.
+    /// Ranges of members' data that one had no space for, or could not write although nobody else holds what is on it:
+    /// an error that concerns the request and not the member. What is on the member's bad-block list is not among them:
+    /// it counted for nothing before.
     pub refused: RangeSet,
     /// Some of them failed, on a member that the volume needs: the last copy is never dropped.
     pub has_failed: bool,
@@ -42,7 +45,7 @@ impl WriteOutcome {
     }
 }
 
-impl<D: Device, C: Clock> Volume<D, C> {
+impl<D: Device, C: Clock> Array<D, C> {
     /// The drive of a slot that can be read in this range, if any.
     pub(crate) fn readable_drive<'a>(
         &self,
@@ -52,16 +55,29 @@ impl<D: Device, C: Clock> Volume<D, C> {
         sync: &Range<u64>,
     ) -> Option<&'a Rc<Drive<D>>> {
         let view = &set.slots[slot];
-        if self.has(Mutant::ForgetBadBlocks) && view.active.is_some() {
+        if self.base.has(Mutant::ForgetBadBlocks) && view.active.is_some() {
             return view.active.as_ref();
         }
-        if self.has(Mutant::ReadWhileRebuilding) {
+        if self.base.has(Mutant::ReadWhileRebuilding) {
             return view
                 .active
                 .as_ref()
                 .or(view.filling.as_ref().map(|filling| &filling.drive));
         }
-        view.readable(member, || self.region_indices(sync))
+        view.readable(member, sync)
+    }
+
+    /// Whether a block of the row can be read in `part`.
+    pub(crate) fn is_block_readable(
+        &self,
+        set: &MemberSet<D>,
+        row: &Row,
+        block: Block,
+        part: &Range<u64>,
+    ) -> bool {
+        let range = row.member_range(part);
+        let slot = row.slot(block);
+        self.readable_drive(set, slot, &range, &range).is_some()
     }
 
     /// Everybody a write to this slot has to reach.
@@ -72,13 +88,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
     ) -> impl Iterator<Item = &'a Rc<Drive<D>>> + use<'a, D, C> {
         let view = &set.slots[slot];
         let filling = view.filling.as_ref().map(|filling| &filling.drive);
-        let is_skipped = self.has(Mutant::WriteSkipsRebuildTarget);
+        let is_skipped = self.base.has(Mutant::WriteSkipsRebuildTarget);
         view.active
             .iter()
             .chain(filling.filter(move |_| !is_skipped))
     }
 
-    /// Writes to several members at once; failures are recorded in the state, not yet durable: the answer waits for `settle`.
+    /// Writes to several members at once; failures are recorded in the state, not yet durable: the answer waits for
+    /// `settle`.
     pub(crate) async fn write_members(
         &self,
         writes: impl Into<Few<MemberWrite<D>>>,
@@ -131,34 +148,34 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     fn fua_of(&self, fua: Fua) -> Fua {
-        if self.has(Mutant::IgnoreFua) {
+        if self.base.has(Mutant::IgnoreFua) {
             Fua::No
         } else {
             fua
         }
     }
 
-    /// Writes `count` times at once, each to its member, place and data. Those that are answered together share a reading of
-    /// the clock.
+    /// Writes `count` times at once, each to its member, place and data. Those that are answered together share a
+    /// reading of the clock.
     async fn write_each<'a>(
         &'a self,
         count: usize,
         each: impl Fn(usize) -> (&'a Rc<Drive<D>>, u64, &'a Buf),
         fua: Fua,
     ) -> Few<Result<(), IoError>> {
-        let now = self.clock.recent();
+        let now = self.base.clock().recent();
         let write = |index: usize| {
             let (drive, start, data) = each(index);
-            drive.write_since(&self.clock, now, start, data, fua)
+            drive.write_since(self.base.clock(), now, start, data, fua)
         };
-        if self.has(Mutant::AnswerAfterFirstCopy) {
-            let note = async |index| write(index).await.note(self.clock.now());
+        if self.base.has(Mutant::AnswerAfterFirstCopy) {
+            let note = async |index| write(index).await.note(self.base.clock().now());
             return crate::mutant::join_first((0..count).map(note)).await.into();
         }
         join_few_then(
             count,
             write,
-            || self.clock.now(),
+            || self.base.clock().now(),
             |written, now| written.note(now),
         )
         .await
@@ -207,7 +224,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if !drive.has_bad() {
             return;
         }
-        let is_durable = fua == Fua::Yes || self.has(Mutant::BadEntryClearedWithoutFlush);
+        let is_durable = fua == Fua::Yes || self.base.has(Mutant::BadEntryClearedWithoutFlush);
         if drive.clear_bad(range, is_durable) {
             self.apply(&Event::BadBlocksChanged {
                 member: drive.id,
@@ -229,11 +246,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let sector = u64::from(self.sector_bytes());
         let (mut doubtful, mut bad) = (vec![range.clone()], RangeSet::default());
         let mut refused = Vec::new();
-        let mut failures_left = self.thresholds().write_failures_max;
+        let mut failures_left = self.base.thresholds().write_failures_max;
         while let Some(whole) = doubtful.pop() {
             let middle = whole.start + (whole.end - whole.start) / 2 / sector * sector;
             if middle != whole.start && failures_left == 0 {
-                self.cross(Threshold::WriteFailures);
+                self.base.cross(Threshold::WriteFailures);
             }
             if middle == whole.start || failures_left == 0 {
                 bad.insert(whole);
@@ -242,7 +259,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             for half in [whole.start..middle, middle..whole.end] {
                 let place = |at: u64| usize::try_from(at - range.start).expect("part of a request");
                 let part = data.slice(place(half.start)..place(half.end));
-                match drive.write(&self.clock, half.start, &part, fua).await {
+                match drive.write(self.base.clock(), half.start, &part, fua).await {
                     Ok(()) => self.note_written(drive, &half, fua),
                     Err(IoError::Gone) => {
                         self.fail_member(drive.id, FailCause::Gone);
@@ -268,11 +285,43 @@ impl<D: Device, C: Clock> Volume<D, C> {
         (refused, kept)
     }
 
+    /// Flushes every live member; one whose flush fails is failed (W13), not durably yet.
+    ///
+    /// # Errors
+    /// `Failed` when that was one too many.
+    pub(crate) async fn flush_drives(&self) -> Result<(), IoError> {
+        let drives = self.live_drives();
+        let marks: Vec<u64> = drives.iter().map(|drive| drive.healed_mark()).collect();
+        let results = join_all(drives.iter().map(|drive| drive.flush())).await;
+        for ((drive, mark), result) in drives.iter().zip(marks).zip(results) {
+            if result.is_ok() && drive.forget_healed(mark) {
+                self.apply(&Event::BadBlocksChanged {
+                    member: drive.id,
+                    is_urgent: false,
+                });
+            }
+            if let Err(error) = result {
+                if self.base.has(Mutant::IgnoreFlushError) && error != IoError::Gone {
+                    continue;
+                }
+                let cause = match error {
+                    IoError::Gone => FailCause::Gone,
+                    _ => FailCause::FlushError,
+                };
+                self.fail_member(drive.id, cause);
+            }
+        }
+        match self.is_frozen() {
+            true => Err(IoError::Failed),
+            false => Ok(()),
+        }
+    }
+
     /// A member had no space for a write: somebody should hear of it, once.
     pub(crate) fn note_no_space(&self, drive: &Drive<D>) {
-        if drive.refusals.note(self.clock.now()) {
+        if drive.refusals.note(self.base.clock().now()) {
             let member = drive.name.clone();
-            self.announce(Announcement::NoSpace { member });
+            self.base.announce(Announcement::NoSpace { member });
         }
     }
 
@@ -292,23 +341,11 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     fn keeps_bad_blocks(&self, drive: &Drive<D>) -> bool {
-        self.has_redundancy() && self.state.borrow().record(drive.id).is_slotted()
+        self.base.has_redundancy() && self.state.borrow().record(drive.id).is_slotted()
     }
 
-    /// Whether the volume would be lost without a member.
-    pub(crate) fn is_needed(&self, member: MemberId) -> bool {
-        let state = self.state.borrow();
-        let record = state.record(member);
-        let (Standing::Active, Some(slot)) = (record.standing, record.slot) else {
-            return false;
-        };
-        let mut lost = state.lost_slots();
-        lost[usize::from(slot)] = true;
-        !self.geometry.tolerates(&lost)
-    }
-
-    /// A range of a member does not hold what it should: a bad-block entry where there is room, else the member is failed. One
-    /// that is needed stays: nobody else holds what is on it, and whoever wrote hears of the error.
+    /// A range of a member does not hold what it should: a bad-block entry where there is room, else the member is
+    /// failed. One that is needed stays: nobody else holds what is on it, and whoever wrote hears of the error.
     pub(crate) fn record_bad(&self, drive: &Rc<Drive<D>>, range: Range<u64>) -> Recorded {
         if !self.keeps_bad_blocks(drive) {
             return Recorded::Yes;

@@ -9,11 +9,11 @@
 
 use std::rc::Rc;
 
+use super::Array;
+use super::state::{ArrayState, FailCause};
 use crate::drive::Drive;
 use crate::meta::adapter::{CommitView, MetadataWrite};
 use crate::mutant::Mutant;
-use crate::state::{ArrayState, FailCause};
-use crate::volume::Volume;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError};
 use plexum_block::wait::join_all;
@@ -21,7 +21,7 @@ use plexum_block::wait::join_all;
 /// Most attempts of one commit: each failed one has lost a member, so there cannot be more.
 const ATTEMPTS_MAX: usize = 2048;
 
-impl<D: Device, C: Clock> Volume<D, C> {
+impl<D: Device, C: Clock> Array<D, C> {
     /// Returns when `version` of the state is durable on all live members.
     ///
     /// # Errors
@@ -32,6 +32,21 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         // Boxed: what is seldom needed does not make every request larger.
         Box::pin(self.try_to_commit(version)).await
+    }
+
+    /// Whether every failure known now is durable on the survivors.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.base.has(Mutant::AnswerBeforeFailureCommit)
+            || self.committed.get() >= self.state.borrow().urgent_version
+    }
+
+    /// W3: waits until every failure known now is durable on the survivors.
+    pub(crate) async fn settle(&self) -> Result<(), IoError> {
+        if self.base.has(Mutant::AnswerBeforeFailureCommit) {
+            return Ok(());
+        }
+        let urgent = self.state.borrow().urgent_version;
+        self.commit_until(urgent).await
     }
 
     async fn try_to_commit(&self, version: u64) -> Result<(), IoError> {
@@ -57,33 +72,32 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     async fn commit_once(&self) -> Result<(), IoError> {
-        if self.options.borrow().is_read_only {
-            return Err(IoError::ReadOnly);
-        }
+        self.base.check_writable()?;
         if !self.metadata.borrow().has_commits() {
             self.committed.set(self.state.borrow().version);
             return Ok(());
         }
         let uneven = self.uneven.take();
-        if let Some(assembled) = uneven.filter(|_| !self.has(Mutant::CountsNotLevelled)) {
+        if let Some(assembled) = uneven.filter(|_| !self.base.has(Mutant::CountsNotLevelled)) {
             self.level_counts(&assembled).await?;
         }
         let drives = self.live_drives();
         self.check_drives(&drives).await;
-        // Only what was known when everybody was asked: a member that is lost from here on is the next attempt's, which asks
-        // again and finds out whether it was one cable too many (W4).
+        // Only what was known when everybody was asked: a member that is lost from here on is the next attempt's, which
+        // asks again and finds out whether it was one cable too many (W4).
         let state = self.state.borrow().clone();
         let version = state.version;
-        let staged = self.event_count.get() + u64::from(!self.has(Mutant::EventCountNotRaised));
+        let staged =
+            self.event_count.get() + u64::from(!self.base.has(Mutant::EventCountNotRaised));
         let drives = self.live_drives();
         if self.is_frozen() {
             return Err(IoError::Failed);
         }
         // From here on nobody may fall back to the old count: some member may carry the new one already.
         self.event_count.set(staged);
-        self.write_bitmap_header(staged).await?;
+        self.before_superblocks(staged).await?;
         let plans: Vec<Vec<MetadataWrite>> = self.stage(&state, &drives, staged);
-        if !self.bind_log(&state, &drives).await {
+        if !self.bind(&state, &drives).await {
             return Ok(()); // a member was lost on the way: the next attempt goes without it
         }
         let is_complete = self.write_superblocks(&state, &drives, plans).await?;
@@ -93,15 +107,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if is_complete {
             *self.durably_active.borrow_mut() = state.all_active().collect();
             self.committed.set(self.committed.get().max(version));
-            self.changed.notify();
+            self.base.changed().notify();
         }
         Ok(())
     }
 
-    /// Writes the staged superblocks, of members that have just become complete before all others: until its own says so, a
-    /// member is a spare, or filled in part, to whoever assembles the array, whatever the others say of it. A crash in between
-    /// would leave its slot empty, and the member it replaces is out already. `false`: some could not be written and was failed.
-    /// An error: one that is needed could not be written.
+    /// Writes the staged superblocks, of members that have just become complete before all others: until its own says
+    /// so, a member is a spare, or filled in part, to whoever assembles the array, whatever the others say of it. A
+    /// crash in between would leave its slot empty, and the member it replaces is out already. `false`: some could not
+    /// be written and was failed. An error: one that is needed could not be written.
     async fn write_superblocks(
         &self,
         state: &ArrayState,
@@ -124,7 +138,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
             for (drive, result) in join_all(writes).await {
                 match result {
                     Ok(()) => self.note_superblock(drive),
-                    // The last copy stays, and is read: what has to be durable first is refused until its superblock can be written.
+                    // The last copy stays, and is read: what has to be durable first is refused until its superblock
+                    // can be written.
                     Err(error) if error != IoError::Gone && self.is_needed(drive.id) => {
                         refused = Some(IoError::Medium);
                     }
@@ -144,15 +159,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         Ok(true)
     }
 
-    /// Brings members that an interrupted commit left one event behind to the newest count, before any gets a higher one:
-    /// two interrupted commits in a row would otherwise leave a member two behind, which is stale (linux-md.md 9).
+    /// Brings members that an interrupted commit left one event behind to the newest count, before any gets a higher
+    /// one: two interrupted commits in a row would otherwise leave a member two behind, which is stale (linux-md.md 9).
     async fn level_counts(&self, assembled: &ArrayState) -> Result<(), IoError> {
         let mut drives = self.live_drives();
         drives.retain(|drive| usize::from(drive.id.0) < assembled.members.len());
         let event_count = self.event_count.get();
-        self.write_bitmap_header(event_count).await?;
+        self.before_superblocks(event_count).await?;
         let plans = self.stage(assembled, &drives, event_count);
-        self.bind_log(assembled, &drives).await;
+        self.bind(assembled, &drives).await;
         let writes = drives.iter().zip(plans);
         let results = join_all(writes.map(|(drive, plan)| self.write_metadata(drive, plan))).await;
         for (drive, result) in drives.iter().zip(results) {
@@ -164,24 +179,23 @@ impl<D: Device, C: Clock> Volume<D, C> {
         Ok(())
     }
 
-    /// L6: the log's headers name the superblocks that are about to be written, before any of them is. `false`: a member
-    /// could not be written and was failed.
-    async fn bind_log(&self, state: &ArrayState, drives: &[Rc<Drive<D>>]) -> bool {
-        let Some(log) = self.stripe_log() else {
-            return true;
-        };
-        for drive in drives {
-            let hash = self.metadata.borrow().superblock_hash(drive.id);
-            log.announce_superblock(drive.id, hash);
+    async fn before_superblocks(&self, event_count: u64) -> Result<(), IoError> {
+        match self.companion() {
+            Some(companion) => companion.before_superblocks(event_count).await,
+            None => Ok(()),
         }
-        let mut slotted = drives.to_vec();
-        slotted.retain(|drive| state.record(drive.id).is_slotted());
-        !self.put_log_headers(&log, &slotted).await
+    }
+
+    async fn bind(&self, state: &ArrayState, drives: &[Rc<Drive<D>>]) -> bool {
+        match self.companion() {
+            Some(companion) => companion.bind(state, drives).await,
+            None => true,
+        }
     }
 
     fn note_superblock(&self, drive: &Drive<D>) {
-        if let Some(log) = self.stripe_log() {
-            log.bind(drive.id, self.metadata.borrow().superblock_hash(drive.id));
+        if let Some(companion) = self.companion() {
+            companion.superblock_written(drive.id);
         }
     }
 
@@ -200,13 +214,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         drives: &[Rc<Drive<D>>],
         event_count: u64,
     ) -> Vec<Vec<MetadataWrite>> {
-        let is_doubtful = self.regions.borrow().doubtful_count() > 0;
+        let companion = self.companion();
+        let companion = companion.as_ref();
+        let answers_from_log = companion.is_some_and(|companion| companion.answers_from_log());
         let view = CommitView {
             state,
             event_count,
-            wall_seconds: self.clock.wall_seconds(),
-            is_doubtful,
-            answers_from_log: self.answers_from_log() && !self.has(Mutant::AnswersNotAnnounced),
+            wall_seconds: self.base.clock().wall_seconds(),
+            is_doubtful: companion.is_some_and(|companion| companion.is_doubtful()),
+            answers_from_log: answers_from_log && !self.base.has(Mutant::AnswersNotAnnounced),
         };
         let mut metadata = self.metadata.borrow_mut();
         drives
@@ -231,7 +247,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             drive
                 .write_device(
                     write.at_bytes,
-                    self.pool.copy_of(&write.bytes).freeze(),
+                    self.base.pool().copy_of(&write.bytes).freeze(),
                     Fua::Yes,
                 )
                 .await?;

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - every row or range is filled under its lock, from members other than the target;
-//! - the cursor in memory moves after the write and over no step that is under way, the one on the members after a flush (W2);
+//! - the cursor in memory moves after the write and over no step that is under way, the one on the members after a
+//!   flush (W2);
 //! - what cannot be had is put on the target's bad-block list, and the rebuild goes on (reliability.md 3, fault 7).
 
 use std::cell::RefCell;
@@ -12,21 +13,25 @@ use std::time::Duration;
 
 use plexum_parity::Block;
 
-use crate::background::steps::Steps;
+use crate::array::Filling;
+use crate::base::Base;
 use crate::copies::member_range;
 use crate::drive::Drive;
 use crate::mutant::Mutant;
+use crate::news::Announcement;
+use crate::row::Row;
+use crate::rows::reconstruct::recover_into;
 use crate::state::{Event, Standing};
-use crate::stripe::Row;
-use crate::stripe::reconstruct::recover_into;
 use crate::threshold::Threshold;
-use crate::volume::{Announcement, Filling, JobKind, Volume};
+use crate::upkeep::JobKind;
+use crate::upkeep::steps::Steps;
+use crate::upkeep::{Progress, Upkeep};
 use plexum_block::buf::{Buf, BufMut};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError};
 
-/// A checkpoint is due when that of before has taken less than this part of the time since: disks whose flushes take a tenth of a second
-/// lost a tenth of the rebuild to one checkpoint a second.
+/// A checkpoint is due when that of before has taken less than this part of the time since: disks whose flushes take a
+/// tenth of a second lost a tenth of the rebuild to one checkpoint a second.
 const CHECKPOINT_PART: u32 = 32;
 
 /// Time after which a checkpoint is due, however long the last one took: what a crash costs at most.
@@ -41,10 +46,10 @@ enum Pass {
     Stopped,
 }
 
-impl<D: Device, C: Clock> Volume<D, C> {
+impl<D: Device, C: Clock> Upkeep<D, C> {
     /// Fills everybody who is being filled now, together. `false`: something was in the way, try again later.
     pub(crate) async fn rebuild_pass(&self) -> bool {
-        let targets: Vec<Rc<Filling<D>>> = self.fillings.borrow().clone();
+        let targets: Vec<Rc<Filling<D>>> = self.array.fillings().clone();
         let component = targets
             .iter()
             .map(|target| self.needed_bytes(target))
@@ -63,11 +68,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if is_done {
             is_done = self.finish_rebuild(&targets).await.is_ok();
         }
-        lost.take().announce(self);
+        lost.take().announce(&self.base);
         is_done || outcome == Pass::Joined
     }
 
-    /// Step after step, on disks several at once; a checkpoint is made durable beside them, for each flushes all members.
+    /// Step after step, on disks several at once; a checkpoint is made durable beside them, for each flushes all
+    /// members.
     async fn fill_all(
         &self,
         targets: &[Rc<Filling<D>>],
@@ -75,12 +81,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         lost: &RefCell<RangesLost>,
     ) -> Pass {
         let component = member.end;
-        let limits = self.thresholds();
+        let limits = self.base.thresholds();
         let period_min = limits.checkpoint_period_min;
         let checkpoint_step = (component / 16).max(limits.checkpoint_bytes_min);
         let (mut at, mut checkpoint, mut ahead) = (member.start, member.start, member);
         let (mut steps, mut saving) = (Steps::new(), Steps::new());
-        let mut since = self.clock.now();
+        let mut since = self.base.clock().now();
         let (mut asked, mut saved, mut period) = (since, since, period_min);
         let outcome = loop {
             if at >= component {
@@ -88,10 +94,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             }
             // A second loss: its spare joins, and both are filled together from where the new one begins.
             self.take_spares();
-            if self.fillings.borrow().len() > targets.len() {
+            if self.array.fillings().len() > targets.len() {
                 break Pass::Joined;
             }
-            if self.is_ended() || !self.any_filling(targets) {
+            if self.array.is_ended() || !self.any_filling(targets) {
                 break Pass::Stopped;
             }
             let end_of = |at| self.step_end(targets, at, component);
@@ -105,25 +111,28 @@ impl<D: Device, C: Clock> Volume<D, C> {
             self.advance_cursors(targets, &range);
             at = range.end;
             let step = range.end - range.start;
-            self.advance_job(at, step);
+            self.book.advance_job(Progress {
+                done_bytes: at,
+                step_bytes: step,
+            });
             match saving.take_done() {
                 Some(Err(_)) => break Pass::Stopped,
                 Some(Ok(())) => {
-                    saved = self.clock.now();
+                    saved = self.base.clock().now();
                     period = checkpoint_period(saved.since(asked), period_min);
                 }
                 None => {}
             }
             let is_due = saving.is_empty() && at - checkpoint >= checkpoint_step;
-            if is_due && self.clock.now().since(saved) >= period {
-                asked = self.clock.now();
-                self.cross(Threshold::Checkpoint);
+            if is_due && self.base.clock().now().since(saved) >= period {
+                asked = self.base.clock().now();
+                self.base.cross(Threshold::Checkpoint);
                 saving.push(self.save_cursors());
                 checkpoint = at;
             }
             let throttle = self.throttle(step, since);
             saving.during(steps.during(throttle)).await;
-            since = self.clock.now();
+            since = self.base.clock().now();
         };
         saving.during(steps.rest()).await;
         match saving.next().await {
@@ -133,7 +142,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     }
 
     fn any_filling(&self, targets: &[Rc<Filling<D>>]) -> bool {
-        let state = self.state.borrow();
+        let state = self.array.state();
         targets.iter().any(|target| {
             matches!(
                 state.record(target.drive.id).standing,
@@ -144,30 +153,31 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Bytes of the target's slot that hold data.
     fn needed_bytes(&self, target: &Filling<D>) -> u64 {
-        let slot = self.state.borrow().record(target.drive.id).slot;
-        slot.map_or(0, |slot| self.geometry.used_bytes(usize::from(slot)))
+        let slot = self.array.state().record(target.drive.id).slot;
+        slot.map_or(0, |slot| self.base.geometry().used_bytes(usize::from(slot)))
     }
 
-    /// End of the step that begins at member byte `at`: rows for parity, a strip or a step for copies, less in memory. A member that
-    /// comes back by bitmap gets its stale regions and nothing of their neighbours, however large the strips are.
+    /// End of the step that begins at member byte `at`: rows for parity, a strip or a step for copies, less in memory.
+    /// A member that comes back by bitmap gets its stale regions and nothing of their neighbours, however large the
+    /// strips are.
     fn step_end(&self, targets: &[Rc<Filling<D>>], at: u64, component: u64) -> u64 {
-        let strip = self.geometry.strip_bytes();
+        let strip = self.base.geometry().strip_bytes();
         let strip_end = match at.checked_div(strip) {
             Some(number) => (number + 1) * strip,
             None => component,
         };
         let piece_end = (at / self.piece_bytes() + 1) * self.piece_bytes();
-        let end = if self.has_copies() || self.is_in_memory() {
+        let end = if self.base.has_copies() || self.array.is_in_memory() {
             piece_end.min(strip_end)
         } else {
             self.rows_end(at, self.rows_at_once(component))
         };
         let end = end.min(component);
-        if self.has_copies() || targets.iter().all(|target| target.stale.is_none()) {
+        if self.base.has_copies() || targets.iter().all(|target| target.stale.is_none()) {
             return end;
         }
-        let region_bytes = self.regions.borrow().region_bytes();
-        let region = region_bytes.max(u64::from(self.sector_bytes()));
+        let region_bytes = self.intent.regions().region_bytes();
+        let region = region_bytes.max(u64::from(self.array.sector_bytes()));
         end.min((at / region + 1) * region)
     }
 
@@ -177,7 +187,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         member: Range<u64>,
         lost: &RefCell<RangesLost>,
     ) -> Result<(), IoError> {
-        if self.has_copies() {
+        if self.base.has_copies() {
             for target in targets {
                 self.fill_copy(target, member.clone(), lost).await?;
             }
@@ -185,19 +195,20 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         let _lock = self.lock_rows(&member).await;
         for (number, _) in self.row_parts(&member) {
-            self.destage_row(number).await?;
+            self.intent.destage_row(number).await?;
         }
         if self.fill_rows(targets, &member).await? {
             return Ok(());
         }
         for (number, part) in self.row_parts(&member) {
-            self.fill_row(targets, &self.row(number), part, lost)
+            self.fill_row(targets, &self.base.row(number), part, lost)
                 .await?;
         }
         Ok(())
     }
 
-    /// Fills several rows together, each member asked for one long piece; `false`: nothing was done, for it is not as simple as that.
+    /// Fills several rows together, each member asked for one long piece; `false`: nothing was done, for it is not as
+    /// simple as that.
     async fn fill_rows(
         &self,
         targets: &[Rc<Filling<D>>],
@@ -218,8 +229,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         for (target, content) in lacking.into_iter().zip(contents) {
             writes.push((Rc::clone(&target.drive), member.clone(), content));
         }
-        self.write_members(writes, Fua::No).await;
-        if self.is_frozen() {
+        self.array.write_members(writes, Fua::No).await;
+        if self.array.is_frozen() {
             Err(IoError::Failed)
         } else {
             Ok(true)
@@ -232,17 +243,17 @@ impl<D: Device, C: Clock> Volume<D, C> {
         lacking: &[&Rc<Filling<D>>],
         rows: Range<u64>,
     ) -> Option<Vec<Buf>> {
-        let strip = self.geometry.strip_bytes();
-        let set = self.members();
+        let strip = self.base.geometry().strip_bytes();
+        let set = self.array.members();
         let mut wanted = Vec::new();
         let mut plans = Vec::new();
         for number in rows {
-            let (row, part) = (self.row(number), 0..strip);
+            let (row, part) = (self.base.row(number), 0..strip);
             let blocks: Vec<Block> = lacking
                 .iter()
                 .map(|target| self.block_on(&row, target))
                 .collect();
-            let is_there = |block: &Block| self.is_block_readable(&set, &row, *block, &part);
+            let is_there = |block: &Block| self.array.is_block_readable(&set, &row, *block, &part);
             if blocks.iter().all(is_there) {
                 // `replace`: the member that is being replaced is the first source.
                 plans.push(None);
@@ -250,7 +261,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
             } else if blocks.iter().any(is_there) {
                 return None;
             } else {
-                let plan = self.recover_plan(&set, &row, &blocks, &part, &[]).ok()?;
+                let plan = self
+                    .rows
+                    .recover_plan(&set, &row, &blocks, &part, &[])
+                    .ok()?;
                 wanted.push((row, plan.sources().into()));
                 plans.push(Some(plan));
             }
@@ -258,7 +272,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let read = self.read_rows(&wanted).await?;
         let strip = usize::try_from(strip).expect("a strip fits memory");
         let length = plans.len() * strip;
-        let mut made: Vec<BufMut> = lacking.iter().map(|_| self.pool.take(length)).collect();
+        let mut made: Vec<BufMut> = lacking
+            .iter()
+            .map(|_| self.base.pool().take(length))
+            .collect();
         for (index, plan) in plans.iter().enumerate() {
             let here = index * strip..(index + 1) * strip;
             let mut targets: Vec<&mut [u8]> = made
@@ -266,7 +283,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 .map(|made| &mut made[here.clone()])
                 .collect();
             match plan {
-                Some(plan) => recover_into(&self.pool, plan, &read.row(index), targets),
+                Some(plan) => recover_into(self.base.pool(), plan, &read.row(index), targets),
                 None => {
                     for (target, source) in targets.iter_mut().zip(read.row(index)) {
                         target.copy_from_slice(source);
@@ -279,7 +296,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// The block of a row that lies on a member which is being filled.
     fn block_on(&self, row: &Row, target: &Filling<D>) -> Block {
-        let slot = self.state.borrow().record(target.drive.id).slot;
+        let slot = self.array.state().record(target.drive.id).slot;
         let slot = usize::from(slot.expect("a rebuilding member has a slot"));
         row.blocks()
             .find(|block| row.slot(*block) == slot)
@@ -289,10 +306,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Whether the target still lacks this member range, given in the sync space as well.
     fn lacks(&self, target: &Filling<D>, member: &Range<u64>, sync: &Range<u64>) -> bool {
         let is_rebuilding = matches!(
-            self.state.borrow().record(target.drive.id).standing,
+            self.array.state().record(target.drive.id).standing,
             Standing::Rebuilding { .. }
         );
-        is_rebuilding && !target.is_valid(member, &self.region_indices(sync))
+        is_rebuilding && !target.is_valid(member, sync)
     }
 
     /// Fills a part of one row, whose lock the caller holds.
@@ -313,7 +330,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
         if !wanted.is_empty() && !self.fill_part(row, &wanted, &part, lost).await? {
             // Only some sectors may be lost: everything else is rebuilt, sector by sector.
-            let sector = u64::from(self.sector_bytes());
+            let sector = u64::from(self.array.sector_bytes());
             let mut at = part.start;
             while at < part.end {
                 self.fill_sector(row, &wanted, at..at + sector, lost)
@@ -366,10 +383,10 @@ impl<D: Device, C: Clock> Volume<D, C> {
         part: &Range<u64>,
     ) -> Result<Vec<Option<Buf>>, IoError> {
         let mut contents: Vec<Option<Buf>> = vec![None; wanted.len()];
-        let set = self.members();
+        let set = self.array.members();
         // `replace`: the member that is being replaced is the first source.
         for (content, (block, _)) in contents.iter_mut().zip(wanted) {
-            if let Ok(buf) = self.read_block(&set, row, *block, part).await {
+            if let Ok(buf) = self.intent.read_block(&set, row, *block, part).await {
                 *content = Some(buf.freeze());
             }
         }
@@ -381,6 +398,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             return Ok(contents);
         }
         match self
+            .rows
             .recover_blocks(row, &blocks, part, blocks.clone())
             .await
         {
@@ -396,12 +414,13 @@ impl<D: Device, C: Clock> Volume<D, C> {
         // Together they are lost; one of them alone may not be, and the loss may be only a few sectors.
         for index in open {
             contents[index] = self
+                .rows
                 .recover_blocks(row, &[wanted[index].0], part, vec![wanted[index].0])
                 .await
                 .ok()
                 .and_then(|mut recovered| recovered.pop());
         }
-        if self.is_frozen() {
+        if self.array.is_frozen() {
             Err(IoError::Failed)
         } else {
             Ok(contents)
@@ -414,14 +433,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         member: Range<u64>,
         lost: &RefCell<RangesLost>,
     ) -> Result<(), IoError> {
-        let slot = self.state.borrow().record(target.drive.id).slot;
+        let slot = self.array.state().record(target.drive.id).slot;
         let Some(slot) = slot else { return Ok(()) };
         let mut at = member.start;
         while at < member.end {
-            let Some((offset_bytes, room)) = self.geometry.volume_offset_of(usize::from(slot), at)
+            let Some((offset_bytes, room)) =
+                self.base.geometry().volume_offset_of(usize::from(slot), at)
             else {
                 // Nothing of the volume lies here up to the end of the strip.
-                let unit = self.geometry.strip_bytes().max(1);
+                let unit = self.base.geometry().strip_bytes().max(1);
                 at = ((at / unit + 1) * unit).min(member.end);
                 continue;
             };
@@ -429,7 +449,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
             let length = self.within_region(target, offset_bytes, length);
             let part = at..at + length;
             let sync = offset_bytes..offset_bytes + length;
-            let _lock = self.locks.lock(sync.clone()).await;
+            let _lock = self.base.locks().lock(sync.clone()).await;
             if self.lacks(target, &part, &sync) {
                 let length_bytes = usize::try_from(length).expect("a step fits memory");
                 let content = self
@@ -452,8 +472,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if target.stale.is_none() {
             return length_bytes;
         }
-        let region_bytes = self.regions.borrow().region_bytes();
-        let unit = region_bytes.max(u64::from(self.sector_bytes()));
+        let region_bytes = self.intent.regions().region_bytes();
+        let unit = region_bytes.max(u64::from(self.array.sector_bytes()));
         length_bytes.min(unit - sync_bytes % unit)
     }
 
@@ -465,7 +485,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         member: &Range<u64>,
         lost: &RefCell<RangesLost>,
     ) -> Result<(), IoError> {
-        let sector = self.sector_bytes() as usize;
+        let sector = self.array.sector_bytes() as usize;
         for start in (0..member.end - member.start).step_by(sector) {
             let part = member.start + start..member.start + start + sector as u64;
             let content = self
@@ -484,18 +504,19 @@ impl<D: Device, C: Clock> Volume<D, C> {
         length_bytes: usize,
     ) -> Result<Option<Buf>, IoError> {
         let sync = offset_bytes..offset_bytes + length_bytes as u64;
-        if !self.regions.borrow().is_proven(&sync) {
+        if !self.intent.is_proven(&sync) {
             // W6: in doubt, all copies become equal, the target's as well.
-            return match self.equalise(offset_bytes, length_bytes).await {
+            return match self.copies.equalise(offset_bytes, length_bytes).await {
                 Ok(data) => Ok(Some(data)),
                 Err(IoError::Medium) => Ok(None),
                 Err(error) => Err(error),
             };
         }
-        let set = self.members();
-        for place in self.geometry.copies_of(offset_bytes).iter() {
+        let set = self.array.members();
+        for place in self.base.geometry().copies_of(offset_bytes).iter() {
             let range = member_range(&place, length_bytes);
             let Some(drive) = self
+                .array
                 .readable_drive(&set, place.slot, &range, &sync)
                 .cloned()
             else {
@@ -505,13 +526,18 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 continue;
             }
             if let Ok(buf) = drive
-                .read(&self.pool, &self.clock, range.start, length_bytes)
+                .read(
+                    self.base.pool(),
+                    self.base.clock(),
+                    range.start,
+                    length_bytes,
+                )
                 .await
             {
                 return Ok(Some(buf.freeze()));
             }
         }
-        if self.is_frozen() {
+        if self.array.is_frozen() {
             Err(IoError::Failed)
         } else {
             Ok(None)
@@ -529,16 +555,16 @@ impl<D: Device, C: Clock> Volume<D, C> {
         match content {
             Some(data) => {
                 let writes = vec![(Rc::clone(&target.drive), member.clone(), data)];
-                self.write_members(writes, Fua::No).await;
+                self.array.write_members(writes, Fua::No).await;
             }
-            None if self.has(Mutant::LostRangeNotRecorded) => {}
+            None if self.base.has(Mutant::LostRangeNotRecorded) => {}
             None => {
                 lost.borrow_mut().add(&target.drive, member);
-                let _ = self.record_bad(&target.drive, member.clone()); // one that is filled is not needed
-                self.settle().await?;
+                let _ = self.array.record_bad(&target.drive, member.clone()); // one that is filled is not needed
+                self.array.settle().await?;
             }
         }
-        if self.is_frozen() {
+        if self.array.is_frozen() {
             Err(IoError::Failed)
         } else {
             Ok(())
@@ -557,7 +583,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// W2: flushes, then records how far each member is filled.
     pub(crate) async fn save_cursors(&self) -> Result<(), IoError> {
-        let targets: Vec<Rc<Filling<D>>> = self.fillings.borrow().clone();
+        let targets: Vec<Rc<Filling<D>>> = self.array.fillings().clone();
         if targets.is_empty() {
             return Ok(());
         }
@@ -568,42 +594,42 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 .collect()
         };
         let mut covered = reached();
-        if !self.has(Mutant::CheckpointAheadOfData) {
-            self.flush_members().await?;
+        if !self.base.has(Mutant::CheckpointAheadOfData) {
+            self.intent.flush_members().await?;
         }
-        if self.has(Mutant::CheckpointTakenAfterFlush) {
+        if self.base.has(Mutant::CheckpointTakenAfterFlush) {
             covered = reached();
         }
         for (target, valid_below_bytes) in targets.iter().zip(covered) {
-            let ahead = if self.has(Mutant::CheckpointAheadOfData) {
+            let ahead = if self.base.has(Mutant::CheckpointAheadOfData) {
                 1 << 20
             } else {
                 0
             };
             let valid_below_bytes = (valid_below_bytes + ahead).min(self.needed_bytes(target));
-            self.apply(&Event::RebuildCheckpoint {
+            self.array.apply(&Event::RebuildCheckpoint {
                 member: target.drive.id,
                 valid_below_bytes,
             });
         }
-        self.commit_all().await
+        self.array.commit_all().await
     }
 
     async fn finish_rebuild(&self, targets: &[Rc<Filling<D>>]) -> Result<(), IoError> {
-        self.flush_members().await?;
+        self.intent.flush_members().await?;
         for target in targets {
             let member = target.drive.id;
-            let slot = self.state.borrow().record(member).slot;
+            let slot = self.array.state().record(member).slot;
             let is_rebuilding = matches!(
-                self.state.borrow().record(member).standing,
+                self.array.state().record(member).standing,
                 Standing::Rebuilding { .. }
             );
             let is_complete = target.valid_below_bytes.get() >= self.needed_bytes(target);
             if let (true, true, Some(slot)) = (is_rebuilding, is_complete, slot) {
-                self.apply(&Event::RebuildDone { member });
-                self.commit_all().await?;
-                self.announce(Announcement::RebuildFinished {
-                    member: self.member_name(member),
+                self.array.apply(&Event::RebuildDone { member });
+                self.array.commit_all().await?;
+                self.base.announce(Announcement::RebuildFinished {
+                    member: self.array.member_name(member),
                     slot,
                 });
             }
@@ -637,9 +663,9 @@ impl RangesLost {
         }
     }
 
-    fn announce<D: Device, C: Clock>(self, volume: &Volume<D, C>) {
+    fn announce<C>(self, base: &Base<C>) {
         for (member, lost_bytes) in self.by_member {
-            volume.announce(Announcement::RangesLost { member, lost_bytes });
+            base.announce(Announcement::RangesLost { member, lost_bytes });
         }
     }
 }

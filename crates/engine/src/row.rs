@@ -1,21 +1,10 @@
-//! Rows of the parity organisations: what to read and write for a request, and doing it.
-
-pub(crate) mod collect;
-pub(crate) mod expect;
-pub mod plan;
-mod read;
-pub(crate) mod reconstruct;
-mod write;
+//! One row of a parity organisation: which slot has which block, and where it is on the members.
 
 use std::ops::Range;
 
+use plexum_layout::RowMap;
 use plexum_parity::Block;
 use smallvec::SmallVec;
-
-use crate::volume::{MemberSet, Volume};
-use plexum_block::clock::Clock;
-use plexum_block::device::Device;
-use plexum_layout::RowMap;
 
 /// Exponents of the data blocks of a row, in order.
 pub(crate) type Exponents = SmallVec<[u8; 16]>;
@@ -69,42 +58,5 @@ impl Row {
         (0..self.map.data_count())
             .map(|index| self.map.exponent(index))
             .collect()
-    }
-}
-
-impl<D: Device, C: Clock> Volume<D, C> {
-    pub(crate) fn row(&self, number: u64) -> Row {
-        Row {
-            number,
-            map: self.geometry.row_map(number),
-            strip_bytes: self.geometry.strip_bytes(),
-        }
-    }
-
-    /// Indices of the regions that a sync range touches.
-    pub(crate) fn region_indices(&self, sync: &Range<u64>) -> Range<usize> {
-        let region_bytes = self.regions.borrow().region_bytes();
-        let index = |at: u64| {
-            usize::try_from(at / region_bytes)
-                .expect("regions were bounded when the bitmap was made")
-        };
-        index(sync.start)..index(sync.end.saturating_sub(1).max(sync.start)) + 1
-    }
-
-    /// Whether a block of the row can be read in `part`.
-    pub(crate) fn is_block_readable(
-        &self,
-        set: &MemberSet<D>,
-        row: &Row,
-        block: Block,
-        part: &Range<u64>,
-    ) -> bool {
-        self.readable_drive(
-            set,
-            row.slot(block),
-            &row.member_range(part),
-            &row.member_range(part),
-        )
-        .is_some()
     }
 }

@@ -4,7 +4,8 @@
 //! - `apply` is synchronous and does no I/O; what must follow is in the effects it returns;
 //! - a failure that the organisation does not survive changes nothing but `is_frozen` (W4);
 //! - a slot has at most one active member and at most one that is being filled for it;
-//! - `version` rises with each change that has to become durable; `urgent_version` is the last one an answer depends on (W3).
+//! - `version` rises with each change that has to become durable; `urgent_version` is the last one an answer depends on
+//!   (W3).
 
 use super::event::{Effect, Event, FailCause};
 use super::member::{MemberId, MemberRecord, Standing};
