@@ -1,7 +1,7 @@
 //! `cargo xtask flame PATH > FILE.svg`: where the time of one hot path of the engine goes, as a flame graph.
 //!
-//! `hot` is built with frame pointers and names in a folder of its own, sampled by perf, and the stacks are drawn: width is
-//! time, callers are below. A pointer over a frame shows its full name and share.
+//! `hot` is built with frame pointers and names in a folder of its own, sampled by perf, and the stacks are drawn:
+//! width is time, callers are below. A pointer over a frame shows its full name and share.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

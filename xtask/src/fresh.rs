@@ -1,5 +1,5 @@
-//! `cargo xtask fresh MINUTES`: seeds that no run has met before, on every processor, for so long. What one of them finds comes
-//! back with its number: `plexum sim --seed N --trace`.
+//! `cargo xtask fresh MINUTES`: seeds that no run has met before, on every processor, for so long. What one of them
+//! finds comes back with its number: `plexum sim --seed N --trace`.
 
 use std::path::Path;
 use std::process::{Child, Command};

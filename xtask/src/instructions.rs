@@ -1,8 +1,8 @@
 //! `cargo xtask instructions`: how many instructions one request costs in the engine, counted by callgrind, beside the
 //! committed figures. Counts do not depend on how busy the machine is; seconds do.
 //!
-//! Each path runs twice, with N and with 2 N requests: the difference is free of the start and of the warming up. callgrind
-//! shows programs a processor without AVX-512, so that machines with and without it count alike.
+//! Each path runs twice, with N and with 2 N requests: the difference is free of the start and of the warming up.
+//! callgrind shows programs a processor without AVX-512, so that machines with and without it count alike.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

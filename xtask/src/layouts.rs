@@ -1,7 +1,7 @@
 //! Tables of on-disk layouts, made from the structs that decode them, so that no copied layout can drift.
 //!
-//! Every `#[repr(C)]` struct in `crates/format` with fields of fixed size gives a table in `docs/formats.md`. The offset in a
-//! field's comment is checked against the sum of the sizes before it.
+//! Every `#[repr(C)]` struct in `crates/format` with fields of fixed size gives a table in `docs/formats.md`. The
+//! offset in a field's comment is checked against the sum of the sizes before it.
 
 use crate::source::Source;
 use crate::tidy::Finding;

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - paths are relative to the root and use `/`; files come in the order of their paths;
-//! - build output, recorded binary images and everything whose name begins with a dot (but `.ci`, `.cargo`) are left out.
+//! - build output, recorded binary images and everything whose name begins with a dot (but `.ci`, `.cargo`) are left
+//!   out.
 
 use std::path::Path;
 use std::process::Command;

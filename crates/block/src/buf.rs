@@ -2,12 +2,15 @@
 //!
 //! Invariants:
 //! - the memory of a buffer starts at a multiple of `ALIGNMENT_BYTES`, so that whole buffers fit direct I/O;
-//! - a `BufMut` is the only handle of its block; `freeze` ends its mutability, and `into_mut` gives it back to whoever has the only view;
+//! - a `BufMut` is the only handle of its block; `freeze` ends its mutability, and `into_mut` gives it back to whoever
+//!   has the only view;
 //! - memory goes back to the pool when the last handle is dropped, and a pool never keeps more than its limit;
-//! - a block that is used again brings its counter of handles along: taking, freezing and sharing a buffer allocates nothing;
-//! - each thread has a few blocks of one pool at hand, so that the usual take and give back lock nothing: they count as kept;
-//! - large blocks of a pool with an [`Advice`] are cut from slabs of 2 MiB, each at a multiple of that: one page, where the system has such.
-//!   A disk is then told of few long pieces of memory instead of many of 4 KiB.
+//! - a block that is used again brings its counter of handles along: taking, freezing and sharing a buffer allocates
+//!   nothing;
+//! - each thread has a few blocks of one pool at hand, so that the usual take and give back lock nothing: they count as
+//!   kept;
+//! - large blocks of a pool with an [`Advice`] are cut from slabs of 2 MiB, each at a multiple of that: one page, where
+//!   the system has such. A disk is then told of few long pieces of memory instead of many of 4 KiB.
 //!
 //! Handles are `Send`, because the thread runtime moves them to another thread for the length of one I/O.
 
@@ -30,7 +33,8 @@ const CLASSES: usize = (CLASS_LOG_MAX - CLASS_LOG_MIN + 1) as usize;
 /// What is cut into blocks at once, and its alignment: a large page of nearly every processor.
 const SLAB_BYTES: usize = 2 << 20;
 
-/// The smallest class that is cut from slabs: what a disk takes in one request. Whoever asks for less never has the memory of a slab.
+/// The smallest class that is cut from slabs: what a disk takes in one request. Whoever asks for less never has the
+/// memory of a slab.
 const SLAB_CLASS_MIN: usize = 18 - CLASS_LOG_MIN as usize;
 
 /// Told of each slab before its first use: asks the system for large pages. It changes no byte.
@@ -98,8 +102,8 @@ impl Near {
         None
     }
 
-    /// From now on this thread has blocks of `home` at hand, unless it has those of a larger pool. The largest pool is the
-    /// one that requests are served from.
+    /// From now on this thread has blocks of `home` at hand, unless it has those of a larger pool. The largest pool is
+    /// the one that requests are served from.
     fn change(&mut self, home: &Arc<Home>) {
         if home.keep_bytes_max < NEAR_PART * NEAR_BYTES || self.home.as_ptr() == Arc::as_ptr(home) {
             return;
@@ -143,8 +147,8 @@ impl Drop for Near {
 }
 
 impl Drop for Home {
-    /// What the thread that ends the pool has at hand goes with it. What other threads have, goes with them or when they get a
-    /// larger pool's.
+    /// What the thread that ends the pool has at hand goes with it. What other threads have, goes with them or when
+    /// they get a larger pool's.
     fn drop(&mut self) {
         let of_this = near(|near| {
             let is_this = std::ptr::eq(near.home.as_ptr(), self);
@@ -333,8 +337,8 @@ impl Block {
     }
 }
 
-/// Keeps a block in use; `None` only while it is dropped. The last one puts the block back on its shelf. Of two that are
-/// dropped at the same time on two threads neither may see that it is the last: then the memory is simply freed.
+/// Keeps a block in use; `None` only while it is dropped. The last one puts the block back on its shelf. Of two that
+/// are dropped at the same time on two threads neither may see that it is the last: then the memory is simply freed.
 #[derive(Clone)]
 struct Handle(Option<Arc<Block>>);
 
@@ -455,7 +459,8 @@ impl Buf {
         self.start == self.end
     }
 
-    /// The same bytes for writing, without a copy, when nobody else has a view of the buffer and this one starts where it does.
+    /// The same bytes for writing, without a copy, when nobody else has a view of the buffer and this one starts where
+    /// it does.
     ///
     /// # Errors
     /// The view as it was.

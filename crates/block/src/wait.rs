@@ -1,7 +1,8 @@
 //! The few hand-written leaf futures of the engine: signal, mutex, join.
 //!
 //! Invariants:
-//! - a poll without a reason (spurious wake-up) changes nothing: every future looks at the shared state, never at the fact that it was woken;
+//! - a poll without a reason (spurious wake-up) changes nothing: every future looks at the shared state, never at the
+//!   fact that it was woken;
 //! - a waiter that is dropped leaves no trace that could block others;
 //! - order of waiting is order of service (first in, first out).
 
@@ -206,14 +207,14 @@ pub type Few<T> = SmallVec<[T; FEW]>;
 /// Entries that a `Few` holds in place: what a request of one strip has to do with in most arrays.
 const FEW: usize = 4;
 
-/// As `join_all`, for `count` futures that are few and small: up to four live in the caller's own future, so that nothing is
-/// allocated, and are made where they stay: moving one costs more than the rest of this.
+/// As `join_all`, for `count` futures that are few and small: up to four live in the caller's own future, so that
+/// nothing is allocated, and are made where they stay: moving one costs more than the rest of this.
 pub async fn join_few<F: Future>(count: usize, make: impl Fn(usize) -> F) -> Few<F::Output> {
     join_few_then(count, make, || (), |output, ()| output).await
 }
 
-/// As `join_few`; each output goes through `finish`, with what `stamp` says. Of the first four those that are found to have
-/// ended together share one stamp: a reading of the clock, say.
+/// As `join_few`; each output goes through `finish`, with what `stamp` says. Of the first four those that are found to
+/// have ended together share one stamp: a reading of the clock, say.
 pub async fn join_few_then<F: Future, S: Copy, T>(
     count: usize,
     make: impl Fn(usize) -> F,

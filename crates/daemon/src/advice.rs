@@ -1,7 +1,8 @@
 //! What is wrong with a volume, and the next thing to do, told from its status.
 //!
 //! Invariants:
-//! - a command that is told is one that the volume takes in this state, ready to copy; capital words stand for what only the user knows;
+//! - a command that is told is one that the volume takes in this state, ready to copy; capital words stand for what
+//!   only the user knows;
 //! - nothing is advised that throws data away.
 
 use crate::status::{Finding, MemberState, MemberStatus, ScrubStatus, Verdict, VolumeStatus};

@@ -42,8 +42,8 @@ pub type RealPlex = PlexMember<AnyDevice, RealClock>;
 /// The volume of this process.
 pub type RealVolume = Volume<RealDevice, RealClock>;
 
-/// What is served: a volume, or one that is read from pieces. Stands for its volume (of the halves of a reshape the one in
-/// the old geometry).
+/// What is served: a volume, or one that is read from pieces. Stands for its volume (of the halves of a reshape the one
+/// in the old geometry).
 pub enum Body {
     /// One geometry.
     Whole(Box<RealVolume>),
@@ -250,7 +250,8 @@ async fn open_known(
         Some(kind) => foreign::open(handle, pool, request, kind).await?,
         None => match open_md(handle, pool, request.clone()).await {
             Ok(assembled) => vec![assembled],
-            // Members at other machines, or volumes of a server, are asked a second time only where md is not what they are.
+            // Members at other machines, or volumes of a server, are asked a second time only where md is not what they
+            // are.
             Err(problem) => match foreign::kind_of_remote(handle, pool, &request.members).await {
                 Ok(Some(kind)) => foreign::open(handle, pool, request, kind).await?,
                 _ => return Err(problem),

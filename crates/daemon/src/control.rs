@@ -323,7 +323,8 @@ async fn show(State(shared): State<Shared>, UrlPath(volume): UrlPath<String>) ->
     respond(with_space(answer).await)
 }
 
-/// Adds to each status in an answer what the file systems under its members say; on another thread, because they may hang.
+/// Adds to each status in an answer what the file systems under its members say; on another thread, because they may
+/// hang.
 async fn with_space(answer: Answer) -> Answer {
     let mut value = answer?;
     let looked = tokio::task::spawn_blocking(move || {

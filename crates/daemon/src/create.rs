@@ -3,7 +3,8 @@
 //! Invariants:
 //! - everything is checked before the first byte is written, and members are locked from the check to the end;
 //! - superblocks come last: until then no member is one of the new array;
-//! - when a write fails (no space, medium), every range that was written gets its old bytes back and new files are removed.
+//! - when a write fails (no space, medium), every range that was written gets its old bytes back and new files are
+//!   removed.
 //!
 //! Source: linux-md.md section 1; cli.md "Defaults"; write-order.md W5.
 
@@ -91,7 +92,8 @@ pub enum Start {
     AssumedClean,
     /// Copies or parity are made to agree in the background.
     Resync,
-    /// One member is filled from the others in the background: some redundancy is missing, and that makes the rest right.
+    /// One member is filled from the others in the background: some redundancy is missing, and that makes the rest
+    /// right.
     Rebuild,
 }
 

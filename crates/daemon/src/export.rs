@@ -120,7 +120,8 @@ pub struct VolumeExport {
 }
 
 impl VolumeExport {
-    /// The export of `volume`, which must not be dropped before its sessions have ended. `tally` is that of a volume of Vinum.
+    /// The export of `volume`, which must not be dropped before its sessions have ended. `tally` is that of a volume of
+    /// Vinum.
     pub fn new(
         volume: Rc<Body>,
         clock: RealClock,

@@ -133,7 +133,8 @@ impl AnyDevice {
     /// Opens the member that `word` names.
     ///
     /// # Errors
-    /// `NotYet` for kinds that this version cannot open; `Usage` for an empty slot; what `problem_of` makes of the rest.
+    /// `NotYet` for kinds that this version cannot open; `Usage` for an empty slot; what `problem_of` makes of the
+    /// rest.
     pub async fn open(
         handle: &Handle,
         word: &MemberWord,

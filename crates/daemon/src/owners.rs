@@ -209,8 +209,8 @@ pub struct Survey {
     pub covered: Vec<Claim>,
     /// Sets in its partitions.
     pub inner: Vec<Claim>,
-    /// The container that the whole of it is a member of, which other programs read. It claims nothing: what controllers leave
-    /// on disks that are used otherwise since is common.
+    /// The container that the whole of it is a member of, which other programs read. It claims nothing: what
+    /// controllers leave on disks that are used otherwise since is common.
     pub container: Option<Container>,
 }
 
@@ -552,8 +552,8 @@ fn covered_problem(word: &str, covered: &Claim) -> Problem {
     ))
 }
 
-/// Words of members after the partitions of disks were looked at, and a note for each that was replaced: a disk that holds
-/// nothing itself stands for those of its partitions that do, when all of them are of one set.
+/// Words of members after the partitions of disks were looked at, and a note for each that was replaced: a disk that
+/// holds nothing itself stands for those of its partitions that do, when all of them are of one set.
 ///
 /// # Errors
 /// `NoMetadata` when the partitions hold several sets: which is meant?

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - a slug and its exit code never change once released; slugs are only added;
-//! - the first line says what, which member, the value found and the value expected; `why` says why it matters; `hints` are ways out.
+//! - the first line says what, which member, the value found and the value expected; `why` says why it matters; `hints`
+//!   are ways out.
 //!
 //! The same struct crosses the control socket as JSON, so that a refusal by the server reads like one by the command.
 
@@ -162,7 +163,8 @@ impl Problem {
         self
     }
 
-    /// `{"error":{"code","exit","message","member","hint",...}}`, as printed with `--json` and sent over the control socket.
+    /// `{"error":{"code","exit","message","member","hint",...}}`, as printed with `--json` and sent over the control
+    /// socket.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({"error": {

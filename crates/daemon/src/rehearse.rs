@@ -1,4 +1,5 @@
-//! Dry runs of changes of a served volume: everything that the real change looks at, up to its first write and no further.
+//! Dry runs of changes of a served volume: everything that the real change looks at, up to its first write and no
+//! further.
 //!
 //! Invariants:
 //! - nothing is written, and no member's standing changes;

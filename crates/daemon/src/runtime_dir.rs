@@ -103,7 +103,8 @@ impl RuntimeDir {
     /// Makes the folder (0700) or checks that the one there is a folder of this user that nobody else can write to.
     ///
     /// # Errors
-    /// `NotPermitted` when it belongs to somebody else, is a link, or is open to others: a socket in it could be swapped.
+    /// `NotPermitted` when it belongs to somebody else, is a link, or is open to others: a socket in it could be
+    /// swapped.
     pub fn ensure(&self, from: &Surroundings) -> Result<(), Problem> {
         let shown = self.path.display().to_string();
         let made = fs::DirBuilder::new().mode(0o700).create(&self.path);
@@ -165,8 +166,8 @@ impl RuntimeDir {
         Ok(())
     }
 
-    /// Path of a volume's file of one kind. Always at most `SOCKET_PATH_BYTES_MAX` bytes when the folder itself leaves room, and
-    /// always in the folder: names come from disks that anybody may have written.
+    /// Path of a volume's file of one kind. Always at most `SOCKET_PATH_BYTES_MAX` bytes when the folder itself leaves
+    /// room, and always in the folder: names come from disks that anybody may have written.
     #[must_use]
     pub fn file(&self, volume: &str, kind: Kind) -> PathBuf {
         let plain = self.path.join(format!("{volume}.{}", kind.extension()));

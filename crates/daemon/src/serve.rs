@@ -59,8 +59,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct ServeRequest {
     /// One for each volume.
     pub volumes: Vec<AssembleRequest>,
-    /// Of them the first so many were named: one that cannot be served keeps the others from it. The others were found, and
-    /// each is served or not.
+    /// Of them the first so many were named: one that cannot be served keeps the others from it. The others were found,
+    /// and each is served or not.
     pub named: usize,
     /// Unix socket instead of `RUNTIME/NAME.nbd`; for one volume only.
     pub socket: Option<PathBuf>,
@@ -106,7 +106,8 @@ pub type Tell<'a> = &'a mut dyn FnMut(&Ready) -> Result<(), Problem>;
 /// Serves until told to stop. `ready` is called once for each volume.
 ///
 /// # Errors
-/// Everything that keeps the volumes from being served; after the start, what went wrong while telling of it or stopping.
+/// Everything that keeps the volumes from being served; after the start, what went wrong while telling of it or
+/// stopping.
 pub fn serve(request: ServeRequest, ready: Tell) -> Result<(), Problem> {
     request
         .runtime_dir
@@ -687,7 +688,8 @@ impl House {
     }
 }
 
-/// The buffers of all requests of a thread that serves: unused ones keep at most a quarter of the memory that was given.
+/// The buffers of all requests of a thread that serves: unused ones keep at most a quarter of the memory that was
+/// given.
 pub(crate) fn request_pool(memory_bytes: u64) -> BufPool {
     let keep_bytes_max = usize::try_from(memory_bytes / 4).unwrap_or(usize::MAX);
     BufPool::with_advice(keep_bytes_max, large_pages)

@@ -1,6 +1,7 @@
 //! `plexum serve --dataset`: a volume of a ZFS pool, or a snapshot of one, as a read-only NBD export.
 //!
-//! Invariants: members are opened read-only; a block that cannot be read is an I/O error to the client, never wrong data.
+//! Invariants: members are opened read-only; a block that cannot be read is an I/O error to the client, never wrong
+//! data.
 
 use std::path::PathBuf;
 use std::rc::Rc;

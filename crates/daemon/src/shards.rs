@@ -1,8 +1,11 @@
-//! Volumes on several cores: threads beside the main one, each with a shard of every volume and clients of its own (W12).
+//! Volumes on several cores: threads beside the main one, each with a shard of every volume and clients of its own
+//! (W12).
 //!
 //! Invariants:
-//! - connections go to the cores in turn, the main thread included; what a shard may not do by itself goes to the main thread;
-//! - a volume is stopped only after the sessions of all threads have ended, and a thread lets go of a member only after that;
+//! - connections go to the cores in turn, the main thread included; what a shard may not do by itself goes to the main
+//!   thread;
+//! - a volume is stopped only after the sessions of all threads have ended, and a thread lets go of a member only after
+//!   that;
 //! - counters of a thread are what it had at its last request: reading them disturbs nobody.
 
 use std::cell::{Cell, RefCell};

@@ -1,5 +1,5 @@
-//! Counters of a served volume: what clients asked for, what members did, and what drives, subdisks, plexes and volumes of
-//! Vinum's model did in its terms.
+//! Counters of a served volume: what clients asked for, what members did, and what drives, subdisks, plexes and volumes
+//! of Vinum's model did in its terms.
 //!
 //! Invariants: reading changes nothing; a reset starts everything of the volume anew, and says what was there before.
 

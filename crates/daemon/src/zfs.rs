@@ -58,8 +58,8 @@ type ReadAt<'a> = &'a mut dyn FnMut(u64, &mut [u8]) -> std::io::Result<()>;
 pub enum Search {
     /// In the partitions, else on the whole.
     Tables,
-    /// And, when nothing was found, where partitions usually begin: the table may be lost. Not where other sets are, whose
-    /// data may begin there.
+    /// And, when nothing was found, where partitions usually begin: the table may be lost. Not where other sets are,
+    /// whose data may begin there.
     UsualStarts,
 }
 
@@ -88,7 +88,8 @@ pub fn members_on(
             let Some(member) = member_at(&mut *read, place.start, length_bytes, name) else {
                 continue;
             };
-            // A slice and the partition of its BSD label may begin in the same place: the one with more good labels counts.
+            // A slice and the partition of its BSD label may begin in the same place: the one with more good labels
+            // counts.
             match found
                 .iter_mut()
                 .find(|other| other.start_bytes == place.start)

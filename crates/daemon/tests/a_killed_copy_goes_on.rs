@@ -1,4 +1,5 @@
-//! `convert` onto new members, killed after every step: the next try goes on where the journal says, and both are equal.
+//! `convert` onto new members, killed after every step: the next try goes on where the journal says, and both are
+//! equal.
 #![allow(clippy::unwrap_used)] // a test
 
 use std::path::{Path, PathBuf};

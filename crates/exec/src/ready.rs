@@ -1,7 +1,8 @@
 //! The ready queue: the only part that other threads may touch.
 //!
-//! Nearly all wakes come from the executor's own thread: they go to a queue that this thread alone sees, and lock nothing. Those
-//! of other threads wait in a queue of their own until the executor looks for ready tasks, and line up behind.
+//! Nearly all wakes come from the executor's own thread: they go to a queue that this thread alone sees, and lock
+//! nothing. Those of other threads wait in a queue of their own until the executor looks for ready tasks, and line up
+//! behind.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -1,7 +1,8 @@
 //! The one error of this crate: what was wrong, in which structure, where, found and expected.
 //!
 //! Invariants:
-//! - every refusal names structure, byte offset and field, so that one printed line is enough to find it with a hex dump;
+//! - every refusal names structure, byte offset and field, so that one printed line is enough to find it with a hex
+//!   dump;
 //! - text that came from disk is escaped before it gets in here.
 
 use std::fmt;

@@ -43,8 +43,8 @@ impl ConcatLabel {
     /// Checks the last sector of a provider (its first 512 bytes), found at `offset_bytes` of `provider_bytes`.
     ///
     /// # Errors
-    /// [`Problem::NoMagic`], [`Problem::Unsupported`] for newer versions, [`Problem::Foreign`] when the label belongs to
-    /// a provider of another size, [`Problem::Invalid`] otherwise.
+    /// [`Problem::NoMagic`], [`Problem::Unsupported`] for newer versions, [`Problem::Foreign`] when the label belongs
+    /// to a provider of another size, [`Problem::Invalid`] otherwise.
     pub fn parse(
         sector: &[u8],
         offset_bytes: u64,

@@ -1,7 +1,8 @@
 //! What gmirror, gstripe and gconcat have in common: packed little-endian fields at the end of a provider.
 //!
 //! Invariants:
-//! - a string is what stands before its NUL; what stands behind is kept when the text stays (the kernel leaves garbage there);
+//! - a string is what stands before its NUL; what stands behind is kept when the text stays (the kernel leaves garbage
+//!   there);
 //! - fields are read, written and told by one list of names in order, so that the three cannot drift apart.
 //!
 //! Source: freebsd-geom.md sections 1.2 and 3.

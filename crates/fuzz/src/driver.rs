@@ -65,7 +65,8 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Reads the corpus and gives the parser each file as it is: valid ones must be accepted and written back unchanged.
+    /// Reads the corpus and gives the parser each file as it is: valid ones must be accepted and written back
+    /// unchanged.
     ///
     /// # Errors
     /// What is wrong with the corpus or with the parser.

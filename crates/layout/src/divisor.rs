@@ -1,4 +1,5 @@
-//! Division by a number that stays the same: a shift where it is a power of two, as nearly all strips are, else a product.
+//! Division by a number that stays the same: a shift where it is a power of two, as nearly all strips are, else a
+//! product.
 
 /// A number above 0 to divide by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,8 @@ impl Divisor {
 
     /// Quotient and remainder.
     ///
-    /// The product of a number below 2^64 with the inverse lacks less than 1, so that the quotient is right or one too small.
+    /// The product of a number below 2^64 with the inverse lacks less than 1, so that the quotient is right or one too
+    /// small.
     #[inline]
     pub fn split(self, number: u64) -> (u64, u64) {
         if let Some(shift) = self.shift {

@@ -104,7 +104,8 @@ pub struct GeometrySpec {
     pub member_count: u16,
     /// Strip size in bytes; 0 (and ignored) for RAID-1, 0 or a rounding unit for linear.
     pub strip_bytes: u64,
-    /// Bytes used of each member for data (md's "size"). Linear and RAID-0: the size of every member when `member_sizes_bytes` is empty, else ignored.
+    /// Bytes used of each member for data (md's "size"). Linear and RAID-0: the size of every member when
+    /// `member_sizes_bytes` is empty, else ignored.
     pub component_bytes: u64,
     /// Linear and RAID-0: the data size of each member by slot. Empty for the others.
     pub member_sizes_bytes: Vec<u64>,
@@ -147,7 +148,8 @@ impl Geometry {
     /// Checks `spec` and makes its map.
     ///
     /// # Errors
-    /// `GeometryError` says which number cannot be. Sizes that are no multiple of the strip are rounded down, as md does.
+    /// `GeometryError` says which number cannot be. Sizes that are no multiple of the strip are rounded down, as md
+    /// does.
     pub fn new(spec: &GeometrySpec) -> Result<Geometry, GeometryError> {
         check_counts(spec)?;
         check_md_strip(spec)?;
@@ -252,13 +254,15 @@ impl Geometry {
         self.volume_bytes
     }
 
-    /// md's "size" in bytes, rounded down to strips: what every member of a redundant organisation has to offer. 0 for linear and RAID-0.
+    /// md's "size" in bytes, rounded down to strips: what every member of a redundant organisation has to offer. 0 for
+    /// linear and RAID-0.
     #[must_use]
     pub fn component_bytes(&self) -> u64 {
         self.component_bytes
     }
 
-    /// Bytes of the member's data area that the map uses, from 0 (RAID-10 may leave a strip at the end; the last used strip may be unused on some members).
+    /// Bytes of the member's data area that the map uses, from 0 (RAID-10 may leave a strip at the end; the last used
+    /// strip may be unused on some members).
     #[must_use]
     pub fn used_bytes(&self, slot: usize) -> u64 {
         assert!(slot < self.member_count, "a slot is below the member count");
@@ -270,7 +274,8 @@ impl Geometry {
         }
     }
 
-    /// Data strips of a row: parity organisations. Copies: members / copies, rounded down, at least 1. RAID-0: all members; linear: 1.
+    /// Data strips of a row: parity organisations. Copies: members / copies, rounded down, at least 1. RAID-0: all
+    /// members; linear: 1.
     #[must_use]
     pub fn data_count(&self) -> usize {
         match self.organisation {
@@ -292,7 +297,8 @@ impl Geometry {
         self.row_count
     }
 
-    /// Data bytes of one row: parity organisations (and the natural request size of RAID-0 and RAID-10). Strip size 0 gives 0.
+    /// Data bytes of one row: parity organisations (and the natural request size of RAID-0 and RAID-10). Strip size 0
+    /// gives 0.
     #[must_use]
     pub fn row_data_bytes(&self) -> u64 {
         self.strip_bytes * self.data_count() as u64
@@ -311,7 +317,8 @@ impl Geometry {
         )
     }
 
-    /// Parity organisations: the places in `row` (below `row_count`). The row is at `row * strip_bytes` of every member.
+    /// Parity organisations: the places in `row` (below `row_count`). The row is at `row * strip_bytes` of every
+    /// member.
     #[must_use]
     pub fn row_map(&self, row: u64) -> RowMap {
         assert!(row < self.row_count(), "a row is below the row count");
@@ -383,8 +390,8 @@ impl Geometry {
         }
     }
 
-    /// The inverse, for rebuilds by member order and for reports: the volume offset of a member's byte and how many bytes follow
-    /// contiguously in both. `None` for parity and unused space.
+    /// The inverse, for rebuilds by member order and for reports: the volume offset of a member's byte and how many
+    /// bytes follow contiguously in both. `None` for parity and unused space.
     #[must_use]
     pub fn volume_offset_of(&self, slot: usize, member_offset_bytes: u64) -> Option<(u64, u64)> {
         assert!(slot < self.member_count, "a slot is below the member count");
@@ -413,9 +420,11 @@ impl Geometry {
         }
     }
 
-    /// Whether the data are all there without the members for which `missing` says true (by slot; as long as the member count).
+    /// Whether the data are all there without the members for which `missing` says true (by slot; as long as the member
+    /// count).
     ///
-    /// RAID-10: of the members that hold one strip's copies, one must be there (with far sets this is exact, where the kernel is not).
+    /// RAID-10: of the members that hold one strip's copies, one must be there (with far sets this is exact, where the
+    /// kernel is not).
     #[must_use]
     pub fn tolerates(&self, missing: &[bool]) -> bool {
         assert_eq!(missing.len(), self.member_count, "one entry for each slot");

@@ -173,7 +173,8 @@ pub struct Raid10Layout {
     pub far: u8,
     /// The far copies follow right behind their row instead of in another part of the member.
     pub offset: bool,
-    /// Far copies stay within sets of members: 0 no sets, 1 sets of `members / far` (a mistake of old kernels), 2 sets of `near * far`.
+    /// Far copies stay within sets of members: 0 no sets, 1 sets of `members / far` (a mistake of old kernels), 2 sets
+    /// of `near * far`.
     pub far_set: u8,
 }
 
@@ -380,10 +381,12 @@ impl Organisation {
         }
     }
 
-    /// The organisation that an md superblock means. The layout of levels without layouts is ignored, as the kernel does.
+    /// The organisation that an md superblock means. The layout of levels without layouts is ignored, as the kernel
+    /// does.
     ///
     /// # Errors
-    /// `UnknownLevel`, `UnknownLayout`; `Raid0LayoutUnknown` for RAID-0 with layout 0: the caller may take either when there is one zone only.
+    /// `UnknownLevel`, `UnknownLayout`; `Raid0LayoutUnknown` for RAID-0 with layout 0: the caller may take either when
+    /// there is one zone only.
     pub fn from_md(level: i32, layout: u32) -> Result<Organisation, GeometryError> {
         let unknown = GeometryError::UnknownLayout { level, layout };
         Ok(
@@ -412,7 +415,8 @@ impl Organisation {
         )
     }
 
-    /// The organisation that a user names by level and layout word; without a word mdadm's default (left-symmetric, n2, original).
+    /// The organisation that a user names by level and layout word; without a word mdadm's default (left-symmetric, n2,
+    /// original).
     ///
     /// Understands long and short words in any case, and for RAID-5 the DDF words as mdadm does.
     /// # Errors

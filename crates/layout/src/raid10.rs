@@ -18,7 +18,8 @@ pub struct CopyPlace {
     pub member_offset_bytes: u64,
 }
 
-/// All places of the data from one volume offset to the end of its strip. A small value; copies are computed when asked for.
+/// All places of the data from one volume offset to the end of its strip. A small value; copies are computed when asked
+/// for.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyMap<'a> {
     /// Contiguous bytes from the asked offset: to the end of the strip (RAID-1: of the volume). At least 1.
@@ -107,7 +108,8 @@ pub(super) struct Raid10Map {
 
 impl Raid10Map {
     /// # Errors
-    /// Copies that are no number this organisation can have, and layouts that put two strips on one place (or two copies on one member).
+    /// Copies that are no number this organisation can have, and layouts that put two strips on one place (or two
+    /// copies on one member).
     pub(super) fn new(
         layout: Raid10Layout,
         member_count: usize,
@@ -230,7 +232,8 @@ impl Raid10Map {
         start + (slot - start + usize::from(self.layout.near)) % size
     }
 
-    /// The inverse: volume offset of a member's byte and the bytes from there to the end of the strip; `None` for unused space.
+    /// The inverse: volume offset of a member's byte and the bytes from there to the end of the strip; `None` for
+    /// unused space.
     pub(super) fn volume_offset_of(
         &self,
         slot: usize,
@@ -265,8 +268,8 @@ impl Raid10Map {
         })
     }
 
-    /// Calls `group` with the members that hold one strip's copies, for every way in which this happens, until it answers false.
-    /// Strips repeat their members after at most `member_count` strips.
+    /// Calls `group` with the members that hold one strip's copies, for every way in which this happens, until it
+    /// answers false. Strips repeat their members after at most `member_count` strips.
     pub(super) fn all_groups(&self, mut group: impl FnMut(&[usize]) -> bool) -> bool {
         let near = usize::from(self.layout.near);
         let mut start = 0;
@@ -289,7 +292,8 @@ impl Raid10Map {
     }
 
     /// md's formulas give useless maps for some combinations (offset copies with near copies that wrap; far sets of
-    /// version 1 that are too small; near copies that cross a far set): two strips on one place or two copies on one member.
+    /// version 1 that are too small; near copies that cross a far set): two strips on one place or two copies on one
+    /// member.
     fn has_collisions(&self) -> bool {
         let (near, far) = (usize::from(self.layout.near), usize::from(self.layout.far));
         if self.layout.offset && near > 1 && far > 1 && !self.member_count.is_multiple_of(near) {

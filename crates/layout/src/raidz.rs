@@ -68,8 +68,8 @@ impl RaidzGeometry {
     /// 2^`sector_shift` bytes.
     ///
     /// # Errors
-    /// `GeometryError` for 0 or more than 3 parities, for members that are not more than those or more than 255, and for
-    /// sectors below 512 bytes or above 64 KiB.
+    /// `GeometryError` for 0 or more than 3 parities, for members that are not more than those or more than 255, and
+    /// for sectors below 512 bytes or above 64 KiB.
     pub fn new(
         member_count: u16,
         parity_count: u8,

@@ -56,7 +56,8 @@ pub trait Export {
     /// # Errors
     /// Any `IoError`; becomes an errno in `wire.rs`.
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError>;
-    /// Hint: the data of a write of this range are being received. `write` follows, or `expect_no_write` when they do not come.
+    /// Hint: the data of a write of this range are being received. `write` follows, or `expect_no_write` when they do
+    /// not come.
     fn expect_write(&self, offset_bytes: u64, length_bytes: u64) {
         let _ = (offset_bytes, length_bytes);
     }

@@ -1,9 +1,11 @@
 //! TLS over any stream, on both sides of a connection.
 //!
 //! Invariants:
-//! - nothing that was said before TLS counts afterwards, and bytes that came in the clear behind STARTTLS end the connection;
+//! - nothing that was said before TLS counts afterwards, and bytes that came in the clear behind STARTTLS end the
+//!   connection;
 //! - records leave in the order in which they were made: one writer at a time;
-//! - a client of `nbds://` speaks nothing in the clear after the handshake's first words, or fails: there is no way back;
+//! - a client of `nbds://` speaks nothing in the clear after the handshake's first words, or fails: there is no way
+//!   back;
 //! - an end of the stream without TLS's goodbye is an error, not an end.
 //!
 //! Certificates are X.509 only; pre-shared keys are not offered. Source: nbd.md section 11, reliability.md section 4.

@@ -49,7 +49,8 @@ pub trait Transport {
         Err(TransportError::Tls)
     }
 
-    /// The peer is about to speak: its only request was just answered. A hint, for streams that can wait in more than one way.
+    /// The peer is about to speak: its only request was just answered. A hint, for streams that can wait in more than
+    /// one way.
     fn expect_soon(&self) {}
 
     /// Sends what is buffered and ends the stream in both directions. Idempotent.

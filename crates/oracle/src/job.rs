@@ -49,7 +49,8 @@ impl Judge {
     }
 }
 
-/// Every set of members that may be missing, the empty one first: those of `0..members` for which `is_survivable` says so.
+/// Every set of members that may be missing, the empty one first: those of `0..members` for which `is_survivable` says
+/// so.
 ///
 /// For [`Judge::without`]. A wrong order of Q, for instance, passes with single members missing and fails with two.
 ///
@@ -117,8 +118,9 @@ pub struct Job {
 }
 
 impl Job {
-    /// Runs a bash script on the members, in place. `src/job.sh` has its functions (`start`, `stop`, `fill`, `put_content`,
-    /// `scrub`, `examine`, `put`, ...), `oracle/README.md` those of md-oracle. The script's exit code is the report's.
+    /// Runs a bash script on the members, in place. `src/job.sh` has its functions (`start`, `stop`, `fill`,
+    /// `put_content`, `scrub`, `examine`, `put`, ...), `oracle/README.md` those of md-oracle. The script's exit code is
+    /// the report's.
     pub fn script(name: &str, members: &[impl AsRef<Path>], script: &str) -> Job {
         Job {
             name: name.to_owned(),

@@ -1,6 +1,7 @@
 //! Prints GB/s of data per kernel of this machine: `cargo run --release -p plexum-parity --example speed [KERNEL ...]`.
 //!
-//! Eight data blocks, one stripe again and again (warm) or 256 MiB of stripes in turn (cold); the best of many short rounds.
+//! Eight data blocks, one stripe again and again (warm) or 256 MiB of stripes in turn (cold); the best of many short
+//! rounds.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

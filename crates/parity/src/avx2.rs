@@ -82,8 +82,8 @@ fn biased(x: Vector) -> Vector {
     xor(x, _mm256_set1_epi8(gf::BIAS as i8))
 }
 
-/// A shuffle gives 0 for bytes with the top bit set and the polynomial for all others: the reduction and the polynomial, which
-/// the bias takes away again.
+/// A shuffle gives 0 for bytes with the top bit set and the polynomial for all others: the reduction and the
+/// polynomial, which the bias takes away again.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn double_add(x: Vector, data: Vector) -> Vector {

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Second-level caches of all processors that matter are so large at least.
 const BYTES_MIN: usize = 512 << 10;
-/// Larger ones were not measured, and what a virtual machine's host says may be anything. Where the processor tells nothing, this too.
+/// Larger ones were not measured, and what a virtual machine's host says may be anything. Where the processor tells
+/// nothing, this too.
 const BYTES_MAX: usize = 2 << 20;
 
 /// What was found; 0 before somebody asked.
@@ -45,7 +46,8 @@ fn find() -> usize {
 fn second_level_bytes() -> usize {
     use core::arch::x86_64::{__cpuid, __get_cpuid_max};
     const FUNCTION: u32 = 0x8000_0006;
-    // SAFETY: every processor of this architecture has the instruction, which reads no memory; the function is asked for only if there.
+    // SAFETY: every processor of this architecture has the instruction, which reads no memory; the function is asked
+    // for only if there.
     let kib = unsafe {
         let (last, _) = __get_cpuid_max(0x8000_0000);
         if last < FUNCTION {

@@ -17,8 +17,9 @@ pub(crate) const REDUCTIONS_OF_4: i32 = i32::from_le_bytes([
     POLYNOMIAL ^ (POLYNOMIAL << 1),
 ]);
 
-/// The solution of `BIAS` + 2 `BIAS` = [`POLYNOMIAL`]. Let sums carry it and a doubling may add the polynomial to the bytes whose
-/// top bit is clear instead of those where it is set, which one shuffle can do: 2 (x + BIAS) + POLYNOMIAL = 2 x + BIAS.
+/// The solution of `BIAS` + 2 `BIAS` = [`POLYNOMIAL`]. Let sums carry it and a doubling may add the polynomial to the
+/// bytes whose top bit is clear instead of those where it is set, which one shuffle can do: 2 (x + BIAS) + POLYNOMIAL =
+/// 2 x + BIAS.
 #[cfg(any(test, target_arch = "x86_64"))] // the kernels with byte shuffles there; NEON shifts
 pub(crate) const BIAS: u8 = {
     let mut bias = 0;

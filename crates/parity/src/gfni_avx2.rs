@@ -1,6 +1,7 @@
 //! The GFNI kernel on AVX2: 32 bytes per vector.
 //!
-//! - A product by a constant is an affine map over bits, so `gf2p8affineqb` does it for any polynomial, in one instruction.
+//! - A product by a constant is an affine map over bits, so `gf2p8affineqb` does it for any polynomial, in one
+//!   instruction.
 
 use core::arch::x86_64::*;
 

@@ -4,15 +4,17 @@
 //! RAID-6 its place in md's or DDF's Q order, for RAID-Z counted down from the last column (linux-md.md 7 and 8,
 //! zfs-raidz.md 1.2). The functions take blocks of one length, any length and alignment, and allocate nothing.
 //!
-//! - [`gen_p`], [`gen_pq`], [`gen_pqr`] and [`gen_q`] compute parity; [`check_p`], [`check_pq`], [`check_pqr`] compare it.
-//! - [`update_p`], [`update_pq`], [`update_pqr`] bring it up to date by difference; [`add_p`], [`add_pq`], [`add_pqr`] do so
-//!   for several blocks at once.
+//! - [`gen_p`], [`gen_pq`], [`gen_pqr`] and [`gen_q`] compute parity; [`check_p`], [`check_pq`], [`check_pqr`] compare
+//!   it.
+//! - [`update_p`], [`update_pq`], [`update_pqr`] bring it up to date by difference; [`add_p`], [`add_pq`], [`add_pqr`]
+//!   do so for several blocks at once.
 //! - [`RecoverPlan`] restores up to three missing blocks; [`locate`] names a single wrong one.
 //! - [`Fletcher4`] sums the words of blocks, which ZFS verifies them by.
-//! - [`describe`] shows the [`Kernel`] that runs, [`set_kernel`] forces one, [`kernels`] lists what the machine can run.
+//! - [`describe`] shows the [`Kernel`] that runs, [`set_kernel`] forces one, [`kernels`] lists what the machine can
+//!   run.
 //!
-//! The GFNI and AVX-512 kernels run on few machines: their tests run where the instructions are, and [`self_test()`] at any
-//! user's start.
+//! The GFNI and AVX-512 kernels run on few machines: their tests run where the instructions are, and [`self_test()`] at
+//! any user's start.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

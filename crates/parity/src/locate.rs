@@ -1,6 +1,7 @@
 //! Names the one wrong block of a row with P and Q, from how far both disagree with the data.
 //!
-//! - If data block j is off by e, P disagrees by e and Q by 2^j e: their quotient names j, in every byte where e is not 0.
+//! - If data block j is off by e, P disagrees by e and Q by 2^j e: their quotient names j, in every byte where e is not
+//!   0.
 //! - The answer is a conclusion, not a proof: two wrong blocks can look like one other in single bytes, hardly in many.
 //!
 //! Source: linux-md.md 8.

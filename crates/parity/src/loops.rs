@@ -1,13 +1,14 @@
 //! The loops of every kernel, written once: a macro that each instruction set's file completes with its vector type.
 //!
 //! A file that uses [`kernels!`] has in scope
-//! - `Vector`, `VECTOR` (its bytes), and the vectors of each block per step: `STEP_P` to generate P, `STEP` to check P and to solve, `STEP_PQ` to
-//!   generate P with Q in the caches, `STEP_Q` to do so past them, to generate Q alone and to check it, `STEP_R` for all that has R,
+//! - `Vector`, `VECTOR` (its bytes), and the vectors of each block per step: `STEP_P` to generate P, `STEP` to check P
+//!   and to solve, `STEP_PQ` to generate P with Q in the caches, `STEP_Q` to do so past them, to generate Q alone and
+//!   to check it, `STEP_R` for all that has R,
 //! - `zero`, `load`, `store`, `xor`, `double_add(x, d)` = 2 x + d, `quadruple_add(x, d)` = 4 x + d, `is_zero`,
-//! - `stream`: as `store`, to an address that is a multiple of `VECTOR`, past the caches where the processor can do that; what was
-//!   stored so is in order with other stores after `fence`,
-//! - `biased(x)`: x plus the constant that the running sums of Q have in this kernel, where `double_add` is cheaper on sums
-//!   that have one (gf.rs, `BIAS`); elsewhere x itself. Additions of data keep it, products do not.
+//! - `stream`: as `store`, to an address that is a multiple of `VECTOR`, past the caches where the processor can do
+//!   that; what was stored so is in order with other stores after `fence`,
+//! - `biased(x)`: x plus the constant that the running sums of Q have in this kernel, where `double_add` is cheaper on
+//!   sums that have one (gf.rs, `BIAS`); elsewhere x itself. Additions of data keep it, products do not.
 //! - `Coefficient`, `coefficient(c)` and `multiply(x, &coefficient)`.
 //!
 //! The loops go once over all blocks, one step of each block at a time, so that a stripe of any size passes the cache
@@ -134,7 +135,8 @@ macro_rules! kernels {
         /// Stores the sums of one step, past the caches or not, or adds them to what the outputs hold.
         ///
         /// # Safety
-        /// `offset` + `N` vectors is at most the length behind each pointer of the set; past the caches, each place is a multiple of a vector.
+        /// `offset` + `N` vectors is at most the length behind each pointer of the set; past the caches, each place is
+        /// a multiple of a vector.
         $(#[$feature])*
         #[inline]
         unsafe fn put<const SET: u8, const N: usize, const IS_PAST: bool>(
@@ -185,7 +187,8 @@ macro_rules! kernels {
             let is_aligned = from == 0 && is_aligned(&pointers);
             if is_aligned && how == Store::Set && is_past_cache(terms.blocks().len(), length) {
                 while length - offset >= N * VECTOR {
-                    // SAFETY: the loop's condition; blocks and outputs were checked to have this length, and outputs to be aligned.
+                    // SAFETY: the loop's condition; blocks and outputs were checked to have this length, and outputs to
+                    // be aligned.
                     unsafe { put::<SET, N, true>(&sums::<SET, N, 3>(terms, offset), &pointers, offset, Store::Set) };
                     offset += N * VECTOR;
                 }
@@ -210,8 +213,8 @@ macro_rules! kernels {
         /// One step of `generate_few`.
         ///
         /// # Safety
-        /// `offset` + `N` vectors is at most the length behind each pointer of the blocks and of the set; past the caches, each output's place
-        /// is a multiple of a vector.
+        /// `offset` + `N` vectors is at most the length behind each pointer of the blocks and of the set; past the
+        /// caches, each output's place is a multiple of a vector.
         $(#[$feature])*
         #[inline]
         unsafe fn step_of_few<const SET: u8, const N: usize, const K: usize, const IS_PAST: bool, const USE: u8>(
@@ -234,7 +237,8 @@ macro_rules! kernels {
             }
         }
 
-        /// How much of `length` bytes goes through in steps of `N` vectors: one less than there could be, if steps of `STEP` then end where the blocks do.
+        /// How much of `length` bytes goes through in steps of `N` vectors: one less than there could be, if steps of
+        /// `STEP` then end where the blocks do.
         const fn in_long_steps<const N: usize>(length: usize) -> usize {
             let vectors = length / VECTOR;
             let most = vectors / N;
@@ -243,11 +247,13 @@ macro_rules! kernels {
             steps * N * VECTOR
         }
 
-        /// The parities of `K` blocks with exponents 0, 1, 2, ... from their beginning, stored past the caches or not; how far it came: what
-        /// is less than a step is left, and everything where what goes past the caches is not aligned.
+        /// The parities of `K` blocks with exponents 0, 1, 2, ... from their beginning, stored past the caches or not;
+        /// how far it came: what is less than a step is left, and everything where what goes past the caches is not
+        /// aligned.
         ///
-        /// Their addresses stay in registers, and no step asks how many they are: of what the first-level cache gives, a sixth went
-        /// into fetching addresses, and of rows whose blocks all begin at a page's border a quarter. More than eight do not fit.
+        /// Their addresses stay in registers, and no step asks how many they are: of what the first-level cache gives,
+        /// a sixth went into fetching addresses, and of rows whose blocks all begin at a page's border a quarter. More
+        /// than eight do not fit.
         $(#[$feature])*
         fn generate_few<const SET: u8, const N: usize, const K: usize, const IS_PAST: bool>(
             terms: &Terms<'_>, outputs: &mut Outputs<'_>,
@@ -261,7 +267,8 @@ macro_rules! kernels {
             let long = if N > STEP { in_long_steps::<N>(length) } else { length };
             let mut offset = 0;
             while long - offset >= N * VECTOR {
-                // SAFETY: the loop's condition; blocks and outputs were checked to have this length, and outputs to be aligned.
+                // SAFETY: the loop's condition; blocks and outputs were checked to have this length, and outputs to be
+                // aligned.
                 unsafe { step_of_few::<SET, N, K, IS_PAST, 0>(&blocks, &pointers, offset) };
                 offset += N * VECTOR;
             }
@@ -438,8 +445,8 @@ macro_rules! kernels {
             rest::solve(SET, terms, offset, found, rows, targets);
         }
 
-        /// Computes each row's target, from offset `from` on, from the sums of `set`, to which the parities that were found
-        /// are added first.
+        /// Computes each row's target, from offset `from` on, from the sums of `set`, to which the parities that were
+        /// found are added first.
         $(#[$feature])*
         pub(crate) fn solve(
             set: u8, terms: &Terms<'_>, from: usize, found: &Found<'_>, rows: &[Row], targets: &mut [&mut [u8]],

@@ -1,7 +1,8 @@
 //! A kernel that computes nothing: for simulations that keep no bytes, where parity would be computed for nobody.
 //!
 //! - It is in force only on the thread and only as long as a [`NullKernel`] lives there: everybody else computes.
-//! - It is no choice: no name, no list and no `set_kernel` leads to it. `cargo xtask tidy` keeps it inside the laboratory.
+//! - It is no choice: no name, no list and no `set_kernel` leads to it. `cargo xtask tidy` keeps it inside the
+//!   laboratory.
 
 use std::cell::Cell;
 use std::marker::PhantomData;

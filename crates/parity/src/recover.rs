@@ -3,8 +3,8 @@
 //! - A plan holds the solved equations of one layout and one loss; it serves any number of stripes of any length.
 //! - One pass over the survivors: their sums, with the parities added, are what the missing blocks contribute to each
 //!   parity; the inverse of the missing blocks' coefficients turns them into the blocks themselves.
-//! - The equations always have a solution: the coefficients 2^e (4^e) of different exponents below 255 differ, so those of
-//!   P and Q, P and R, Q and R, and P, Q and R form (scaled) Vandermonde matrices.
+//! - The equations always have a solution: the coefficients 2^e (4^e) of different exponents below 255 differ, so those
+//!   of P and Q, P and R, Q and R, and P, Q and R form (scaled) Vandermonde matrices.
 //!
 //! Source: linux-md.md 8, zfs-raidz.md 1.3.
 
@@ -191,15 +191,16 @@ impl RecoverPlan {
         &self.missing
     }
 
-    /// Restores the missing blocks of one stripe with the chosen kernel: see [`recover_with`](RecoverPlan::recover_with).
+    /// Restores the missing blocks of one stripe with the chosen kernel: see
+    /// [`recover_with`](RecoverPlan::recover_with).
     /// # Panics
     /// As `recover_with`.
     pub fn recover(&self, sources: &[&[u8]], targets: &mut [&mut [u8]]) {
         self.recover_with(chosen(), sources, targets);
     }
 
-    /// Restores the missing blocks of one stripe: `sources` as [`sources`](RecoverPlan::sources) lists them, `targets` as
-    /// [`missing`](RecoverPlan::missing) lists them. Allocates nothing.
+    /// Restores the missing blocks of one stripe: `sources` as [`sources`](RecoverPlan::sources) lists them, `targets`
+    /// as [`missing`](RecoverPlan::missing) lists them. Allocates nothing.
     /// # Panics
     /// If the lists have not these numbers of blocks, or the blocks not all the same length.
     pub fn recover_with(&self, kernels: &Kernels, sources: &[&[u8]], targets: &mut [&mut [u8]]) {

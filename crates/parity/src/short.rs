@@ -9,7 +9,8 @@ const BLOCKS_MIN: usize = 5;
 /// Nor are rows of fewer bytes.
 const BYTES_MIN: usize = 256 << 10;
 
-/// Whether XOR of so many blocks of this length, all in the second-level cache, is faster in vectors of 32 bytes than of 64.
+/// Whether XOR of so many blocks of this length, all in the second-level cache, is faster in vectors of 32 bytes than
+/// of 64.
 ///
 /// Measured on Zen 5 (docs/notes/parity.md): 5 to 7 blocks of 64 KiB 10 to 25 % faster, 8 blocks 6 %; fewer or shorter
 /// ones are not. Intel's processors were not measured, and keep their long vectors.

@@ -1,8 +1,8 @@
 //! Sums of 32-bit words to the fourth order (Fletcher), as ZFS takes them of blocks.
 //!
-//! `a` is the sum of the words, `b` that of all `a`, `c` that of all `b`, `d` that of all `c`, each modulo 2^64. A machine
-//! sums several interleaved streams at once; the streams are then put together: a word that stands at place k of N has
-//! weight 1 in `a`, N-k in `b`, the triangular number of N-k in `c` and the tetrahedral one in `d`.
+//! `a` is the sum of the words, `b` that of all `a`, `c` that of all `b`, `d` that of all `c`, each modulo 2^64. A
+//! machine sums several interleaved streams at once; the streams are then put together: a word that stands at place k
+//! of N has weight 1 in `a`, N-k in `b`, the triangular number of N-k in `c` and the tetrahedral one in `d`.
 //!
 //! Source of the definition: zfs-raidz.md 2.3; the weights follow from it.
 
@@ -112,7 +112,8 @@ fn lanes(bytes: &[u8]) -> Lanes {
 ///
 /// A word of stream i that is the m-th from the end of its stream is the (8m - i)-th from the end of all. Its weight
 /// there is a polynomial in m, and so a sum of the weights that it has in its own stream: 1, m, the m-th triangular and
-/// the m-th tetrahedral number. The last three are 0, 0 and 0 at m = 0, and -1, 0 and 0 at m = -1: that gives the factors.
+/// the m-th tetrahedral number. The last three are 0, 0 and 0 at m = 0, and -1, 0 and 0 at m = -1: that gives the
+/// factors.
 const FACTORS: [[u64; 6]; LANES] = {
     let mut factors = [[0; 6]; LANES];
     let mut lane = 0;

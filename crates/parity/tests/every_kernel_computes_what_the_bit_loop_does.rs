@@ -105,8 +105,9 @@ fn at_every_length_up_to_257_and_some_long_ones() {
     }
 }
 
-/// Rows of 2 MiB and more are stored past the caches, where outputs are aligned; those of two to eight blocks by loops of their own.
-/// XOR of rows of 256 KiB and more, of five blocks and more, may go by shorter vectors than the kernel has.
+/// Rows of 2 MiB and more are stored past the caches, where outputs are aligned; those of two to eight blocks by loops
+/// of their own. XOR of rows of 256 KiB and more, of five blocks and more, may go by shorter vectors than the kernel
+/// has.
 #[test]
 fn of_rows_that_fit_few_caches_or_none_at_any_alignment_of_the_outputs() {
     let mut random = Random(7);

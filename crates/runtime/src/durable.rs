@@ -1,12 +1,15 @@
-//! Which way a durable write takes (W14): the write itself where that is proven for the file system, otherwise a write and an fsync.
+//! Which way a durable write takes (W14): the write itself where that is proven for the file system, otherwise a write
+//! and an fsync.
 //!
-//! A flag of one write (`RWF_DSYNC`) is a promise of the kernel's interface that each file system has to keep by itself. FUSE does not
-//! when io_uring goes past the page cache (Linux 6.18): of 20 such writes none was in the store when it was answered.
+//! A flag of one write (`RWF_DSYNC`) is a promise of the kernel's interface that each file system has to keep by
+//! itself. FUSE does not when io_uring goes past the page cache (Linux 6.18): of 20 such writes none was in the store
+//! when it was answered.
 
 use plexum_block::device::FuaWay;
 
-/// File systems on which a durable write was seen to flush the disk before it was answered, by all ways that are used here; those in
-/// memory have no disk. The number is `f_type` of statfs. Kept by `tests/durable_writes_are_proven.rs`: none is added without a proof.
+/// File systems on which a durable write was seen to flush the disk before it was answered, by all ways that are used
+/// here; those in memory have no disk. The number is `f_type` of statfs. Kept by `tests/durable_writes_are_proven.rs`:
+/// none is added without a proof.
 pub const PROVEN: [(u32, &str); 5] = [
     (0xef53, "ext4"),
     (0x5846_5342, "xfs"),
@@ -15,7 +18,8 @@ pub const PROVEN: [(u32, &str); 5] = [
     (0x8584_58f6, "ramfs"),
 ];
 
-/// The way for a file on the file system `f_type`. Everything that is not on the list is not believed: FUSE, NFS, CIFS, 9p, overlay.
+/// The way for a file on the file system `f_type`. Everything that is not on the list is not believed: FUSE, NFS, CIFS,
+/// 9p, overlay.
 pub(crate) fn way_on(f_type: u32) -> FuaWay {
     if PROVEN.iter().any(|(proven, _)| *proven == f_type) {
         FuaWay::InWrite

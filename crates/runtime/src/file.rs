@@ -31,8 +31,8 @@ pub use crate::open::{Access, DirectIo, OpenError, OpenOptions, Part};
 /// How often one call is repeated after `EINTR`, `EAGAIN` or `ENOMEM`.
 const RETRIES_MAX: u32 = 8;
 
-/// A write to memory that is so long is left to another thread, of the kernel or of ours, so that this one takes the client's
-/// next request meanwhile. Measured: docs/notes/served.md.
+/// A write to memory that is so long is left to another thread, of the kernel or of ours, so that this one takes the
+/// client's next request meanwhile. Measured: docs/notes/served.md.
 const ASIDE_BYTES: usize = 256 << 10;
 /// The same while this thread has no rest (`Core::is_restless`).
 const ASIDE_RESTLESS_BYTES: usize = 64 << 10;
@@ -187,8 +187,9 @@ impl FileDevice {
         Ok(())
     }
 
-    /// After a write that began with a look at the name: whether the file still has its length; what was written may be what made
-    /// it longer. Where a file ends is asked at a third of what its state costs, after which the next write takes an exact time besides.
+    /// After a write that began with a look at the name: whether the file still has its length; what was written may be
+    /// what made it longer. Where a file ends is asked at a third of what its state costs, after which the next write
+    /// takes an exact time besides.
     fn check_after(&self) -> Result<(), IoError> {
         if self.is_lost.get() {
             return Err(IoError::Gone);
@@ -449,10 +450,12 @@ impl std::fmt::Debug for FileDevice {
     }
 }
 
-/// For the large buffers of members' I/O ([`BufPool::with_advice`]): asks for large pages, where the kernel has such. A request of 1 MiB
-/// that goes past the page cache is then one piece of memory instead of 256, of which some disks take no more than one request's at once.
+/// For the large buffers of members' I/O ([`BufPool::with_advice`]): asks for large pages, where the kernel has such. A
+/// request of 1 MiB that goes past the page cache is then one piece of memory instead of 256, of which some disks take
+/// no more than one request's at once.
 pub fn large_pages(memory: &mut [u8]) {
-    // SAFETY: the range is that of the slice; this advice changes neither contents nor access, only how large the pages behind it are.
+    // SAFETY: the range is that of the slice; this advice changes neither contents nor access, only how large the pages
+    // behind it are.
     let advised = unsafe {
         rustix::mm::madvise(
             memory.as_mut_ptr().cast(),

@@ -54,8 +54,9 @@ const INLINE_BYTES_PER_TURN: usize = 4 << 20;
 /// What an inline call costs beside its bytes, in bytes: about the time of one system call.
 const INLINE_CALL_BYTES: usize = 4 << 10;
 
-/// A thread that has copied so much without a rest leaves large copies to others. It is more than one request of a client that
-/// waits for each answer mostly takes: other threads would have to be woken for that one, which lasts longer than its copies.
+/// A thread that has copied so much without a rest leaves large copies to others. It is more than one request of a
+/// client that waits for each answer mostly takes: other threads would have to be woken for that one, which lasts
+/// longer than its copies.
 const RESTLESS_BYTES: usize = 512 << 10;
 
 /// Which reactor is wanted (`--io`).
@@ -280,8 +281,9 @@ impl Handle {
         RealClock::new(Rc::clone(&self.core))
     }
 
-    /// How long the thread looks for an event awake before it sleeps, when one is expected; zero at first: it never does.
-    /// To be of use it is about what a sleep and its end cost (tens of microseconds), and there is more than one processor.
+    /// How long the thread looks for an event awake before it sleeps, when one is expected; zero at first: it never
+    /// does. To be of use it is about what a sleep and its end cost (tens of microseconds), and there is more than one
+    /// processor.
     pub fn set_spin(&self, limit: Duration) {
         self.core.waiting.set_spin(limit);
     }
@@ -291,8 +293,8 @@ impl Handle {
         self.core.waiting.expect_soon();
     }
 
-    /// From now on members are opened and locked as ever, and writes to them are answered as done, but no byte of them changes:
-    /// a dry run meets all that the real thing would meet up to its first write.
+    /// From now on members are opened and locked as ever, and writes to them are answered as done, but no byte of them
+    /// changes: a dry run meets all that the real thing would meet up to its first write.
     pub fn rehearse(&self) {
         self.core.is_rehearsal.set(true);
     }

@@ -28,8 +28,8 @@ pub(crate) enum Kind {
         buf: BufMut,
         start: usize,
     },
-    /// Writes `data` at `offset_bytes`; `is_durable`: answers when it is on stable storage; `is_aside`: is not done by the
-    /// thread that asks, though it would not have to wait.
+    /// Writes `data` at `offset_bytes`; `is_durable`: answers when it is on stable storage; `is_aside`: is not done by
+    /// the thread that asks, though it would not have to wait.
     Write {
         offset_bytes: u64,
         data: Buf,

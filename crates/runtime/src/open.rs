@@ -130,7 +130,8 @@ pub enum OpenError {
         /// The process, where the kernel tells.
         pid: Option<u32>,
     },
-    /// The kernel has it: a block device that is mounted, swap, or part of an array; a file behind a loop device, or swap.
+    /// The kernel has it: a block device that is mounted, swap, or part of an array; a file behind a loop device, or
+    /// swap.
     #[error("{}: in use by {}", path.display(), holders_of(holders))]
     Busy {
         /// The device as given.
@@ -194,8 +195,9 @@ impl FileDevice {
         Self::of(handle, &opening, OpenFile::from(fd))
     }
 
-    /// Opens a member of this process once more, for the runtime of another thread: the very file that `number` (`Device::handle`)
-    /// has open, whatever its path names by now. Without a lock of its own: whoever opened it first keeps it locked.
+    /// Opens a member of this process once more, for the runtime of another thread: the very file that `number`
+    /// (`Device::handle`) has open, whatever its path names by now. Without a lock of its own: whoever opened it first
+    /// keeps it locked.
     ///
     /// # Errors
     /// See `OpenError`.
@@ -383,7 +385,8 @@ impl Opening<'_> {
         rustix::fs::open(self.path, flags, Mode::empty()).is_ok()
     }
 
-    /// The system lets root write to a file that nobody may write, and opens a write-blocked disk: the first write fails.
+    /// The system lets root write to a file that nobody may write, and opens a write-blocked disk: the first write
+    /// fails.
     fn check_writable(&self, stat: &Stat) -> Result<(), OpenError> {
         let is_device = crate::file::is_block_device(stat.st_mode);
         if is_device && blockdev::is_read_only(stat.st_rdev) {

@@ -4,8 +4,8 @@ use std::fs;
 
 use rustix::mm::MlockAllFlags;
 
-/// When the running process `pid` began, in ticks since the system's start: with the number it names one process for ever.
-/// `None` where it ended (even when nobody has asked how it ended) or never was.
+/// When the running process `pid` began, in ticks since the system's start: with the number it names one process for
+/// ever. `None` where it ended (even when nobody has asked how it ended) or never was.
 ///
 /// Source: proc(5), `/proc/pid/stat`; state is field 3, the start is field 22.
 #[must_use]
@@ -20,12 +20,13 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// Makes this process fit to do what the kernel waits for when memory is short, as the server of a block device does. Whether all of it
-/// was allowed; without it the device works, only less surely.
+/// Makes this process fit to do what the kernel waits for when memory is short, as the server of a block device does.
+/// Whether all of it was allowed; without it the device works, only less surely.
 ///
-/// - All memory, present and future, stays: a page of it on a swap file that lies on the volume could only come back through this process.
-/// - The calling thread, and those it starts from now on, never wait for write-out when they ask for memory (`PR_SET_IO_FLUSHER`): what
-///   they would wait for may be themselves.
+/// - All memory, present and future, stays: a page of it on a swap file that lies on the volume could only come back
+///   through this process.
+/// - The calling thread, and those it starts from now on, never wait for write-out when they ask for memory
+///   (`PR_SET_IO_FLUSHER`): what they would wait for may be themselves.
 ///
 /// For root alone: under another user's limit a later allocation could fail instead.
 #[must_use]

@@ -13,7 +13,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// Runtimes of this process so far: each one's helpers leave another processor alone.
 static RUNTIMES: AtomicUsize = AtomicUsize::new(0);
 
-/// The processors for the helpers of one more runtime: all that the calling thread may use but one. `None` where there is no choice.
+/// The processors for the helpers of one more runtime: all that the calling thread may use but one. `None` where there
+/// is no choice.
 pub(crate) fn for_helpers() -> Option<CpuSet> {
     let own = sched_getaffinity(None).ok()?;
     all_but_one(own, RUNTIMES.fetch_add(1, Ordering::Relaxed))

@@ -351,10 +351,11 @@ pub async fn connect_tcp(handle: &Handle, address: SocketAddr) -> io::Result<Soc
     Ok(socket)
 }
 
-/// A large answer leaves in one go, while the peer still reads the one before: with the usual 208 KiB both wait for each other
-/// many times in each MiB. TCP finds its size by itself.
+/// A large answer leaves in one go, while the peer still reads the one before: with the usual 208 KiB both wait for
+/// each other many times in each MiB. TCP finds its size by itself.
 fn prepare_unix(fd: impl AsFd) {
-    // More than the system's limit wants privileges; without them the limit is taken, which is never less than the usual.
+    // More than the system's limit wants privileges; without them the limit is taken, which is never less than the
+    // usual.
     if sockopt::set_socket_send_buffer_size_force(&fd, SEND_BUFFER_BYTES).is_err() {
         let _ = sockopt::set_socket_send_buffer_size(&fd, SEND_BUFFER_BYTES);
     }

@@ -1,13 +1,13 @@
 //! Time by the processor's own counter, a reading of which costs a third of what the operating system's clock does.
 //!
-//! The operating system's monotonic clock stays the truth. It is asked once a millisecond, and in between the counter says how much
-//! has passed since. How fast the counter runs is learned from two readings of both; until they lie far enough apart the
-//! operating system is asked each time, so that nothing waits for it at start.
+//! The operating system's monotonic clock stays the truth. It is asked once a millisecond, and in between the counter
+//! says how much has passed since. How fast the counter runs is learned from two readings of both; until they lie far
+//! enough apart the operating system is asked each time, so that nothing waits for it at start.
 //!
 //! Invariants:
 //! - time never goes back;
-//! - the counter is believed for [`TRUSTED_NS`] at most. What befalls it (a virtual machine that is moved, a computer that sleeps)
-//!   is forgotten then, and its rate is learned anew;
+//! - the counter is believed for [`TRUSTED_NS`] at most. What befalls it (a virtual machine that is moved, a computer
+//!   that sleeps) is forgotten then, and its rate is learned anew;
 //! - it is believed only where the kernel itself keeps time by it: there it runs evenly, and alike on all processors.
 
 use std::cell::Cell;
@@ -20,7 +20,8 @@ const TRUSTED_NS: u64 = 1_000_000;
 /// Two readings of both must lie this far apart for the rate: to take a pair lasts a 20,000th of it.
 const BASELINE_NS: u64 = 2_000_000;
 
-/// After this the rate is learned from a newer pair, because the operating system's clock is itself steered, by up to 500 in a million.
+/// After this the rate is learned from a newer pair, because the operating system's clock is itself steered, by up to
+/// 500 in a million.
 const BASELINE_LONGEST_NS: u64 = 1_000_000_000;
 
 /// Taking a pair lasted longer than this: it was interrupted, and its halves are too far apart to learn from.
@@ -155,8 +156,9 @@ impl Counting {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn ticks() -> u64 {
-    // SAFETY: the instruction reads a counter, touches no memory, and is part of every x86-64 processor. Where a process is forbidden
-    // it, the kernel's own clock in user space, which is the condition for asking (`is_kernels_clock`), would not work either.
+    // SAFETY: the instruction reads a counter, touches no memory, and is part of every x86-64 processor. Where a
+    // process is forbidden it, the kernel's own clock in user space, which is the condition for asking
+    // (`is_kernels_clock`), would not work either.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -166,7 +168,8 @@ fn ticks() -> u64 {
     0
 }
 
-/// The kernel keeps time by the counter. It does where it found the counter even and alike on all processors, and it goes on watching it.
+/// The kernel keeps time by the counter. It does where it found the counter even and alike on all processors, and it
+/// goes on watching it.
 fn is_kernels_clock() -> bool {
     const PATH: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     static ANSWER: OnceLock<bool> = OnceLock::new();

@@ -1,5 +1,5 @@
-//! Who else uses a file: loop devices, swap, processes that have it open for writing, and for a loop device whoever has locked the file
-//! behind it. A block device says so by itself (`O_EXCL`); a file does not.
+//! Who else uses a file: loop devices, swap, processes that have it open for writing, and for a loop device whoever has
+//! locked the file behind it. A block device says so by itself (`O_EXCL`); a file does not.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -45,7 +45,8 @@ pub fn holders(stat: &Stat) -> Vec<String> {
     }
 }
 
-/// Loop devices on the file. The kernel tells a path, which may name another file by now or none: that one is not meant.
+/// Loop devices on the file. The kernel tells a path, which may name another file by now or none: that one is not
+/// meant.
 fn loops_on(blocks: &Path, place: Place) -> Vec<String> {
     let entries = fs::read_dir(blocks).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
@@ -107,8 +108,8 @@ fn locked_behind(stat: &Stat) -> Option<String> {
     ))
 }
 
-/// Another process that has the file open for writing, as far as this one may see. It takes some milliseconds: for members that are
-/// about to be overwritten, not for each opening.
+/// Another process that has the file open for writing, as far as this one may see. It takes some milliseconds: for
+/// members that are about to be overwritten, not for each opening.
 #[must_use]
 pub fn writer(path: &Path) -> Option<u32> {
     let place = Place::at(path).filter(|_| path.is_file())?;

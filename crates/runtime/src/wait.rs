@@ -1,12 +1,13 @@
-//! How the thread waits when there is nothing to do: asleep, or awake for what is near. A thread that sleeps is woken late, on a
-//! virtual machine by tens of microseconds.
+//! How the thread waits when there is nothing to do: asleep, or awake for what is near. A thread that sleeps is woken
+//! late, on a virtual machine by tens of microseconds.
 //!
-//! Who has answered the only request of a client mostly hears of the next one at once, and says so (`Handle::expect_soon`).
-//! The wait after that looks for events awake, for as long as a sleep and its end would cost, and sleeps only then. Where the
-//! last such wait was longer, the next one sleeps at once: a client that thinks costs nothing.
+//! Who has answered the only request of a client mostly hears of the next one at once, and says so
+//! (`Handle::expect_soon`). The wait after that looks for events awake, for as long as a sleep and its end would cost,
+//! and sleeps only then. Where the last such wait was longer, the next one sleeps at once: a client that thinks costs
+//! nothing.
 //!
-//! Looking costs no system call: the kernel sets a flag in the ring's memory (`IORING_SQ_TASKRUN`). The thread runtime has no
-//! such flag and always sleeps at once.
+//! Looking costs no system call: the kernel sets a flag in the ring's memory (`IORING_SQ_TASKRUN`). The thread runtime
+//! has no such flag and always sleeps at once.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -65,8 +66,8 @@ impl Waiting {
 }
 
 impl Core {
-    /// Blocks until an event comes or `time` is over (`None`: for ever); awake at first when one is expected. Says whether it
-    /// has slept.
+    /// Blocks until an event comes or `time` is over (`None`: for ever); awake at first when one is expected. Says
+    /// whether it has slept.
     pub(crate) fn wait(&self, time: Option<Duration>) -> bool {
         let waiting = &self.waiting;
         let is_expecting = waiting.is_expecting.replace(false);

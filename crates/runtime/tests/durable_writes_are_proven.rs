@@ -1,5 +1,5 @@
-//! The list of file systems that are believed when a write asks to be durable (W14): each entry flushes its disk before it answers, by
-//! every way that is used here. Needs root, and the file systems' own tools.
+//! The list of file systems that are believed when a write asks to be durable (W14): each entry flushes its disk before
+//! it answers, by every way that is used here. Needs root, and the file systems' own tools.
 #![allow(clippy::unwrap_used)] // a failed unwrap fails the test
 
 mod common;

@@ -1,6 +1,6 @@
-//! Runs seeds of the real engine and prints the report: `cargo run -p plexum-sim --example seeds -- FIRST COUNT [LEVEL]`.
-//! `minutes=N` ends it after so long, however many seeds there were. A finding is exit code 1.
-//! `gmirror` or `gvinum` in place of the level runs arrays of these formats.
+//! Runs seeds of the real engine and prints the report: `cargo run -p plexum-sim --example seeds -- FIRST COUNT
+//! [LEVEL]`. `minutes=N` ends it after so long, however many seeds there were. A finding is exit code 1. `gmirror` or
+//! `gvinum` in place of the level runs arrays of these formats.
 
 use std::ops::ControlFlow;
 use std::process::ExitCode;

@@ -1,8 +1,9 @@
-//! Scenarios that aim at one cell of the coverage matrix: a fault that strikes when some request is in a stage, and then a
-//! crash when some request is in that stage.
+//! Scenarios that aim at one cell of the coverage matrix: a fault that strikes when some request is in a stage, and
+//! then a crash when some request is in that stage.
 //!
 //! Invariants:
-//! - a cell and an attempt are written into the number of a seed, so that a failure comes back by its seed like every other;
+//! - a cell and an attempt are written into the number of a seed, so that a failure comes back by its seed like every
+//!   other;
 //! - what a cell needs is waited for: only the attempt decides the rest.
 
 use std::fmt;
@@ -14,7 +15,8 @@ use crate::subject::Level;
 use plexum_disks::disk::CrashKind;
 use plexum_disks::rng::Rng;
 
-/// Seeds from here up to twice this number aim. Bits 0: crash, 1 to 4: fault, 5 to 8: stage, 9 to 11: level, from 12 on: attempt.
+/// Seeds from here up to twice this number aim. Bits 0: crash, 1 to 4: fault, 5 to 8: stage, 9 to 11: level, from 12
+/// on: attempt.
 const FIRST_SEED: u64 = 1 << 50;
 
 /// Requests of a scenario, and after how many of them the stage is brought about again.

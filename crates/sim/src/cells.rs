@@ -1,7 +1,7 @@
 //! The cells of the coverage matrix: which stages of requests, faults and crashes can meet on which organisation.
 //!
-//! Invariant: a cell is either expected to be met, or it is in the table of impossible ones with its reason, and then a run
-//! that meets it all the same has found the table wrong.
+//! Invariant: a cell is either expected to be met, or it is in the table of impossible ones with its reason, and then a
+//! run that meets it all the same has found the table wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,8 +22,8 @@ pub const STAGES: [&str; 9] = [
 
 /// Faults that requests can meet.
 ///
-/// Silent ones (`SILENT`) meet none: nobody notices when they strike. They are counted by what scrub and repair make of them,
-/// one by one, on every level.
+/// Silent ones (`SILENT`) meet none: nobody notices when they strike. They are counted by what scrub and repair make of
+/// them, one by one, on every level.
 pub const FAULTS: [&str; 9] = [
     "read-error",
     "write-error",
@@ -91,7 +91,8 @@ pub fn stages(level: Level) -> Vec<&'static str> {
     STAGES.into_iter().filter(is_possible).collect()
 }
 
-/// Whether a fault has struck when a request was in this stage, and in some life a crash has come in it after the fault.
+/// Whether a fault has struck when a request was in this stage, and in some life a crash has come in it after the
+/// fault.
 pub(crate) fn is_met(
     matrix: &BTreeMap<String, u64>,
     level: Level,

@@ -212,8 +212,8 @@ pub fn check_counts(disks: &[SimDisk], live: &[u32]) -> Option<Finding> {
     })
 }
 
-/// Highest event count on any disk with a slot; 0 when there is none. A spare may be ahead of them: it never decides, and the next
-/// commit takes it back to what they have.
+/// Highest event count on any disk with a slot; 0 when there is none. A spare may be ahead of them: it never decides,
+/// and the next commit takes it back to what they have.
 #[must_use]
 pub fn highest_count(disks: &[SimDisk]) -> u64 {
     disks

@@ -1,4 +1,5 @@
-//! The satellites of a volume on several cores, in the loop: all on the one thread of the world, where the order of tasks is drawn.
+//! The satellites of a volume on several cores, in the loop: all on the one thread of the world, where the order of
+//! tasks is drawn.
 //!
 //! Invariant: requests go to the shards in turn, the home included, wherever they belong.
 

@@ -1,8 +1,8 @@
 //! Drills: short scenarios that are bent towards one rule, so that a bug against it shows within few seeds.
 //!
 //! Invariants:
-//! - a drill changes only what happens how often: faults still pass the budget of `world/atlas.rs`, and the same oracle and
-//!   checkers judge;
+//! - a drill changes only what happens how often: faults still pass the budget of `world/atlas.rs`, and the same oracle
+//!   and checkers judge;
 //! - `Meet` counts through all stages, faults and crashes of a level in turn, the rest is drawn.
 
 use crate::cells;
@@ -19,7 +19,8 @@ use plexum_disks::rng::Rng;
 pub enum Drill {
     /// A member leaves, another takes its slot until the bits are cleared, then the first one comes back (W7).
     RoundTrip,
-    /// Members leave and come back while clients write, sometimes after a time in which bits would be cleared (W7, W12).
+    /// Members leave and come back while clients write, sometimes after a time in which bits would be cleared (W7,
+    /// W12).
     ComeBack,
     /// Small writes meet inside of blocks (W10, locks).
     Narrow,
@@ -41,7 +42,8 @@ pub enum Drill {
     Kernel,
     /// The same with a log that holds rows at each crash, and which the kernel then writes (L6).
     Lent,
-    /// Long work without a pause and without a flush: what was written seconds ago is still in the caches when its bits go (W2).
+    /// Long work without a pause and without a flush: what was written seconds ago is still in the caches when its bits
+    /// go (W2).
     Steady,
     /// Commits are cut, one after the other, and nothing else happens (W3, W7).
     Commits,
@@ -50,8 +52,8 @@ pub enum Drill {
     /// Writes that are in the log find no space on a member, others to the same rows follow, and with the power goes a
     /// further member: beyond the promise, so errors are right and wrong data are not (L3).
     Refused,
-    /// A member cannot write some blocks, says so in its bad-block list until bits are cleared, is taken out and comes back by
-    /// the bitmap (W7).
+    /// A member cannot write some blocks, says so in its bad-block list until bits are cleared, is taken out and comes
+    /// back by the bitmap (W7).
     Scarred,
     /// A member's flush fails, and power is cut soon after (W13).
     FailedFlush,
@@ -320,7 +322,8 @@ impl Scenario {
         self.is_losing = rng.chance(1, 2);
         self.clients = rng.between(1, 6) as usize;
         if rng.chance(1, 2) {
-            // The parity's ring goes round while a member that was written long ago is not flushed by records of its own.
+            // The parity's ring goes round while a member that was written long ago is not flushed by records of its
+            // own.
             if self.spec.level == Level::Raid5 {
                 self.spec.layout = 4 + rng.below(2) as u32;
             }

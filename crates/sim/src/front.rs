@@ -1,4 +1,5 @@
-//! The front of a volume in the loop: sessions and clients of the NBD crate over simulated streams, several connections.
+//! The front of a volume in the loop: sessions and clients of the NBD crate over simulated streams, several
+//! connections.
 //!
 //! Invariants:
 //! - bytes arrive in order, later, and cut at seeded places;

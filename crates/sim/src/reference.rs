@@ -406,8 +406,8 @@ impl Reference {
         )
     }
 
-    /// Lays `content` out over the members that are there: data, copies and parity. What belongs to no byte of the volume
-    /// stays as it is.
+    /// Lays `content` out over the members that are there: data, copies and parity. What belongs to no byte of the
+    /// volume stays as it is.
     pub fn encode_into(&self, content: &[u8], members: &mut Members) {
         let mut put = |member: usize, offset: u64, bytes: &[u8]| {
             if let Some(Some(area)) = members.get_mut(member) {

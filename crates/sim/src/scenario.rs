@@ -364,8 +364,8 @@ impl Scenario {
             512
         };
         draw_log(&mut spec, seed, metadata, options, is_silent);
-        // Long steady work, no pause long enough for a clean mark, no flush: what was written seconds ago is still in the
-        // caches when its bits go.
+        // Long steady work, no pause long enough for a clean mark, no flush: what was written seconds ago is still in
+        // the caches when its bits go.
         let is_steady = !is_silent && !is_beyond && rng.chance(1, 8);
         let has_connections = rng.chance(1, 4);
         let connections = has_connections.then(|| rng.between(1, 3) as usize);
@@ -443,8 +443,8 @@ impl Scenario {
         }
     }
 
-    /// Whether the volume is on several cores. Drawn apart, like the log. Cells of the coverage matrix ask for stages, which
-    /// satellites do not tell.
+    /// Whether the volume is on several cores. Drawn apart, like the log. Cells of the coverage matrix ask for stages,
+    /// which satellites do not tell.
     fn draw_shards(&mut self, options: &Options) {
         let mut rng = Rng::new(self.seed).fork(23);
         let is_drawn = rng.below(256) < options.shards_of_256;
@@ -521,8 +521,8 @@ impl Scenario {
         self.wishes.sort_by_key(|(request, _)| *request);
     }
 
-    /// A member leaves, another takes its slot, bits are cleared, that one leaves as well, and perhaps the first comes back:
-    /// the bitmap no longer knows what it has missed.
+    /// A member leaves, another takes its slot, bits are cleared, that one leaves as well, and perhaps the first comes
+    /// back: the bitmap no longer knows what it has missed.
     fn draw_round_trip(&mut self, rng: &mut Rng) {
         let slot = rng.below(self.spec.member_count as u64) as usize;
         let mut at = rng.below(self.requests / 2 + 1);
@@ -615,7 +615,8 @@ impl Scenario {
                 });
                 left -= requests.min(left);
                 if options.has_foreign && rng.chance(1, 5) {
-                    // With a partial parity log it is drawn apart: such seeds had no kernel once, and are the same else.
+                    // With a partial parity log it is drawn apart: such seeds had no kernel once, and are the same
+                    // else.
                     let mut apart = Rng::new(self.seed).fork(23 + self.lives.len() as u64);
                     let draw = if self.spec.has_ppl {
                         &mut apart

@@ -1,5 +1,5 @@
-//! Bugs that the simulator has found, each as a script of its own: seeds change their meaning with the generator, these do
-//! not. Where the bug can be switched on again, the script must see it.
+//! Bugs that the simulator has found, each as a script of its own: seeds change their meaning with the generator, these
+//! do not. Where the bug can be switched on again, the script must see it.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -28,8 +28,9 @@ fn goes_wrong_only_with(script: impl Fn(u64, Option<Mutant>) -> bool, mutants: &
     }
 }
 
-/// A RAID-5 that was forced to start dirty and degraded, with its rows in doubt on the bad-block list of the disk that took
-/// the empty slot; one of them is written again, power is cut, and the old content must not come back as if it were good.
+/// A RAID-5 that was forced to start dirty and degraded, with its rows in doubt on the bad-block list of the disk that
+/// took the empty slot; one of them is written again, power is cut, and the old content must not come back as if it
+/// were good.
 fn a_bad_block_written_again(seed: u64, mutant: Option<Mutant>) -> bool {
     let mut bench = Bench::new(seed, spec(Level::Raid5, 2, 4, 4096), 120, mutant);
     bench.write(0, 12_288, 1).unwrap();
@@ -77,8 +78,8 @@ fn a_bad_block_written_again_stays_listed_until_a_flush() {
     );
 }
 
-/// A copy could not write a block and says so; when the bits are gone it is taken out, and comes back by the bitmap (seed
-/// 1303147 of the time when it was found).
+/// A copy could not write a block and says so; when the bits are gone it is taken out, and comes back by the bitmap
+/// (seed 1303147 of the time when it was found).
 fn a_scarred_member_comes_back(seed: u64, mutant: Option<Mutant>) -> bool {
     let mut bench = Bench::new(seed, spec(Level::Raid1, 0, 2, 0), 120, mutant);
     let slots = bench.status().slots;
@@ -202,7 +203,8 @@ fn a_degraded_small_write_that_meets_a_latent_error_is_within_the_promise_of_rai
     assert_eq!(bench.read(8192, 512).unwrap(), [6; 512]);
 }
 
-/// More of a row is lost than parity can replace; another block of it is written, then the lost ones could be had again.
+/// More of a row is lost than parity can replace; another block of it is written, then the lost ones could be had
+/// again.
 fn a_row_written_without_its_parity(seed: u64, mutant: Option<Mutant>) -> bool {
     let mut bench = Bench::new(seed, spec(Level::Raid5, 2, 5, 4096), 120, mutant);
     bench.write(0, 16_384, 5).unwrap();
@@ -326,8 +328,8 @@ fn a_flush_that_follows_a_failed_one_does_not_hide_it() {
     goes_wrong_only_with(a_flush_after_a_failed_one, &[Mutant::IgnoreFlushError]);
 }
 
-/// A write that is in the log finds no space on one member and is refused; another write to the same row follows, and with
-/// the power goes a third member of it (seed 4613 of the time when it was found).
+/// A write that is in the log finds no space on one member and is refused; another write to the same row follows, and
+/// with the power goes a third member of it (seed 4613 of the time when it was found).
 fn a_refused_write_in_the_log(seed: u64, mutant: Option<Mutant>) -> bool {
     let logged = Spec {
         log_bytes: Some(131_072),
@@ -355,8 +357,8 @@ fn a_write_refused_for_want_of_space_is_not_replayed_under_later_ones() {
     goes_wrong_only_with(a_refused_write_in_the_log, &[Mutant::RefusedRecordStays]);
 }
 
-/// A long write meets few bad sectors of one member: only these are lost to it, so the loss of another member costs no more
-/// (seed 75 of the time when it was found).
+/// A long write meets few bad sectors of one member: only these are lost to it, so the loss of another member costs no
+/// more (seed 75 of the time when it was found).
 #[test]
 fn only_the_sectors_that_fail_are_recorded_as_bad() {
     let mut bench = Bench::new(5, spec(Level::Raid5, 2, 4, 65_536), 120, None);
@@ -412,8 +414,8 @@ fn a_write_that_nobody_could_keep_is_answered_with_an_error() {
     assert!(bench.write(0, 4096, 2).is_err());
 }
 
-/// A member falls out while a row is being written, the power goes before that is durable, and the member is back at the next
-/// start (seed 60245 of the time when it was found).
+/// A member falls out while a row is being written, the power goes before that is durable, and the member is back at
+/// the next start (seed 60245 of the time when it was found).
 fn a_member_lost_just_before_a_crash(seed: u64, mutant: Option<Mutant>) -> bool {
     (0..40).any(|polls| {
         let logged = Spec {
@@ -447,9 +449,9 @@ fn a_record_waits_until_the_loss_of_a_member_is_durable() {
     assert!(a_member_lost_just_before_a_crash(1, Some(bug)));
 }
 
-/// Seeds that have found something, under the options under which they did. The scripts above do not change with the generator;
-/// these may, and cost little.
-/// How many superblocks say that the slot has another member than the one that was created with it.
+/// Seeds that have found something, under the options under which they did. The scripts above do not change with the
+/// generator; these may, and cost little. How many superblocks say that the slot has another member than the one that
+/// was created with it.
 fn successors_known(bench: &Bench, slot: u16) -> usize {
     let members = bench.disks.iter().filter_map(checker::inspect);
     let says_so = members.filter(|member| {

@@ -1,5 +1,5 @@
-//! Each deliberate bug of the engine is found by the oracle or a checker within a bounded number of seeds, and stands in
-//! `docs/guarantees.md` beside the promise that it breaks. The pairs of that document are what runs here.
+//! Each deliberate bug of the engine is found by the oracle or a checker within a bounded number of seeds, and stands
+//! in `docs/guarantees.md` beside the promise that it breaks. The pairs of that document are what runs here.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use plexum_sim::subject::Level;
 /// Seeds for each of them.
 const SEEDS: u64 = 300;
 
-/// Seeds for the one that wants a member without the last record, a start without it, a crash in that start's replay, and the
-/// member back at the next start.
+/// Seeds for the one that wants a member without the last record, a start without it, a crash in that start's replay,
+/// and the member back at the next start.
 const REPLAY_SEEDS: u64 = 600;
 
-/// The same for a bug that wants a bad block, a write of it and a power cut before the next flush: one seed in several hundred has
-/// them in that order, and which one changes with everything that shifts the draws (232 and 683 so far).
+/// The same for a bug that wants a bad block, a write of it and a power cut before the next flush: one seed in several
+/// hundred has them in that order, and which one changes with everything that shifts the draws (232 and 683 so far).
 const RARE_SEEDS: u64 = 1000;
 
 /// Seeds for those of gmirror and gvinum, whose runs are short.
@@ -69,8 +69,8 @@ fn every_fault_of_the_table_names_a_test_and_a_deliberate_bug_that_is_hunted() {
     }
 }
 
-/// Each promise of the table for one organisation is broken by one of its row's bugs in just that organisation. Column 0 is
-/// the fault, R0 to R6 follow.
+/// Each promise of the table for one organisation is broken by one of its row's bugs in just that organisation. Column
+/// 0 is the fault, R0 to R6 follow.
 fn break_every_promise(column: usize, levels: &[Level]) {
     let mut found: BTreeMap<String, bool> = BTreeMap::new();
     for row in fault_rows() {

@@ -1,5 +1,5 @@
-//! gmirror and gvinum under faults, crashes, operations, lost drives and drives that come back, by seed: the first ones, and
-//! fresh ones in every run.
+//! gmirror and gvinum under faults, crashes, operations, lost drives and drives that come back, by seed: the first
+//! ones, and fresh ones in every run.
 #![allow(clippy::unwrap_used)]
 
 use std::ops::ControlFlow;

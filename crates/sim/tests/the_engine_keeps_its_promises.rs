@@ -1,5 +1,5 @@
-//! The real engine under faults, crashes, operations and a foreign driver, by seed: the first ones until whatever can meet
-//! has met, and fresh ones in every run. What seeds of the past have found is in `bugs_of_the_past.rs`.
+//! The real engine under faults, crashes, operations and a foreign driver, by seed: the first ones until whatever can
+//! meet has met, and fresh ones in every run. What seeds of the past have found is in `bugs_of_the_past.rs`.
 #![allow(clippy::unwrap_used)]
 
 use std::ops::ControlFlow;

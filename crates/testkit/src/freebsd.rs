@@ -16,7 +16,8 @@ pub fn freebsd_json(file: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{shown}: {error}"))
 }
 
-/// The manifest's cases of one kind: `gmirror`, `gvinum`, `gstripe` or `gconcat`, as JSON with the manifest's own names.
+/// The manifest's cases of one kind: `gmirror`, `gvinum`, `gstripe` or `gconcat`, as JSON with the manifest's own
+/// names.
 ///
 /// # Panics
 /// As [`freebsd_json`].

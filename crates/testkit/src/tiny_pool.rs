@@ -1,4 +1,5 @@
-//! A writer of tiny pools of ZFS, for what the recorded ones have not: gangs, loops, refusals, damage below good checksums.
+//! A writer of tiny pools of ZFS, for what the recorded ones have not: gangs, loops, refusals, damage below good
+//! checksums.
 //!
 //! It writes what zfs-raidz.md section 1 says, with the simplest structure of each kind: object sets of one block of
 //! dnodes, small ZAPs, old znodes. Nothing but tests uses it.
@@ -154,8 +155,8 @@ impl Tiny {
         self.set(2, &dnodes)
     }
 
-    /// A file system with `/a` (the given block), `/self` (the root directory again) and `/sub` with `b` (the file again) and
-    /// `up` (the root directory once more).
+    /// A file system with `/a` (the given block), `/self` (the root directory again) and `/sub` with `b` (the file
+    /// again) and `up` (the root directory once more).
     pub fn looped_system(&mut self, file: Pointer, file_bytes: u64) -> Pointer {
         let root = zap(&[
             ("a", FILE_ENTRY | 4),

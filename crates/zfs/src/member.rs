@@ -96,8 +96,8 @@ fn is_large(place: &Range<u64>) -> bool {
     place.end.saturating_sub(place.start) >= 8 << 18
 }
 
-/// Adds a member to those of one device, which begin with number `first`. A slice and the partition of its BSD label may
-/// begin in the same place: the one with more good labels counts.
+/// Adds a member to those of one device, which begin with number `first`. A slice and the partition of its BSD label
+/// may begin in the same place: the one with more good labels counts.
 fn add<D>(found: &mut Vec<MemberState<D>>, first: usize, member: MemberState<D>) {
     let same = found[first..]
         .iter_mut()

@@ -110,8 +110,8 @@ impl<D: Device + 'static> Pool<D> {
     /// Joins the members and chooses a root.
     ///
     /// # Errors
-    /// `Members` when they are none; `OtherPool` when they are of several pools; `Unsupported` for features that are not
-    /// known; `Roots` and why none can be used.
+    /// `Members` when they are none; `OtherPool` when they are of several pools; `Unsupported` for features that are
+    /// not known; `Roots` and why none can be used.
     pub async fn open(
         members: Vec<MemberState<D>>,
         options: &OpenOptions,
@@ -216,8 +216,8 @@ impl<D: Device + 'static> Pool<D> {
     }
 }
 
-/// The members that hold something of a pool, and a note on each other one. What is left in a spare's ring may be of the
-/// pool it was in before.
+/// The members that hold something of a pool, and a note on each other one. What is left in a spare's ring may be of
+/// the pool it was in before.
 fn without_bystanders<D>(members: Vec<MemberState<D>>) -> (Vec<MemberState<D>>, Vec<String>) {
     let mut notes = Vec::new();
     let mut kept = Vec::new();

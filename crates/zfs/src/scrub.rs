@@ -3,7 +3,8 @@
 //! Invariants:
 //! - every block is checked once, however many data sets and snapshots share it;
 //! - trees of blocks are walked with a work list;
-//! - damage that costs no data is reported by member and offset, damage that does by data set, object and block as well.
+//! - damage that costs no data is reported by member and offset, damage that does by data set, object and block as
+//!   well.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -69,9 +69,9 @@ pub struct TreeWalk<'a, D> {
 }
 
 impl<D: Device + 'static> FileSystem<D> {
-    /// A walk from an object, which is its first step, through everything below: each folder before what is in it, names
-    /// in their order. Links are not followed. A folder that was entered already, or lies too deep, is an error at its
-    /// place.
+    /// A walk from an object, which is its first step, through everything below: each folder before what is in it,
+    /// names in their order. Links are not followed. A folder that was entered already, or lies too deep, is an error
+    /// at its place.
     #[must_use]
     pub fn walk(&self, start: u64) -> TreeWalk<'_, D> {
         TreeWalk {

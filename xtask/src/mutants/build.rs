@@ -14,7 +14,8 @@ use super::weave::{Woven, weave};
 /// The module that knows which mutant was chosen.
 const WOVEN: &str = include_str!("woven.rs.txt");
 
-/// How often the compiler is asked until nothing fails: each of its phases shows its errors only when those before have none.
+/// How often the compiler is asked until nothing fails: each of its phases shows its errors only when those before have
+/// none.
 const ROUNDS_MAX: usize = 16;
 
 /// A copy of the repository.

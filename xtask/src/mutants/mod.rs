@@ -3,8 +3,9 @@
 //! All mutants of the chosen files are woven into one copy of the sources, where a number from the environment chooses
 //! which of them runs (`weave.rs`). Each test is run once without a mutant to see which mutants it reaches; then each
 //! mutant meets the tests that reach it, the quick ones first, until one fails. What the compiler does not take is told
-//! apart and listed. Results are kept, so that a run can be stopped, and goes on with what was not caught yet. `--again`
-//! tries what was caught instead, by the test that caught it first; `--tests` lets survivors meet only tests with this word in their names.
+//! apart and listed. Results are kept, so that a run can be stopped, and goes on with what was not caught yet.
+//! `--again` tries what was caught instead, by the test that caught it first; `--tests` lets survivors meet only tests
+//! with this word in their names.
 
 mod build;
 mod list;

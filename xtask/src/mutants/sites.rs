@@ -63,8 +63,8 @@ pub enum Kind {
 /// Mutants that cannot be chosen at run time, with the reason.
 pub type Unfit = Vec<(u32, &'static str)>;
 
-/// Finds the sites of `mutants` (numbers and mutants of this one file) in `text`, in the order of their places, and those that do
-/// not fit.
+/// Finds the sites of `mutants` (numbers and mutants of this one file) in `text`, in the order of their places, and
+/// those that do not fit.
 ///
 /// # Errors
 /// When the file is no Rust.

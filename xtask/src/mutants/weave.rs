@@ -1,8 +1,8 @@
 //! One source for all mutants of a file: at each site the mutant's code stands beside the original, and a number chosen
 //! at run time says which of them runs.
 //!
-//! Differences from a mutant that is compiled alone: operators change inside their brackets (`a && b && c` with the first
-//! operator changed is `(a || b) && c`), and constants cannot be chosen at run time: they are listed, not woven.
+//! Differences from a mutant that is compiled alone: operators change inside their brackets (`a && b && c` with the
+//! first operator changed is `(a || b) && c`), and constants cannot be chosen at run time: they are listed, not woven.
 
 use std::ops::Range;
 

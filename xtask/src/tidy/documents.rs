@@ -1,8 +1,8 @@
 //! Documents tell the truth: links lead somewhere, named files and functions exist, the README stays short.
 //!
 //! Checked are `README.md`, `ARCHITECTURE.md`, `CONTRIBUTING.md` and everything under `docs/`. In `ARCHITECTURE.md` and
-//! `docs/guarantees.md` each name in backquotes must be in the code; when the same line names Rust files, in one of these. So
-//! must each test that `docs/freebsd.md` names.
+//! `docs/guarantees.md` each name in backquotes must be in the code; when the same line names Rust files, in one of
+//! these. So must each test that `docs/freebsd.md` names.
 
 use super::Finding;
 use crate::source::words;

@@ -1,4 +1,5 @@
-//! The engine's plan for what was asked, its refusals in words, and whether the array starts clean. Only holes are looked up.
+//! The engine's plan for what was asked, its refusals in words, and whether the array starts clean. Only holes are
+//! looked up.
 
 use plexum_engine::meta::create::{self, CreateError, NewArray, Plan, plan_at};
 use plexum_format::SECTOR_BYTES;
@@ -141,8 +142,8 @@ pub(super) fn decide_start(
         return Ok(Start::AssumedClean);
     }
     if level.has_parity() && (missing.contains(&true) || request.has_ppl) {
-        // A resync would need all members; a member that is filled needs only as many as hold the data. And an array with a
-        // partial parity log counts as right after a replay: no resync may be under way then.
+        // A resync would need all members; a member that is filled needs only as many as hold the data. And an array
+        // with a partial parity log counts as right after a replay: no resync may be under way then.
         return Ok(Start::Rebuild);
     }
     Ok(Start::Resync)

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - in place: new metadata everywhere, then both forms are compared byte by byte, then the old ones are erased;
-//! - onto new members: the journal says durably how far the copy is before anything relies on it, so that a copy that was
-//!   killed goes on; what was copied is flushed before the journal says so;
+//! - onto new members: the journal says durably how far the copy is before anything relies on it, so that a copy that
+//!   was killed goes on; what was copied is flushed before the journal says so;
 //! - the old members are only read; the end is a comparison of both volumes, read from their members.
 
 use std::io::Write;
@@ -324,8 +324,8 @@ impl Journal {
     }
 }
 
-/// Copies what the journal says and compares; the journal is removed at the end. `save_bytes`: how much is copied between
-/// two notes in the journal.
+/// Copies what the journal says and compares; the journal is removed at the end. `save_bytes`: how much is copied
+/// between two notes in the journal.
 ///
 /// # Errors
 /// Of opening, reading and writing; `MemberTooSmall` when the new volume is smaller; `IoError` at the first difference.

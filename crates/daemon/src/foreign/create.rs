@@ -3,7 +3,8 @@
 //! Invariants:
 //! - everything is checked before the first write, and members stay open and locked until the end;
 //! - when a write fails, every range that was written gets its old bytes back and new files are removed;
-//! - what is on a member is shown; only a label's own place is written, and superblocks of md that would be found first.
+//! - what is on a member is shown; only a label's own place is written, and superblocks of md that would be found
+//!   first.
 
 use std::path::{Path, PathBuf};
 
@@ -520,8 +521,8 @@ pub struct Edit {
     pub writes: Vec<(u64, Vec<u8>)>,
 }
 
-/// Carries out edits of members that nobody serves: all are open and locked before the first write. On an error everything
-/// that was written gets its old bytes back.
+/// Carries out edits of members that nobody serves: all are open and locked before the first write. On an error
+/// everything that was written gets its old bytes back.
 ///
 /// # Errors
 /// `Busy` for a member in use; `IoError`, `NoSpace`.

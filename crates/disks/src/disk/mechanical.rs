@@ -2,8 +2,9 @@
 //!
 //! Invariants:
 //! - the mechanism does one thing at a time: a read, a write through, or a batch of the write cache;
-//! - reads go before the write cache, except while it is more than three quarters full (until it is half full), and while a flush,
-//!   or a write that finds no room in it, has waited too long: reads that never end keep nothing waiting for ever;
+//! - reads go before the write cache, except while it is more than three quarters full (until it is half full), and
+//!   while a flush, or a write that finds no room in it, has waited too long: reads that never end keep nothing waiting
+//!   for ever;
 //! - a write is answered from the cache only when its bytes fit; with FUA only when they are on the platter.
 //!
 //! Source: lab.md section 2, points 5 to 9 and 11.
@@ -21,14 +22,16 @@ use super::timed::{Bus, Command, Inner, Operation, TimedDisk};
 const DESTAGE_AFTER_NS: u64 = 12_000_000;
 /// ... or when it holds so much.
 const DESTAGE_BYTES: u64 = 768 << 10;
-/// A flush, or a write that finds no room in the write cache, that has waited so long goes before reads. Not from lab.md: without
-/// a bound, a few sequential reads at a time keep a flush waiting as long as they go on, until its member counts as hung.
+/// A flush, or a write that finds no room in the write cache, that has waited so long goes before reads. Not from
+/// lab.md: without a bound, a few sequential reads at a time keep a flush waiting as long as they go on, until its
+/// member counts as hung.
 const LATE_NS: u64 = 200_000_000;
-/// What has waited so long in the operating system's queue goes first: its elevator only goes up, and meets nobody behind it while
-/// there is always a next request before it. Source: `write_expire` of Linux' mq-deadline.
+/// What has waited so long in the operating system's queue goes first: its elevator only goes up, and meets nobody
+/// behind it while there is always a next request before it. Source: `write_expire` of Linux' mq-deadline.
 const EXPIRED_NS: u64 = 5_000_000_000;
-/// Most ranges in the write cache, however small they are: a drive's table of them is bounded, and so is how long its flush
-/// takes (some seconds). By its bytes alone a cache of 256 MiB would hold tens of thousands, and a flush take minutes.
+/// Most ranges in the write cache, however small they are: a drive's table of them is bounded, and so is how long its
+/// flush takes (some seconds). By its bytes alone a cache of 256 MiB would hold tens of thousands, and a flush take
+/// minutes.
 const CACHED_RANGES_MAX: usize = 1024;
 /// Longest batch of the write cache.
 const BATCH_NS: f64 = 12e6;

@@ -190,7 +190,8 @@ impl ReadBuffer {
         }
     }
 
-    /// A read was done by the mechanism, its first byte under the head at `media_ns`: a new segment, and the head reads on.
+    /// A read was done by the mechanism, its first byte under the head at `media_ns`: a new segment, and the head reads
+    /// on.
     pub fn open(
         &mut self,
         geometry: &DiskGeometry,

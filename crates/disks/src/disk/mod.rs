@@ -32,8 +32,8 @@ use crate::trace::{Actor, Trace, Verb};
 use cache::{Payload, State, Written};
 pub use sparse::Sparse;
 
-/// What a disk owed while it hung comes this many times later than what it is asked now: it may still change the disk when the
-/// disk is in use again.
+/// What a disk owed while it hung comes this many times later than what it is asked now: it may still change the disk
+/// when the disk is in use again.
 const OWED_FACTOR: u64 = 1000;
 
 /// How a crash treats what was not flushed.
@@ -107,7 +107,8 @@ struct Shared {
     state: RefCell<State>,
 }
 
-/// An open handle of a simulated disk. Clones are the same handle; after `Vanish` it is dead and `reopen` makes a new one.
+/// An open handle of a simulated disk. Clones are the same handle; after `Vanish` it is dead and `reopen` makes a new
+/// one.
 #[derive(Clone)]
 pub struct SimDisk {
     shared: Rc<Shared>,

@@ -1,7 +1,8 @@
 //! mdadm's backup file: what a reshape in place overwrites next.
 //!
 //! Invariants:
-//! - its two "checksums" are the same in every file, so they prove nothing: identity, ranges and lengths are compared instead;
+//! - its two "checksums" are the same in every file, so they prove nothing: identity, ranges and lengths are compared
+//!   instead;
 //! - a section lies wholly in the file.
 //!
 //! Source: md-reshape.md section 5.
@@ -110,8 +111,8 @@ impl BackupHeader {
         })
     }
 
-    /// Whether it belongs to the array with this UUID in display order. Superblocks of version 0.90 have it as four words,
-    /// which are shown the other way round.
+    /// Whether it belongs to the array with this UUID in display order. Superblocks of version 0.90 have it as four
+    /// words, which are shown the other way round.
     #[must_use]
     pub fn is_of(&self, array_uuid: &[u8; 16]) -> bool {
         let mut turned = self.set_uuid;

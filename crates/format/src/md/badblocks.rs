@@ -1,8 +1,10 @@
 //! The bad block log: ranges of one member whose content must not be read.
 //!
 //! Invariants:
-//! - ranges are sorted, apart from each other and never empty; sectors are absolute on the member (data offset included);
-//! - a list that would not fit its area is refused before it changes, so that nobody believes an entry is kept that is not.
+//! - ranges are sorted, apart from each other and never empty; sectors are absolute on the member (data offset
+//!   included);
+//! - a list that would not fit its area is refused before it changes, so that nobody believes an entry is kept that is
+//!   not.
 //!
 //! Source: linux-md.md section 4.
 
@@ -53,8 +55,8 @@ impl BadBlocks {
     /// Reads an area that lies at `offset_bytes` of the member. Overlapping and adjacent entries are joined.
     ///
     /// # Errors
-    /// [`Problem::Invalid`] for an entry longer than 512. One of length 0 names no sector: mdadm before 4.5 gave new members
-    /// a log of zeroes.
+    /// [`Problem::Invalid`] for an entry longer than 512. One of length 0 names no sector: mdadm before 4.5 gave new
+    /// members a log of zeroes.
     pub fn parse(area: &[u8], shift: u8, offset_bytes: u64) -> Result<Self, FormatError> {
         let place = Place {
             structure: "md bad block log",
@@ -156,7 +158,8 @@ impl BadBlocks {
     /// Removes a range after it was written whole; only units that lie completely inside it go.
     ///
     /// # Errors
-    /// [`Problem::Request`] when the list, cut into more pieces, would not fit its area; it is then unchanged, which is safe.
+    /// [`Problem::Request`] when the list, cut into more pieces, would not fit its area; it is then unchanged, which is
+    /// safe.
     pub fn remove(&mut self, sectors: Range<u64>) -> Result<(), FormatError> {
         let unit = 1_u64 << self.shift;
         let Some(start) = sectors.start.checked_next_multiple_of(unit) else {

@@ -123,12 +123,12 @@ pub struct BitmapHeader {
 }
 
 impl BitmapHeader {
-    /// Checks the first 256 bytes of a bitmap that lies at `offset_bytes` of its member and has `room_sectors` to itself
-    /// (see [`super::Superblock::bitmap_room_sectors`]).
+    /// Checks the first 256 bytes of a bitmap that lies at `offset_bytes` of its member and has `room_sectors` to
+    /// itself (see [`super::Superblock::bitmap_room_sectors`]).
     ///
     /// # Errors
-    /// [`FormatError`] naming the field; clustered and host-endian bitmaps are refused by name, unknown versions and flags
-    /// by number ([`Problem::Unsupported`]: whoever reads it must not write the array).
+    /// [`FormatError`] naming the field; clustered and host-endian bitmaps are refused by name, unknown versions and
+    /// flags by number ([`Problem::Unsupported`]: whoever reads it must not write the array).
     pub fn parse(bytes: &[u8], offset_bytes: u64, room_sectors: u64) -> Result<Self, FormatError> {
         let place = Place {
             structure: "md bitmap",

@@ -1,7 +1,7 @@
 //! Linux md: superblocks 0.90 and 1.x, write-intent bitmap, bad block log, partial parity log, write journal.
 //!
-//! Here the words are md's own (chunk, recovery, raid disk); everywhere else the glossary's hold. What leaves this module
-//! uses the glossary (strip, rebuild, member, slot).
+//! Here the words are md's own (chunk, recovery, raid disk); everywhere else the glossary's hold. What leaves this
+//! module uses the glossary (strip, rebuild, member, slot).
 //!
 //! Source of every layout: linux-md.md sections 1 to 6.
 

@@ -107,8 +107,8 @@ impl PplHeader {
     /// Checks the 4096 bytes at `offset_bytes` of a member.
     ///
     /// # Errors
-    /// [`Problem::Foreign`] for another array's signature, [`Problem::Checksum`], [`Problem::Invalid`] for counts or roles
-    /// that cannot be.
+    /// [`Problem::Foreign`] for another array's signature, [`Problem::Checksum`], [`Problem::Invalid`] for counts or
+    /// roles that cannot be.
     pub fn parse(bytes: &[u8], offset_bytes: u64, signature: u32) -> Result<Self, FormatError> {
         let place = Place {
             structure: STRUCTURE,
@@ -294,8 +294,9 @@ pub struct PplGeometry {
 
 /// A piece of a row whose parity has to be made anew.
 ///
-/// Parity = XOR of the data at `data_sectors`, as they are on disk now, and of the partial parity. It goes to the parity
-/// member at the same place in its strip. To be left out when one of the data members is missing or not rebuilt that far.
+/// Parity = XOR of the data at `data_sectors`, as they are on disk now, and of the partial parity. It goes to the
+/// parity member at the same place in its strip. To be left out when one of the data members is missing or not rebuilt
+/// that far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplayRow {
     /// Array sectors of the changed data, one for each changed strip of the row.

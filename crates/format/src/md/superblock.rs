@@ -1,7 +1,8 @@
 //! The md superblock independent of its version: what an engine works with.
 //!
 //! Invariants:
-//! - a [`Superblock`] exists only after every load-time refusal of the format was checked, or was made by [`Superblock::create`];
+//! - a [`Superblock`] exists only after every load-time refusal of the format was checked, or was made by
+//!   [`Superblock::create`];
 //! - it keeps the 4096 bytes it was read from: what the model does not describe is written back unchanged;
 //! - `encode(parse(x)) == x` for a superblock that the kernel wrote and nobody changed;
 //! - the checksum is computed last, over what is really written.
@@ -46,7 +47,8 @@ pub mod feature {
     pub const MULTIPLE_PPLS: u32 = 0x800;
     /// The layout field of a RAID-0 is valid.
     pub const RAID0_LAYOUT: u32 = 0x1000;
-    /// Plexum's own: the stripe log holds answered writes (write-order.md L5). No kernel knows it, so none starts the array.
+    /// Plexum's own: the stripe log holds answered writes (write-order.md L5). No kernel knows it, so none starts the
+    /// array.
     pub const PLEXUM_STRIPE_LOG: u32 = 0x8000_0000;
 }
 

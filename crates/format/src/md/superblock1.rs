@@ -373,8 +373,8 @@ fn decode(head: &RawHead, area: &[u8; SUPERBLOCK_BYTES], version: MdVersion) -> 
     superblock
 }
 
-/// A device that was cut (a hidden area, an image that is not whole) behind what the array uses of it still holds all its
-/// data. Only where the superblock is in front of them: the others are found from the end.
+/// A device that was cut (a hidden area, an image that is not whole) behind what the array uses of it still holds all
+/// its data. Only where the superblock is in front of them: the others are found from the end.
 fn clip(superblock: &mut Superblock, device_sectors: u64) {
     let is_in_front = matches!(superblock.version, MdVersion::V11 | MdVersion::V12);
     let room = device_sectors.saturating_sub(superblock.data_offset_sectors);

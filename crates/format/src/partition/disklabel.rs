@@ -1,6 +1,8 @@
-//! Labels inside of a slice, or at the start of a whole disk: BSD's (`a` to `p`), and those of Solaris (slices 0 to 15).
+//! Labels inside of a slice, or at the start of a whole disk: BSD's (`a` to `p`), and those of Solaris (slices 0 to
+//! 15).
 //!
-//! Sources: FreeBSD, `sys/sys/disklabel.h` and `sys/geom/part/g_part_bsd.c`; Linux, `block/partitions/msdos.c`, `sun.c`.
+//! Sources: FreeBSD, `sys/sys/disklabel.h` and `sys/geom/part/g_part_bsd.c`; Linux, `block/partitions/msdos.c`,
+//! `sun.c`.
 
 use std::ops::Range;
 

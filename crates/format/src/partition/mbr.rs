@@ -102,8 +102,8 @@ pub(super) fn partitions(
     Ok(found)
 }
 
-/// Follows the chain of tables in an extended partition: each names a partition, counted from itself, and the next table,
-/// counted from the extended partition's start.
+/// Follows the chain of tables in an extended partition: each names a partition, counted from itself, and the next
+/// table, counted from the extended partition's start.
 fn chain(
     extended: &Range<u64>,
     disk_bytes: u64,

@@ -1,7 +1,7 @@
 //! Partitions of a disk or of an image: GPT (its backup too), MBR with logical ones, labels of BSD and of Solaris.
 //!
-//! One reader for all formats of sets. It reads nothing itself: it says what it wants to see next, so that devices, files
-//! and bytes in memory are read in the same way, with [`look_at`] or a loop like it.
+//! One reader for all formats of sets. It reads nothing itself: it says what it wants to see next, so that devices,
+//! files and bytes in memory are read in the same way, with [`look_at`] or a loop like it.
 //!
 //! Invariants:
 //! - partitions outside of the disk are left out, and those as large as what they lie in; at most [`PARTITIONS_MAX`];
@@ -122,7 +122,8 @@ pub fn partitions(disk_bytes: u64, seen: &Seen) -> Result<Vec<Partition>, Wanted
     let mut found = if is_protected || primaries.is_empty() {
         gpt::partitions(disk_bytes, seen)?
     } else {
-        // A table of GPT beside real ones of an MBR (a hybrid): GPT counts, as everywhere, but only the one at the start.
+        // A table of GPT beside real ones of an MBR (a hybrid): GPT counts, as everywhere, but only the one at the
+        // start.
         gpt::at_start(disk_bytes, seen)?
     };
     if found.is_empty() {

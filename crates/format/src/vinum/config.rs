@@ -1,8 +1,8 @@
 //! The configuration text of Vinum: volumes, plexes, subdisks and their states.
 //!
 //! Invariants:
-//! - a [`Config`] that was read makes sense: names are unique, what is referred to exists, sizes are whole sectors, nothing
-//!   overlaps on a drive; so no later step has to look again;
+//! - a [`Config`] that was read makes sense: names are unique, what is referred to exists, sizes are whole sectors,
+//!   nothing overlaps on a drive; so no later step has to look again;
 //! - the text of gvinum is written exactly as gvinum writes it, in the order of the lists.
 //!
 //! Source: freebsd-geom.md section 2.4.
@@ -177,7 +177,8 @@ pub struct Plex {
     pub state: PlexState,
     /// How far it is on the way to more subdisks.
     pub growth: Option<Growth>,
-    /// Where its last place ends, as `plexoffset` counts, when no subdisk that is listed reaches it: one was taken away there.
+    /// Where its last place ends, as `plexoffset` counts, when no subdisk that is listed reaches it: one was taken away
+    /// there.
     pub end_bytes: Option<u64>,
 }
 
@@ -219,7 +220,8 @@ pub struct Config {
     pub spares: Vec<String>,
 }
 
-/// A seal begins with it: a word and the version, big-endian. The CRC-32C of everything in front of the seal follows, big-endian.
+/// A seal begins with it: a word and the version, big-endian. The CRC-32C of everything in front of the seal follows,
+/// big-endian.
 const SEAL_MAGIC: [u8; 12] = *b"PLEXUMCK\0\0\0\x01";
 
 /// What a seal vouches for: the copy without its last 16 bytes.
@@ -250,8 +252,8 @@ impl Config {
     /// Reads one copy (up to its first NUL), found at `offset_bytes` of the drive.
     ///
     /// # Errors
-    /// [`Problem::Invalid`] with the byte offset of the line that makes no sense; [`Problem::Checksum`] when the copy is sealed
-    /// and not what was sealed.
+    /// [`Problem::Invalid`] with the byte offset of the line that makes no sense; [`Problem::Checksum`] when the copy
+    /// is sealed and not what was sealed.
     pub fn parse(text: &[u8], offset_bytes: u64) -> Result<Self, FormatError> {
         let limit = text.len().min(CONFIG_BYTES as usize);
         let text = &text[..limit];
@@ -425,8 +427,8 @@ impl Config {
         Ok(bytes)
     }
 
-    /// As `encode`, with a seal in the last 16 bytes, which gvinum passes over: a copy that a power cut tore can make sense,
-    /// and the format has no checksum. Without one where the text reaches into them.
+    /// As `encode`, with a seal in the last 16 bytes, which gvinum passes over: a copy that a power cut tore can make
+    /// sense, and the format has no checksum. Without one where the text reaches into them.
     ///
     /// # Errors
     /// As `encode`.

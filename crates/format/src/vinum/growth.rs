@@ -14,8 +14,8 @@ pub struct Growth {
     pub subdisk_count: u16,
     /// Plex addresses below this have moved; a multiple of 512.
     pub moved_bytes: u64,
-    /// So many bytes from address 0 on are kept at the end of the last subdisk, because the first step writes over their
-    /// old place; 0: none. A multiple of 512.
+    /// So many bytes from address 0 on are kept at the end of the last subdisk, because the first step writes over
+    /// their old place; 0: none. A multiple of 512.
     pub backup_bytes: u64,
 }
 

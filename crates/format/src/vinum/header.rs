@@ -1,8 +1,8 @@
 //! The header of a Vinum drive: its name and when it was last written.
 //!
 //! Invariants:
-//! - numbers of the current format are big-endian whatever the machine; legacy headers are read in the order and width of
-//!   the machine that wrote them, and are written back as current ones;
+//! - numbers of the current format are big-endian whatever the machine; legacy headers are read in the order and width
+//!   of the machine that wrote them, and are written back as current ones;
 //! - the drive size is not believed: gvinum leaves it 0.
 //!
 //! Source: freebsd-geom.md section 2.3.
@@ -102,8 +102,8 @@ impl DriveHeader {
     /// Checks the 512 bytes at byte 4096 of a drive (`offset_bytes` says where they were read).
     ///
     /// # Errors
-    /// [`Problem::NoMagic`] when this is no Vinum drive, [`Problem::Invalid`] for another configuration length or a name
-    /// that cannot be one.
+    /// [`Problem::NoMagic`] when this is no Vinum drive, [`Problem::Invalid`] for another configuration length or a
+    /// name that cannot be one.
     pub fn parse(bytes: &[u8], offset_bytes: u64) -> Result<Self, FormatError> {
         let place = Place {
             structure: STRUCTURE,

@@ -123,8 +123,8 @@ impl BlockPointer {
     /// Reads the first 128 bytes.
     ///
     /// # Errors
-    /// [`Problem::TooShort`], [`Problem::Invalid`] for lengths and addresses that cannot be, [`Problem::Unsupported`] for
-    /// data in the other byte order.
+    /// [`Problem::TooShort`], [`Problem::Invalid`] for lengths and addresses that cannot be, [`Problem::Unsupported`]
+    /// for data in the other byte order.
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let place = nowhere("block pointer");
         require(place, bytes, POINTER_BYTES, "pointer")?;

@@ -166,8 +166,8 @@ impl Label {
     /// Reads the configuration of the label at `offset_bytes` of the member.
     ///
     /// # Errors
-    /// [`Problem::NoMagic`] when this is no label, [`Problem::Checksum`], [`Problem::Unsupported`] for unknown versions,
-    /// [`Problem::Invalid`] for numbers that cannot be.
+    /// [`Problem::NoMagic`] when this is no label, [`Problem::Checksum`], [`Problem::Unsupported`] for unknown
+    /// versions, [`Problem::Invalid`] for numbers that cannot be.
     pub fn parse(bytes: &[u8], offset_bytes: u64) -> Result<Self, FormatError> {
         let place = Place {
             structure: STRUCTURE,

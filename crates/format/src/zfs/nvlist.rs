@@ -244,8 +244,8 @@ impl<'a> Reader<'a> {
         Err(self.error(Problem::Invalid, "count", count, expected))
     }
 
-    /// The values of an array of numbers, each `each` bytes wide. In XDR such an array begins with a count of its own; the
-    /// pair's says the same, or one of them is wrong.
+    /// The values of an array of numbers, each `each` bytes wide. In XDR such an array begins with a count of its own;
+    /// the pair's says the same, or one of them is wrong.
     fn numbers<T>(
         &mut self,
         count: u32,

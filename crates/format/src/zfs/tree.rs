@@ -1,7 +1,7 @@
 //! The tree of a pool: plexes (top-level vdevs) and the members in their slots.
 //!
-//! Below a plex the tree is flattened: a slot holds one member, or several while it is being replaced, each of which may
-//! have the slot's blocks.
+//! Below a plex the tree is flattened: a slot holds one member, or several while it is being replaced, each of which
+//! may have the slot's blocks.
 //!
 //! Source: zfs-raidz.md 2.1.
 

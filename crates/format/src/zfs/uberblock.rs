@@ -41,8 +41,8 @@ impl Uberblock {
     /// Checks one slot of the ring that lies at `offset_bytes` of the member.
     ///
     /// # Errors
-    /// [`Problem::NoMagic`] for an empty slot, [`Problem::Checksum`], [`Problem::Unsupported`] for the other byte order, and
-    /// those of its block pointer.
+    /// [`Problem::NoMagic`] for an empty slot, [`Problem::Checksum`], [`Problem::Unsupported`] for the other byte
+    /// order, and those of its block pointer.
     pub fn parse(slot: &[u8], offset_bytes: u64) -> Result<Self, FormatError> {
         let place = Place {
             structure: "zfs uberblock",

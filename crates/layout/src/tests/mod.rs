@@ -271,7 +271,8 @@ fn parity_rows_worked_out_by_hand() {
 /// For each strip of the volume its copies: (slot, member strip).
 type Table = Vec<Vec<(usize, usize)>>;
 
-/// All copies of array strip `c` by the formulas of linux-md.md section 7, in strips. `None`: nonsense (two on one place).
+/// All copies of array strip `c` by the formulas of linux-md.md section 7, in strips. `None`: nonsense (two on one
+/// place).
 fn raid10_table(l: Raid10Layout, n: usize, member_strips: usize) -> Table {
     let (nc, fc) = (usize::from(l.near), usize::from(l.far));
     let fs = [n, n / fc, fc * nc][usize::from(l.far_set)];

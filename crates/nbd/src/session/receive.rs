@@ -15,7 +15,8 @@ use crate::wire::request::{Request, command, decode_status_payload, header_bytes
 
 /// Receive buffer in bytes: a batch of requests, or of small writes, in one receive. Larger payloads bypass it.
 const INBOX_BYTES: usize = 128 << 10;
-/// A rest of a payload that is shorter goes through the receive buffer, so that the requests behind it come with the same receive.
+/// A rest of a payload that is shorter goes through the receive buffer, so that the requests behind it come with the
+/// same receive.
 const REST_BYTES: usize = 32 << 10;
 
 /// Bytes received and not yet used.
@@ -55,7 +56,8 @@ impl Inbox {
     }
 }
 
-/// A write whose payload is being received, as its export knows it. Dropped before it was fulfilled, the export hears that too.
+/// A write whose payload is being received, as its export knows it. Dropped before it was fulfilled, the export hears
+/// that too.
 struct Expecting<'a, E: Export> {
     export: &'a E,
     /// Offset and length in bytes.

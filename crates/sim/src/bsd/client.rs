@@ -17,7 +17,8 @@ use plexum_disks::trace::{Actor, Verb};
 /// Reads of the checker after a start, in sectors.
 const VERIFY_SECTORS: u64 = 128;
 
-/// Virtual time within which a request is answered, whatever fails meanwhile: some time-outs of members one after another.
+/// Virtual time within which a request is answered, whatever fails meanwhile: some time-outs of members one after
+/// another.
 const REQUEST_PATIENCE_NS: u64 = 300_000_000_000;
 
 /// Client number of the checker in traces.

@@ -1,8 +1,8 @@
-//! The end of a run, looked at on the disks alone: labels that say complete and clean, copies that are equal, parity that is
-//! right, contents that clients may read.
+//! The end of a run, looked at on the disks alone: labels that say complete and clean, copies that are equal, parity
+//! that is right, contents that clients may read.
 //!
-//! Invariant: addresses and parity are worked out here, by the text of the format's description, with nothing of the engine's
-//! geometry.
+//! Invariant: addresses and parity are worked out here, by the text of the format's description, with nothing of the
+//! engine's geometry.
 //!
 //! Source: freebsd-geom.md sections 1.6 and 2.8.
 
@@ -56,8 +56,8 @@ fn compare_mirror(plan: &Plan, disks: &[SimDisk], oracle: &mut Oracle) -> Option
         counts.push(label.component_count);
         copies.push((disk.number(), labels::bytes(disk, 0, plan.volume_bytes)));
     }
-    // The label of a component that is inserted is written first: one that was cut off there expects more components than the
-    // complete ones do, and is none of theirs.
+    // The label of a component that is inserted is written first: one that was cut off there expects more components
+    // than the complete ones do, and is none of theirs.
     let is_theirs = |count: &u8| counts.is_empty() || counts.contains(count);
     if let Some((disk, _)) = incomplete.iter().find(|(_, count)| is_theirs(count)) {
         let text = format!("{disk}: its label says incomplete or dirty");

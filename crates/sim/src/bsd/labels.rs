@@ -1,5 +1,5 @@
-//! What stands on the disks, behind the engine's back: made as `create` makes it, looked at after crashes, changed between
-//! lives as the offline commands change it.
+//! What stands on the disks, behind the engine's back: made as `create` makes it, looked at after crashes, changed
+//! between lives as the offline commands change it.
 
 use plexum_engine::meta::gmirror::{
     Command, Effect, Event, Key, Mirror, Provider, assemble as assemble_mirror,

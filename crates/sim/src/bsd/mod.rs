@@ -1,5 +1,5 @@
-//! Arrays of FreeBSD's formats in the made-up world: gmirror's labels and gvinum's drives, under the same disks, faults and
-//! oracle as md arrays.
+//! Arrays of FreeBSD's formats in the made-up world: gmirror's labels and gvinum's drives, under the same disks, faults
+//! and oracle as md arrays.
 //!
 //! Invariants:
 //! - the engine and the formats are those that the daemon uses;

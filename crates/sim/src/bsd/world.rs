@@ -1,10 +1,10 @@
-//! One simulated world of FreeBSD's formats: the engine on simulated disks under clients, faults, operations and crashes,
-//! watched by an oracle for each volume.
+//! One simulated world of FreeBSD's formats: the engine on simulated disks under clients, faults, operations and
+//! crashes, watched by an oracle for each volume.
 //!
 //! Invariants:
 //! - everything that happens follows from the plan: two runs give one trace hash;
-//! - a crash drops the executor with all futures, then the pending events, then crashes the disks, then the array is opened
-//!   again from the disks alone;
+//! - a crash drops the executor with all futures, then the pending events, then crashes the disks, then the array is
+//!   opened again from the disks alone;
 //! - nobody is started without a disk that knows of the last change: none of these formats could know.
 
 use std::cell::{Cell, RefCell};

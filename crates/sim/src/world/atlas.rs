@@ -44,8 +44,8 @@ impl<S: Subject> Shared<S> {
         self.doomed.borrow_mut().retain(|disk| live.contains(disk));
     }
 
-    /// Most other disks of the array with latent errors, or blocks on the list of bad ones (a disk that was filled while it was
-    /// full), in one place near `range` (data offsets).
+    /// Most other disks of the array with latent errors, or blocks on the list of bad ones (a disk that was filled
+    /// while it was full), in one place near `range` (data offsets).
     fn crowded(&self, disk: u32, range: &Range<u64>) -> usize {
         let subject = self.subject();
         let status = subject.status();
@@ -121,16 +121,19 @@ impl<S: Subject> Shared<S> {
         }
     }
 
-    /// Whether further read errors may end the membership of `disk`: a block that was written to be mended and cannot be read after that goes
-    /// on the list of bad blocks, and superblocks of 0.90 have none. So it is with new errors in the middle of a mend.
+    /// Whether further read errors may end the membership of `disk`: a block that was written to be mended and cannot
+    /// be read after that goes on the list of bad blocks, and superblocks of 0.90 have none. So it is with new errors
+    /// in the middle of a mend.
     fn may_cost_the_member(&self, disk: u32) -> bool {
         let everywhere = 0..u64::MAX;
         self.scenario.metadata == 90 && self.disks[disk as usize].has_read_errors(&everywhere)
     }
 
-    /// Whether a crash now would meet the write hole: parity without a log, and a part of some row that only parity has.
+    /// Whether a crash now would meet the write hole: parity without a log, and a part of some row that only parity
+    /// has.
     pub(super) fn has_hole(&self) -> bool {
-        // With a log, rows that were being written are wholly old or new. Only what a resync has not reached is in doubt.
+        // With a log, rows that were being written are wholly old or new. Only what a resync has not reached is in
+        // doubt.
         let has_log = self.scenario.spec.log_bytes.is_some();
         self.scenario.spec.level.has_parity()
             && (!has_log || self.subject().status().is_doubtful)

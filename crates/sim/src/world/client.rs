@@ -18,7 +18,8 @@ use plexum_disks::trace::{Actor, Verb};
 /// Reads of the checker after a start, in sectors.
 const VERIFY_SECTORS: u64 = 128;
 
-/// Virtual time within which a request is answered, whatever fails meanwhile: some time-outs of members one after another.
+/// Virtual time within which a request is answered, whatever fails meanwhile: some time-outs of members one after
+/// another.
 const REQUEST_PATIENCE_NS: u64 = 300_000_000_000;
 
 /// How often clients look whether what they wait for has come.
@@ -134,7 +135,8 @@ fn draw_range<S>(shared: &Shared<S>, rng: &mut Rng) -> Range<u64> {
     start..start + length
 }
 
-/// Reads go on where the client's last one ended, but for some that begin elsewhere; writes fall close before one of them.
+/// Reads go on where the client's last one ended, but for some that begin elsewhere; writes fall close before one of
+/// them.
 fn draw_near_streams<S>(
     shared: &Shared<S>,
     client: u32,

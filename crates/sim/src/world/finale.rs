@@ -57,7 +57,8 @@ impl<S: Subject> World<S> {
             return;
         }
         self.stop();
-        // Asked after it has stopped: what was settled from a log only now may have added to the bad blocks, or written them.
+        // Asked after it has stopped: what was settled from a log only now may have added to the bad blocks, or written
+        // them.
         let status = shared.subject().status();
         let offsets: Vec<Option<(u32, u64)>> = status
             .slots

@@ -1,5 +1,5 @@
-//! What the md driver of the kernel may do to the array between two runs of Plexum: assemble it, resync it, write to it,
-//! lose a member, take one back, stop it cleanly or crash with it.
+//! What the md driver of the kernel may do to the array between two runs of Plexum: assemble it, resync it, write to
+//! it, lose a member, take one back, stop it cleanly or crash with it.
 //!
 //! Invariants:
 //! - it is a model of its own: superblocks and bitmaps by the format crate, geometry and parity by the reference model;
@@ -366,7 +366,8 @@ impl<S: Subject> Kernel<'_, S> {
         self.is_degraded = self.by_slot.iter().any(Option::is_none);
     }
 
-    /// A clean stop: bits go unless a member is away, and the count goes back when only clean and dirty marks lie between.
+    /// A clean stop: bits go unless a member is away, and the count goes back when only clean and dirty marks lie
+    /// between.
     fn stop(&mut self) {
         let may_go_back = !self.has_news && self.rng.chance(2, 3);
         // Never while a member is away: it would look fresh when it comes back.

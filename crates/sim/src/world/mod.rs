@@ -1,4 +1,5 @@
-//! One simulated world: an engine on simulated disks under clients, faults, operations and crashes, watched by the oracle.
+//! One simulated world: an engine on simulated disks under clients, faults, operations and crashes, watched by the
+//! oracle.
 //!
 //! Invariants:
 //! - everything that happens follows from the scenario: two runs give one trace hash;
@@ -246,8 +247,9 @@ impl<S> Shared<S> {
         self.disks.iter().map(|disk| disk.counters().writes).sum()
     }
 
-    /// The disks in use, when the last commit of that is durable. Nobody when nothing was committed or written in this life:
-    /// a clean array that was started without a member and only read has nothing to tell, and the member has missed nothing.
+    /// The disks in use, when the last commit of that is durable. Nobody when nothing was committed or written in this
+    /// life: a clean array that was started without a member and only read has nothing to tell, and the member has
+    /// missed nothing.
     fn committed_live(&self) -> Option<Vec<u32>>
     where
         S: Subject,
@@ -259,7 +261,8 @@ impl<S> Shared<S> {
         (is_settled && has_told).then_some(status.live)
     }
 
-    /// Where a log is to be replayed and there is no space: space is made, and then it must start. False: there was enough.
+    /// Where a log is to be replayed and there is no space: space is made, and then it must start. False: there was
+    /// enough.
     fn make_space(&self) -> bool {
         let disks = self.disks.iter();
         let full: Vec<&SimDisk> = disks.filter(|disk| disk.is_full()).collect();

@@ -1,5 +1,6 @@
-//! Silent faults: one flip, lost or misdirected write, then a scrub and a repair, held against what `docs/guarantees.md`
-//! says that the organisation detects, locates and mends. No more is promised, and no less is accepted.
+//! Silent faults: one flip, lost or misdirected write, then a scrub and a repair, held against what
+//! `docs/guarantees.md` says that the organisation detects, locates and mends. No more is promised, and no less is
+//! accepted.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -284,7 +285,8 @@ impl<'a, S: Subject> Trial<'a, S> {
         }
         let spec = &self.shared.scenario.spec;
         if matches!(spec.level, Level::Raid4 | Level::Raid5) {
-            // Data are taken as right. Their blocks are compared, not what a read gave before: a hedged one asks parity.
+            // Data are taken as right. Their blocks are compared, not what a read gave before: a hedged one asks
+            // parity.
             if self.reference.content(&now) != self.reference.content(damaged) {
                 self.find("the repair changed data although it cannot know better".to_owned());
             }

@@ -104,8 +104,8 @@ impl<S: Subject> World<S> {
         result.take()
     }
 
-    /// Beyond the promise, everybody who knows of the last commit may be away: whoever is started without them cannot know
-    /// that he is stale, and gives old data.
+    /// Beyond the promise, everybody who knows of the last commit may be away: whoever is started without them cannot
+    /// know that he is stale, and gives old data.
     fn is_left_to_the_stale(&self) -> bool {
         let disks = &self.shared.disks;
         let present: Vec<SimDisk> = disks.iter().filter(|d| d.is_present()).cloned().collect();
@@ -135,18 +135,19 @@ impl<S: Subject> World<S> {
         *shared.subject.borrow_mut() = Some(Rc::new(subject));
     }
 
-    /// Whether this is a refusal that the user answers by naming the members of his array alone: nobody can tell a member that was
-    /// lost from one that went on without the others when none of those is there with which it was last together.
+    /// Whether this is a refusal that the user answers by naming the members of his array alone: nobody can tell a
+    /// member that was lost from one that went on without the others when none of those is there with which it was last
+    /// together.
     ///
-    /// A table of 0.90 does not tell a spare that is being filled from nobody: there the same is true when all others who were there
-    /// at that time have been filled anew since.
+    /// A table of 0.90 does not tell a spare that is being filled from nobody: there the same is true when all others
+    /// who were there at that time have been filled anew since.
     fn looks_split(&self, reason: &str) -> bool {
         reason.contains("split brain")
             && (self.shared.scenario.metadata == 90 || self.is_company_of_the_named_away(reason))
     }
 
-    /// Whether a stale member that the refusal names counts a number as active that nobody has who is there: he is away, or was
-    /// added anew under another number.
+    /// Whether a stale member that the refusal names counts a number as active that nobody has who is there: he is
+    /// away, or was added anew under another number.
     fn is_company_of_the_named_away(&self, reason: &str) -> bool {
         let disks = self.shared.disks.iter().filter(|disk| disk.is_present());
         let there: Vec<checker::Inspected> = disks.filter_map(checker::inspect).collect();

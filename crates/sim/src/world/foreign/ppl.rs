@@ -1,5 +1,5 @@
-//! The partial parity log in the model of the kernel: replayed when it takes a dirty array, begun anew at each start, and
-//! written before what it describes.
+//! The partial parity log in the model of the kernel: replayed when it takes a dirty array, begun anew at each start,
+//! and written before what it describes.
 //!
 //! Invariants:
 //! - only what the members say counts: a row that no unit names keeps the parity it has, and that must be right;
@@ -107,7 +107,8 @@ impl<S: Subject> Kernel<'_, S> {
         self.put_unit(position, Vec::new(), &[]);
     }
 
-    /// A write to these sectors goes into the logs of the members that have its parity; members still hold what was before.
+    /// A write to these sectors goes into the logs of the members that have its parity; members still hold what was
+    /// before.
     pub(super) fn log_ppl(&self, sectors: &Range<u64>) {
         if self.is_degraded || !self.has_ppl() {
             return; // degraded, it crashes only with all members, so nobody will read it
