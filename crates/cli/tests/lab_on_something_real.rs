@@ -100,6 +100,44 @@ fn every_program_runs_in_a_folder_and_leaves_nothing_there() {
 }
 
 #[test]
+fn iozone_goes_through_all_files_and_bonnie_fills_folders_as_their_options_say() {
+    let place = Place::new("lab-auto");
+    std::fs::create_dir(place.file("mnt")).unwrap();
+    for words in [
+        "lab work iozone -a --range 128K --on mnt",
+        "lab work iozone --auto --range 128K --level 1 --members 2",
+    ] {
+        let run = place.plexum(words);
+        assert_eq!(run.exit, 0, "{words}: {}", run.err);
+        for figure in ["64K/4K write", "64K/64K freread", "128K/128K stride read"] {
+            assert!(run.out.contains(figure), "{words}: {figure}: {}", run.out);
+        }
+        let heads = run.out.lines().position(|line| line.contains("reclen"));
+        let lines = run.out.lines().skip(heads.unwrap() + 1);
+        let rows = lines.take_while(|line| !line.trim().is_empty()).count();
+        assert_eq!(rows, 5 + 6, "{words}: files of 64 KiB and of 128 KiB");
+    }
+    let run = place.plexum("lab work bonnie++ --files 1:1024:0:16 --range 4M --on mnt");
+    assert_eq!(run.exit, 0, "{}", run.err);
+    assert!(run.out.contains("--Random Create--"), "{}", run.out);
+    assert!(names(&place, "mnt").is_empty());
+    for (words, told) in [
+        ("iozone -a --range 32K --on mnt", "iozone -a"),
+        ("random-read -a --on mnt", "is for iozone"),
+        ("bonnie++ --files 1:0:5 --on mnt", "least size"),
+        ("bonnie++ --files 1:5:0:2:9 --on mnt", "one too many"),
+        (
+            "bonnie++ --files 1:5:0:5000 --on mnt",
+            "5000 folders for 1024 files",
+        ),
+    ] {
+        let run = place.plexum(&format!("lab work {words}"));
+        assert_eq!(run.exit, 2, "{words}: {}", run.err);
+        assert!(run.err.contains(told), "{words}: {}", run.err);
+    }
+}
+
+#[test]
 fn an_interrupted_workload_removes_its_folder() {
     let place = Place::new("lab-on-interrupt");
     std::fs::create_dir(place.file("mnt")).unwrap();

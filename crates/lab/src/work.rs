@@ -54,9 +54,18 @@ pub struct Work {
     /// `bonnie++` in a folder: files of its six phases with many of them, in units of 1024; 0 = without these phases.
     #[serde(skip_serializing_if = "is_zero")]
     pub files: u64,
-    /// Bytes in each of these files.
+    /// Bytes in each of these files, at most.
     #[serde(skip_serializing_if = "is_zero")]
     pub files_bytes: u64,
+    /// The same at least; above `files_bytes`: as many as that.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub files_bytes_min: u64,
+    /// Folders that they are spread over; 0: all in one.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub file_folders: u64,
+    /// `iozone`: all files from 64 KiB to `range_bytes` with all records, as its `-a`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_auto: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
@@ -81,6 +90,9 @@ impl Default for Work {
             host: String::new(),
             files: 0,
             files_bytes: 0,
+            files_bytes_min: 0,
+            file_folders: 0,
+            is_auto: false,
         }
     }
 }
@@ -251,6 +263,16 @@ impl Work {
                 "{} times 1024 files of {} bytes; at most {FILES_MAX} of {small_bytes_max}",
                 self.files, self.files_bytes
             )));
+        }
+        if self.file_folders > self.files * files::UNIT {
+            return Err(LabError::Usage(format!(
+                "{} folders for {} files",
+                self.file_folders,
+                self.files * files::UNIT
+            )));
+        }
+        if self.is_auto && self.kind != "iozone" {
+            return Err(LabError::Usage("--auto is for iozone".to_owned()));
         }
         if self.requests == 0 || self.processes == 0 || self.depth == 0 {
             return Err(LabError::Usage(

@@ -99,9 +99,13 @@ pub struct Work {
     /// Job file of `fio`, or trace of `trace`
     #[arg(long, value_name = "FILE", default_value = "")]
     pub file: String,
-    /// bonnie++ in a folder: N times 1024 files for its phases with many, each of SIZE; 0: without them
-    #[arg(long, value_name = "N[:SIZE]", default_value = "16", value_parser = parse_files)]
-    pub files: (u64, u64),
+    /// bonnie++ in a folder: N times 1024 files for its phases with many, of MIN to MAX bytes, over so many FOLDERS;
+    /// 0: without them
+    #[arg(long, value_name = "N[:MAX[:MIN[:FOLDERS]]]", default_value = "16", value_parser = parse_files)]
+    pub files: ManyFiles,
+    /// iozone: all files from 64K to --range (512M) with all records from 4K to 16M
+    #[arg(short = 'a', long)]
+    pub auto: bool,
     /// Bytes used of each member [default: all]
     #[arg(long = "member-size", value_name = "SIZE", value_parser = parse_bytes)]
     pub member_size_bytes: Option<u64>,
@@ -181,7 +185,10 @@ pub fn run(args: &Work, common: &Common, screen: &Screen) -> Outcome {
 }
 
 fn work_of(args: &Work) -> LabWork {
-    let is_plus = args.kind == "bonnie++";
+    let files = match args.kind.as_str() {
+        "bonnie++" => args.files,
+        _ => ManyFiles::default(),
+    };
     LabWork {
         kind: args.kind.clone(),
         block_bytes: args.block,
@@ -195,18 +202,49 @@ fn work_of(args: &Work) -> LabWork {
         has_vinum_mix: args.vinum_mix,
         file: args.file.clone(),
         host: args.host.clone(),
-        files: if is_plus { args.files.0 } else { 0 },
-        files_bytes: if is_plus { args.files.1 } else { 0 },
+        files: files.count,
+        files_bytes: files.bytes_max,
+        files_bytes_min: files.bytes_min,
+        file_folders: files.folders,
+        is_auto: args.auto,
     }
 }
 
-/// `16` or `16:4K`.
-fn parse_files(text: &str) -> Result<(u64, u64), String> {
-    let (count, size) = text.split_once(':').unwrap_or((text, "0"));
-    let count = count
-        .parse()
-        .map_err(|_| format!("{count:?} is no number of files in units of 1024"))?;
-    Ok((count, parse_bytes(size)?))
+/// bonnie++'s files in units of 1024, as its `-n` takes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ManyFiles {
+    count: u64,
+    bytes_max: u64,
+    bytes_min: u64,
+    folders: u64,
+}
+
+/// `16`, `16:4K`, or `16:1024:0:16`; without a least size all are of the largest.
+fn parse_files(text: &str) -> Result<ManyFiles, String> {
+    let mut words = text.split(':');
+    let count = words.next().unwrap_or_default();
+    let number = |word: &str, what: &str| {
+        let number = word.parse::<u64>();
+        number.map_err(|_| format!("{word:?} is no number of {what}"))
+    };
+    let mut files = ManyFiles {
+        count: number(count, "files in units of 1024")?,
+        ..ManyFiles::default()
+    };
+    if let Some(size) = words.next() {
+        files.bytes_max = parse_bytes(size)?;
+    }
+    files.bytes_min = words.next().map_or(Ok(files.bytes_max), parse_bytes)?;
+    if let Some(folders) = words.next() {
+        files.folders = number(folders, "folders")?;
+    }
+    match words.next() {
+        Some(more) => Err(format!("{more:?} is one too many: N:MAX:MIN:FOLDERS")),
+        None if files.bytes_min > files.bytes_max => {
+            Err("the least size is above the largest: N:MAX:MIN:FOLDERS".to_owned())
+        }
+        None => Ok(files),
+    }
 }
 
 fn show_measurement(

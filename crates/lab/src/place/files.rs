@@ -24,8 +24,12 @@ const BLOCK_BYTES: u64 = 4096;
 pub(crate) struct Files {
     /// How many.
     pub(crate) count: u64,
-    /// Bytes in each.
+    /// Bytes in each, at most.
     pub(crate) size_bytes: usize,
+    /// Bytes in each, at least.
+    pub(crate) size_bytes_min: usize,
+    /// Folders that they are spread over, one after another; 0 and 1: all in one.
+    pub(crate) folders: u64,
     /// Seed of names and orders.
     pub(crate) seed: u64,
 }
@@ -41,6 +45,8 @@ struct Timing {
 struct Filled {
     path: PathBuf,
     folder: OwnedFd,
+    /// Folders in it that hold the files; empty: it holds them itself.
+    inner: Vec<String>,
     names: Vec<String>,
 }
 
@@ -125,6 +131,23 @@ impl Files {
         Ok(phases)
     }
 
+    /// The names with their folders, and these: each takes the next share of the files.
+    fn placed(&self, names: Vec<String>) -> (Vec<String>, Vec<String>) {
+        if self.folders < 2 {
+            return (names, Vec::new());
+        }
+        let share = self.count.div_ceil(self.folders).max(1);
+        let folder = |at: u64| format!("{:05}", at / share);
+        let inner = (0..self.count)
+            .step_by(share as usize)
+            .map(folder)
+            .collect();
+        let placed = (0..)
+            .zip(names)
+            .map(|(at, name)| format!("{}/{name}", folder(at)));
+        (placed.collect(), inner)
+    }
+
     /// Creates them by number, with content where they have any, and waits until that is durable.
     fn create(
         &self,
@@ -137,21 +160,31 @@ impl Files {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let folder = rustix::fs::open(path, flags, Mode::empty())
             .map_err(|error| failed("opening", &shown, error))?;
+        let (names, inner) = self.placed(names(self.count, order, rng));
         let filled = Filled {
             path: path.to_owned(),
             folder,
-            names: names(self.count, order, rng),
+            inner,
+            names,
         };
+        for name in &filled.inner {
+            rustix::fs::mkdirat(&filled.folder, name.as_str(), Mode::RWXU)
+                .map_err(|error| failed("making", name, error))?;
+        }
         let content = vec![0; self.size_bytes];
+        let room = self.size_bytes.saturating_sub(self.size_bytes_min) as u64;
+        let mut sizes = rng.fork(3);
+        let mut length = || self.size_bytes - sizes.below(room + 1) as usize;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let mut timing = each(filled.names.iter(), |name| {
             let mode = Mode::RUSR | Mode::WUSR;
             let file = rustix::fs::openat(&filled.folder, name.as_str(), flags, mode)
                 .map_err(|error| failed("creating", name, error))?;
-            if content.is_empty() {
+            let length = if room > 0 { length() } else { content.len() };
+            if length == 0 {
                 return Ok(());
             }
-            std::io::Write::write_all(&mut std::fs::File::from(file), &content)
+            std::io::Write::write_all(&mut std::fs::File::from(file), &content[..length])
                 .map_err(|error| failed("writing", name, error))
         })?;
         timed(&mut timing.all, || filled.sync())?;
@@ -169,7 +202,10 @@ impl Files {
             }
             let file = rustix::fs::openat(&filled.folder, name, OFlags::RDONLY, Mode::empty())
                 .map_err(|error| failed("opening", name, error))?;
-            std::io::Read::read_exact(&mut std::fs::File::from(file), &mut content)
+            let length = content
+                .len()
+                .min(usize::try_from(seen.st_size).unwrap_or(0));
+            std::io::Read::read_exact(&mut std::fs::File::from(file), &mut content[..length])
                 .map_err(|error| failed("reading", name, error))
         })
     }
@@ -187,14 +223,23 @@ impl Filled {
         }
         let shown = self.path.display().to_string();
         let started = Instant::now();
-        let listed =
-            std::fs::read_dir(&self.path).map_err(|error| failed("listing", &shown, error))?;
-        let mut count = 0;
-        let mut timing = each(listed, |entry| {
-            let entry = entry.map_err(|error| failed("listing", &shown, error))?;
-            count += 1;
-            one(&entry.file_name().to_string_lossy())
-        })?;
+        let (mut count, mut timing) = (0, Timing::default());
+        let whole = [String::new()];
+        for inner in if self.inner.is_empty() {
+            &whole[..]
+        } else {
+            &self.inner
+        } {
+            let listed = std::fs::read_dir(self.path.join(inner))
+                .map_err(|error| failed("listing", &shown, error))?;
+            let part = each(listed, |entry| {
+                let entry = entry.map_err(|error| failed("listing", &shown, error))?;
+                count += 1;
+                let name = Path::new(inner).join(entry.file_name());
+                one(&name.to_string_lossy())
+            })?;
+            timing.worst = timing.worst.max(part.worst);
+        }
         timing.all = started.elapsed();
         if count != self.names.len() {
             return Err(LabError::Io(format!(
@@ -212,6 +257,10 @@ impl Filled {
                 .map_err(|error| failed("deleting", name, error))
         })?;
         timed(&mut timing.all, || {
+            for inner in &self.inner {
+                std::fs::remove_dir(self.path.join(inner))
+                    .map_err(|error| failed("removing", inner, error))?;
+            }
             std::fs::remove_dir(&self.path)
                 .map_err(|error| failed("removing", &self.path.display().to_string(), error))?;
             self.sync()
@@ -237,6 +286,8 @@ mod tests {
             let files = Files {
                 count: 200,
                 size_bytes,
+                size_bytes_min: 0,
+                folders: 7,
                 seed: 3,
             };
             files.check(folder.path()).unwrap();
@@ -251,11 +302,45 @@ mod tests {
     }
 
     #[test]
+    fn files_are_of_all_sizes_between_two_and_in_so_many_folders() {
+        let place = tempfile::tempdir().unwrap();
+        let files = Files {
+            count: 320,
+            size_bytes: 1024,
+            size_bytes_min: 16,
+            folders: 16,
+            seed: 3,
+        };
+        for order in [Order::Sequential, Order::Random] {
+            let path = place.path().join("files");
+            let (filled, _) = files.create(&path, order, &mut Rng::new(9)).unwrap();
+            let mut sizes = Vec::new();
+            let folders: Vec<_> = std::fs::read_dir(&path).unwrap().flatten().collect();
+            assert_eq!(folders.len(), 16);
+            for folder in folders {
+                let listed = std::fs::read_dir(folder.path()).unwrap().flatten();
+                let lengths: Vec<u64> = listed.map(|one| one.metadata().unwrap().len()).collect();
+                assert_eq!(lengths.len(), 20);
+                sizes.extend(lengths);
+            }
+            assert!(
+                sizes.iter().all(|size| (16..=1024).contains(size)),
+                "{sizes:?}"
+            );
+            assert!(sizes.iter().any(|size| *size < 300) && sizes.iter().any(|size| *size > 700));
+            filled.delete(order).unwrap();
+            assert!(!path.exists());
+        }
+    }
+
+    #[test]
     fn files_that_have_no_room_are_refused_before_one_is_made() {
         let folder = tempfile::tempdir().unwrap();
         let files = Files {
             count: u64::MAX >> 1,
             size_bytes: 1 << 20,
+            size_bytes_min: 1 << 20,
+            folders: 0,
             seed: 3,
         };
         let refused = files.check(folder.path()).unwrap_err().to_string();
@@ -268,6 +353,8 @@ mod tests {
         let files = Files {
             count: 300,
             size_bytes: 1,
+            size_bytes_min: 1,
+            folders: 0,
             seed: 3,
         };
         for order in [Order::Sequential, Order::Random] {

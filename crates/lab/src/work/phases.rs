@@ -43,6 +43,38 @@ pub(super) fn file_bytes(work: &Work, size_bytes: u64) -> Result<u64, LabError> 
     Ok(wanted)
 }
 
+/// Files and records that iozone goes through.
+pub(super) fn iozone_runs(work: &Work, size_bytes: u64) -> Result<Vec<iozone::Run>, LabError> {
+    if !work.is_auto {
+        return Ok(vec![(file_bytes(work, size_bytes)?, work.block_bytes)]);
+    }
+    let runs = iozone::auto(work.range_bytes);
+    let largest = runs.last().map_or(0, |(file, _)| *file);
+    if largest == 0 || largest > size_bytes {
+        return Err(LabError::Usage(format!(
+            "iozone -a: files of 65536 to {largest} bytes do not fit into {size_bytes}; --range takes smaller ones"
+        )));
+    }
+    Ok(runs)
+}
+
+/// Its tests with their names.
+pub(super) fn iozone_tests(
+    work: &Work,
+    size_bytes: u64,
+    seed: u64,
+) -> Result<Vec<(String, Process)>, LabError> {
+    let runs = iozone_runs(work, size_bytes)?;
+    let mut tests = Vec::new();
+    for (file, record) in &runs {
+        for test in iozone::TESTS {
+            let requests = iozone::requests(test, *file, *record, seed)?;
+            tests.push(Process::single(requests));
+        }
+    }
+    Ok(iozone::named(&runs).into_iter().zip(tests).collect())
+}
+
 /// The options of bonnie.
 pub(super) fn bonnie_of(work: &Work, seed: u64) -> Bonnie {
     let options = if work.kind == "bonnie++" {
@@ -73,10 +105,8 @@ pub(super) fn phases(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Phas
             }
         }
         "iozone" => {
-            let file_bytes = file_bytes(work, size_bytes)?;
-            for test in iozone::TESTS {
-                let requests = iozone::requests(test, file_bytes, work.block_bytes, seed)?;
-                all.push(Phase::new(test, vec![Process::single(requests)]));
+            for (name, requests) in iozone_tests(work, size_bytes, seed)? {
+                all.push(Phase::new(&name, vec![requests]));
             }
         }
         "fio" => {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use super::phases::{file_bytes, writes};
+use super::phases::{file_bytes, iozone_runs, writes};
 use super::programs::read_file;
 use super::real::{On, wish};
 use super::{Figure, Measurement, Work};
@@ -298,9 +298,13 @@ impl Call<'_> {
         }
         let told = |error: std::io::Error| LabError::Io(format!("{}: {error}", folder.display()));
         let mut command = Command::new("bonnie++");
-        let files = match (self.work.files, self.work.files_bytes) {
-            (count, 0) => count.to_string(),
-            (count, bytes) => format!("{count}:{bytes}:{bytes}:1"),
+        let work = self.work;
+        let files = match (work.files, work.files_bytes, work.file_folders) {
+            (count, 0, 0 | 1) => count.to_string(),
+            (count, bytes, folders) => {
+                let least = work.files_bytes_min.min(bytes);
+                format!("{count}:{bytes}:{least}:{}", folders.max(1))
+            }
         };
         command.args(["-q", "-n", &files, "-m", "plexum", "-s"]);
         command.arg(mib.to_string());
@@ -331,23 +335,26 @@ impl Call<'_> {
     }
 
     fn iozone(&self) -> Result<Measurement, LabError> {
-        let bytes = file_bytes(self.work, self.used_bytes)?;
+        let runs = iozone_runs(self.work, self.used_bytes)?;
+        let (file, record) = runs[runs.len() - 1];
         let mut command = Command::new("iozone");
-        command.arg("-s").arg(format!("{}k", bytes >> 10));
-        command
-            .arg("-r")
-            .arg(format!("{}k", self.work.block_bytes >> 10));
+        if self.work.is_auto {
+            command.args(["-a", "-g"]).arg(format!("{}k", file >> 10));
+        } else {
+            command.arg("-s").arg(format!("{}k", file >> 10));
+            command.arg("-r").arg(format!("{}k", record >> 10));
+        }
         command.arg("-f").arg(self.folder()?.join("iozone"));
         command.args(iozone::CHOICE);
         let started = Instant::now();
         let printed = program::run(&mut command)?;
-        let rates = iozone::parse(&printed.out)?;
-        let named = tests::TESTS.iter().zip(&rates);
+        let rates = iozone::parse(&printed.out, &runs)?;
+        let named = tests::named(&runs).into_iter().zip(&rates);
         Ok(Measurement {
             figures: named
-                .map(|(test, rate)| Figure::new(test, *rate, "KiB/s"))
+                .map(|(test, rate)| Figure::new(&test, *rate, "KiB/s"))
                 .collect(),
-            classic: tests::classic(bytes, self.work.block_bytes, &rates),
+            classic: tests::classic(&runs, &rates),
             elapsed_s: started.elapsed().as_secs_f64(),
             ..Measurement::default()
         })

@@ -1,5 +1,6 @@
 //! Programs with several parts: iozone, fio job files, traces.
 
+use super::phases::{iozone_runs, iozone_tests};
 use super::{Figure, Measurement, Work, summarise};
 use crate::error::LabError;
 use crate::setup::Running;
@@ -26,32 +27,22 @@ fn run(
 
 /// The thirteen tests, one after another.
 pub(super) fn iozone(running: &Running, work: &Work, seed: u64) -> Result<Measurement, LabError> {
-    let file_bytes = if work.range_bytes > 0 {
-        work.range_bytes
-    } else {
-        FILE_BYTES
-    };
-    if file_bytes > running.target.size_bytes() {
-        return Err(LabError::Usage(format!(
-            "iozone: a file of {file_bytes} bytes does not fit into {}",
-            running.target.size_bytes()
-        )));
-    }
+    let size_bytes = running.target.size_bytes();
+    let runs = iozone_runs(work, size_bytes)?;
     let mut sampler = running.sampler();
     let mut all = Outcome::default();
     let (mut figures, mut rates) = (Vec::new(), Vec::new());
-    for test in iozone::TESTS {
-        let requests = iozone::requests(test, file_bytes, work.block_bytes, seed)?;
-        let outcome = run(running, vec![Process::single(requests)], None)?;
+    for (name, requests) in iozone_tests(work, size_bytes, seed)? {
+        let outcome = run(running, vec![requests], None)?;
         let rate = outcome.bytes_per_s() / 1024.0;
-        figures.push(Figure::new(test, rate, "KiB/s"));
+        figures.push(Figure::new(&name, rate, "KiB/s"));
         rates.push(rate);
         all.add(&outcome);
     }
     let members = sampler.sample(running.world.clock().now_ns());
     let mut measurement = summarise(&all, members);
     measurement.figures = figures;
-    measurement.classic = iozone::classic(file_bytes, work.block_bytes, &rates);
+    measurement.classic = iozone::classic(&runs, &rates);
     Ok(measurement)
 }
 

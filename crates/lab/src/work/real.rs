@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::phases::{Phase, bonnie_of, file_bytes, is_buffered, makes_its_file, phases, writes};
+use super::phases::{
+    Phase, bonnie_of, file_bytes, iozone_runs, is_buffered, makes_its_file, phases, writes,
+};
 use super::programs::FILE_BYTES;
 use super::{Figure, Measurement, Work, programs, summarise, without_files};
 use crate::error::LabError;
@@ -53,6 +55,7 @@ fn needed_bytes(work: &Work, is_folder: bool) -> Result<u64, LabError> {
 /// `Usage` when it does not, or can only run on simulated disks.
 pub(crate) fn check_on(work: &Work, is_folder: bool, size_bytes: u64) -> Result<(), LabError> {
     let used = match (needed_bytes(work, is_folder)?, is_folder) {
+        (0, true) if work.is_auto => iozone::auto(0).last().map_or(0, |(file, _)| *file),
         (0, true) => FILE_BYTES,
         (0, false) => size_bytes,
         (bytes, _) => bytes,
@@ -188,6 +191,10 @@ fn files_of(work: &Work, seed: u64) -> Result<Option<Files>, LabError> {
     Ok(Some(Files {
         count: work.files * files::UNIT,
         size_bytes,
+        size_bytes_min: usize::try_from(work.files_bytes_min)
+            .unwrap_or(size_bytes)
+            .min(size_bytes),
+        folders: work.file_folders,
         seed,
     }))
 }
@@ -221,7 +228,8 @@ fn show(
         "iozone" => {
             seen.figures = named().collect();
             let rates: Vec<f64> = rates().collect();
-            seen.classic = iozone::classic(file_bytes(work, used_bytes)?, work.block_bytes, &rates);
+            let runs = iozone_runs(work, used_bytes)?;
+            seen.classic = iozone::classic(&runs, &rates);
         }
         "bonnie" | "bonnie++" => {
             let file_bytes = file_bytes(work, used_bytes)?;

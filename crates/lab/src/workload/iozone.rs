@@ -35,6 +35,53 @@ pub const TESTS: [&str; 13] = [
     "freread",
 ];
 
+/// Bytes of a file and of a record.
+pub type Run = (u64, u64);
+
+/// Files of auto mode, in bytes: the smallest, and the largest when nothing is said.
+const AUTO_FILE_BYTES: (u64, u64) = (64 << 10, 512 << 20);
+/// Its records, in bytes.
+const AUTO_RECORD_BYTES: (u64, u64) = (4 << 10, 16 << 20);
+/// Files above this have no records below that.
+const LARGE_FILE_BYTES: u64 = 16 << 20;
+const LARGE_RECORD_BYTES: u64 = 64 << 10;
+
+/// The files and records of `-a`, up to files of `file_bytes_max` (0: 512 MiB), each twice the one before.
+#[must_use]
+pub fn auto(file_bytes_max: u64) -> Vec<Run> {
+    let (first, last) = AUTO_FILE_BYTES;
+    let last = if file_bytes_max == 0 {
+        last
+    } else {
+        file_bytes_max
+    };
+    let doubled = |from: u64, to: u64| {
+        std::iter::successors(Some(from), |size| size.checked_mul(2))
+            .take_while(move |size| *size <= to)
+    };
+    let of_file = |file: u64| {
+        let least = match file > LARGE_FILE_BYTES {
+            true => LARGE_RECORD_BYTES,
+            false => AUTO_RECORD_BYTES.0,
+        };
+        doubled(least, AUTO_RECORD_BYTES.1.min(file)).map(move |record| (file, record))
+    };
+    doubled(first, last).flat_map(of_file).collect()
+}
+
+/// What the tests of all runs are called: by file and record where there are several.
+#[must_use]
+pub fn named(runs: &[Run]) -> Vec<String> {
+    let of_run = |(file, record): &Run| {
+        let place = match runs.len() {
+            1 => String::new(),
+            _ => format!("{}K/{}K ", file >> 10, record >> 10),
+        };
+        TESTS.map(|test| format!("{place}{test}"))
+    };
+    runs.iter().flat_map(of_run).collect()
+}
+
 /// Record numbers of a test in order.
 fn records(test: &str, count: u64, seed: u64) -> Vec<u64> {
     match test {
@@ -92,16 +139,22 @@ pub fn requests(
     }))
 }
 
-/// The classic line: file and record in KB, then KB/s of each test.
+/// The classic lines: file and record in KB, then KB/s of each test.
 #[must_use]
-pub fn classic(file_bytes: u64, record_bytes: u64, kib_per_s: &[f64]) -> String {
-    let mut heads = format!("{:>16}{:>8}", "kB", "reclen");
-    let mut line = format!("{:>16}{:>8}", file_bytes >> 10, record_bytes >> 10);
-    for (test, value) in TESTS.iter().zip(kib_per_s) {
-        heads += &format!("{test:>16}");
-        line += &format!("{value:>16.0}");
+pub fn classic(runs: &[Run], kib_per_s: &[f64]) -> String {
+    let mut text = format!("{:>16}{:>8}", "kB", "reclen");
+    for test in TESTS {
+        text += &format!("{test:>16}");
     }
-    format!("{heads}\n{line}\n")
+    text += "\n";
+    for ((file, record), values) in runs.iter().zip(kib_per_s.chunks(TESTS.len())) {
+        text += &format!("{:>16}{:>8}", file >> 10, record >> 10);
+        for value in values {
+            text += &format!("{value:>16.0}");
+        }
+        text += "\n";
+    }
+    text
 }
 
 #[cfg(test)]
@@ -128,6 +181,29 @@ mod tests {
         assert_eq!(numbers("record rewrite"), [0; 40]);
         assert_eq!(numbers("stride read")[..6], [0, 17, 34, 1, 18, 35]);
         assert_eq!(numbers("stride read").len(), 40);
+    }
+
+    #[test]
+    fn auto_mode_doubles_files_and_records_and_spares_large_files_small_records() {
+        let small = auto(256 << 10);
+        let expected = [(64, 5), (128, 6), (256, 7)];
+        for (file, count) in expected {
+            let of_file = small.iter().filter(|run| run.0 == file << 10);
+            assert_eq!(of_file.count(), count, "{file} KiB");
+        }
+        assert_eq!((small.len(), small[0]), (18, (64 << 10, 4 << 10)));
+        assert_eq!(small[17], (256 << 10, 256 << 10));
+        let all = auto(0);
+        assert_eq!(all.last(), Some(&(512 << 20, 16 << 20)));
+        let least = |file: u64| all.iter().find(|run| run.0 == file).map(|run| run.1);
+        assert_eq!(least(16 << 20), Some(4 << 10));
+        assert_eq!(least(32 << 20), Some(64 << 10));
+        let names = named(&small);
+        assert_eq!((names.len(), names[0].as_str()), (18 * 13, "64K/4K write"));
+        assert_eq!(named(&small[..1])[2], "read");
+        let text = classic(&small, &vec![7.0; names.len()]);
+        assert_eq!(text.lines().count(), 19);
+        assert!(auto(4096).is_empty());
     }
 
     #[test]
