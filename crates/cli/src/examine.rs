@@ -1,20 +1,25 @@
 //! `plexum examine`: what is on members, every decoded field, and how several of them fit together.
 
+mod together;
+pub(crate) mod verdict;
+
 use std::path::Path;
 
-use plexum_daemon::examine::{Examination, examine_each, examine_remote, judge};
+use plexum_daemon::examine::{Examination, examine_each, examine_remote};
 use plexum_daemon::foreign::offline::Found as Foreign;
 use plexum_daemon::inspect::signatures;
 use plexum_daemon::open::MemberWord;
-use plexum_daemon::problem::{Code, Problem};
-use plexum_engine::meta::assemble::{AssembledStanding, Assembly, Doubt, Options};
+use plexum_daemon::problem::Code;
+use plexum_daemon::zfs::PoolView;
 use plexum_format::Container;
 use plexum_format::md::{Field, Role, Superblock, Value as FieldValue};
 use serde_json::{Map, Value, json};
 
+use self::together::Together;
 use crate::args::Examine;
 use crate::errors::{Outcome, report};
 use crate::examine_zfs;
+use crate::foreign::ForeignSets;
 use crate::output::{Color, Screen, object, table};
 use crate::scan::into_sets;
 use crate::units::{show_bytes, show_time};
@@ -55,23 +60,76 @@ pub fn run(args: &Examine, screen: &Screen) -> Outcome {
         }
         examinations.push(examination);
     }
-    for examination in examinations.iter().chain(&beside) {
+    // What is beside them is not what was asked for: that it is of several sets is no mistake.
+    let beside = into_sets(beside);
+    let sets = sets_of(&examinations);
+    let further: Vec<Set<'_>> = beside
+        .iter()
+        .flat_map(|set| sets_of(&set.examined))
+        .collect();
+    let verdicts: Vec<String> = sets.iter().chain(&further).flat_map(Set::lines).collect();
+    for line in &verdicts {
+        screen.line(line);
+    }
+    if !verdicts.is_empty() {
+        screen.line("");
+    }
+    let further_members = beside.iter().flat_map(|set| &set.examined);
+    for examination in examinations.iter().chain(further_members) {
         show_member(examination, args, screen);
         show_owners(examination, screen);
     }
-    if examinations.iter().any(|one| one.superblock.is_some()) {
-        exit = exit.max(show_together(&examinations, screen));
+    for set in &sets {
+        exit = exit.max(set.show(screen));
     }
-    exit = exit.max(crate::foreign::show_sets(&examinations, screen));
-    // What is beside them is not what was asked for: that it is of several sets is no mistake.
-    for set in into_sets(beside) {
-        match set.is_foreign() {
-            true => crate::foreign::show_sets(&set.examined, screen),
-            false => show_together(&set.examined, screen),
-        };
+    for set in &further {
+        set.show(screen);
     }
-    examine_zfs::show_pools(&examinations, screen);
     Ok(exit)
+}
+
+/// What members make together.
+enum Set<'a> {
+    Md(Box<Together<'a>>),
+    Foreign(ForeignSets),
+    Pools(Vec<PoolView>),
+}
+
+/// What these members make, by kind.
+fn sets_of(examinations: &[Examination]) -> Vec<Set<'_>> {
+    let md = Together::of(examinations).map(|together| Set::Md(Box::new(together)));
+    let pools = examine_zfs::pools_of(examinations);
+    let further = [
+        Set::Foreign(ForeignSets::of(examinations)),
+        Set::Pools(pools),
+    ];
+    md.into_iter().chain(further).collect()
+}
+
+impl Set<'_> {
+    /// One line for each set.
+    fn lines(&self) -> Vec<String> {
+        match self {
+            Self::Md(together) => vec![together.verdict().line()],
+            Self::Foreign(sets) => sets.verdicts().map(|one| one.line()).collect(),
+            Self::Pools(pools) => pools
+                .iter()
+                .map(|pool| examine_zfs::verdict(pool).line())
+                .collect(),
+        }
+    }
+
+    /// All about them; the exit code.
+    fn show(&self, screen: &Screen) -> u8 {
+        match self {
+            Self::Md(together) => together.show(screen),
+            Self::Foreign(sets) => sets.show(screen),
+            Self::Pools(pools) => {
+                examine_zfs::show_pools(pools, screen);
+                0
+            }
+        }
+    }
 }
 
 /// Its partitions, and the sets that claim its bytes when those are several.
@@ -148,6 +206,8 @@ fn show_member(examination: &Examination, args: &Examine, screen: &Screen) {
             "partitions": partitions_json(examination), "rivals": examination.rivals(),
             "container": examination.survey.container.map(Container::word),
             "zfs": examine_zfs::members_json(examination),
+            "verdict": verdict_word(examination),
+            "verdict_text": headline(examination, &Screen { has_color: false, ..screen.clone() }),
         }),
     ));
     screen.line(headline(examination, screen));
@@ -212,16 +272,35 @@ fn show_foreign(examination: &Examination, foreign: &Foreign, screen: &Screen) {
         "member",
         None,
         json!({"member": examination.member, "size_bytes": examination.size_bytes,
-            "format": foreign.kind().name(), "metadata": details}),
+            "format": foreign.kind().name(), "metadata": details,
+            "verdict": verdict_word(examination), "verdict_text": foreign_headline(examination, foreign)}),
     ));
-    let size = show_bytes(examination.size_bytes);
-    screen.line(format!(
-        "{}: {size}, {}",
-        examination.member,
-        foreign.headline()
-    ));
+    screen.line(foreign_headline(examination, foreign));
     for (title, fields) in &fields {
         show_fields(title, fields, screen);
+    }
+}
+
+fn foreign_headline(examination: &Examination, foreign: &Foreign) -> String {
+    let size = show_bytes(examination.size_bytes);
+    format!("{}: {size}, {}", examination.member, foreign.headline())
+}
+
+/// What a member is, for programs: whether a set can be used is said of the set.
+fn verdict_word(examination: &Examination) -> &'static str {
+    let survey = &examination.survey;
+    if examination.superblock.is_some() || examination.foreign.is_some() {
+        "member"
+    } else if !examination.zfs.is_empty() {
+        "pool_member"
+    } else if survey.container.is_some() {
+        "container"
+    } else if !survey.inner.is_empty() {
+        "partitioned"
+    } else if examination.detection.best().is_some() {
+        "damaged"
+    } else {
+        "unknown"
     }
 }
 
@@ -323,75 +402,6 @@ fn value_json(value: &FieldValue) -> Value {
     }
 }
 
-/// How the members fit together and what they need to start; the exit code.
-fn show_together(examinations: &[Examination], screen: &Screen) -> u8 {
-    let judged = judge(examinations, &Options::default());
-    // Refusals that an option overrides still have a judgement for each member.
-    let insisted = Options {
-        force: true,
-        run_degraded: true,
-        read_only: true,
-        force_data: false,
-        ..Options::default()
-    };
-    let described = match &judged {
-        Ok(assembly) => Some(assembly.clone()),
-        Err(_) => judge(examinations, &insisted).ok(),
-    };
-    let name = examinations
-        .iter()
-        .find(|one| one.superblock.is_some())
-        .map(Examination::volume_name);
-    let name = name.unwrap_or_default();
-    screen.line("");
-    if let Some(assembly) = &described {
-        screen.line(format!(
-            "{name}: {}, {}, {}",
-            assembly.geometry.organisation(),
-            show_bytes(assembly.volume_bytes),
-            state_words(assembly),
-        ));
-        for line in member_table(assembly, examinations) {
-            screen.line(format!("  {line}"));
-        }
-    }
-    let needs = match &judged {
-        Ok(assembly) => format!(
-            "plexum serve {}{}{}",
-            words(assembly),
-            if assembly.is_read_only {
-                " --read-only"
-            } else {
-                ""
-            },
-            format_option(examinations),
-        ),
-        Err(problem) => problem.message.clone(),
-    };
-    let problem = judged.as_ref().err();
-    screen.object(&set_json(&name, &needs, problem, described.as_ref()));
-    match problem {
-        None => screen.line(format!("to serve it:   {needs}")),
-        Some(problem) => {
-            screen.line(format!("cannot start as it is: {}", problem.message));
-            for line in problem.why.iter().chain(&problem.hints) {
-                screen.line(format!("  {line}"));
-            }
-        }
-    }
-    let is_mixed = problem.is_some_and(|p| {
-        matches!(
-            p.code,
-            Code::ForeignMember | Code::DuplicateMember | Code::SplitBrain
-        )
-    });
-    if is_mixed {
-        Code::ForeignMember.exit()
-    } else {
-        0
-    }
-}
-
 /// The option that says which set is meant, where several claim the same bytes.
 pub(crate) fn format_option(examinations: &[Examination]) -> String {
     let disputed = examinations.iter().find(|one| !one.rivals().is_empty());
@@ -400,115 +410,4 @@ pub(crate) fn format_option(examinations: &[Examination]) -> String {
         None => one.format_word(),
     });
     format.map_or(String::new(), |format| format!(" --format {format}"))
-}
-
-/// The judgement for programs. `described`: what the members would be if one insisted.
-fn set_json(
-    name: &str,
-    needs: &str,
-    problem: Option<&Problem>,
-    described: Option<&Assembly>,
-) -> Value {
-    object(
-        "set",
-        Some(name),
-        json!({
-            "can_start": problem.is_none(),
-            "needs": needs,
-            "problem": problem.map(|problem| problem.to_json()["error"].clone()),
-            "size_bytes": described.map(|assembly| assembly.volume_bytes),
-            "missing_slots": described.map(|assembly| assembly.missing_slots.clone()),
-            "is_degraded": described.map(|assembly| assembly.is_degraded),
-            "is_dirty": described.map(Assembly::is_dirty),
-            "members": described.map(members_json),
-        }),
-    )
-}
-
-fn state_words(assembly: &Assembly) -> String {
-    let mut words = vec![match (assembly.is_degraded, assembly.is_dirty()) {
-        (false, false) => "clean".to_owned(),
-        (false, true) => "not stopped cleanly, a resync follows".to_owned(),
-        (true, false) => "degraded".to_owned(),
-        (true, true) => "degraded and not stopped cleanly".to_owned(),
-    }];
-    if !assembly.missing_slots.is_empty() {
-        let slots: Vec<String> = assembly
-            .missing_slots
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        words.push(format!(
-            "slots without a complete member: {}",
-            slots.join(" ")
-        ));
-    }
-    if assembly.reshape.is_some() {
-        words.push("in the middle of a reshape".into());
-    }
-    if assembly.doubt != Doubt::None {
-        words.push("some rows would be in doubt".into());
-    }
-    words.join(", ")
-}
-
-fn standing_word(standing: &AssembledStanding) -> &'static str {
-    match standing {
-        AssembledStanding::Active => "active",
-        AssembledStanding::Rebuilding { .. } => "rebuilding",
-        AssembledStanding::Spare => "spare",
-        AssembledStanding::Journal => "journal",
-        AssembledStanding::Stale { .. } => "stale",
-        AssembledStanding::Faulty => "faulty",
-        AssembledStanding::Unusable => "unusable",
-    }
-}
-
-fn member_table(assembly: &Assembly, examinations: &[Examination]) -> Vec<String> {
-    let mut rows = vec![
-        ["SLOT", "MEMBER", "STATE", "EVENTS", "WHY"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    let mut members: Vec<_> = assembly.members.iter().collect();
-    members.sort_by_key(|member| (member.slot.is_none(), member.slot));
-    for member in members {
-        rows.push(vec![
-            member.slot.map_or("-".to_owned(), |slot| slot.to_string()),
-            member.name.clone(),
-            standing_word(&member.standing).to_owned(),
-            member.events.0.to_string(),
-            member.reason.clone().unwrap_or_default(),
-        ]);
-    }
-    for one in examinations.iter().filter(|one| one.superblock.is_none()) {
-        let why = "nothing usable was found on it".to_owned();
-        rows.push(vec![
-            "-".into(),
-            one.member.clone(),
-            "unusable".into(),
-            "-".into(),
-            why,
-        ]);
-    }
-    table(&rows)
-}
-
-fn members_json(assembly: &Assembly) -> Value {
-    let member = |member: &plexum_engine::meta::assemble::AssembledMember| {
-        json!({"member": member.name, "slot": member.slot, "state": standing_word(&member.standing),
-            "event_count": member.events.0, "reason": member.reason,
-            "is_replacement": member.is_replacement, "is_write_mostly": member.is_write_mostly})
-    };
-    assembly.members.iter().map(member).collect()
-}
-
-/// Members worth naming to `serve`.
-fn words(assembly: &Assembly) -> String {
-    let used = assembly
-        .members
-        .iter()
-        .filter(|member| member.standing.is_used());
-    let names: Vec<&str> = used.map(|member| member.name.as_str()).collect();
-    names.join(" ")
 }

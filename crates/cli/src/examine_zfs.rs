@@ -5,6 +5,7 @@ use plexum_daemon::zfs::{PoolView, ZfsMember, bystanders, pools};
 use plexum_format::zfs::label::roots;
 use serde_json::{Value, json};
 
+use crate::examine::verdict::SetVerdict;
 use crate::examine::{fields_json, show_fields};
 use crate::output::{Screen, object, table};
 use crate::units::show_time;
@@ -57,20 +58,30 @@ pub fn members_json(examination: &Examination) -> Value {
         .collect()
 }
 
-/// How the members of each pool fit together.
-pub fn show_pools(examinations: &[Examination], screen: &Screen) {
+/// The pools of these members.
+pub fn pools_of(examinations: &[Examination]) -> Vec<PoolView> {
     let members: Vec<&ZfsMember> = examinations.iter().flat_map(|one| &one.zfs).collect();
-    for pool in pools(&members) {
-        screen.object(&pool_json(&pool));
+    pools(&members)
+}
+
+/// A pool in one line.
+pub fn verdict(pool: &PoolView) -> SetVerdict {
+    SetVerdict::of_pool(pool, &words(pool).join(" "))
+}
+
+/// How the members of each pool fit together.
+pub fn show_pools(pools: &[PoolView], screen: &Screen) {
+    for pool in pools {
+        screen.object(&verdict(pool).put_into(pool_json(pool)));
         screen.line("");
         screen.line(format!(
             "{}: ZFS pool, version {}, {}",
             pool.label.pool_name, pool.label.version, pool.label.state
         ));
-        for line in table(&slot_rows(&pool)) {
+        for line in table(&slot_rows(pool)) {
             screen.line(format!("  {line}"));
         }
-        for line in troubles(&pool) {
+        for line in troubles(pool) {
             screen.line(format!("  {line}"));
         }
         if let (Some(newest), Some(oldest)) = (pool.roots.first(), pool.roots.last()) {
@@ -84,7 +95,7 @@ pub fn show_pools(examinations: &[Examination], screen: &Screen) {
         }
         screen.line(format!(
             "to see what is in it:   plexum pool list {}",
-            words(&pool).join(" ")
+            words(pool).join(" ")
         ));
     }
 }

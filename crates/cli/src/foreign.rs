@@ -18,6 +18,7 @@ use serde_json::json;
 use crate::args::{Common, Create};
 use crate::create::runtime;
 use crate::errors::Outcome;
+use crate::examine::verdict::SetVerdict;
 use crate::output::{Screen, object, table};
 use crate::plan::{Found as Destroyed, Plan, Verdict};
 use crate::units::show_bytes;
@@ -312,29 +313,56 @@ pub fn check_owners(members: &[String], common: &Common) -> Result<(), Problem> 
     Ok(())
 }
 
-/// How the members of FreeBSD's formats fit together; the exit code.
-#[must_use]
-pub fn show_sets(examinations: &[Examination], screen: &Screen) -> u8 {
-    let mut sets: Vec<Vec<&Found>> = Vec::new();
-    for found in examinations.iter().filter_map(|one| one.foreign.as_ref()) {
-        match sets.iter_mut().find(|set| found.fits(set)) {
-            Some(set) => set.push(found),
-            None => sets.push(vec![found]),
+/// Members of FreeBSD's formats, judged.
+pub struct ForeignSets {
+    /// One entry a volume.
+    judged: Vec<Judged>,
+    sets: usize,
+    /// What `serve` is given.
+    words: String,
+    option: String,
+}
+
+impl ForeignSets {
+    /// Judges them.
+    #[must_use]
+    pub fn of(examinations: &[Examination]) -> Self {
+        let mut sets: Vec<Vec<&Found>> = Vec::new();
+        for found in examinations.iter().filter_map(|one| one.foreign.as_ref()) {
+            match sets.iter_mut().find(|set| found.fits(set)) {
+                Some(set) => set.push(found),
+                None => sets.push(vec![found]),
+            }
+        }
+        let words: Vec<&str> = examinations.iter().map(|one| one.member.as_str()).collect();
+        Self {
+            judged: sets.iter().flat_map(|set| judge(set)).collect(),
+            sets: sets.len(),
+            words: words.join(" "),
+            option: crate::examine::format_option(examinations),
         }
     }
-    let words: Vec<&str> = examinations.iter().map(|one| one.member.as_str()).collect();
-    let option = crate::examine::format_option(examinations);
-    for judged in sets.iter().flat_map(|set| judge(set)) {
-        show_judged(&judged, &words, &option, screen);
+
+    /// A line for each volume.
+    pub fn verdicts(&self) -> impl Iterator<Item = SetVerdict> {
+        let of_one = |one| SetVerdict::of_judged(one, &self.words, &self.option);
+        self.judged.iter().map(of_one)
     }
-    if sets.len() > 1 {
-        Code::ForeignMember.exit()
-    } else {
-        0
+
+    /// How they fit together; the exit code.
+    #[must_use]
+    pub fn show(&self, screen: &Screen) -> u8 {
+        for (judged, verdict) in self.judged.iter().zip(self.verdicts()) {
+            show_judged(judged, &verdict, &self.words, &self.option, screen);
+        }
+        match self.sets {
+            0 | 1 => 0,
+            _ => Code::ForeignMember.exit(),
+        }
     }
 }
 
-fn show_judged(judged: &Judged, words: &[&str], option: &str, screen: &Screen) {
+fn show_judged(judged: &Judged, verdict: &SetVerdict, words: &str, option: &str, screen: &Screen) {
     let size = show_bytes(judged.size_bytes);
     let (level, state) = (&judged.level, &judged.state);
     screen.line("");
@@ -347,7 +375,7 @@ fn show_judged(judged: &Judged, words: &[&str], option: &str, screen: &Screen) {
     for line in table(&rows) {
         screen.line(format!("  {line}"));
     }
-    screen.object(&object(
+    let set = object(
         "set",
         Some(&judged.name),
         json!({
@@ -355,12 +383,10 @@ fn show_judged(judged: &Judged, words: &[&str], option: &str, screen: &Screen) {
             "level": level, "state": state, "size_bytes": judged.size_bytes,
             "problem": judged.problem.as_ref().map(|problem| problem.to_json()["error"].clone()),
         }),
-    ));
+    );
+    screen.object(&verdict.put_into(set));
     match &judged.problem {
-        None => screen.line(format!(
-            "to serve it:   plexum serve {}{option}",
-            words.join(" ")
-        )),
+        None => screen.line(format!("to serve it:   plexum serve {words}{option}")),
         Some(problem) => {
             screen.line(format!("cannot start as it is: {}", problem.message));
             for line in problem.why.iter().chain(&problem.hints) {

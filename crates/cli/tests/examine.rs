@@ -206,3 +206,66 @@ fn an_array_with_a_journal_that_was_not_stopped_is_described_and_refused() {
         assert!(unpacked.read(file) == before, "{file} was changed");
     }
 }
+
+#[test]
+fn what_a_set_is_whether_it_can_be_used_and_what_to_do_is_said_before_its_fields() {
+    let place = Place::new("examine-verdict");
+    for words in [
+        "create nas --level 1 --member-size 8M a b",
+        "create two --level 1 --member-size 8M x y",
+    ] {
+        let run = place.plexum(words);
+        assert_eq!(run.exit, 0, "{}", run.err);
+    }
+    let first = |words: &str| {
+        let run = place.plexum(words);
+        run.out.lines().next().unwrap().to_owned()
+    };
+    let whole = first("examine b a");
+    assert!(
+        whole.starts_with("nas: raid1")
+            && whole.contains(", md-1.2, ")
+            && whole.contains("clean; usable;"),
+        "{whole}"
+    );
+    let (_, command) = whole.split_once("to serve it:   plexum ").unwrap();
+    assert_eq!(command, "serve b a");
+    assert_eq!(
+        place.plexum(&format!("{command} -n")).exit,
+        0,
+        "the advice is accepted"
+    );
+    let half = first("examine a");
+    assert!(
+        half.contains("degraded")
+            && half.contains("; not usable as it is: ")
+            && half.contains("--run-degraded"),
+        "{half}"
+    );
+    assert!(first("examine a b x").contains("not usable as it is"));
+    let label = place.plexum("create gm0 --level 1 --format gmirror --member-size 8M g h");
+    assert_eq!(label.exit, 0, "{}", label.err);
+    let mirror = first("examine g h");
+    assert!(
+        mirror.starts_with("gm0: mirror, gmirror, ")
+            && mirror.ends_with("to serve it:   plexum serve g h"),
+        "{mirror}"
+    );
+    // Programs are told the same, and of what is in no set what it is.
+    place.sparse("blank", 8 << 20);
+    let run = place.plexum("examine a b blank --json");
+    let objects = run.objects();
+    let words: Vec<&str> = objects
+        .iter()
+        .filter_map(|one| one["verdict"].as_str())
+        .collect();
+    assert_eq!(words, ["member", "member", "unknown", "usable"]);
+    assert_eq!(objects[3]["next"], "to serve it:   plexum serve a b");
+    let text = objects[3]["verdict_text"].as_str().unwrap();
+    assert!(
+        text.starts_with("nas: raid1") && text.contains("; usable; "),
+        "{text}"
+    );
+    let refused = place.plexum("examine a --json").objects().remove(1);
+    assert_eq!(refused["verdict"], "refused");
+}
