@@ -149,6 +149,9 @@ pub enum Command {
     /// Print completions for a shell
     #[command(after_help = "Example:\n  plexum completions bash > /etc/bash_completion.d/plexum")]
     Completions(Completions),
+    /// The names of the volumes that are served, one a line: for completions
+    #[command(hide = true)]
+    VolumeNames,
     /// Print the manual page, or write all pages to a folder
     #[command(after_help = "Example:\n  plexum man | man -l -\n  plexum man --out man/")]
     Man(Man),

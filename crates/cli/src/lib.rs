@@ -222,6 +222,7 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Events(args) => events::run(args, screen),
         Command::Debug(args) => stats::debug(args, screen),
         Command::Completions(args) => completions::run(args),
+        Command::VolumeNames => completions::volume_names(),
         Command::Man(args) => man::run(args, common, screen),
         Command::Config(args) => config::run(args, screen),
         Command::Convert(args) => convert::run(args, common, screen),

@@ -25,7 +25,7 @@ const fn case(
 
 /// The processes below attachments, which nobody starts by hand.
 #[allow(dead_code)] // read by one of the two
-pub const INTERNAL: [&str; 2] = ["attach-process", "tree-process"];
+pub const INTERNAL: [&str; 3] = ["attach-process", "tree-process", "volume-names"];
 
 /// All of them.
 pub const CASES: &[Case] = &[

@@ -17,5 +17,6 @@ mod mdread;
 mod overwrites;
 mod refusals;
 mod serving;
+mod shell;
 mod statuses;
 mod zfs;
