@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use plexum_daemon::create::random_uuid;
-use plexum_daemon::examine::examine_path;
+use plexum_daemon::examine::{examine_each, examine_path};
 use plexum_daemon::foreign::Kind;
 use plexum_daemon::foreign::create::{Edit, LabelRequest, MirrorOptions, carry_out};
 use plexum_daemon::foreign::offline::{Found, mirror_of};
@@ -156,16 +156,34 @@ fn mirrors(places: &[String]) -> Result<Vec<Known>, Problem> {
     Ok(known)
 }
 
+/// The label on a member, also where another set claims its bytes too.
 fn provider_at(path: &str) -> Result<Provider, Problem> {
-    match examine_path(Path::new(path), path)
-        .map_err(without_slots)?
-        .foreign
-    {
-        Some(Found::Mirror(provider)) => Ok(*provider),
-        _ => {
-            Err(Problem::new(Code::NoMetadata, format!("{path}: no gmirror metadata")).member(path))
-        }
-    }
+    let each = examine_each(Path::new(path), path).map_err(without_slots)?;
+    let own = || each.iter().filter(|one| one.member == path);
+    let label = own().find_map(|one| match &one.foreign {
+        Some(Found::Mirror(provider)) => Some((**provider).clone()),
+        _ => None,
+    });
+    label.ok_or_else(|| {
+        let text = format!("{path}: no gmirror metadata in its last sector");
+        let problem = Problem::new(Code::NoMetadata, text).member(path);
+        let what = own()
+            .next()
+            .and_then(|one| match (&one.superblock, &one.foreign) {
+                (Some(_), _) => Some(format!(
+                    "array {} ({})",
+                    one.volume_name(),
+                    one.format_word()
+                )),
+                (None, Some(foreign)) => Some(format!("a set of {}", foreign.kind().name())),
+                _ => None,
+            });
+        let problem = match what {
+            Some(what) => problem.why(format!("it is a member of {what}")),
+            None => problem,
+        };
+        problem.hint(format!("to see what is on it:   plexum examine {path}"))
+    })
 }
 
 /// A mirror has no slots that could be left empty.

@@ -139,7 +139,9 @@ fn advise_verdict(status: &VolumeStatus, findings: &mut Vec<Finding>, next: &mut
     let has = |state: MemberState| status.members.iter().any(|member| member.state == state);
     let is_waiting = !has(MemberState::Spare) && !has(MemberState::Rebuilding);
     if status.verdict == Verdict::Degraded && is_waiting && takes_members(status) {
-        let back = status.members.iter().find(|member| may_return(member));
+        // Only a bitmap says what a member missed.
+        let returns = |member: &&MemberStatus| status.bitmap.is_some() && may_return(member);
+        let back = status.members.iter().find(returns);
         let back = back.and_then(|member| member.path.as_deref());
         *next = Some(match back {
             Some(path) => format!("plexum re-add {name} {}", shell_word(path)),

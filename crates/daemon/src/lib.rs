@@ -4,6 +4,7 @@
 
 pub mod advice;
 pub mod assembly;
+mod catch_up;
 pub mod control;
 pub mod create;
 pub mod date;

@@ -27,6 +27,7 @@ use plexum_runtime::file::OpenOptions;
 use serde_json::{Value, json};
 
 use crate::assembly::{Body, RealDevice};
+use crate::catch_up::{check_bitmap_kept, re_add};
 use crate::control::{Action, Answer};
 use crate::create::random_uuid;
 use crate::inspect::inspect;
@@ -88,7 +89,7 @@ async fn add(served: &Served, handle: &Handle, word: &str, force: bool) -> Answe
     done(added(served, word, outcome))
 }
 
-fn added(served: &Served, word: &str, outcome: AddOutcome) -> String {
+pub(crate) fn added(served: &Served, word: &str, outcome: AddOutcome) -> String {
     match outcome {
         AddOutcome::ReAdded(_) => {
             format!(
@@ -97,86 +98,6 @@ fn added(served: &Served, word: &str, outcome: AddOutcome) -> String {
             )
         }
         AddOutcome::Spare(_) => format!("{}: {word} is added", served.name()),
-    }
-}
-
-async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answer {
-    // A failed member is still held open: let go of it first.
-    let mut path = word.to_owned();
-    if let Ok(member) = find(served, word) {
-        path = member.name.clone().unwrap_or(path);
-        check_in_use(&member, &path)?;
-        check_return(&path, served.facts.choice, served.name())?;
-        let result = served.volume.remove(member.id).await;
-        result.map_err(|error| refused(served, error, &path))?;
-    }
-    let device = open_again(served, handle, &path).await?;
-    check_return(&path, served.facts.choice, served.name())?;
-    let superblock = check_own(served, &path, own_superblock(&device, &path).await?)?;
-    let former = former_member(&device, &BufPool::new(0), &superblock).await;
-    let new = NewMember {
-        name: shown(&path),
-        device: Stacked::Device(Rc::new(device)),
-        identity: superblock.device_uuid,
-        is_write_mostly: superblock.is_write_mostly,
-        former,
-    };
-    let result = served.volume.add(new, true).await;
-    let outcome = result.map_err(|error| cannot_catch_up(served, error, &path))?;
-    done(added(served, &path, outcome))
-}
-
-/// A member that is in use cannot come back.
-pub(crate) fn check_in_use(member: &MemberStatus, path: &str) -> Result<(), Problem> {
-    if member.standing == Standing::Faulty {
-        return Ok(());
-    }
-    Err(Problem::new(
-        Code::WrongState,
-        format!("{path} is in use, it missed nothing"),
-    )
-    .member(path))
-}
-
-/// The superblock of a member of this very array.
-pub(crate) fn check_own(
-    served: &Served,
-    path: &str,
-    superblock: Option<Superblock>,
-) -> Result<Superblock, Problem> {
-    let Some(superblock) = superblock else {
-        return Err(Problem::new(
-            Code::NoMetadata,
-            format!("{path} was never a member of an array"),
-        )
-        .member(path)
-        .hint(format!(
-            "to add it as a new member:   plexum add {} {path}",
-            served.name()
-        )));
-    };
-    if uuid_of(&superblock) != served.facts.uuid {
-        return Err(foreign(served, path, &superblock));
-    }
-    Ok(superblock)
-}
-
-/// Why a member is not taken back.
-pub(crate) fn cannot_catch_up(served: &Served, error: ControlError, path: &str) -> Problem {
-    match error {
-        ControlError::WrongState => Problem::new(
-            Code::WrongState,
-            format!("{path} cannot be brought up to date by the bitmap"),
-        )
-        .member(path)
-        .why(
-            "it was away for longer than the bitmap remembers, there is none, or its slot is taken",
-        )
-        .hint(format!(
-            "to fill it as a whole:   plexum add {} {path} --force",
-            served.name()
-        )),
-        error => refused(served, error, path),
     }
 }
 
@@ -602,10 +523,13 @@ pub(crate) async fn open_new(
             ),
         )
         .member(word)
-        .hint(format!(
-            "if it has failed:   plexum re-add {} {word}",
-            served.name()
-        )));
+        .hint(match check_bitmap_kept(served) {
+            Ok(()) => format!("if it has failed:   plexum re-add {} {word}", served.name()),
+            Err(_) => format!(
+                "if it has failed, first:   plexum remove {} {word}",
+                served.name()
+            ),
+        }));
     }
     let device = open_again(served, handle, word).await?;
     check_writers(&parsed, word)?;
@@ -690,11 +614,11 @@ pub(crate) async fn own_superblock(
     })
 }
 
-fn uuid_of(superblock: &Superblock) -> String {
+pub(crate) fn uuid_of(superblock: &Superblock) -> String {
     plexum_format::uuid::md_uuid_text(&superblock.array_uuid)
 }
 
-fn foreign(served: &Served, word: &str, superblock: &Superblock) -> Problem {
+pub(crate) fn foreign(served: &Served, word: &str, superblock: &Superblock) -> Problem {
     Problem::new(
         Code::ForeignMember,
         format!(
@@ -710,7 +634,7 @@ fn foreign(served: &Served, word: &str, superblock: &Superblock) -> Problem {
 }
 
 /// Name of a member in status: absolute, links kept.
-fn shown(word: &str) -> String {
+pub(crate) fn shown(word: &str) -> String {
     crate::assembly::shown(&MemberWord::parse(word))
 }
 

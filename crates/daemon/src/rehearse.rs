@@ -14,11 +14,12 @@ use plexum_engine::volume::{BitmapWish, ControlError, NewMember};
 use plexum_runtime::Handle;
 use plexum_runtime::file::FileDevice;
 
+use crate::catch_up::{cannot_catch_up, check_can_catch_up, check_in_use, check_own};
 use crate::control::{Action, Answer};
 use crate::open::{AnyDevice, MemberWord, problem_of};
 use crate::ops::{
-    Settings, bitmap_refused, cannot_catch_up, check_in_use, check_own, check_scrub, done, find,
-    log_refused, open_again, open_new, own_superblock, refused, settings,
+    Settings, bitmap_refused, check_scrub, done, find, log_refused, open_again, open_new,
+    own_superblock, refused, settings,
 };
 use crate::owners::check_return;
 use crate::problem::{Code, Problem};
@@ -68,17 +69,19 @@ pub async fn rehearse(served: &Served, handle: &Handle, action: Action) -> Answe
 
 async fn re_add(served: &Served, handle: &Handle, word: &str) -> Result<(), Problem> {
     let mut path = word.to_owned();
-    let mut is_held = false;
-    if let Ok(member) = find(served, word) {
+    let held = find(served, word).ok();
+    if let Some(member) = &held {
         path = member.name.clone().unwrap_or(path);
-        check_in_use(&member, &path)?;
+        check_in_use(member, &path)?;
+    }
+    check_can_catch_up(served, handle, &path, held.as_ref()).await?;
+    if let Some(member) = &held {
         let result = served.volume.check_remove(member.id);
         result.map_err(|error| refused(served, error, &path))?;
-        is_held = true;
     }
     let device = match MemberWord::parse(&path) {
         // The volume still has it locked.
-        MemberWord::Path(file) if is_held => {
+        MemberWord::Path(file) if held.is_some() => {
             let opened = FileDevice::look_at(handle, &file);
             AnyDevice::File(opened.map_err(|error| problem_of(error, &path))?)
         }

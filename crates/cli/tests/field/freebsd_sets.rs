@@ -428,3 +428,96 @@ fn a_component_that_comes_back_without_autosync_waits_and_is_filled_on_request()
     assert!(read(&place, "gm0").starts_with(&content));
     ok(&place, "stop gm0");
 }
+
+#[test]
+fn a_component_that_was_failed_is_told_how_it_comes_back_and_comes_back() {
+    let place = Place::in_memory("field-comes-back");
+    ok(
+        &place,
+        "create gm0 --level 1 --format gmirror --member-size 4M a b",
+    );
+    place.sparse("blank", 4 << 20);
+    ok(&place, "serve --background --write a b");
+    ok(&place, "fail gm0 a");
+    let status = place.plexum("status gm0").out;
+    assert!(!status.contains("re-add"), "it would be refused: {status}");
+    for words in ["re-add gm0 a --dry-run", "re-add gm0 a"] {
+        let refused = place.plexum(words);
+        assert_eq!(refused.exit, 4, "{words}: {}", refused.err);
+        let is_told = refused
+            .err
+            .contains("/a was a member of gm0, and cannot catch up");
+        assert!(
+            is_told && refused.err.contains("gmirror has no bitmap"),
+            "{}",
+            refused.err
+        );
+        assert!(!refused.err.contains("never"), "{}", refused.err);
+    }
+    let blank = place.plexum("re-add gm0 blank");
+    assert_eq!(blank.exit, 4, "{}", blank.err);
+    let is_new = blank.err.contains("as a new member:   plexum add gm0 ");
+    assert!(is_new && !blank.err.contains("--force"), "{}", blank.err);
+    let held = place.plexum("add gm0 a --force --yes");
+    assert!(held.err.contains("plexum remove gm0 "), "{}", held.err);
+    // Each command of the refusal is taken, in its order.
+    let refused = place.plexum("re-add gm0 a").err;
+    let commands = refused
+        .lines()
+        .filter_map(|line| line.split_once("plexum "));
+    let commands: Vec<&str> = commands.map(|(_, command)| command).collect();
+    let [remove, add] = commands.as_slice() else {
+        panic!("{refused}");
+    };
+    ok(&place, remove);
+    let gone = place.plexum("re-add gm0 a");
+    assert!(gone.err.contains("was a member of gm0"), "{}", gone.err);
+    assert!(!gone.err.contains("plexum remove"), "{}", gone.err);
+    ok(&place, &format!("{add} --yes --wait"));
+    assert_eq!(place.plexum("status gm0").exit, 0);
+    ok(&place, "stop gm0");
+}
+
+#[test]
+fn a_label_beside_a_superblock_is_found_and_cleared_when_that_is_known() {
+    let place = Place::in_memory("field-label-beside");
+    ok(&place, "create nas --level 1 --member-size 8M a b");
+    let array = std::fs::read(place.file("a")).unwrap();
+    let none = place.plexum("gmirror clear a");
+    assert_eq!(none.exit, 4, "{}", none.err);
+    for told in [
+        "a: no gmirror metadata in its last sector",
+        "array nas (md-1.2)",
+        "plexum examine a",
+    ] {
+        assert!(none.err.contains(told), "{told}: {}", none.err);
+    }
+    ok(
+        &place,
+        "create gm0 --level 1 --format gmirror --member-size 8M x y",
+    );
+    let label = std::fs::read(place.file("x")).unwrap();
+    let (at, end) = (array.len() - 512, label.len() - 512);
+    let mut both = array.clone();
+    both[at..].copy_from_slice(&label[end..]);
+    std::fs::write(place.file("a"), &both).unwrap();
+    assert!(ok(&place, "gmirror dump a").contains("gm0"));
+    let asked = place.plexum("gmirror clear a");
+    assert_eq!(asked.exit, 3, "{}", asked.err);
+    assert!(
+        asked.err.contains("sets claim") && asked.err.contains("--yes"),
+        "{}",
+        asked.err
+    );
+    assert!(
+        std::fs::read(place.file("a")).unwrap() == both,
+        "nothing was written"
+    );
+    ok(&place, "gmirror clear a --yes");
+    assert!(
+        std::fs::read(place.file("a")).unwrap() == array,
+        "the label is gone, the array is not"
+    );
+    ok(&place, "serve --background a b");
+    ok(&place, "stop nas");
+}

@@ -1,0 +1,202 @@
+//! Members that come back: what one must be that only what it missed is copied to it.
+//!
+//! Invariants:
+//! - a refusal says what the member is, where, and the commands that bring it back another way;
+//! - who cannot catch up is refused before anything is let go of.
+
+use std::rc::Rc;
+
+use plexum_block::buf::BufPool;
+use plexum_engine::meta::open::{detect_on, former_member};
+use plexum_engine::stacked::Stacked;
+use plexum_engine::state::Standing;
+use plexum_engine::volume::{ControlError, MemberStatus, NewMember};
+use plexum_format::md::Superblock;
+use plexum_format::{Detection, Found};
+use plexum_runtime::Handle;
+use plexum_runtime::file::{FileDevice, OpenOptions};
+
+use crate::advice::shell_word;
+use crate::control::Answer;
+use crate::open::{AnyDevice, MemberWord, problem_of, problem_of_io};
+use crate::ops::{added, done, find, foreign, open_again, own_superblock, refused, shown, uuid_of};
+use crate::owners::check_return;
+use crate::problem::{Code, Problem};
+use crate::served::Served;
+
+/// Takes a member back that has missed writes.
+///
+/// # Errors
+/// What keeps it from catching up; nothing was changed then, or of the volume.
+pub(crate) async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answer {
+    let mut path = word.to_owned();
+    let held = find(served, word).ok();
+    if let Some(member) = &held {
+        path = member.name.clone().unwrap_or(path);
+        check_in_use(member, &path)?;
+    }
+    check_can_catch_up(served, handle, &path, held.as_ref()).await?;
+    // A failed member is still held open: let go of it first.
+    if let Some(member) = held {
+        check_return(&path, served.facts.choice, served.name())?;
+        let result = served.volume.remove(member.id).await;
+        result.map_err(|error| refused(served, error, &path))?;
+    }
+    let device = open_again(served, handle, &path).await?;
+    check_return(&path, served.facts.choice, served.name())?;
+    let superblock = check_own(served, &path, own_superblock(&device, &path).await?)?;
+    let former = former_member(&device, &BufPool::new(0), &superblock).await;
+    let new = NewMember {
+        name: shown(&path),
+        device: Stacked::Device(Rc::new(device)),
+        identity: superblock.device_uuid,
+        is_write_mostly: superblock.is_write_mostly,
+        former,
+    };
+    let result = served.volume.add(new, true).await;
+    let outcome = result.map_err(|error| cannot_catch_up(served, error, &path))?;
+    done(added(served, &path, outcome))
+}
+
+/// A member that is in use cannot come back.
+pub(crate) fn check_in_use(member: &MemberStatus, path: &str) -> Result<(), Problem> {
+    if member.standing == Standing::Faulty {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Code::WrongState,
+        format!("{path} is in use, it missed nothing"),
+    )
+    .member(path))
+}
+
+/// The superblock of a member of this very array.
+pub(crate) fn check_own(
+    served: &Served,
+    path: &str,
+    superblock: Option<Superblock>,
+) -> Result<Superblock, Problem> {
+    let Some(superblock) = superblock else {
+        return Err(Problem::new(
+            Code::NoMetadata,
+            format!("{path} was never a member of an array"),
+        )
+        .member(path)
+        .hint(format!(
+            "to add it as a new member:   plexum add {} {path}",
+            served.name()
+        )));
+    };
+    if uuid_of(&superblock) != served.facts.uuid {
+        return Err(foreign(served, path, &superblock));
+    }
+    Ok(superblock)
+}
+
+/// Why a member is not taken back.
+pub(crate) fn cannot_catch_up(served: &Served, error: ControlError, path: &str) -> Problem {
+    match error {
+        ControlError::WrongState => Problem::new(
+            Code::WrongState,
+            format!("{path} cannot be brought up to date by the bitmap"),
+        )
+        .member(path)
+        .why(
+            "it was away for longer than the bitmap remembers, there is none, or its slot is taken",
+        )
+        .hint(format!(
+            "to fill it as a whole:   plexum add {} {path} --force",
+            served.name()
+        )),
+        error => refused(served, error, path),
+    }
+}
+
+/// Whether the volume's format has a bitmap at all, in which what a member missed is kept.
+///
+/// # Errors
+/// `WrongState`.
+pub(crate) fn check_bitmap_kept(served: &Served) -> Result<(), Problem> {
+    let format = &served.facts.format;
+    if format.starts_with("md-") {
+        return Ok(());
+    }
+    let text = format!("{} is of {format}, which has no bitmap", served.name());
+    Err(Problem::new(Code::WrongState, text))
+}
+
+/// Whether a member can catch up by what the volume's format keeps. `held`: the failed member that it still is.
+///
+/// # Errors
+/// `WrongState` for a member of a format without a bitmap, `NoMetadata` for what was never one; of reading.
+pub(crate) async fn check_can_catch_up(
+    served: &Served,
+    handle: &Handle,
+    path: &str,
+    held: Option<&MemberStatus>,
+) -> Result<(), Problem> {
+    let Err(problem) = check_bitmap_kept(served) else {
+        return Ok(());
+    };
+    let detection = look(handle, path).await?;
+    let is_own = held.is_some() || detection.found.iter().any(|found| is_of(served, found));
+    let format = &served.facts.format;
+    let (volume, member) = (shell_word(served.name()), shell_word(path));
+    if is_own {
+        let mut problem = Problem {
+            message: format!(
+                "{path} was a member of {}, and cannot catch up",
+                served.name()
+            ),
+            ..problem
+        };
+        problem.member = Some(path.to_owned());
+        let mut problem = problem.why(format!(
+            "{format} has no bitmap of what a member missed: it is filled as a whole"
+        ));
+        if held.is_some() {
+            problem = problem.hint(format!(
+                "to let go of it first:   plexum remove {volume} {member}"
+            ));
+        }
+        return Err(problem.hint(format!(
+            "to fill it as a whole:   plexum add {volume} {member} --force"
+        )));
+    }
+    let text = format!(
+        "{path} carries no metadata of {format} that name {}",
+        served.name()
+    );
+    let problem = Problem::new(Code::NoMetadata, text).member(path);
+    Err(match detection.is_blank() {
+        true => problem.hint(format!(
+            "to add it as a new member:   plexum add {volume} {member}"
+        )),
+        false => problem.hint(format!("to see what is on it:   plexum examine {member}")),
+    })
+}
+
+/// Reads what a member carries, beside whoever holds it.
+async fn look(handle: &Handle, path: &str) -> Result<Detection, Problem> {
+    let word = MemberWord::parse(path);
+    let device = match &word {
+        MemberWord::Path(file) => {
+            let opened = FileDevice::look_at(handle, file);
+            AnyDevice::File(opened.map_err(|error| problem_of(error, path))?)
+        }
+        _ => AnyDevice::open(handle, &word, &OpenOptions::read_only()).await?,
+    };
+    let detection = detect_on(&device, &BufPool::new(0)).await;
+    detection.map_err(|error| problem_of_io(error, "reading its metadata", path))
+}
+
+/// Whether a label is one of the set that is served.
+fn is_of(served: &Served, found: &Found) -> bool {
+    let id = match found {
+        Found::Gmirror(label) => label.mirror_id,
+        Found::Gstripe(label) => label.volume_id,
+        Found::Gconcat(label) => label.volume_id,
+        _ => return false,
+    };
+    served.facts.uuid == format!("{id:08x}")
+}
