@@ -13,7 +13,7 @@ use plexum_daemon::runtime_dir::Surroundings;
 use plexum_lab::balance as policies;
 use plexum_lab::build::Workshop;
 use plexum_lab::error::LabError;
-use plexum_lab::experiment::{Experiment, read_results};
+use plexum_lab::experiment::{Experiment, name_of, read_results};
 use plexum_lab::iostat;
 use plexum_lab::preset::presets;
 use plexum_lab::report::page;
@@ -561,7 +561,7 @@ fn report(args: &Report, common: &Common, screen: &Screen) -> Outcome {
 fn show_report(folder: &Path, writes_files: bool, screen: &Screen) -> Outcome {
     let text = read_text(&folder.join("experiment.toml"))?;
     let results = read_results(folder).map_err(|error| problem(&error))?;
-    let name = folder.display().to_string();
+    let name = name_of(&text).unwrap_or_else(|| folder.display().to_string());
     let changed = sensitivity::read(folder).map_err(|error| problem(&error))?;
     let report = page::Report::of(&name, &text, &results, changed);
     for comparison in report.comparisons() {

@@ -170,6 +170,14 @@ fn combinations(section: &Table) -> Result<Vec<Table>, LabError> {
     Ok(all)
 }
 
+/// What the text of an experiment is called; `None` when it does not say, or is none.
+#[must_use]
+pub fn name_of(text: &str) -> Option<String> {
+    let file: Table = toml::from_str(text).ok()?;
+    let name = file.get("name").and_then(Value::as_str)?.trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
 impl Experiment {
     /// Reads and checks an experiment file.
     ///

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::error::LabError;
-use crate::report::page::page;
+use crate::report::page::{figures, page};
 use crate::report::svg;
 use crate::report::table::{Table, escape};
 
@@ -239,12 +239,10 @@ pub fn html(all: &Reproduction, seed: u64) -> String {
             .iter()
             .map(|cell| (cell.name.clone(), cell.published, cell.ours, cell.unit))
             .collect();
-        body += &svg::pairs(&format!("{table}: published (above) and ours"), &pairs);
-        for table in [cells_table(&cells), effects_table(&effects)] {
-            if !table.rows.is_empty() {
-                body += &table.html();
-            }
-        }
+        let chart = svg::pairs(&format!("{table}: published (above) and ours"), &pairs);
+        let tables = [cells_table(&cells), effects_table(&effects)].into_iter();
+        let tables = tables.filter(|table| !table.rows.is_empty());
+        body += &figures(std::iter::once(chart).chain(tables.map(|table| table.html())));
     }
     for note in &all.notes {
         body += &format!("<pre>{}</pre>\n", escape(note));

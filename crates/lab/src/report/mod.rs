@@ -2,6 +2,7 @@
 
 pub mod experiment;
 pub mod inside;
+mod label;
 pub mod page;
 #[cfg(feature = "parquet")]
 pub mod parquet;

@@ -14,10 +14,17 @@ use crate::experiment::RunResult;
 use crate::inside::Check;
 use crate::sensitivity::{self, Changed, Verdict};
 
-const STYLE: &str = "body{font-family:sans-serif;max-width:60em;margin:1em auto;padding:0 1em;line-height:1.4}\
-table{border-collapse:collapse;display:block;overflow-x:auto}td,th{border:1px solid #ccc;padding:.2em .5em;text-align:left}\
-td.n{text-align:right}svg{width:100%;max-width:34em;height:auto;display:block}figure{margin:1em 0}figcaption{font-weight:bold}\
-pre{overflow-x:auto;background:#f4f4f4;padding:.5em}@media print{svg,table{break-inside:avoid}}";
+/// Charts and tables stand beside each other as far as the page is wide; ink and paper follow what the reader prefers.
+const STYLE: &str = ":root{color-scheme:light dark;--ink:#1a1a1a;--paper:#fff;--line:#ccc;--shade:#f4f4f4}\
+@media (prefers-color-scheme:dark){:root{--ink:#e4e4e4;--paper:#16181c;--line:#4a4e55;--shade:#24272c}}\
+body{font-family:sans-serif;max-width:120em;margin:1em auto;padding:0 1em;line-height:1.4;color:var(--ink);\
+background:var(--paper)}p,li{max-width:60em}\
+.figures{display:flex;flex-wrap:wrap;gap:1em 2em;align-items:flex-start}\
+.figures>svg{flex:1 1 24em;min-width:0;max-width:40em}.figures>figure{flex:2 1 36em;min-width:0}\
+table{border-collapse:collapse;display:block;overflow-x:auto}\
+td,th{border:1px solid var(--line);padding:.2em .5em;text-align:left}td.n{text-align:right}\
+svg{width:100%;max-width:40em;height:auto;display:block}figure{margin:0}figcaption{font-weight:bold}\
+pre{overflow-x:auto;background:var(--shade);padding:.5em}@media print{svg,table{break-inside:avoid}}";
 
 /// A page that opens everywhere: head, `body`, end.
 #[must_use]
@@ -27,6 +34,15 @@ pub fn page(title: &str, body: &str) -> String {
          <meta name=\"viewport\" content=\"width=device-width\"><title>{0}</title><style>{STYLE}</style></head>\
          <body><h1>{0}</h1>\n{body}</body></html>\n",
         escape(title)
+    )
+}
+
+/// Charts and tables that belong together.
+#[must_use]
+pub fn figures(all: impl Iterator<Item = String>) -> String {
+    format!(
+        "<div class=\"figures\">\n{}</div>\n",
+        all.collect::<String>()
     )
 }
 
@@ -227,12 +243,13 @@ impl Report {
         let sweeps = self.sweep_pictures();
         if !sweeps.is_empty() {
             out += "<h2>Over what was varied</h2>\n";
-            out.extend(sweeps.into_iter().map(|picture| picture.svg));
+            out += &figures(sweeps.into_iter().map(|picture| picture.svg));
         }
         for (index, comparison) in self.comparisons.iter().enumerate() {
             out += &format!("<h2>{}</h2>\n", escape(&comparison.title));
-            out.extend(self.pictures(index).into_iter().map(|picture| picture.svg));
-            out.extend(self.tables(comparison).iter().map(Table::html));
+            let pictures = self.pictures(index).into_iter().map(|picture| picture.svg);
+            let tables = self.tables(comparison).into_iter();
+            out += &figures(pictures.chain(tables.map(|table| table.html())));
         }
         if !self.wrong.0.is_empty() {
             out += &self.wrong_table().html();

@@ -2,6 +2,7 @@
 //!
 //! Invariant: the same data give the same bytes.
 
+use super::label::{self, LINE, TITLE_LETTERS, broken};
 use super::table::escape;
 use crate::inside::Timeline;
 use crate::stats::Spread;
@@ -14,40 +15,38 @@ const RIGHT: f64 = 66.0;
 const BAR: f64 = 36.0;
 /// Two bars with their name above.
 const PAIR: f64 = 48.0;
-/// Letters of a name that fit.
-const NAME_LETTERS: usize = 60;
-/// Letters of a title that fit: they are wider.
-const TITLE_LETTERS: usize = 50;
+/// Told from a white page and from a dark one.
 const COLORS: [&str; 8] = [
-    "#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096", "#975a16", "#285e61",
+    "#2f7fc4", "#c8641e", "#2f9461", "#8a63d2", "#cc4f9b", "#78828f", "#a3732a", "#2f8c92",
 ];
+/// Ink and paper, by light and by dark.
+const LIGHT: (&str, &str) = ("#1a1a1a", "#fff");
+const DARK: (&str, &str) = ("#e4e4e4", "#16181c");
 
-fn open(height: f64, title: &str) -> String {
+/// Ink and paper follow what the reader prefers, in a page and in a file of its own.
+fn style() -> String {
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" \
-         font-family=\"sans-serif\" font-size=\"12\"><title>{}</title>\
-         <text x=\"4\" y=\"16\" font-weight=\"bold\">{}</text>",
-        escape(title),
-        escape(&fitting_in(title, TITLE_LETTERS))
+        "<style>svg{{color:{};background:{}}}@media (prefers-color-scheme:dark){{svg{{color:{};background:{}}}}}</style>",
+        LIGHT.0, LIGHT.1, DARK.0, DARK.1
     )
 }
 
-/// A name that fits into its line.
-fn fitting(name: &str) -> String {
-    fitting_in(name, NAME_LETTERS)
+/// The beginning: the title in as many lines as it needs, and what follows below it. `CLOSE` ends it.
+fn open(height: f64, title: &str) -> String {
+    let lines = broken(title, TITLE_LETTERS);
+    let further = (lines.len() - 1) as f64 * LINE;
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH:.0} {:.0}\" role=\"img\" \
+         font-family=\"sans-serif\" font-size=\"12\" fill=\"currentColor\"><title>{}</title>{}\
+         <g font-weight=\"bold\">{}</g><g transform=\"translate(0 {further:.0})\">",
+        height + further,
+        escape(title),
+        style(),
+        label::text(4.0, 16.0, &lines)
+    )
 }
 
-/// A text of at most so many letters; what is left out is in the middle.
-fn fitting_in(name: &str, letters_max: usize) -> String {
-    let letters: Vec<char> = name.chars().collect();
-    if letters.len() <= letters_max {
-        return name.to_owned();
-    }
-    let half = letters_max / 2;
-    let first: String = letters[..half].iter().collect();
-    let last: String = letters[letters.len() - half + 1..].iter().collect();
-    format!("{first}\u{2026}{last}")
-}
+const CLOSE: &str = "</g></svg>\n";
 
 fn short(value: f64) -> String {
     if value.abs() >= 100.0 {
@@ -60,27 +59,27 @@ fn short(value: f64) -> String {
 /// One bar for each name, its mean with the margin as a whisker.
 #[must_use]
 pub fn bars(title: &str, unit: &str, rows: &[(String, Spread)]) -> String {
-    let height = 30.0 + rows.len() as f64 * BAR + 10.0;
+    let further: f64 = rows.iter().map(|(name, _)| label::further(name)).sum();
+    let height = 30.0 + rows.len() as f64 * BAR + further + 10.0;
     let highest = rows
         .iter()
         .map(|(_, spread)| spread.mean + spread.margin)
         .fold(1e-12f64, f64::max);
     let scale = (WIDTH - LEFT - RIGHT) / highest;
     let mut svg = open(height, &format!("{title} ({unit})"));
+    let mut y = 28.0;
     for (index, (name, spread)) in rows.iter().enumerate() {
-        let y = 28.0 + index as f64 * BAR;
         let length = (spread.mean * scale).max(0.0);
         let (low, high) = (
             LEFT + ((spread.mean - spread.margin) * scale).max(0.0),
             LEFT + (spread.mean + spread.margin) * scale,
         );
+        svg += &label::name(LEFT, y + 10.0, name);
+        y += label::further(name);
         svg += &format!(
-            "<text x=\"{LEFT:.1}\" y=\"{:.1}\">{}</text>\
-             <rect x=\"{LEFT:.1}\" y=\"{:.1}\" width=\"{length:.1}\" height=\"14\" fill=\"{}\"/>\
-             <path d=\"M{low:.1} {:.1}H{high:.1}\" stroke=\"#000\"/>\
+            "<rect x=\"{LEFT:.1}\" y=\"{:.1}\" width=\"{length:.1}\" height=\"14\" fill=\"{}\"/>\
+             <path d=\"M{low:.1} {:.1}H{high:.1}\" stroke=\"currentColor\"/>\
              <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            y + 10.0,
-            escape(&fitting(name)),
             y + 14.0,
             COLORS[index % COLORS.len()],
             y + 21.0,
@@ -88,23 +87,22 @@ pub fn bars(title: &str, unit: &str, rows: &[(String, Spread)]) -> String {
             y + 26.0,
             short(spread.mean),
         );
+        y += BAR;
     }
-    svg + "</svg>\n"
+    svg + CLOSE
 }
 
 /// Pairs of bars with their error: name, published, ours, unit. Each pair has its own scale, as units differ.
 #[must_use]
 pub fn pairs(title: &str, rows: &[(String, f64, f64, &str)]) -> String {
-    let mut svg = open(30.0 + rows.len() as f64 * PAIR + 10.0, title);
-    for (index, (name, published, ours, unit)) in rows.iter().enumerate() {
-        let y = 28.0 + index as f64 * PAIR;
+    let further: f64 = rows.iter().map(|row| label::further(&row.0)).sum();
+    let mut svg = open(30.0 + rows.len() as f64 * PAIR + further + 10.0, title);
+    let mut y = 28.0;
+    for (name, published, ours, unit) in rows {
         let scale = (WIDTH - LEFT - 2.0 * RIGHT) / published.max(*ours).max(1e-12);
-        svg += &format!(
-            "<text x=\"{LEFT:.1}\" y=\"{:.1}\">{}</text>",
-            y + 10.0,
-            escape(&fitting(name))
-        );
-        for (value, top, color, label) in [
+        svg += &label::name(LEFT, y + 10.0, name);
+        y += label::further(name);
+        for (value, top, color, said) in [
             (
                 *published,
                 y + 14.0,
@@ -128,11 +126,23 @@ pub fn pairs(title: &str, rows: &[(String, f64, f64, &str)]) -> String {
                  <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
                 LEFT + length + 4.0,
                 top + 10.0,
-                escape(&label)
+                escape(&said)
             );
         }
+        y += PAIR;
     }
-    svg + "</svg>\n"
+    svg + CLOSE
+}
+
+/// Names with the colours of their lines, in their order, from `top` on; where it ends.
+fn legend(top: f64, names: &[&str]) -> (String, f64) {
+    let colors = COLORS.iter().cycle();
+    let marked: Vec<(&str, &str)> = names
+        .iter()
+        .zip(colors)
+        .map(|(name, color)| (*name, *color))
+        .collect();
+    label::legend(LEFT, top, &marked)
 }
 
 /// Places of the axis that have a point, ascending.
@@ -196,11 +206,9 @@ pub fn lines(
     let width = WIDTH - 80.0;
     let x = |value: f64| 60.0 + (value.max(1e-9).log2() - low) / (high - low).max(1e-9) * width;
     let y = |value: f64| TOP + HEIGHT - value / top * HEIGHT;
-    let legend = TOP + HEIGHT + 52.0;
-    let mut svg = open(
-        legend + series.len() as f64 * 16.0,
-        &format!("{title} ({unit})"),
-    );
+    let names: Vec<&str> = series.iter().map(|(name, _)| name.as_str()).collect();
+    let (legend, bottom) = legend(TOP + HEIGHT + 52.0, &names);
+    let mut svg = open(bottom, &format!("{title} ({unit})"));
     svg += &format!(
         "<path d=\"M60 {TOP}V{0}H{1:.1}\" fill=\"none\" stroke=\"#888\"/>\
          <text x=\"56\" y=\"{2}\" text-anchor=\"end\">{3}</text><text x=\"56\" y=\"{0}\" text-anchor=\"end\">0</text>\
@@ -220,17 +228,10 @@ pub fn lines(
             short_bytes(tick)
         );
     }
-    for (index, (name, points)) in series.iter().enumerate() {
-        let color = COLORS[index % COLORS.len()];
-        svg += &line_with_band(points, color, x, y);
-        svg += &format!(
-            "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{color}\">{}</text>",
-            LEFT,
-            legend + index as f64 * 16.0,
-            escape(&fitting(name))
-        );
+    for (index, (_, points)) in series.iter().enumerate() {
+        svg += &line_with_band(points, COLORS[index % COLORS.len()], x, y);
     }
-    svg + "</svg>\n"
+    svg + &legend + CLOSE
 }
 
 /// A time as a label of an axis.
@@ -266,11 +267,12 @@ pub fn distributions(title: &str, series: &[(String, Shares<'_>)]) -> String {
     let width = WIDTH - 80.0;
     let x = |us: f64| 44.0 + (us.max(1e-3).log10() - low) / (high - low) * width;
     let y = |percent: f64| TOP + HEIGHT - percent / 100.0 * HEIGHT;
-    let legend = TOP + HEIGHT + 52.0;
-    let mut svg = open(legend + series.len() as f64 * 16.0, title);
+    let names: Vec<&str> = series.iter().map(|(name, _)| name.as_str()).collect();
+    let (legend, bottom) = legend(TOP + HEIGHT + 52.0, &names);
+    let mut svg = open(bottom, title);
     for percent in [0.0, 50.0, 90.0, 100.0] {
         svg += &format!(
-            "<path d=\"M44 {0:.1}H{1:.1}\" stroke=\"#ddd\"/><text x=\"40\" y=\"{2:.1}\" text-anchor=\"end\">{percent:.0}</text>",
+            "<path d=\"M44 {0:.1}H{1:.1}\" stroke=\"currentColor\" stroke-opacity=\"0.2\"/><text x=\"40\" y=\"{2:.1}\" text-anchor=\"end\">{percent:.0}</text>",
             y(percent),
             44.0 + width,
             y(percent) + 4.0
@@ -279,7 +281,7 @@ pub fn distributions(title: &str, series: &[(String, Shares<'_>)]) -> String {
     for decade in low as i32..=high as i32 {
         let at = x(10f64.powi(decade));
         svg += &format!(
-            "<path d=\"M{at:.1} {TOP}V{:.1}\" stroke=\"#ddd\"/><text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            "<path d=\"M{at:.1} {TOP}V{:.1}\" stroke=\"currentColor\" stroke-opacity=\"0.2\"/><text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
             TOP + HEIGHT,
             TOP + HEIGHT + 16.0,
             short_time(10f64.powi(decade))
@@ -290,7 +292,7 @@ pub fn distributions(title: &str, series: &[(String, Shares<'_>)]) -> String {
         44.0 + width,
         TOP + HEIGHT + 34.0
     );
-    for (index, (name, points)) in series.iter().enumerate() {
+    for (index, (_, points)) in series.iter().enumerate() {
         let color = COLORS[index % COLORS.len()];
         let mut path = String::new();
         let mut before = 0.0;
@@ -299,14 +301,9 @@ pub fn distributions(title: &str, series: &[(String, Shares<'_>)]) -> String {
             path += &format!("{word}{0:.1} {1:.1}V{2:.1}", x(*us), y(before), y(*percent));
             before = *percent;
         }
-        svg += &format!(
-            "<path d=\"{path}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"/>\
-             <text x=\"{LEFT:.1}\" y=\"{:.1}\" fill=\"{color}\">{}</text>",
-            legend + index as f64 * 16.0,
-            escape(&fitting(name))
-        );
+        svg += &format!("<path d=\"{path}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"/>");
     }
-    svg + "</svg>\n"
+    svg + &legend + CLOSE
 }
 
 /// Disks over time: how busy each was (area), and where its head stood (line; the outermost cylinder is on top).
@@ -369,7 +366,7 @@ pub fn timeline(title: &str, timeline: &Timeline) -> String {
         TOP + rows * ROW + 14.0,
         short_time(timeline.interval_us * count)
     );
-    svg + "</svg>\n"
+    svg + CLOSE
 }
 
 fn short_bytes(value: f64) -> String {
@@ -401,12 +398,61 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_keeps_its_ends() {
-        let long = "x".repeat(100) + "end";
-        let shown = fitting(&long);
-        assert_eq!(shown.chars().count(), NAME_LETTERS);
-        assert!(shown.starts_with("xx") && shown.ends_with("end"), "{shown}");
-        assert_eq!(fitting("short"), "short");
+    fn arrangements_that_differ_in_the_middle_of_a_long_name_look_different() {
+        let name = |word: &str| {
+            let ends = "four disks of which each is of another make".repeat(2);
+            format!("{ends} {word} {ends}")
+        };
+        let row = |word: &str| (name(word), spread(&[1.0]));
+        let chart = bars("T", "1/s", &[row("one"), row("other")]);
+        let line = |word: &str| {
+            (
+                name(word),
+                vec![(1.0, spread(&[1.0])), (2.0, spread(&[1.0]))],
+            )
+        };
+        let lines = lines("T", "1/s", "x", &[line("one"), line("other")]);
+        for svg in [chart, lines] {
+            assert!(svg.contains("one") && svg.contains("other"), "{svg}");
+            assert!(!svg.contains('\u{2026}'), "{svg}");
+        }
+        let title = distributions(&"so long a title that it has to be broken".repeat(3), &[]);
+        assert!(!title.contains('\u{2026}'), "{title}");
+    }
+
+    /// How bright a colour is (WCAG 2.1, relative luminance).
+    fn brightness(color: &str) -> f64 {
+        let digits = &color[1..];
+        let wide = digits.len() / 3;
+        let part = |index: usize| {
+            let text = &digits[index * wide..][..wide];
+            let value = u8::from_str_radix(&text.repeat(3 - wide), 16).unwrap();
+            let value = f64::from(value) / 255.0;
+            if value <= 0.03928 {
+                value / 12.92
+            } else {
+                ((value + 0.055) / 1.055).powf(2.4)
+            }
+        };
+        0.2126 * part(0) + 0.7152 * part(1) + 0.0722 * part(2)
+    }
+
+    #[test]
+    fn every_colour_is_told_from_a_light_and_from_a_dark_page() {
+        let contrast = |one: &str, other: &str| {
+            let (one, other) = (brightness(one), brightness(other));
+            (one.max(other) + 0.05) / (one.min(other) + 0.05)
+        };
+        assert!((contrast("#000", "#ffffff") - 21.0).abs() < 0.01);
+        for paper in [LIGHT.1, DARK.1] {
+            for color in COLORS {
+                let seen = contrast(color, paper);
+                assert!(seen >= 3.0, "{color} on {paper}: {seen:.2}"); // WCAG 2.1, 1.4.11
+            }
+        }
+        for (ink, paper) in [LIGHT, DARK] {
+            assert!(contrast(ink, paper) >= 7.0, "{ink} on {paper}");
+        }
     }
 
     #[test]
