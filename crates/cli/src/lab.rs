@@ -1,6 +1,7 @@
 //! `plexum lab`: experiments in virtual time, published tables, balance policies, reports.
 
 mod real;
+mod report;
 mod work;
 
 use std::io::IsTerminal;
@@ -13,11 +14,9 @@ use plexum_daemon::runtime_dir::Surroundings;
 use plexum_lab::balance as policies;
 use plexum_lab::build::Workshop;
 use plexum_lab::error::LabError;
-use plexum_lab::experiment::{Experiment, name_of, read_results};
+use plexum_lab::experiment::{Experiment, read_results};
 use plexum_lab::iostat;
 use plexum_lab::preset::presets;
-use plexum_lab::report::page;
-use plexum_lab::report::results as rows;
 use plexum_lab::report::table::Table;
 use plexum_lab::reproduce::{self, Band, Reproduction, cells_table, effects_table};
 use plexum_lab::sensitivity;
@@ -116,6 +115,9 @@ pub struct RunFile {
 pub struct Report {
     /// Folder of the results
     pub folder: PathBuf,
+    /// What fio wrote with --output-format=json, as one more result; may be repeated, and needs no experiment
+    #[arg(long, value_name = "FILE")]
+    pub fio: Vec<PathBuf>,
     /// Do not write the report (HTML, Markdown, charts) into the folder
     #[arg(long)]
     pub no_files: bool,
@@ -165,7 +167,7 @@ pub fn run(args: &Lab, common: &Common, screen: &Screen) -> Outcome {
         LabCommand::Reproduce(args) => reproduce(args, common, screen),
         LabCommand::Balance(args) => balance(args, screen),
         LabCommand::Run(args) => run_file(args, common, screen),
-        LabCommand::Report(args) => report(args, common, screen),
+        LabCommand::Report(args) => report::run(args, common, screen),
         LabCommand::Calibrate(args) => real::calibrate(args, common, screen),
         LabCommand::Predict(args) => real::predict(args, screen),
         LabCommand::Presets => list_presets(screen),
@@ -496,7 +498,7 @@ fn run_file(args: &RunFile, common: &Common, screen: &Screen) -> Outcome {
     if experiment.has_sensitivity {
         run_changed(&folder, screen)?;
     }
-    show_report(&folder, true, screen)
+    report::show(&folder, screen)
 }
 
 /// What `lab run` would do.
@@ -546,54 +548,6 @@ fn workshop() -> Result<Workshop, Problem> {
     let home = std::path::absolute(runtime.path().join("lab"))
         .map_err(|error| Problem::from_io(&error, "looking at", "the runtime folder"))?;
     Ok(Workshop { program, home })
-}
-
-fn report(args: &Report, common: &Common, screen: &Screen) -> Outcome {
-    if common.dry_run && !args.no_files {
-        screen.note(format!(
-            "would write a report into {}",
-            args.folder.display()
-        ));
-    }
-    show_report(&args.folder, !args.no_files && !common.dry_run, screen)
-}
-
-fn show_report(folder: &Path, writes_files: bool, screen: &Screen) -> Outcome {
-    let text = read_text(&folder.join("experiment.toml"))?;
-    let results = read_results(folder).map_err(|error| problem(&error))?;
-    let name = name_of(&text).unwrap_or_else(|| folder.display().to_string());
-    let changed = sensitivity::read(folder).map_err(|error| problem(&error))?;
-    let report = page::Report::of(&name, &text, &results, changed);
-    for comparison in report.comparisons() {
-        screen.object(&object(
-            "lab_answer",
-            None,
-            json!({"figure": comparison.title, "unit": comparison.unit, "answer": comparison.answer(),
-                "rows": comparison.table().objects().collect::<Vec<_>>()}),
-        ));
-    }
-    screen.line(report.text().trim_end());
-    if !writes_files {
-        return Ok(0);
-    }
-    let mut files = vec![
-        ("report.html".to_owned(), report.html()),
-        ("report.md".to_owned(), report.markdown()),
-    ];
-    files.extend(report.files());
-    let rows = rows::table(&results);
-    files.push(("results.csv".to_owned(), rows.csv()));
-    for (file, content) in files {
-        write_file(&folder.join(file), content.as_bytes())?;
-    }
-    #[cfg(feature = "parquet")]
-    {
-        let content = plexum_lab::report::parquet::file(&rows, &rows::COLUMNS)
-            .map_err(|error| problem(&error))?;
-        write_file(&folder.join("results.parquet"), &content)?;
-    }
-    screen.note(format!("report: {}", folder.join("report.html").display()));
-    Ok(0)
 }
 
 fn write_file(path: &Path, content: &[u8]) -> Result<(), Problem> {

@@ -115,3 +115,72 @@ fn what_the_laboratory_cannot_do_is_said_in_one_line() {
         assert!(run.err.contains(text), "{words}: {}", run.err);
     }
 }
+
+const JOBS: &str =
+    "[global]\nrw=randread\nbs=4k\nsize=4m\n[reader]\nnumjobs=2\n[later]\nstonewall\nrw=write\n";
+
+const OF_FIO: &str = "name = \"jobs\"\nrepetitions = 1\nsensitivity = false\n[setup]\nlevel = \"single\"\nmembers = 1\n\
+    [work]\nkind = \"fio\"\nfile = \"jobs.fio\"\n";
+
+#[test]
+fn what_fio_wrote_by_itself_stands_in_a_report_beside_an_experiment_or_alone() {
+    let place = Place::in_memory("lab-fio-json");
+    std::fs::write(place.file("jobs.fio"), JOBS).unwrap();
+    std::fs::write(place.file("e.toml"), OF_FIO).unwrap();
+    let made = place.plexum("lab run e.toml --out report");
+    assert_eq!(made.exit, 0, "{}", made.err);
+    std::fs::create_dir(place.file("mnt")).unwrap();
+    let run = "--directory=mnt --ioengine=psync --output-format=json";
+    for (file, how) in [("one.json", ""), ("other.json", " --group_reporting=1")] {
+        let fio = place.tool("fio", &format!("{run}{how} --output={file} jobs.fio"));
+        assert_eq!(fio.exit, 0, "{}", fio.err);
+    }
+    let files = "--fio one.json --fio other.json";
+    let run = place.plexum(&format!("lab report report {files} --json"));
+    assert_eq!(run.exit, 0, "{}", run.err);
+    let answers = run.objects();
+    // Rates of both groups; requests are told by fio alone.
+    assert_eq!(answers.len(), 4, "{}", run.out);
+    let mut compared = 0;
+    for answer in &answers {
+        let rows = answer["rows"].as_array().unwrap();
+        for row in rows {
+            assert!(row["mean"].as_f64() > Some(0.0), "{row}");
+        }
+        let has = |name: &str| rows.iter().any(|row| row["arrangement"] == name);
+        assert!(has("fio: one.json") && has("fio: other.json"), "{answer}");
+        compared += usize::from(has("single disk (sata-7200-750)"));
+    }
+    assert_eq!(compared, 2, "the disk and two files: {}", run.out);
+    let page = std::fs::read_to_string(place.file("report/report.html")).unwrap();
+    assert!(page.contains("fio: one.json"));
+    let again = place.plexum("lab report report --json").objects();
+    assert_eq!(
+        again[0]["rows"].as_array().unwrap().len(),
+        1,
+        "the experiment keeps its own results"
+    );
+    // Without an experiment the figures of fio are compared with each other.
+    std::fs::create_dir(place.file("alone")).unwrap();
+    let alone = place.plexum(&format!("lab report alone {files}"));
+    assert_eq!(alone.exit, 0, "{}", alone.err);
+    assert!(
+        alone.out.contains("fio reader, later: reader read"),
+        "{}",
+        alone.out
+    );
+    let page = std::fs::read_to_string(place.file("alone/report.html")).unwrap();
+    assert!(!page.contains("To run it again"));
+    let wrong = place.plexum("lab report report --fio e.toml");
+    assert_eq!(wrong.exit, 5, "{}", wrong.err);
+    assert!(
+        wrong.err.contains("e.toml") && wrong.err.contains("fio"),
+        "{}",
+        wrong.err
+    );
+    assert_eq!(
+        place.plexum("lab report alone").exit,
+        2,
+        "neither one nor the other"
+    );
+}

@@ -170,7 +170,7 @@ pub const CASES: &[Case] = &[
         &["lab run nothere.toml", "lab run wrong.toml", "lab run small.toml --out used.img"],
         &["lab run small.toml"],
     ),
-    case("lab report", &["lab report nothere"], &["lab report done"]),
+    case("lab report", &["lab report nothere", "lab report done --fio nothere"], &["lab report done"]),
     case(
         "lab calibrate",
         &["lab calibrate nothere", "lab calibrate big.img --out used.img"],

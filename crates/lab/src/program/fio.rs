@@ -251,14 +251,7 @@ pub struct Seen {
 /// # Errors
 /// `Io` when there is none, or a job failed.
 pub fn parse(text: &str, names: &[String]) -> Result<Seen, LabError> {
-    let lines: Vec<&str> = text.lines().collect();
-    let first = lines.iter().position(|line| *line == "{");
-    let last = lines.iter().rposition(|line| *line == "}");
-    let (Some(first), Some(last)) = (first, last) else {
-        return Err(unread("fio", "no JSON"));
-    };
-    let object: Value = serde_json::from_str(&lines[first..=last].join("\n"))
-        .map_err(|error| unread("fio", &error.to_string()))?;
+    let (object, classic) = object_of(text)?;
     let jobs = object["jobs"]
         .as_array()
         .map(Vec::as_slice)
@@ -271,11 +264,40 @@ pub fn parse(text: &str, names: &[String]) -> Result<Seen, LabError> {
     if jobs.is_empty() || jobs.len() != names.len() {
         return Err(unread("fio", &format!("{} groups of jobs", jobs.len())));
     }
-    let mut seen = Seen {
-        classic: lines[last + 1..].join("\n").trim().to_owned() + "\n",
-        ..Seen::default()
+    let seen = figures_of(jobs, &names)?;
+    Ok(Seen { classic, ..seen })
+}
+
+/// The JSON, and what is said for people behind it.
+///
+/// # Errors
+/// `Io` when there is none.
+pub(super) fn object_of(text: &str) -> Result<(Value, String), LabError> {
+    if let Ok(object @ Value::Object(_)) = serde_json::from_str(text) {
+        return Ok((object, String::new()));
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    let first = lines.iter().position(|line| *line == "{");
+    let last = lines.iter().rposition(|line| *line == "}");
+    let (Some(first), Some(last)) = (
+        first,
+        last.filter(|last| first.is_some_and(|first| first < *last)),
+    ) else {
+        return Err(unread("fio", "no JSON"));
     };
-    for (job, name) in jobs.iter().zip(&names) {
+    let object = serde_json::from_str(&lines[first..=last].join("\n"))
+        .map_err(|error| unread("fio", &error.to_string()))?;
+    let classic = lines[last + 1..].join("\n").trim().to_owned() + "\n";
+    Ok((object, classic))
+}
+
+/// The figures of jobs that are called so.
+///
+/// # Errors
+/// `Io` when a job failed.
+pub(super) fn figures_of(jobs: &[Value], names: &[String]) -> Result<Seen, LabError> {
+    let mut seen = Seen::default();
+    for (job, name) in jobs.iter().zip(names) {
         if job["error"].as_u64() != Some(0) {
             return Err(unread(
                 "fio",

@@ -7,6 +7,7 @@
 pub mod bonnie;
 pub mod dd;
 pub mod fio;
+pub mod fio_file;
 pub mod iozone;
 
 use std::io::Read;

@@ -254,6 +254,9 @@ impl Report {
         if !self.wrong.0.is_empty() {
             out += &self.wrong_table().html();
         }
+        if self.file.is_empty() {
+            return page(&self.name, &out);
+        }
         out += &format!(
             "<h2>To run it again</h2><p>Save as <code>experiment.toml</code>, then <code>plexum lab run experiment.toml</code></p>\
              <pre>{}</pre>",
