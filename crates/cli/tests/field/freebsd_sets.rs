@@ -299,6 +299,13 @@ fn bind(bytes: &mut [u8], provider: &str) {
     bytes[at..at + encoded.len()].copy_from_slice(&encoded);
 }
 
+/// A new component is filled first: what is stopped before has one whole component.
+fn wait_until_whole(place: &Place, volume: &str) {
+    let status = || place.plexum(&format!("status {volume}"));
+    let is_whole = (0..2000).any(|_| status().exit == 0);
+    assert!(is_whole, "{}", status().out);
+}
+
 #[test]
 fn halves_that_were_written_apart_are_never_mixed() {
     let place = Place::in_memory("field-halves");
@@ -306,6 +313,7 @@ fn halves_that_were_written_apart_are_never_mixed() {
     place.sparse("b", 2 << 20);
     ok(&place, "create gm --level 1 --format gmirror a b");
     ok(&place, "serve --background --write a b");
+    wait_until_whole(&place, "gm");
     ok(&place, "stop gm");
     for (name, byte) in [("a", 1), ("b", 2)] {
         let alone = place.plexum(&format!("serve --background --read-only {name}"));
@@ -417,12 +425,7 @@ fn a_component_that_comes_back_without_autosync_waits_and_is_filled_on_request()
     );
     ok(&place, &way);
     ok(&place, "serve --background --write a b");
-    for _ in 0..2000 {
-        if place.plexum("status gm0").exit == 0 {
-            break;
-        }
-    }
-    assert_eq!(place.plexum("status gm0").exit, 0);
+    wait_until_whole(&place, "gm0");
     ok(&place, "stop gm0");
     ok(&place, "serve --background --read-only --run-degraded b");
     assert!(read(&place, "gm0").starts_with(&content));
@@ -438,6 +441,7 @@ fn a_component_that_was_failed_is_told_how_it_comes_back_and_comes_back() {
     );
     place.sparse("blank", 4 << 20);
     ok(&place, "serve --background --write a b");
+    wait_until_whole(&place, "gm0");
     ok(&place, "fail gm0 a");
     let status = place.plexum("status gm0").out;
     assert!(!status.contains("re-add"), "it would be refused: {status}");
@@ -474,7 +478,7 @@ fn a_component_that_was_failed_is_told_how_it_comes_back_and_comes_back() {
     assert!(gone.err.contains("was a member of gm0"), "{}", gone.err);
     assert!(!gone.err.contains("plexum remove"), "{}", gone.err);
     ok(&place, &format!("{add} --yes --wait"));
-    assert_eq!(place.plexum("status gm0").exit, 0);
+    wait_until_whole(&place, "gm0");
     ok(&place, "stop gm0");
 }
 
