@@ -1,7 +1,6 @@
 //! `plexum examine`: what is on members, every decoded field, and how several of them fit together.
 
 mod together;
-pub(crate) mod verdict;
 
 use std::path::Path;
 
@@ -400,14 +399,4 @@ fn value_json(value: &FieldValue) -> Value {
         FieldValue::List(values) => values.iter().map(value_json).collect(),
         other => other.to_string().into(),
     }
-}
-
-/// The option that says which set is meant, where several claim the same bytes.
-pub(crate) fn format_option(examinations: &[Examination]) -> String {
-    let disputed = examinations.iter().find(|one| !one.rivals().is_empty());
-    let format = disputed.map(|one| match &one.foreign {
-        Some(foreign) => foreign.kind().name().to_owned(),
-        None => one.format_word(),
-    });
-    format.map_or(String::new(), |format| format!(" --format {format}"))
 }

@@ -5,10 +5,10 @@ use plexum_daemon::zfs::{PoolView, ZfsMember, bystanders, pools};
 use plexum_format::zfs::label::roots;
 use serde_json::{Value, json};
 
-use crate::examine::verdict::SetVerdict;
 use crate::examine::{fields_json, show_fields};
 use crate::output::{Screen, object, table};
 use crate::units::show_time;
+use crate::verdict::SetVerdict;
 
 /// The first line about a member; `None` when it is none of a pool.
 pub fn headline(examination: &Examination) -> Option<String> {

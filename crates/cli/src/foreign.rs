@@ -18,10 +18,10 @@ use serde_json::json;
 use crate::args::{Common, Create};
 use crate::create::runtime;
 use crate::errors::Outcome;
-use crate::examine::verdict::SetVerdict;
 use crate::output::{Screen, object, table};
 use crate::plan::{Found as Destroyed, Plan, Verdict};
 use crate::units::show_bytes;
+use crate::verdict::SetVerdict;
 use crate::words::Words;
 
 fn usage(text: impl Into<String>) -> Problem {
@@ -339,7 +339,7 @@ impl ForeignSets {
             judged: sets.iter().flat_map(|set| judge(set)).collect(),
             sets: sets.len(),
             words: words.join(" "),
-            option: crate::examine::format_option(examinations),
+            option: crate::disputed::format_option(examinations),
         }
     }
 

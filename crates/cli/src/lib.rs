@@ -21,6 +21,7 @@ mod create;
 mod demo;
 mod detach;
 mod developer;
+mod disputed;
 mod errors;
 mod events;
 mod examine;
@@ -50,6 +51,7 @@ mod stop;
 mod traces;
 mod trial;
 mod units;
+mod verdict;
 mod words;
 
 use std::ffi::OsString;

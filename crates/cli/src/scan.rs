@@ -14,8 +14,8 @@ use plexum_engine::meta::assemble::{Assembly, JournalUse, Options};
 use serde_json::json;
 
 use crate::args::Scan;
+use crate::disputed::format_option;
 use crate::errors::Outcome;
-use crate::examine::format_option;
 use crate::examine_zfs;
 use crate::nested;
 use crate::output::{Screen, object, table};

@@ -18,8 +18,11 @@ use plexum_runtime::file::{FileDevice, OpenOptions};
 
 use crate::advice::shell_word;
 use crate::control::Answer;
+use crate::member_word::{
+    added, check_bitmap_kept, done, find, foreign, open_again, own_superblock, refused, shown,
+    uuid_of,
+};
 use crate::open::{AnyDevice, MemberWord, problem_of, problem_of_io};
-use crate::ops::{added, done, find, foreign, open_again, own_superblock, refused, shown, uuid_of};
 use crate::owners::check_return;
 use crate::problem::{Code, Problem};
 use crate::served::Served;
@@ -110,19 +113,6 @@ pub(crate) fn cannot_catch_up(served: &Served, error: ControlError, path: &str) 
         )),
         error => refused(served, error, path),
     }
-}
-
-/// Whether the volume's format has a bitmap at all, in which what a member missed is kept.
-///
-/// # Errors
-/// `WrongState`.
-pub(crate) fn check_bitmap_kept(served: &Served) -> Result<(), Problem> {
-    let format = &served.facts.format;
-    if format.starts_with("md-") {
-        return Ok(());
-    }
-    let text = format!("{} is of {format}, which has no bitmap", served.name());
-    Err(Problem::new(Code::WrongState, text))
 }
 
 /// Whether a member can catch up by what the volume's format keeps. `held`: the failed member that it still is.

@@ -4,6 +4,7 @@
 
 pub mod advice;
 pub mod assembly;
+mod buffers;
 mod catch_up;
 pub mod control;
 pub mod create;
@@ -13,6 +14,7 @@ pub mod examine;
 pub mod export;
 pub mod foreign;
 pub mod inspect;
+mod member_word;
 pub mod open;
 pub mod ops;
 pub mod owners;

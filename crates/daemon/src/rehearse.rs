@@ -16,11 +16,9 @@ use plexum_runtime::file::FileDevice;
 
 use crate::catch_up::{cannot_catch_up, check_can_catch_up, check_in_use, check_own};
 use crate::control::{Action, Answer};
+use crate::member_word::{done, find, open_again, open_new, own_superblock, refused};
 use crate::open::{AnyDevice, MemberWord, problem_of};
-use crate::ops::{
-    Settings, bitmap_refused, check_scrub, done, find, log_refused, open_again, open_new,
-    own_superblock, refused, settings,
-};
+use crate::ops::{Settings, bitmap_refused, check_scrub, log_refused, settings};
 use crate::owners::check_return;
 use crate::problem::{Code, Problem};
 use crate::served::Served;

@@ -21,7 +21,6 @@ use plexum_nbd::export::{Export, ExportInfo};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_nbd::tls::{TlsMode, TlsServer};
 use plexum_runtime::clock::RealClock;
-use plexum_runtime::file::large_pages;
 use plexum_runtime::mailbox::{Mailbox, SendError, Sender, mailbox};
 use plexum_runtime::process::join_write_out_path;
 use plexum_runtime::signals::StopSignals;
@@ -30,6 +29,7 @@ use plexum_runtime::{Handle, IoChoice, IoKind, Runtime};
 use serde_json::json;
 
 use crate::assembly::{AssembleRequest, Assembled, Body, RealVolume, open};
+use crate::buffers::request_pool;
 use crate::control::{Action, Answer, Ask, ControlServer, Request};
 use crate::events::EventHub;
 use crate::export::VolumeExport;
@@ -686,13 +686,6 @@ impl House {
             }
         });
     }
-}
-
-/// The buffers of all requests of a thread that serves: unused ones keep at most a quarter of the memory that was
-/// given.
-pub(crate) fn request_pool(memory_bytes: u64) -> BufPool {
-    let keep_bytes_max = usize::try_from(memory_bytes / 4).unwrap_or(usize::MAX);
-    BufPool::with_advice(keep_bytes_max, large_pages)
 }
 
 fn add_export(server: &Rc<RealServer>, served: &Rc<Served>) -> Result<(), Problem> {

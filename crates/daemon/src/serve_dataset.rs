@@ -20,12 +20,13 @@ use plexum_runtime::{Handle, IoChoice, Runtime};
 use plexum_zfs::{DatasetName, OpenOptions, Volume};
 use serde_json::json;
 
+use crate::buffers::request_pool;
 use crate::control::{Action, Answer, Ask, ControlServer, Request};
 use crate::events::EventHub;
 use crate::open::AnyDevice;
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{Kind, RuntimeDir, Surroundings, check_socket_path};
-use crate::serve::{Ready, Tell, accept, bind_unix, encode, encode_path, request_pool};
+use crate::serve::{Ready, Tell, accept, bind_unix, encode, encode_path};
 use crate::served::empty_slot;
 use crate::status::{ExportStatus, JSON_VERSION, MemberState, MemberStatus, Verdict, VolumeStatus};
 use crate::zfs::{RealPool, of_zfs, open_pool};

@@ -30,10 +30,10 @@ use plexum_runtime::socket::Socket;
 use plexum_runtime::{Handle, IoChoice, Runtime};
 
 use crate::assembly::RealDevice;
+use crate::buffers::request_pool;
 use crate::export::{Counters, Took};
 use crate::open::AnyDevice;
 use crate::problem::{Code, Problem};
-use crate::serve::request_pool;
 
 /// Orders that may wait at a thread.
 const ORDERS_MAX: usize = 1024;

@@ -5,10 +5,10 @@ use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::meta::assemble::{AssembledStanding, Assembly, Doubt, Options};
 use serde_json::{Value, json};
 
-use super::format_option;
-use super::verdict::SetVerdict;
+use crate::disputed::format_option;
 use crate::output::{Screen, object, table};
 use crate::units::show_bytes;
+use crate::verdict::SetVerdict;
 
 /// Members of md, judged.
 pub(super) struct Together<'a> {
