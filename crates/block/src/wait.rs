@@ -417,7 +417,7 @@ impl Drop for GaugeGuard {
 }
 
 /// Polls once with a waker that does nothing, for tests of what waits: every such poll may be spurious.
-pub fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+pub fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 

@@ -22,6 +22,8 @@ pub mod stacked;
 pub mod stage;
 pub use array::state;
 pub mod rows;
+#[cfg(test)]
+mod testing;
 pub mod threshold;
 mod traffic;
 pub mod upkeep;

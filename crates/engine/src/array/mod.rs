@@ -14,6 +14,8 @@ pub(crate) mod io;
 mod members;
 mod mend;
 pub mod state;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, OnceCell, Ref, RefCell, RefMut};
 use std::future::Future;

@@ -5,6 +5,8 @@
 //! - where copies may differ, a read makes them equal before it answers (W6), from the first copy in md's order.
 
 pub(crate) mod ahead;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;

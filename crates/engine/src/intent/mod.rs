@@ -13,6 +13,8 @@ pub mod bitmap;
 pub(crate) mod log;
 pub(crate) mod ppl;
 pub mod regions;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Ref, RefCell};
 use std::ops::Range;

@@ -10,6 +10,8 @@ pub(crate) mod expect;
 pub mod plan;
 mod read;
 pub(crate) mod reconstruct;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use std::rc::Rc;
