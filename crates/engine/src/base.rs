@@ -1,8 +1,8 @@
 //! What every room of a volume stands on: its name and address map, time, buffers and settings, and the news of it.
 //!
 //! Invariants:
-//! - name, address map, clock and buffers never change; settings do, and whoever changes one says so with `changed`;
-//! - the guard of the door (`shard`) hears of a change before anybody who waits for one.
+//! - name, address map, clock and buffers never change; settings do;
+//! - the guard of the door (`shard`) hears of a change of state or doubt before anybody who waits for one.
 
 use std::cell::{Cell, OnceCell, Ref, RefCell, RefMut};
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use plexum_block::lock::RangeLocks;
 use plexum_block::wait::{Changed, Signal};
 use plexum_layout::{Geometry, Organisation};
 
-/// Most announcements kept until somebody fetches them; older ones are dropped and counted.
+/// Most announcements kept until somebody fetches them; older ones are dropped.
 const ANNOUNCEMENTS_MAX: usize = 1024;
 
 /// Who looks after what others may do while a volume is on several cores (`shard`).

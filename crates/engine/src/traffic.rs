@@ -124,11 +124,13 @@ impl<D: Device, C: Clock> Traffic<D, C> {
 
     /// New writes wait until `end_switch`.
     pub(crate) fn begin_switch(&self) {
+        assert!(!self.is_switching.get(), "one switch at a time");
         self.is_switching.set(true);
     }
 
     /// Writes go on.
     pub(crate) fn end_switch(&self) {
+        assert!(self.is_switching.get(), "a switch ends once");
         self.is_switching.set(false);
     }
 

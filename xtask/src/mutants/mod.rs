@@ -30,7 +30,7 @@ const TESTED_BY: [&str; 2] = ["plexum-engine", "plexum-sim"];
 
 /// State, intent and metadata: what the requirement is about.
 const FILES: [&str; 3] = [
-    "crates/engine/src/state",
+    "crates/engine/src/array",
     "crates/engine/src/intent",
     "crates/engine/src/meta",
 ];

@@ -25,17 +25,7 @@ const FILE_LINES_AIM: usize = 600;
 const COLUMNS_MAX: usize = 120;
 
 /// Rooms of the engine whose invariants are asserted where they are relied on.
-const ROOMS: [&str; 9] = [
-    "array",
-    "intent",
-    "rows",
-    "copies",
-    "upkeep",
-    "state",
-    "stripe",
-    "background",
-    "volume",
-];
+const ROOMS: [&str; 6] = ["array", "intent", "rows", "copies", "upkeep", "volume"];
 
 /// Which way a figure may move.
 #[derive(Clone, Copy, PartialEq)]

@@ -59,6 +59,10 @@ impl<D: Device, C: Clock> Array<D, C> {
         self.metadata.borrow_mut().note_failure(member, cause);
         self.apply(&Event::MemberFailed { member, cause });
         if !self.is_frozen() {
+            assert!(
+                !self.state.borrow().record(member).is_live(),
+                "whoever failed takes part in nothing"
+            );
             if let Some(drive) = self.drive(member) {
                 drive.fence();
             }
@@ -95,6 +99,10 @@ impl<D: Device, C: Clock> Array<D, C> {
 
     /// A member that holds no slot leaves: its record only keeps the numbering.
     pub(crate) fn let_go(&self, member: MemberId) {
+        assert!(
+            !self.state.borrow().record(member).is_slotted(),
+            "whoever holds a slot stays"
+        );
         self.apply(&Event::MemberRemoved { member });
         self.metadata.borrow_mut().forget_member(member);
         if let Some(place) = self.drives.borrow_mut().get_mut(usize::from(member.0))
@@ -131,6 +139,10 @@ impl<D: Device, C: Clock> Array<D, C> {
         if !self.state.borrow().is_dirty {
             self.apply(&Event::FirstWrite);
             self.dirty_version.set(self.state.borrow().version);
+            debug_assert!(
+                self.dirty_version.get() > self.committed.get() || self.is_frozen(),
+                "what has just become so is not durable"
+            );
         }
     }
 
@@ -166,6 +178,16 @@ impl<D: Device, C: Clock> Array<D, C> {
             }
         }
         let mut set = MemberSet::of(&state, &drives, &fillings);
+        assert_eq!(
+            set.slots.len(),
+            usize::from(state.slot_count),
+            "the snapshot has every slot, also the empty ones"
+        );
+        let is_out = |filling: &Rc<Filling<D>>| !state.record(filling.drive.id).is_slotted();
+        debug_assert!(
+            !fillings.iter().any(is_out),
+            "only whoever has a slot is filled"
+        );
         if self.base.has(Mutant::SpareUsedTwice) {
             set.lend_fillings();
         }

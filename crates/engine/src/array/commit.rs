@@ -72,6 +72,8 @@ impl<D: Device, C: Clock> Array<D, C> {
     }
 
     async fn commit_once(&self) -> Result<(), IoError> {
+        assert!(!self.is_lent(), "a satellite's home makes things durable");
+        debug_assert!(self.commit_lock.is_locked(), "one commit at a time");
         self.base.check_writable()?;
         if !self.metadata.borrow().has_commits() {
             self.committed.set(self.state.borrow().version);
@@ -93,6 +95,7 @@ impl<D: Device, C: Clock> Array<D, C> {
         if self.is_frozen() {
             return Err(IoError::Failed);
         }
+        assert!(staged >= self.event_count.get(), "event counts never fall");
         // From here on nobody may fall back to the old count: some member may carry the new one already.
         self.event_count.set(staged);
         self.before_superblocks(staged).await?;
@@ -105,6 +108,10 @@ impl<D: Device, C: Clock> Array<D, C> {
             return Err(IoError::Failed);
         }
         if is_complete {
+            assert!(
+                version <= self.state.borrow().version,
+                "nothing is durable that was not known"
+            );
             *self.durably_active.borrow_mut() = state.all_active().collect();
             self.committed.set(self.committed.get().max(version));
             self.base.changed().notify();
@@ -168,6 +175,7 @@ impl<D: Device, C: Clock> Array<D, C> {
         self.before_superblocks(event_count).await?;
         let plans = self.stage(assembled, &drives, event_count);
         self.bind(assembled, &drives).await;
+        assert_eq!(plans.len(), drives.len(), "a superblock for each");
         let writes = drives.iter().zip(plans);
         let results = join_all(writes.map(|(drive, plan)| self.write_metadata(drive, plan))).await;
         for (drive, result) in drives.iter().zip(results) {

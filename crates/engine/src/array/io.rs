@@ -103,6 +103,12 @@ impl<D: Device, C: Clock> Array<D, C> {
     ) -> WriteOutcome {
         let writes = writes.into();
         let fua = self.fua_of(fua);
+        debug_assert!(
+            writes
+                .iter()
+                .all(|(_, range, data)| range.end - range.start == data.len() as u64),
+            "each member range is as long as its data"
+        );
         let each = |index: usize| {
             let (drive, range, data): &MemberWrite<D> = &writes[index];
             (drive, range.start, data)
@@ -128,6 +134,7 @@ impl<D: Device, C: Clock> Array<D, C> {
         data: &Buf,
         fua: Fua,
     ) -> WriteOutcome {
+        debug_assert!(!data.is_empty(), "empty requests are answered before");
         let fua = self.fua_of(fua);
         let each = |index: usize| (targets[index].0, targets[index].1, data);
         let results = self.write_each(targets.len(), each, fua).await;
@@ -188,6 +195,7 @@ impl<D: Device, C: Clock> Array<D, C> {
         results: Few<Result<(), IoError>>,
         fua: Fua,
     ) -> WriteOutcome {
+        assert_eq!(writes.len(), results.len(), "each write has its result");
         let mut outcome = WriteOutcome::default();
         let mut failed = Vec::new();
         for ((drive, range, data), result) in writes.into_iter().zip(results) {
@@ -243,6 +251,7 @@ impl<D: Device, C: Clock> Array<D, C> {
         data: &Buf,
         fua: Fua,
     ) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
+        debug_assert_eq!(range.end - range.start, data.len() as u64);
         let sector = u64::from(self.sector_bytes());
         let (mut doubtful, mut bad) = (vec![range.clone()], RangeSet::default());
         let mut refused = Vec::new();
@@ -350,6 +359,11 @@ impl<D: Device, C: Clock> Array<D, C> {
         if !self.keeps_bad_blocks(drive) {
             return Recorded::Yes;
         }
+        assert!(!range.is_empty(), "a bad range has a sector at least");
+        assert!(
+            range.end <= drive.data_size_bytes,
+            "bad blocks are inside of the data area"
+        );
         let mut bad = drive.bad_ranges_to_record();
         bad.insert(range.clone());
         if self.metadata.borrow().has_room_for_bad(drive.id, &bad) {

@@ -155,6 +155,7 @@ impl<D: Device> MemberSet<D> {
             let view = &mut set.slots[usize::from(slot)];
             match record.standing {
                 Standing::Active => {
+                    assert!(view.active.is_none(), "a slot has one active member");
                     view.active = Some(Rc::clone(drive));
                     view.is_write_mostly = record.is_write_mostly;
                 }

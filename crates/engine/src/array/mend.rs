@@ -28,6 +28,11 @@ impl<D: Device, C: Clock> Array<D, C> {
         if self.base.is_read_only() {
             return Ok(());
         }
+        debug_assert_eq!(
+            member.end - member.start,
+            data.len() as u64,
+            "what is mended is known as a whole"
+        );
         let mut at = member.start;
         while at < member.end {
             let end = (at / MEND_BYTES * MEND_BYTES + MEND_BYTES).min(member.end);

@@ -154,6 +154,11 @@ impl<D: Device, C: Clock> Array<D, C> {
         // more is.
         let is_due = (is_dirty || parts.metadata.is_commit_due()) && may_write;
         let first_version = u64::from(is_due);
+        assert_eq!(
+            parts.records.len(),
+            parts.drives.len(),
+            "each member has a record, and a place for its drive"
+        );
         let state = first_state(
             parts.records,
             slot_count,
@@ -267,6 +272,10 @@ impl<D: Device, C: Clock> Array<D, C> {
     /// nothing. What it learns of its members is the home's to make durable, before anything that depends on it is
     /// answered.
     pub(crate) fn become_lent(&self) {
+        assert!(
+            self.committed.get() >= self.state.borrow().version,
+            "what is lent has nothing of its own to commit"
+        );
         self.is_lent.set(true);
         self.state.borrow_mut().is_dirty = true;
     }

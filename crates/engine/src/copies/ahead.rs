@@ -131,6 +131,10 @@ impl ReadAhead {
                 .position(|stretch| stretch.data.is_some())?;
             bytes -= length(&stretches.remove(oldest).range);
         }
+        assert!(
+            stretches.len() < STRETCHES_MAX,
+            "there is room for one more"
+        );
         let number = self.next_number.get();
         self.next_number.set(number + 1);
         stretches.push(Stretch {

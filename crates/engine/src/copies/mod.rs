@@ -248,6 +248,10 @@ impl<D: Device, C: Clock> Copies<D, C> {
             true => Box::pin(self.widened(offset_bytes, data)).await,
             false => (offset_bytes, data),
         };
+        debug_assert!(
+            data.len() as u64 <= self.base.geometry().copies_of(offset_bytes).length_bytes,
+            "a piece stays inside one strip"
+        );
         let sync = Self::copies_sync(offset_bytes, data.len() as u64);
         let _unread = self.unread(sync.clone());
         let _lock = if self.base.has(Mutant::NoRangeLock) {
@@ -263,6 +267,15 @@ impl<D: Device, C: Clock> Copies<D, C> {
                 targets.push((drive, place.member_offset_bytes));
             }
         }
+        debug_assert!(
+            targets.iter().all(|(drive, _)| targets
+                .iter()
+                .filter(|(o, _)| o.id == drive.id)
+                .count()
+                == 1)
+                || self.base.has(Mutant::SpareUsedTwice),
+            "each member has one copy of a piece"
+        );
         let outcome = self.array.write_same(&targets, &data, fua).await;
         self.copies_written(&sync, outcome.reached, outcome.refusal())
     }
@@ -294,10 +307,11 @@ impl<D: Device, C: Clock> Copies<D, C> {
             return Err(IoError::Failed);
         }
         if let Some(error) = refused {
-            if !self.base.has(Mutant::RefusedWriteForgotten) {
+            if self.base.has(Mutant::RefusedWriteForgotten) {
+                self.base.changed().notify();
+            } else {
                 self.intent.unprove(sync);
             }
-            self.base.changed().notify();
             return Err(error);
         }
         if reached == 0 {

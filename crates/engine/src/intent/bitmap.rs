@@ -89,6 +89,10 @@ impl<D: Device, C: Clock> Intent<D, C> {
 
     /// Writes what differs. The caller holds `bitmap_writer`.
     async fn write_bitmap_blocks(&self) -> Result<(), IoError> {
+        debug_assert!(
+            self.bitmap_writer.is_locked(),
+            "one writer of blocks at a time"
+        );
         let (blocks, pending) = self.regions.borrow_mut().take_unwritten();
         let result = self.write_blocks(&blocks).await;
         let mut regions = self.regions.borrow_mut();
@@ -143,6 +147,7 @@ impl<D: Device, C: Clock> Intent<D, C> {
                 self.put_header(block, &mut encoded);
                 bytes.extend(encoded);
             }
+            debug_assert_eq!(bytes.len() as u64, run.len() as u64 * block_bytes);
             let data = self.base.pool().copy_of(&bytes).freeze();
             let at = start + run[0] * block_bytes;
             drive.write_device(at, data, Fua::Yes).await?;
@@ -238,6 +243,10 @@ impl<D: Device, C: Clock> Intent<D, C> {
         if self.keeps_bits() {
             return Ok(()); // a member failed meanwhile: its missed writes need these bits
         }
+        debug_assert!(
+            !self.array.state().is_degraded() || self.base.has(Mutant::ClearWhileDegraded),
+            "whoever is away needs the bits"
+        );
         if self.regions.borrow_mut().clear(&idle) > 0 {
             self.write_bitmap_blocks().await?;
         }

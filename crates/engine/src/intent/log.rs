@@ -99,7 +99,7 @@ pub(crate) struct StripeLog<D> {
     writer: Mutex,
     /// One writer of headers: an older header never lands on a newer one.
     header_writer: Mutex,
-    /// Records came into place, or the volume froze.
+    /// Records came into place, or the array froze.
     pub progress: Rc<Signal>,
     book: RefCell<Book>,
     /// Writes that began without the log may be under way: what the log does not know may be wrong, until "clean".

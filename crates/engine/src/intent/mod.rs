@@ -1,6 +1,5 @@
 //! Where copies or parity may differ, and what makes that known after a crash: regions with writes under way, their
-//! bitmap on the members, the stripe log, md's partial parity log. They are private to this room: others say what they
-//! are about to do.
+//! bitmap on the members, the stripe log, md's partial parity log. Others say what they are about to do.
 //!
 //! Invariants:
 //! - nothing is written that could make members differ before the regions say so durably (W1, `mark`);
@@ -73,11 +72,13 @@ impl<D: Device, C: Clock> Intent<D, C> {
     /// Whoever wrote all of the range, under its lock: its copies or its parity agree.
     #[inline]
     pub(crate) fn prove(&self, sync: &Range<u64>) {
+        debug_assert!(sync.start < sync.end, "something was written");
         self.regions.borrow_mut().prove(sync);
     }
 
     /// Copies or parity of a range may not agree from now on.
     pub(crate) fn unprove(&self, sync: &Range<u64>) {
+        debug_assert!(sync.start < sync.end, "something may differ");
         self.regions.borrow_mut().unprove(sync);
         self.base.tell_guard();
         if let Some(log) = self.stripe_log() {
@@ -107,8 +108,16 @@ impl<D: Device, C: Clock> Intent<D, C> {
         self.regions.borrow_mut().settle_all_unspoilt(spoilt_count)
     }
 
-    /// The bitmap ends, or its regions are others from now on; no write is under way.
+    /// A bitmap begins: its regions are the ones from now on. No write is under way.
     pub(crate) fn put_regions(&self, regions: Regions) {
+        assert!(
+            regions.sync_bytes() == self.regions.borrow().sync_bytes(),
+            "other regions of the same space"
+        );
+        assert!(
+            regions.generation() > self.regions.borrow().generation(),
+            "whoever knows a number of the old ones sees that it means nothing"
+        );
         *self.regions.borrow_mut() = regions;
     }
 

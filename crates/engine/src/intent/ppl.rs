@@ -263,6 +263,10 @@ impl<D: Device, C: Clock> Intent<D, C> {
         }
         let place = self.array.metadata().ppl_place(drive.id);
         let (place, _) = place.ok_or(IoError::OutOfRange)?;
+        assert!(
+            unit.len() as u64 <= place.end - place.start,
+            "a unit fits its area"
+        );
         drive.write_device(place.start, unit, Fua::Yes).await
     }
 

@@ -259,6 +259,7 @@ impl Regions {
 
     /// Somebody begins to make a region consistent as a whole, and ends with `settle_unspoilt`.
     pub fn begin_settling(&mut self, index: usize) {
+        assert!(index < self.count(), "a region of these");
         self.settling = Some(index);
     }
 
@@ -273,6 +274,7 @@ impl Regions {
     /// All regions were made consistent by somebody who asked `spoilt_count` before: settled, unless something has come
     /// into doubt since. Whether they are.
     pub fn settle_all_unspoilt(&mut self, spoilt_count: u64) -> bool {
+        assert!(self.spoilt_count >= spoilt_count, "it only grows");
         if self.spoilt_count != spoilt_count {
             return false;
         }
@@ -287,6 +289,7 @@ impl Regions {
         let range = self.range(index);
         self.doubtful.set(index, false);
         self.proven.remove(range);
+        debug_assert!(!self.doubtful.get(index));
     }
 
     /// Whether copies or parity of the whole range are known to agree (W5, W6).
@@ -460,6 +463,10 @@ impl Regions {
             {
                 continue;
             }
+            debug_assert!(
+                !self.in_flight.contains(index),
+                "a bit stays while a write is under way"
+            );
             self.wanted.set(index, false);
             self.durable.set(index, false);
             self.unwritten_blocks.insert(self.block_of(index));
@@ -479,6 +486,10 @@ impl Regions {
         let blocks: Vec<u64> = std::mem::take(&mut self.unwritten_blocks)
             .into_iter()
             .collect();
+        debug_assert!(
+            self.durable.without(&self.wanted).next().is_none(),
+            "what is durable is wanted"
+        );
         let pending = self.wanted.without(&self.durable).collect();
         (blocks, pending)
     }

@@ -147,6 +147,7 @@ impl Collector {
                 place: place_of,
             });
         }
+        debug_assert!(!run.data.is_empty(), "empty writes are answered before");
         let leader = inner.next_leader;
         inner.next_leader += 1;
         let mut pieces = inner.lists.pop().unwrap_or_default();
@@ -247,6 +248,7 @@ impl Batch<'_> {
                 is_next
             };
             let count = rest.iter().take_while(touches).count();
+            assert!(count > 0, "a run begins with a write");
             let (now, later) = rest.split_at(count);
             runs.push(self.joined(now, pool));
             rest = later;
@@ -276,6 +278,10 @@ impl Batch<'_> {
 
     /// Gives the next write its outcome; the leader's own is returned.
     fn settle(&mut self, outcome: Result<(), IoError>) -> Option<Result<(), IoError>> {
+        assert!(
+            self.settled < self.pieces.len(),
+            "each write is settled once"
+        );
         let place = self.pieces[self.settled].place;
         self.settled += 1;
         let Some(place) = place else {

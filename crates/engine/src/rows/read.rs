@@ -23,6 +23,8 @@ impl<D: Device, C: Clock> Rows<D, C> {
     ) -> Result<Buf, IoError> {
         let row = self.base.row(row_number);
         let block = Block::Data(index);
+        debug_assert!(part.start < part.end && part.end <= row.strip_bytes);
+        debug_assert!(index < row.map.data_count(), "a strip of data");
         let set = self.array.members();
         let member = row.member_range(&part);
         let drive = self

@@ -116,6 +116,7 @@ impl<D: Device, C: Clock> Rows<D, C> {
             return Err(error);
         }
         let length = usize::try_from(part.end - part.start).expect("a strip fits memory");
+        debug_assert_eq!(length as u64, part.end - part.start);
         let mut data = self.base.pool().take(length);
         let mut at = part.start;
         while at < part.end {

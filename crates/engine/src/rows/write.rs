@@ -135,6 +135,11 @@ impl<D: Device, C: Clock> Rows<D, C> {
         fua: Fua,
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
+        debug_assert!(
+            runs.windows(2)
+                .all(|pair| pair[0].end_bytes() <= pair[1].at_bytes),
+            "runs are ascending, and apart"
+        );
         tag.enter(Stage::Read);
         let segments = cut(row, runs);
         let mut prepared: Few<Prepared> = Few::new();
@@ -162,6 +167,12 @@ impl<D: Device, C: Clock> Rows<D, C> {
         fua: Fua,
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
+        debug_assert!(
+            !prepared
+                .iter()
+                .any(|segment| segment.makes_right && segment.makes_wrong),
+            "parity agrees afterwards or does not"
+        );
         for segment in prepared.iter().filter(|segment| segment.makes_wrong) {
             // Nothing may be recovered from this part until it is written whole (W8).
             self.intent.unprove(&row.member_range(&segment.part));

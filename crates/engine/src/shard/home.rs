@@ -201,11 +201,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         sharing.map_or_else(|| vec![all], |sharing| sharing.slabs.ranges_of(0))
     }
 
-    /// Shuts the door when things are not ordinary any more. Whoever changes that calls it before anybody is answered.
-    fn check_sharing(&self) {
-        self.base().tell_guard();
-    }
-
     /// Whether I/O of a satellite may be under way on members of an opening that has ended (W9).
     pub(crate) fn is_draining_shards(&self) -> bool {
         self.base().is_shared_now()
@@ -304,7 +299,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         };
         let is_over = || this.base().is_stopping() && sharing.all_are(|stage| stage != Stage::Out);
         while !is_over() {
-            this.check_sharing();
+            this.base().tell_guard();
             this.try_open();
             let change = this.base().changed().changed();
             if let Some((shard, message)) = next_message(&mut inbox, change).await {

@@ -1,6 +1,6 @@
 //! Everything the engine does by itself: clean marking, lazy bitmap, resync, spares, rebuild, scrub.
 //!
-//! One task runs all of it (`Volume::run_background`); row and range locks are taken like any request takes them.
+//! One task runs all of it (`Upkeep::run`); row and range locks are taken like any request takes them.
 
 mod book;
 pub mod rebuild;
@@ -267,6 +267,11 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
         if self.traffic.writes_under_way() > 0 || self.traffic.write_count() != writes_before {
             return Ok(());
         }
+        debug_assert_eq!(
+            self.traffic.writes_under_way(),
+            0,
+            "clean means that nothing is under way"
+        );
         if let Some(log) = self.intent.stripe_log() {
             log.note_clean();
         }

@@ -109,6 +109,10 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
                 break Pass::Stopped;
             };
             self.advance_cursors(targets, &range);
+            assert_eq!(
+                at, range.start,
+                "steps end in the order in which they began"
+            );
             at = range.end;
             let step = range.end - range.start;
             self.book.advance_job(Progress {
@@ -593,6 +597,11 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
                 .map(|target| target.valid_below_bytes.get())
                 .collect()
         };
+        assert!(
+            targets.iter().all(|target| target.stale.is_none()
+                || target.valid_below_bytes.get() <= self.needed_bytes(target)),
+            "a cursor stays inside of its member"
+        );
         let mut covered = reached();
         if !self.base.has(Mutant::CheckpointAheadOfData) {
             self.intent.flush_members().await?;
@@ -626,6 +635,13 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
             );
             let is_complete = target.valid_below_bytes.get() >= self.needed_bytes(target);
             if let (true, true, Some(slot)) = (is_rebuilding, is_complete, slot) {
+                assert!(
+                    self.array
+                        .fillings()
+                        .iter()
+                        .any(|filling| filling.drive.id == member),
+                    "whoever becomes complete was being filled"
+                );
                 self.array.apply(&Event::RebuildDone { member });
                 self.array.commit_all().await?;
                 self.base.announce(Announcement::RebuildFinished {

@@ -309,6 +309,7 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
         writes: Vec<MemberWrite<D>>,
         member: &Range<u64>,
     ) -> Result<(), IoError> {
+        assert!(member.start < member.end, "rows were looked at");
         let outcome = self.array.write_members(writes, Fua::No).await;
         if let Some(error) = outcome.refusal() {
             return Err(error);
@@ -323,6 +324,10 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
     /// P (and Q) of a row from all its data, columns of one length.
     pub(crate) fn row_parity(&self, row: &Row, data: &[&[u8]]) -> Vec<(Block, BufMut)> {
         let length = data[0].len();
+        assert!(
+            data.iter().all(|column| column.len() == length),
+            "columns of a row are of one length"
+        );
         let mut p = self.base.pool().take(length);
         if row.map.q.is_none() {
             plexum_parity::gen_p(data, &mut p);

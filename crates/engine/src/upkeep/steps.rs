@@ -98,6 +98,10 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
     ) {
         while !ahead.is_empty() {
             let range = ahead.start..end_of(ahead.start);
+            assert!(
+                range.start < range.end && range.end <= ahead.end,
+                "a step goes forward, inside of what is ahead"
+            );
             let step_bytes = range.end - range.start;
             if !steps.is_empty() && steps.queue.len() >= self.steps_at_once(step_bytes) {
                 return;

@@ -224,7 +224,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.array.lost_slots()
     }
 
-    /// Event count of the last durable superblock commit.
+    /// Event count of the last superblock commit that has begun.
     pub fn event_count(&self) -> u64 {
         self.array.event_count()
     }

@@ -125,6 +125,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let mut at = offset_bytes;
         while at < end {
             let length = self.room(at).min(end - at);
+            assert!(length > 0, "a piece has a byte at least");
             pieces.push((at, length));
             at += length;
         }

@@ -78,6 +78,11 @@ impl<D: Device, C: Clock> Intent<D, C> {
         parts: &[LogPart],
         logged: &Logged<D>,
     ) {
+        assert_eq!(
+            parts.len() as u64,
+            logged.sequences.end - logged.sequences.start,
+            "each part has its record"
+        );
         let mut overlay = log.overlay.borrow_mut();
         for (part, sequence) in parts.iter().zip(logged.sequences.clone()) {
             let range = row.member_range(&part.part);
@@ -182,6 +187,7 @@ impl<D: Device, C: Clock> Intent<D, C> {
     }
 
     async fn put_row_in_place(&self, log: &StripeLog<D>, number: u64) -> Result<(), IoError> {
+        debug_assert!(log.destager.is_locked(), "one task puts rows in place");
         if self.array.is_frozen() {
             return Err(IoError::Failed);
         }

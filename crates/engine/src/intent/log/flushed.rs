@@ -78,6 +78,10 @@ impl<D: Device, C: Clock> Intent<D, C> {
             book.note_flushed(drive.id, &covers);
         }
         book.covered = book.covered.max(floor);
+        assert!(
+            book.covered <= book.next_sequence,
+            "no record is covered that was not given out"
+        );
         book.raise_doubt(doubts, doubt, now);
     }
 }

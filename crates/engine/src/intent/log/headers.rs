@@ -245,6 +245,10 @@ impl<D: Device, C: Clock> Intent<D, C> {
     }
 
     fn compose(&self, log: &StripeLog<D>, member: MemberId) -> Option<(LogHeader, ChainStart)> {
+        debug_assert!(
+            log.header_writer.is_locked(),
+            "one writer of headers at a time"
+        );
         let (superblock, next_superblock) = log.binding(member);
         let now = self.regions.borrow().consistent_below_bytes();
         let mut book = log.book.borrow_mut();

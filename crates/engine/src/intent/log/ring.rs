@@ -89,6 +89,13 @@ impl Ring {
             position: self.place_of(length_bytes),
             number: self.next.number,
         };
+        debug_assert!(
+            self.spans
+                .back()
+                .is_none_or(|last| last.last_sequence <= last_sequence),
+            "records are numbered in order"
+        );
+        debug_assert!(start.position >= self.next.position, "positions only grow");
         self.spans.push_back(Span {
             start,
             last_sequence,
@@ -116,6 +123,10 @@ impl Ring {
         if start.position < self.durable.position {
             return; // a header that was composed earlier ended later
         }
+        debug_assert!(
+            start.position <= self.next.position,
+            "a chain begins at what was given out, or where the next batch goes"
+        );
         self.durable = start;
         while self
             .spans
