@@ -50,7 +50,7 @@ const STAGES: &[Stage] = &[
 ];
 
 /// As many fresh seeds as fit in so long.
-const FRESH_MINUTES: &str = "6";
+const FRESH_MINUTES: &str = "3";
 
 /// Programs that judge; `scripts/packages.txt` has their packages.
 const TOOLS: [&str; 24] = [

@@ -5,8 +5,10 @@
 //! callgrind shows programs a processor without AVX-512, so that machines with and without it count alike.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::ci;
 
@@ -55,15 +57,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     ];
     ci::cargo(root, &build)?;
     let hot = ci::target(root).join("release/examples/hot");
-    let mut counted = Vec::new();
-    for (path, count) in PATHS {
-        let (once, twice) = (
-            collected(&hot, path, count)?,
-            collected(&hot, path, 2 * count)?,
-        );
-        let requests = count + count / WARM_PART;
-        counted.push((path, twice.saturating_sub(once) / requests));
-    }
+    let counted = count_all(&hot)?;
     let file = root.join(FIGURES);
     if is_write {
         return std::fs::write(&file, page(&counted)?)
@@ -80,8 +74,41 @@ pub fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     ))
 }
 
+/// Instructions a request of each path, counted on every processor at once: counts do not depend on it.
+fn count_all(hot: &Path) -> Result<Vec<(&'static str, u64)>, String> {
+    let next = AtomicUsize::new(0);
+    let counted = Mutex::new(Vec::new());
+    let work = || -> Result<(), String> {
+        // The longest ones are at the end of the list, and begin first.
+        while let Some((path, count)) = PATHS.iter().rev().nth(next.fetch_add(1, Ordering::Relaxed))
+        {
+            let once = collected(hot, path, *count)?;
+            let twice = collected(hot, path, 2 * count)?;
+            let requests = count + count / WARM_PART;
+            let figure = (*path, twice.saturating_sub(once) / requests);
+            counted
+                .lock()
+                .map_err(|error| error.to_string())?
+                .push(figure);
+        }
+        Ok(())
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
+        let mut results = workers.into_iter().map(|worker| worker.join());
+        results.try_for_each(|result| {
+            result.unwrap_or_else(|_| Err("a worker ended early".to_owned()))
+        })
+    })?;
+    let mut counted = counted.into_inner().map_err(|error| error.to_string())?;
+    let place = |path: &str| PATHS.iter().position(|(name, _)| *name == path);
+    counted.sort_by_key(|(path, _)| place(path));
+    Ok(counted)
+}
+
 /// Instructions that a run of the whole program takes.
-fn collected(hot: &PathBuf, path: &str, count: u64) -> Result<u64, String> {
+fn collected(hot: &Path, path: &str, count: u64) -> Result<u64, String> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(hot)
