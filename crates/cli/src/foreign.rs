@@ -1,5 +1,6 @@
 //! FreeBSD's formats on the command line: making volumes, and telling how members fit together.
 
+use plexum_daemon::advice::shell_word;
 use plexum_daemon::create::this_host;
 use plexum_daemon::examine::Examination;
 use plexum_daemon::foreign::Kind;
@@ -315,11 +316,9 @@ pub fn check_owners(members: &[String], common: &Common) -> Result<(), Problem> 
 
 /// Members of FreeBSD's formats, judged.
 pub struct ForeignSets {
-    /// One entry a volume.
-    judged: Vec<Judged>,
+    /// One entry a volume, with what `serve` is given for it: the members of its set.
+    judged: Vec<(Judged, String)>,
     sets: usize,
-    /// What `serve` is given.
-    words: String,
     option: String,
 }
 
@@ -327,33 +326,41 @@ impl ForeignSets {
     /// Judges them.
     #[must_use]
     pub fn of(examinations: &[Examination]) -> Self {
-        let mut sets: Vec<Vec<&Found>> = Vec::new();
-        for found in examinations.iter().filter_map(|one| one.foreign.as_ref()) {
-            match sets.iter_mut().find(|set| found.fits(set)) {
-                Some(set) => set.push(found),
-                None => sets.push(vec![found]),
+        let mut sets: Vec<(Vec<&Found>, Vec<String>)> = Vec::new();
+        for one in examinations {
+            let Some(found) = &one.foreign else { continue };
+            let word = shell_word(&one.member);
+            match sets.iter_mut().find(|(set, _)| found.fits(set)) {
+                Some((set, words)) => {
+                    set.push(found);
+                    words.push(word);
+                }
+                None => sets.push((vec![found], vec![word])),
             }
         }
-        let words: Vec<&str> = examinations.iter().map(|one| one.member.as_str()).collect();
+        let judged = sets.iter().flat_map(|(set, words)| {
+            let words = words.join(" ");
+            judge(set).into_iter().map(move |one| (one, words.clone()))
+        });
         Self {
-            judged: sets.iter().flat_map(|set| judge(set)).collect(),
+            judged: judged.collect(),
             sets: sets.len(),
-            words: words.join(" "),
             option: crate::disputed::format_option(examinations),
         }
     }
 
     /// A line for each volume.
     pub fn verdicts(&self) -> impl Iterator<Item = SetVerdict> {
-        let of_one = |one| SetVerdict::of_judged(one, &self.words, &self.option);
+        let of_one =
+            |(one, words): &(Judged, String)| SetVerdict::of_judged(one, words, &self.option);
         self.judged.iter().map(of_one)
     }
 
     /// How they fit together; the exit code.
     #[must_use]
     pub fn show(&self, screen: &Screen) -> u8 {
-        for (judged, verdict) in self.judged.iter().zip(self.verdicts()) {
-            show_judged(judged, &verdict, &self.words, &self.option, screen);
+        for ((judged, words), verdict) in self.judged.iter().zip(self.verdicts()) {
+            show_judged(judged, &verdict, words, &self.option, screen);
         }
         match self.sets {
             0 | 1 => 0,

@@ -63,13 +63,26 @@ impl SetVerdict {
             0 => String::new(),
             count => format!(", {count} of {} members not here", pool.slots.len()),
         };
-        Self {
-            what: format!(
-                "{}: ZFS pool, version {}, {}{state}",
-                pool.label.pool_name, pool.label.version, pool.label.state
-            ),
-            obstacle: pool.refusals.first().cloned(),
-            next: format!("to see what is in it:   plexum pool list {words}"),
+        let what = format!(
+            "{}: ZFS pool, version {}, {}{state}",
+            pool.label.pool_name, pool.label.version, pool.label.state
+        );
+        let plexes = match pool.unknown_plexes.len() {
+            0 => None,
+            1 => Some("a whole plex of it is not here".to_owned()),
+            count => Some(format!("{count} whole plexes of it are not here")),
+        };
+        match pool.refusals.first().cloned().or(plexes) {
+            Some(obstacle) => Self {
+                what,
+                obstacle: Some(obstacle),
+                next: "name its other members too; to look for them:   plexum scan".to_owned(),
+            },
+            None => Self {
+                what,
+                obstacle: None,
+                next: format!("to see what is in it:   plexum pool list {words}"),
+            },
         }
     }
 

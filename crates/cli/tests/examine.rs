@@ -269,3 +269,23 @@ fn what_a_set_is_whether_it_can_be_used_and_what_to_do_is_said_before_its_fields
     let refused = place.plexum("examine a --json").objects().remove(1);
     assert_eq!(refused["verdict"], "refused");
 }
+
+#[test]
+fn sets_that_are_named_together_have_a_command_each_with_their_own_members() {
+    let place = Place::new("examine-sets");
+    for words in [
+        "create gm0 --level 1 --format gmirror --member-size 8M g h",
+        "create gm1 --level 1 --format gmirror --member-size 8M i j",
+    ] {
+        let run = place.plexum(words);
+        assert_eq!(run.exit, 0, "{words}: {}", run.err);
+    }
+    std::fs::rename(place.file("g"), place.file("a g")).unwrap();
+    let mut command = place.command(env!("CARGO_BIN_EXE_plexum"));
+    let run = command.args(["examine", "i", "h", "j", "a g"]).output();
+    let run = run.unwrap();
+    let text = String::from_utf8_lossy(&run.stdout).into_owned();
+    let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
+    assert!(line("gm0: ").ends_with("plexum serve h 'a g'"), "{text}");
+    assert!(line("gm1: ").ends_with("plexum serve i j"), "{text}");
+}

@@ -295,6 +295,34 @@ fn a_member_that_was_away_is_refused_as_stale_and_taken_back_by_re_add() {
 }
 
 #[test]
+fn a_failed_member_that_cannot_catch_up_is_not_let_go_of() {
+    let place = Place::new("serve-no-bitmap");
+    create(&place, "--level 1 a b --bitmap none");
+    let server = Server::start(&place, "a b");
+    assert_eq!(place.plexum("fail nas b").exit, 0);
+    let before = place.plexum("status --json").out;
+    for words in ["re-add nas b -n", "re-add nas b"] {
+        let refused = place.plexum(words);
+        assert_ne!(refused.exit, 0, "{words}");
+        assert!(refused.err.contains("plexum add nas "), "{}", refused.err);
+    }
+    let members = |text: &str| {
+        let status: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        let list = status["members"].as_array().unwrap().clone();
+        let of_one = |one: serde_json::Value| (one["member"].to_string(), one["state"].to_string());
+        list.into_iter().map(of_one).collect::<Vec<_>>()
+    };
+    let after = place.plexum("status --json").out;
+    assert_eq!(
+        members(&after),
+        members(&before),
+        "it is a failed member still"
+    );
+    assert_eq!(place.plexum("stop").exit, 0);
+    assert_eq!(server.wait(), 0);
+}
+
+#[test]
 fn replace_copies_while_the_old_one_serves() {
     let place = Place::new("serve-replace");
     create(&place, "--level 1 a b");

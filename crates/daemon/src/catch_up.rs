@@ -27,11 +27,15 @@ use crate::owners::check_return;
 use crate::problem::{Code, Problem};
 use crate::served::Served;
 
-/// Takes a member back that has missed writes.
+/// Whether a member could be taken back; nothing is changed.
 ///
 /// # Errors
-/// What keeps it from catching up; nothing was changed then, or of the volume.
-pub(crate) async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answer {
+/// As `re_add`.
+pub(crate) async fn check_re_add(
+    served: &Served,
+    handle: &Handle,
+    word: &str,
+) -> Result<(), Problem> {
     let mut path = word.to_owned();
     let held = find(served, word).ok();
     if let Some(member) = &held {
@@ -39,9 +43,47 @@ pub(crate) async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answ
         check_in_use(member, &path)?;
     }
     check_can_catch_up(served, handle, &path, held.as_ref()).await?;
-    // A failed member is still held open: let go of it first.
+    if let Some(member) = &held {
+        let result = served.volume.check_remove(member.id);
+        result.map_err(|error| refused(served, error, &path))?;
+    }
+    let device = match MemberWord::parse(&path) {
+        // The volume still has it locked.
+        MemberWord::Path(file) if held.is_some() => {
+            let opened = FileDevice::look_at(handle, &file);
+            AnyDevice::File(opened.map_err(|error| problem_of(error, &path))?)
+        }
+        _ => open_again(served, handle, &path).await?,
+    };
+    check_return(&path, served.facts.choice, served.name())?;
+    let superblock = own_superblock(&device, &path).await?;
+    let superblock = check_own(served, &path, superblock)?;
+    let former = former_member(&device, &BufPool::new(0), &superblock).await;
+    let new = NewMember {
+        name: path.clone(),
+        device: Stacked::Device(Rc::new(device)),
+        identity: superblock.device_uuid,
+        is_write_mostly: superblock.is_write_mostly,
+        former,
+    };
+    let result = served.volume.check_add(&new, true).await;
+    result.map_err(|error| cannot_catch_up(served, error, &path))
+}
+
+/// Takes a member back that has missed writes.
+///
+/// # Errors
+/// What keeps it from catching up; the volume is as it was then.
+pub(crate) async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answer {
+    let mut path = word.to_owned();
+    let held = find(served, word).ok();
+    if let Some(member) = &held {
+        path = member.name.clone().unwrap_or(path);
+        check_in_use(member, &path)?;
+    }
+    // A failed member is still held open: it is let go of, once nothing else is in the way.
+    check_re_add(served, handle, word).await?;
     if let Some(member) = held {
-        check_return(&path, served.facts.choice, served.name())?;
         let result = served.volume.remove(member.id).await;
         result.map_err(|error| refused(served, error, &path))?;
     }
@@ -63,14 +105,14 @@ pub(crate) async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answ
 
 /// A member that is in use cannot come back.
 pub(crate) fn check_in_use(member: &MemberStatus, path: &str) -> Result<(), Problem> {
-    if member.standing == Standing::Faulty {
-        return Ok(());
-    }
-    Err(Problem::new(
-        Code::WrongState,
-        format!("{path} is in use, it missed nothing"),
-    )
-    .member(path))
+    let state = match member.standing {
+        Standing::Faulty => return Ok(()),
+        Standing::Rebuilding { .. } => "is being filled already",
+        Standing::Spare => "is a spare of this volume",
+        _ => "is in use, it missed nothing",
+    };
+    let text = format!("{path} {state}");
+    Err(Problem::new(Code::WrongState, text).member(path))
 }
 
 /// The superblock of a member of this very array.
@@ -86,8 +128,9 @@ pub(crate) fn check_own(
         )
         .member(path)
         .hint(format!(
-            "to add it as a new member:   plexum add {} {path}",
-            served.name()
+            "to add it as a new member:   plexum add {} {}",
+            shell_word(served.name()),
+            shell_word(path)
         )));
     };
     if uuid_of(&superblock) != served.facts.uuid {
@@ -108,8 +151,9 @@ pub(crate) fn cannot_catch_up(served: &Served, error: ControlError, path: &str) 
             "it was away for longer than the bitmap remembers, there is none, or its slot is taken",
         )
         .hint(format!(
-            "to fill it as a whole:   plexum add {} {path} --force",
-            served.name()
+            "to fill it as a whole:   plexum add {} {} --force",
+            shell_word(served.name()),
+            shell_word(path)
         )),
         error => refused(served, error, path),
     }
@@ -154,7 +198,7 @@ pub(crate) async fn check_can_catch_up(
         )));
     }
     let text = format!(
-        "{path} carries no metadata of {format} that name {}",
+        "{path} carries no metadata of {format} that names {}",
         served.name()
     );
     let problem = Problem::new(Code::NoMetadata, text).member(path);

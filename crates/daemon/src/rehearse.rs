@@ -5,21 +5,13 @@
 //! - nothing is written, and no member's standing changes;
 //! - a refusal is the very one of the real change: the same functions find it.
 
-use std::rc::Rc;
-
-use plexum_block::buf::BufPool;
-use plexum_engine::meta::open::former_member;
-use plexum_engine::stacked::Stacked;
-use plexum_engine::volume::{BitmapWish, ControlError, NewMember};
+use plexum_engine::volume::{BitmapWish, ControlError};
 use plexum_runtime::Handle;
-use plexum_runtime::file::FileDevice;
 
-use crate::catch_up::{cannot_catch_up, check_can_catch_up, check_in_use, check_own};
+use crate::catch_up::check_re_add;
 use crate::control::{Action, Answer};
-use crate::member_word::{done, find, open_again, open_new, own_superblock, refused};
-use crate::open::{AnyDevice, MemberWord, problem_of};
+use crate::member_word::{done, find, open_new, refused};
 use crate::ops::{Settings, bitmap_refused, check_scrub, log_refused, settings};
-use crate::owners::check_return;
 use crate::problem::{Code, Problem};
 use crate::served::Served;
 
@@ -47,7 +39,7 @@ pub async fn rehearse(served: &Served, handle: &Handle, action: Action) -> Answe
             let result = volume.check_add(&new, false).await;
             result.map_err(|error| refused(served, error, &member))?;
         }
-        Action::ReAdd { member } => re_add(served, handle, &member).await?,
+        Action::ReAdd { member } => check_re_add(served, handle, &member).await?,
         Action::Replace { old, new, force } => {
             let old = find(served, &old)?;
             let name = old.name.clone().unwrap_or_default();
@@ -63,41 +55,6 @@ pub async fn rehearse(served: &Served, handle: &Handle, action: Action) -> Answe
         }
     }
     done(format!("{}: it would be done", served.name()))
-}
-
-async fn re_add(served: &Served, handle: &Handle, word: &str) -> Result<(), Problem> {
-    let mut path = word.to_owned();
-    let held = find(served, word).ok();
-    if let Some(member) = &held {
-        path = member.name.clone().unwrap_or(path);
-        check_in_use(member, &path)?;
-    }
-    check_can_catch_up(served, handle, &path, held.as_ref()).await?;
-    if let Some(member) = &held {
-        let result = served.volume.check_remove(member.id);
-        result.map_err(|error| refused(served, error, &path))?;
-    }
-    let device = match MemberWord::parse(&path) {
-        // The volume still has it locked.
-        MemberWord::Path(file) if held.is_some() => {
-            let opened = FileDevice::look_at(handle, &file);
-            AnyDevice::File(opened.map_err(|error| problem_of(error, &path))?)
-        }
-        _ => open_again(served, handle, &path).await?,
-    };
-    check_return(&path, served.facts.choice, served.name())?;
-    let superblock = own_superblock(&device, &path).await?;
-    let superblock = check_own(served, &path, superblock)?;
-    let former = former_member(&device, &BufPool::new(0), &superblock).await;
-    let new = NewMember {
-        name: path.clone(),
-        device: Stacked::Device(Rc::new(device)),
-        identity: superblock.device_uuid,
-        is_write_mostly: superblock.is_write_mostly,
-        former,
-    };
-    let result = served.volume.check_add(&new, true).await;
-    result.map_err(|error| cannot_catch_up(served, error, &path))
 }
 
 /// In the order in which `set` goes through them.

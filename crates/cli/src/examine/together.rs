@@ -1,5 +1,6 @@
 //! Members of md that were named together: how they fit, and what they need to start.
 
+use plexum_daemon::advice::shell_word;
 use plexum_daemon::examine::{Examination, judge};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::meta::assemble::{AssembledStanding, Assembly, Doubt, Options};
@@ -231,6 +232,6 @@ fn words(assembly: &Assembly) -> String {
         .members
         .iter()
         .filter(|member| member.standing.is_used());
-    let names: Vec<&str> = used.map(|member| member.name.as_str()).collect();
+    let names: Vec<String> = used.map(|member| shell_word(&member.name)).collect();
     names.join(" ")
 }
