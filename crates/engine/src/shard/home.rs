@@ -208,7 +208,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 .division()
                 .sharing
                 .get()
-                .is_some_and(|sharing| sharing.door.epoch().is_none())
+                .is_some_and(|sharing| !sharing.is_open())
     }
 
     /// Opens the door when everything is ordinary and at home.
@@ -216,8 +216,8 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let Some(sharing) = self.division().sharing.get() else {
             return;
         };
-        if sharing.door.epoch().is_some()
-            || !sharing.all_are(|stage| stage == Stage::Home)
+        if sharing.is_open()
+            || !sharing.is_everybody_home()
             || !Doorkeeper::new(self, sharing).may_share()
         {
             return;
@@ -297,7 +297,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let Some(mut inbox) = sharing.inbox.take() else {
             return;
         };
-        let is_over = || this.base().is_stopping() && sharing.all_are(|stage| stage != Stage::Out);
+        let is_over = || this.base().is_stopping() && sharing.is_nobody_out();
         while !is_over() {
             this.base().tell_guard();
             this.try_open();
@@ -369,7 +369,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         for (member, cause) in learned.failures {
             self.array().fail_member(member, cause);
         }
-        if sharing.door.epoch().is_some() {
+        if sharing.is_open() {
             sharing.shut(); // it met with something that is not ordinary; the others come home too
         }
         sharing.links[shard - 1].stage.set(Stage::Back);
@@ -483,7 +483,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// The sharing, while satellites write.
     fn shares_writes(&self) -> Option<&Rc<Sharing>> {
         let sharing = self.division().sharing.get();
-        sharing.filter(|sharing| sharing.door.epoch().is_some() && sharing.takes_writes.get())
+        sharing.filter(|sharing| sharing.is_open() && sharing.takes_writes.get())
     }
 
     /// As `write`, for clients of the home while the volume may be shared: what lies in a satellite's slab is sent
