@@ -4,14 +4,16 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::array::{Array, ArrayParts};
+use crate::array::{Array, ArrayParts, Companion, Follower, MemberSet};
 use crate::base::Base;
 use crate::drive::Drive;
+use crate::intent::Intent;
 use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
+use crate::meta::foreign::regions_of;
 use crate::options::VolumeOptions;
 use crate::state::{MemberId, MemberRecord, Standing};
 use plexum_block::buf::{Buf, BufMut, BufPool};
@@ -218,6 +220,37 @@ impl Ground {
             base,
         }
     }
+}
+
+impl Ground {
+    /// What is known of their agreement, in doubt from this byte of the sync space on.
+    pub(crate) fn intent(&self, doubt_from: Option<u64>) -> Rc<Intent<Memory, Still>> {
+        let regions = regions_of(self.base.geometry(), 512, doubt_from);
+        let (base, array) = (Rc::clone(&self.base), Rc::clone(&self.array));
+        Rc::new(Intent::new(base, array, regions))
+    }
+
+    /// The array begins, with nobody who follows it but `follower`.
+    pub(crate) fn begin(
+        &self,
+        intent: &Rc<Intent<Memory, Still>>,
+        follower: Weak<dyn Follower<Memory>>,
+    ) {
+        let companion: Weak<dyn Companion<Memory>> = Rc::<Intent<Memory, Still>>::downgrade(intent);
+        self.array.begin(companion, follower);
+    }
+}
+
+/// Nobody follows.
+struct Nobody;
+
+impl Follower<Memory> for Nobody {
+    fn members_change(&self, _: &MemberSet<Memory>, _: &MemberSet<Memory>) {}
+}
+
+/// A follower that is not there.
+pub(crate) fn nobody() -> Weak<dyn Follower<Memory>> {
+    Weak::<Nobody>::new()
 }
 
 /// The output of a future that never waits.

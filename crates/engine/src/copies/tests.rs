@@ -4,9 +4,8 @@
 use std::rc::{Rc, Weak};
 
 use super::Copies;
-use crate::array::{Companion, Follower};
+use crate::array::Follower;
 use crate::intent::Intent;
-use crate::meta::foreign::regions_of;
 use crate::stage::{RequestKind, Requests};
 use crate::state::{FailCause, MemberId};
 use crate::testing::{Ground, Memory, Still, run};
@@ -18,13 +17,11 @@ type OfCopies = (Ground, Rc<Intent<Memory, Still>>, Rc<Copies<Memory, Still>>);
 
 fn mirror(doubt_from: Option<u64>) -> OfCopies {
     let ground = Ground::new(Organisation::Raid1, 3);
-    let regions = regions_of(ground.base.geometry(), 512, doubt_from);
+    let intent = ground.intent(doubt_from);
     let (base, array) = (Rc::clone(&ground.base), Rc::clone(&ground.array));
-    let intent = Rc::new(Intent::new(Rc::clone(&base), Rc::clone(&array), regions));
     let copies = Rc::new(Copies::new(base, array, Rc::clone(&intent)));
-    let companion: Weak<dyn Companion<Memory>> = Rc::<Intent<Memory, Still>>::downgrade(&intent);
     let follower: Weak<dyn Follower<Memory>> = Rc::<Copies<Memory, Still>>::downgrade(&copies);
-    ground.array.begin(companion, follower);
+    ground.begin(&intent, follower);
     (ground, intent, copies)
 }
 

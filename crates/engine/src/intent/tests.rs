@@ -3,32 +3,20 @@
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use super::Intent;
-use crate::array::{Companion, Follower, MemberSet};
 use crate::base::Guard;
-use crate::meta::foreign::regions_of;
 use crate::state::MemberId;
-use crate::testing::{Ground, Memory, Still, Superblock, run};
+use crate::testing::{Ground, Memory, Still, Superblock, nobody, run};
 use plexum_block::device::IoError;
 use plexum_block::wait::poll_once;
 use plexum_layout::{Organisation, Raid5Layout};
 
-struct Nobody;
-
-impl Follower<Memory> for Nobody {
-    fn members_change(&self, _: &MemberSet<Memory>, _: &MemberSet<Memory>) {}
-}
-
 fn intent() -> (Ground, Rc<Intent<Memory, Still>>) {
     let ground = Ground::new(Organisation::Raid5(Raid5Layout::LeftSymmetric), 3);
-    let regions = regions_of(ground.base.geometry(), 512, None);
-    let (base, array) = (Rc::clone(&ground.base), Rc::clone(&ground.array));
-    let intent = Rc::new(Intent::new(base, array, regions));
-    let companion: Weak<dyn Companion<Memory>> = Rc::<Intent<Memory, Still>>::downgrade(&intent);
-    let follower: Weak<dyn Follower<Memory>> = Weak::<Nobody>::new();
-    ground.array.begin(companion, follower);
+    let intent = ground.intent(None);
+    ground.begin(&intent, nobody());
     (ground, intent)
 }
 
