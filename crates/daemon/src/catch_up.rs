@@ -79,7 +79,6 @@ pub(crate) async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answ
     let held = find(served, word).ok();
     if let Some(member) = &held {
         path = member.name.clone().unwrap_or(path);
-        check_in_use(member, &path)?;
     }
     // A failed member is still held open: it is let go of, once nothing else is in the way.
     check_re_add(served, handle, word).await?;
