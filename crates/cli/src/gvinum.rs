@@ -322,6 +322,7 @@ fn new_drive(
         device: device.to_owned(),
         size_bytes,
         header: Some(header),
+        first_copy: 0,
     });
     paths.push(device.to_owned());
     Ok((name, size_bytes))

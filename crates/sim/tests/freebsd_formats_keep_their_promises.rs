@@ -109,7 +109,8 @@ fn seeds_that_had_a_finding_with_small_thresholds_have_none() {
     ]
     .map(|seed| (Format::Gmirror, seed));
     let systems = [
-        184, // a slow drive's block was made from parity that a growth was about to make anew
+        184,     // a slow drive's block was made from parity that a growth was about to make anew
+        701_142, // two crashes in saves tore both copies of the newest configuration, and an older one counted
         1_795_695_487_050_000_872, // a copy failed while it was read, and the other one had older data
     ];
     let systems = systems.map(|seed| (Format::Gvinum, seed));

@@ -7,7 +7,8 @@ use plexum_engine::meta::gmirror::{
     Assembled, ComponentState, Key, Provider, assemble as join_mirror,
 };
 use plexum_engine::meta::gvinum::{
-    FoundDrive, System, SystemError, assemble as join_system, said_by, volume_bytes,
+    FoundDrive, System, SystemError, UNREADABLE_COPY, assemble as join_system, said_by,
+    volume_bytes,
 };
 use plexum_engine::meta::stripe_concat::{Joined, Labelled, join_concat, join_stripe};
 use plexum_format::describe::Field;
@@ -86,7 +87,7 @@ pub fn look(
                 let mut copy = vec![0; CONFIG_BYTES as usize]; // a constant of the format
                 match read(at, &mut copy) {
                     Ok(()) => copy,
-                    Err(_) => b"?".to_vec(), // no text: the other copy counts
+                    Err(_) => UNREADABLE_COPY.to_vec(), // the other copy counts
                 }
             });
             Some(Found::Drive(Box::new(FoundDrive {

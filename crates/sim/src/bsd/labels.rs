@@ -343,6 +343,7 @@ pub(super) fn grow(disks: &[SimDisk], wall_seconds: u64) -> bool {
             device: super::array::name(disk),
             size_bytes: disk.size_bytes(),
             header: Some(header),
+            first_copy: 0,
         });
     }
     let length = subdisks_of(&system.config, &plex)[0].length_bytes;

@@ -270,6 +270,7 @@ mod tests {
             updated: (1, 0),
             mark: Mark::Settled,
             is_uneven: false,
+            unreadable_newer: None,
             notes: Vec::new(),
         })))
     }

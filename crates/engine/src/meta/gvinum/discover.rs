@@ -36,7 +36,7 @@ pub fn assemble(found: &[FoundDrive]) -> Result<System, SystemError> {
     let updated = newest.header.updated;
     let latest = drives
         .iter()
-        .filter(|drive| drive.header.updated == updated);
+        .filter(|drive| drive.header.updated >= updated);
     let is_uneven = latest.clone().any(|drive| says_else(drive, &recorded));
     // Whoever of the newest says that writes were under way is right.
     let mark = latest
@@ -54,6 +54,10 @@ pub fn assemble(found: &[FoundDrive]) -> Result<System, SystemError> {
             ));
         }
     }
+    let newer = drives.iter().filter(|drive| drive.header.updated > updated);
+    let newer = newer.max_by_key(|drive| drive.header.updated);
+    let unreadable_newer = newer.map(|drive| drive.device.clone());
+    let updated = newer.map_or(updated, |drive| drive.header.updated);
     let mut known: Vec<Drive> = drives
         .iter()
         .map(|drive| Drive {
@@ -62,6 +66,7 @@ pub fn assemble(found: &[FoundDrive]) -> Result<System, SystemError> {
             device: drive.device.clone(),
             size_bytes: drive.size_bytes,
             header: Some(drive.header.clone()),
+            first_copy: expendable_copy(drive, &drives),
         })
         .collect();
     let mut absent: Vec<String> = recorded
@@ -78,6 +83,7 @@ pub fn assemble(found: &[FoundDrive]) -> Result<System, SystemError> {
         device: String::new(),
         size_bytes: 0,
         header: None,
+        first_copy: 0,
     }));
     let mut config = recorded.clone();
     derive_subdisks(&mut config, &recorded, &known);
@@ -89,8 +95,22 @@ pub fn assemble(found: &[FoundDrive]) -> Result<System, SystemError> {
         mark,
         updated,
         is_uneven,
+        unreadable_newer,
         notes,
     })
+}
+
+/// The copy of a drive's configuration that a save may lose: not the one that counts, so that a save which is cut short
+/// leaves one that makes sense, and is no older than what was read. The first one where both say the same.
+fn expendable_copy(drive: &FoundDrive, drives: &[&FoundDrive]) -> usize {
+    let Ok((counts, _)) = read_copies(drive, drives) else {
+        return 0;
+    };
+    let says_it = |copy: &Vec<u8>| Config::parse(copy, 0).is_ok_and(|config| config == counts);
+    match drive.copies.each_ref().map(says_it) {
+        [true, false] => 1,
+        _ => 0,
+    }
 }
 
 /// Drives that count: not removed, and of two with one name the newer one.

@@ -33,7 +33,9 @@ pub use discover::{FoundDrive, assemble, said_by};
 use geometry::keeping_places;
 pub use geometry::{PlexMap, free_place, grown_map, is_free, places_of, plex_map, volume_bytes};
 pub use growing::{Growing, GrowingParts};
-pub use open::{OpenedSystem, OpenedVolume, SystemRequest, open_system, read_drive};
+pub use open::{
+    OpenedSystem, OpenedVolume, SystemRequest, UNREADABLE_COPY, open_system, read_drive,
+};
 pub use states::{derive_plex, derive_volume, settle};
 pub use store::{SharedStore, Store};
 
@@ -50,6 +52,8 @@ pub struct Drive {
     pub size_bytes: u64,
     /// Its header; `None` when it is not there.
     pub header: Option<DriveHeader>,
+    /// The copy of its configuration, 0 or 1, that a save writes first: the other one counts until that is written.
+    pub first_copy: usize,
 }
 
 impl Drive {
@@ -73,7 +77,7 @@ pub struct System {
     pub drives: Vec<Drive>,
     /// The configuration with derived states.
     pub config: Config,
-    /// The configuration as the newest drive recorded it.
+    /// The configuration as the newest drive recorded it that can be read.
     pub recorded: Config,
     /// What the newest drives say about the last writes.
     pub mark: Mark,
@@ -81,6 +85,9 @@ pub struct System {
     pub updated: (u64, u64),
     /// Some copy on the newest drives says something else: a save was interrupted.
     pub is_uneven: bool,
+    /// A drive that was written later than `recorded`, and of whose configuration no copy makes sense: what it said is
+    /// lost, and what is `recorded` may be out of date.
+    pub unreadable_newer: Option<String>,
     /// What people should know: drives that are older, copies that were not used.
     pub notes: Vec<String>,
 }

@@ -40,6 +40,10 @@ use super::{
     FoundDrive, PlexMap, System, assemble, plex_map, plexes_of, subdisks_of, volume_bytes,
 };
 
+/// What stands for a copy of the configuration that cannot be read. It is no text: words that nobody knows would be
+/// passed over, and leave a system without objects.
+pub const UNREADABLE_COPY: &[u8] = &[0xff];
+
 /// A plex has so many times as long to answer as a drive.
 const PLEX_PATIENCE: u32 = 4;
 
@@ -106,7 +110,7 @@ pub async fn read_drive<D: Device>(
         // A copy that cannot be read is one that makes no sense: the other one counts.
         *copy = read(at, CONFIG_BYTES)
             .await
-            .unwrap_or_else(|_| b"?".to_vec());
+            .unwrap_or_else(|_| UNREADABLE_COPY.to_vec());
     }
     Ok(FoundDrive {
         key: index,
@@ -425,10 +429,15 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
     }
 
     /// Whether a drive of the volume is away that was there at the last save: it may come back newer than what is
-    /// served.
+    /// served. Whether what was saved last is lost with the configuration of a drive that is here.
     pub(super) fn check_absent(&self, volume: &str) -> Result<(), ForeignError> {
         if self.request.run_degraded || self.request.volume.is_read_only {
             return Ok(());
+        }
+        if let Some(device) = &self.system.unreadable_newer {
+            return Err(ForeignError::Degraded(format!(
+                "{volume}: {device} was written last, and neither copy of its configuration makes sense"
+            )));
         }
         match absent(self.system, volume) {
             None => Ok(()),

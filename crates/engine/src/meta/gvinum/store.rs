@@ -3,6 +3,8 @@
 //! Invariants:
 //! - a save has a later time than every one before, and the same on all drives that it reaches;
 //! - the header goes last: a drive that shows a time has the text of that time;
+//! - of the two copies on a drive, the first save begins with the one that does not count (a save that was cut short has
+//!   left one of them torn): at every instant one of them makes sense and is as new as what was read;
 //! - what may be unequal is marked, until a flush has followed the last write and the resync has ended.
 //!
 //! Source: freebsd-geom.md sections 2.4 and 2.10.
@@ -31,7 +33,8 @@ pub struct Store {
     pub config: Config,
     /// What its objects have done.
     pub tallies: Tallies,
-    headers: BTreeMap<String, DriveHeader>,
+    /// By drive: its header, and the copy of the configuration that is written first.
+    headers: BTreeMap<String, (DriveHeader, usize)>,
     updated: (u64, u64),
     /// The drives differed when the system was assembled: every volume has to make its own say the same.
     pub is_uneven: bool,
@@ -48,7 +51,7 @@ impl Store {
     pub fn new(system: &System) -> Self {
         let headers = system.drives.iter().filter_map(|drive| {
             let header = drive.header.clone()?;
-            Some((drive.name.clone(), header))
+            Some((drive.name.clone(), (header, drive.first_copy)))
         });
         // Nobody else would ever settle one that has nothing which could differ.
         let has_redundancy = |name: &str| {
@@ -170,7 +173,8 @@ impl Store {
     /// its place (no more can be added then; what is there stays).
     #[must_use]
     pub fn writes(&self, drive: &str) -> Vec<MetadataWrite> {
-        let (Some(header), Ok(text)) = (self.headers.get(drive), self.config.encode_sealed())
+        let (Some((header, first_copy)), Ok(text)) =
+            (self.headers.get(drive), self.config.encode_sealed())
         else {
             return Vec::new();
         };
@@ -181,8 +185,9 @@ impl Store {
         } else {
             Mark::Writing
         };
-        let mut writes: Vec<MetadataWrite> = CONFIG_OFFSETS_BYTES
-            .iter()
+        let copies = CONFIG_OFFSETS_BYTES.iter().cycle().skip(*first_copy);
+        let mut writes: Vec<MetadataWrite> = copies
+            .take(CONFIG_OFFSETS_BYTES.len())
             .map(|at| MetadataWrite {
                 at_bytes: *at,
                 bytes: text.clone(),

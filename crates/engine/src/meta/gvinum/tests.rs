@@ -100,6 +100,25 @@ fn the_second_copy_counts_where_the_first_is_damaged() {
     }
 }
 
+/// Unknown words are passed over, so what stands for a copy that cannot be read is no words.
+#[test]
+fn a_copy_that_cannot_be_read_says_nothing() {
+    let whole = drive(0, "d0", (30, 0), &mirror_text(["up", "up", "up"]));
+    for copy in [0, 1] {
+        let mut half = whole.clone();
+        half.copies[copy] = UNREADABLE_COPY.to_vec();
+        let system = assemble(&[half]).unwrap();
+        assert_eq!(system.recorded.subdisks.len(), 3, "copy {copy}");
+    }
+    let mut none = whole;
+    none.copies = [UNREADABLE_COPY.to_vec(), UNREADABLE_COPY.to_vec()];
+    let error = assemble(&[none]).unwrap_err();
+    assert!(
+        matches!(error, SystemError::NoConfiguration { .. }),
+        "{error}"
+    );
+}
+
 #[test]
 fn contradicting_copies_of_an_interrupted_save_leave_the_doubt() {
     let doubtful = drive(0, "d0", (30, 0), &mirror_text(["up", "down", "up"]));
@@ -428,4 +447,59 @@ fn who_has_an_older_configuration_is_told() {
     ];
     let notes = assemble(&drives).unwrap().notes;
     assert_eq!(notes, ["da1 (d1) has an older configuration than da0"]);
+}
+
+/// The offsets of what a save writes to a drive, in order.
+fn order_of_save(system: &System, drive: &str) -> Vec<u64> {
+    let writes = Store::new(system).writes(drive);
+    writes.iter().map(|write| write.at_bytes).collect()
+}
+
+/// Found by a crash in the save that followed a crash in a save: both copies were torn, and an older drive counted.
+#[test]
+fn a_save_begins_with_the_copy_that_does_not_count() {
+    use plexum_format::vinum::{CONFIG_OFFSETS_BYTES, HEADER_OFFSET_BYTES};
+    let [first, second] = CONFIG_OFFSETS_BYTES;
+    let whole = drive(0, "d0", (10, 0), &mirror_text(["up", "down", "up"]));
+    let old = drive(0, "d0", (10, 0), &mirror_text(["up", "up", "up"]));
+    let with = |copies: [&Vec<u8>; 2]| {
+        let mut drive = whole.clone();
+        drive.copies = copies.map(Clone::clone);
+        assemble(&[drive]).unwrap()
+    };
+    let (new, old) = (&whole.copies[0], &old.copies[0]);
+    let torn = &vec![0xff; new.len()];
+    let blank = &vec![0; new.len()];
+    for (copies, order) in [
+        ([new, new], [first, second]),
+        ([torn, new], [first, second]),
+        ([blank, new], [first, second]),
+        ([old, new], [first, second]), // the one with more in doubt counts
+        ([new, torn], [second, first]),
+        ([new, blank], [second, first]),
+        ([new, old], [second, first]),
+    ] {
+        let system = with(copies);
+        let written = order_of_save(&system, "d0");
+        assert_eq!(written, [order[0], order[1], HEADER_OFFSET_BYTES]);
+    }
+}
+
+#[test]
+fn a_drive_that_was_written_last_and_has_lost_what_it_said_is_told() {
+    let text = mirror_text(["up", "up", "up"]);
+    let mut lost = drive(0, "d0", (12, 0), &mirror_text(["up", "down", "down"]));
+    lost.copies = [vec![0xff; 100], vec![0xff; 100]];
+    let others = [
+        drive(1, "d1", (10, 0), &text),
+        drive(2, "d2", (10, 0), &text),
+    ];
+    let system = assemble(&[vec![lost.clone()], others.to_vec()].concat()).unwrap();
+    assert_eq!(system.unreadable_newer.as_deref(), Some("da0"));
+    assert_eq!(system.updated, (12, 0), "the next save is later than it");
+    assert!(system.is_uneven);
+    // Of one that is no newer nothing is lost.
+    lost.header.updated = (10, 0);
+    let system = assemble(&[vec![lost], others.to_vec()].concat()).unwrap();
+    assert_eq!(system.unreadable_newer, None);
 }
