@@ -37,7 +37,7 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: "tests",
-        run: |root| cargo(root, &["test", "--workspace", "--locked", "--no-fail-fast"]),
+        run: |root| crate::suite::run(root, &[]),
     },
     Stage {
         name: "fresh seeds",

@@ -10,6 +10,7 @@ mod mutants;
 mod picture;
 mod ratchets;
 mod source;
+mod suite;
 mod tidy;
 mod tree;
 
@@ -22,7 +23,8 @@ cargo xtask WORD
   check       formatting, lints and the rules of the house
   tidy        the rules of the house alone
   ratchets [--write|--places]   figures of the house that may only get better, beside the committed ones
-  test [...]  all tests; arguments go to cargo test
+  suite [WORD]...   all test programs, some side by side: those whose source's path has a WORD in it
+  test [...]  all tests, one program after the other; arguments go to cargo test
   ci          what CI runs, nothing else
   sim [...]   the simulator, optimised: `plexum sim`; --seed S --trace shows one run
   hunt [NAME]  every deliberate bug of the engine, or those whose name begins so: each must be found within 1,000 seeds
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         Some((&"check", [])) => ci::check(&root),
         Some((&"tidy", [])) => tidy::run(&root),
         Some((&"test", rest)) => ci::cargo(&root, &[&["test", "--workspace"], rest].concat()),
+        Some((&"suite", rest)) => suite::run(&root, rest),
         Some((&"ci", [])) => ci::run(&root),
         Some((&("sim" | "bench"), _)) => plexum(&root, &words),
         Some((&"hunt", rest)) => ci::cargo(&root, &[&HUNT, rest].concat()),
