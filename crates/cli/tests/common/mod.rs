@@ -6,6 +6,7 @@ pub mod tour;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How a run ended.
 pub struct Run {
@@ -53,7 +54,10 @@ impl Place {
     }
 
     fn within(parent: &Path, name: &str) -> Self {
-        let folder = parent.join(format!("{name}-{}", std::process::id()));
+        // Sockets lie in it, and the system takes paths of 107 bytes for them: the name is cut.
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let folder = parent.join(format!("{name:.20}-{}-{number}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         Self { folder }

@@ -1,0 +1,31 @@
+//! The command as people use it.
+//!
+//! One program for all of them, so that they cost one link step.
+#![allow(clippy::unwrap_used)] // a failed unwrap fails the test
+
+mod attach;
+#[path = "../common/mod.rs"]
+mod common;
+mod create;
+mod demo;
+mod every_parity_kernel_and_runtime;
+mod examine;
+mod freebsd;
+mod freebsd_bad_input;
+mod freebsd_words;
+mod golden_arrays_are_served;
+mod lab;
+mod lab_builds_volumes;
+mod lab_on_something_real;
+mod long_reads_of_members_in_memory;
+mod serve;
+mod settings;
+mod several_cores;
+mod stats_say_where_the_time_goes;
+mod the_report_opens_in_a_browser;
+mod the_tour_of_the_readme_works;
+mod the_vinum_tour_works;
+mod tls;
+mod trouble;
+mod usage;
+mod zfs_pools_are_read;

@@ -1,0 +1,16 @@
+//! The kernel's md driver beside Plexum, in a machine of its own.
+//!
+//! One program for all of them, so that they cost one link step.
+#![allow(clippy::unwrap_used)] // a failed unwrap fails the test
+
+mod and_plexum_share_a_ppl;
+#[path = "../common/mod.rs"]
+mod common;
+mod goes_on_with_a_rebuild;
+mod leaves_no_stripe_log_behind;
+mod nests_arrays;
+mod re_adds_what_was_away;
+mod reads_what_plexum_wrote;
+mod refuses_a_write_back_log;
+mod takes_over_in_every_state;
+mod wrote_what_plexum_reads;
