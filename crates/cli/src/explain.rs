@@ -72,6 +72,12 @@ const FINDINGS: &[(&str, &str, &str)] = &[
         "They are read from there. Nothing is written; the Linux kernel puts them in place when it assembles the array.",
     ),
     (
+        "not_kept",
+        "Events, results and settings are not all kept for the next start.",
+        "They lie in /var/lib/plexum, for a user in ~/.local/state/plexum or $XDG_STATE_HOME/plexum. The volume is served\n\
+         all the same; after a restart, events and the last scrub may be missing.",
+    ),
+    (
         "slow_member",
         "A member takes much longer than its peers, without any error.",
         "Disks often do that before they fail. Reads that take too long are asked of another copy as well; writes wait for it.",

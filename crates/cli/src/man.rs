@@ -95,7 +95,16 @@ the control socket
 how the server was started
 .TP
 .I NAME.log
-what a server in the background has said
+what a server in the background has said; what earlier ones did: \fINAME.log.1\fR
+.PP
+What outlives a server is in \fI$XDG_STATE_HOME/plexum\fR, for root without that variable \fI/var/lib/plexum\fR, else
+\fI~/.local/state/plexum\fR.
+.TP
+.I sets/*.json
+the last scrub, settings, and why members failed
+.TP
+.I history/*.jsonl
+events
 "#;
 
 /// Whether the folder is there, or could be made: what its path begins with is a folder.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use plexum_daemon::assembly::AssembleRequest;
 use plexum_daemon::create::check_name;
 use plexum_daemon::foreign::asked_balance;
+use plexum_daemon::memory::{self, StateDir};
 use plexum_daemon::owners::Choice;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::runtime_dir::{Kind, Surroundings};
@@ -43,6 +44,8 @@ const END: &str = "\u{4}all that can be is served: ";
 const SPIN_US: u64 = 50;
 /// Space for messages of a server in the background without which it is not started.
 const LOG_BYTES_MIN: usize = 4096;
+/// What earlier servers said is kept up to about so much.
+const EARLIER_LOG_BYTES_MAX: u64 = 1 << 20;
 
 /// Runs the command: returns when the volumes were stopped, or with `--background` when they are ready.
 ///
@@ -173,6 +176,7 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
         memory_bytes,
         cores: cores(args.cores)?,
         runtime_dir: runtime_dir(),
+        state_dir: StateDir::locate(&memory::Surroundings::of_this_process()),
     })
 }
 
@@ -460,6 +464,25 @@ fn log_file(log: &std::path::Path) -> Result<std::fs::File, Problem> {
     Ok(file)
 }
 
+/// Puts what an earlier server said behind what those before it did, in `NAME.log.1`; too long a one begins anew.
+fn keep_earlier_log(log: &std::path::Path) {
+    let earlier = log.with_extension("log.1");
+    let Ok(text) = std::fs::read(log) else {
+        return; // there was none
+    };
+    let length = std::fs::metadata(&earlier).map_or(0, |meta| meta.len());
+    let mut options = std::fs::File::options();
+    options.create(true).write(true);
+    match length > EARLIER_LOG_BYTES_MAX {
+        true => options.truncate(true),
+        false => options.append(true),
+    };
+    // The server runs already: what cannot be kept does not keep it from that.
+    let _ = options
+        .open(earlier)
+        .and_then(|mut file| file.write_all(&text));
+}
+
 /// Starts the same command without `--background` in a process group of its own and waits for a line of each volume.
 ///
 /// Its standard error goes to a file in the runtime folder, which outlives this process: a pipe would end the server
@@ -512,7 +535,9 @@ fn background(screen: &Screen) -> Outcome {
     let volume =
         first.and_then(|first| name(first).or_else(|| first.split(' ').next().map(str::to_owned)));
     if let Some(volume) = volume {
-        let _ = std::fs::rename(&log, folder.file(&volume, Kind::Log));
+        let kept = folder.file(&volume, Kind::Log);
+        keep_earlier_log(&kept);
+        let _ = std::fs::rename(&log, kept);
     }
     for line in &lines {
         match serde_json::from_str(line) {

@@ -388,6 +388,11 @@ fn member_table(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
         if member.is_draining {
             state.push_str(" (hangs)");
         }
+        if let Some(was) = &member.was {
+            let why = member.failed_because.as_deref();
+            let why = why.map_or(String::new(), |why| format!(": {why}"));
+            state.push_str(&format!(" (was {was}{why})"));
+        }
         let mut row = vec![
             slot,
             member.path.clone().unwrap_or_else(|| "-".into()),

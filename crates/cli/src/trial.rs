@@ -60,6 +60,7 @@ pub fn run(args: &Create, request: CreateRequest, common: &Common, screen: &Scre
         memory_bytes: MEMORY_BYTES_DEFAULT,
         cores: 1,
         runtime_dir: runtime_dir(),
+        state_dir: None,
     };
     crate::serve::start(request, args.background, common, screen)
 }

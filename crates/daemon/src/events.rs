@@ -2,9 +2,10 @@
 //!
 //! Invariants:
 //! - sequence numbers rise by one from 1; a listener sees every event once and in order, or learns that it missed some;
-//! - a slow listener never holds up the engine: it reads from the history, which forgets the oldest.
+//! - a slow listener never holds up the engine: it reads from the history, which forgets the oldest;
+//! - what happened in earlier lives of a volume is given to whoever asks for all, and to no listener.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plexum_engine::state::FailCause;
@@ -12,6 +13,7 @@ use plexum_engine::volume::Announcement;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use crate::memory::{Keeper, Kept, Key};
 use crate::status::JSON_VERSION;
 
 /// Events kept in memory.
@@ -26,7 +28,7 @@ pub struct Event {
     pub version: u32,
     /// `event`.
     pub kind: String,
-    /// Number of the event in this server's life, from 1.
+    /// Number of the event in this server's life, from 1; 0 for one of an earlier life.
     pub sequence: u64,
     /// Seconds since 1970.
     pub time_s: u64,
@@ -44,6 +46,15 @@ pub struct Event {
 struct Inner {
     history: Mutex<VecDeque<Arc<Event>>>,
     newest: watch::Sender<u64>,
+    /// By volume: what happened before this server began, and who keeps what comes.
+    kept: Mutex<BTreeMap<String, KeptVolume>>,
+}
+
+/// What is kept of a volume.
+struct KeptVolume {
+    past: Vec<Arc<Event>>,
+    keeper: Keeper,
+    key: Key,
 }
 
 /// History and listeners. Clones share both.
@@ -58,6 +69,7 @@ impl Default for EventHub {
             inner: Arc::new(Inner {
                 history: Mutex::default(),
                 newest: watch::Sender::new(0),
+                kept: Mutex::default(),
             }),
         }
     }
@@ -78,7 +90,7 @@ impl EventHub {
         if history.len() == HISTORY_MAX {
             history.pop_front();
         }
-        history.push_back(Arc::new(Event {
+        let event = Event {
             version: JSON_VERSION,
             kind: "event".into(),
             sequence,
@@ -87,19 +99,49 @@ impl EventHub {
             name: name.into(),
             message: message.into(),
             member,
-        }));
+        };
+        if let Some(kept) = self.kept().get(volume) {
+            let what = Kept::Event(kept.key.clone(), event.clone());
+            kept.keeper.keep(what);
+        }
+        history.push_back(Arc::new(event));
         drop(history);
         self.inner.newest.send_replace(sequence);
     }
 
-    /// All events kept with a number above `after`, oldest first.
+    /// Takes over what happened in earlier lives of a volume, oldest first, and keeps what comes.
+    pub fn remember(&self, volume: &str, events: Vec<Event>, keeper: Keeper, key: Key) {
+        let first = events.len().saturating_sub(HISTORY_MAX);
+        let past = events.into_iter().skip(first).map(|event| {
+            Arc::new(Event {
+                sequence: 0,
+                ..event
+            })
+        });
+        let kept = KeptVolume {
+            past: past.collect(),
+            keeper,
+            key,
+        };
+        self.kept().insert(volume.to_owned(), kept);
+    }
+
+    /// All events with a number above `after`, oldest first; after 0 also those of earlier lives, by their time.
     #[must_use]
     pub fn since(&self, after: u64) -> Vec<Arc<Event>> {
-        self.history()
-            .iter()
-            .filter(|event| event.sequence > after)
-            .cloned()
-            .collect()
+        let history = self.history();
+        let now = history.iter().filter(|event| event.sequence > after);
+        let mut events: Vec<Arc<Event>> = Vec::new();
+        if after == 0 {
+            events.extend(
+                self.kept()
+                    .values()
+                    .flat_map(|kept| kept.past.iter().cloned()),
+            );
+            events.sort_by_key(|event| event.time_s);
+        }
+        events.extend(now.cloned());
+        events
     }
 
     /// A listener that starts after event number `after`.
@@ -110,6 +152,13 @@ impl EventHub {
             after,
             newest: self.inner.newest.subscribe(),
         }
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, KeptVolume>> {
+        self.inner
+            .kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn history(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Event>>> {
@@ -273,6 +322,35 @@ mod tests {
             assert_eq!((event.sequence, event.message.as_str()), (2, "two"));
         });
         assert_eq!(hub.since(1).len(), 1);
+    }
+
+    #[test]
+    fn what_happened_in_earlier_lives_is_told_to_whoever_asks_for_all_and_to_no_listener() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = crate::memory::StateDir::at(home.path().to_owned());
+        let keeper = Keeper::start(&dir);
+        let (first, second) = (EventHub::default(), EventHub::default());
+        first.publish(1, "v", "started", "earlier", None);
+        let past = first
+            .since(0)
+            .iter()
+            .map(|event| (**event).clone())
+            .collect();
+        second.publish(5, "w", "started", "another volume", None);
+        second.remember("v", past, keeper, Key::of("md-1.2", "u", "v"));
+        second.publish(6, "v", "started", "now", None);
+        let told = |after: u64| -> Vec<(u64, String)> {
+            let events = second.since(after);
+            events
+                .iter()
+                .map(|event| (event.sequence, event.message.clone()))
+                .collect()
+        };
+        let all = [(0, "earlier"), (1, "another volume"), (2, "now")];
+        assert_eq!(told(0), all.map(|(number, text)| (number, text.to_owned())));
+        assert_eq!(told(1), [(2, "now".to_owned())]);
+        let mut listener = second.listen(0);
+        assert_eq!(block_on(listener.next()).unwrap().message, "another volume");
     }
 
     #[test]

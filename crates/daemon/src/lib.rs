@@ -15,6 +15,7 @@ pub mod export;
 pub mod foreign;
 pub mod inspect;
 mod member_word;
+pub mod memory;
 pub mod open;
 pub mod ops;
 pub mod owners;

@@ -189,7 +189,34 @@ async fn set(served: &Served, words: &BTreeMap<String, String>) -> Answer {
     }
     served.pace.set(wanted.pace);
     served.volume.set_pace(wanted.pace);
+    served.memory.note_settings(words);
     Ok(settings_json(&wanted.pace, &served.volume.status().balance))
+}
+
+/// Takes up what was set in an earlier life of the server, before anything is done; `balance` where nobody says another
+/// one now.
+///
+/// # Errors
+/// One sentence about what cannot be taken up.
+pub(crate) fn take_up_settings(
+    served: &Served,
+    asked_balance: Option<Policy>,
+) -> Result<(), String> {
+    let mut words = served.memory.settings();
+    if asked_balance.is_some() {
+        words.remove("balance");
+    }
+    if words.is_empty() {
+        return Ok(());
+    }
+    let wanted = settings(served, &words)
+        .map_err(|problem| format!("what was set before is not taken up: {}", problem.message))?;
+    if let Some(policy) = wanted.policy {
+        served.volume.set_balance(policy);
+    }
+    served.pace.set(wanted.pace);
+    served.volume.set_pace(wanted.pace);
+    Ok(())
 }
 
 /// Understands all settings before anything is changed.

@@ -201,7 +201,7 @@ fn no_parent(error: &std::io::Error, shown: &str) -> Problem {
 }
 
 /// FNV-1a, 64 bits: names are few and chosen by the user, so a short hash without a dependency is enough.
-fn fnv64(text: &str) -> u64 {
+pub(crate) fn fnv64(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })

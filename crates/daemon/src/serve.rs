@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
+use plexum_engine::balance::Policy;
 use plexum_nbd::export::{Export, ExportInfo};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_nbd::tls::{TlsMode, TlsServer};
@@ -33,7 +34,8 @@ use crate::buffers::request_pool;
 use crate::control::{Action, Answer, Ask, ControlServer, Request};
 use crate::events::EventHub;
 use crate::export::VolumeExport;
-use crate::ops::act;
+use crate::memory::{Key, Memory, StateDir, VolumeMemory};
+use crate::ops::{act, take_up_settings};
 use crate::problem::{Code, Problem};
 use crate::rehearse::rehearse;
 use crate::runtime_dir::{Kind, RuntimeDir, Surroundings, check_socket_path, free_socket_path};
@@ -78,6 +80,8 @@ pub struct ServeRequest {
     pub cores: usize,
     /// Where sockets go.
     pub runtime_dir: RuntimeDir,
+    /// Where events, results and settings are kept for the next start; nowhere for a trial.
+    pub state_dir: Option<StateDir>,
 }
 
 /// A volume that clients can connect to now.
@@ -157,10 +161,14 @@ pub fn serve(request: ServeRequest, ready: Tell) -> Result<(), Problem> {
         }
     }
     let result = runtime.block_on(house.run(&mut inbox));
+    let memory = house.memory.take();
     drop(house);
     drop(handle);
     drop(runtime);
     drop(control);
+    if let Some(memory) = memory {
+        memory.end();
+    }
     result
 }
 
@@ -243,6 +251,10 @@ struct House {
     events: EventHub,
     sender: Sender<Message>,
     failure: RefCell<Option<Problem>>,
+    /// What outlives this process; none where nothing can be kept, and in a dry run.
+    memory: Option<Memory>,
+    /// Why nothing can be kept, until that is told.
+    unkept: Option<String>,
 }
 
 impl House {
@@ -269,6 +281,15 @@ impl House {
             request.spin,
             request.memory_bytes,
         )?;
+        let state_dir = request.state_dir.as_ref();
+        let memory = state_dir
+            .filter(|_| !handle.is_rehearsal())
+            .map(Memory::open);
+        let (memory, unkept) = match memory {
+            None => (None, None),
+            Some(Ok(memory)) => (Some(memory), None),
+            Some(Err(reason)) => (None, Some(reason)),
+        };
         let mut house = Self {
             handle: handle.clone(),
             pool: request_pool(request.memory_bytes),
@@ -278,6 +299,8 @@ impl House {
             events: events.clone(),
             sender: sender.clone(),
             failure: RefCell::default(),
+            memory,
+            unkept,
         };
         let (mut notes, mut left_out) = (Vec::new(), Vec::new());
         for (at, volume) in request.volumes.iter().enumerate() {
@@ -316,7 +339,9 @@ impl House {
                 )
                 .hint("leave it out: each volume gets a socket of its own"));
             }
-            notes.push(self.add_volume(assembled, path, &request.runtime_dir)?);
+            let balance = volume.balance;
+            let added = self.add_volume(assembled, path, &request.runtime_dir, balance);
+            notes.push(added?);
             if let Some(served) = self.volumes.borrow().last() {
                 let control = &served.sockets.control;
                 match self.handle.is_rehearsal() {
@@ -348,6 +373,7 @@ impl House {
         assembled: Assembled,
         socket: Option<&Path>,
         runtime_dir: &RuntimeDir,
+        balance: Option<Policy>,
     ) -> Result<Vec<String>, Problem> {
         let volume = Rc::new(assembled.body);
         let name = volume.name().to_owned();
@@ -397,9 +423,27 @@ impl House {
             None => runtime_dir.file(&name, Kind::Nbd),
         };
         let sockets = Sockets::new(nbd, runtime_dir.file(&name, Kind::Control));
-        let served = Served::new(volume, export, facts, clock, sockets);
+        let memory = self.recall(&facts, &name, &mut notes);
+        let served = Served::new(volume, export, facts, clock, sockets, memory);
+        notes.extend(take_up_settings(&served, balance).err());
         self.volumes.borrow_mut().push(Rc::new(served));
         Ok(notes)
+    }
+
+    /// What is remembered of a volume.
+    fn recall(&mut self, facts: &Facts, name: &str, notes: &mut Vec<String>) -> VolumeMemory {
+        if let Some(reason) = self.unkept.take() {
+            notes.push(format!(
+                "events and results are not kept for the next start: {reason}"
+            ));
+        }
+        let Some(memory) = &self.memory else {
+            return VolumeMemory::unkept(name);
+        };
+        let key = Key::of(&facts.format, &facts.uuid, name);
+        let (memory, problem) = memory.recall(key, name, &self.events);
+        notes.extend(problem.map(|problem| format!("what was kept before is not used: {problem}")));
+        memory
     }
 
     /// One Unix socket for each volume, and one TCP address for all of them.

@@ -358,6 +358,7 @@ fn member_status(member: &plexum_zfs::MemberReport) -> MemberStatus {
         slot: u32::try_from(member.slot).ok(),
         path: Some(member.name.clone().unwrap_or_else(|| member.path.clone())),
         serial: None,
+        was: None,
         state: match (&member.name, member.is_stale) {
             (None, _) => MemberState::Missing,
             (Some(_), true) => MemberState::Stale,

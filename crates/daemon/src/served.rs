@@ -28,11 +28,12 @@ use crate::advice::advise;
 use crate::assembly::Body;
 use crate::events::{EventHub, cause_words, words_of};
 use crate::export::VolumeExport;
+use crate::memory::VolumeMemory;
 use crate::owners::Choice;
 use crate::status::{
-    BitmapStatus, ExportStatus, JSON_VERSION, JobKind, JobStatus, LatencyStatus, LearnedStatus,
-    MemberState, MemberStatus, Mismatch, ScrubStatus, StripeLogStatus, Verdict, VolumeStatus,
-    eta_s,
+    BitmapStatus, ExportStatus, Finding, JSON_VERSION, JobKind, JobStatus, LatencyStatus,
+    LearnedStatus, MemberState, MemberStatus, Mismatch, ScrubStatus, StripeLogStatus, Verdict,
+    VolumeStatus, eta_s,
 };
 
 /// The export of this process.
@@ -157,8 +158,8 @@ pub struct Served {
     clock: RealClock,
     samples: RefCell<VecDeque<Sample>>,
     scrub_is_repair: Cell<bool>,
-    /// Why members failed, by name.
-    causes: RefCell<BTreeMap<String, FailCause>>,
+    /// What outlives this server.
+    pub memory: VolumeMemory,
     /// When it began to be served, or the last reset.
     pub(crate) counting_since: Cell<Moment>,
     /// Members' counters at the last reset, by id.
@@ -175,6 +176,7 @@ impl Served {
         facts: Facts,
         clock: RealClock,
         sockets: Sockets,
+        memory: VolumeMemory,
     ) -> Self {
         let counting_since = clock.now();
         Self {
@@ -190,7 +192,7 @@ impl Served {
             clock,
             samples: RefCell::default(),
             scrub_is_repair: Cell::new(false),
-            causes: RefCell::default(),
+            memory,
             counting_since: Cell::new(counting_since),
             baseline: RefCell::default(),
             last_slots: RefCell::default(),
@@ -206,6 +208,15 @@ impl Served {
                 last_slots.insert(member.id.0, slot);
             }
         }
+        let in_slots = members.iter().filter(|member| {
+            let is_gone = matches!(member.standing, Standing::Faulty | Standing::Removed);
+            !(is_gone || member.is_lost || member.is_replacement)
+        });
+        let in_slots = in_slots.filter_map(|member| {
+            let name = member.name.clone()?;
+            Some((u32::from(member.slot?), name))
+        });
+        self.memory.note_slots(in_slots);
         members
     }
 
@@ -227,7 +238,7 @@ impl Served {
 
     /// Notes why a member failed.
     pub fn note_cause(&self, member: &str, cause: FailCause) {
-        self.causes.borrow_mut().insert(member.to_owned(), cause);
+        self.memory.note_cause(member, cause_words(cause));
     }
 
     /// Takes samples of the job's progress until `end`; a task of its own.
@@ -291,6 +302,12 @@ impl Served {
             {
                 self.note_cause(member, *cause);
             }
+            if let Announcement::ScrubFinished { .. } | Announcement::ScrubStopped { .. } =
+                &announcement
+                && let Some(scrub) = self.last_scrub()
+            {
+                self.memory.note_scrub(scrub);
+            }
             let (name, message, member) = words_of(&announcement);
             events.publish(time_s, self.name(), name, message, member);
         }
@@ -300,8 +317,8 @@ impl Served {
     pub fn status(&self) -> VolumeStatus {
         let status = self.volume.status();
         let members = self.members(&status.members, &status.lost_slots, status.moment);
-        let report = self.volume.scrub_report();
-        let unmended_bytes = report.as_ref().map_or(0, ScrubReport::unmended_bytes);
+        let last_scrub = self.last_scrub();
+        let unmended_bytes = last_scrub.as_ref().map_or(0, ScrubStatus::unmended_bytes);
         let has_bad = |member: &MemberStatus| member.slot.is_some() && member.bad_bytes > 0;
         let is_damaged = unmended_bytes > 0 || members.iter().any(has_bad);
         let verdict = match (status.is_frozen, status.lost_slots.is_empty()) {
@@ -349,7 +366,7 @@ impl Served {
             members,
             attachments: Vec::new(),
             jobs,
-            last_scrub: report.as_ref().map(scrub_status),
+            last_scrub,
             findings: Vec::new(),
             next: None,
             server_pid: std::process::id(),
@@ -359,7 +376,30 @@ impl Served {
         snapshot
             .findings
             .extend(self.facts.findings.iter().cloned());
+        if let Some(failure) = self.memory.failure() {
+            snapshot.findings.push(Finding {
+                code: "not_kept".into(),
+                message: format!(
+                    "events and results are not all kept for the next start: {failure}"
+                ),
+                commands: Vec::new(),
+            });
+        }
         snapshot
+    }
+
+    /// The last scrub, of this life or an earlier one. What an earlier one found counts until one has been everywhere.
+    fn last_scrub(&self) -> Option<ScrubStatus> {
+        let before = self.memory.last_scrub();
+        let Some(report) = self.volume.scrub_report() else {
+            return before;
+        };
+        let mut scrub = scrub_status(&report);
+        if !scrub.is_complete {
+            let known = before.map_or(0, |before| before.unmended_bytes());
+            scrub.mismatch_bytes_before = scrub.mismatch_bytes_before.max(known);
+        }
+        Some(scrub)
     }
 
     fn exports(&self) -> Vec<ExportStatus> {
@@ -387,12 +427,10 @@ impl Served {
         lost_slots: &[u16],
         now: Moment,
     ) -> Vec<MemberStatus> {
-        let causes = self.causes.borrow();
         let status = |member: &EngineMember| {
             let mut status = member_status(member);
-            let cause = status.path.as_ref().and_then(|path| causes.get(path));
-            if status.state == MemberState::Faulty {
-                status.failed_because = cause.map(|cause| cause_words(*cause).to_owned());
+            if let (MemberState::Faulty, Some(path)) = (status.state, &status.path) {
+                status.failed_because = self.memory.cause(path);
             }
             status.refused_ago_s = member.refused_at.map(|at| now.since(at).as_secs());
             status
@@ -401,7 +439,12 @@ impl Served {
         for slot in lost_slots {
             let slot = u32::from(*slot);
             if !members.iter().any(|member| member.slot == Some(slot)) {
-                members.push(empty_slot(slot));
+                let was = self.memory.last_in(slot);
+                members.push(MemberStatus {
+                    failed_because: was.as_ref().and_then(|was| self.memory.cause(was)),
+                    was,
+                    ..empty_slot(slot)
+                });
             }
         }
         members.sort_by_key(|member| (member.slot.is_none(), member.slot, member.is_replacement));
@@ -559,6 +602,7 @@ fn member_status(member: &EngineMember) -> MemberStatus {
         slot: member.slot.map(u32::from),
         path: member.name.clone(),
         serial: member.name.as_deref().and_then(serial_of),
+        was: None,
         state: match member.standing {
             _ if member.is_lost => MemberState::Faulty,
             Standing::Active => MemberState::Active,
@@ -612,6 +656,7 @@ pub(crate) fn empty_slot(slot: u32) -> MemberStatus {
         slot: Some(slot),
         path: None,
         serial: None,
+        was: None,
         state: MemberState::Missing,
         is_write_mostly: false,
         is_replacement: false,

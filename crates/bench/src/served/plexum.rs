@@ -88,6 +88,7 @@ pub(crate) fn socket(folder: &Path, name: &str) -> PathBuf {
 pub(crate) fn command(options: &BenchOptions, folder: &Path) -> Command {
     let mut command = Command::new(&options.program);
     command.env("XDG_RUNTIME_DIR", folder);
+    command.env("XDG_STATE_HOME", folder);
     command
 }
 

@@ -37,6 +37,7 @@ impl Server {
             .args(["serve", "--json"])
             .args(members)
             .env("XDG_RUNTIME_DIR", runtime)
+            .env("XDG_STATE_HOME", runtime)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

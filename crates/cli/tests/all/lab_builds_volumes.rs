@@ -330,7 +330,7 @@ fn devices_that_were_named_are_members_and_carry_nothing_afterwards() {
 
 /// Runs an experiment where the kernel has md and an NBD client: in a guest, whose devices are the members.
 const IN_THE_GUEST: &str = r#"
-export XDG_RUNTIME_DIR=$OUT
+export XDG_RUNTIME_DIR=$OUT XDG_STATE_HOME=$OUT
 for module in nbd fuse loop; do /run/modprobe $module; done
 list="\"$D0\", \"$D1\", \"$D2\""
 cat >$OUT/md.toml <<END

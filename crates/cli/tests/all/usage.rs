@@ -20,6 +20,7 @@ fn plexum(words: &str) -> Run {
     } = Command::new(env!("CARGO_BIN_EXE_plexum"))
         .args(words.split_whitespace())
         .env("XDG_RUNTIME_DIR", &folder)
+        .env("XDG_STATE_HOME", &folder)
         .stdin(Stdio::null())
         .output()
         .unwrap();

@@ -41,6 +41,7 @@ pub fn run(folder: &Path, tour: &str, clean_up: &str, limit_seconds: u32) -> (St
         .current_dir(folder)
         .env("PATH", path)
         .env("XDG_RUNTIME_DIR", folder)
+        .env("XDG_STATE_HOME", folder)
         .env("CLEAN_UP", clean_up)
         .output()
         .unwrap();

@@ -16,6 +16,7 @@ mod mdforce;
 mod mdread;
 mod overwrites;
 mod refusals;
+mod restarts;
 mod serving;
 mod shell;
 mod statuses;

@@ -148,6 +148,7 @@ impl Site {
     pub(super) fn plexum(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.env("XDG_RUNTIME_DIR", &self.home);
+        command.env("XDG_STATE_HOME", &self.home);
         command
     }
 

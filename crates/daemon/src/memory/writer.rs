@@ -1,0 +1,165 @@
+//! The thread that writes what is to be kept.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::{Key, Remembered, StateDir};
+use crate::events::Event;
+
+/// What may wait to be written. More than this is lost, and counted: memory has an end, and a folder may hang for ever.
+const WAITING_MAX: usize = 1024;
+
+/// How long the end of the writing is waited for when the server ends.
+const END_WAIT: Duration = Duration::from_secs(5);
+
+/// Something to keep.
+pub enum Kept {
+    /// A line more in a volume's history.
+    Event(Key, Event),
+    /// What is remembered of a volume, in place of what was.
+    Set(Key, Remembered),
+}
+
+/// What is to be written, or the end of the writing and who is told of it.
+enum Order {
+    Keep(Kept),
+    End(Sender<()>),
+}
+
+/// Hands things to the thread that writes; never waits for it. Clones share the thread.
+#[derive(Clone)]
+pub struct Keeper {
+    orders: SyncSender<Order>,
+    lost: Arc<AtomicU64>,
+    failure: Arc<Mutex<Option<String>>>,
+}
+
+impl Keeper {
+    /// Starts the thread. The folder must have been ensured.
+    #[must_use]
+    pub fn start(dir: &StateDir) -> Self {
+        let (orders, waiting) = sync_channel(WAITING_MAX);
+        let failure = Arc::new(Mutex::new(None));
+        let lost = Arc::default();
+        let writer = Writer {
+            dir: dir.clone(),
+            lost: Arc::clone(&lost),
+            failure: Arc::clone(&failure),
+        };
+        let thread = std::thread::Builder::new().name("memory".into());
+        let started =
+            thread.spawn(move || waiting.into_iter().for_each(|one| writer.carry_out(one)));
+        if let Err(error) = started {
+            note(&failure, Some(format!("no thread to write it: {error}")));
+        }
+        Self {
+            orders,
+            lost,
+            failure,
+        }
+    }
+
+    /// Keeps it, soon. What cannot be taken is lost and counted.
+    pub fn keep(&self, what: Kept) {
+        match self.orders.try_send(Order::Keep(what)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Why not everything is kept, in one sentence; none while everything is.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        match (failure.clone(), self.lost.load(Ordering::Relaxed)) {
+            (Some(failure), _) => Some(failure),
+            (None, 0) => None,
+            (None, lost) => Some(format!("{lost} events or results are lost")),
+        }
+    }
+
+    /// Waits until everything is written, a few seconds at most: the folder may hang.
+    pub fn end(&self) {
+        let (sender, written) = channel();
+        if self.orders.try_send(Order::End(sender)).is_ok() {
+            let _ = written.recv_timeout(END_WAIT);
+        }
+    }
+}
+
+fn note(failure: &Mutex<Option<String>>, what: Option<String>) {
+    *failure.lock().unwrap_or_else(PoisonError::into_inner) = what;
+}
+
+/// What the thread has.
+struct Writer {
+    dir: StateDir,
+    lost: Arc<AtomicU64>,
+    failure: Arc<Mutex<Option<String>>>,
+}
+
+impl Writer {
+    fn carry_out(&self, order: Order) {
+        let (path, result) = match order {
+            Order::Keep(Kept::Event(key, event)) => {
+                let path = self.dir.history_path(&key);
+                let line = serde_json::to_string(&event).map_err(io::Error::other);
+                let result = line.and_then(|line| append(&path, &line));
+                self.lost
+                    .fetch_add(u64::from(result.is_err()), Ordering::Relaxed);
+                (path, result)
+            }
+            Order::Keep(Kept::Set(key, remembered)) => {
+                let path = self.dir.set_path(&key);
+                let bytes = serde_json::to_vec_pretty(&remembered).map_err(io::Error::other);
+                (path.clone(), bytes.and_then(|bytes| replace(&path, &bytes)))
+            }
+            Order::End(told) => {
+                let _ = told.send(());
+                return;
+            }
+        };
+        let problem = result.err();
+        note(
+            &self.failure,
+            problem.map(|error| format!("{}: {error}", path.display())),
+        );
+    }
+}
+
+/// Appends a line, behind whatever an interrupted write left at the end.
+fn append(path: &Path, line: &str) -> io::Result<()> {
+    let mut options = File::options();
+    let mut file = options.read(true).append(true).create(true).open(path)?;
+    let mut text = format!("{line}\n");
+    if file.metadata()?.len() > 0 {
+        file.seek(SeekFrom::End(-1))?;
+        let mut last = [0];
+        file.read_exact(&mut last)?;
+        if last != *b"\n" {
+            text.insert(0, '\n');
+        }
+    }
+    file.write_all(text.as_bytes())?;
+    file.sync_data()
+}
+
+/// Puts `bytes` in place of the file: the old ones or the new ones are there at any time.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    match path.parent() {
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
+}
