@@ -70,10 +70,10 @@ fn events_scrubs_failures_and_settings_are_there_after_a_restart_and_after_a_kil
     );
     // A server that is killed has kept what it knew by then.
     server.kill();
-    let _server = Server::start(&place, "a b --run-degraded --balance primary");
+    let _server = Server::start(&place, "a b --run-degraded --balance round-robin");
     assert_eq!(
         status(&place)["balance"],
-        "primary",
+        "round-robin",
         "what is said now counts"
     );
     let starts = names_of_events(&place);
