@@ -8,6 +8,8 @@
 // They panic when nothing can be written: `output` has what does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+#[cfg(test)]
+mod advised;
 mod args;
 mod attach;
 mod attach_tree;

@@ -3,6 +3,7 @@
 //! One program for all of them, so that they cost one link step. A module is one kind of story.
 #![allow(clippy::unwrap_used)]
 
+mod advice;
 mod attached;
 mod bytes;
 #[path = "../common/mod.rs"]
