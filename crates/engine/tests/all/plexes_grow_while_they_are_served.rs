@@ -93,6 +93,7 @@ fn growing(organisation: &str, count: usize) -> (Vec<Memory>, Vec<u8>) {
         device: "new".into(),
         size_bytes: SIZE as u64,
         header: Some(header),
+        first_copy: 0,
     });
     edit::grow(&mut system.config, "v.p0", "new", SIZE as u64, None).unwrap();
     assert_eq!(system.config.plexes[0].state, PlexState::Growable);
