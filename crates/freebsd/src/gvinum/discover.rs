@@ -69,22 +69,8 @@ pub fn assemble(found: &[FoundDrive]) -> Result<System, SystemError> {
             first_copy: expendable_copy(drive, &drives),
         })
         .collect();
-    let mut absent: Vec<String> = recorded
-        .subdisks
-        .iter()
-        .map(|subdisk| subdisk.drive.clone())
-        .filter(|name| !known.iter().any(|drive| drive.name == *name))
-        .collect();
-    absent.sort();
-    absent.dedup();
-    known.extend(absent.into_iter().map(|name| Drive {
-        name,
-        key: None,
-        device: String::new(),
-        size_bytes: 0,
-        header: None,
-        first_copy: 0,
-    }));
+    let absent = absent(&recorded, &known);
+    known.extend(absent);
     let mut config = recorded.clone();
     derive_subdisks(&mut config, &recorded, &known);
     settle(&mut config, |_| false);
@@ -98,6 +84,27 @@ pub fn assemble(found: &[FoundDrive]) -> Result<System, SystemError> {
         unreadable_newer,
         notes,
     })
+}
+
+/// Drives that subdisks refer to and that are not here, by name.
+fn absent(recorded: &Config, known: &[Drive]) -> Vec<Drive> {
+    let mut names: Vec<&String> = recorded
+        .subdisks
+        .iter()
+        .map(|subdisk| &subdisk.drive)
+        .filter(|name| !known.iter().any(|drive| drive.name == **name))
+        .collect();
+    names.sort();
+    names.dedup();
+    let absent = names.into_iter().map(|name| Drive {
+        name: name.clone(),
+        key: None,
+        device: String::new(),
+        size_bytes: 0,
+        header: None,
+        first_copy: 0,
+    });
+    absent.collect()
 }
 
 /// The copy of a drive's configuration that a save may lose: not the one that counts, so that a save which is cut short
