@@ -32,7 +32,7 @@ cargo xtask WORD
   kill [...]  real servers killed, real members cut off: --kills N --cuts M --seed S [--only PART]
   fuzz [...]  damaged input for every parser: [TARGET]... --seconds N --seed S
   bench [...] the benchmark, optimised: `plexum bench`
-  mutants [FILE or FOLDER]...   every mutant of state, intent and metadata, in one build: [--seeds N] [--fresh]
+  mutants [FILE or FOLDER]...   every mutant of state and intent, or of files of one crate, in one build: [--seeds N] [--fresh]
                                 [--again] [--tests WORD] [--report]
   instructions [--write]        instructions a request in the engine, counted by callgrind, beside the committed ones
   flame PATH  a flame graph of one path of crates/engine/examples/hot.rs: flame raid5 null bitmap write 4096 32 random 3000000 > flame.svg

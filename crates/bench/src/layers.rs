@@ -16,12 +16,12 @@ use plexum_block::device::{Device, Fua, IoError};
 use plexum_block::ranges::RangeSet;
 use plexum_engine::balance::Policy;
 use plexum_engine::drive::Drive;
-use plexum_engine::meta::foreign::regions_of;
-use plexum_engine::meta::gvinum::tally::Tallies;
-use plexum_engine::meta::plain::PlainMetadata;
-use plexum_engine::stacked::{PlexMember, Stacked};
+use plexum_engine::intent::regions::Regions;
+use plexum_engine::metadata::PlainMetadata;
 use plexum_engine::state::{MemberId, MemberRecord, Standing};
 use plexum_engine::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
+use plexum_freebsd::gvinum::tally::Tallies;
+use plexum_freebsd::stacked::{PlexMember, Stacked};
 use plexum_layout::{Geometry, GeometrySpec, Organisation};
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::{Handle, Runtime};
@@ -228,7 +228,7 @@ fn volume(
     });
     Ok(Volume::new(VolumeParts {
         name: "volume".to_owned(),
-        regions: regions_of(&geometry, 512, None),
+        regions: Regions::without_bitmap(&geometry, 512, None),
         geometry,
         clock: handle.clock(),
         pool: pool.clone(),

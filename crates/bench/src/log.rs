@@ -17,11 +17,11 @@ use plexum_disks::clock::SimClock;
 use plexum_disks::disk::{DiskShape, SimDisk};
 use plexum_disks::rng::Rng;
 use plexum_disks::trace::Trace;
-use plexum_engine::meta::create::{plan, write_new};
-use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::volume::Volume;
 use plexum_exec::{Executor, Fifo, Spawner};
 use plexum_layout::{Organisation, Raid5Layout, Raid6Layout};
+use plexum_md::create::{plan, write_new};
+use plexum_md::open::{OpenRequest, open_volume};
 
 use crate::compare::{Role, Samples, Step};
 use crate::load::Pattern;

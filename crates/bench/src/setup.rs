@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use plexum_block::buf::{Buf, BufPool, Rope};
 use plexum_block::device::{Fua, IoError, ZeroMode};
-use plexum_engine::meta::create::{NewArray, Plan, Start, plan, write_new};
-use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::volume::Volume;
 use plexum_format::SECTOR_BYTES;
 use plexum_format::md::MdVersion;
 use plexum_layout::{Organisation, Raid0Layout, Raid5Layout, Raid6Layout, Raid10Layout};
+use plexum_md::create::{NewArray, Plan, Start, plan, write_new};
+use plexum_md::open::{OpenRequest, open_volume};
 use plexum_nbd::client::{ConnectOptions, connect};
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};

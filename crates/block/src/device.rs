@@ -10,8 +10,9 @@
 //!   (W9).
 
 use std::fmt;
+use std::ops::Range;
 
-use crate::buf::{Buf, BufMut};
+use crate::buf::{Buf, BufMut, BufPool};
 
 /// Whether a write has to be durable when it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,6 +236,35 @@ pub fn check_range(info: &DeviceInfo, offset_bytes: u64, length_bytes: u64) -> R
         return Err(IoError::OutOfRange);
     }
     Ok(())
+}
+
+/// Reads `range` of a device, aligned outwards to its sectors as far as it reaches.
+///
+/// # Errors
+/// Any `IoError` of the device; `OutOfRange` when the range does not lie on it.
+pub async fn read_range<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    range: Range<u64>,
+) -> Result<Vec<u8>, IoError> {
+    let info = device.info();
+    let sector = u64::from(info.sector_bytes);
+    let start = range.start / sector * sector;
+    let end = range.end.div_ceil(sector) * sector;
+    if end > info.size_bytes {
+        return Err(IoError::OutOfRange);
+    }
+    let length = usize::try_from(end - start).map_err(|_| IoError::OutOfRange)?;
+    let mut result = device.read(start, pool.take(length)).await;
+    for _ in 0..3 {
+        if result.is_err() {
+            result = device.read(start, pool.take(length)).await;
+        }
+    }
+    let buf = result?;
+    let from = usize::try_from(range.start - start).expect("inside the buffer");
+    let to = usize::try_from(range.end - start).expect("inside the buffer");
+    Ok(buf[from..to].to_vec())
 }
 
 impl<T: Device + ?Sized> Device for std::rc::Rc<T> {

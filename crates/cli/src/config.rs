@@ -5,8 +5,8 @@ use std::path::Path;
 use plexum_daemon::examine::examine_path;
 use plexum_daemon::foreign::offline::{Found, system_of};
 use plexum_daemon::problem::{Code, Problem};
-use plexum_engine::meta::gvinum::{System, print_config};
 use plexum_format::vinum::{HeaderFormat, Script};
+use plexum_freebsd::gvinum::{System, print_config};
 use serde_json::json;
 
 use crate::args::Config;

@@ -9,9 +9,9 @@ use plexum_daemon::foreign::convert::{
 };
 use plexum_daemon::foreign::offline::{Found, system_of};
 use plexum_daemon::problem::{Code, Problem};
-use plexum_engine::meta::foreign::in_place::InPlace;
 use plexum_format::md::MdVersion;
 use plexum_format::vinum::HeaderFormat;
+use plexum_freebsd::in_place::InPlace;
 use serde_json::json;
 
 use crate::args::{Cli, Command, Common, Convert, Create};

@@ -19,10 +19,10 @@ use plexum_daemon::foreign::Kind;
 use plexum_daemon::foreign::create::{Edit, LabelRequest, MirrorOptions, carry_out};
 use plexum_daemon::foreign::offline::{Found, mirror_of};
 use plexum_daemon::problem::{Code, Problem};
-use plexum_engine::meta::gmirror::{
+use plexum_format::gmirror::MirrorLabel;
+use plexum_freebsd::gmirror::{
     Assembled, Command, Effect, Event, Key, Mirror, NewComponent, Provider, Refusal, Settings,
 };
-use plexum_format::gmirror::MirrorLabel;
 
 use crate::args::Common;
 use crate::create::runtime;

@@ -19,9 +19,9 @@ use plexum_daemon::examine::examine_path;
 use plexum_daemon::foreign::create::{Edit, carry_out};
 use plexum_daemon::foreign::offline::{Found, system_of};
 use plexum_daemon::problem::{Code, Problem};
-use plexum_engine::meta::gvinum::edit::{self, Force};
-use plexum_engine::meta::gvinum::{Drive, Store, System, subdisks_of};
 use plexum_format::vinum::{Config, DriveHeader, SubdiskState};
+use plexum_freebsd::gvinum::edit::{self, Force};
+use plexum_freebsd::gvinum::{Drive, Store, System, subdisks_of};
 use serde_json::json;
 
 use crate::args::Common;

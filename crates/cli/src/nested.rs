@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use plexum_daemon::foreign::offline::{Found, judge, look, mirror_of};
 use plexum_daemon::runtime_dir::Kind;
 use plexum_daemon::serve::ServeRequest;
-use plexum_engine::meta::gmirror::ComponentState;
 use plexum_format::detect;
+use plexum_freebsd::gmirror::ComponentState;
 use serde_json::json;
 
 use crate::client::runtime_dir;

@@ -10,7 +10,7 @@ use plexum_daemon::open::MemberWord;
 use plexum_daemon::owners::Format;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::zfs::{PoolView, ZfsMember};
-use plexum_engine::meta::assemble::{Assembly, JournalUse, Options};
+use plexum_md::assemble::{Assembly, JournalUse, Options};
 use serde_json::json;
 
 use crate::args::Scan;

@@ -19,10 +19,10 @@ use plexum_daemon::serve::{
 };
 use plexum_daemon::serve_dataset::{DatasetRequest, rehearse_dataset, serve_dataset};
 use plexum_daemon::status::Verdict;
-use plexum_engine::meta::assemble::{Options, StaleUse};
 use plexum_engine::shard::SHARDS_MAX;
 use plexum_engine::volume::VolumeOptions;
 use plexum_layout::Raid0Layout;
+use plexum_md::assemble::{Options, StaleUse};
 use plexum_nbd::tls::{TlsMode, TlsServer};
 use plexum_runtime::IoChoice;
 use serde_json::json;

@@ -8,9 +8,9 @@ use plexum_daemon::create::{CreateRequest, Creation};
 use plexum_daemon::owners::Choice;
 use plexum_daemon::problem::Problem;
 use plexum_daemon::serve::{MEMORY_BYTES_DEFAULT, ServeRequest};
-use plexum_engine::meta::assemble::Options;
 use plexum_engine::volume::VolumeOptions;
 use plexum_format::md::Superblock;
+use plexum_md::assemble::Options;
 use plexum_runtime::IoChoice;
 use plexum_runtime::file::Access;
 

@@ -12,18 +12,16 @@ use plexum_block::buf::{BufPool, Rope};
 use plexum_block::device::{Extent, IoError};
 use plexum_block::wait::{join, join_all};
 use plexum_engine::balance::Policy;
-use plexum_engine::meta::assemble::{
-    AssembleCode, AssembleError, Assembly, BitmapUse, JournalUse, Options, StaleUse,
-};
-use plexum_engine::meta::gvinum::Growing;
-use plexum_engine::meta::gvinum::tally::VolumeTally;
-use plexum_engine::meta::open::{
-    OpenError, OpenRequest, Pieces, examine_as, open_pieces, open_volume,
-};
-use plexum_engine::stacked::{PlexMember, Stacked};
 use plexum_engine::volume::{JobStatus, Volume, VolumeOptions, VolumeStatus};
 use plexum_format::Problem as FormatProblem;
 use plexum_format::md::Superblock;
+use plexum_freebsd::gvinum::Growing;
+use plexum_freebsd::gvinum::tally::VolumeTally;
+use plexum_freebsd::stacked::{PlexMember, Stacked};
+use plexum_md::assemble::{
+    AssembleCode, AssembleError, Assembly, BitmapUse, JournalUse, Options, StaleUse,
+};
+use plexum_md::open::{OpenError, OpenRequest, Pieces, examine_as, open_pieces, open_volume};
 use plexum_runtime::Handle;
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::file::{FileDevice, OpenOptions};

@@ -7,12 +7,13 @@
 use std::rc::Rc;
 
 use plexum_block::buf::BufPool;
-use plexum_engine::meta::open::{detect_on, former_member};
-use plexum_engine::stacked::Stacked;
+use plexum_engine::detect::detect_on;
 use plexum_engine::state::Standing;
 use plexum_engine::volume::{ControlError, MemberStatus, NewMember};
 use plexum_format::md::Superblock;
 use plexum_format::{Detection, Found};
+use plexum_freebsd::stacked::Stacked;
+use plexum_md::open::former_member;
 use plexum_runtime::Handle;
 use plexum_runtime::file::{FileDevice, OpenOptions};
 

@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 
 use plexum_block::buf::BufPool;
 use plexum_block::device::{Device, Fua, IoError};
-use plexum_engine::meta::adapter::MetadataWrite;
-use plexum_engine::meta::create::{NewArray, Plan};
+use plexum_engine::metadata::MetadataWrite;
 use plexum_format::md::{MdVersion, Superblock};
 use plexum_format::{FormatError, SECTOR_BYTES, probe_places};
 use plexum_layout::Organisation;
+use plexum_md::create::{NewArray, Plan};
 use plexum_runtime::Handle;
 use plexum_runtime::file::{Access, OpenOptions};
 use serde::Serialize;
@@ -488,7 +488,7 @@ fn new_array(
         log_bytes_max: (request.has_log && request.data_offset_bytes.is_none()).then_some(u64::MAX),
         has_ppl: request.has_ppl,
         is_write_back: request.is_write_back,
-        start: plexum_engine::meta::create::Start::Agreeing,
+        start: plexum_md::create::Start::Agreeing,
     })
 }
 

@@ -9,8 +9,6 @@ use std::path::Path;
 
 use plexum_block::buf::BufPool;
 use plexum_block::device::Device;
-use plexum_engine::meta::assemble::{Assembly, Examined, Options, Refused, assemble};
-use plexum_engine::meta::open::{judge_log_page, log_header_place};
 use plexum_format::md::journal::META_BYTES;
 use plexum_format::md::{
     BadBlocks, Bitmap, BitmapHeader, Field, JournalMeta, Superblock, describe_bad_blocks,
@@ -19,6 +17,8 @@ use plexum_format::md::{
 use plexum_format::partition::Partition;
 use plexum_format::stripe_log::{LogHeader, NoLog, PAGE_BYTES, describe_log, superblock_hash};
 use plexum_format::{Detection, FormatError, Found, SECTOR_BYTES, detect};
+use plexum_md::assemble::{Assembly, Examined, Options, Refused, assemble};
+use plexum_md::open::{judge_log_page, log_header_place};
 
 use plexum_runtime::file::OpenOptions;
 use plexum_runtime::{IoChoice, Runtime};

@@ -10,8 +10,8 @@ use plexum_block::buf::{Buf, Rope};
 use plexum_block::clock::{Clock, Moment};
 use plexum_block::device::{Fua, IoError, ZeroMode};
 use plexum_engine::busy::{BusyTime, UnderWay};
-use plexum_engine::meta::gvinum::counters::Direction;
-use plexum_engine::meta::gvinum::tally::VolumeTally;
+use plexum_freebsd::gvinum::counters::Direction;
+use plexum_freebsd::gvinum::tally::VolumeTally;
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_runtime::clock::RealClock;
 

@@ -20,7 +20,7 @@ use plexum_block::buf::{Buf, BufPool, Rope};
 use plexum_block::clock::{Clock, Moment};
 use plexum_block::device::{Fua, IoError, ZeroMode};
 use plexum_engine::shard::{Opener, Satellite, ShardSeed, Spawn};
-use plexum_engine::stacked::Stacked;
+use plexum_freebsd::stacked::Stacked;
 use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_runtime::clock::RealClock;

@@ -4,8 +4,8 @@
 //! Invariants: reading changes nothing; a reset starts everything of the volume anew, and says what was there before.
 
 use plexum_engine::latency::Histogram;
-use plexum_engine::meta::gvinum::counters::{PlexCounters, Transfers};
-use plexum_engine::meta::gvinum::tally::VolumeTally;
+use plexum_freebsd::gvinum::counters::{PlexCounters, Transfers};
+use plexum_freebsd::gvinum::tally::VolumeTally;
 use serde_json::{Value, json};
 
 use crate::export::Counters;

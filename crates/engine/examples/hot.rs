@@ -20,11 +20,11 @@ use common::yield_once;
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::clock::{Clock, Moment};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
-use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
-use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::volume::Volume;
 use plexum_format::md::MdVersion;
 use plexum_layout::{Organisation, Raid0Layout, Raid5Layout, Raid6Layout, Raid10Layout};
+use plexum_md::create::{NewArray, Start, plan, write_new};
+use plexum_md::open::{OpenRequest, open_volume};
 
 const DEVICE_BYTES: u64 = 72 << 20;
 /// Metadata and logs lie in front of the data: kept also by members that keep nothing else.

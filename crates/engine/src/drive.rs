@@ -25,7 +25,7 @@ use plexum_block::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, Zer
 use plexum_block::ranges::RangeSet;
 
 /// How often a retryable error is tried again before it counts as a medium error.
-pub(crate) const RETRIES_MAX: u32 = 3;
+pub const RETRIES_MAX: u32 = 3;
 
 /// What a drive has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -57,14 +57,16 @@ impl DeliberateBug {
 
     /// Whether it is this one.
     #[cfg(feature = "mutants")]
-    pub(crate) fn is(self, mutant: Mutant) -> bool {
+    #[must_use]
+    pub fn is(self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
     }
 
     /// Whether it is this one: never.
     #[cfg(not(feature = "mutants"))]
     #[inline(always)]
-    pub(crate) const fn is(self, mutant: Mutant) -> bool {
+    #[must_use]
+    pub const fn is(self, mutant: Mutant) -> bool {
         let _ = mutant;
         false
     }

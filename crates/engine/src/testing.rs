@@ -12,8 +12,8 @@ use crate::array::{Array, ArrayParts, Companion, Follower, MemberSet};
 use crate::base::Base;
 use crate::drive::Drive;
 use crate::intent::Intent;
-use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
-use crate::meta::foreign::regions_of;
+use crate::intent::regions::Regions;
+use crate::metadata::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
 use crate::options::VolumeOptions;
 use crate::state::{MemberId, MemberRecord, Standing};
 use plexum_block::buf::{Buf, BufMut, BufPool};
@@ -225,7 +225,7 @@ impl Ground {
 impl Ground {
     /// What is known of their agreement, in doubt from this byte of the sync space on.
     pub(crate) fn intent(&self, doubt_from: Option<u64>) -> Rc<Intent<Memory, Still>> {
-        let regions = regions_of(self.base.geometry(), 512, doubt_from);
+        let regions = Regions::without_bitmap(self.base.geometry(), 512, doubt_from);
         let (base, array) = (Rc::clone(&self.base), Rc::clone(&self.array));
         Rc::new(Intent::new(base, array, regions))
     }

@@ -8,10 +8,10 @@ use common::small_array::three_members;
 use common::{Memory, Still, named, run};
 use plexum_block::buf::BufPool;
 use plexum_block::device::Fua;
-use plexum_engine::meta::create::{NewArray, plan, write_new};
-use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::volume::Volume;
 use plexum_layout::{Organisation, Raid0Layout, Raid5Layout, Raid6Layout, Raid10Layout};
+use plexum_md::create::{NewArray, plan, write_new};
+use plexum_md::open::{OpenRequest, open_volume};
 
 const DEVICE_BYTES: u64 = 6 << 20;
 const REQUEST_BYTES: usize = 4096;

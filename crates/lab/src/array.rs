@@ -18,14 +18,14 @@ use plexum_disks::disk::mechanical_spec::DiskSpec;
 use plexum_disks::disk::timed::{Bus, Contents, TimedDisk};
 use plexum_disks::rng::{Rng, mix};
 use plexum_engine::balance::Policy;
-use plexum_engine::meta::assemble::Options;
-use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
-use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::volume::VolumeOptions;
 use plexum_exec::Spawner;
 use plexum_format::SECTOR_BYTES;
 use plexum_format::md::MdVersion;
 use plexum_layout::Organisation;
+use plexum_md::assemble::Options;
+use plexum_md::create::{NewArray, Start, plan, write_new};
+use plexum_md::open::{OpenRequest, open_volume};
 
 use crate::error::LabError;
 use crate::member::{Member, SimVolume};

@@ -14,7 +14,7 @@ use plexum_block::buf::{Buf, BufPool};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError};
 use plexum_block::wait::Signal;
-use plexum_engine::meta::gvinum::counters::{self, Direction, PlexCounters};
+use plexum_freebsd::gvinum::counters::{self, Direction, PlexCounters};
 
 use crate::member::{Member, SimVolume};
 use crate::stats::Latencies;

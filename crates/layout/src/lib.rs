@@ -261,6 +261,17 @@ impl Geometry {
         self.component_bytes
     }
 
+    /// Length of the space in which copies or parity agree or differ, and which a bitmap's bits count in: volume bytes
+    /// where there are copies, member bytes where there is parity, 0 without redundancy.
+    #[must_use]
+    pub fn sync_bytes(&self) -> u64 {
+        match self.organisation {
+            Organisation::Raid10(_) | Organisation::Raid1 => self.volume_bytes(),
+            Organisation::Linear | Organisation::Raid0(_) => 0,
+            _ => self.component_bytes(),
+        }
+    }
+
     /// Bytes of the member's data area that the map uses, from 0 (RAID-10 may leave a strip at the end; the last used
     /// strip may be unused on some members).
     #[must_use]

@@ -13,9 +13,6 @@ use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError, ZeroMode};
 use plexum_block::wait::{first, join};
 use plexum_engine::balance::Policy;
-use plexum_engine::meta::assemble::{AssembleCode, Options};
-use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
-use plexum_engine::meta::open::{OpenError, OpenRequest, examine, former_member, open_volume};
 use plexum_engine::mutant::{DeliberateBug, Mutant};
 use plexum_engine::shard::ShardCounters;
 use plexum_engine::state::{MemberId, Standing};
@@ -28,6 +25,9 @@ use plexum_engine::volume::{
 use plexum_exec::Spawner;
 use plexum_format::md::{MdVersion, Superblock};
 use plexum_layout::Organisation;
+use plexum_md::assemble::{AssembleCode, Options};
+use plexum_md::create::{NewArray, Start, plan, write_new};
+use plexum_md::open::{OpenError, OpenRequest, examine, former_member, open_volume};
 use plexum_nbd::export::ZeroRequest;
 
 use crate::crew::Crew;
@@ -322,7 +322,7 @@ impl Subject for Engine {
             }
             _ => Refusal::Other(error.to_string()),
         })?;
-        let place = |member: &plexum_engine::meta::assemble::AssembledMember| {
+        let place = |member: &plexum_md::assemble::AssembledMember| {
             Some((number(&member.name)?, member.data_offset_bytes))
         };
         let offsets: BTreeMap<u32, u64> = assembly.members.iter().filter_map(place).collect();

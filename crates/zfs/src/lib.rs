@@ -24,6 +24,7 @@ mod file;
 mod intent;
 mod member;
 mod object;
+mod partitions;
 mod parts;
 mod plex;
 mod pool;

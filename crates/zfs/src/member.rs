@@ -5,10 +5,10 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use crate::partitions::partitions_on;
 use plexum_block::buf::BufPool;
 use plexum_block::device::{Device, IoError};
 use plexum_block::wait::join_all;
-use plexum_engine::meta::partitions::partitions_on;
 use plexum_format::zfs::label::{best_label, roots};
 use plexum_format::zfs::{
     DATA_OFFSET_BYTES, LABEL_BYTES, Label, LabelArea, USUAL_STARTS_BYTES, Uberblock, label_offsets,

@@ -23,17 +23,12 @@ use list::Mutant;
 use report::{Outcome, Results};
 use units::{End, Unit};
 
-/// The package with the mutants, its folder, and the packages whose tests are run.
-const PACKAGE: &str = "plexum-engine";
-const FOLDER: &str = "crates/engine";
-const TESTED_BY: [&str; 2] = ["plexum-engine", "plexum-sim"];
+/// State and intent: what the requirement is about, with the formats, which are asked for by their folders
+/// (`crates/md/src`, `crates/freebsd/src`).
+const FILES: [&str; 2] = ["crates/engine/src/array", "crates/engine/src/intent"];
 
-/// State, intent and metadata: what the requirement is about.
-const FILES: [&str; 3] = [
-    "crates/engine/src/array",
-    "crates/engine/src/intent",
-    "crates/engine/src/meta",
-];
+/// The packages whose tests are run, besides the one with the mutants.
+const TESTED_BY: [&str; 2] = ["plexum-engine", "plexum-sim"];
 
 /// Seeds of the simulator that a mutant meets, unless told otherwise.
 const SEEDS: u64 = 200;
@@ -63,23 +58,25 @@ pub fn run(root: &Path, words: &[&str]) -> Result<(), String> {
     let arguments = arguments(words)?;
     let place = place(root);
     std::fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
-    let mutants = list::ask(root, PACKAGE, &arguments.files)?;
+    let folder = folder_of(&arguments.files)?;
+    let package = package_in(&folder);
+    let mutants = list::ask(root, &package, &arguments.files)?;
     let mut results = Results::open(&place, arguments.is_fresh)?;
     if arguments.is_report {
         print!("{}", results.report(&mutants));
         return Ok(());
     }
     println!("{} mutants", mutants.len());
-    let mut copy = Copy::new(root, &place, FOLDER, &mutants)?;
+    let mut copy = Copy::new(root, &place, &folder, &mutants)?;
     let mut dropped = results.dropped(&mutants);
-    copy.settle(PACKAGE, &mutants, &mut dropped)?;
+    copy.settle(&package, &mutants, &mut dropped)?;
     for (number, mutant) in (1..).zip(&mutants) {
         if let Some(reason) = dropped.get(&number) {
             results.put(mutant, Outcome::NotWoven, reason)?;
         }
     }
     println!("{} are woven in", mutants.len() - dropped.len());
-    let programs = copy.programs(&TESTED_BY)?;
+    let programs = copy.programs(&tested_by(&package))?;
     let mut units = units::all(&programs, arguments.seeds)?;
     let is_wanted = |unit: &Unit| arguments.tests.iter().any(|word| unit.name.contains(word));
     units.retain(|unit| arguments.tests.is_empty() || is_wanted(unit));
@@ -131,6 +128,39 @@ fn arguments(words: &[&str]) -> Result<Arguments, String> {
         arguments.files = FILES.map(str::to_owned).to_vec();
     }
     Ok(arguments)
+}
+
+/// The folder of the one crate that all these files are in: mutants are woven into one crate at a time.
+fn folder_of(files: &[String]) -> Result<String, String> {
+    let folder = |file: &String| {
+        let mut parts = file.split('/');
+        match (parts.next(), parts.next()) {
+            (Some("crates"), Some(name)) if !name.is_empty() => Ok(format!("crates/{name}")),
+            _ => Err(format!("{file}: not in a crate; name crates/NAME/...")),
+        }
+    };
+    let first = files.first().ok_or("no files")?;
+    let first = folder(first)?;
+    for file in files {
+        let other = folder(file)?;
+        if other != first {
+            return Err(format!(
+                "{other} and {first}: mutants of one crate at a time"
+            ));
+        }
+    }
+    Ok(first)
+}
+
+/// The package in a folder of a crate.
+fn package_in(folder: &str) -> String {
+    folder.replace("crates/", "plexum-")
+}
+
+/// The packages whose tests meet mutants of `package`, each once.
+fn tested_by(package: &str) -> Vec<&str> {
+    let others = TESTED_BY.into_iter().filter(|other| *other != package);
+    std::iter::once(package).chain(others).collect()
 }
 
 /// Where the copy, its build and the results are.
@@ -267,5 +297,31 @@ impl Field {
             return Ok((outcome, by));
         }
         Ok((Outcome::Survived, String::new()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mutants_are_of_any_one_crate_and_meet_its_tests_the_engine_s_and_the_simulator_s() {
+        let folder = |files: &[&str]| {
+            let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
+            folder_of(&files)
+        };
+        let md = folder(&["crates/md/src/open.rs", "crates/md/src/assemble"]).expect("one crate");
+        assert_eq!(
+            (md.as_str(), package_in(&md).as_str()),
+            ("crates/md", "plexum-md")
+        );
+        assert_eq!(
+            tested_by("plexum-md"),
+            ["plexum-md", "plexum-engine", "plexum-sim"]
+        );
+        assert_eq!(tested_by("plexum-engine"), ["plexum-engine", "plexum-sim"]);
+        assert!(folder(&["crates/md/src", "crates/engine/src/array"]).is_err());
+        assert!(folder(&["docs/words.md"]).is_err());
+        assert_eq!(folder(&FILES).as_deref(), Ok("crates/engine"));
     }
 }

@@ -18,7 +18,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     // engine
     ("engine", &["block", "exec", "format", "layout", "parity"]),
     ("pool", &["block", "engine", "format", "layout", "parity"]),
-    ("zfs", &["block", "engine", "format", "layout", "parity"]),
+    // formats: each opens itself; the engine knows none of them
+    ("md", &["block", "engine", "format", "layout"]),
+    ("freebsd", &["block", "engine", "format", "layout"]),
+    ("zfs", &["block", "format", "layout", "parity"]),
     ("disks", &["block"]),
     // edges
     ("nbd", &["block"]),
@@ -27,28 +30,30 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "sim",
         &[
-            "block", "disks", "engine", "exec", "format", "layout", "model", "nbd", "parity",
+            "block", "disks", "engine", "exec", "format", "freebsd", "layout", "md", "model",
+            "nbd", "parity",
         ],
     ),
     // programs
     (
         "daemon",
         &[
-            "block", "engine", "exec", "export", "format", "layout", "nbd", "parity", "pool",
-            "runtime", "zfs",
+            "block", "engine", "exec", "export", "format", "freebsd", "layout", "md", "nbd",
+            "parity", "pool", "runtime", "zfs",
         ],
     ),
     (
         "lab",
         &[
-            "block", "engine", "exec", "format", "layout", "nbd", "parity", "runtime", "disks",
+            "block", "disks", "engine", "exec", "format", "freebsd", "layout", "md", "nbd",
+            "parity", "runtime",
         ],
     ),
     (
         "cli",
         &[
-            "block", "daemon", "disks", "engine", "exec", "export", "format", "lab", "layout",
-            "nbd", "parity", "pool", "runtime", "zfs",
+            "block", "daemon", "disks", "engine", "exec", "export", "format", "freebsd", "lab",
+            "layout", "md", "nbd", "parity", "pool", "runtime", "zfs",
         ],
     ),
     // the command with what its developers need
@@ -56,8 +61,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "block", "daemon", "engine", "exec", "format", "layout", "nbd", "parity", "runtime",
-            "disks", "zfs",
+            "block", "daemon", "disks", "engine", "exec", "format", "freebsd", "layout", "md",
+            "nbd", "parity", "runtime", "zfs",
         ],
     ),
     // for tests and checks alone; nothing stands on them
@@ -74,8 +79,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms that know no operating system, no runtime, no clock and no random source.
-const PURE: [&str; 7] = [
-    "parity", "format", "block", "layout", "engine", "pool", "zfs",
+const PURE: [&str; 9] = [
+    "parity", "format", "block", "layout", "engine", "md", "freebsd", "pool", "zfs",
 ];
 
 /// Libraries the pure rooms may use.
@@ -276,6 +281,8 @@ mod tests {
         for (from, to) in [
             ("engine", "format"),
             ("engine", "exec"),
+            ("md", "engine"),
+            ("daemon", "md"),
             ("daemon", "runtime"),
             ("cli", "clap"),
             ("daemon", "axum"),
@@ -284,6 +291,10 @@ mod tests {
         }
         for (from, to) in [
             ("format", "engine"),
+            ("engine", "md"),
+            ("engine", "freebsd"),
+            ("md", "freebsd"),
+            ("zfs", "engine"),
             ("engine", "sim"),
             ("engine", "runtime"),
             ("engine", "libc"),

@@ -27,7 +27,12 @@ const GUARDED: [Guarded; 2] = [
     // A feature that a program's own dependencies turn on would be in what people run.
     Guarded {
         rule: "deliberate-bugs",
-        rooms: &["crates/engine/", "crates/sim/"],
+        rooms: &[
+            "crates/engine/",
+            "crates/freebsd/",
+            "crates/md/",
+            "crates/sim/",
+        ],
         feature: "\"mutants\"",
         name: "Mutant",
         why: "is a bug on purpose: only the simulator's tests and examples may",

@@ -10,10 +10,11 @@ use crate::source::{Source, words};
 use crate::tree::Tree;
 
 /// Rooms that translate, or that speak to the kernel.
-const TRANSLATORS: [&str; 10] = [
+const TRANSLATORS: [&str; 11] = [
     "crates/format/",
-    "crates/engine/src/meta/", // the model's words on one side, the format's on the other
-    "crates/fuzz/",            // speaks with each format in its own words
+    "crates/md/", // the model's words on one side, the format's on the other
+    "crates/freebsd/",
+    "crates/fuzz/", // speaks with each format in its own words
     "crates/oracle/",
     "crates/testkit/",          // manifests of recorded md images
     "crates/cli/src/args.rs",   // aliases
@@ -105,7 +106,7 @@ fn is_fine(source: &Source, at: usize, word: &str) -> bool {
     }
     // What is read from a format's struct keeps its name there.
     let is_field = source.text[..at].ends_with('.') && !source.text[span.end..].starts_with('(');
-    if is_field && (source.is_test_file() || source.path.contains("/meta/")) {
+    if is_field && source.is_test_file() {
         return true;
     }
     // A closure's or a loop's name for what `chunks` gives, in the file that calls it.

@@ -3,7 +3,7 @@
 use plexum_daemon::advice::shell_word;
 use plexum_daemon::examine::{Examination, judge};
 use plexum_daemon::problem::{Code, Problem};
-use plexum_engine::meta::assemble::{AssembledStanding, Assembly, Doubt, Options};
+use plexum_md::assemble::{AssembledStanding, Assembly, Doubt, Options};
 use serde_json::{Value, json};
 
 use crate::disputed::format_option;
@@ -218,7 +218,7 @@ fn member_table(assembly: &Assembly, examinations: &[Examination]) -> Vec<String
 }
 
 fn members_json(assembly: &Assembly) -> Value {
-    let member = |member: &plexum_engine::meta::assemble::AssembledMember| {
+    let member = |member: &plexum_md::assemble::AssembledMember| {
         json!({"member": member.name, "slot": member.slot, "state": standing_word(&member.standing),
             "event_count": member.events.0, "reason": member.reason,
             "is_replacement": member.is_replacement, "is_write_mostly": member.is_write_mostly})

@@ -7,8 +7,8 @@
 
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::status::{JobKind, MemberState, VolumeStatus};
-use plexum_engine::meta::gmirror::{Component, ComponentState, Mirror};
 use plexum_format::gmirror::describe;
+use plexum_freebsd::gmirror::{Component, ComponentState, Mirror};
 use serde_json::{Value, json};
 
 use super::{Known, live, mirrors, provider_at};

@@ -6,10 +6,8 @@
 
 use plexum_daemon::foreign::create::parse;
 use plexum_daemon::problem::{Code, Problem};
-use plexum_engine::meta::gvinum::{
-    Room, System, build, is_free, places_of, plexes_of, subdisks_of,
-};
 use plexum_format::vinum::{Mark, Script};
+use plexum_freebsd::gvinum::{Room, System, build, is_free, places_of, plexes_of, subdisks_of};
 
 use super::{VOCABULARY, finish, new_drive, only_system, save, systems};
 use crate::args::{Cli, Command, Common, Create};

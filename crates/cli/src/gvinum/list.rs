@@ -3,10 +3,10 @@
 //! Source: freebsd-geom.md section 2.13.
 
 use plexum_daemon::problem::{Code, Problem};
-use plexum_engine::meta::gvinum::{
+use plexum_format::vinum::{Config, Organisation, Plex, Subdisk};
+use plexum_freebsd::gvinum::{
     Drive, System, grown_map, is_free, places_of, plex_map, subdisks_of, volume_bytes,
 };
-use plexum_format::vinum::{Config, Organisation, Plex, Subdisk};
 use serde_json::{Value, json};
 
 use super::systems;

@@ -8,9 +8,9 @@ use plexum_daemon::examine::examine_path;
 use plexum_daemon::foreign::create::{Edit, carry_out};
 use plexum_daemon::foreign::offline::Found;
 use plexum_daemon::problem::{Code, Problem};
-use plexum_engine::meta::gvinum::System;
-use plexum_engine::meta::gvinum::edit::remove_on_drive;
 use plexum_format::vinum::{CONFIG_BYTES, CONFIG_OFFSETS_BYTES, DriveHeader, HEADER_OFFSET_BYTES};
+use plexum_freebsd::gvinum::System;
+use plexum_freebsd::gvinum::edit::remove_on_drive;
 
 use super::{VOCABULARY, refused, systems};
 use crate::args::{Cli, Command, Common};

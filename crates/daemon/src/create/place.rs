@@ -1,9 +1,9 @@
 //! The engine's plan for what was asked, its refusals in words, and whether the array starts clean. Only holes are
 //! looked up.
 
-use plexum_engine::meta::create::{self, CreateError, NewArray, Plan, plan_at};
 use plexum_format::SECTOR_BYTES;
 use plexum_layout::{Geometry, Level};
+use plexum_md::create::{self, CreateError, NewArray, Plan, plan_at};
 
 use super::{CreateRequest, NAME_BYTES_MAX, PlannedMember, Start, Target, usage};
 use crate::inspect::is_hole;

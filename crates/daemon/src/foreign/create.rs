@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 
 use plexum_block::buf::BufPool;
 use plexum_block::device::{Device, Fua};
-use plexum_engine::meta::gvinum::{Room, build};
-use plexum_engine::meta::open::detect_on;
+use plexum_engine::detect::detect_on;
 use plexum_format::Found;
 use plexum_format::gconcat::ConcatLabel;
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
@@ -20,6 +19,7 @@ use plexum_format::vinum::{
     CONFIG_OFFSETS_BYTES, Config, DriveHeader, HEADER_OFFSET_BYTES, Mark, Script,
 };
 use plexum_format::{FormatError, Slot};
+use plexum_freebsd::gvinum::{Room, build};
 use plexum_runtime::Handle;
 use plexum_runtime::file::{Access, OpenOptions};
 
@@ -259,14 +259,14 @@ impl ForeignCreation {
                 .push((HEADER_OFFSET_BYTES, header.encode().to_vec()));
         }
         let volumes = config.volumes.iter().rev().map(|volume| {
-            let plexes = plexum_engine::meta::gvinum::plexes_of(&config, &volume.name);
+            let plexes = plexum_freebsd::gvinum::plexes_of(&config, &volume.name);
             let level = plexes
                 .first()
                 .map_or("empty", |plex| plex.organisation.name());
             PlannedVolume {
                 name: volume.name.clone(),
                 level: if plexes.len() > 1 { "mirror" } else { level }.to_owned(),
-                size_bytes: plexum_engine::meta::gvinum::volume_bytes(&config, &volume.name),
+                size_bytes: plexum_freebsd::gvinum::volume_bytes(&config, &volume.name),
             }
         });
         Ok(Self {

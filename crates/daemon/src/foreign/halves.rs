@@ -5,9 +5,9 @@
 use std::rc::Rc;
 
 use plexum_block::buf::BufPool;
-use plexum_engine::meta::foreign::last_sector;
-use plexum_engine::meta::open::read_range;
+use plexum_block::device::read_range;
 use plexum_format::gmirror::MirrorLabel;
+use plexum_freebsd::labels::last_sector;
 
 use crate::open::AnyDevice;
 use crate::problem::{Code, Problem};

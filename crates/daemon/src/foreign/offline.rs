@@ -2,21 +2,19 @@
 //!
 //! Invariants: nothing is written.
 
-use plexum_engine::meta::foreign::provider_name;
-use plexum_engine::meta::gmirror::{
-    Assembled, ComponentState, Key, Provider, assemble as join_mirror,
-};
-use plexum_engine::meta::gvinum::{
-    FoundDrive, System, SystemError, UNREADABLE_COPY, assemble as join_system, said_by,
-    volume_bytes,
-};
-use plexum_engine::meta::stripe_concat::{Joined, Labelled, join_concat, join_stripe};
 use plexum_format::describe::Field;
 use plexum_format::gconcat::{self, ConcatLabel};
 use plexum_format::gmirror;
 use plexum_format::gstripe::{self, StripeLabel};
 use plexum_format::vinum::{self, CONFIG_BYTES, CONFIG_OFFSETS_BYTES, VolumeState};
 use plexum_format::{Detection, Found as Detected};
+use plexum_freebsd::gmirror::{Assembled, ComponentState, Key, Provider, assemble as join_mirror};
+use plexum_freebsd::gvinum::{
+    FoundDrive, System, SystemError, UNREADABLE_COPY, assemble as join_system, said_by,
+    volume_bytes,
+};
+use plexum_freebsd::labels::provider_name;
+use plexum_freebsd::stripe_concat::{Joined, Labelled, join_concat, join_stripe};
 
 use super::Kind;
 use crate::problem::{Code, Problem};
@@ -436,8 +434,7 @@ fn judge_system(found: &[&Found]) -> Vec<Judged> {
                     plex.state.name().to_owned(),
                     organisation,
                 ]);
-                for subdisk in plexum_engine::meta::gvinum::subdisks_of(&system.config, &plex.name)
-                {
+                for subdisk in plexum_freebsd::gvinum::subdisks_of(&system.config, &plex.name) {
                     let place = format!("on {}", subdisk.drive);
                     let name = format!("  {}", subdisk.name);
                     rows.push([name, subdisk.state.name().to_owned(), place]);

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use super::Array;
 use super::state::{ArrayState, FailCause};
 use crate::drive::Drive;
-use crate::meta::adapter::{CommitView, MetadataWrite};
+use crate::metadata::{CommitView, MetadataWrite};
 use crate::mutant::Mutant;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError};

@@ -27,7 +27,7 @@ pub use members::{Filling, MemberSet, SlotView, Stale};
 
 use crate::base::Base;
 use crate::drive::Drive;
-use crate::meta::adapter::Metadata;
+use crate::metadata::Metadata;
 use crate::mutant::Mutant;
 use plexum_block::clock::{Clock, Moment};
 use plexum_block::device::{Device, IoError};

@@ -49,7 +49,7 @@ use plexum_block::device::{Device, Fua, IoError};
 use plexum_block::wait::{Mutex, MutexGuard, Signal, join_all, yield_once};
 
 pub(crate) use flushed::FlushBegun;
-pub(crate) use replay::ReplayError;
+pub use replay::ReplayError;
 use ring::{ChainStart, Ring};
 pub use status::LogStatus;
 

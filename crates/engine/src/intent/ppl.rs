@@ -81,7 +81,8 @@ pub(crate) struct PplPart {
 }
 
 /// Why a log could not be taken over; nothing was written in the first case.
-pub(crate) enum PplError {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PplError {
     /// Rows may be wrong, and a member is missing.
     Doubt,
     /// The members could not be written.

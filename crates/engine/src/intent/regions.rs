@@ -8,6 +8,8 @@
 //! - a bit is cleared only when nothing is in flight, nothing doubtful, and nothing was written since the flush (W2);
 //! - `durable` never says more than what all live members' bitmaps say.
 
+mod plain;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 

@@ -18,7 +18,7 @@ use super::{Learned, MemberTally, Opening, ToHome, ToShard};
 use crate::balance::Policy;
 use crate::drive::DriveCounters;
 use crate::intent::regions::Regions;
-use crate::meta::adapter::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
+use crate::metadata::{CommitView, Metadata, MetadataWrite, NewMemberPlace};
 use crate::mutant::Mutant;
 use crate::options::VolumeOptions;
 use crate::state::{FailCause, MemberId, MemberRecord, Standing};

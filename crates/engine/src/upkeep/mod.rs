@@ -189,7 +189,8 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
                 let _ = self.mark_clean().await;
             }
             if self.is_log_sure_late() {
-                self.intent.settle_log_doubt().await; // a flush failed when the last doubt ended, or an older one was still under way
+                // A flush failed when the last doubt ended, or an older one was still under way.
+                self.intent.settle_log_doubt().await;
             }
             // Changes nobody waits for (checkpoints, bad blocks taken off) become durable here.
             let _ = self.array.commit_all().await;

@@ -14,7 +14,7 @@ use plexum_format::SECTOR_BYTES;
 
 use crate::drive::Drive;
 use crate::intent::regions::Regions;
-use crate::meta::adapter::BitmapPlan;
+use crate::metadata::BitmapPlan;
 use crate::state::{Event, FailCause, MemberId};
 use crate::volume::{ControlError, Volume};
 use plexum_block::clock::Clock;

@@ -81,7 +81,7 @@ pub struct NewMember<D> {
     pub former: Option<FormerMember>,
 }
 
-/// What a returning member says of itself; [`former_member`](crate::meta::open::former_member) reads it.
+/// What a returning member says of itself; its format reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormerMember {
     /// The slot it had.

@@ -12,13 +12,16 @@ mod extents;
 mod log;
 mod ppl;
 mod read;
+mod start;
 mod status;
+mod under;
 mod write;
 
 use std::rc::{Rc, Weak};
 
 pub use bitmap::BitmapWish;
 pub use control::{AddOutcome, ControlError, FormerMember, NewMember};
+pub use start::{Dirty, Force, PplError, ReplayError};
 pub use status::{MemberStatus, VolumeStatus};
 
 pub use crate::intent::log::LogStatus;
@@ -34,7 +37,7 @@ use crate::copies::Copies;
 use crate::drive::Drive;
 use crate::intent::Intent;
 use crate::intent::regions::Regions;
-use crate::meta::adapter::Metadata;
+use crate::metadata::Metadata;
 use crate::mutant::Mutant;
 use crate::rows::Rows;
 use crate::shard::Division;

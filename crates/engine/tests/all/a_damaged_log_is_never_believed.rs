@@ -6,9 +6,9 @@ use crate::common::small_array::{
 };
 use crate::common::{Memory, run};
 use plexum_block::buf::BufPool;
-use plexum_engine::meta::assemble::{AssembleCode, LogUse};
-use plexum_engine::meta::open::{OpenError, examine};
 use plexum_format::md::MdVersion;
+use plexum_md::assemble::{AssembleCode, LogUse};
+use plexum_md::open::{OpenError, examine};
 
 type Members = Vec<(String, Memory)>;
 

@@ -12,12 +12,12 @@ use plexum_block::clock::Clock;
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_block::wait::join;
 use plexum_engine::balance::Policy;
-use plexum_engine::meta::assemble::Options;
-use plexum_engine::meta::create::{plan, write_new};
-use plexum_engine::meta::open::{OpenRequest, examine, former_member, open_volume};
 use plexum_engine::state::Standing;
 use plexum_engine::volume::{ControlError, NewMember, Volume, VolumeOptions};
 use plexum_layout::{Organisation, Raid0Layout, Raid5Layout};
+use plexum_md::assemble::Options;
+use plexum_md::create::{plan, write_new};
+use plexum_md::open::{OpenRequest, examine, former_member, open_volume};
 
 const DEVICE_BYTES: u64 = 6 << 20;
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -7,9 +7,9 @@ use crate::common::small_array::{
 use crate::common::{Memory, run};
 use plexum_block::buf::BufPool;
 use plexum_block::device::Fua;
-use plexum_engine::meta::assemble::LogUse;
-use plexum_engine::meta::open::{OpenError, examine};
 use plexum_format::md::MdVersion;
+use plexum_md::assemble::LogUse;
+use plexum_md::open::{OpenError, examine};
 
 /// What the kernel does to a superblock: another event, and no microseconds.
 fn have_the_kernel_commit(devices: &[(String, Memory)]) {

@@ -7,9 +7,9 @@ use crate::common::{Memory, run, yield_once};
 use plexum_block::buf::BufPool;
 use plexum_block::device::{Fua, IoError};
 use plexum_block::wait::join;
-use plexum_engine::meta::assemble::{AssembleCode, Options};
-use plexum_engine::meta::open::{OpenError, examine};
 use plexum_format::md::{MdVersion, PplHeader, ppl};
+use plexum_md::assemble::{AssembleCode, Options};
+use plexum_md::open::{OpenError, examine};
 
 type Members = Vec<(String, Memory)>;
 

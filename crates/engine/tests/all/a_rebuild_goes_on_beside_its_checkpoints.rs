@@ -9,11 +9,11 @@ use crate::common::{Memory, Still, named, run, yield_once};
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_block::wait::join;
-use plexum_engine::meta::create::{NewArray, plan, write_new};
-use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::state::MemberId;
 use plexum_engine::volume::Volume;
 use plexum_layout::{Organisation, Raid5Layout};
+use plexum_md::create::{NewArray, plan, write_new};
+use plexum_md::open::{OpenRequest, open_volume};
 
 const DEVICE_BYTES: u64 = 97 << 20;
 const STRIP_BYTES: u64 = 512 << 10;

@@ -8,9 +8,9 @@ use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
 use plexum_block::device::Fua;
 use plexum_block::wait::join;
-use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::volume::Volume;
 use plexum_format::md::MdVersion;
+use plexum_md::open::{OpenRequest, open_volume};
 
 /// Long enough for many periods of everything.
 const REST: Duration = Duration::from_secs(600);

@@ -3,8 +3,8 @@
 use crate::common::run;
 use crate::common::vinum::{drives, open, pool, serve};
 use plexum_block::device::Fua;
-use plexum_engine::meta::gvinum::counters::{Direction, Transfers};
-use plexum_engine::meta::gvinum::{OpenedVolume, SystemRequest};
+use plexum_freebsd::gvinum::counters::{Direction, Transfers};
+use plexum_freebsd::gvinum::{OpenedVolume, SystemRequest};
 
 const KIB: u64 = 1024;
 

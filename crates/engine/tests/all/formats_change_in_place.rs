@@ -7,17 +7,15 @@ use std::rc::Rc;
 use crate::common::{Memory, Still, run};
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
-use plexum_engine::meta::foreign::in_place::{
-    InPlace, Seen, carry_out, look, to_md, to_mirror, to_system,
-};
-use plexum_engine::meta::gmirror::{MirrorRequest, open_mirror};
-use plexum_engine::meta::gvinum::{SystemRequest, open_system};
-use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::volume::VolumeOptions;
 use plexum_format::EventCount;
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 use plexum_format::md::{BadBlockArea, MdVersion, Role, Superblock};
 use plexum_format::vinum::Mark;
+use plexum_freebsd::gmirror::{MirrorRequest, open_mirror};
+use plexum_freebsd::gvinum::{SystemRequest, open_system};
+use plexum_freebsd::in_place::{InPlace, Seen, carry_out, look, to_md, to_mirror, to_system};
+use plexum_md::open::{OpenRequest, open_volume};
 
 const SIZE: usize = 1 << 20;
 /// What a mirror may hold so that a superblock of md-1.0 has room behind it.

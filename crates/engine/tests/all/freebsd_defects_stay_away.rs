@@ -8,12 +8,12 @@ use crate::common::{Memory, Still, run, yield_once};
 use plexum_block::buf::{Buf, BufMut};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_block::wait::join;
-use plexum_engine::meta::gmirror::{MirrorRequest, open_mirror};
-use plexum_engine::meta::gvinum::{Store, SystemRequest};
 use plexum_engine::upkeep::scrub::ScrubMode;
 use plexum_engine::volume::VolumeOptions;
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 use plexum_format::vinum::{HEADER_OFFSET_BYTES, Mark, Subdisk, SubdiskState, Volume, VolumeState};
+use plexum_freebsd::gmirror::{MirrorRequest, open_mirror};
+use plexum_freebsd::gvinum::{Store, SystemRequest};
 
 const SIZE: usize = 1 << 20;
 

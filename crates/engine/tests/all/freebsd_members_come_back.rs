@@ -6,12 +6,12 @@ use crate::common::{Memory, Still, run};
 use plexum_block::buf::Buf;
 use plexum_block::device::{Device, Fua};
 use plexum_block::wait::join;
-use plexum_engine::meta::gmirror::{MirrorRequest, open_mirror};
-use plexum_engine::meta::gvinum::SystemRequest;
 use plexum_engine::state::Standing;
 use plexum_engine::volume::{NewMember, Volume, VolumeOptions};
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 use plexum_format::vinum::{Mark, SubdiskState};
+use plexum_freebsd::gmirror::{MirrorRequest, open_mirror};
+use plexum_freebsd::gvinum::SystemRequest;
 
 const SIZE: usize = 1 << 18;
 const DRIVE: usize = 135_680 + 256 * 1024;

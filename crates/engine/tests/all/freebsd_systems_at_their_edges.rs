@@ -3,13 +3,13 @@
 use crate::common::vinum::{drives, only, open, pool, save, serve, system};
 use crate::common::{Memory, run};
 use plexum_block::device::{Fua, IoError};
-use plexum_engine::meta::foreign::{ForeignError, last_sector};
-use plexum_engine::meta::gvinum::{SystemRequest, read_drive};
 use plexum_engine::volume::VolumeOptions;
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 use plexum_format::vinum::{
     DATA_OFFSET_BYTES, DriveHeader, HEADER_OFFSET_BYTES, Mark, SubdiskState,
 };
+use plexum_freebsd::gvinum::{SystemRequest, read_drive};
+use plexum_freebsd::labels::{ForeignError, last_sector};
 
 const SIZE: usize = 1 << 20;
 const NAMED: &str =

@@ -8,17 +8,17 @@ use crate::common::{Memory, Still, run};
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_block::wait::{join, join_all};
-use plexum_engine::meta::foreign::ForeignError;
-use plexum_engine::meta::gmirror::{Assembled, MirrorRequest, open_mirror};
-use plexum_engine::meta::gvinum::{
-    OpenedSystem, OpenedVolume, SystemRequest, assemble, open_system, read_drive,
-};
 use plexum_engine::upkeep::Pace;
 use plexum_engine::volume::{ControlError, NewMember, Volume, VolumeOptions};
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 use plexum_format::vinum::{
     CONFIG_OFFSETS_BYTES, Config, DriveHeader, HEADER_OFFSET_BYTES, Mark, SubdiskState,
 };
+use plexum_freebsd::gmirror::{Assembled, MirrorRequest, open_mirror};
+use plexum_freebsd::gvinum::{
+    OpenedSystem, OpenedVolume, SystemRequest, assemble, open_system, read_drive,
+};
+use plexum_freebsd::labels::ForeignError;
 use plexum_testkit::{freebsd_cases, unpack_freebsd_case};
 
 const SIZE: usize = 1 << 20;

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use plexum_engine::meta::gmirror::{
+use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
+use plexum_freebsd::gmirror::{
     Command, Effect, Event, IDLE_SECONDS, Key, Mirror, NewComponent, Provider, Refusal,
     START_TIMEOUT_SECONDS, Settings,
 };
-use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 use plexum_testkit::{freebsd_cases, freebsd_json, unpack_freebsd_case};
 use serde_json::{Value, json};
 

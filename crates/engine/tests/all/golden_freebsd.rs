@@ -8,13 +8,13 @@ use crate::common::{Memory, Still, run};
 use plexum_block::buf::{BufPool, Rope};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, IoError};
-use plexum_engine::meta::foreign::ForeignError;
-use plexum_engine::meta::gmirror::{Key, MirrorRequest, open_mirror};
-use plexum_engine::meta::gvinum::{
+use plexum_engine::volume::{Volume, VolumeOptions};
+use plexum_freebsd::gmirror::{Key, MirrorRequest, open_mirror};
+use plexum_freebsd::gvinum::{
     FoundDrive, OpenedSystem, System, SystemRequest, assemble, open_system, read_drive,
 };
-use plexum_engine::meta::stripe_concat::{JoinedFormat, open_joined};
-use plexum_engine::volume::{Volume, VolumeOptions};
+use plexum_freebsd::labels::ForeignError;
+use plexum_freebsd::stripe_concat::{JoinedFormat, open_joined};
 use plexum_testkit::{freebsd_cases, unpack_freebsd_case};
 use serde_json::{Value, json};
 

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeSet;
 
-use plexum_engine::meta::assemble::{
-    AssembleCode, AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, Options,
-    Refused, assemble,
-};
 use plexum_format::detect::detect;
 use plexum_format::md::{BadBlocks, BitmapHeader};
 use plexum_layout::{Geometry, RowMap, RowRole};
+use plexum_md::assemble::{
+    AssembleCode, AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, Options,
+    Refused, assemble,
+};
 use plexum_parity::reference;
 use plexum_testkit::{Case, md_cases, unpack_case};
 
@@ -95,7 +95,7 @@ fn options(case: &Case) -> Options {
 fn assemble_images(
     images: &[&Image],
     options: &Options,
-) -> Result<Assembly, plexum_engine::meta::assemble::AssembleError> {
+) -> Result<Assembly, plexum_md::assemble::AssembleError> {
     let examined: Vec<Examined> = images.iter().map(|image| image.examined.clone()).collect();
     assemble(&examined, options)
 }

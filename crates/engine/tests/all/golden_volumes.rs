@@ -4,8 +4,8 @@
 use crate::common::{Memory, Still, run};
 use plexum_block::buf::{BufPool, Rope};
 use plexum_block::device::IoError;
-use plexum_engine::meta::assemble::Options;
-use plexum_engine::meta::open::{OpenError, OpenRequest, open_pieces, open_volume};
+use plexum_md::assemble::Options;
+use plexum_md::open::{OpenError, OpenRequest, open_pieces, open_volume};
 use plexum_testkit::{Case, md_cases, unpack_case};
 
 /// How much is read at once: odd on purpose, so that pieces begin and end anywhere in strips.

@@ -1,8 +1,8 @@
 //! Every recorded configuration text makes the objects that gvinum made of it, or is refused with the line; what gvinum
 //! got wrong is right here.
 
-use plexum_engine::meta::gvinum::{Room, SHORTCUT_STRIP_BYTES, Shortcut, build, print_config};
 use plexum_format::vinum::{Config, Script};
+use plexum_freebsd::gvinum::{Room, SHORTCUT_STRIP_BYTES, Shortcut, build, print_config};
 use plexum_testkit::{freebsd_cases, freebsd_json};
 use serde_json::{Value, json};
 

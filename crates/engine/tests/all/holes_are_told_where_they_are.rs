@@ -5,10 +5,10 @@ use crate::common::small_array::three_members;
 use crate::common::{Memory, Still, named, run};
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Device, DeviceInfo, Extent, Fua, IoError};
-use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
-use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::volume::Volume;
 use plexum_layout::{Organisation, Raid0Layout, Raid5Layout, Raid10Layout};
+use plexum_md::create::{NewArray, Start, plan, write_new};
+use plexum_md::open::{OpenRequest, open_volume};
 
 const DEVICE_BYTES: u64 = 6 << 20;
 const BLOCK: usize = 4096;

@@ -4,8 +4,8 @@ use crate::common::vinum::{drives, only, open, pool, serve, subdisk, system};
 use crate::common::{Memory, run};
 use plexum_block::buf::Buf;
 use plexum_block::device::Fua;
-use plexum_engine::meta::gvinum::SystemRequest;
 use plexum_format::vinum::SubdiskState;
+use plexum_freebsd::gvinum::SystemRequest;
 
 const SIZE: usize = 1 << 20;
 

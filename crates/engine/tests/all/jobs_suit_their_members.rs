@@ -9,11 +9,11 @@ use crate::common::{Memory, Still, named, run};
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_block::wait::{join, yield_once};
-use plexum_engine::meta::create::{NewArray, plan, write_new};
-use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::upkeep::scrub::{ScrubMode, ScrubReport};
 use plexum_engine::volume::Volume;
 use plexum_layout::{Organisation, Raid5Layout};
+use plexum_md::create::{NewArray, plan, write_new};
+use plexum_md::open::{OpenRequest, open_volume};
 
 /// A device that says whether it is in memory, and notes the lengths of its reads.
 #[derive(Clone)]

@@ -11,14 +11,14 @@ use crate::common::{Memory, Still, named, run, yield_once};
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_block::wait::join;
-use plexum_engine::meta::assemble::Options;
-use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
-use plexum_engine::meta::open::{OpenRequest, examine, log_header_place, open_volume};
 use plexum_engine::state::{FailCause, MemberId};
 use plexum_engine::volume::{Announcement, NewMember, Volume};
 use plexum_format::md::{BadBlocks, MdVersion, PplHeader, Superblock, ppl};
 use plexum_format::stripe_log::LogHeader;
 use plexum_layout::Organisation;
+use plexum_md::assemble::Options;
+use plexum_md::create::{NewArray, Start, plan, write_new};
+use plexum_md::open::{OpenRequest, examine, log_header_place, open_volume};
 
 /// A write of a member: its number, where, and how it ended.
 type Event = (usize, Range<u64>, Result<(), IoError>);

@@ -1,10 +1,10 @@
 //! gmirror's rules where one sector, one number or one mark more decides otherwise, and what is said then.
 
-use plexum_engine::meta::gmirror::{
+use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
+use plexum_freebsd::gmirror::{
     Assembled, Command, ComponentState, Effect, Event, Key, Mirror, NewComponent, Provider,
     Refusal, Settings, assemble,
 };
-use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
 
 const SIZE_BYTES: u64 = 262_144;
 

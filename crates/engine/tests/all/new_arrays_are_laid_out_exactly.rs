@@ -3,12 +3,12 @@
 use crate::common::small_array::three_members;
 use crate::common::{Memory, Still, named, run};
 use plexum_block::buf::BufPool;
-use plexum_engine::meta::create::{CreateError, NewArray, Start, plan, write_new};
-use plexum_engine::meta::open::{OpenRequest, examine, open_volume};
 use plexum_engine::volume::{ControlError, Volume};
 use plexum_format::md::ppl::{self, RING_SECTORS};
 use plexum_format::md::{MdVersion, PplHeader, Role, Superblock, bitmap};
 use plexum_layout::{Organisation, Raid5Layout, Raid6Layout, Raid10Layout};
+use plexum_md::create::{CreateError, NewArray, Start, plan, write_new};
+use plexum_md::open::{OpenRequest, examine, open_volume};
 
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;

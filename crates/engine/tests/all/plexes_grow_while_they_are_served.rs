@@ -8,9 +8,9 @@ use crate::common::{Memory, run};
 use plexum_block::buf::{Buf, BufMut};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_block::wait::join;
-use plexum_engine::meta::gvinum::{Drive, SystemRequest, edit, volume_bytes};
 use plexum_engine::volume::{JobKind, VolumeOptions};
 use plexum_format::vinum::{Config, DATA_OFFSET_BYTES, DriveHeader, Mark, PlexState};
+use plexum_freebsd::gvinum::{Drive, SystemRequest, edit, volume_bytes};
 
 const SIZE: usize = 135_680 + 64 * 1024;
 
@@ -93,6 +93,7 @@ fn growing(organisation: &str, count: usize) -> (Vec<Memory>, Vec<u8>) {
         device: "new".into(),
         size_bytes: SIZE as u64,
         header: Some(header),
+        first_copy: 0,
     });
     edit::grow(&mut system.config, "v.p0", "new", SIZE as u64, None).unwrap();
     assert_eq!(system.config.plexes[0].state, PlexState::Growable);
@@ -101,7 +102,7 @@ fn growing(organisation: &str, count: usize) -> (Vec<Memory>, Vec<u8>) {
 }
 
 fn read_all<D: Device>(
-    opened: &plexum_engine::meta::gvinum::OpenedVolume<D, crate::common::Still>,
+    opened: &plexum_freebsd::gvinum::OpenedVolume<D, crate::common::Still>,
 ) -> Vec<u8> {
     let length = usize::try_from(opened.volume.size_bytes()).unwrap();
     run(opened.volume.read(0, length)).unwrap().to_vec()

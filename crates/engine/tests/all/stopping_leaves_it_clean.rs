@@ -6,11 +6,11 @@ use crate::common::{Memory, Still, named, run, yield_once};
 use plexum_block::buf::BufPool;
 use plexum_block::device::Fua;
 use plexum_block::wait::join;
-use plexum_engine::meta::create::{NewArray, Start, plan, write_new};
-use plexum_engine::meta::open::{OpenRequest, examine, open_volume};
 use plexum_engine::upkeep::Pace;
 use plexum_engine::volume::Volume;
 use plexum_layout::{Organisation, Raid5Layout};
+use plexum_md::create::{NewArray, Start, plan, write_new};
+use plexum_md::open::{OpenRequest, examine, open_volume};
 
 const DEVICE_BYTES: u64 = 6 << 20;
 

@@ -11,10 +11,10 @@ use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_engine::balance::Policy;
-use plexum_engine::meta::create::{plan, write_new};
-use plexum_engine::meta::open::{OpenRequest, open_volume};
 use plexum_engine::volume::Volume;
 use plexum_layout::Organisation;
+use plexum_md::create::{plan, write_new};
+use plexum_md::open::{OpenRequest, open_volume};
 
 const DEVICE_BYTES: u64 = 24 << 20;
 const STEP: usize = 64 << 10;

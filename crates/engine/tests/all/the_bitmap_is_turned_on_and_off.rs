@@ -10,13 +10,13 @@ use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
 use plexum_block::ranges::RangeSet;
 use plexum_block::wait::join;
-use plexum_engine::meta::assemble::Options;
-use plexum_engine::meta::create::{NewArray, plan, write_new};
-use plexum_engine::meta::open::{OpenRequest, examine, open_volume};
 use plexum_engine::volume::Volume;
 use plexum_engine::volume::{BitmapWish, ControlError, FormerMember};
 use plexum_format::md::MdVersion;
 use plexum_layout::{Organisation, Raid5Layout};
+use plexum_md::assemble::Options;
+use plexum_md::create::{NewArray, plan, write_new};
+use plexum_md::open::{OpenRequest, examine, open_volume};
 
 const DEVICE_BYTES: u64 = 6 << 20;
 const ON: BitmapWish = BitmapWish::Internal { region_bytes: None };

@@ -2,18 +2,18 @@
 //! microsecond.
 
 use crate::common::vinum::{drives, system};
-use plexum_engine::meta::adapter::Metadata as _;
-use plexum_engine::meta::gvinum::{
-    Room, Shortcut, Store, build, free_areas, print_config, volume_bytes,
-};
-use plexum_engine::meta::plain::PlainMetadata;
-use plexum_engine::meta::stripe_concat::{JoinedFormat, Labelled, join_stripe};
+use plexum_engine::metadata::Metadata as _;
+use plexum_engine::metadata::PlainMetadata;
 use plexum_format::Slot;
 use plexum_format::gstripe::StripeLabel;
 use plexum_format::vinum::{
     Config, DATA_OFFSET_BYTES, DriveHeader, Growth, HEADER_OFFSET_BYTES, Mark, PlexState, Script,
     SubdiskState,
 };
+use plexum_freebsd::gvinum::{
+    Room, Shortcut, Store, build, free_areas, print_config, volume_bytes,
+};
+use plexum_freebsd::stripe_concat::{JoinedFormat, Labelled, join_stripe};
 
 const KIB: u64 = 1024;
 const SIZE: usize = 135_680 + 256 * 1024;

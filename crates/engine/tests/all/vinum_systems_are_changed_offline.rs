@@ -1,10 +1,10 @@
 //! Changes of a Vinum system that nobody serves: each is whole or refused, and touches what it names alone.
 
 use crate::common::vinum::{drives, system};
-use plexum_engine::meta::gvinum::edit::{
+use plexum_format::vinum::{Config, Plex, PlexState, Subdisk, SubdiskState};
+use plexum_freebsd::gvinum::edit::{
     Force, attach, detach, grow, move_subdisk, remove, rename, set_state,
 };
-use plexum_format::vinum::{Config, Plex, PlexState, Subdisk, SubdiskState};
 
 const SIZE: usize = 135_680 + 256 * 1024;
 

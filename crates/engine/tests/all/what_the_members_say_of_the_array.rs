@@ -7,16 +7,14 @@ use plexum_block::clock::Clock;
 use plexum_block::device::IoError;
 use plexum_block::ranges::RangeSet;
 use plexum_block::wait::join;
-use plexum_engine::meta::assemble::{Examined, Options};
-use plexum_engine::meta::create::{NewArray, plan, write_new};
-use plexum_engine::meta::open::{
-    OpenError, OpenRequest, examine, judge_log_page, open_volume, sync_bytes, volume_name,
-};
 use plexum_engine::volume::{FormerMember, Volume};
 use plexum_format::EventCount;
 use plexum_format::md::{BadBlocks, MdVersion, Role, Superblock};
 use plexum_format::stripe_log::LogHeader;
 use plexum_layout::{Geometry, GeometrySpec, Organisation, Raid0Layout, Raid5Layout, Raid10Layout};
+use plexum_md::assemble::{Examined, Options};
+use plexum_md::create::{NewArray, plan, write_new};
+use plexum_md::open::{OpenError, OpenRequest, examine, judge_log_page, open_volume, volume_name};
 use std::time::Duration;
 
 const DEVICE_BYTES: u64 = 24 << 20;
@@ -354,7 +352,7 @@ fn bits_count_in_bytes_of_the_volume_or_of_its_members_or_not_at_all() {
             component_bytes: 1 << 20,
             member_sizes_bytes: Vec::new(),
         };
-        sync_bytes(&Geometry::new(&geometry).unwrap())
+        Geometry::new(&geometry).unwrap().sync_bytes()
     };
     assert_eq!(geometry(Organisation::Raid1), 1 << 20);
     assert_eq!(

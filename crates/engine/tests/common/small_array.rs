@@ -3,12 +3,12 @@
 use super::{Memory, Still, named, run};
 use plexum_block::buf::BufPool;
 use plexum_block::device::Fua;
-use plexum_engine::meta::assemble::{Assembly, Options};
-use plexum_engine::meta::create::{NewArray, Plan, Start, plan, write_new};
-use plexum_engine::meta::open::{OpenError, OpenRequest, examine, open_volume};
 use plexum_engine::volume::{FormerMember, NewMember, Volume};
 use plexum_format::md::MdVersion;
 use plexum_layout::{Organisation, Raid5Layout};
+use plexum_md::assemble::{Assembly, Options};
+use plexum_md::create::{NewArray, Plan, Start, plan, write_new};
+use plexum_md::open::{OpenError, OpenRequest, examine, open_volume};
 
 /// Size of a member.
 pub const DEVICE_BYTES: u64 = 6 << 20;

@@ -5,14 +5,14 @@ use std::rc::Rc;
 use plexum_block::buf::BufPool;
 use plexum_block::device::Device;
 use plexum_block::wait::{join, join_all};
-use plexum_engine::meta::foreign::ForeignError;
-use plexum_engine::meta::gvinum::{
-    OpenedSystem, OpenedVolume, Room, Store, System, SystemRequest, assemble, build, open_system,
-    read_drive,
-};
 use plexum_format::vinum::{
     CONFIG_OFFSETS_BYTES, Config, DriveHeader, HEADER_OFFSET_BYTES, Mark, Script, Subdisk,
 };
+use plexum_freebsd::gvinum::{
+    OpenedSystem, OpenedVolume, Room, Store, System, SystemRequest, assemble, build, open_system,
+    read_drive,
+};
+use plexum_freebsd::labels::ForeignError;
 
 use super::{Memory, Still, run};
 

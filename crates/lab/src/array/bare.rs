@@ -7,7 +7,7 @@ use std::rc::Rc;
 use plexum_block::device::Device;
 use plexum_block::ranges::RangeSet;
 use plexum_engine::intent::regions::Regions;
-use plexum_engine::meta::plain::PlainMetadata;
+use plexum_engine::metadata::PlainMetadata;
 use plexum_engine::state::{MemberRecord, Standing};
 use plexum_engine::volume::{DrivePart, Volume, VolumeOptions, VolumeParts};
 use plexum_layout::{Geometry, GeometrySpec};

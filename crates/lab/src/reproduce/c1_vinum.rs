@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use plexum_disks::disk::mechanical_spec::DiskSpec;
-use plexum_engine::meta::gvinum::counters::PlexCounters;
+use plexum_freebsd::gvinum::counters::PlexCounters;
 use plexum_layout::{Organisation, Raid0Layout, Raid5Layout};
 
 use super::{Cell, Effect, Reproduction, number, seed_rows};

@@ -9,15 +9,15 @@ use std::rc::Rc;
 
 use plexum_block::device::IoError;
 use plexum_block::wait::{join, join_all};
-use plexum_engine::meta::foreign::ForeignError;
-use plexum_engine::meta::gmirror::{MirrorRequest, Refusal, open_mirror};
-use plexum_engine::meta::gvinum::{Growing, OpenedVolume, SystemRequest, open_system};
-use plexum_engine::stacked::{PlexMember, Stacked};
 use plexum_engine::state::{MemberId, Standing};
 use plexum_engine::upkeep::Pace;
 use plexum_engine::upkeep::scrub::ScrubMode;
 use plexum_engine::volume::{MemberStatus, NewMember, Volume, VolumeOptions, VolumeStatus};
 use plexum_format::vinum::{Config, Subdisk};
+use plexum_freebsd::gmirror::{MirrorRequest, Refusal, open_mirror};
+use plexum_freebsd::gvinum::{Growing, OpenedVolume, SystemRequest, open_system};
+use plexum_freebsd::labels::ForeignError;
+use plexum_freebsd::stacked::{PlexMember, Stacked};
 
 use super::labels;
 use super::plan::{Format, Plan};

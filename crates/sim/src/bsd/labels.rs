@@ -1,16 +1,16 @@
 //! What stands on the disks, behind the engine's back: made as `create` makes it, looked at after crashes, changed
 //! between lives as the offline commands change it.
 
-use plexum_engine::meta::gmirror::{
-    Command, Effect, Event, Key, Mirror, Provider, assemble as assemble_mirror,
-};
-use plexum_engine::meta::gvinum::{
-    Drive, FoundDrive, Room, Store, System, assemble, build, edit, plexes_of, subdisks_of,
-};
 use plexum_format::gmirror::{MirrorLabel, NewMirrorLabel};
 use plexum_format::vinum::{
     CONFIG_BYTES, CONFIG_OFFSETS_BYTES, Config, DATA_OFFSET_BYTES, DriveHeader,
     HEADER_OFFSET_BYTES, Mark, Script, SubdiskState,
+};
+use plexum_freebsd::gmirror::{
+    Command, Effect, Event, Key, Mirror, Provider, assemble as assemble_mirror,
+};
+use plexum_freebsd::gvinum::{
+    Drive, FoundDrive, Room, Store, System, assemble, build, edit, plexes_of, subdisks_of,
 };
 
 use super::plan::{Order, Plan, Shape};

@@ -26,7 +26,7 @@ use plexum_block::wait::join_all;
 
 /// Why a log could not be replayed; nothing was written in the first case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReplayError {
+pub enum ReplayError {
     /// A record is missing in the middle of a ring.
     Damaged,
     /// The members could not be written.

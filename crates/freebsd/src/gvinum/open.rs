@@ -1,0 +1,791 @@
+//! From drives to served volumes: each volume is a plex over subdisks, or copies over several plexes.
+//!
+//! Invariants:
+//! - nothing is written here;
+//! - a plex that lacks a part is never written to; it is read, where its parts are current, only when no whole plex is
+//!   there, and then the volume is read-only.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
+
+use plexum_format::vinum::{
+    CONFIG_BYTES, CONFIG_OFFSETS_BYTES, Config, DATA_OFFSET_BYTES, DriveHeader,
+    HEADER_OFFSET_BYTES, Mark, Plex, PlexState, Subdisk, SubdiskState,
+};
+
+use crate::labels::ForeignError;
+use crate::stacked::{Lane, LaneUser, PlexMember, Stacked};
+use plexum_block::buf::BufPool;
+use plexum_block::clock::Clock;
+use plexum_block::device::read_range;
+use plexum_block::device::{Device, IoError};
+use plexum_block::ranges::RangeSet;
+use plexum_block::wait::Mutex;
+use plexum_engine::balance::Policy;
+use plexum_engine::intent::regions::Regions;
+use plexum_engine::metadata::Metadata;
+use plexum_engine::metadata::PlainMetadata;
+use plexum_engine::mutant::Mutant;
+use plexum_engine::state::{MemberRecord, Standing};
+use plexum_engine::volume::VolumeOptions;
+use plexum_engine::volume::{DrivePart, Volume, VolumeParts};
+use plexum_layout::{Geometry, GeometrySpec, Organisation};
+
+use super::adapter::{GvinumMetadata, Held};
+use super::growing::Growing;
+use super::spares::{SpareArea, take_over};
+use super::store::{SharedStore, Store};
+use super::tally::{PlexTally, VolumeTally};
+use super::{
+    FoundDrive, PlexMap, System, assemble, plex_map, plexes_of, subdisks_of, volume_bytes,
+};
+
+/// What stands for a copy of the configuration that cannot be read. It is no text: words that nobody knows would be
+/// passed over, and leave a system without objects.
+pub const UNREADABLE_COPY: &[u8] = &[0xff];
+
+/// A plex has so many times as long to answer as a drive.
+const PLEX_PATIENCE: u32 = 4;
+
+/// What opening a system asks for besides the drives.
+#[derive(Clone, Debug, Default)]
+pub struct SystemRequest {
+    /// Start a volume whose parity cannot be trusted (W8).
+    pub force: bool,
+    /// Start although a drive is missing that was there at the last save.
+    pub run_degraded: bool,
+    /// Settings of the volumes.
+    pub volume: VolumeOptions,
+    /// How reads are spread over plexes; gvinum takes them in turn.
+    pub balance: Option<Policy>,
+}
+
+/// A volume of a system.
+pub struct OpenedVolume<D: Device, C: Clock> {
+    /// The volume.
+    pub volume: Volume<Stacked<D, C>, C>,
+    /// Its plexes, where it has several: each has background work of its own.
+    pub plexes: Vec<Rc<PlexMember<D, C>>>,
+    /// Its plex, where that is getting more subdisks: `run` moves the data.
+    pub growing: Option<Rc<Growing<D, C>>>,
+    /// What it has done.
+    pub tally: VolumeTally,
+    /// Whether it can only be read, and why.
+    pub read_only_reason: Option<String>,
+}
+
+/// A system with the volumes that can be served.
+pub struct OpenedSystem<D: Device, C: Clock> {
+    /// Drives, objects and states.
+    pub system: System,
+    /// What is served.
+    pub volumes: Vec<OpenedVolume<D, C>>,
+    /// Volumes that cannot be served, and why.
+    pub refused: Vec<(String, ForeignError)>,
+}
+
+/// Reads header and configuration of a drive.
+///
+/// # Errors
+/// `ForeignError` with `index`.
+pub async fn read_drive<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    index: usize,
+    name: &str,
+) -> Result<FoundDrive, ForeignError> {
+    let read = |at: u64, length: u64| read_range(device, pool, at..at + length);
+    let io = |error| match error {
+        IoError::OutOfRange => ForeignError::NothingFound(index),
+        error => ForeignError::Io(index, error),
+    };
+    let header = read(HEADER_OFFSET_BYTES, 512).await.map_err(io)?;
+    let header = DriveHeader::parse(&header, HEADER_OFFSET_BYTES);
+    let header = header.map_err(|error| match error.problem {
+        plexum_format::Problem::NoMagic => ForeignError::NothingFound(index),
+        _ => ForeignError::Format(index, Box::new(error)),
+    })?;
+    let mut copies = [Vec::new(), Vec::new()];
+    for (copy, at) in copies.iter_mut().zip(CONFIG_OFFSETS_BYTES) {
+        // A copy that cannot be read is one that makes no sense: the other one counts.
+        *copy = read(at, CONFIG_BYTES)
+            .await
+            .unwrap_or_else(|_| UNREADABLE_COPY.to_vec());
+    }
+    Ok(FoundDrive {
+        key: index,
+        device: name.to_owned(),
+        size_bytes: device.info().size_bytes,
+        header,
+        copies,
+    })
+}
+
+/// Opens all volumes of the system that these drives belong to.
+///
+/// # Errors
+/// `ForeignError` when the drives make no system; a volume that cannot be served is in `refused`.
+pub async fn open_system<D: Device, C: Clock + Clone>(
+    devices: Vec<(String, Rc<D>)>,
+    clock: C,
+    pool: BufPool,
+    request: SystemRequest,
+) -> Result<OpenedSystem<D, C>, ForeignError> {
+    let mut found = Vec::new();
+    for (index, (name, device)) in devices.iter().enumerate() {
+        found.push(read_drive(device, &pool, index, name).await?);
+    }
+    let mut system =
+        assemble(&found).map_err(|error| ForeignError::Unfit(None, error.to_string()))?;
+    if request.volume.bug.is(Mutant::StaleSubdiskBelieved) {
+        for subdisk in &mut system.config.subdisks {
+            if subdisk.state == SubdiskState::Stale {
+                subdisk.state = SubdiskState::Up;
+            }
+        }
+    }
+    if !request.volume.is_read_only {
+        take_over(&mut system, request.run_degraded);
+    }
+    let store: SharedStore = Rc::new(RefCell::new(Store::new(&system)));
+    let builder = Builder {
+        system: &system,
+        devices: &devices,
+        lanes: lanes(&system, &devices, &store, &pool),
+        reserved: RefCell::new(system.config.clone()),
+        store,
+        clock,
+        pool,
+        request,
+    };
+    let (mut volumes, mut refused) = (Vec::new(), Vec::new());
+    for volume in &system.config.volumes {
+        match builder.volume(&volume.name) {
+            Ok(opened) => volumes.push(opened),
+            Err(error) => refused.push((volume.name.clone(), error)),
+        }
+    }
+    drop(builder);
+    Ok(OpenedSystem {
+        system,
+        volumes,
+        refused,
+    })
+}
+
+pub(super) struct Builder<'a, D: Device, C: Clock> {
+    pub(super) system: &'a System,
+    devices: &'a [(String, Rc<D>)],
+    /// By device.
+    lanes: Vec<Rc<Lane>>,
+    /// What is on the drives, and what hot spares are kept for.
+    pub(super) reserved: RefCell<Config>,
+    pub(super) store: SharedStore,
+    pub(super) clock: C,
+    pub(super) pool: BufPool,
+    pub(super) request: SystemRequest,
+}
+
+/// The turns of the drives' labels.
+fn lanes<D>(
+    system: &System,
+    devices: &[(String, Rc<D>)],
+    store: &SharedStore,
+    pool: &BufPool,
+) -> Vec<Rc<Lane>> {
+    let lane = |key: usize| {
+        let drive = system.drives.iter().find(|drive| drive.key == Some(key));
+        let name = drive.map_or(String::new(), |drive| drive.name.clone());
+        let store = Rc::clone(store);
+        Rc::new(Lane {
+            turn: Mutex::new(),
+            labels: Box::new(move || store.borrow().writes(&name)),
+            at_bytes: HEADER_OFFSET_BYTES,
+            end_bytes: DATA_OFFSET_BYTES,
+            pool: pool.clone(),
+            failed_flushes: Cell::new(0),
+        })
+    };
+    (0..devices.len()).map(lane).collect()
+}
+
+impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
+    pub(super) fn config(&self) -> &Config {
+        &self.system.config
+    }
+
+    fn volume(&self, name: &str) -> Result<OpenedVolume<D, C>, ForeignError> {
+        let plexes: Vec<String> = plexes_of(self.config(), name)
+            .iter()
+            .map(|plex| plex.name.clone())
+            .collect();
+        match plexes.as_slice() {
+            [] => Err(ForeignError::Missing(format!("{name} has no plex"))),
+            [plex] => self.single(name, plex),
+            _ => self.several(name, &plexes),
+        }
+    }
+
+    pub(super) fn map(&self, plex: &str) -> Result<PlexMap, ForeignError> {
+        plex_map(self.config(), plex).map_err(|error| ForeignError::Unfit(None, error.to_string()))
+    }
+
+    fn check_growth(&self, plex: &str) -> Result<(), ForeignError> {
+        let recorded = self
+            .system
+            .recorded
+            .plexes
+            .iter()
+            .find(|other| other.name == plex);
+        let is_half = |plex: &Plex| plex.state == PlexState::Growable && plex.growth.is_none();
+        if recorded.is_some_and(is_half) {
+            return Err(ForeignError::Unfit(
+                None,
+                format!("{plex} was being grown: which part of it is where is not recorded"),
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn device(&self, subdisk: &Subdisk) -> Option<(usize, String, Stacked<D, C>)> {
+        let key = self.system.drive(&subdisk.drive)?.key?;
+        let (name, device) = self.drive_at(key)?;
+        Some((key, name, device))
+    }
+
+    /// A drive by the number of its device; all volumes write its labels in turn.
+    pub(super) fn drive_at(&self, key: usize) -> Option<(String, Stacked<D, C>)> {
+        let (name, device) = self.devices.get(key)?;
+        let lane = self.lanes.get(key)?;
+        let device = Stacked::Labelled(Rc::clone(device), LaneUser::new(Rc::clone(lane)));
+        Some((name.clone(), device))
+    }
+
+    /// A volume with one plex is that plex.
+    fn single(&self, name: &str, plex: &str) -> Result<OpenedVolume<D, C>, ForeignError> {
+        self.check_growth(plex)?;
+        if let Some(growth) = self.growth_of(plex) {
+            return self.growing(name, plex, growth);
+        }
+        let map = self.map(plex)?;
+        let missing: Vec<&str> = map
+            .subdisks
+            .iter()
+            .filter(|subdisk| subdisk.state == SubdiskState::Down)
+            .map(|subdisk| subdisk.name.as_str())
+            .collect();
+        let lost: Vec<bool> = map
+            .subdisks
+            .iter()
+            .map(|subdisk| subdisk.state != SubdiskState::Up)
+            .collect();
+        if !map.geometry.tolerates(&lost) {
+            let text = format!(
+                "{name}: too much of {plex} is missing or stale: {}",
+                missing.join(" ")
+            );
+            return Err(ForeignError::Missing(text));
+        }
+        self.check_absent(name)?;
+        let has_parity = map.geometry.parity_count() > 0;
+        let spares = if has_parity {
+            self.spare_areas(map.geometry.component_bytes())
+        } else {
+            Vec::new()
+        };
+        let is_degraded = lost.contains(&true);
+        let doubt = self.doubt(has_parity, is_degraded);
+        if doubt && is_degraded && !self.request.force && !self.request.volume.is_read_only {
+            return Err(ForeignError::DirtyDegraded(format!(
+                "{name}: writes were under way when it was left, and {plex} lacks a subdisk"
+            )));
+        }
+        let metadata: Box<dyn Metadata> = if has_parity {
+            let may_settle = self.system.mark == Mark::Settled || !is_degraded;
+            Box::new(self.metadata(name, &map, &spares, may_settle))
+        } else if self.system.is_uneven {
+            Box::new(self.metadata(name, &map, &[], true).only_evening())
+        } else {
+            Box::new(PlainMetadata::new("gvinum"))
+        };
+        let options = self.request.volume.clone();
+        let tally = VolumeTally {
+            plexes: vec![self.tally(plex, &map)],
+            counts_itself: false,
+        };
+        let volume = self.plex_volume(name, &map, metadata, doubt, options, spares);
+        Ok(OpenedVolume {
+            volume,
+            plexes: Vec::new(),
+            growing: None,
+            tally,
+            read_only_reason: None,
+        })
+    }
+
+    /// The counters of a plex.
+    pub(super) fn tally(&self, plex: &str, map: &PlexMap) -> Rc<PlexTally> {
+        let subdisks = map.subdisks.iter();
+        let subdisks = subdisks.map(|subdisk| (subdisk.name.as_str(), subdisk.drive.as_str()));
+        self.store.borrow_mut().tallies.plex(plex, subdisks)
+    }
+
+    /// Metadata of a plex that keeps its own redundancy: its subdisks that are here, then hot spares.
+    pub(super) fn metadata(
+        &self,
+        name: &str,
+        map: &PlexMap,
+        spares: &[SpareArea],
+        may_settle: bool,
+    ) -> GvinumMetadata {
+        let here = map.subdisks.iter();
+        let here = here.filter(|subdisk| self.device(subdisk).is_some());
+        let held = here.map(|subdisk| Held {
+            subdisks: vec![subdisk.name.clone()],
+            drives: vec![subdisk.drive.clone()],
+            label_at_bytes: None,
+            is_filled: subdisk.state != SubdiskState::Up,
+            spare: None,
+        });
+        let spares = spares.iter().map(|spare| Held {
+            subdisks: Vec::new(),
+            drives: vec![spare.drive.clone()],
+            label_at_bytes: None,
+            is_filled: false,
+            spare: Some((spare.drive.clone(), spare.at_bytes)),
+        });
+        let held = held.chain(spares).collect();
+        let slots = map.subdisks.iter().map(|subdisk| subdisk.name.clone());
+        GvinumMetadata::new(Rc::clone(&self.store), name, held, may_settle)
+            .with_slots(slots.collect())
+            .with_bug(self.request.volume.bug)
+    }
+
+    /// Whether copies or parity have to be made equal first. What Plexum marked was being written; of what FreeBSD
+    /// wrote nothing is known: gvinum never made the parity of a new plex (defect 3), so it is made before it is relied
+    /// on.
+    fn doubt(&self, has_parity: bool, is_degraded: bool) -> bool {
+        match self.system.mark {
+            Mark::Writing => true,
+            Mark::Unknown => has_parity && !is_degraded && !self.request.volume.is_read_only,
+            Mark::Settled => false,
+        }
+    }
+
+    pub(super) fn plex_volume(
+        &self,
+        name: &str,
+        map: &PlexMap,
+        metadata: Box<dyn Metadata>,
+        doubt: bool,
+        options: VolumeOptions,
+        spares: Vec<SpareArea>,
+    ) -> Volume<Stacked<D, C>, C> {
+        let mut members = Vec::new();
+        let mut sector_bytes = 512;
+        for (slot, subdisk) in (0_u16..).zip(&map.subdisks) {
+            let Some((_, device_name, device)) = self.device(subdisk) else {
+                continue;
+            };
+            sector_bytes = sector_bytes.max(device.info().sector_bytes);
+            let standing = if subdisk.state == SubdiskState::Up {
+                Standing::Active
+            } else {
+                Standing::Rebuilding {
+                    valid_below_bytes: 0,
+                    by_bitmap: false,
+                }
+            };
+            members.push(part(
+                device_name,
+                device,
+                slot,
+                standing,
+                subdisk.drive_offset_bytes..subdisk.drive_end_bytes(),
+                RangeSet::new(),
+            ));
+        }
+        members.extend(
+            spares
+                .into_iter()
+                .filter_map(|spare| self.spare_part(spare)),
+        );
+        let has_parity = map.geometry.parity_count() > 0;
+        let resync = (doubt && has_parity).then_some(0);
+        Volume::new(VolumeParts {
+            name: name.to_owned(),
+            regions: Regions::without_bitmap(&map.geometry, sector_bytes, resync),
+            geometry: map.geometry.clone(),
+            clock: self.clock.clone(),
+            pool: self.pool.clone(),
+            members,
+            metadata,
+            event_count: 0,
+            is_uneven: false,
+            log: None,
+            resync_start_bytes: resync,
+            options,
+        })
+    }
+
+    /// Whether a drive of the volume is away that was there at the last save: it may come back newer than what is
+    /// served. Whether what was saved last is lost with the configuration of a drive that is here.
+    pub(super) fn check_absent(&self, volume: &str) -> Result<(), ForeignError> {
+        if self.request.run_degraded || self.request.volume.is_read_only {
+            return Ok(());
+        }
+        if let Some(device) = &self.system.unreadable_newer {
+            return Err(ForeignError::Degraded(format!(
+                "{volume}: {device} was written last, and neither copy of its configuration makes sense"
+            )));
+        }
+        match absent(self.system, volume) {
+            None => Ok(()),
+            Some(subdisk) => Err(ForeignError::Degraded(format!(
+                "{volume}: drive {} of {} is not here, and was up at the last save",
+                subdisk.drive, subdisk.name
+            ))),
+        }
+    }
+
+    /// Several plexes: copies over them, with the engine's own code.
+    fn several(&self, name: &str, plexes: &[String]) -> Result<OpenedVolume<D, C>, ForeignError> {
+        self.check_absent(name)?;
+        let sources = self.sources(plexes)?;
+        let is_whole = |source: &Source<D, C>| {
+            source.standing == Standing::Active && source.missing.is_empty()
+        };
+        let has_whole = sources.iter().flatten().any(is_whole);
+        let readable = sources.iter().flatten();
+        let bytes = volume_bytes(self.config(), name);
+        if !has_whole && !covers(readable.map(|source| &source.missing), bytes) {
+            let text = format!("{name}: no plex is whole, and together they lack a part");
+            return Err(ForeignError::Missing(text));
+        }
+        let geometry = Geometry::new(&GeometrySpec {
+            organisation: Organisation::Raid1,
+            member_count: u16::try_from(plexes.len()).unwrap_or(u16::MAX),
+            strip_bytes: 0,
+            component_bytes: bytes,
+            member_sizes_bytes: Vec::new(),
+        })
+        .map_err(|error| ForeignError::Unfit(None, format!("{name}: {error}")))?;
+        let slots = plexes.iter().filter_map(|plex| self.only_subdisk(plex));
+        let slots: Vec<String> = slots.collect();
+        let (mut members, mut held, mut stacked) = stack(sources, has_whole, bytes);
+        if has_whole && slots.len() == plexes.len() {
+            self.add_spare_plexes(name, plexes, bytes, &mut members, &mut held, &mut stacked);
+        }
+        let mut options = self.request.volume.clone();
+        options.balance = self.request.balance.unwrap_or(Policy::RoundRobin);
+        options.member_timeout *= PLEX_PATIENCE; // a plex looks after its drives, and has an answer without one
+        let read_only_reason = (!has_whole).then(|| {
+            format!(
+                "{name}: no plex is whole; what one lacks is read from another, nothing is written"
+            )
+        });
+        options.is_read_only |= !has_whole;
+        let doubt = self.doubt(false, false).then_some(0);
+        let metadata = GvinumMetadata::new(Rc::clone(&self.store), name, held, true);
+        let metadata = metadata.with_slots(slots).with_bug(self.request.volume.bug);
+        let volume = Volume::new(VolumeParts {
+            name: name.to_owned(),
+            regions: Regions::without_bitmap(&geometry, 512, doubt),
+            geometry,
+            clock: self.clock.clone(),
+            pool: self.pool.clone(),
+            members,
+            metadata: Box::new(metadata),
+            event_count: 0,
+            is_uneven: false,
+            log: None,
+            resync_start_bytes: doubt,
+            options,
+        });
+        let tally = VolumeTally {
+            plexes: stacked.iter().map(|plex| Rc::clone(&plex.tally)).collect(),
+            counts_itself: true,
+        };
+        Ok(OpenedVolume {
+            volume,
+            plexes: stacked,
+            growing: None,
+            tally,
+            read_only_reason,
+        })
+    }
+
+    /// The plexes that can be used at all, in order.
+    fn sources(&self, plexes: &[String]) -> Result<Vec<Option<Source<D, C>>>, ForeignError> {
+        plexes.iter().map(|plex| self.source(plex)).collect()
+    }
+
+    fn source(&self, plex: &str) -> Result<Option<Source<D, C>>, ForeignError> {
+        if self.check_growth(plex).is_err() || self.growth_of(plex).is_some() {
+            return Ok(None);
+        }
+        // One without subdisks has nothing to read; another one does.
+        let Ok(map) = self.map(plex) else {
+            return Ok(None);
+        };
+        let is_up = |subdisk: &Subdisk| subdisk.state == SubdiskState::Up;
+        let lost: Vec<bool> = map.subdisks.iter().map(|subdisk| !is_up(subdisk)).collect();
+        let all_here = map
+            .subdisks
+            .iter()
+            .all(|subdisk| self.device(subdisk).is_some());
+        // Parity that is not proven gives nothing back: another plex does.
+        let is_doubtful =
+            lost.contains(&true) && self.doubt(true, true) && self.has_whole_beside(plex);
+        let is_whole = map.geometry.tolerates(&lost) && !(is_doubtful && all_here);
+        let has_none = lost.iter().all(|lost| *lost);
+        let (standing, missing) = if is_whole {
+            (Standing::Active, RangeSet::new())
+        } else if all_here {
+            // Everything is there, some of it stale: the plex is filled from another one.
+            let standing = Standing::Rebuilding {
+                valid_below_bytes: 0,
+                by_bitmap: false,
+            };
+            (standing, RangeSet::new())
+        } else if has_none {
+            return Ok(None);
+        } else {
+            (Standing::Active, missing_ranges(&map.geometry, &lost))
+        };
+        let is_filled = matches!(standing, Standing::Rebuilding { .. });
+        let mut options = self.request.volume.clone();
+        options.is_read_only |= !is_whole && !all_here;
+        let filled = is_filled.then(|| self.all_up(plex));
+        let volume = match &filled {
+            None => self.inner(plex, &map, options, false),
+            Some(config) => {
+                let map = plex_map(config, plex)
+                    .map_err(|error| ForeignError::Unfit(None, error.to_string()))?;
+                self.inner(plex, &map, options, true)
+            }
+        };
+        let (drives, names) = self.drives_of(&map);
+        let store = Rc::clone(&self.store);
+        let labels = move || {
+            let store = store.borrow();
+            let each = names.iter().map(|(key, drive)| (*key, store.writes(drive)));
+            each.collect()
+        };
+        Ok(Some(Source {
+            subdisks: map
+                .subdisks
+                .iter()
+                .map(|subdisk| subdisk.name.clone())
+                .collect(),
+            standing,
+            missing,
+            plex: Rc::new(PlexMember {
+                name: plex.to_owned(),
+                tally: self.tally(plex, &map),
+                volume,
+                drives,
+                labels: Box::new(labels),
+            }),
+        }))
+    }
+
+    /// Whether another plex of the same volume lacks nothing.
+    fn has_whole_beside(&self, plex: &str) -> bool {
+        let config = self.config();
+        let found = config.plexes.iter().find(|other| other.name == plex);
+        let volume = found.and_then(|plex| plex.volume.as_deref());
+        let plexes = plexes_of(config, volume.unwrap_or_default());
+        plexes.iter().any(|other| {
+            let subdisks = subdisks_of(config, &other.name);
+            let is_up = |subdisk: &&Subdisk| subdisk.state == SubdiskState::Up;
+            other.name != plex && !subdisks.is_empty() && subdisks.iter().all(is_up)
+        })
+    }
+
+    /// A plex that is filled as a whole takes every subdisk as good: it is read only where it was filled.
+    fn all_up(&self, plex: &str) -> Config {
+        let mut config = self.config().clone();
+        for subdisk in &mut config.subdisks {
+            let on = subdisk.plex.as_ref().map(|(name, _)| name.as_str());
+            if on == Some(plex) {
+                subdisk.state = SubdiskState::Up;
+            }
+        }
+        config
+    }
+
+    /// Each drive under a plex once, and its name.
+    #[allow(clippy::type_complexity)] // two lists of one walk
+    pub(super) fn drives_of(
+        &self,
+        map: &PlexMap,
+    ) -> (Vec<(usize, Stacked<D, C>)>, Vec<(usize, String)>) {
+        let mut drives: Vec<(usize, Stacked<D, C>)> = Vec::new();
+        let mut names: Vec<(usize, String)> = Vec::new();
+        for subdisk in &map.subdisks {
+            if let Some((key, _, device)) = self.device(subdisk)
+                && !drives.iter().any(|(known, _)| *known == key)
+            {
+                drives.push((key, device));
+                names.push((key, subdisk.drive.clone()));
+            }
+        }
+        (drives, names)
+    }
+
+    /// A plex under a volume of several. With parity it keeps its own redundancy and records it under its own name; of
+    /// one that is filled from another plex only that knows when something in it is up.
+    pub(super) fn inner(
+        &self,
+        plex: &str,
+        map: &PlexMap,
+        options: VolumeOptions,
+        is_filled: bool,
+    ) -> Volume<Stacked<D, C>, C> {
+        let has_parity = map.geometry.parity_count() > 0;
+        let metadata: Box<dyn Metadata> = if has_parity {
+            let metadata = self.metadata(plex, map, &[], true);
+            Box::new(if is_filled {
+                metadata.only_lowering()
+            } else {
+                metadata
+            })
+        } else {
+            Box::new(PlainMetadata::new("gvinum"))
+        };
+        let is_degraded = map
+            .subdisks
+            .iter()
+            .any(|subdisk| subdisk.state != SubdiskState::Up);
+        let doubt = has_parity && self.doubt(true, is_degraded);
+        self.plex_volume(plex, map, metadata, doubt, options, Vec::new())
+    }
+}
+
+/// A subdisk of a volume that is away and was up at the last save.
+pub(super) fn absent<'a>(system: &'a System, volume: &str) -> Option<&'a Subdisk> {
+    let plexes = plexes_of(&system.config, volume);
+    let is_in = |subdisk: &&Subdisk| {
+        let plex = subdisk.plex.as_ref().map(|(plex, _)| plex);
+        plexes.iter().any(|other| Some(&other.name) == plex)
+    };
+    let was_up = |subdisk: &&Subdisk| {
+        let mut recorded = system.recorded.subdisks.iter();
+        recorded.any(|other| other.name == subdisk.name && other.state == SubdiskState::Up)
+    };
+    let away = system.config.subdisks.iter().filter(is_in);
+    let mut away = away.filter(|subdisk| subdisk.state == SubdiskState::Down);
+    away.find(was_up)
+}
+
+/// A plex that can be used for copies.
+struct Source<D: Device, C: Clock> {
+    plex: Rc<PlexMember<D, C>>,
+    subdisks: Vec<String>,
+    standing: Standing,
+    /// Plex addresses that it lacks.
+    missing: RangeSet,
+}
+
+pub(super) fn part<D: Device, C: Clock>(
+    name: String,
+    device: Stacked<D, C>,
+    slot: u16,
+    standing: Standing,
+    data: Range<u64>,
+    bad: RangeSet,
+) -> DrivePart<Stacked<D, C>> {
+    DrivePart {
+        name,
+        device: Some(device),
+        record: MemberRecord {
+            slot: Some(slot),
+            standing,
+            is_replacement: false,
+            is_write_mostly: false,
+        },
+        data,
+        bad,
+    }
+}
+
+/// Plexes as members, with what each stands for. A plex that lacks a part is used only where no whole one is.
+#[allow(clippy::type_complexity)] // three lists of one walk
+fn stack<D: Device, C: Clock>(
+    sources: Vec<Option<Source<D, C>>>,
+    has_whole: bool,
+    bytes: u64,
+) -> (
+    Vec<DrivePart<Stacked<D, C>>>,
+    Vec<Held>,
+    Vec<Rc<PlexMember<D, C>>>,
+) {
+    let (mut members, mut held, mut stacked) = (Vec::new(), Vec::new(), Vec::new());
+    for (slot, source) in (0_u16..).zip(sources) {
+        let Some(source) = source.filter(|source| !has_whole || source.missing.is_empty()) else {
+            continue;
+        };
+        let label_at = PlexMember::<D, C>::label_at_bytes(
+            source.plex.volume.size_bytes(),
+            source.plex.volume.sector_bytes(),
+        );
+        held.push(Held {
+            subdisks: source.subdisks,
+            drives: Vec::new(),
+            label_at_bytes: Some(label_at),
+            is_filled: matches!(source.standing, Standing::Rebuilding { .. }),
+            spare: None,
+        });
+        let device = Stacked::Plex(Rc::clone(&source.plex));
+        let plex_name = source.plex.name.clone();
+        let (standing, bad) = (source.standing, source.missing);
+        members.push(part(plex_name, device, slot, standing, 0..bytes, bad));
+        stacked.push(source.plex);
+    }
+    (members, held, stacked)
+}
+
+/// Addresses of a plex whose only place is on a lost slot.
+fn missing_ranges(geometry: &Geometry, lost: &[bool]) -> RangeSet {
+    let mut missing = RangeSet::new();
+    if geometry.parity_count() > 0 {
+        missing.insert(0..geometry.volume_bytes()); // more is lost than parity gives back
+        return missing;
+    }
+    let mut at = 0;
+    while at < geometry.volume_bytes() {
+        let place = geometry.locate(at);
+        let end = (at + place.length_bytes).min(geometry.volume_bytes());
+        if lost[place.slot] {
+            missing.insert(at..end);
+        }
+        at = end;
+    }
+    missing
+}
+
+/// Whether every byte is missing from at most all but one of the plexes.
+fn covers<'a>(missing: impl Iterator<Item = &'a RangeSet>, bytes: u64) -> bool {
+    let mut uncovered: Option<RangeSet> = None;
+    for set in missing {
+        let next = match uncovered {
+            None => set.clone(),
+            Some(known) => {
+                let mut both = RangeSet::new();
+                for one in known.iter() {
+                    for other in set.iter() {
+                        let (start, end) = (one.start.max(other.start), one.end.min(other.end));
+                        if start < end {
+                            both.insert(start..end);
+                        }
+                    }
+                }
+                both
+            }
+        };
+        uncovered = Some(next);
+    }
+    uncovered.is_some_and(|set| !set.iter().any(|range| range.start < bytes))
+}

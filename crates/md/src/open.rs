@@ -1,0 +1,656 @@
+//! From devices to a running volume: read what is on them, decide, load bitmap and bad blocks.
+//!
+//! Invariants:
+//! - nothing is written here but what the stripe log holds (L7);
+//! - every count that comes from a device was bounded by the format's parser before memory is taken for it;
+//! - a bitmap counts only from members that are fresh (W7); the bits of all of them count together.
+
+mod logs;
+mod pieces;
+
+use std::ops::Range;
+
+use plexum_format::md::{BadBlocks, Bitmap, BitmapHeader, MdVersion, Superblock};
+use plexum_format::stripe_log::area::header_offset_bytes;
+use plexum_format::stripe_log::{
+    LogGeometry, LogHeader, NoLog, PAGE_BYTES, check_area, superblock_hash,
+};
+use plexum_format::{FormatError, Found, SECTOR_BYTES};
+
+use crate::adapter::{MdMetadata, bitmap_sectors};
+use crate::assemble::{
+    AssembleError, AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, LogUse,
+    Options, Refused, assemble,
+};
+use crate::journal::is_in_journal;
+use plexum_block::buf::BufPool;
+use plexum_block::clock::Clock;
+use plexum_block::device::{Device, IoError, read_range};
+use plexum_block::ranges::RangeSet;
+use plexum_engine::detect::detect_on;
+use plexum_engine::intent::regions::Regions;
+use plexum_engine::mutant::{DeliberateBug, Mutant};
+use plexum_engine::state::{MemberRecord, Standing};
+use plexum_engine::volume::VolumeOptions;
+use plexum_engine::volume::{DrivePart, FormerMember, Volume, VolumeParts};
+use plexum_layout::Geometry;
+
+use logs::{log_headers, start_log, start_ppl};
+use pieces::Side;
+pub use pieces::{Pieces, open_pieces};
+
+/// Why devices do not make a volume.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A device could not be read.
+    Io {
+        /// Index of the device as given.
+        index: usize,
+        /// What happened.
+        error: IoError,
+    },
+    /// A device holds no metadata we know.
+    NothingFound {
+        /// Index of the device as given.
+        index: usize,
+    },
+    /// A device holds damaged metadata.
+    Format {
+        /// Index of the device as given.
+        index: usize,
+        /// What is wrong.
+        error: Box<FormatError>,
+    },
+    /// The members do not fit together.
+    Assemble(Box<AssembleError>),
+    /// The stripe log could not be replayed.
+    Log(String),
+    /// mdadm's backup file is of no use; its name comes first.
+    Backup(String),
+    /// The array was stopped in the middle of a reshape, or has writes in a journal only: `open_pieces` reads it.
+    InPieces,
+    /// The assembly can only be read, and this was not asked for, or cannot be read by this version.
+    NotSupported(String),
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            OpenError::Io { index, error } => write!(f, "member {index}: {error}"),
+            OpenError::NothingFound { index } => {
+                write!(f, "member {index}: no array metadata found")
+            }
+            OpenError::Format { index, error } => write!(f, "member {index}: {error}"),
+            OpenError::Assemble(error) => f.write_str(&error.message),
+            OpenError::InPieces => {
+                f.write_str("the array has to be read from several places; add --read-only")
+            }
+            OpenError::NotSupported(reason)
+            | OpenError::Log(reason)
+            | OpenError::Backup(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl OpenError {
+    /// The same of the member with this index.
+    fn of_member(self, index: usize) -> Self {
+        match self {
+            OpenError::Io { error, .. } => OpenError::Io { index, error },
+            OpenError::Format { error, .. } => OpenError::Format { index, error },
+            other => other,
+        }
+    }
+}
+
+/// Examines one device: superblock and bitmap header.
+///
+/// # Errors
+/// `OpenError` with `index` when there is nothing, or nothing usable.
+pub async fn examine<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    index: usize,
+    name: &str,
+) -> Result<Examined, OpenError> {
+    examine_as(device, pool, index, name, None).await
+}
+
+/// The same. `version`: the superblock to believe, whatever else is there.
+///
+/// # Errors
+/// As `examine`.
+pub async fn examine_as<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    index: usize,
+    name: &str,
+    version: Option<MdVersion>,
+) -> Result<Examined, OpenError> {
+    let detection = detect_on(device, pool)
+        .await
+        .map_err(|error| OpenError::Io { index, error })?;
+    let told = version.map(|version| detection.md_of(version));
+    let superblock = match detection.best() {
+        _ if told.is_some() => match told.flatten() {
+            Some(superblock) => superblock.clone(),
+            None => return Err(OpenError::NothingFound { index }),
+        },
+        None => return Err(OpenError::NothingFound { index }),
+        Some(Found::Md(superblock)) => (**superblock).clone(),
+        Some(Found::Damaged { error, .. }) => {
+            return Err(OpenError::Format {
+                index,
+                error: Box::new(error.clone()),
+            });
+        }
+        Some(_) => {
+            return Err(OpenError::NotSupported(
+                "this format cannot be served yet".to_owned(),
+            ));
+        }
+    };
+    let (bitmap, refused_bitmap) = match read_bitmap_header(device, pool, &superblock).await {
+        Ok(header) => (header, None),
+        Err(error) => (None, Some(error)),
+    };
+    let bad_blocks = match read_bad(device, pool, &superblock).await {
+        Ok(_) => None,
+        Err(OpenError::Format { error, .. }) => Some(error.to_string()),
+        Err(OpenError::Io {
+            error: IoError::Medium | IoError::OutOfRange,
+            ..
+        }) => Some("its bad block log cannot be read".to_owned()),
+        Err(error) => return Err(error.of_member(index)),
+    };
+    let log = read_log_header(device, pool, &superblock, bitmap.as_ref()).await;
+    Ok(Examined {
+        index,
+        name: name.to_owned(),
+        device_bytes: device.info().size_bytes,
+        superblock,
+        bitmap,
+        refused: Refused {
+            bitmap: refused_bitmap,
+            bad_blocks,
+        },
+        log,
+    })
+}
+
+/// A device with a superblock that nobody has written: it has nothing beside it.
+fn as_planned<D: Device>(device: &D, index: usize, name: &str, planned: &Superblock) -> Examined {
+    Examined {
+        index,
+        name: name.to_owned(),
+        device_bytes: device.info().size_bytes,
+        superblock: planned.clone(),
+        bitmap: None,
+        refused: Refused::default(),
+        log: None,
+    }
+}
+
+async fn read_log_header<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    superblock: &Superblock,
+    bitmap: Option<&BitmapHeader>,
+) -> Option<(LogHeader, Option<NoLog>)> {
+    let place = log_header_place(superblock)?;
+    let page = read_range(device, pool, place).await.ok()?;
+    judge_log_page(&page, superblock, bitmap)
+}
+
+/// Bytes of a member where the header of its ring has to lie when it has one.
+#[must_use]
+pub fn log_header_place(superblock: &Superblock) -> Option<Range<u64>> {
+    let at = header_offset_bytes(superblock).filter(|_| matches!(superblock.level, 4..=6))?;
+    Some(at..at + PAGE_BYTES as u64)
+}
+
+/// The header of the member's ring in what was read at `log_header_place`, and what speaks against its place (L1).
+#[must_use]
+pub fn judge_log_page(
+    page: &[u8],
+    superblock: &Superblock,
+    bitmap: Option<&BitmapHeader>,
+) -> Option<(LogHeader, Option<NoLog>)> {
+    let at = log_header_place(superblock)?.start;
+    let header = LogHeader::parse(page, at).ok()?;
+    let is_ours = header.array_uuid == superblock.array_uuid
+        && header.device_uuid == superblock.device_uuid
+        && header.geometry == LogGeometry::of(superblock)
+        && header.area.header_offset_bytes() == at;
+    if !is_ours {
+        return None; // of an array that was here before, or of this one before it changed its shape
+    }
+    let bitmap = bitmap.map_or(0, bitmap_sectors);
+    let reason = check_area(&header.area, superblock, bitmap).err();
+    Some((header, reason))
+}
+
+async fn read_bitmap_header<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    superblock: &Superblock,
+) -> Result<Option<BitmapHeader>, FormatError> {
+    let room = superblock.bitmap_room_sectors(device.info().size_bytes / SECTOR_BYTES);
+    let (Some(sector), Some(room)) = (superblock.bitmap_sector(), room) else {
+        return Ok(None);
+    };
+    let start = sector * SECTOR_BYTES;
+    let Ok(bytes) = read_range(device, pool, start..start + 512).await else {
+        return Ok(None);
+    };
+    BitmapHeader::parse(&bytes, start, room).map(Some)
+}
+
+async fn read_bitmap<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    superblock: &Superblock,
+) -> Option<Bitmap> {
+    let header = read_bitmap_header(device, pool, superblock).await.ok()??;
+    let start = superblock.bitmap_sector()? * SECTOR_BYTES;
+    let room = superblock.bitmap_room_sectors(device.info().size_bytes / SECTOR_BYTES)?;
+    let bytes = read_range(
+        device,
+        pool,
+        start..start + header.area_sectors() * SECTOR_BYTES,
+    )
+    .await
+    .ok()?;
+    Bitmap::parse(&bytes, start, room).ok()
+}
+
+/// Bad ranges of a member, in bytes of its data area. A list that is damaged or cannot be read says that nothing of the
+/// member can be trusted: assembly leaves it out.
+async fn read_bad<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    superblock: &Superblock,
+) -> Result<RangeSet, OpenError> {
+    let mut bad = RangeSet::new();
+    let (true, Some(area), Some(sector)) = (
+        superblock.has_bad_blocks,
+        superblock.bad_block_log,
+        superblock.bad_block_log_sector(),
+    ) else {
+        return Ok(bad);
+    };
+    let start = sector * SECTOR_BYTES;
+    let bytes = read_range(
+        device,
+        pool,
+        start..start + u64::from(area.size_sectors) * SECTOR_BYTES,
+    )
+    .await
+    .map_err(|error| OpenError::Io { index: 0, error })?;
+    let log = BadBlocks::parse(&bytes, area.shift, start).map_err(|error| OpenError::Format {
+        index: 0,
+        error: Box::new(error),
+    })?;
+    for range in log.ranges() {
+        let from = range.start.max(superblock.data_offset_sectors) - superblock.data_offset_sectors;
+        let to = range.end.saturating_sub(superblock.data_offset_sectors);
+        if from < to {
+            bad.insert(from * SECTOR_BYTES..to * SECTOR_BYTES);
+        }
+    }
+    Ok(bad)
+}
+
+/// What a device that was a member says of itself, for a re-add. `None`: it had no slot, or its bad-block list cannot
+/// be read, so that nobody knows what of it may be trusted and it has to be copied whole.
+pub async fn former_member<D: Device>(
+    device: &D,
+    pool: &BufPool,
+    superblock: &Superblock,
+) -> Option<FormerMember> {
+    Some(FormerMember {
+        slot: superblock.role().slot()?.0,
+        event_count: superblock.events.0,
+        was_active: superblock.rebuild_offset_sectors.is_none(),
+        bad_ranges: read_bad(device, pool, superblock).await.ok()?,
+    })
+}
+
+/// What opening a volume asks for besides the devices.
+#[derive(Clone, Debug, Default)]
+pub struct OpenRequest {
+    /// What assembly may do.
+    pub assemble: Options,
+    /// Settings of the volume; `is_read_only` is set when the assembly demands it.
+    pub volume: VolumeOptions,
+    /// Name instead of the one in the superblocks.
+    pub name: Option<String>,
+    /// The superblocks to believe, where a member has several; `None`: the newest.
+    pub version: Option<MdVersion>,
+    /// Superblocks by device in place of what is on them: an array that is tried before it is made. Empty: what is
+    /// there counts.
+    pub planned: Vec<Superblock>,
+}
+
+/// Puts a volume together from devices; those that are not used (stale, faulty) are dropped.
+///
+/// # Errors
+/// `OpenError`; nothing was written.
+pub async fn open_volume<D: Device, C: Clock>(
+    devices: Vec<(String, D)>,
+    clock: C,
+    pool: BufPool,
+    request: OpenRequest,
+) -> Result<(Volume<D, C>, Assembly), OpenError> {
+    let mut examined = Vec::new();
+    for (index, (name, device)) in devices.iter().enumerate() {
+        examined.push(match request.planned.get(index) {
+            Some(superblock) => as_planned(device, index, name, superblock),
+            None => examine_as(device, &pool, index, name, request.version).await?,
+        });
+    }
+    if request.volume.bug.is(Mutant::ReplayUnbound) {
+        believe_any_log(&mut examined);
+    }
+    let mut assembly = assemble(&examined, &request.assemble)
+        .map_err(|error| OpenError::Assemble(Box::new(error)))?;
+    misjudge(&mut assembly, &examined, request.volume.bug);
+    if assembly.reshape.is_some() || is_in_journal(&devices, &pool, &examined, &assembly).await? {
+        return Err(OpenError::InPieces);
+    }
+    let geometry = assembly.geometry.clone();
+    let is_forced = request.assemble.force;
+    let volume = build(
+        devices,
+        clock,
+        pool,
+        request,
+        &examined,
+        &assembly,
+        Side::Before,
+        geometry,
+    )
+    .await?;
+    let headers = log_headers(&examined, &assembly).unwrap_or_default();
+    start_log(&volume, &assembly, &headers, is_forced).await?;
+    start_ppl(&volume, &assembly, is_forced).await?;
+    Ok((volume, assembly))
+}
+
+/// The deliberate bugs that take all rows as right.
+fn forget_doubt(regions: &mut Regions, bug: DeliberateBug, is_forced: bool) {
+    if bug.is(Mutant::ResyncSkipped) || is_forced && bug.is(Mutant::ForcedStartForgetsDoubt) {
+        (0..regions.count()).for_each(|region| regions.settle_region(region));
+    }
+}
+
+/// The volume's settings with what the assembly demands.
+fn options_of(asked: VolumeOptions, assembly: &Assembly) -> VolumeOptions {
+    VolumeOptions {
+        is_read_only: asked.is_read_only || assembly.is_read_only,
+        trust_unproven: asked.trust_unproven || assembly.serves_doubtful_data,
+        block_bytes_min: assembly.logical_block_bytes,
+        ..asked
+    }
+}
+
+#[allow(clippy::too_many_arguments)] // one call of two public functions, which have them all
+async fn build<D: Device, C: Clock>(
+    devices: Vec<(String, D)>,
+    clock: C,
+    pool: BufPool,
+    request: OpenRequest,
+    examined: &[Examined],
+    assembly: &Assembly,
+    side: Side,
+    geometry: Geometry,
+) -> Result<Volume<D, C>, OpenError> {
+    let (bitmap, mut regions) = load_regions(&devices, &pool, examined, assembly, &geometry).await;
+    let options = options_of(request.volume, assembly);
+    forget_doubt(&mut regions, options.bug, request.assemble.force);
+    let mut superblocks = Vec::new();
+    let mut members = Vec::new();
+    for (index, (name, device)) in devices.into_iter().enumerate() {
+        let Some((member, record)) = used(assembly, index, side) else {
+            continue;
+        };
+        if record
+            .slot
+            .is_some_and(|slot| usize::from(slot) >= geometry.member_count())
+        {
+            continue; // a slot that this side of a reshape does not have
+        }
+        let superblock = examined[index].superblock.clone();
+        let bad = match read_bad(&device, &pool, &superblock).await {
+            // A spare holds nothing: its list begins anew.
+            Err(_) if record.slot.is_none() => RangeSet::new(),
+            read => read.map_err(|error| error.of_member(index))?,
+        };
+        let start = if side == Side::After {
+            member.reshaped_offset_bytes
+        } else {
+            member.data_offset_bytes
+        };
+        let end = member
+            .data_offset_bytes
+            .saturating_add(member.data_size_bytes);
+        if end > device.info().size_bytes || start > end {
+            return Err(OpenError::Io {
+                index,
+                error: IoError::OutOfRange,
+            });
+        }
+        members.push(DrivePart {
+            name,
+            device: Some(device),
+            record,
+            data: start..end,
+            bad,
+        });
+        superblocks.push(Some(superblock));
+    }
+    let parts = VolumeParts {
+        name: request.name.unwrap_or_else(|| volume_name(assembly)),
+        geometry,
+        clock,
+        pool,
+        members,
+        metadata: Box::new(MdMetadata::new(superblocks, bitmap)),
+        regions,
+        log: log_headers(examined, assembly).filter(|_| !options.is_read_only),
+        event_count: assembly.array.events.0,
+        is_uneven: is_uneven(assembly),
+        resync_start_bytes: assembly.resync_start_bytes,
+        options,
+    };
+    Ok(Volume::new(parts))
+}
+
+/// Whether a used member is one event behind: the last commit was interrupted.
+fn is_uneven(assembly: &Assembly) -> bool {
+    let mut used = assembly
+        .members
+        .iter()
+        .filter(|member| member.standing.is_used());
+    used.any(|member| member.events != assembly.array.events)
+}
+
+/// The name after the host in `host:name`; an array without a name is called by its UUID.
+#[must_use]
+pub fn volume_name(assembly: &Assembly) -> String {
+    let stored = &assembly.array.name;
+    let name = stored
+        .split_once(':')
+        .map_or(stored.as_str(), |(_, name)| name);
+    if name.is_empty() {
+        let uuid = assembly.array.uuid;
+        return format!(
+            "md-{:02x}{:02x}{:02x}{:02x}",
+            uuid[0], uuid[1], uuid[2], uuid[3]
+        );
+    }
+    name.to_owned()
+}
+
+fn used(assembly: &Assembly, index: usize, side: Side) -> Option<(&AssembledMember, MemberRecord)> {
+    let member = assembly
+        .members
+        .iter()
+        .find(|member| member.index == index)?;
+    let standing = match member.standing {
+        AssembledStanding::Active => Standing::Active,
+        // What a reshape fills is complete in what the reshape has done, and holds nothing of what it has not.
+        AssembledStanding::Rebuilding { .. } if assembly.reshape.is_some() => {
+            let is_filled = assembly
+                .reshape
+                .as_ref()
+                .is_some_and(|r| r.has_filled(member));
+            if side == Side::Before || !is_filled {
+                return None;
+            }
+            Standing::Active
+        }
+        AssembledStanding::Rebuilding {
+            valid_below_bytes,
+            by_bitmap,
+        } => Standing::Rebuilding {
+            valid_below_bytes,
+            by_bitmap,
+        },
+        AssembledStanding::Spare => Standing::Spare,
+        _ => return None,
+    };
+    let record = MemberRecord {
+        slot: member.slot,
+        standing,
+        is_replacement: member.is_replacement,
+        is_write_mostly: member.is_write_mostly,
+    };
+    Some((member, record))
+}
+
+/// The deliberate bugs of assembly: stale members, or roles of their own, are believed; members one behind are refused.
+fn misjudge(assembly: &mut Assembly, examined: &[Examined], bug: DeliberateBug) {
+    let taken: Vec<Option<u16>> = assembly.members.iter().map(|member| member.slot).collect();
+    let newest = assembly.array.events;
+    for member in &mut assembly.members {
+        let own = examined[member.index]
+            .superblock
+            .role()
+            .slot()
+            .map(|slot| slot.0);
+        let is_free = own.is_some() && !taken.contains(&own);
+        let is_fresh = member.events.is_fresh_beside(newest);
+        let standing = &member.standing;
+        let is_stale = matches!(standing, AssembledStanding::Stale { .. });
+        let is_faulty = is_fresh && *standing == AssembledStanding::Faulty;
+        let is_behind = standing.is_used() && member.events != newest;
+        if is_free && is_stale && bug.is(Mutant::BelieveStaleMember)
+            || is_free && is_faulty && bug.is(Mutant::OwnRoleBelieved)
+        {
+            (member.standing, member.slot) = (AssembledStanding::Active, own);
+        }
+        if is_behind && bug.is(Mutant::OneBehindRefused) {
+            (member.standing, member.slot) = (AssembledStanding::Unusable, None);
+        }
+    }
+}
+
+/// The deliberate bug of `Mutant::ReplayUnbound`: a log counts whoever has had the array meanwhile.
+fn believe_any_log(examined: &mut [Examined]) {
+    for member in examined {
+        if let Some((header, _)) = &mut member.log {
+            header.superblock = superblock_hash(&member.superblock);
+        }
+    }
+}
+
+/// Regions as the superblocks and the bitmap have them, with the bitmap's header when there is one.
+async fn load_regions<D: Device>(
+    devices: &[(String, D)],
+    pool: &BufPool,
+    examined: &[Examined],
+    assembly: &Assembly,
+    geometry: &Geometry,
+) -> (Option<BitmapHeader>, Regions) {
+    let sync = geometry.sync_bytes();
+    let block_bytes = devices
+        .iter()
+        .map(|(_, device)| device.info().sector_bytes)
+        .max()
+        .unwrap_or(512);
+    // The freshest member's copy, or where that is damaged another one's.
+    let sources = match &assembly.bitmap {
+        BitmapUse::Usable { sources, .. } => sources.as_slice(),
+        _ => &[],
+    };
+    let header = std::iter::once(&assembly.freshest)
+        .chain(sources)
+        .find_map(|index| examined[*index].bitmap.clone());
+    let fits = |header: &BitmapHeader| header.sync_size_sectors == sync / SECTOR_BYTES && sync > 0;
+    let header = header.filter(|header| fits(header) && assembly.bitmap != BitmapUse::None);
+    // What the log makes right is not in doubt (L7); what it leaves, it names.
+    let doubt_from = match (&assembly.log, assembly.resync_start_bytes) {
+        _ if assembly.is_unproven => Some(0),
+        (LogUse::Replay { doubt_from_bytes }, Some(_)) => *doubt_from_bytes,
+        (_, Some(0)) if assembly.has_ppl => None,
+        (_, start) => start,
+    };
+    let Some(header) = header else {
+        let regions = Regions::without_bitmap(geometry, block_bytes, doubt_from);
+        return (None, regions);
+    };
+    let mut regions = Regions::new(sync, u64::from(header.region_bytes), block_bytes, true);
+    let bits = if sources.is_empty() {
+        None
+    } else {
+        read_bits(devices, pool, examined, sources).await
+    };
+    match bits {
+        Some(bits) => {
+            for region in bits.set_regions() {
+                let index =
+                    usize::try_from(region).expect("the parser bounds the number of regions");
+                regions.load_bit(index);
+                let is_doubtful = doubt_from.is_some_and(|start| regions.range(index).end > start);
+                if is_doubtful {
+                    regions.doubt(index);
+                }
+            }
+        }
+        None => {
+            regions.want_all();
+            if let Some(start) = doubt_from {
+                regions.doubt_from(start);
+            }
+        }
+    }
+    // Copies of the bitmap may differ after a crash: all say the same before anything is written.
+    regions.rewrite_all();
+    (Some(header), regions)
+}
+
+async fn read_bits<D: Device>(
+    devices: &[(String, D)],
+    pool: &BufPool,
+    examined: &[Examined],
+    sources: &[usize],
+) -> Option<Bitmap> {
+    let mut all: Option<Bitmap> = None;
+    for source in sources {
+        let bits = read_bitmap(&devices[*source].1, pool, &examined[*source].superblock).await;
+        match (all.as_mut(), bits) {
+            (None, bits) => all = bits,
+            (Some(all), Some(bits)) => {
+                if !all.merge(&bits) {
+                    return None;
+                }
+            }
+            (Some(_), None) => {}
+        }
+    }
+    all
+}
