@@ -27,8 +27,8 @@ use plexum_engine::volume::{
 };
 use plexum_exec::Spawner;
 use plexum_format::md::{MdVersion, Superblock};
+use plexum_front::export::ZeroRequest;
 use plexum_layout::Organisation;
-use plexum_nbd::export::ZeroRequest;
 
 use crate::crew::Crew;
 use crate::front::Front;

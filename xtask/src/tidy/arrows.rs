@@ -21,21 +21,23 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("zfs", &["block", "engine", "format", "layout", "parity"]),
     ("disks", &["block"]),
     // edges
-    ("nbd", &["block"]),
-    ("export", &["block", "nbd"]),
+    ("front", &["block"]),
+    ("nbd", &["block", "front"]),
+    ("export", &["block", "front", "nbd"]),
     ("runtime", &["block", "exec", "nbd"]), // nbd for its Transport trait alone
     (
         "sim",
         &[
-            "block", "disks", "engine", "exec", "format", "layout", "model", "nbd", "parity",
+            "block", "disks", "engine", "exec", "format", "front", "layout", "model", "nbd",
+            "parity",
         ],
     ),
     // programs
     (
         "daemon",
         &[
-            "block", "engine", "exec", "export", "format", "layout", "nbd", "parity", "pool",
-            "runtime", "zfs",
+            "block", "engine", "exec", "export", "format", "front", "layout", "nbd", "parity",
+            "pool", "runtime", "zfs",
         ],
     ),
     (
@@ -47,8 +49,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "block", "daemon", "disks", "engine", "exec", "export", "format", "lab", "layout",
-            "nbd", "parity", "pool", "runtime", "zfs",
+            "block", "daemon", "disks", "engine", "exec", "export", "format", "front", "lab",
+            "layout", "nbd", "parity", "pool", "runtime", "zfs",
         ],
     ),
     // the command with what its developers need
@@ -56,15 +58,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "block", "daemon", "engine", "exec", "format", "layout", "nbd", "parity", "runtime",
-            "disks", "zfs",
+            "block", "daemon", "engine", "exec", "format", "front", "layout", "nbd", "parity",
+            "runtime", "disks", "zfs",
         ],
     ),
     // for tests and checks alone; nothing stands on them
     ("oracle", &[]),
     (
         "fuzz",
-        &["block", "daemon", "format", "nbd", "testkit", "zfs"],
+        &[
+            "block", "daemon", "format", "front", "nbd", "testkit", "zfs",
+        ],
     ),
     (
         "testkit",
