@@ -9,11 +9,11 @@ use plexum_block::device::{Fua, IoError, ZeroMode};
 use plexum_engine::volume::Volume;
 use plexum_format::SECTOR_BYTES;
 use plexum_format::md::MdVersion;
+use plexum_front::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_layout::{Organisation, Raid0Layout, Raid5Layout, Raid6Layout, Raid10Layout};
 use plexum_md::create::{NewArray, Plan, Start, plan, write_new};
 use plexum_md::open::{OpenRequest, open_volume};
 use plexum_nbd::client::{ConnectOptions, connect};
-use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::file::{FileDevice, OpenOptions};
@@ -404,7 +404,8 @@ async fn over_nbd(
         ServerLimits::default(),
     ));
     server
-        .add(Rc::new(Served(Rc::clone(volume))))
+        .exports()
+        .open(Rc::new(Served(Rc::clone(volume))))
         .map_err(|error| told(&error))?;
     let serving = {
         let server = Rc::clone(&server);

@@ -10,38 +10,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use plexum_engine::state::FailCause;
 use plexum_engine::volume::Announcement;
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::memory::{Keeper, Kept, Key};
+pub use crate::status::Event;
 use crate::status::JSON_VERSION;
 
 /// Events kept in memory.
 const HISTORY_MAX: usize = 4096;
 /// A resync goes through what was in doubt, which a bitmap makes a small part.
 const RESYNC_FINISHED: &str = "a resync has ended: what was in doubt agrees";
-
-/// One event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
-    /// `JSON_VERSION`.
-    pub version: u32,
-    /// `event`.
-    pub kind: String,
-    /// Number of the event in this server's life, from 1; 0 for one of an earlier life.
-    pub sequence: u64,
-    /// Seconds since 1970.
-    pub time_s: u64,
-    /// Volume concerned.
-    pub volume: String,
-    /// Name, a slug in the past tense: `member_failed`, `rebuild_done`.
-    pub name: String,
-    /// One sentence.
-    pub message: String,
-    /// Member concerned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub member: Option<String>,
-}
 
 struct Inner {
     history: Mutex<VecDeque<Arc<Event>>>,

@@ -18,7 +18,9 @@ use std::time::Duration;
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
 use plexum_engine::balance::Policy;
-use plexum_nbd::export::{Export, ExportInfo};
+use plexum_front::client::Leave;
+use plexum_front::counted::Counted;
+use plexum_front::export::{Export, ExportInfo};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_nbd::tls::{TlsMode, TlsServer};
 use plexum_runtime::clock::RealClock;
@@ -413,8 +415,9 @@ impl House {
             is_rotational: false,
         };
         let clock = self.handle.clock();
-        let export = VolumeExport::new(Rc::clone(&volume), clock.clone(), info, assembled.tally);
-        let export: Rc<RealExport> = Rc::new(export);
+        let export = VolumeExport::new(Rc::clone(&volume), info, assembled.tally);
+        let export: RealExport = Counted::new(export, clock.clone(), Arc::default());
+        let export = Rc::new(export);
         if let (IoKind::Threads, Some(reason)) = (io.kind, &io.fallback_reason) {
             notes.push(format!("threads do the I/O: {reason}"));
         }
@@ -441,9 +444,12 @@ impl House {
             return VolumeMemory::unkept(name);
         };
         let key = Key::of(&facts.format, &facts.uuid, name);
-        let (memory, problem) = memory.recall(key, name, &self.events);
+        let (found, keeper) = (memory.find(&key, name), memory.keeper());
+        let problem = found.problem;
         notes.extend(problem.map(|problem| format!("what was kept before is not used: {problem}")));
-        memory
+        self.events
+            .remember(name, found.events, keeper.clone(), key.clone());
+        VolumeMemory::kept(found.remembered, keeper, key)
     }
 
     /// One Unix socket for each volume, and one TCP address for all of them.
@@ -515,7 +521,7 @@ impl House {
         }
         let seeds = served.volume.share(self.shards.cores());
         let tallies = self.shards.serve(seeds, &served.export.info());
-        served.export.count_shards(tallies);
+        served.export.count_elsewhere(tallies);
         let home = Home(Rc::clone(&served.volume));
         let sharing = RealVolume::run_sharing(home, spawn_on(&self.handle));
         let _sharing = self.handle.spawn(sharing);
@@ -586,7 +592,7 @@ impl House {
             }
         }
         for server in &self.servers {
-            server.stop();
+            server.stop(Leave::Drain);
         }
         match self.failure.take() {
             None => Ok(()),
@@ -704,7 +710,7 @@ impl House {
                 addresses.iter().map(|(_, server)| Rc::clone(server)).collect()
             };
             for server in addresses {
-                server.remove(served.name()).await;
+                server.exports().close(served.name(), Leave::Drain).await;
             }
             shards.end_sessions(served.name()).await;
             let result = served.volume.stop().await;
@@ -733,9 +739,12 @@ impl House {
 }
 
 fn add_export(server: &Rc<RealServer>, served: &Rc<Served>) -> Result<(), Problem> {
-    server.add(Rc::clone(&served.export)).map_err(|error| {
-        Problem::new(Code::Usage, error.to_string()).hint("choose another one with --name")
-    })
+    server
+        .exports()
+        .open(Rc::clone(&served.export))
+        .map_err(|error| {
+            Problem::new(Code::Usage, error.to_string()).hint("choose another one with --name")
+        })
 }
 
 fn bind_tcp(handle: &Handle, address: SocketAddr) -> Result<Listener, Problem> {

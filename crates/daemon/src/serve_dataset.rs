@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use plexum_block::buf::{Buf, BufPool, Rope};
 use plexum_block::device::{Fua, IoError};
-use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
+use plexum_front::client::Leave;
+use plexum_front::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::mailbox::{SendError, mailbox};
@@ -173,8 +174,9 @@ pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Proble
                 break;
             }
         }
-        served.server.remove(&served.status.volume).await;
-        served.server.stop();
+        let exports = served.server.exports();
+        exports.close(&served.status.volume, Leave::Drain).await;
+        served.server.stop(Leave::Drain);
     });
     served.remove_socket();
     drop(served);
@@ -233,7 +235,8 @@ impl Served {
             buffers,
         };
         server
-            .add(Rc::new(export))
+            .exports()
+            .open(Rc::new(export))
             .map_err(|error| Problem::new(Code::Usage, error.to_string()))?;
         Ok(Self {
             server,

@@ -19,6 +19,7 @@ use plexum_engine::state::{FailCause, Standing};
 use plexum_engine::upkeep::Pace;
 use plexum_engine::upkeep::scrub::{ScrubMode, ScrubReport};
 use plexum_engine::volume::{Announcement, JobKind as EngineJob, MemberStatus as EngineMember};
+use plexum_front::counted::Counted;
 use plexum_md::assemble::Assembly;
 use plexum_nbd::server::Server;
 use plexum_runtime::clock::RealClock;
@@ -37,7 +38,7 @@ use crate::status::{
 };
 
 /// The export of this process.
-pub type RealExport = VolumeExport;
+pub type RealExport = Counted<VolumeExport, RealClock>;
 /// The NBD server of this process.
 pub type RealServer = Server<RealExport, RealClock>;
 
@@ -408,7 +409,7 @@ impl Served {
         let mut elsewhere = self.export.sessions_elsewhere();
         let mut clients = |server: &RealServer| -> u64 {
             let elsewhere = std::mem::take(&mut elsewhere);
-            let all = server.status();
+            let all = server.exports().status();
             let own = all.iter().find(|export| export.info.name == self.name());
             own.map_or(0, |export| export.sessions as u64) + elsewhere
         };

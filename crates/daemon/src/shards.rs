@@ -11,17 +11,17 @@
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use plexum_block::buf::{Buf, BufPool, Rope};
-use plexum_block::clock::{Clock, Moment};
 use plexum_block::device::{Fua, IoError, ZeroMode};
 use plexum_engine::shard::{Opener, Satellite, ShardSeed, Spawn};
 use plexum_freebsd::stacked::Stacked;
-use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
+use plexum_front::client::Leave;
+use plexum_front::counted::{Counted, Tally};
+use plexum_front::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::file::{FileDevice, OpenOptions};
@@ -31,37 +31,11 @@ use plexum_runtime::{Handle, IoChoice, Runtime};
 
 use crate::assembly::RealDevice;
 use crate::buffers::request_pool;
-use crate::export::{Counters, Took};
 use crate::open::AnyDevice;
 use crate::problem::{Code, Problem};
 
 /// Orders that may wait at a thread.
 const ORDERS_MAX: usize = 1024;
-
-/// What the clients of one volume have done at one thread.
-#[derive(Debug, Default)]
-pub struct ShardTally {
-    counters: Mutex<Counters>,
-    sessions: AtomicU64,
-}
-
-impl ShardTally {
-    /// What they have done; busy time is the main thread's business.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Connections that are open.
-    #[must_use]
-    pub fn sessions(&self) -> u64 {
-        self.sessions.load(Ordering::Relaxed)
-    }
-
-    fn count(&self, change: impl FnOnce(&mut Counters)) {
-        change(&mut self.counters.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-}
 
 /// What a thread is told.
 enum Order {
@@ -69,7 +43,7 @@ enum Order {
     Serve {
         seed: Box<ShardSeed>,
         info: ExportInfo,
-        tally: Arc<ShardTally>,
+        tally: Arc<Tally>,
     },
     /// A client of a volume.
     Connect { volume: String, socket: OwnedFd },
@@ -134,9 +108,9 @@ impl Shards {
     }
 
     /// Gives each thread its shard of a volume; the tallies are in the same order.
-    pub fn serve(&self, seeds: Vec<ShardSeed>, info: &ExportInfo) -> Vec<Arc<ShardTally>> {
+    pub fn serve(&self, seeds: Vec<ShardSeed>, info: &ExportInfo) -> Vec<Arc<Tally>> {
         let give = |(hand, seed): (&Hand, ShardSeed)| {
-            let tally = Arc::new(ShardTally::default());
+            let tally = Arc::new(Tally::default());
             hand.tell(Order::Serve {
                 seed: Box::new(seed),
                 info: info.clone(),
@@ -210,8 +184,8 @@ type RealSatellite = Satellite<RealDevice, RealClock, Reopener>;
 struct Local {
     name: String,
     satellite: Rc<RealSatellite>,
-    server: Rc<Server<ShardExport, RealClock>>,
-    tally: Arc<ShardTally>,
+    server: Rc<Server<Counted<ShardExport, RealClock>, RealClock>>,
+    tally: Arc<Tally>,
 }
 
 /// The thread: does what it is told until nobody can tell it any more.
@@ -255,15 +229,14 @@ async fn obey(handle: Handle, mut inbox: Mailbox<Order>, memory_bytes: u64) {
                     (find(&volume), Socket::from_fd(&handle, socket))
                 {
                     let _session = handle.spawn(async move {
-                        tally.sessions.fetch_add(1, Ordering::Relaxed);
+                        let _counted = tally.enter();
                         let _ended = server.serve(socket).await;
-                        tally.sessions.fetch_sub(1, Ordering::Relaxed);
                     });
                 }
             }
             Order::EndSessions { volume, reply } => {
                 if let Some((server, _)) = find(&volume) {
-                    server.remove(&volume).await;
+                    server.exports().close(&volume, Leave::Drain).await;
                 }
                 reply.send(());
             }
@@ -286,7 +259,7 @@ fn serve(
     limits: ServerLimits,
     seed: ShardSeed,
     info: ExportInfo,
-    tally: Arc<ShardTally>,
+    tally: Arc<Tally>,
 ) -> Local {
     let opener = Reopener(handle.clone());
     let satellite = Satellite::new(seed, handle.clock(), pool.clone(), opener);
@@ -297,12 +270,10 @@ fn serve(
     let export = ShardExport {
         satellite: Rc::clone(&satellite),
         info,
-        clock: handle.clock(),
-        tally: Arc::clone(&tally),
-        position: Cell::new(u64::MAX),
     };
+    let export = Counted::new(export, handle.clock(), Arc::clone(&tally));
     // The main thread has this name already, so it is a good one, and this server has no other.
-    let _ = server.add(Rc::new(export));
+    let _ = server.exports().open(Rc::new(export));
     Local {
         name,
         satellite,
@@ -334,52 +305,6 @@ impl Opener<RealDevice> for Reopener {
 struct ShardExport {
     satellite: Rc<RealSatellite>,
     info: ExportInfo,
-    clock: RealClock,
-    tally: Arc<ShardTally>,
-    /// Where the last read or write that began will end, or did.
-    position: Cell<u64>,
-}
-
-impl ShardExport {
-    /// Whether a request goes on where the one before ends.
-    fn is_sequential(&self, offset_bytes: u64, length_bytes: u64) -> bool {
-        let end = offset_bytes.saturating_add(length_bytes);
-        self.position.replace(end) == offset_bytes
-    }
-
-    /// Carries out a request and says how long it took.
-    async fn timed<R>(
-        &self,
-        offset_bytes: u64,
-        length_bytes: u64,
-        act: impl Future<Output = R>,
-    ) -> (R, Took) {
-        let since = self.clock.now();
-        let is_sequential = self.is_sequential(offset_bytes, length_bytes);
-        let result = act.await;
-        (result, self.took(since, is_sequential))
-    }
-
-    /// A request has ended now.
-    fn took(&self, since: Moment, is_sequential: bool) -> Took {
-        let took = self.clock.now().since(since);
-        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        Took { ns, is_sequential }
-    }
-
-    /// Carries out what changes a range, and counts it.
-    async fn change(
-        &self,
-        offset_bytes: u64,
-        length_bytes: u64,
-        act: impl Future<Output = Result<(), IoError>>,
-    ) -> Result<(), IoError> {
-        let (result, took) = self.timed(offset_bytes, length_bytes, act).await;
-        let is_ok = result.is_ok();
-        self.tally
-            .count(|counters| counters.note_write(is_ok, length_bytes, took));
-        result
-    }
 }
 
 impl Export for ShardExport {
@@ -388,33 +313,24 @@ impl Export for ShardExport {
     }
 
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {
-        let read = self.satellite.read(offset_bytes, length_bytes as usize);
-        let length_bytes = u64::from(length_bytes);
-        let (result, took) = self.timed(offset_bytes, length_bytes, read).await;
-        let is_ok = result.is_ok();
-        self.tally
-            .count(|counters| counters.note_read(is_ok, length_bytes, took));
-        result
+        self.satellite
+            .read(offset_bytes, length_bytes as usize)
+            .await
     }
 
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        let length_bytes = data.len() as u64;
-        let write = self.satellite.write(offset_bytes, data, fua);
-        self.change(offset_bytes, length_bytes, write).await
+        self.satellite.write(offset_bytes, data, fua).await
     }
 
     async fn flush(&self) -> Result<(), IoError> {
-        let result = self.satellite.flush().await;
-        self.tally
-            .count(|counters| counters.note_flush(result.is_ok()));
-        result
+        self.satellite.flush().await
     }
 
     async fn trim(&self, offset_bytes: u64, length_bytes: u64, fua: Fua) -> Result<(), IoError> {
-        let zero = self
-            .satellite
-            .zero(offset_bytes, length_bytes, ZeroMode::Unmap, fua);
-        self.change(offset_bytes, length_bytes, zero).await
+        let mode = ZeroMode::Unmap;
+        self.satellite
+            .zero(offset_bytes, length_bytes, mode, fua)
+            .await
     }
 
     async fn zero(
@@ -427,10 +343,9 @@ impl Export for ShardExport {
             return Err(IoError::Unsupported);
         }
         let mode = how.mode();
-        let zero = self
-            .satellite
-            .zero(offset_bytes, length_bytes, mode, how.fua);
-        self.change(offset_bytes, length_bytes, zero).await
+        self.satellite
+            .zero(offset_bytes, length_bytes, mode, how.fua)
+            .await
     }
 
     async fn cache(&self, _offset_bytes: u64, _length_bytes: u64) -> Result<(), IoError> {

@@ -6,9 +6,9 @@
 use plexum_engine::latency::Histogram;
 use plexum_freebsd::gvinum::counters::{PlexCounters, Transfers};
 use plexum_freebsd::gvinum::tally::VolumeTally;
+use plexum_front::counted::Counters;
 use serde_json::{Value, json};
 
-use crate::export::Counters;
 use crate::served::Served;
 use crate::status::JSON_VERSION;
 
@@ -17,7 +17,7 @@ impl Served {
     pub fn stats(&self, reset: bool) -> Value {
         let status = self.volume.status();
         let total = self.export.counters();
-        let tally = self.export.tally();
+        let tally = self.export.export().tally();
         let members: Vec<Value> = status
             .members
             .iter()
@@ -57,7 +57,7 @@ impl Served {
             answer["vinum"] = vinum_json(tally);
         }
         if reset {
-            self.export.reset_counters();
+            self.export.reset();
             self.counting_since.set(status.moment);
             tally.into_iter().for_each(VolumeTally::reset);
             *self.baseline.borrow_mut() = status

@@ -353,6 +353,28 @@ pub struct Finding {
     pub commands: Vec<String>,
 }
 
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// `JSON_VERSION`.
+    pub version: u32,
+    /// `event`.
+    pub kind: String,
+    /// Number of the event in this server's life, from 1; 0 for one of an earlier life.
+    pub sequence: u64,
+    /// Seconds since 1970.
+    pub time_s: u64,
+    /// Volume concerned.
+    pub volume: String,
+    /// Name, a slug in the past tense: `member_failed`, `rebuild_done`.
+    pub name: String,
+    /// One sentence.
+    pub message: String,
+    /// Member concerned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
+}
+
 /// The stripe log of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StripeLogStatus {

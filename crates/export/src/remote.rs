@@ -2,8 +2,8 @@
 
 use plexum_block::buf::{Buf, BufPool, Rope};
 use plexum_block::device::{Fua, IoError};
+use plexum_front::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::client::Client;
-use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::transport::Transport;
 use plexum_nbd::wire::option::tflag;
 

@@ -2,7 +2,7 @@
 
 use plexum_block::buf::{Buf, Rope};
 use plexum_block::device::{Fua, IoError};
-use plexum_nbd::export::{Export, ZeroRequest};
+use plexum_front::export::{Export, ZeroRequest};
 
 /// What the kernel asks for. Ranges lie inside the volume; they need not be aligned to its blocks.
 #[derive(Clone, Debug)]
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
     use plexum_block::buf::BufPool;
     use plexum_exec::{Executor, Fifo};
-    use plexum_nbd::testing::{self as seen, MemoryExport};
+    use plexum_front::testing::{self as seen, MemoryExport};
     use std::rc::Rc;
     use std::sync::{Arc, Mutex};
 

@@ -21,11 +21,11 @@ use std::task::{Context, Poll, Waker};
 
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Fua, IoError};
+use plexum_front::export::{Extent, ZeroRequest};
+use plexum_front::parts::Parts;
 
 use crate::error::NbdError;
-use crate::export::{Extent, ZeroRequest};
 pub use crate::negotiate::client::{ConnectOptions, Remote, list};
-use crate::parts::Parts;
 use crate::transport::Transport;
 use crate::wire::option::tflag;
 use crate::wire::request::{Request, command, flag};

@@ -1,15 +1,11 @@
 //! NBD protocol: wire, negotiation, server and client sessions, no operating system.
 #![forbid(unsafe_code)]
 
-pub mod budget;
 pub mod client;
 pub mod error;
-pub mod export;
 pub mod negotiate;
-mod parts;
 pub mod server;
 pub mod session;
-mod signal;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod tls;

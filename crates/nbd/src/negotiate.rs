@@ -7,7 +7,8 @@
 //!
 //! Source: nbd.md sections 2, 3, 7, 8 and 11 (mode "none").
 
-use crate::export::ExportInfo;
+use plexum_front::export::ExportInfo;
+
 use crate::tls::TlsMode;
 use crate::wire::option::{
     ContextRequest, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, InfoFact, InfoRequest, OPTION_HEAD_BYTES,

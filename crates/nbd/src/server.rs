@@ -1,7 +1,8 @@
 //! The server: its exports, its limits, and the way of one connection through them.
 //!
 //! Invariants:
-//! - exports come and go while sessions run; a removed export's sessions end before `remove` returns;
+//! - exports open and close while sessions run (`front`); the sessions of one that is closed end before `close`
+//!   returns;
 //! - before the handshake is over a connection costs less than 64 KiB, and it is over within its time limit;
 //! - whatever a client does ends its own session only.
 //!
@@ -12,23 +13,23 @@ use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::pin;
-use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
+use plexum_front::budget::Budget;
+use plexum_front::client::Leave;
+use plexum_front::export::{Export, ExportInfo};
+use plexum_front::exports::Exports;
+use plexum_front::flag::Flag;
 
-use crate::budget::Budget;
 use crate::error::NbdError;
-use crate::export::{Export, ExportInfo};
 use crate::negotiate::{Agreed, ExportList, Handshake, OPTION_DATA_BYTES_MAX, Outcome};
 use crate::session::{Ended, Session, SessionCounts, SessionLimits};
-use crate::signal::Signal;
 use crate::tls::{Stream, TlsMode, TlsServer, TlsStart};
 use crate::transport::{Transport, TransportError};
 use crate::wire::option::{OPTION_HEAD_BYTES, greeting};
-use crate::wire::{NAME_BYTES_MAX, escaped};
 
 /// Limits of a server.
 #[derive(Clone, Copy, Debug)]
@@ -57,69 +58,18 @@ impl Default for ServerLimits {
     }
 }
 
-/// Why an export cannot be added.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ExportError {
-    /// The name is taken.
-    #[error("an export called {0} is there already; choose another name")]
-    NameTaken(String),
-    /// The name cannot go over the wire.
-    #[error(
-        "the export name {0} is empty, longer than 4096 bytes or has a NUL; choose another name"
-    )]
-    BadName(String),
-    /// Block size not a power of two from 1 to 65536, or the preferred one smaller than it or no power of two.
-    #[error("export {name}: block sizes {minimum} and {preferred} are not what clients can use")]
-    BadBlockSize {
-        /// Name of the export.
-        name: String,
-        /// Its smallest block in bytes.
-        minimum: u32,
-        /// Its preferred block in bytes.
-        preferred: u32,
-    },
-    /// Larger than clients can address.
-    #[error("export {name}: {size_bytes} bytes are more than 2^63 - 1")]
-    TooLarge {
-        /// Name of the export.
-        name: String,
-        /// Its size.
-        size_bytes: u64,
-    },
-}
-
-struct Entry<E> {
-    info: ExportInfo,
-    export: Rc<E>,
-    removed: Signal,
-    /// Sessions in their transmission phase; set when the last one is gone after a removal.
-    sessions: Cell<usize>,
-    vacated: Signal,
-}
-
-/// One served export, for status displays.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExportStatus {
-    /// Name, size and abilities.
-    pub info: ExportInfo,
-    /// Connected clients.
-    pub sessions: usize,
-}
-
 /// A server for exports of type `E`. Connections are handed to `serve`; who listens, and where, is not its business.
 pub struct Server<E, C> {
     clock: C,
     pool: BufPool,
     limits: ServerLimits,
     budget: Budget,
-    exports: RefCell<Vec<Rc<Entry<E>>>>,
-    default_name: RefCell<Option<String>>,
+    exports: Exports<E>,
     sessions: Cell<usize>,
     /// Addresses with sessions, and how many.
     addresses: RefCell<BTreeMap<IpAddr, usize>>,
     tls: RefCell<Option<(TlsServer, TlsMode)>>,
-    stopped: Signal,
+    stopped: Flag,
 }
 
 /// Counts the sessions of an address.
@@ -144,39 +94,19 @@ impl Drop for FromAddress<'_> {
     }
 }
 
-/// Counts a session for as long as it lives.
-struct Counted<'a>(&'a Cell<usize>);
+/// Counts a connection for as long as it lives.
+struct Connected<'a>(&'a Cell<usize>);
 
-impl<'a> Counted<'a> {
+impl<'a> Connected<'a> {
     fn new(count: &'a Cell<usize>) -> Self {
         count.set(count.get() + 1);
         Self(count)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for Connected<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
-    }
-}
-
-/// A session of an export; the last one to leave a removed export tells `remove`, even when it is dropped.
-struct Attending<'a, E>(&'a Entry<E>);
-
-impl<'a, E> Attending<'a, E> {
-    fn new(entry: &'a Entry<E>) -> Self {
-        entry.sessions.set(entry.sessions.get() + 1);
-        Self(entry)
-    }
-}
-
-impl<E> Drop for Attending<'_, E> {
-    fn drop(&mut self) {
-        let left = self.0.sessions.get() - 1;
-        self.0.sessions.set(left);
-        if left == 0 && self.0.removed.is_set() {
-            self.0.vacated.set();
-        }
     }
 }
 
@@ -189,12 +119,11 @@ impl<E: Export, C: Clock> Server<E, C> {
             pool,
             limits,
             budget: Budget::new(limits.bytes_max),
-            exports: RefCell::default(),
-            default_name: RefCell::default(),
+            exports: Exports::default(),
             sessions: Cell::new(0),
             addresses: RefCell::default(),
             tls: RefCell::default(),
-            stopped: Signal::default(),
+            stopped: Flag::default(),
         }
     }
 
@@ -203,83 +132,15 @@ impl<E: Export, C: Clock> Server<E, C> {
         *self.tls.borrow_mut() = Some((tls, mode));
     }
 
-    /// Offers an export under the name in its `info`, from now on. Block sizes are powers of two, the preferred one
-    /// at least 512 bytes and at most 32 MiB (a row that is no power of two is announced as the next smaller one).
-    ///
-    /// # Errors
-    /// The name is taken or unusable, or the sizes are.
-    pub fn add(&self, export: Rc<E>) -> Result<(), ExportError> {
-        let info = export.info();
-        let name = || escaped(&info.name);
-        if info.name.is_empty() || info.name.len() > NAME_BYTES_MAX || info.name.contains('\0') {
-            return Err(ExportError::BadName(name()));
-        }
-        if self.find(&info.name).is_some() {
-            return Err(ExportError::NameTaken(name()));
-        }
-        let (minimum, preferred) = (info.block_bytes_min, info.block_bytes_preferred);
-        let is_usable = minimum.is_power_of_two()
-            && minimum <= 1 << 16
-            && preferred.is_power_of_two()
-            && preferred >= minimum.max(512)
-            && preferred <= crate::wire::PAYLOAD_BYTES_MAX;
-        if !is_usable {
-            return Err(ExportError::BadBlockSize {
-                name: name(),
-                minimum,
-                preferred,
-            });
-        }
-        if i64::try_from(info.size_bytes).is_err() {
-            return Err(ExportError::TooLarge {
-                name: name(),
-                size_bytes: info.size_bytes,
-            });
-        }
-        self.exports.borrow_mut().push(Rc::new(Entry {
-            info,
-            export,
-            removed: Signal::default(),
-            sessions: Cell::new(0),
-            vacated: Signal::default(),
-        }));
-        Ok(())
+    /// The exports, which may be opened and closed at any time, and their clients.
+    pub fn exports(&self) -> &Exports<E> {
+        &self.exports
     }
 
-    /// Takes an export away: new clients do not find it, requests are answered with ESHUTDOWN, sessions end when
-    /// nothing of them is in flight. Returns when the last one has ended; `false` when there is no such export.
-    pub async fn remove(&self, name: &str) -> bool {
-        let Some(entry) = self.find(name) else {
-            return false;
-        };
-        let is_other = |other: &Rc<Entry<E>>| !Rc::ptr_eq(other, &entry);
-        self.exports.borrow_mut().retain(is_other);
-        entry.removed.set();
-        if entry.sessions.get() > 0 {
-            entry.vacated.wait().await;
-        }
-        true
-    }
-
-    /// Names the export that clients get who ask for "". Without this call it is the only export, if there is one.
-    pub fn set_default(&self, name: Option<&str>) {
-        *self.default_name.borrow_mut() = name.map(str::to_owned);
-    }
-
-    /// Ends all sessions as `remove` does, and refuses new ones. Returns at once; wait for the calls of `serve`.
-    pub fn stop(&self) {
+    /// Tells all sessions to end as `how` says, and refuses new ones. Returns at once; wait for the calls of `serve`.
+    pub fn stop(&self, how: Leave) {
         self.stopped.set();
-    }
-
-    /// What is being served.
-    #[must_use]
-    pub fn status(&self) -> Vec<ExportStatus> {
-        let exports = self.exports.borrow();
-        let status = exports.iter().map(|entry| ExportStatus {
-            info: entry.info.clone(),
-            sessions: entry.sessions.get(),
-        });
-        status.collect()
+        self.exports.tell_all(how);
     }
 
     /// Connections, those in their handshake included.
@@ -292,24 +153,6 @@ impl<E: Export, C: Clock> Server<E, C> {
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.budget.used_bytes()
-    }
-
-    fn find(&self, name: &str) -> Option<Rc<Entry<E>>> {
-        let exports = self.exports.borrow();
-        if !name.is_empty() {
-            return exports
-                .iter()
-                .find(|entry| entry.info.name == name)
-                .cloned();
-        }
-        match &*self.default_name.borrow() {
-            Some(default) => exports
-                .iter()
-                .find(|entry| entry.info.name == *default)
-                .cloned(),
-            None if exports.len() == 1 => exports.first().cloned(),
-            None => None,
-        }
     }
 
     /// As `serve`, for a connection from an address: too many of one address are refused.
@@ -331,7 +174,7 @@ impl<E: Export, C: Clock> Server<E, C> {
             );
         }
         let _from = FromAddress::new(&self.addresses, address);
-        self.serve(transport).await
+        self.serve_peer(transport, address.to_string()).await
     }
 
     /// Serves one connection until its end, and closes it. Returns only when no request of it is running any more.
@@ -342,8 +185,16 @@ impl<E: Export, C: Clock> Server<E, C> {
         &self,
         transport: T,
     ) -> (Result<Ended, NbdError>, SessionCounts) {
+        self.serve_peer(transport, String::new()).await
+    }
+
+    async fn serve_peer<T: Transport>(
+        &self,
+        transport: T,
+        peer: String,
+    ) -> (Result<Ended, NbdError>, SessionCounts) {
         let transport = Stream::new(transport);
-        let result = self.serve_counted(&transport).await;
+        let result = self.serve_counted(&transport, peer).await;
         transport.close();
         result.unwrap_or_else(|how| (how, SessionCounts::default()))
     }
@@ -352,6 +203,7 @@ impl<E: Export, C: Clock> Server<E, C> {
     async fn serve_counted<T: Transport>(
         &self,
         transport: &T,
+        peer: String,
     ) -> Result<(Result<Ended, NbdError>, SessionCounts), Result<Ended, NbdError>> {
         if self.stopped.is_set() {
             return Err(Ok(Ended::Stopped));
@@ -359,26 +211,29 @@ impl<E: Export, C: Clock> Server<E, C> {
         if self.sessions.get() >= self.limits.sessions_max {
             return Err(Err(NbdError::TooManySessions(self.limits.sessions_max)));
         }
-        let _counted = Counted::new(&self.sessions);
+        let _connected = Connected::new(&self.sessions);
         let agreed = self.handshake_in_time(transport).await.map_err(Err)?;
         let Some((agreed, leftover)) = agreed else {
             return Err(Ok(Ended::Aborted));
         };
-        // The export may have been removed while the last answer was sent.
-        let entry = self.find(&agreed.export.name);
-        let Some(entry) = entry.filter(|entry| entry.info == agreed.export) else {
+        // The export may have been closed, or the server stopped, while the last answer was sent.
+        let opened = self.exports.find(&agreed.export.name);
+        let opened = opened.filter(|opened| {
+            let info = opened.export().info();
+            info.is_same_export(&agreed.export) && !self.stopped.is_set()
+        });
+        let limits = self.limits.session.requests;
+        let enter = |opened| self.exports.enter(&opened, peer, limits, &self.budget);
+        let Some(visit) = opened.and_then(enter) else {
             return Err(Ok(Ended::Stopped));
         };
-        let _attending = Attending::new(&entry);
         let session = Session::new(
             transport,
-            &*entry.export,
+            &visit,
             &self.clock,
             &agreed,
             self.limits.session,
             &self.pool,
-            &self.budget,
-            [&self.stopped, &entry.removed],
         );
         Ok(session.run(&leftover).await)
     }
@@ -472,15 +327,14 @@ impl<E: Export, C: Clock> Server<E, C> {
 
 impl<E: Export, C: Clock> ExportList for Server<E, C> {
     fn resolve(&self, name: &str) -> Option<ExportInfo> {
-        self.find(name).map(|entry| entry.info.clone())
+        let opened = self.exports.find(name)?;
+        Some(opened.export().info())
     }
 
     fn list(&self) -> Vec<(String, String)> {
-        let exports = self.exports.borrow();
-        let names = exports
-            .iter()
-            .map(|entry| (entry.info.name.clone(), entry.info.description.clone()));
-        names.collect()
+        let opened = self.exports.list();
+        let infos = opened.iter().map(|opened| opened.export().info());
+        infos.map(|info| (info.name, info.description)).collect()
     }
 
     fn is_stopping(&self) -> bool {

@@ -1,11 +1,8 @@
-//! A stream, an export and a clock made of memory, for tests of this crate and of others.
+//! A stream made of memory, for tests of this crate and of others, beside the export and the clock of `front`.
 //!
 //! Nothing here waits for real time or touches the operating system; every future wakes exactly by what tests do.
 
-mod clock;
-mod export;
 mod pipe;
 
-pub use clock::TestClock;
-pub use export::{MemoryExport, Operation};
 pub use pipe::{PipeEnd, pipe};
+pub use plexum_front::testing::{MemoryExport, Operation, TestClock};

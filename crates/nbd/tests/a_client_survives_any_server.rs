@@ -10,9 +10,9 @@ use std::rc::Rc;
 
 use common::{FRAMINGS, World, memory, pattern};
 use plexum_block::device::Fua;
+use plexum_front::export::{Extent, ZeroRequest};
 use plexum_nbd::client::{ClientError, ConnectOptions, connect, list};
 use plexum_nbd::error::NbdError;
-use plexum_nbd::export::{Extent, ZeroRequest};
 use plexum_nbd::testing::{Operation, pipe};
 use plexum_nbd::transport::Transport;
 use plexum_nbd::wire::option::{

@@ -6,6 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{World, filled, head, memory, pattern, raw};
+use plexum_front::requests::RequestLimits;
 use plexum_nbd::error::NbdError;
 use plexum_nbd::server::ServerLimits;
 use plexum_nbd::session::{Ended, SessionLimits};
@@ -16,7 +17,10 @@ use plexum_nbd::wire::request::command;
 fn a_client_that_reads_no_answers_is_read_no_further_and_stops_nobody_else() {
     let limits = ServerLimits {
         session: SessionLimits {
-            requests_max: 8,
+            requests: RequestLimits {
+                requests_max: 8,
+                ..RequestLimits::default()
+            },
             ..SessionLimits::default()
         },
         ..ServerLimits::default()
@@ -55,7 +59,10 @@ fn a_client_that_reads_no_answers_is_read_no_further_and_stops_nobody_else() {
 fn refused_requests_are_bounded_like_the_others() {
     let limits = ServerLimits {
         session: SessionLimits {
-            requests_max: 8,
+            requests: RequestLimits {
+                requests_max: 8,
+                ..RequestLimits::default()
+            },
             ..SessionLimits::default()
         },
         ..ServerLimits::default()

@@ -11,8 +11,8 @@ use std::rc::Rc;
 use common::pattern;
 use plexum_block::buf::BufPool;
 use plexum_block::device::{Device, Fua, ZeroMode};
+use plexum_front::export::ZeroRequest;
 use plexum_nbd::client::{Client, ClientDevice, ConnectOptions, connect, list};
-use plexum_nbd::export::ZeroRequest;
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_nbd::testing::MemoryExport;
 use plexum_nbd::wire::Framing;
@@ -42,10 +42,10 @@ impl Served {
                 info.description = "sixty-four MiB".into();
                 info.block_bytes_preferred = 65536;
             });
-            server.add(Rc::new(described)).unwrap();
+            server.exports().open(Rc::new(described)).unwrap();
             let locked = MemoryExport::new("locked", 1 << 20, |info| info.is_read_only = true);
-            server.add(Rc::new(locked)).unwrap();
-            server.set_default(Some("vol0"));
+            server.exports().open(Rc::new(locked)).unwrap();
+            server.exports().set_default(Some("vol0"));
             let listener = Listener::bind_unix(&handle, &path).unwrap();
             ready.send(()).unwrap();
             runtime.block_on(async move {

@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use common::{End, FRAMINGS, World, hex, memory, pattern};
 use plexum_block::device::{Fua, IoError};
+use plexum_front::export::ZeroRequest;
 use plexum_nbd::error::NbdError;
-use plexum_nbd::export::ZeroRequest;
 use plexum_nbd::session::Ended;
 use plexum_nbd::testing::{MemoryExport, Operation, PipeEnd};
 use plexum_nbd::wire::option::{ContextRequest, InfoRequest, code, encode_option};

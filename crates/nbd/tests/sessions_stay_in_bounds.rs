@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use common::{FRAMINGS, World, filled, head, memory, pattern, raw};
 use plexum_block::device::{Fua, IoError};
+use plexum_front::client::Leave;
+use plexum_front::exports::OpenError;
 use plexum_nbd::client::{Client, ClientError, ConnectOptions, connect};
 use plexum_nbd::error::NbdError;
-use plexum_nbd::server::ExportError;
 use plexum_nbd::session::Ended;
 use plexum_nbd::testing::{MemoryExport, Operation, PipeEnd, pipe};
 use plexum_nbd::transport::Transport;
@@ -425,7 +426,7 @@ fn a_removed_export_ends_its_sessions_and_only_those() {
     let written = world.start(async move { c.write(0, piece, Fua::No).await });
     world.settle();
     let server = Rc::clone(&world.server);
-    let removed = world.start(async move { server.remove("vol0").await });
+    let removed = world.start(async move { server.exports().close("vol0", Leave::Drain).await });
     world.settle();
     assert!(removed.borrow().is_none(), "a request is running");
     assert_eq!(idle_end.borrow_mut().take().unwrap().0, Ok(Ended::Stopped));
@@ -443,9 +444,9 @@ fn a_removed_export_ends_its_sessions_and_only_those() {
     world.run(async move { other.flush().await }).unwrap();
     assert!(other_end.borrow().is_none());
     let server = Rc::clone(&world.server);
-    assert!(!world.run(async move { server.remove("vol0").await }));
+    assert!(!world.run(async move { server.exports().close("vol0", Leave::Drain).await }));
     // The name is free again.
-    world.server.add(memory("vol0", 512)).unwrap();
+    world.server.exports().open(memory("vol0", 512)).unwrap();
     assert!(world.client(ConnectOptions::new("vol0")).is_ok());
 }
 
@@ -463,7 +464,7 @@ fn a_session_that_is_dropped_gives_everything_back() {
     drop(world);
     assert_eq!(server.used_bytes(), 0);
     assert_eq!(server.session_count(), 0);
-    assert_eq!(server.status()[0].sessions, 0);
+    assert_eq!(server.exports().status()[0].sessions, 0);
 }
 
 #[test]
@@ -476,7 +477,7 @@ fn a_stopping_server_ends_every_session_when_it_is_idle() {
     let c = busy.clone();
     let flushed = world.start(async move { c.flush().await });
     world.settle();
-    world.server.stop();
+    world.server.stop(Leave::Drain);
     world.settle();
     assert_eq!(idle_end.borrow_mut().take().unwrap().0, Ok(Ended::Stopped));
     assert!(busy_end.borrow().is_none());
@@ -490,24 +491,25 @@ fn a_stopping_server_ends_every_session_when_it_is_idle() {
 #[test]
 fn unusable_exports_are_refused_by_name() {
     let world = World::new(vec![memory("vol0", 512)]);
-    let add = |name: &str, change: fn(&mut plexum_nbd::export::ExportInfo)| {
+    let add = |name: &str, change: fn(&mut plexum_front::export::ExportInfo)| {
         world
             .server
-            .add(Rc::new(MemoryExport::new(name, 512, change)))
+            .exports()
+            .open(Rc::new(MemoryExport::new(name, 512, change)))
     };
     assert_eq!(
         add("vol0", |_| {}),
-        Err(ExportError::NameTaken("vol0".into()))
+        Err(OpenError::NameTaken("vol0".into()))
     );
-    assert!(matches!(add("", |_| {}), Err(ExportError::BadName(_))));
-    assert!(matches!(add("a\0", |_| {}), Err(ExportError::BadName(_))));
+    assert!(matches!(add("", |_| {}), Err(OpenError::BadName(_))));
+    assert!(matches!(add("a\0", |_| {}), Err(OpenError::BadName(_))));
     assert!(matches!(
         add(&"x".repeat(4097), |_| {}),
-        Err(ExportError::BadName(_))
+        Err(OpenError::BadName(_))
     ));
     assert_eq!(add(&"x".repeat(4096), |_| {}), Ok(()));
     for change in [
-        (|info| info.block_bytes_min = 0) as fn(&mut plexum_nbd::export::ExportInfo),
+        (|info| info.block_bytes_min = 0) as fn(&mut plexum_front::export::ExportInfo),
         |info| info.block_bytes_min = 513,
         |info| info.block_bytes_min = 8192,
         |info| info.block_bytes_preferred = 5000,
@@ -516,12 +518,12 @@ fn unusable_exports_are_refused_by_name() {
     ] {
         assert!(matches!(
             add("a", change),
-            Err(ExportError::BadBlockSize { .. })
+            Err(OpenError::BadBlockSize { .. })
         ));
     }
     assert!(matches!(
         add("a", |info| info.size_bytes = 1 << 63),
-        Err(ExportError::TooLarge { .. })
+        Err(OpenError::TooLarge { .. })
     ));
     assert_eq!(add("a", |info| info.size_bytes = (1 << 63) - 512), Ok(()));
 }

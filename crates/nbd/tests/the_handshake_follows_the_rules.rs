@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::{End, World, memory};
+use plexum_front::client::Leave;
 use plexum_nbd::error::NbdError;
 use plexum_nbd::server::ServerLimits;
 use plexum_nbd::session::Ended;
@@ -210,14 +211,18 @@ fn the_default_export_is_the_only_one_or_the_chosen_one() {
     };
     let mut raw = Raw::one(3);
     assert_eq!(name_of(&mut raw).as_deref(), Some("vol0"));
-    raw.world.server.add(memory("vol1", 512)).unwrap();
+    raw.world
+        .server
+        .exports()
+        .open(memory("vol1", 512))
+        .unwrap();
     assert_eq!(
         name_of(&mut raw),
         None,
         "two exports, and no default was chosen"
     );
     assert_eq!(raw.kinds(code::INFO, &go("")), [reply::ERR_UNKNOWN]);
-    raw.world.server.set_default(Some("vol1"));
+    raw.world.server.exports().set_default(Some("vol1"));
     assert_eq!(name_of(&mut raw).as_deref(), Some("vol1"));
 }
 
@@ -447,7 +452,7 @@ fn connections_above_the_limit_are_refused_and_leave_room_when_they_end() {
 #[test]
 fn a_stopping_server_ends_handshakes() {
     let mut raw = Raw::one(3);
-    raw.world.server.stop();
+    raw.world.server.stop(Leave::Drain);
     raw.world.settle();
     assert_eq!(raw.how(), Some(Ok(Ended::Aborted)));
     let (_late, end) = raw.world.dial();

@@ -4,7 +4,7 @@
 mod common;
 
 use common::hex;
-use plexum_nbd::export::Extent;
+use plexum_front::export::Extent;
 use plexum_nbd::wire::option::{
     ContextRequest, InfoFact, InfoRequest, OptionHead, OptionReplyHead, code, decode_context,
     decode_greeting, decode_server, encode_context, encode_option, encode_reply, encode_server,

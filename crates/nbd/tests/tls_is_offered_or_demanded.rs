@@ -1,7 +1,7 @@
 //! STARTTLS in the handshake: what is refused before it, and what is forgotten by it. Without any TLS session.
 #![allow(clippy::unwrap_used)]
 
-use plexum_nbd::export::ExportInfo;
+use plexum_front::export::ExportInfo;
 use plexum_nbd::negotiate::{ExportList, Handshake, Outcome};
 use plexum_nbd::tls::TlsMode;
 use plexum_nbd::wire::Framing;

@@ -24,11 +24,11 @@ use plexum_engine::volume::{
 };
 use plexum_exec::Spawner;
 use plexum_format::md::{MdVersion, Superblock};
+use plexum_front::export::ZeroRequest;
 use plexum_layout::Organisation;
 use plexum_md::assemble::{AssembleCode, Options};
 use plexum_md::create::{NewArray, Start, plan, write_new};
 use plexum_md::open::{OpenError, OpenRequest, examine, former_member, open_volume};
-use plexum_nbd::export::ZeroRequest;
 
 use crate::crew::Crew;
 use crate::front::Front;

@@ -15,8 +15,8 @@ use plexum_block::clock::Clock;
 use plexum_block::device::{Extent, Fua, IoError, ZeroMode};
 use plexum_block::wait::{Signal, join, join_all};
 use plexum_engine::volume::Volume;
+use plexum_front::export::{Export, ExportInfo, ZeroRequest};
 use plexum_nbd::client::{Client, ConnectOptions, connect};
-use plexum_nbd::export::{Export, ExportInfo, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_nbd::transport::{Transport, TransportError};
 
@@ -196,7 +196,8 @@ impl Front {
             volume: Rc::clone(volume),
         };
         server
-            .add(Rc::new(export))
+            .exports()
+            .open(Rc::new(export))
             .expect("the first export has a good name");
         Self {
             server,

@@ -24,22 +24,23 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("zfs", &["block", "format", "layout", "parity"]),
     ("disks", &["block"]),
     // edges
-    ("nbd", &["block"]),
-    ("export", &["block", "nbd"]),
+    ("front", &["block"]),
+    ("nbd", &["block", "front"]),
+    ("export", &["block", "front", "nbd"]),
     ("runtime", &["block", "exec", "nbd"]), // nbd for its Transport trait alone
     (
         "sim",
         &[
-            "block", "disks", "engine", "exec", "format", "freebsd", "layout", "md", "model",
-            "nbd", "parity",
+            "block", "disks", "engine", "exec", "format", "freebsd", "front", "layout", "md",
+            "model", "nbd", "parity",
         ],
     ),
     // programs
     (
         "daemon",
         &[
-            "block", "engine", "exec", "export", "format", "freebsd", "layout", "md", "nbd",
-            "parity", "pool", "runtime", "zfs",
+            "block", "engine", "exec", "export", "format", "freebsd", "front", "layout", "md",
+            "nbd", "parity", "pool", "runtime", "zfs",
         ],
     ),
     (
@@ -52,8 +53,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "block", "daemon", "disks", "engine", "exec", "export", "format", "freebsd", "lab",
-            "layout", "md", "nbd", "parity", "pool", "runtime", "zfs",
+            "block", "daemon", "disks", "engine", "exec", "export", "format", "freebsd", "front",
+            "lab", "layout", "md", "nbd", "parity", "pool", "runtime", "zfs",
         ],
     ),
     // the command with what its developers need
@@ -61,15 +62,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "block", "daemon", "disks", "engine", "exec", "format", "freebsd", "layout", "md",
-            "nbd", "parity", "runtime", "zfs",
+            "block", "daemon", "disks", "engine", "exec", "format", "freebsd", "front", "layout",
+            "md", "nbd", "parity", "runtime", "zfs",
         ],
     ),
     // for tests and checks alone; nothing stands on them
     ("oracle", &[]),
     (
         "fuzz",
-        &["block", "daemon", "format", "nbd", "testkit", "zfs"],
+        &[
+            "block", "daemon", "format", "front", "nbd", "testkit", "zfs",
+        ],
     ),
     (
         "testkit",

@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use plexum_block::buf::{Buf, BufPool, Rope};
 use plexum_block::device::{Fua, IoError};
-use plexum_nbd::export::{Export, ExportInfo, Extent, ZeroRequest};
+use plexum_front::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};
 use plexum_runtime::socket::Listener;
 use plexum_runtime::{IoChoice, Runtime};
@@ -164,7 +164,8 @@ pub fn serve(words: &[String]) -> Result<(), String> {
             ServerLimits::default(),
         );
         server
-            .add(Rc::new(member))
+            .exports()
+            .open(Rc::new(member))
             .map_err(|error| error.to_string())?;
         let (server, spawner) = (Rc::new(server), handle.clone());
         let _acceptor = handle.spawn(async move {

@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use super::{Keeper, Kept, Key, REMEMBERED_SETTINGS, Remembered, StateDir};
-use crate::events::EventHub;
+use super::{Found, Keeper, Kept, Key, REMEMBERED_SETTINGS, Remembered, StateDir};
 use crate::status::ScrubStatus;
 
 /// The memory of a server: where it is, and who writes it.
@@ -26,19 +25,16 @@ impl Memory {
         })
     }
 
-    /// What is remembered of a volume; its earlier events go to `events`, and what comes is kept. The second: what of it
-    /// could not be read, in one sentence.
+    /// What earlier servers kept of a volume.
     #[must_use]
-    pub fn recall(
-        &self,
-        key: Key,
-        volume: &str,
-        events: &EventHub,
-    ) -> (VolumeMemory, Option<String>) {
-        let found = self.dir.find(&key, volume);
-        events.remember(volume, found.events, self.keeper.clone(), key.clone());
-        let memory = VolumeMemory::kept(found.remembered, self.keeper.clone(), key);
-        (memory, found.problem)
+    pub fn find(&self, key: &Key, volume: &str) -> Found {
+        self.dir.find(key, volume)
+    }
+
+    /// Who writes what is to be kept.
+    #[must_use]
+    pub fn keeper(&self) -> Keeper {
+        self.keeper.clone()
     }
 
     /// Waits until everything is written, a few seconds at most.

@@ -1,6 +1,6 @@
 //! What comes over the wire. Number: framing.
 
-use plexum_nbd::export::ExportInfo;
+use plexum_front::export::ExportInfo;
 use plexum_nbd::negotiate::{ExportList, Handshake, Outcome};
 use plexum_nbd::wire::option::{ContextRequest, InfoRequest};
 use plexum_nbd::wire::reply::{ReplyHead, decode_error, decode_extents};

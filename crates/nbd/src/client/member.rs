@@ -4,9 +4,9 @@ use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{
     Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode, check_range,
 };
+use plexum_front::export::ZeroRequest;
 
 use super::{Client, ClientError};
-use crate::export::ZeroRequest;
 use crate::transport::Transport;
 use crate::wire::option::tflag;
 

@@ -7,8 +7,9 @@
 //! Source: nbd.md sections 4, 6 and 8; reliability.md section 1.1.
 
 use plexum_block::device::Fua;
+use plexum_front::export::{Extent, ZeroRequest};
+use plexum_front::perform::Command;
 
-use crate::export::ZeroRequest;
 use crate::negotiate::Agreed;
 use crate::wire::option::tflag;
 use crate::wire::request::{Request, command, flag};
@@ -19,27 +20,10 @@ pub const DRAIN_BYTES_MAX: u64 = 4 * PAYLOAD_BYTES_MAX as u64;
 /// Largest payload of BLOCK_STATUS in bytes: a length and more ids than there are contexts.
 const STATUS_PAYLOAD_BYTES_MAX: u64 = 8 + 4 * 16;
 
-/// A request that may run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// Read.
-    Read,
-    /// Write.
-    Write(Fua),
-    /// Make answered writes durable.
-    Flush,
-    /// Give space back.
-    Trim(Fua),
-    /// Write zeroes.
-    Zero(ZeroRequest),
-    /// Read ahead.
-    Cache,
-    /// Allocation status.
-    Status {
-        /// One extent only.
-        wants_one: bool,
-    },
-}
+/// Most extents of one answer: 32 KiB of an ordinary answer, 64 KiB of an extended one.
+const EXTENTS_MAX: usize = 4096;
+/// Memory in bytes that a status request is reckoned with.
+pub(super) const STATUS_BYTES: u64 = (EXTENTS_MAX * size_of::<Extent>()) as u64;
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,9 +131,7 @@ fn judge_command(request: &Request, agreed: &Agreed) -> Result<Command, (Errno, 
             if !agreed.has_allocation {
                 return Err((Errno::Einval, "no metadata context was chosen"));
             }
-            Command::Status {
-                wants_one: flags & flag::REQ_ONE != 0,
-            }
+            status_command(flags & flag::REQ_ONE != 0)
         }
     };
     judge_range(judged, request.offset_bytes, request.length_bytes, agreed)?;
@@ -229,6 +211,12 @@ fn status_payload(request: &Request, agreed: &Agreed, payload_bytes: u64) -> Ver
     }
 }
 
+/// Allocation status of a range: of all of it, or its first extent.
+fn status_command(wants_one: bool) -> Command {
+    let extents_max = if wants_one { 1 } else { EXTENTS_MAX };
+    Command::Status { extents_max }
+}
+
 /// Second half of the judgement of BLOCK_STATUS with a payload, once the range's length is known.
 ///
 /// # Errors
@@ -239,7 +227,7 @@ pub fn judge_status(
     wants_one: bool,
     agreed: &Agreed,
 ) -> Result<Command, (Errno, &'static str)> {
-    let command = Command::Status { wants_one };
+    let command = status_command(wants_one);
     judge_range(command, request.offset_bytes, length_bytes, agreed)?;
     Ok(command)
 }

@@ -2,12 +2,12 @@
 
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::clock::Clock;
+use plexum_front::export::Export;
+use plexum_front::perform::{Command, Job};
 
-use super::execute::STATUS_BYTES;
-use super::judge::{Command, Verdict, judge, judge_status};
-use super::{Answer, Ended, Job, Session};
+use super::judge::{STATUS_BYTES, Verdict, judge, judge_status};
+use super::{Answer, Asked, Ended, Session};
 use crate::error::NbdError;
-use crate::export::Export;
 use crate::negotiate::CONTEXT_ALLOCATION_ID;
 use crate::transport::{Transport, TransportError};
 use crate::wire::Errno;
@@ -110,7 +110,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
                     self.refuse(&request, error, words, drain_bytes, &mut inbox)
                         .await?
                 }
-                Verdict::Run { payload_bytes, .. } if self.is_stopping() => {
+                Verdict::Run { payload_bytes, .. } if self.client.is_leaving() => {
                     let words = "the server is stopping";
                     let drain_bytes = u64::from(payload_bytes);
                     self.refuse(&request, Errno::Eshutdown, words, drain_bytes, &mut inbox)
@@ -204,12 +204,10 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
         inbox: &mut Inbox,
     ) -> Result<(), NbdError> {
         self.drain(drain_bytes, inbox).await?;
-        let tag = self.admit(0).await;
+        let tag = self.client.requests().admit(0).await;
         self.answer(Answer {
-            cookie: request.cookie,
+            asked: asked(request),
             offset_bytes: request.offset_bytes,
-            is_read: request.command == command::READ,
-            is_status: request.command == command::BLOCK_STATUS,
             body: Err((error, words)),
             tag,
         });
@@ -225,24 +223,17 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
     ) -> Result<(), NbdError> {
         let data_bytes = match command {
             Command::Read => request.length_bytes,
-            Command::Status { wants_one: false } => STATUS_BYTES,
+            Command::Status { extents_max } if extents_max > 1 => STATUS_BYTES,
             _ => u64::from(payload_bytes),
         };
-        let tag = self.admit(data_bytes).await;
-        let data = if matches!(command, Command::Write(_)) {
-            match self.write_payload(request, payload_bytes, inbox).await {
-                Ok(payload) => Some(payload),
-                Err(error) => {
-                    self.release([tag]);
-                    return Err(error);
-                }
-            }
-        } else {
-            None
+        let tag = self.client.requests().admit(data_bytes).await;
+        let data = match command {
+            Command::Write(_) => Some(self.write_payload(request, payload_bytes, inbox).await?),
+            _ => None,
         };
         self.start(Job {
+            key: asked(request),
             command,
-            cookie: request.cookie,
             offset_bytes: request.offset_bytes,
             length_bytes: request.length_bytes,
             data,
@@ -287,7 +278,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
         };
         match judge_status(request, length_bytes, wants_one, self.agreed) {
             Err((error, words)) => self.refuse(request, error, words, 0, inbox).await,
-            Ok(_) if self.is_stopping() => {
+            Ok(_) if self.client.is_leaving() => {
                 let words = "the server is stopping";
                 self.refuse(request, Errno::Eshutdown, words, 0, inbox)
                     .await
@@ -300,5 +291,13 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
                 self.admit_job(&request, command, 0, inbox).await
             }
         }
+    }
+}
+
+fn asked(request: &Request) -> Asked {
+    Asked {
+        cookie: request.cookie,
+        is_read: request.command == command::READ,
+        is_status: request.command == command::BLOCK_STATUS,
     }
 }

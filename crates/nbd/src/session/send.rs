@@ -6,9 +6,11 @@ use std::task::Poll;
 
 use plexum_block::buf::Buf;
 use plexum_block::clock::Clock;
+use plexum_front::export::Export;
+use plexum_front::perform::Outcome;
+use plexum_front::requests::Tag;
 
-use super::{Answer, Body, Session, Tag};
-use crate::export::Export;
+use super::{Answer, Session};
 use crate::negotiate::CONTEXT_ALLOCATION_ID;
 use crate::transport::Transport;
 use crate::wire::reply::{ChunkHead, chunk, encode_error, encode_extents, encode_simple};
@@ -46,7 +48,7 @@ impl Batch {
         let head = ChunkHead {
             is_done: true,
             kind,
-            cookie: answer.cookie,
+            cookie: answer.asked.cookie,
             offset_bytes: answer.offset_bytes,
             length_bytes,
         };
@@ -62,11 +64,11 @@ impl Batch {
     }
 
     fn add(&mut self, framing: Framing, mut answer: Answer) {
-        let body = std::mem::replace(&mut answer.body, Ok(Body::Nothing));
+        let body = std::mem::replace(&mut answer.body, Ok(Outcome::Done));
         let is_simple = match framing {
             Framing::Simple => true,
             // Reads and status are chunks always; anything else that succeeded is cheapest as a simple reply.
-            Framing::Structured => !answer.is_read && !answer.is_status && body.is_ok(),
+            Framing::Structured => !answer.asked.is_read && !answer.asked.is_status && body.is_ok(),
             Framing::Extended => false,
         };
         if is_simple {
@@ -77,11 +79,11 @@ impl Batch {
         self.tags.push(answer.tag);
     }
 
-    fn add_simple(&mut self, answer: &Answer, body: Result<Body, (Errno, &'static str)>) {
+    fn add_simple(&mut self, answer: &Answer, body: Result<Outcome, (Errno, &'static str)>) {
         let error = body.as_ref().err().map(|(error, _)| *error);
-        let head = encode_simple(error, answer.cookie);
+        let head = encode_simple(error, answer.asked.cookie);
         self.head(|heads| heads.extend_from_slice(&head));
-        if let Ok(Body::Data(rope)) = body {
+        if let Ok(Outcome::Data(rope)) = body {
             self.pieces.extend(rope.pieces.into_iter().map(Piece::Data));
         }
     }
@@ -90,7 +92,7 @@ impl Batch {
         &mut self,
         framing: Framing,
         answer: &Answer,
-        body: Result<Body, (Errno, &'static str)>,
+        body: Result<Outcome, (Errno, &'static str)>,
     ) {
         match body {
             Err((error, words)) => {
@@ -98,12 +100,12 @@ impl Batch {
                 self.chunk(framing, answer, chunk::ERROR, payload.len() as u64);
                 self.head(|heads| heads.extend_from_slice(&payload));
             }
-            Ok(Body::Nothing) => self.chunk(framing, answer, chunk::NONE, 0),
-            Ok(Body::Data(rope)) => {
+            Ok(Outcome::Done) => self.chunk(framing, answer, chunk::NONE, 0),
+            Ok(Outcome::Data(rope)) => {
                 self.data_chunk(framing, answer, rope.length_bytes());
                 self.pieces.extend(rope.pieces.into_iter().map(Piece::Data));
             }
-            Ok(Body::Extents(extents)) => {
+            Ok(Outcome::Extents(extents)) => {
                 let mut payload = Vec::new();
                 encode_extents(&mut payload, framing, CONTEXT_ALLOCATION_ID, &extents);
                 let kind = if framing == Framing::Extended {
@@ -133,8 +135,8 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
             batch.heads.clear();
             batch.pieces.clear();
             let is_one = batch.tags.len() == 1;
-            self.release(batch.tags.drain(..));
-            if is_one && self.shared.borrow().tags == 0 {
+            batch.tags.clear();
+            if is_one && self.client.requests().under_way() == 0 {
                 self.transport.expect_soon();
             }
         }
@@ -155,17 +157,17 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
     /// Takes everything out of the outbox; `false` when nothing will come any more.
     async fn collect(&self, batch: &mut Batch) -> bool {
         poll_fn(|_| {
-            let mut shared = self.shared.borrow_mut();
-            if shared.outbox.is_empty() {
-                let is_last = self.has_received.get() && shared.running == 0;
+            let mut outbox = self.outbox.borrow_mut();
+            if outbox.is_empty() {
+                let is_last = self.has_received.get() && self.performer.is_idle();
                 return if is_last {
                     Poll::Ready(false)
                 } else {
                     Poll::Pending // `answer` and `end_receiving` wake this part
                 };
             }
-            shared.counts.sends += 1;
-            while let Some(answer) = shared.outbox.pop_front() {
+            self.count(|counts| counts.sends += 1);
+            while let Some(answer) = outbox.pop_front() {
                 batch.add(self.agreed.framing, answer);
             }
             Poll::Ready(true)

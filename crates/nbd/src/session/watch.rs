@@ -1,15 +1,15 @@
 //! Watching: time limits of a session, without a timer while nothing is wrong.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use plexum_block::clock::Clock;
+use plexum_front::export::Export;
 
 use super::{Ended, Session};
 use crate::error::NbdError;
-use crate::export::Export;
 use crate::transport::Transport;
 
 /// Shorter limits would turn waiting for memory into busy waiting.
@@ -18,7 +18,7 @@ const STALL_MIN: Duration = Duration::from_secs(1);
 enum Alarm {
     /// Receiving has ended: answers may be sent for a while yet.
     Ending,
-    /// The server stops, and nothing is in flight any more.
+    /// The client drains and nothing is in flight any more, or it is fenced.
     Stopped,
     /// Somebody waits for memory.
     Pressure,
@@ -28,7 +28,7 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
     pub(super) async fn watch(&self) {
         loop {
             let alarm = {
-                let mut pressure = pin!(self.budget.pressure());
+                let mut pressure = pin!(self.client.requests().budget().pressure());
                 self.alarm(|cx| pressure.as_mut().poll(cx)).await
             };
             let alarm = match alarm {
@@ -53,29 +53,29 @@ impl<T: Transport, E: Export, C: Clock> Session<'_, T, E, C> {
         match self.alarm(|cx| limit.as_mut().poll(cx)).await {
             Alarm::Pressure => {
                 let is_stuck = self.moves.get() == moves && self.waits_for_peer.get() > 0;
-                let others_wait = self.budget.waiters() > usize::from(self.waits_for_memory.get());
-                let is_in_the_way = self.shared.borrow().tags > 0 && others_wait;
+                let requests = self.client.requests();
+                let itself = usize::from(requests.waits_for_memory());
+                let others_wait = requests.budget().waiters() > itself;
+                let is_in_the_way = requests.under_way() > 0 && others_wait;
                 (is_stuck && is_in_the_way).then_some(Alarm::Pressure)
             }
             alarm => Some(alarm),
         }
     }
 
-    /// Waits for the end of receiving, for a stop, or until `pressure` is ready.
+    /// Waits for the end of receiving, for a client that is to leave, or until `pressure` is ready.
     async fn alarm(&self, mut pressure: impl FnMut(&mut Context<'_>) -> Poll<()>) -> Alarm {
-        let [server, export] = self.stop;
-        let mut server = pin!(server.wait());
-        let mut export = pin!(export.wait());
+        let mut leaving = pin!(self.client.leaving());
+        let mut fenced = pin!(self.client.fenced());
         poll_fn(|cx| {
             if self.has_received.get() {
                 return Poll::Ready(Alarm::Ending); // `end_receiving` wakes this part
             }
-            let is_ready = |wait: Pin<&mut crate::signal::Wait<'_>>, cx: &mut Context<'_>| {
-                wait.poll(cx).is_ready()
-            };
-            let is_stopping = is_ready(server.as_mut(), cx) | is_ready(export.as_mut(), cx);
-            if is_stopping && self.shared.borrow().tags == 0 {
-                return Poll::Ready(Alarm::Stopped); // else `release` wakes this part
+            let is_fenced = fenced.as_mut().poll(cx).is_ready();
+            let is_leaving = leaving.as_mut().poll(cx).is_ready();
+            let is_drained = is_leaving && self.client.requests().poll_empty(cx).is_ready();
+            if is_fenced || is_drained {
+                return Poll::Ready(Alarm::Stopped);
             }
             pressure(cx).map(|()| Alarm::Pressure)
         })

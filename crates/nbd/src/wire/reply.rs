@@ -2,11 +2,12 @@
 //!
 //! Source: nbd.md section 5.
 
+use plexum_front::export::Extent;
+
 use super::{
     Errno, Fields, Framing, MAGIC_CHUNK, MAGIC_CHUNK_EXTENDED, MAGIC_SIMPLE_REPLY, WireError,
     length_u32, text,
 };
-use crate::export::Extent;
 
 /// Length of a simple reply without data, in bytes.
 pub const SIMPLE_BYTES: usize = 16;

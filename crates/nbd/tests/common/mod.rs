@@ -44,7 +44,7 @@ impl World {
         let pool = BufPool::new(64 << 20);
         let server = Server::new(clock.clone(), pool.clone(), limits);
         for export in exports {
-            server.add(export).unwrap();
+            server.exports().open(export).unwrap();
         }
         Self {
             exec: Executor::new(Fifo),

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use plexum_front::export::Extent;
 use plexum_nbd::client::{Client, ClientError, ConnectOptions, Driver, connect};
 use plexum_nbd::error::NbdError;
-use plexum_nbd::export::Extent;
 use plexum_nbd::testing::{PipeEnd, pipe};
 use plexum_nbd::transport::Transport;
 use plexum_nbd::wire::Framing;

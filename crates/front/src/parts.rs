@@ -1,4 +1,5 @@
-//! The parts of one session (receiving, sending, watching, requests) as futures that are polled only when woken.
+//! The parts of one client's session (receiving, sending, watching, workers) as futures that are polled only when
+//! woken.
 //!
 //! A session is one task of whatever runtime there is; inside, each part has a waker of its own. This is what makes
 //! many requests run at the same time without a spawned task, and without an allocation, for each of them.
@@ -16,7 +17,7 @@ use std::task::{Context, Wake, Waker};
 const POLLS_MAX: usize = 4096;
 
 /// Which parts are to be polled.
-pub(crate) struct Parts {
+pub struct Parts {
     queue: Mutex<Queue>,
 }
 
@@ -43,7 +44,9 @@ impl Wake for PartWaker {
 }
 
 impl Parts {
-    pub(crate) fn new() -> Arc<Self> {
+    /// No part is woken yet.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
         Arc::new(Self {
             queue: Mutex::default(),
         })
@@ -54,7 +57,7 @@ impl Parts {
     }
 
     /// Asks for `part` to be polled.
-    pub(crate) fn wake(&self, part: usize) {
+    pub fn wake(&self, part: usize) {
         let mut queue = self.lock();
         if queue.is_queued.len() <= part {
             queue.is_queued.resize(part + 1, false);
@@ -75,7 +78,7 @@ impl Parts {
     }
 
     /// A waker for `part`; made once for each part.
-    pub(crate) fn waker(self: &Arc<Self>, part: usize) -> Waker {
+    pub fn waker(self: &Arc<Self>, part: usize) -> Waker {
         Waker::from(Arc::new(PartWaker {
             parts: Arc::clone(self),
             part,
@@ -83,7 +86,7 @@ impl Parts {
     }
 
     /// Polls every woken part until none is left; `poll_one` says whether to go on.
-    pub(crate) fn poll(&self, cx: &Context<'_>, mut poll_one: impl FnMut(usize) -> bool) {
+    pub fn poll(&self, cx: &Context<'_>, mut poll_one: impl FnMut(usize) -> bool) {
         for _ in 0..POLLS_MAX {
             let mut queue = self.lock();
             let Some(part) = queue.woken.pop_front() else {

@@ -12,10 +12,10 @@ use plexum_block::clock::{Clock, Moment};
 
 /// Virtual time; clones share it.
 #[derive(Clone, Default)]
-pub struct TestClock(Rc<Inner>);
+pub struct TestClock(Rc<Hands>);
 
 #[derive(Default)]
-struct Inner {
+struct Hands {
     now: Cell<u64>,
     tickets: Cell<u64>,
     sleepers: RefCell<BTreeMap<(u64, u64), Waker>>,
@@ -79,11 +79,11 @@ impl Future for Sleep<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let inner = &self.clock.0;
-        if inner.now.get() >= self.key.0 {
+        let hands = &self.clock.0;
+        if hands.now.get() >= self.key.0 {
             return Poll::Ready(());
         }
-        inner
+        hands
             .sleepers
             .borrow_mut()
             .insert(self.key, cx.waker().clone());

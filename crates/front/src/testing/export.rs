@@ -10,7 +10,8 @@ use plexum_block::buf::{Buf, BufPool, Rope};
 use plexum_block::device::{Fua, IoError};
 
 use crate::export::{Export, ExportInfo, Extent, ZeroRequest};
-use crate::signal::Signal;
+use crate::flag::Flag;
+use crate::size::Size;
 
 const PAGE_BYTES: u64 = 4096;
 type Pages = BTreeMap<u64, Box<[u8; PAGE_BYTES as usize]>>;
@@ -31,6 +32,7 @@ pub enum Operation {
 /// An export in memory. Pages of 4 KiB exist once something other than zeroes was written to them.
 pub struct MemoryExport {
     info: ExportInfo,
+    size: Size,
     pool: BufPool,
     pages: RefCell<Pages>,
     durable: RefCell<Pages>,
@@ -39,7 +41,7 @@ pub struct MemoryExport {
     log: RefCell<Vec<Operation>>,
     expected: RefCell<Vec<(u64, u64)>>,
     is_holding: Cell<bool>,
-    held: RefCell<VecDeque<(Operation, Rc<Signal>)>>,
+    held: RefCell<VecDeque<(Operation, Rc<Flag>)>>,
     error: Cell<Option<IoError>>,
     is_zeroing_fast: Cell<bool>,
     idle_polls: Cell<u32>,
@@ -61,6 +63,7 @@ impl MemoryExport {
         };
         change(&mut info);
         Self {
+            size: Size::new(info.size_bytes),
             info,
             pool: BufPool::new(1 << 20),
             pages: RefCell::default(),
@@ -133,6 +136,11 @@ impl MemoryExport {
         self.idle_polls.set(polls);
     }
 
+    /// Changes the size, while it is served.
+    pub fn resize(&self, size_bytes: u64) {
+        self.size.set(size_bytes);
+    }
+
     /// What a power cut would leave: everything as of the last flush, and what was written with FUA since.
     #[must_use]
     pub fn durable_bytes(&self, offset_bytes: u64, length: usize) -> Vec<u8> {
@@ -152,7 +160,7 @@ impl MemoryExport {
     async fn enter(&self, operation: Operation) -> Result<(), IoError> {
         self.log.borrow_mut().push(operation);
         if self.is_holding.get() {
-            let signal = Rc::new(Signal::default());
+            let signal = Rc::new(Flag::default());
             self.held
                 .borrow_mut()
                 .push_back((operation, Rc::clone(&signal)));
@@ -256,7 +264,14 @@ fn write_pages(
 
 impl Export for MemoryExport {
     fn info(&self) -> ExportInfo {
-        self.info.clone()
+        ExportInfo {
+            size_bytes: self.size.bytes(),
+            ..self.info.clone()
+        }
+    }
+
+    async fn resized(&self, known_bytes: u64) -> u64 {
+        self.size.other_than(known_bytes).await
     }
 
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {

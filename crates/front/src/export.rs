@@ -1,11 +1,18 @@
-//! What a session serves: the `Export` trait, and nothing of the engine behind it.
+//! What a server serves: the `Export` trait, and nothing of the engine behind it.
+//!
+//! Invariants:
+//! - all but the size is constant while an export is open; a size that changes is told by `resized`, and a request that
+//!   was checked against an older one is answered `OutOfRange` by the export, never wrapped or cut.
 
 use plexum_block::buf::{Buf, Rope};
 use plexum_block::device::{Fua, IoError, ZeroMode};
 
 pub use plexum_block::device::Extent;
 
-/// Size and abilities of an export; constant while it is served.
+/// Data bytes of the largest request that any server takes.
+pub const REQUEST_BYTES_MAX: u32 = 1 << 25;
+
+/// Size and abilities of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportInfo {
     /// Name in the handshake; the volume's name.
@@ -35,6 +42,19 @@ pub struct ZeroRequest {
     pub only_if_fast: bool,
 }
 
+impl ExportInfo {
+    /// Whether both are of one export: only its size may have changed.
+    #[must_use]
+    pub fn is_same_export(&self, other: &Self) -> bool {
+        let size_bytes = self.size_bytes;
+        *self
+            == Self {
+                size_bytes,
+                ..other.clone()
+            }
+    }
+}
+
 impl ZeroRequest {
     /// How members are asked for it.
     #[must_use]
@@ -47,14 +67,19 @@ impl ZeroRequest {
     }
 }
 
-/// A volume as a session sees it. Offsets and lengths were checked by the session against `info`.
-#[allow(async_fn_in_trait)] // sessions live on one thread
+/// A volume as a server sees it. Offsets and lengths were checked by the server against `info`.
+#[allow(async_fn_in_trait)] // servers live on one thread
 pub trait Export {
-    /// Size and abilities.
+    /// Size and abilities, as they are now.
     fn info(&self) -> ExportInfo;
+    /// Returns the size when it is no longer `known_bytes`. Most exports never change it.
+    async fn resized(&self, known_bytes: u64) -> u64 {
+        let _ = known_bytes;
+        std::future::pending().await
+    }
     /// Reads; the rope has exactly `length_bytes`.
     /// # Errors
-    /// Any `IoError`; becomes an errno in `wire.rs`.
+    /// Any `IoError`; each server has words of its own for it.
     async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError>;
     /// Hint: the data of a write of this range are being received. `write` follows, or `expect_no_write` when they do
     /// not come.

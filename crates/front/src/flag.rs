@@ -7,37 +7,38 @@ use std::task::{Context, Poll, Waker};
 
 /// Set once, never cleared.
 #[derive(Default)]
-pub(crate) struct Signal {
+pub struct Flag {
     is_set: Cell<bool>,
     tickets: Cell<u64>,
     waiting: RefCell<Vec<(u64, Waker)>>,
 }
 
-impl Signal {
-    pub(crate) fn set(&self) {
+impl Flag {
+    /// Sets it, and wakes all who wait.
+    pub fn set(&self) {
         self.is_set.set(true);
         for (_, waker) in self.waiting.take() {
             waker.wake();
         }
     }
 
-    pub(crate) fn is_set(&self) -> bool {
+    /// Whether it is set.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
         self.is_set.get()
     }
 
-    /// Returns when the signal is set. May be polled again after that.
-    pub(crate) fn wait(&self) -> Wait<'_> {
+    /// Returns when the flag is set. May be polled again after that.
+    pub fn wait(&self) -> Wait<'_> {
         let ticket = self.tickets.get();
         self.tickets.set(ticket + 1);
-        Wait {
-            signal: self,
-            ticket,
-        }
+        Wait { flag: self, ticket }
     }
 }
 
-pub(crate) struct Wait<'a> {
-    signal: &'a Signal,
+/// Future of [`Flag::wait`].
+pub struct Wait<'a> {
+    flag: &'a Flag,
     ticket: u64,
 }
 
@@ -45,10 +46,10 @@ impl Future for Wait<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.signal.is_set() {
+        if self.flag.is_set() {
             return Poll::Ready(());
         }
-        let mut waiting = self.signal.waiting.borrow_mut();
+        let mut waiting = self.flag.waiting.borrow_mut();
         match waiting
             .iter_mut()
             .find(|(ticket, _)| *ticket == self.ticket)
@@ -62,7 +63,7 @@ impl Future for Wait<'_> {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        let mut waiting = self.signal.waiting.borrow_mut();
+        let mut waiting = self.flag.waiting.borrow_mut();
         waiting.retain(|(ticket, _)| *ticket != self.ticket);
     }
 }
@@ -73,20 +74,20 @@ mod tests {
     use std::pin::pin;
 
     #[test]
-    fn waits_end_with_the_signal_and_leave_nothing_behind() {
-        let signal = Signal::default();
+    fn waits_end_with_the_flag_and_leave_nothing_behind() {
+        let flag = Flag::default();
         let mut cx = Context::from_waker(Waker::noop());
-        let mut first = pin!(signal.wait());
+        let mut first = pin!(flag.wait());
         {
-            let mut second = pin!(signal.wait());
+            let mut second = pin!(flag.wait());
             for _ in 0..3 {
                 assert!(first.as_mut().poll(&mut cx).is_pending());
                 assert!(second.as_mut().poll(&mut cx).is_pending());
             }
-            assert_eq!(signal.waiting.borrow().len(), 2);
+            assert_eq!(flag.waiting.borrow().len(), 2);
         }
-        assert_eq!(signal.waiting.borrow().len(), 1);
-        signal.set();
+        assert_eq!(flag.waiting.borrow().len(), 1);
+        flag.set();
         assert!(first.as_mut().poll(&mut cx).is_ready());
         assert!(first.as_mut().poll(&mut cx).is_ready());
     }

@@ -1,13 +1,13 @@
-//! Memory for requests in flight, shared by all sessions: who wants more waits, and reads no further.
+//! Memory for requests in flight, shared by all clients: who wants more waits, and reads no further.
 //!
 //! Invariants:
 //! - `used_bytes` is the sum of all living permits; it exceeds `bytes_max` only by overdrafts, at most
-//!   `OVERDRAFT_BYTES` for each session that holds nothing else;
+//!   `OVERDRAFT_BYTES` for each client that holds nothing else;
 //! - permits are given in the order in which they were asked for, so that large requests do not starve;
 //! - a dropped permit, or a dropped wait for one, leaves nothing behind.
 //!
-//! The overdraft is why one session that holds everything (its client reads no answers) cannot stop small requests of
-//! the others; a session that stands in the way of large ones is found by `pressure`.
+//! The overdraft is why one client that holds everything (its client reads no answers) cannot stop small requests of
+//! the others; a client that stands in the way of large ones is found by `pressure`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,16 +16,25 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use crate::wire::PAYLOAD_BYTES_MAX;
+use crate::export::REQUEST_BYTES_MAX;
 
-/// Largest request in bytes that a session holding nothing gets although the budget is used up.
+/// Largest request in bytes that a client holding nothing gets although the budget is used up.
 pub const OVERDRAFT_BYTES: u64 = 1 << 20;
+
+/// What a client that asks for memory holds already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// No permit: a small one it gets at once.
+    Nothing,
+    /// Some.
+    Something,
+}
 
 /// A budget; clones share it. Belongs to one thread.
 #[derive(Clone)]
-pub struct Budget(Rc<Inner>);
+pub struct Budget(Rc<Ledger>);
 
-struct Inner {
+struct Ledger {
     bytes_max: u64,
     used_bytes: Cell<u64>,
     tickets: Cell<u64>,
@@ -37,8 +46,8 @@ impl Budget {
     /// A budget of `bytes_max` bytes; raised to two largest requests when it is less.
     #[must_use]
     pub fn new(bytes_max: u64) -> Self {
-        Self(Rc::new(Inner {
-            bytes_max: bytes_max.max(2 * u64::from(PAYLOAD_BYTES_MAX)),
+        Self(Rc::new(Ledger {
+            bytes_max: bytes_max.max(2 * u64::from(REQUEST_BYTES_MAX)),
             used_bytes: Cell::new(0),
             tickets: Cell::new(0),
             waiting: RefCell::default(),
@@ -52,26 +61,27 @@ impl Budget {
         self.0.used_bytes.get()
     }
 
-    /// Waits for `bytes`, at most `PAYLOAD_BYTES_MAX` and a little. `holds_nothing`: the session has no other permit.
-    pub(crate) fn acquire(&self, bytes: u64, holds_nothing: bool) -> Acquire<'_> {
+    /// Waits for `bytes`, at most `REQUEST_BYTES_MAX` and a little.
+    pub fn acquire(&self, bytes: u64, holds: Holds) -> Acquire<'_> {
         Acquire {
             budget: self,
             bytes,
-            may_overdraw: holds_nothing && bytes <= OVERDRAFT_BYTES,
+            may_overdraw: holds == Holds::Nothing && bytes <= OVERDRAFT_BYTES,
             ticket: None,
         }
     }
 
     /// Returns when somebody waits for memory.
-    pub(crate) fn pressure(&self) -> Pressure<'_> {
+    pub fn pressure(&self) -> Pressure<'_> {
         Pressure {
             budget: self,
             ticket: None,
         }
     }
 
-    /// How many sessions wait for memory.
-    pub(crate) fn waiters(&self) -> usize {
+    /// How many clients wait for memory.
+    #[must_use]
+    pub fn waiters(&self) -> usize {
         self.0.waiting.borrow().len()
     }
 
@@ -109,7 +119,7 @@ impl Budget {
 }
 
 /// Bytes of the budget; given back by `drop`.
-pub(crate) struct Permit {
+pub struct Permit {
     budget: Budget,
     bytes: u64,
 }
@@ -124,7 +134,7 @@ impl Drop for Permit {
 }
 
 /// Wait for a permit. Any number of polls without a reason is harmless: only the first in the queue is served.
-pub(crate) struct Acquire<'a> {
+pub struct Acquire<'a> {
     budget: &'a Budget,
     bytes: u64,
     may_overdraw: bool,
@@ -186,7 +196,7 @@ impl Drop for Acquire<'_> {
 }
 
 /// Wait until somebody waits for memory.
-pub(crate) struct Pressure<'a> {
+pub struct Pressure<'a> {
     budget: &'a Budget,
     ticket: Option<u64>,
 }
@@ -227,7 +237,7 @@ mod tests {
     use super::*;
     use std::pin::pin;
 
-    const MAX: u64 = 2 * PAYLOAD_BYTES_MAX as u64;
+    const MAX: u64 = 2 * REQUEST_BYTES_MAX as u64;
 
     fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
         future.poll(&mut Context::from_waker(Waker::noop()))
@@ -243,9 +253,9 @@ mod tests {
     #[test]
     fn permits_come_in_order_whatever_is_polled_without_a_reason() {
         let budget = Budget::new(0);
-        let all = ready(poll(pin!(budget.acquire(MAX, false)))).expect("free");
-        let mut large = pin!(budget.acquire(MAX - 10, false));
-        let mut small = pin!(budget.acquire(5, false));
+        let all = ready(poll(pin!(budget.acquire(MAX, Holds::Something)))).expect("free");
+        let mut large = pin!(budget.acquire(MAX - 10, Holds::Something));
+        let mut small = pin!(budget.acquire(5, Holds::Something));
         for _ in 0..3 {
             assert!(poll(large.as_mut()).is_pending());
             assert!(poll(small.as_mut()).is_pending());
@@ -262,10 +272,10 @@ mod tests {
     #[test]
     fn who_comes_later_does_not_pass_although_it_would_fit() {
         let budget = Budget::new(0);
-        let half = ready(poll(pin!(budget.acquire(MAX / 2, false)))).expect("free");
-        let mut large = pin!(budget.acquire(MAX, false));
+        let half = ready(poll(pin!(budget.acquire(MAX / 2, Holds::Something)))).expect("free");
+        let mut large = pin!(budget.acquire(MAX, Holds::Something));
         assert!(poll(large.as_mut()).is_pending());
-        let mut small = pin!(budget.acquire(1, false));
+        let mut small = pin!(budget.acquire(1, Holds::Something));
         assert!(poll(small.as_mut()).is_pending());
         drop(half);
         assert!(poll(large.as_mut()).is_ready());
@@ -274,10 +284,11 @@ mod tests {
     #[test]
     fn a_small_request_of_a_session_that_holds_nothing_never_waits() {
         let budget = Budget::new(0);
-        let all = ready(poll(pin!(budget.acquire(MAX, false)))).expect("free");
-        assert!(poll(pin!(budget.acquire(OVERDRAFT_BYTES + 1, true))).is_pending());
-        assert!(poll(pin!(budget.acquire(1, false))).is_pending());
-        let overdraft = ready(poll(pin!(budget.acquire(OVERDRAFT_BYTES, true)))).expect("allowed");
+        let all = ready(poll(pin!(budget.acquire(MAX, Holds::Something)))).expect("free");
+        assert!(poll(pin!(budget.acquire(OVERDRAFT_BYTES + 1, Holds::Nothing))).is_pending());
+        assert!(poll(pin!(budget.acquire(1, Holds::Something))).is_pending());
+        let overdraft =
+            ready(poll(pin!(budget.acquire(OVERDRAFT_BYTES, Holds::Nothing)))).expect("allowed");
         assert_eq!(budget.used_bytes(), MAX + OVERDRAFT_BYTES);
         drop(all);
         drop(overdraft);
@@ -287,17 +298,17 @@ mod tests {
     #[test]
     fn a_dropped_wait_lets_the_next_one_pass_and_ends_the_pressure() {
         let budget = Budget::new(0);
-        let all = ready(poll(pin!(budget.acquire(MAX, false)))).expect("free");
+        let all = ready(poll(pin!(budget.acquire(MAX, Holds::Something)))).expect("free");
         let mut pressure = pin!(budget.pressure());
         assert!(poll(pressure.as_mut()).is_pending());
         {
-            let mut gone = pin!(budget.acquire(MAX, false));
+            let mut gone = pin!(budget.acquire(MAX, Holds::Something));
             assert!(poll(gone.as_mut()).is_pending());
             assert!(poll(pressure.as_mut()).is_ready());
-            let mut next = pin!(budget.acquire(1, false));
+            let mut next = pin!(budget.acquire(1, Holds::Something));
             assert!(poll(next.as_mut()).is_pending());
             drop(all);
-            gone.set(budget.acquire(MAX, false));
+            gone.set(budget.acquire(MAX, Holds::Something));
             assert!(poll(next.as_mut()).is_ready());
         }
         assert_eq!(budget.waiters(), 0);

@@ -1,0 +1,394 @@
+//! What the clients of an export have asked for, and how long it took: counted once, at one place, whatever the server.
+//!
+//! Invariants:
+//! - counting decides nothing: every call is one call of the export behind it;
+//! - a request counts when it has ended; one that is refused before anything was done (zeroes that would not be fast)
+//!   does not count;
+//! - counters of other threads are what they were at their last request: reading them disturbs nobody.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use plexum_block::buf::{Buf, Rope};
+use plexum_block::clock::{Clock, Moment};
+use plexum_block::device::{Fua, IoError};
+
+use crate::export::{Export, ExportInfo, Extent, ZeroRequest};
+
+/// What clients have asked for since the start (or the last reset), and how long it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Reads answered.
+    pub reads: u64,
+    /// Writes answered, zero and trim requests included.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Flushes answered.
+    pub flushes: u64,
+    /// Requests answered with an error.
+    pub errors: u64,
+    /// Time spent in reads, summed.
+    pub read_ns: u64,
+    /// Time spent in writes, summed.
+    pub write_ns: u64,
+    /// Reads that began where the request before them ended.
+    pub sequential_reads: u64,
+    /// Writes that began where the request before them ended.
+    pub sequential_writes: u64,
+    /// Time with at least one read or write under way, at the thread that is asked.
+    pub busy_ns: u64,
+    /// Reads and writes under way, at the thread that is asked.
+    pub outstanding: u64,
+}
+
+/// How long a request took, and whether it began where the one before it ended.
+#[derive(Clone, Copy, Debug)]
+struct Took {
+    ns: u64,
+    is_sequential: bool,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Well,
+    Badly,
+}
+
+impl Ended {
+    fn of<T>(result: &Result<T, IoError>) -> Self {
+        match result {
+            Ok(_) => Ended::Well,
+            Err(_) => Ended::Badly,
+        }
+    }
+}
+
+impl Counters {
+    fn note_read(&mut self, ended: Ended, length_bytes: u64, took: Took) {
+        self.reads += 1;
+        self.read_ns += took.ns;
+        self.sequential_reads += u64::from(took.is_sequential);
+        match ended {
+            Ended::Well => self.read_bytes += length_bytes,
+            Ended::Badly => self.errors += 1,
+        }
+    }
+
+    fn note_write(&mut self, ended: Ended, length_bytes: u64, took: Took) {
+        self.writes += 1;
+        self.write_ns += took.ns;
+        self.sequential_writes += u64::from(took.is_sequential);
+        match ended {
+            Ended::Well => self.written_bytes += length_bytes,
+            Ended::Badly => self.errors += 1,
+        }
+    }
+
+    fn note_flush(&mut self, ended: Ended) {
+        self.flushes += 1;
+        self.errors += u64::from(ended == Ended::Badly);
+    }
+
+    /// Adds what clients did elsewhere since `before`.
+    fn add(&mut self, now: &Counters, before: &Counters) {
+        self.reads += now.reads - before.reads;
+        self.writes += now.writes - before.writes;
+        self.read_bytes += now.read_bytes - before.read_bytes;
+        self.written_bytes += now.written_bytes - before.written_bytes;
+        self.flushes += now.flushes - before.flushes;
+        self.errors += now.errors - before.errors;
+        self.read_ns += now.read_ns - before.read_ns;
+        self.write_ns += now.write_ns - before.write_ns;
+        self.sequential_reads += now.sequential_reads - before.sequential_reads;
+        self.sequential_writes += now.sequential_writes - before.sequential_writes;
+    }
+}
+
+/// What the clients of one export have done at one thread; any thread may look.
+#[derive(Debug, Default)]
+pub struct Tally {
+    counters: Mutex<Counters>,
+    sessions: AtomicU64,
+}
+
+/// A client's connection, counted until this is dropped.
+pub struct SessionCounted(Arc<Tally>);
+
+impl Tally {
+    /// What they have done; `busy_ns` and `outstanding` are not told.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connections that are open.
+    #[must_use]
+    pub fn sessions(&self) -> u64 {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    /// A client has connected.
+    #[must_use]
+    pub fn enter(self: &Arc<Self>) -> SessionCounted {
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+        SessionCounted(Arc::clone(self))
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counters)) {
+        change(&mut self.counters.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for SessionCounted {
+    fn drop(&mut self) {
+        self.0.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Time with at least one request under way: requests that overlap count once.
+#[derive(Default)]
+struct Busy {
+    under_way: Cell<u64>,
+    since: Cell<Moment>,
+    done_ns: Cell<u64>,
+}
+
+impl Busy {
+    fn begin(&self, now: Moment) {
+        if self.under_way.get() == 0 {
+            self.since.set(self.since.get().max(now));
+        }
+        self.under_way.set(self.under_way.get() + 1);
+    }
+
+    fn end(&self, now: Moment) {
+        self.under_way.set(self.under_way.get() - 1);
+        if self.under_way.get() == 0 {
+            let span_ns = now.0.saturating_sub(self.since.replace(now).0);
+            self.done_ns.set(self.done_ns.get() + span_ns);
+        }
+    }
+
+    fn until_ns(&self, now: Moment) -> u64 {
+        let present = match self.under_way.get() {
+            0 => 0,
+            _ => now.0.saturating_sub(self.since.get().0),
+        };
+        self.done_ns.get() + present
+    }
+}
+
+/// A read or write under way; ends with `drop`, also when whoever waited for it is gone.
+struct Asked<'a, C: Clock> {
+    busy: &'a Busy,
+    clock: &'a C,
+    since: Moment,
+    is_sequential: bool,
+}
+
+impl<C: Clock> Asked<'_, C> {
+    /// It has ended now; the clock is read once.
+    fn took(self) -> Took {
+        let now = self.clock.now();
+        let took = Took {
+            ns: now.ns_since(self.since),
+            is_sequential: self.is_sequential,
+        };
+        self.busy.end(now);
+        std::mem::forget(self);
+        took
+    }
+}
+
+impl<C: Clock> Drop for Asked<'_, C> {
+    fn drop(&mut self) {
+        self.busy.end(self.clock.now());
+    }
+}
+
+/// An export with counters.
+pub struct Counted<E, C> {
+    export: E,
+    clock: C,
+    tally: Arc<Tally>,
+    /// What the tally was at the last reset.
+    before: Cell<Counters>,
+    busy: Busy,
+    /// Busy time before the last reset.
+    busy_before_ns: Cell<u64>,
+    /// Where the last read or write that began will end, or did.
+    position: Cell<u64>,
+    /// What clients have done at other threads, and what they had done at the last reset.
+    elsewhere: RefCell<Vec<(Arc<Tally>, Counters)>>,
+}
+
+impl<E: Export, C: Clock> Counted<E, C> {
+    /// Counts what clients of `export` ask for in `tally`.
+    #[must_use]
+    pub fn new(export: E, clock: C, tally: Arc<Tally>) -> Self {
+        Self {
+            export,
+            clock,
+            before: Cell::new(tally.counters()),
+            tally,
+            busy: Busy::default(),
+            busy_before_ns: Cell::new(0),
+            position: Cell::new(u64::MAX),
+            elsewhere: RefCell::default(),
+        }
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub fn export(&self) -> &E {
+        &self.export
+    }
+
+    /// Other threads serve the same volume.
+    pub fn count_elsewhere(&self, tallies: Vec<Arc<Tally>>) {
+        let new = tallies.into_iter().map(|tally| {
+            let before = tally.counters();
+            (tally, before)
+        });
+        self.elsewhere.borrow_mut().extend(new);
+    }
+
+    /// Connections of clients at other threads.
+    #[must_use]
+    pub fn sessions_elsewhere(&self) -> u64 {
+        let elsewhere = self.elsewhere.borrow();
+        elsewhere.iter().map(|(tally, _)| tally.sessions()).sum()
+    }
+
+    /// What clients have done since the start or the last reset, at all threads.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let busy_ns = self.busy.until_ns(self.clock.now());
+        let mut counters = Counters {
+            busy_ns: busy_ns - self.busy_before_ns.get(),
+            outstanding: self.busy.under_way.get(),
+            ..Counters::default()
+        };
+        counters.add(&self.tally.counters(), &self.before.get());
+        for (tally, before) in self.elsewhere.borrow().iter() {
+            counters.add(&tally.counters(), before);
+        }
+        counters
+    }
+
+    /// Starts counting anew.
+    pub fn reset(&self) {
+        self.before.set(self.tally.counters());
+        self.busy_before_ns
+            .set(self.busy.until_ns(self.clock.now()));
+        for (tally, before) in self.elsewhere.borrow_mut().iter_mut() {
+            *before = tally.counters();
+        }
+    }
+
+    /// A read or write begins.
+    fn begin(&self, (offset_bytes, length_bytes): (u64, u64)) -> Asked<'_, C> {
+        let since = self.clock.now();
+        self.busy.begin(since);
+        let end = offset_bytes.saturating_add(length_bytes);
+        Asked {
+            busy: &self.busy,
+            clock: &self.clock,
+            since,
+            is_sequential: self.position.replace(end) == offset_bytes,
+        }
+    }
+
+    /// What changes a range has ended.
+    fn count_write(&self, result: &Result<(), IoError>, length_bytes: u64, asked: Asked<'_, C>) {
+        let (ended, took) = (Ended::of(result), asked.took());
+        self.tally
+            .count(|counters| counters.note_write(ended, length_bytes, took));
+    }
+}
+
+impl<E: Export, C: Clock> Export for Counted<E, C> {
+    fn info(&self) -> ExportInfo {
+        self.export.info()
+    }
+
+    async fn resized(&self, known_bytes: u64) -> u64 {
+        self.export.resized(known_bytes).await
+    }
+
+    async fn read(&self, offset_bytes: u64, length_bytes: u32) -> Result<Rope, IoError> {
+        let asked = self.begin((offset_bytes, u64::from(length_bytes)));
+        let result = self.export.read(offset_bytes, length_bytes).await;
+        let (ended, took) = (Ended::of(&result), asked.took());
+        self.tally
+            .count(|counters| counters.note_read(ended, u64::from(length_bytes), took));
+        result
+    }
+
+    fn expect_write(&self, offset_bytes: u64, length_bytes: u64) {
+        self.export.expect_write(offset_bytes, length_bytes);
+    }
+
+    fn expect_no_write(&self, offset_bytes: u64, length_bytes: u64) {
+        self.export.expect_no_write(offset_bytes, length_bytes);
+    }
+
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        let length_bytes = data.len() as u64;
+        let asked = self.begin((offset_bytes, length_bytes));
+        let result = self.export.write(offset_bytes, data, fua).await;
+        self.count_write(&result, length_bytes, asked);
+        result
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        let result = self.export.flush().await;
+        let ended = Ended::of(&result);
+        self.tally.count(|counters| counters.note_flush(ended));
+        result
+    }
+
+    async fn trim(&self, offset_bytes: u64, length_bytes: u64, fua: Fua) -> Result<(), IoError> {
+        let asked = self.begin((offset_bytes, length_bytes));
+        let result = self.export.trim(offset_bytes, length_bytes, fua).await;
+        self.count_write(&result, length_bytes, asked);
+        result
+    }
+
+    async fn zero(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        how: ZeroRequest,
+    ) -> Result<(), IoError> {
+        let position = self.position.get();
+        let asked = self.begin((offset_bytes, length_bytes));
+        let result = self.export.zero(offset_bytes, length_bytes, how).await;
+        if how.only_if_fast && result == Err(IoError::Unsupported) {
+            self.position.set(position);
+            return result;
+        }
+        self.count_write(&result, length_bytes, asked);
+        result
+    }
+
+    async fn cache(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), IoError> {
+        self.export.cache(offset_bytes, length_bytes).await
+    }
+
+    async fn status(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        extents_max: usize,
+    ) -> Result<Vec<Extent>, IoError> {
+        self.export
+            .status(offset_bytes, length_bytes, extents_max)
+            .await
+    }
+}

@@ -1,0 +1,9 @@
+//! An export and a clock made of memory, for tests of this crate and of others.
+//!
+//! Nothing here waits for real time or touches the operating system; every future wakes exactly by what tests do.
+
+mod clock;
+mod export;
+
+pub use clock::TestClock;
+pub use export::{MemoryExport, Operation};
