@@ -109,8 +109,8 @@ pub struct Found {
 }
 
 impl StateDir {
-    /// Where the folder is: `$XDG_STATE_HOME/plexum`, for root `/var/lib/plexum`, else `~/.local/state/plexum`. None for
-    /// a user without a home.
+    /// Where the folder is: `$XDG_STATE_HOME/plexum`, for root `/var/lib/plexum`, else `~/.local/state/plexum`. None
+    /// for a user without a home.
     #[must_use]
     pub fn locate(from: &Surroundings) -> Option<Self> {
         let path = match (&from.xdg_state_home, from.user_id, &from.home) {

@@ -377,16 +377,18 @@ impl Served {
         snapshot
             .findings
             .extend(self.facts.findings.iter().cloned());
-        if let Some(failure) = self.memory.failure() {
-            snapshot.findings.push(Finding {
-                code: "not_kept".into(),
-                message: format!(
-                    "events and results are not all kept for the next start: {failure}"
-                ),
-                commands: Vec::new(),
-            });
-        }
+        snapshot.findings.extend(self.not_kept());
         snapshot
+    }
+
+    /// What is told where not everything is kept.
+    fn not_kept(&self) -> Option<Finding> {
+        let failure = self.memory.failure()?;
+        Some(Finding {
+            code: "not_kept".into(),
+            message: format!("events and results are not all kept for the next start: {failure}"),
+            commands: Vec::new(),
+        })
     }
 
     /// The last scrub, of this life or an earlier one. What an earlier one found counts until one has been everywhere.

@@ -150,8 +150,8 @@ pub struct MemberStatus {
     /// How a durable write becomes so: `write` (it asks for it by itself), or a write and then `fsync` or `flush`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fua_way: Option<String>,
-    /// Why it failed, in words; none while it has not, and where nobody knows. Of an empty slot: why the member failed that
-    /// it had last.
+    /// Why it failed, in words; none while it has not, and where nobody knows. Of an empty slot: why the member failed
+    /// that it had last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_because: Option<String>,
     /// Writes that it had no space for.

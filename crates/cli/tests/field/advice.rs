@@ -10,8 +10,8 @@ fn done(place: &Place, words: &str) -> Run {
     run
 }
 
-/// What follows `introduction` in the answer to a command that is refused, as it is to be typed: a command, or options to
-/// add to the one that was typed.
+/// What follows `introduction` in the answer to a command that is refused, as it is to be typed: a command, or options
+/// to add to the one that was typed.
 fn advised(place: &Place, typed: &str, introduction: &str) -> String {
     let run = place.plexum(typed);
     assert_ne!(run.exit, 0, "plexum {typed} was to be refused: {}", run.out);

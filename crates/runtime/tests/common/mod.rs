@@ -77,7 +77,8 @@ pub fn child_argument() -> String {
     std::env::var(ROLE).unwrap()
 }
 
-/// Starts the test `name`, with its module in front, of this test program as a helper, with piped standard input and output.
+/// Starts the test `name`, with its module in front, of this test program as a helper, with piped standard input and
+/// output.
 pub fn child(name: &str, argument: &str) -> std::process::Child {
     std::process::Command::new(std::env::current_exe().unwrap())
         .args([name, "--exact", "--nocapture", "--test-threads=1"])
