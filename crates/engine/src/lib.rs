@@ -11,6 +11,7 @@ pub mod drive;
 pub mod intent;
 pub mod latency;
 pub mod metadata;
+pub mod migrate;
 pub mod mutant;
 mod news;
 mod options;

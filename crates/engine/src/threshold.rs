@@ -35,8 +35,8 @@ pub struct Thresholds {
     pub ahead_bytes_max: u64,
     /// I/Os that one drive has under way at most; more wait their turn.
     pub drive_slots_max: usize,
-    /// Bytes that one step of a growing plex moves at most, when a row is not larger.
-    pub growth_step_bytes: u64,
+    /// Bytes that one window of a migration moves at most, when its unit is not larger.
+    pub migration_step_bytes: u64,
     /// Longest piece of a zero request that is carried out at once, in bytes.
     pub zero_slice_bytes: u64,
 }
@@ -56,7 +56,7 @@ impl Default for Thresholds {
             log_kept_bytes_max: 16 << 20,
             ahead_bytes_max: 32 << 20,
             drive_slots_max: 256,
-            growth_step_bytes: 4 << 20,
+            migration_step_bytes: 4 << 20,
             zero_slice_bytes: 1 << 20,
         }
     }

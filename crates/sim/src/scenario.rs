@@ -661,7 +661,7 @@ pub(crate) fn small_thresholds() -> Thresholds {
         log_kept_bytes_max: 65_536,
         ahead_bytes_max: 300_000,
         drive_slots_max: 3,
-        growth_step_bytes: 16_384,
+        migration_step_bytes: 16_384,
         zero_slice_bytes: 8192,
     }
 }

@@ -25,7 +25,9 @@ const FILE_LINES_AIM: usize = 600;
 const COLUMNS_MAX: usize = 120;
 
 /// Rooms of the engine whose invariants are asserted where they are relied on.
-const ROOMS: [&str; 6] = ["array", "intent", "rows", "copies", "upkeep", "volume"];
+const ROOMS: [&str; 7] = [
+    "array", "intent", "rows", "copies", "upkeep", "volume", "migrate",
+];
 
 /// Which way a figure may move.
 #[derive(Clone, Copy, PartialEq)]

@@ -61,6 +61,13 @@ fn text(organisation: &str, count: usize) -> String {
     text
 }
 
+fn strip_bytes(organisation: &str) -> usize {
+    match organisation.ends_with("1536") {
+        true => 1536,
+        false => 1024,
+    }
+}
+
 fn pattern(at: u64, seed: u64) -> Vec<u8> {
     (0..512_u64)
         .map(|byte| (at / 512 * 31 + byte * 7 + seed * 101) as u8)
@@ -502,11 +509,7 @@ fn the_first_rows_are_kept_at_the_end_of_the_new_subdisk() {
         };
         let cut = moved_until(&drives, fewest(&drives, is_kept));
         let data = count - usize::from(organisation.contains("raid5"));
-        let strip = if organisation.ends_with("1536") {
-            1536
-        } else {
-            1024
-        };
+        let strip = strip_bytes(organisation);
         let kept = data * (data + 1) * strip;
         assert_eq!(
             growth(&cut).unwrap().backup_bytes,
@@ -721,4 +724,78 @@ fn a_growing_plex_that_lost_too_much_is_gone_to_its_volume() {
         }
         let _ = opened.volume.stop().await; // it says that it is frozen
     }));
+}
+
+/// Why a growth is refused whose configuration was changed on the drives.
+fn refusal_of(drives: &[Memory], change: impl FnOnce(&mut Config)) -> String {
+    let drives = copies(drives);
+    let mut system = system(&drives);
+    change(&mut system.config);
+    save(&system, &drives);
+    let opened = open(drives, SystemRequest::default()).unwrap_or_else(|error| panic!("{error}"));
+    let refused = opened.refused.first().map(|(_, error)| error.to_string());
+    refused.unwrap_or_default()
+}
+
+/// Drives are not to be trusted: what they say of a growth decides what is written where.
+#[test]
+fn a_position_that_no_growth_stops_at_is_refused() {
+    for (organisation, count) in PLEXES {
+        let (drives, content) = growing(organisation, count);
+        let data = count as u64 - u64::from(organisation.contains("raid5"));
+        let strip = strip_bytes(organisation) as u64;
+        let (unit, first) = ((data + 1) * strip, data * (data + 1) * strip);
+        let refusal = |moved_bytes: u64, backup_bytes: u64| {
+            refusal_of(&drives, |config| {
+                let growth = config.plexes[0].growth.as_mut().unwrap();
+                (growth.moved_bytes, growth.backup_bytes) = (moved_bytes, backup_bytes);
+            })
+        };
+        for (moved, backup) in [
+            (512, 0),
+            (first - unit, 0), // less than the first rows
+            (first + 512, 0),
+            (1 << 59, 0),
+            (0, 512),
+            (0, first + unit),
+            (0, 1 << 59),
+            (first, first),
+        ] {
+            let expected = format!("byte {moved} with {backup} bytes kept");
+            let text = refusal(moved, backup);
+            assert!(text.contains(&expected), "{organisation}: {text:?}");
+        }
+        assert!(first + unit < content.len() as u64);
+        for (moved, backup) in [(0, 0), (0, first), (first, 0), (first + unit, 0)] {
+            assert_eq!(
+                refusal(moved, backup),
+                "",
+                "{organisation}: {moved} {backup}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_new_subdisk_too_short_for_the_first_rows_or_for_what_there_is_is_refused() {
+    let (drives, _) = growing("striped 1k", 2);
+    let refusal = |old_bytes: u64, new_bytes: u64| {
+        refusal_of(&drives, |config| {
+            for subdisk in &mut config.subdisks {
+                subdisk.length_bytes = match subdisk.drive.as_str() {
+                    "new" => new_bytes,
+                    _ => old_bytes,
+                };
+            }
+        })
+    };
+    // Six rows of 1 KiB are kept behind the new place of their two.
+    assert_eq!(refusal(10 << 10, 8 << 10), "");
+    let text = refusal(10 << 10, 7 << 10);
+    assert!(text.contains("v.p0.s2 has 7168 bytes, too few"), "{text:?}");
+    let text = refusal(64 << 10, 32 << 10);
+    assert!(
+        text.contains("131072 bytes do not become 98304"),
+        "{text:?}"
+    );
 }

@@ -32,7 +32,7 @@ pub use build::{BuildError, Room, SHORTCUT_STRIP_BYTES, Shortcut, build, print_c
 pub use discover::{FoundDrive, assemble, said_by};
 use geometry::keeping_places;
 pub use geometry::{PlexMap, free_place, grown_map, is_free, places_of, plex_map, volume_bytes};
-pub use growing::{Growing, GrowingParts};
+pub use growing::Growing;
 pub use open::{
     OpenedSystem, OpenedVolume, SystemRequest, UNREADABLE_COPY, open_system, read_drive,
 };
