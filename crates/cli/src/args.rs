@@ -1,8 +1,12 @@
 //! The command line as clap sees it. Names and meanings are the contract in docs; habits of other tools are in `habits.rs`.
 
+mod attach;
+
 use std::path::PathBuf;
 
 use crate::units::parse_bytes;
+
+pub use attach::{Attach, AttachBy, AttachNbdProcess, AttachProcess, Detach, TreeProcess};
 
 /// Software RAID as a program: volumes on disks, files and remote exports, served over NBD.
 #[derive(clap::Parser, Debug)]
@@ -87,7 +91,9 @@ pub enum Command {
     )]
     Stop(Stop),
     /// Make a volume a block device, mounted when asked; without root a file
-    #[command(after_help = "Example:\n  plexum attach nas\n  plexum attach nas /mnt")]
+    #[command(
+        after_help = "Example:\n  plexum attach nas\n  plexum attach nas /mnt\n  plexum attach nas --by nbd"
+    )]
     Attach(Attach),
     /// Undo `attach`
     #[command(after_help = "Example:\n  plexum detach nas")]
@@ -95,6 +101,9 @@ pub enum Command {
     /// The process below an attachment
     #[command(hide = true)]
     AttachProcess(AttachProcess),
+    /// The process behind a device of the kernel's nbd
+    #[command(hide = true)]
+    AttachNbdProcess(AttachNbdProcess),
     /// The process below an attached file system
     #[command(hide = true)]
     TreeProcess(TreeProcess),
@@ -489,68 +498,6 @@ pub struct Stop {
     /// Stop it although it is attached, or clients are connected: they get errors from then on
     #[arg(long)]
     pub force: bool,
-}
-
-/// `plexum attach`.
-#[derive(clap::Args, Debug)]
-pub struct Attach {
-    /// Name of the volume; may be left out when one runs
-    pub volume: Option<String>,
-    /// Folder to mount it at
-    pub mountpoint: Option<String>,
-    /// Show this file system of a ZFS pool as a read-only tree; FOLDER and MEMBER... follow
-    #[arg(long, value_name = "NAME[@SNAP]")]
-    pub dataset: Option<String>,
-    /// With --dataset: members of the pool
-    #[arg(value_name = "MEMBER", requires = "dataset")]
-    pub members: Vec<String>,
-    /// With --dataset: the newest root up to this transaction group
-    #[arg(long, value_name = "N", requires = "dataset")]
-    pub txg: Option<u64>,
-    /// When the server has gone, requests wait so long for it to come back before they fail; 0: not at all
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=86_400))]
-    pub reconnect: u64,
-}
-
-/// `plexum detach`.
-#[derive(clap::Args, Debug)]
-pub struct Detach {
-    /// Name of the volume, its device or its mount point; may be left out when one is attached
-    pub volume: Option<String>,
-}
-
-/// The process that `plexum attach` starts.
-#[derive(clap::Args, Debug)]
-pub struct AttachProcess {
-    /// Unix socket of the server and the export.
-    #[arg(long)]
-    pub uri: String,
-    /// Path of the file to be; its folder exists.
-    #[arg(long)]
-    pub file: PathBuf,
-    /// Which array it is, as its server tells.
-    #[arg(long)]
-    pub identity: Option<String>,
-    /// Seconds to wait for a server that is away.
-    #[arg(long, default_value_t = 0)]
-    pub reconnect: u64,
-}
-
-/// The process that `plexum attach --dataset` starts.
-#[derive(clap::Args, Debug)]
-pub struct TreeProcess {
-    /// The file system.
-    #[arg(long)]
-    pub dataset: String,
-    /// Where it goes.
-    #[arg(long)]
-    pub folder: PathBuf,
-    /// An older root.
-    #[arg(long)]
-    pub txg: Option<u64>,
-    /// Members.
-    #[arg(required = true)]
-    pub members: Vec<String>,
 }
 
 /// A command on one member of a volume.

@@ -1,34 +1,27 @@
 //! `plexum attach`: a served volume as a block device, mounted when asked.
 //!
-//! Three layers, each on the one before: a process that is an NBD client of the server and shows the volume as a FUSE
-//! file; for root a loop device on that file; a mounted file system. `attachment.rs` undoes them.
+//! Where the kernel has an NBD client and it may be used, the device is its own (`attach_nbd.rs`). Otherwise three
+//! layers, each on the one before: a process that shows the volume as a FUSE file (`attach_file.rs`); for root a loop
+//! device on that file; a mounted file system. `attachment.rs` undoes them.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::rc::Rc;
-use std::time::Duration;
 
 use plexum_daemon::problem::{Code, Problem};
-use plexum_export::fuse::{self, FileInfo};
 use plexum_export::process;
 use plexum_nbd::uri::{Address, NbdUri};
-use plexum_runtime::mailbox::mailbox;
-use plexum_runtime::process::join_write_out_path;
-use plexum_runtime::{Handle, IoChoice, Runtime};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::args::{Attach, AttachProcess, Common};
-use crate::attach_tree;
-use crate::attachment::{Attachment, Process, tool};
-use crate::bridge::{Bridge, Goal, identity};
+use crate::args::{Attach, AttachBy, Common};
+use crate::attach_file::{Answer, Ready};
+use crate::attachment::Attachment;
+use crate::bridge::identity;
 use crate::client::Client;
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
-
-/// Requests that wait for the volume's thread; the kernel has far fewer in flight.
-const REQUESTS_MAX: usize = 1 << 16;
+use crate::system::{Process, tool};
+use crate::{attach_nbd, attach_tree};
 
 /// What is to be attached, and where.
 struct Plan {
@@ -36,21 +29,25 @@ struct Plan {
     identity: Option<String>,
     /// How long requests wait for a server that is away.
     reconnect_s: u64,
+    /// By nbd: connections, and when a request is sent again.
+    connections: u16,
+    timeout_s: u64,
     mountpoint: Option<PathBuf>,
 }
 
-/// What the process says when the file is there.
-#[derive(Debug, Serialize, Deserialize)]
-struct Ready {
-    size_bytes: u64,
-    block_bytes: u32,
-    is_read_only: bool,
+/// By what the kernel is to reach the volume.
+struct Way {
+    by: AttachBy,
+    /// Nobody has asked for it: when it cannot be, another will do.
+    is_default: bool,
+    /// Why not by nbd.
+    why: Option<String>,
 }
 
 /// Runs the command: returns when the device is there.
 ///
 /// # Errors
-/// No such volume, attached already, no FUSE, or what a tool of the system says.
+/// No such volume, attached already, neither nbd nor FUSE, or what a tool of the system says.
 pub fn run(args: &Attach, common: &Common, screen: &Screen) -> Outcome {
     if args.dataset.is_some() {
         return attach_tree::run(args, common, screen);
@@ -59,24 +56,25 @@ pub fn run(args: &Attach, common: &Common, screen: &Screen) -> Outcome {
     let client = Client::find(volume)?;
     let name = client.volume.clone();
     let mountpoint = mountpoint.map(check_mountpoint).transpose()?;
-    check_fuse(&client)?;
-    if common.dry_run {
-        uri(&client)?;
-        Attachment::check(&name)?;
-        screen.line(format!("would attach {name}"));
-        let fields = json!({"command": "attach", "mountpoint": mountpoint});
-        screen.object(&object("plan", Some(&name), fields));
-        return Ok(0);
-    }
+    let mut way = choose(args)?;
     let plan = Plan {
         uri: uri(&client)?,
         identity: identity(&client),
         reconnect_s: args.reconnect,
+        connections: args.connections.unwrap_or(attach_nbd::CONNECTIONS),
+        timeout_s: args.timeout_s.unwrap_or(attach_nbd::TIMEOUT_S),
         mountpoint,
     };
+    if common.dry_run {
+        Attachment::check(&name)?;
+        screen.line(format!("would attach {name} {}", by_words(&way, None)));
+        let fields = json!({"command": "attach", "mountpoint": plan.mountpoint});
+        screen.object(&object("plan", Some(&name), fields));
+        return Ok(0);
+    }
     let mut attachment = Attachment::begin(&name)?;
     let _ = client.tell_attached(); // an older server knows nothing of it
-    let result = set_up(&mut attachment, plan, common.json);
+    let result = set_up(&mut attachment, &plan, &mut way, common.json);
     let ready = match result {
         Ok(Ok(ready)) => ready,
         Ok(Err(exit)) => {
@@ -90,14 +88,65 @@ pub fn run(args: &Attach, common: &Common, screen: &Screen) -> Outcome {
             return Err(problem);
         }
     };
-    tell(&attachment, &ready, screen);
+    tell(&attachment, &ready, &way, screen);
     Ok(0)
 }
 
-fn tell(attachment: &Attachment, ready: &Ready, screen: &Screen) {
-    let file = attachment.file();
-    let device = attachment.device.as_ref().unwrap_or(&file);
-    screen.line(device.display().to_string());
+/// By nbd where the kernel and this user's rights have it, else by FUSE; or what was asked for.
+fn choose(args: &Attach) -> Result<Way, Problem> {
+    let is_default = args.by.is_none();
+    let is_of_nbd = args.connections.is_some() || args.timeout_s.is_some();
+    if args.by == Some(AttachBy::Fuse) {
+        if is_of_nbd {
+            let text = "--connections and --timeout are for --by nbd";
+            return Err(Problem::new(Code::Usage, text));
+        }
+        check_fuse(None)?;
+        return Ok(Way {
+            by: AttachBy::Fuse,
+            is_default,
+            why: None,
+        });
+    }
+    match attach_nbd::check() {
+        Ok(()) => Ok(Way {
+            by: AttachBy::Nbd,
+            is_default,
+            why: None,
+        }),
+        Err(why) if is_default => {
+            check_fuse(Some(&why))?;
+            Ok(Way {
+                by: AttachBy::Fuse,
+                is_default,
+                why: Some(why),
+            })
+        }
+        Err(why) => Err(no_nbd(&why)),
+    }
+}
+
+fn no_nbd(why: &str) -> Problem {
+    Problem::new(Code::NotPermitted, why).hint("without it:   plexum attach --by fuse")
+}
+
+/// How the volume is reached, and why not otherwise.
+fn by_words(way: &Way, connections: Option<usize>) -> String {
+    let by = match (way.by, connections) {
+        (AttachBy::Nbd, Some(1)) => "by the kernel's nbd, over 1 connection".to_owned(),
+        (AttachBy::Nbd, Some(count)) => format!("by the kernel's nbd, over {count} connections"),
+        (AttachBy::Nbd, None) => "by the kernel's nbd".to_owned(),
+        (AttachBy::Fuse, _) if process::is_root() => "by FUSE and a loop device".to_owned(),
+        (AttachBy::Fuse, _) => "by FUSE".to_owned(),
+    };
+    let why = way.why.as_ref();
+    why.map_or(by.clone(), |why| format!("{by}: {why}"))
+}
+
+fn tell(attachment: &Attachment, ready: &Ready, way: &Way, screen: &Screen) {
+    let status = attachment.status();
+    screen.line(status.device.as_ref().unwrap_or(&status.file));
+    screen.note(by_words(way, ready.connections));
     if let Some(mountpoint) = &attachment.mountpoint {
         screen.note(format!("mounted at {}", mountpoint.display()));
     } else if attachment.device.is_none() {
@@ -106,7 +155,8 @@ fn tell(attachment: &Attachment, ready: &Ready, screen: &Screen) {
     screen.object(&object(
         "attached",
         Some(&attachment.volume),
-        json!({"device": attachment.device, "file": file, "mountpoint": attachment.mountpoint,
+        json!({"by": status.by, "why": way.why, "connections": ready.connections,
+            "device": status.device, "file": status.file, "mountpoint": attachment.mountpoint,
             "pid": attachment.process.as_ref().map(|process| process.pid),
             "size_bytes": ready.size_bytes, "block_bytes": ready.block_bytes,
             "is_read_only": ready.is_read_only}),
@@ -148,24 +198,17 @@ fn check_mountpoint(word: &str) -> Result<PathBuf, Problem> {
     }
 }
 
-/// The kernel's own NBD client needs no FUSE, but also nothing of ours: it is left to its own tool.
-fn check_fuse(client: &Client) -> Result<(), Problem> {
+/// `why_not_nbd`: why it has to be FUSE.
+fn check_fuse(why_not_nbd: Option<&str>) -> Result<(), Problem> {
     if Path::new("/dev/fuse").exists() {
         return Ok(());
     }
     let problem = Problem::new(Code::NotPermitted, "there is no /dev/fuse here")
         .hint("to load FUSE, as root:   modprobe fuse");
-    if !Path::new("/sys/module/nbd").exists() {
-        return Err(problem);
-    }
-    let uri = uri(client)?;
-    let Address::Unix(path) = &uri.address else {
-        return Err(problem);
-    };
-    Err(problem.hint(format!(
-        "or use the kernel's nbd:   nbd-client -unix {path} -name {} /dev/nbd0",
-        uri.export
-    )))
+    Err(match why_not_nbd {
+        Some(why) => problem.why(why.to_owned()),
+        None => problem,
+    })
 }
 
 /// The URI of the volume's Unix socket.
@@ -191,52 +234,85 @@ fn uri(client: &Client) -> Result<NbdUri, Problem> {
 /// All layers, lowest first. The inner error is the exit code of the process, whose words were printed.
 fn set_up(
     attachment: &mut Attachment,
-    plan: Plan,
+    plan: &Plan,
+    way: &mut Way,
     as_json: bool,
 ) -> Result<Result<Ready, u8>, Problem> {
-    let ready = match start(attachment, &plan, as_json)? {
-        Ok(ready) => ready,
+    let mut started = start(attachment, plan, way.by, as_json)?;
+    if let Ok(Answer::Unfit(why)) = started {
+        if !way.is_default {
+            return Err(no_nbd(&why));
+        }
+        check_fuse(Some(&why))?;
+        (way.by, way.why) = (AttachBy::Fuse, Some(why));
+        started = start(attachment, plan, way.by, as_json)?;
+    }
+    let ready = match started {
+        Ok(Answer::Ready(ready)) => ready,
+        Ok(Answer::Unfit(why)) => return Err(no_nbd(&why)),
         Err(exit) => return Ok(Err(exit)),
     };
     attachment.is_read_only = ready.is_read_only;
-    if process::is_root() {
-        attachment.device = Some(make_device(attachment, &ready)?);
-        attachment.save()?;
-    }
-    if let (Some(device), Some(mountpoint)) = (attachment.device.clone(), plan.mountpoint) {
+    attachment.device = match &ready.device {
+        Some(device) => Some(device.clone()),
+        None if process::is_root() => Some(make_device(attachment, &ready)?),
+        None => None,
+    };
+    attachment.save()?;
+    if let (Some(device), Some(mountpoint)) = (attachment.device.clone(), &plan.mountpoint) {
         attachment.mountpoint = Some(mountpoint.clone());
         attachment.save()?;
-        mount(&device, &mountpoint, ready.is_read_only)?;
+        mount(&device, mountpoint, ready.is_read_only)?;
     }
     Ok(Ok(ready))
 }
 
-/// Starts the process and waits for its line.
-fn start(
-    attachment: &mut Attachment,
-    plan: &Plan,
-    as_json: bool,
-) -> Result<Result<Ready, u8>, Problem> {
-    let failed = |error: std::io::Error| {
-        Problem::from_io(&error, "starting", "the process of the attachment")
+/// The process that is to be started, with its words.
+fn command(attachment: &Attachment, plan: &Plan, as_json: bool) -> std::io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    match &attachment.nbd {
+        Some(identifier) => command
+            .arg("attach-nbd-process")
+            .args(["--identifier", identifier])
+            .args(["--connections", &plan.connections.to_string()])
+            .args(["--timeout", &plan.timeout_s.to_string()]),
+        None => command
+            .arg("attach-process")
+            .arg("--file")
+            .arg(attachment.file()),
     };
-    let log = attachment.log();
-    let errors = std::fs::File::create(&log).map_err(failed)?;
-    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    command.arg("attach-process");
     if as_json {
         command.arg("--json");
     }
     if let Some(identity) = &plan.identity {
-        command.arg("--identity").arg(identity);
+        command.args(["--identity", identity]);
     }
-    let mut child = command
-        .arg("--uri")
-        .arg(plan.uri.to_string())
-        .arg("--file")
-        .arg(attachment.file())
-        .arg("--reconnect")
-        .arg(plan.reconnect_s.to_string())
+    command
+        .args(["--uri", &plan.uri.to_string()])
+        .args(["--reconnect", &plan.reconnect_s.to_string()]);
+    Ok(command)
+}
+
+/// Starts the process and waits for its line. The inner error is its exit code; its words were printed.
+fn start(
+    attachment: &mut Attachment,
+    plan: &Plan,
+    by: AttachBy,
+    as_json: bool,
+) -> Result<Result<Answer, u8>, Problem> {
+    let failed = |error: std::io::Error| {
+        Problem::from_io(&error, "starting", "the process of the attachment")
+    };
+    // Written down before there is a device: it is found by it whatever happens.
+    attachment.nbd = match by {
+        AttachBy::Nbd => Some(attach_nbd::new_identifier(&attachment.volume)),
+        AttachBy::Fuse => None,
+    };
+    attachment.save()?;
+    let log = attachment.log();
+    let errors = std::fs::File::create(&log).map_err(failed)?;
+    let mut child = command(attachment, plan, as_json)
+        .map_err(failed)?
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(errors)
@@ -248,11 +324,15 @@ fn start(
     if let Some(out) = child.stdout.take() {
         BufReader::new(out).read_line(&mut line).map_err(failed)?;
     }
-    if let Ok(ready) = serde_json::from_str(&line) {
+    let answer = serde_json::from_str(&line);
+    if let Ok(ready @ Answer::Ready(_)) = answer {
         return Ok(Ok(ready));
     }
     let status = child.wait().map_err(failed)?;
     attachment.process = None;
+    if let Ok(unfit) = answer {
+        return Ok(Ok(unfit));
+    }
     crate::output::tell_part!("{}", std::fs::read_to_string(&log).unwrap_or_default());
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(Err(code.unwrap_or(Code::Bug.exit())))
@@ -288,81 +368,4 @@ fn mount(device: &Path, mountpoint: &Path, is_read_only: bool) -> Result<(), Pro
         )
     })?;
     Ok(())
-}
-
-/// The process itself: serves the file until it is unmounted.
-///
-/// # Errors
-/// The server does not answer, or FUSE is not allowed.
-pub fn serve_file(args: &AttachProcess) -> Outcome {
-    process::leave_session();
-    // Before any thread is started: they inherit it. Without it the device works, only less surely when memory is short.
-    let _ = join_write_out_path();
-    // A folder that this process stands in could not be unmounted.
-    let _ = std::env::set_current_dir("/");
-    let mut runtime = Runtime::new(IoChoice::Auto)
-        .map_err(|error| Problem::new(Code::IoError, error.to_string()))?;
-    let handle = runtime.handle();
-    runtime.block_on(serve(&handle, args))
-}
-
-async fn serve(handle: &Handle, args: &AttachProcess) -> Outcome {
-    let uri: NbdUri = args
-        .uri
-        .parse()
-        .map_err(|error| Problem::new(Code::Usage, format!("{}: {error}", args.uri)))?;
-    let goal = Goal {
-        uri,
-        identity: args.identity.clone(),
-        limit: Duration::from_secs(args.reconnect),
-    };
-    let bridge = Bridge::connect(handle, goal).await?;
-    let info = bridge.info().clone();
-    let ready = Ready {
-        size_bytes: info.size_bytes,
-        block_bytes: info.block_bytes_min,
-        is_read_only: info.is_read_only,
-    };
-    let (sender, mut requests) = mailbox(REQUESTS_MAX);
-    let file = FileInfo {
-        name: file_name(&args.file)?,
-        size_bytes: ready.size_bytes,
-        block_bytes: ready.block_bytes,
-        is_read_only: ready.is_read_only,
-    };
-    let folder = args.file.parent().unwrap_or(Path::new("/"));
-    let _mounted = fuse::mount(folder, file, move |request| {
-        // A request that is not taken is dropped, which answers EIO.
-        let _ = sender.send(request);
-    })
-    .map_err(|error| no_fuse(&error, folder))?;
-    say(&ready)?;
-    while let Some(request) = requests.receive().await {
-        let _detached = handle.spawn(Rc::clone(&bridge).run(request));
-    }
-    Ok(0)
-}
-
-fn file_name(path: &Path) -> Result<String, Problem> {
-    path.file_name()
-        .and_then(|name| name.to_str())
-        .map(str::to_owned)
-        .ok_or_else(|| Problem::new(Code::Usage, "--file needs a name"))
-}
-
-pub(crate) fn no_fuse(error: &std::io::Error, folder: &Path) -> Problem {
-    let mut problem = Problem::from_io(error, "mounting FUSE at", &folder.display().to_string());
-    problem.message.truncate(problem.message.trim_end().len()); // fusermount3's words end a line
-    problem.hints = vec!["FUSE as an ordinary user needs fusermount3 (package fuse3)".to_owned()];
-    problem
-}
-
-/// The line that the command waits for.
-fn say(ready: &Ready) -> Result<(), Problem> {
-    use std::io::Write;
-    let text = serde_json::to_string(ready).unwrap_or_default();
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{text}")
-        .and_then(|()| out.flush())
-        .map_err(|error| Problem::from_io(&error, "answering", "the command"))
 }

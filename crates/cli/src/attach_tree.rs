@@ -22,10 +22,11 @@ use plexum_zfs::{DatasetName, DirectoryEntry, FileSystem, Node, OpenOptions, Zfs
 use serde_json::json;
 
 use crate::args::{Attach, Common, TreeProcess};
-use crate::attach::no_fuse;
-use crate::attachment::{Attachment, Process};
+use crate::attach_file::no_fuse;
+use crate::attachment::Attachment;
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
+use crate::system::Process;
 
 /// Questions that wait; the kernel has far fewer in flight.
 const QUESTIONS_MAX: usize = 1 << 14;

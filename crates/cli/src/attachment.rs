@@ -7,62 +7,31 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::runtime_dir::Surroundings;
 use plexum_daemon::status::AttachmentStatus;
 use plexum_export::process;
-use plexum_runtime::process::start_ticks;
 use serde::{Deserialize, Serialize};
 
 use crate::client::runtime_dir;
-
-/// How often, and how many times, it is looked whether the kernel or a process has let go of something.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-const LOOKS_MAX: u32 = 250;
-/// How many times a file system that is busy is asked: a program that has just been started holds, until it has closed it, what
-/// whoever started it had open, and desktops look into what was mounted.
-const BUSY_LOOKS_MAX: u32 = 25;
+use crate::nbd_device;
+use crate::system::{BUSY_LOOKS_MAX, Mount, Process, end, mounts, tool, wait_at_most, wait_until};
 
 /// Longest name of a volume that makes a file name, in bytes.
 const NAME_BYTES_MAX: usize = 200;
-
-/// A process, told apart from a later one with the same number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Process {
-    /// Its number.
-    pub pid: u32,
-    /// When it began, in ticks since the system's start.
-    pub start_ticks: u64,
-}
-
-impl Process {
-    /// The running process `pid`.
-    #[must_use]
-    pub fn find(pid: u32) -> Option<Self> {
-        let start_ticks = start_ticks(pid)?;
-        Some(Self { pid, start_ticks })
-    }
-
-    /// Whether it runs still.
-    #[must_use]
-    pub fn is_running(&self) -> bool {
-        Self::find(self.pid).as_ref() == Some(self)
-    }
-}
 
 /// What was set up for one volume.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Attachment {
     /// Name of the volume.
     pub volume: String,
-    /// The process that serves the FUSE file.
+    /// The process that serves the FUSE file, or keeps the kernel's nbd in connections.
     pub process: Option<Process>,
     /// Where the FUSE file system is mounted.
     pub folder: PathBuf,
-    /// The loop device.
+    /// The loop device, or that of the kernel's nbd.
     pub device: Option<PathBuf>,
     /// Where the device is mounted.
     pub mountpoint: Option<PathBuf>,
@@ -71,6 +40,9 @@ pub struct Attachment {
     /// A tree of files instead of a FUSE file: where it is mounted.
     #[serde(default)]
     pub tree: Option<PathBuf>,
+    /// A device of the kernel's nbd instead of a FUSE file: what it is made with.
+    #[serde(default)]
+    pub nbd: Option<String>,
 }
 
 /// `RUNTIME/attach`, made when it is missing.
@@ -130,6 +102,7 @@ impl Attachment {
             mountpoint: None,
             is_read_only: false,
             tree: None,
+            nbd: None,
         };
         // A link appears whole or not at all: a half-written file would be neither attached nor free.
         let (path, new) = (attachment.path(), attachment.draft());
@@ -174,19 +147,29 @@ impl Attachment {
     /// `Busy` when the device is mounted elsewhere.
     pub fn check_undo(&self) -> Result<(), Problem> {
         for device in self.devices() {
-            for mount in mounts().iter().filter(|mount| mount.source == device) {
-                self.check_mount(&device, mount)?;
+            for mount in self.mounts_of(&device) {
+                self.check_mount(&device, &mount)?;
             }
         }
         Ok(())
     }
 
+    /// What is mounted of the device; of one with partitions, of these as well.
+    fn mounts_of(&self, device: &Path) -> Vec<Mount> {
+        let mut mounts = mounts();
+        mounts.retain(|mount| match self.nbd {
+            Some(_) => nbd_device::holds(device, &mount.source),
+            None => mount.source == device,
+        });
+        mounts
+    }
+
     fn check_mount(&self, device: &Path, mount: &Mount) -> Result<(), Problem> {
-        if Some(&mount.folder) == self.mountpoint.as_ref() {
+        if mount.source == device && Some(&mount.folder) == self.mountpoint.as_ref() {
             return Ok(());
         }
         let shown = mount.folder.display();
-        let text = format!("{} is mounted at {shown}", device.display());
+        let text = format!("{} is mounted at {shown}", mount.source.display());
         Err(Problem::new(Code::Busy, text).hint(format!("to unmount it first:   umount {shown}")))
     }
 
@@ -227,14 +210,35 @@ impl Attachment {
             .map_err(|error| told(&error, "writing", &path))
     }
 
+    /// By what the kernel reaches the volume.
+    #[must_use]
+    pub fn by(&self) -> &'static str {
+        if self.nbd.is_some() { "nbd" } else { "fuse" }
+    }
+
+    fn running(&self) -> Option<&Process> {
+        self.process.as_ref().filter(|process| process.is_running())
+    }
+
+    /// Whether the volume can be reached through it. A device of the kernel's nbd works without its process.
+    #[must_use]
+    pub fn is_working(&self) -> bool {
+        self.running().is_some() || self.nbd.is_some() && !self.devices().is_empty()
+    }
+
     /// As status tells it.
     #[must_use]
     pub fn status(&self) -> AttachmentStatus {
         let shown = |path: &PathBuf| path.display().to_string();
-        let process = self.process.as_ref().filter(|process| process.is_running());
+        let process = self.running();
+        let file = match (&self.nbd, &self.device) {
+            (Some(_), Some(device)) => shown(device),
+            _ => shown(&self.file()),
+        };
         AttachmentStatus {
+            by: self.by().to_owned(),
             device: self.device.as_ref().map(shown),
-            file: self.file().display().to_string(),
+            file,
             mountpoint: self.mountpoint.as_ref().map(shown),
             pid: process.map(|process| process.pid),
         }
@@ -251,7 +255,9 @@ impl Attachment {
             self.device = None;
             self.save()?;
         }
-        self.unmount_file()?;
+        if self.nbd.is_none() {
+            self.unmount_file()?;
+        }
         if let Some(process) = &self.process {
             end(process);
         }
@@ -262,8 +268,8 @@ impl Attachment {
     }
 
     fn unmount_device(&mut self, device: &Path) -> Result<(), Problem> {
-        for mount in mounts().iter().filter(|mount| mount.source == device) {
-            self.check_mount(device, mount)?;
+        for mount in self.mounts_of(device) {
+            self.check_mount(device, &mount)?;
             let mut words = String::new();
             let is_done = wait_at_most(BUSY_LOOKS_MAX, || {
                 let result = tool(Command::new("umount").arg(&mount.folder));
@@ -277,9 +283,12 @@ impl Attachment {
         self.save()
     }
 
-    /// All loop devices on our file. What was written down is not asked: that device may be somebody else's by now,
-    /// and one may have been made without being written down.
+    /// All loop devices on our file, or devices of the kernel's nbd that are ours. What was written down is not asked:
+    /// that device may be somebody else's by now, and one may have been made without being written down.
     fn devices(&self) -> Vec<PathBuf> {
+        if let Some(identifier) = &self.nbd {
+            return nbd_device::find(identifier, self.process.as_ref());
+        }
         fs::read_dir("/sys/block")
             .into_iter()
             .flatten()
@@ -295,6 +304,10 @@ impl Attachment {
     }
 
     fn release_device(&self, device: &Path) -> Result<(), Problem> {
+        if let Some(identifier) = &self.nbd {
+            return nbd_device::release(device, identifier, self.process.as_ref())
+                .map_err(|words| in_use(device, &words));
+        }
         tool(Command::new("losetup").arg("-d").arg(device))
             .map_err(|words| in_use(device, &words))?;
         // The kernel lets go when the last user has closed it, which may be a moment later.
@@ -349,28 +362,6 @@ fn attached_already(volume: &str) -> Problem {
         .hint(format!("to undo that:   plexum detach {volume}"))
 }
 
-/// Waits for the process to end by itself, as it does when its file system is unmounted; then ends it.
-fn end(process: &Process) {
-    if !wait_until(|| !process.is_running()) {
-        process::kill(process.pid);
-        wait_until(|| !process.is_running());
-    }
-}
-
-fn wait_until(is_so: impl FnMut() -> bool) -> bool {
-    wait_at_most(LOOKS_MAX, is_so)
-}
-
-fn wait_at_most(looks: u32, mut is_so: impl FnMut() -> bool) -> bool {
-    for _ in 0..looks {
-        if is_so() {
-            return true;
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
-    false
-}
-
 fn told(error: &std::io::Error, doing: &str, path: &Path) -> Problem {
     Problem::from_io(error, doing, &path.display().to_string())
 }
@@ -383,93 +374,9 @@ fn in_use(path: &Path, words: &str) -> Problem {
         .hint("then:   plexum detach")
 }
 
-/// Runs a program of the system; its output, or its words when it failed.
-///
-/// # Errors
-/// What it wrote to standard error, on one line.
-pub fn tool(command: &mut Command) -> Result<String, String> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| match error.kind() {
-            ErrorKind::NotFound => format!("{program} is not installed or not in PATH"),
-            _ => format!("{program}: {error}"),
-        })?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    }
-    let text = String::from_utf8_lossy(&output.stderr);
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    Err(format!("{program} failed: {}", lines.join(" ")))
-}
-
 /// The file below a loop device; `None` when it has none.
 fn backing_file(device: &Path) -> Option<PathBuf> {
     let name = device.file_name()?;
     let path = Path::new("/sys/block").join(name).join("loop/backing_file");
     Some(PathBuf::from(fs::read_to_string(path).ok()?.trim_end()))
-}
-
-/// A mounted file system.
-#[derive(Debug, PartialEq, Eq)]
-struct Mount {
-    folder: PathBuf,
-    source: PathBuf,
-}
-
-fn mounts() -> Vec<Mount> {
-    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    text.lines().filter_map(parse_mount).collect()
-}
-
-/// A line of `/proc/self/mountinfo`: the folder is field 5, the source the second one after a single dash.
-fn parse_mount(line: &str) -> Option<Mount> {
-    let (front, back) = line.split_once(" - ")?;
-    Some(Mount {
-        folder: PathBuf::from(unescape(front.split(' ').nth(4)?)),
-        source: PathBuf::from(unescape(back.split(' ').nth(1)?)),
-    })
-}
-
-/// Undoes the kernel's `\040` for blanks and the like.
-fn unescape(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((&first, behind)) = rest.split_first() {
-        let code = behind
-            .get(..3)
-            .filter(|_| first == b'\\')
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        bytes.push(code.unwrap_or(first));
-        rest = if code.is_some() { &behind[3..] } else { behind };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_of_the_mount_table_is_understood() {
-        let line = "36 35 98:0 / /mnt/a\\040b\\134 rw,noatime shared:1 - ext4 /dev/loop0 rw";
-        let mount = parse_mount(line).unwrap();
-        assert_eq!(mount.folder, Path::new("/mnt/a b\\"));
-        assert_eq!(mount.source, Path::new("/dev/loop0"));
-        assert_eq!(parse_mount("36 35 98:0 / /mnt"), None);
-        assert_eq!(unescape("\\9x\\"), "\\9x\\");
-    }
-
-    #[test]
-    fn a_process_is_told_apart_from_a_later_one_with_its_number() {
-        let own = Process::find(std::process::id()).unwrap();
-        assert!(own.is_running());
-        let earlier = Process {
-            start_ticks: own.start_ticks - 1,
-            ..own
-        };
-        assert!(!earlier.is_running());
-    }
 }

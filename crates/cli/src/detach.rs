@@ -77,6 +77,7 @@ mod tests {
             mountpoint: None,
             is_read_only: false,
             tree: None,
+            nbd: None,
         }
     }
 

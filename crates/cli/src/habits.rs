@@ -238,8 +238,14 @@ fn other_tool(first: &str, words: &[String]) -> Option<Problem> {
         "attach"
             if rest.iter().filter(|word| !word.starts_with('-')).count() >= 3
                 && !rest.iter().any(|word| {
-                    ["--dataset", "--reconnect"]
-                        .contains(&word.split('=').next().unwrap_or_default())
+                    [
+                        "--dataset",
+                        "--reconnect",
+                        "--by",
+                        "--timeout",
+                        "--connections",
+                    ]
+                    .contains(&word.split('=').next().unwrap_or_default())
                 }) =>
         {
             (

@@ -12,6 +12,8 @@
 mod advised;
 mod args;
 mod attach;
+mod attach_file;
+mod attach_nbd;
 mod attach_tree;
 mod attachment;
 mod bridge;
@@ -37,6 +39,7 @@ mod help;
 mod lab;
 mod man;
 mod member_ops;
+mod nbd_device;
 mod nested;
 mod output;
 mod parity;
@@ -50,6 +53,7 @@ mod set;
 mod stats;
 mod status;
 mod stop;
+mod system;
 mod traces;
 mod trial;
 mod units;
@@ -213,7 +217,8 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Stop(args) => stop::run(args, common, screen),
         Command::Attach(args) => attach::run(args, common, screen),
         Command::Detach(args) => detach::run(args, common, screen),
-        Command::AttachProcess(args) => attach::serve_file(args),
+        Command::AttachProcess(args) => attach_file::serve_file(args),
+        Command::AttachNbdProcess(args) => attach_nbd::serve_device(args),
         Command::TreeProcess(args) => attach_tree::serve_tree(args),
         Command::Fail(args) => member_ops::fail(args, common, screen),
         Command::Add(args) => member_ops::add(args, common, screen),

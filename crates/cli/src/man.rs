@@ -91,6 +91,12 @@ the socket for NBD clients
 .I NAME.control
 the control socket
 .TP
+.I attach/NAME.json
+what \fBplexum attach\fR has set up
+.TP
+.I attach/NAME.log
+what the process beside an attachment has said
+.TP
 .I NAME.command
 how the server was started
 .TP

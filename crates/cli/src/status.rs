@@ -230,11 +230,15 @@ fn attached_line(attachment: &AttachmentStatus) -> String {
     let what = attachment.device.as_ref().unwrap_or(&attachment.file);
     let place = attachment.mountpoint.as_ref();
     let mounted = place.map_or(String::new(), |folder| format!(", mounted at {folder}"));
-    let ended = match attachment.pid {
-        Some(_) => "",
-        None => "; its process has ended",
+    let (by, ended) = match attachment.by.as_str() {
+        "nbd" => (
+            ", by the kernel's nbd",
+            "; its process has ended: no new connections after a restart of the server",
+        ),
+        _ => ("", "; its process has ended"),
     };
-    format!("  attached: {what}{mounted}{ended}")
+    let ended = attachment.pid.map_or(ended, |_| "");
+    format!("  attached: {what}{mounted}{by}{ended}")
 }
 
 fn headline(status: &VolumeStatus, screen: &Screen) -> String {

@@ -63,11 +63,9 @@ pub fn run(args: &Stop, common: &Common, screen: &Screen) -> Outcome {
 fn check_unused(client: &Client) -> Result<(), Problem> {
     let name = &client.volume;
     let attachments = on_volume(name);
-    let attachments = attachments
-        .iter()
-        .map(crate::attachment::Attachment::status);
-    let attached: Vec<String> = attachments
-        .filter(|one| one.pid.is_some())
+    let working = attachments.iter().filter(|one| one.is_working());
+    let attached: Vec<String> = working
+        .map(crate::attachment::Attachment::status)
         .map(|one| match (&one.device, &one.mountpoint) {
             (Some(device), Some(folder)) => format!("{device}, mounted at {folder}"),
             (Some(device), None) => device.clone(),

@@ -270,13 +270,16 @@ pub struct ExportStatus {
 /// What `attach` has made of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachmentStatus {
+    /// By what the kernel reaches the volume: `nbd` or `fuse`.
+    #[serde(default)]
+    pub by: String,
     /// The block device; none without root.
     pub device: Option<String>,
-    /// The file below it.
+    /// The file below it; by nbd the device.
     pub file: String,
     /// Where the device is mounted.
     pub mountpoint: Option<String>,
-    /// The process that serves the file; none when it has ended.
+    /// The process that serves the file, or gives the device new connections; none when it has ended.
     pub pid: Option<u32>,
 }
 

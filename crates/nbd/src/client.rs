@@ -151,6 +151,19 @@ pub async fn connect<T: Transport>(
     Ok((client, Driver::new(link)))
 }
 
+/// Shakes hands over `transport` and leaves the rest to somebody else: the stream is in the transmission phase
+/// afterwards, and no byte of that was read. For the kernel's client, which takes a stream over.
+///
+/// # Errors
+/// As `connect`.
+pub async fn shake_hands<T: Transport>(
+    transport: &T,
+    pool: &BufPool,
+    options: &ConnectOptions,
+) -> Result<Remote, NbdError> {
+    crate::negotiate::client::connect(transport, pool, options).await
+}
+
 impl<T: Transport> Client<T> {
     /// What the server said about the export.
     #[must_use]

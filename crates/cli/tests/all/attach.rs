@@ -36,7 +36,7 @@ impl Served {
 
     /// Attaches it, mounted or not; the device.
     fn attach(&self, mountpoint: &str) -> String {
-        let words = format!("attach nas {mountpoint} --reconnect 0");
+        let words = format!("attach nas {mountpoint} --by fuse --reconnect 0");
         let run = done(self.place.plexum(&words));
         let device = run.out.trim().to_owned();
         assert!(device.starts_with("/dev/loop"), "{device}");
@@ -233,7 +233,7 @@ fn a_killed_server_gives_errors_and_detach_still_works() {
 #[test]
 fn the_file_gives_eio_after_the_server_and_all_is_undone_after_the_process_was_killed() {
     let mut served = Served::new("attach-eio", "--level 1 --member-size 24M", "a b");
-    let attached = done(served.place.plexum("attach --json --reconnect 0"))
+    let attached = done(served.place.plexum("attach --json --by fuse --reconnect 0"))
         .objects()
         .remove(0);
     assert_eq!(attached["kind"], "attached");

@@ -30,7 +30,7 @@ impl Attached {
 
     /// Attaches it; the FUSE file, opened.
     fn open(&self, words: &str) -> File {
-        let run = done(&self.place, &format!("attach nas --json {words}"));
+        let run = done(&self.place, &format!("attach nas --by fuse --json {words}"));
         let attached = &run.objects()[0];
         let mut options = OpenOptions::new();
         let path = attached["file"].as_str().unwrap();

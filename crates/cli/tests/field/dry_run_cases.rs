@@ -25,7 +25,7 @@ const fn case(
 
 /// The processes below attachments, which nobody starts by hand.
 #[allow(dead_code)] // read by one of the two
-pub const INTERNAL: [&str; 3] = ["attach-process", "tree-process", "volume-names"];
+pub const INTERNAL: [&str; 4] = ["attach-nbd-process", "attach-process", "tree-process", "volume-names"];
 
 /// All of them.
 pub const CASES: &[Case] = &[
@@ -77,8 +77,8 @@ pub const CASES: &[Case] = &[
     case("stop", &["stop nothere", "stop under"], &["stop nas", "stop --force under"]),
     case(
         "attach",
-        &["attach nothere", "attach under", "attach nas nowhere/", "attach --dataset nopool/x mnt Z"],
-        &["attach nas", "attach --dataset z01_single_a12 mnt Z"],
+        &["attach nothere", "attach under", "attach nas nowhere/", "attach nas --by fuse --timeout 5", "attach --dataset nopool/x mnt Z"],
+        &["attach nas", "attach nas --by fuse", "attach --dataset z01_single_a12 mnt Z"],
     ),
     case("detach", &["detach nothere"], &["detach under"]),
     case(

@@ -60,7 +60,7 @@ impl Stage {
         ];
         let servers = servers.map(|words| Server::start(&place, words)).into();
         done(&place, "fail lame n.img");
-        done(&place, "attach under");
+        done(&place, "attach under --by fuse");
         Self {
             pool: unpack_zfs_case("z01_single_a12"),
             looped: looped.out.trim().to_owned(),

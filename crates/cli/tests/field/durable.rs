@@ -27,7 +27,7 @@ impl Under {
             "create under --level 1 --member-size 24M u.img v.img",
         );
         let server = Server::start(&place, "u.img v.img");
-        done(&place, "attach under");
+        done(&place, "attach under --by fuse");
         // Root's attachment has a loop device on the file: a user of its own, in whose place the volume comes here.
         let file = place.file("plexum/attach/under/under");
         let devices = place.tool("losetup", &format!("-nO NAME -j {}", file.display()));

@@ -1,9 +1,10 @@
-//! The kernel's md driver beside Plexum, in a machine of its own.
+//! The kernel beside Plexum, in a machine of its own: its md driver, and its nbd.
 //!
 //! One program for all of them, so that they cost one link step.
 #![allow(clippy::unwrap_used)] // a failed unwrap fails the test
 
 mod and_plexum_share_a_ppl;
+mod attaches_by_nbd;
 #[path = "../common/mod.rs"]
 mod common;
 mod goes_on_with_a_rebuild;

@@ -148,7 +148,7 @@ fn plexum(site: &mut Site, plan: &Plan) -> Result<Volume, LabError> {
     }
     site.note(Step::Attached)?;
     let mut attach = site.plexum();
-    let device = site.run(attach.args(["attach", NAME]))?;
+    let device = site.run(attach.args(["attach", NAME, "--by", "fuse"]))?;
     Ok(Volume::Device(PathBuf::from(device)))
 }
 
