@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::events::Event;
-use crate::status::{JSON_VERSION, ScrubStatus};
+use crate::control::event::Event;
+use crate::volume::status::{JSON_VERSION, ScrubStatus};
 
 pub use volume::{Memory, VolumeMemory};
 pub use writer::{Keeper, Kept};

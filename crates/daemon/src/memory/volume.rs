@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::{Keeper, Kept, Key, REMEMBERED_SETTINGS, Remembered, StateDir};
-use crate::events::EventHub;
-use crate::status::ScrubStatus;
+use crate::control::events::EventHub;
+use crate::volume::status::ScrubStatus;
 
 /// The memory of a server: where it is, and who writes it.
 pub struct Memory {
