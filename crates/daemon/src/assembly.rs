@@ -30,8 +30,8 @@ use crate::foreign;
 use crate::open::{AnyDevice, MemberWord, problem_of, problem_of_io};
 use crate::owners::{self, Choice, Format, expand};
 use crate::problem::{Code, Problem};
-use crate::served::Facts;
-use crate::status::Finding;
+use crate::volume::facts::Facts;
+use crate::volume::status::Finding;
 
 /// A member of this process: a device, which others may use too, or a plex.
 pub type RealDevice = Stacked<AnyDevice, RealClock>;

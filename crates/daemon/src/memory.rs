@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::status::{Event, JSON_VERSION, ScrubStatus};
+use crate::control::event::Event;
+use crate::volume::status::{JSON_VERSION, ScrubStatus};
 
 pub use volume::{Memory, VolumeMemory};
 pub use writer::{Keeper, Kept};
@@ -109,8 +110,8 @@ pub struct Found {
 }
 
 impl StateDir {
-    /// Where the folder is: `$XDG_STATE_HOME/plexum`, for root `/var/lib/plexum`, else `~/.local/state/plexum`. None
-    /// for a user without a home.
+    /// Where the folder is: `$XDG_STATE_HOME/plexum`, for root `/var/lib/plexum`, else `~/.local/state/plexum`. None for
+    /// a user without a home.
     #[must_use]
     pub fn locate(from: &Surroundings) -> Option<Self> {
         let path = match (&from.xdg_state_home, from.user_id, &from.home) {
@@ -307,8 +308,8 @@ mod tests {
         };
         assert_eq!(at(Some("/x"), 0, None), Some("/x/plexum".into()));
         assert_eq!(at(None, 0, Some("/root")), Some("/var/lib/plexum".into()));
-        let home = at(None, 1000, Some("/u"));
-        assert_eq!(home, Some("/u/.local/state/plexum".into()));
+        let home = at(None, 1000, Some("/home/u"));
+        assert_eq!(home, Some("/home/u/.local/state/plexum".into()));
         assert_eq!(at(None, 1000, None), None);
     }
 

@@ -22,14 +22,18 @@ use plexum_zfs::{DatasetName, OpenOptions, Volume};
 use serde_json::json;
 
 use crate::buffers::request_pool;
-use crate::control::{Action, Answer, Ask, ControlServer, Request};
-use crate::events::EventHub;
+use crate::control::events::EventHub;
+use crate::control::request::{Action, Answer, Ask, Request};
+use crate::control::server::ControlServer;
+use crate::host::listen::{accept, bind_unix, serve_each, unix_uri};
 use crate::open::AnyDevice;
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{Kind, RuntimeDir, Surroundings, check_socket_path};
-use crate::serve::{Ready, Tell, accept, bind_unix, encode, encode_path};
-use crate::served::empty_slot;
-use crate::status::{ExportStatus, JSON_VERSION, MemberState, MemberStatus, Verdict, VolumeStatus};
+use crate::serve::{Ready, Tell};
+use crate::volume::empty_slot;
+use crate::volume::status::{
+    ExportStatus, JSON_VERSION, MemberState, MemberStatus, Verdict, VolumeStatus,
+};
 use crate::zfs::{RealPool, of_zfs, open_pool};
 
 /// Requests of the control socket that may wait.
@@ -152,7 +156,8 @@ pub fn serve_dataset(request: &DatasetRequest, ready: Tell) -> Result<(), Proble
     // Before clients are let in: who reaches the volume can ask about it at once.
     let control = ControlServer::start(vec![control_path.clone()], post, EventHub::default())?;
     let listener = bind_unix(&handle, &served.socket)?;
-    accept(&handle, listener, &served.server);
+    let take = serve_each(&handle, &served.server);
+    let _acceptor = accept(&handle, listener, Rc::default(), take);
     let signals = StopSignals::new(&handle)
         .map_err(|error| Problem::from_io(&error, "catching", "signals"))?;
     let _watcher = handle.spawn(async move {
@@ -338,11 +343,7 @@ fn status(
         log: None,
         io: handle.status().kind.to_string(),
         exports: vec![ExportStatus {
-            uri: format!(
-                "nbd+unix:///{}?socket={}",
-                encode(name),
-                encode_path(socket)
-            ),
+            uri: unix_uri(name, socket),
             clients: 0,
         }],
         members,

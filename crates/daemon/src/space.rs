@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 
-use crate::status::Verdict;
-use crate::status::{Finding, MemberState, VolumeStatus};
+use crate::volume::status::Verdict;
+use crate::volume::status::{Finding, MemberState, VolumeStatus};
 
 /// Bytes of one of the units that `st_blocks` counts.
 const BLOCK_BYTES: u64 = 512;
@@ -63,7 +63,7 @@ pub fn look(status: &mut VolumeStatus) {
                     "{} bytes of its files have no space yet, and {} bytes are free where {} is: writes may be refused",
                     demand.unwritten_bytes, demand.free_bytes, demand.path
                 ),
-                commands: vec![format!("df {}", crate::advice::shell_word(&demand.path))],
+                commands: vec![format!("df {}", crate::volume::advice::shell_word(&demand.path))],
             });
         }
     }
@@ -86,7 +86,7 @@ fn tell_refusals(status: &mut VolumeStatus) {
                  its list of bad blocks where it was being filled",
                 member.refused_writes
             ),
-            commands: vec![format!("df {}", crate::advice::shell_word(&path))],
+            commands: vec![format!("df {}", crate::volume::advice::shell_word(&path))],
         });
     }
 }

@@ -138,6 +138,17 @@ impl<E: Export> Exports<E> {
         true
     }
 
+    /// Takes away an export that no client has come to. One with clients is told to drain, and is to be closed.
+    pub fn withdraw(&self, name: &str) {
+        if let Some(opened) = self.named(name) {
+            opened.is_closing.set(true);
+            opened.tell_all(Leave::Drain);
+            let is_vacant = opened.clients.borrow().is_empty();
+            let is_other = |other: &Rc<Opened<E>>| !is_vacant || !Rc::ptr_eq(other, &opened);
+            self.opened.borrow_mut().retain(is_other);
+        }
+    }
+
     /// Names the export that clients get who ask for "". Without this call it is the only export, if there is one.
     pub fn set_default(&self, name: Option<&str>) {
         *self.default_name.borrow_mut() = name.map(str::to_owned);

@@ -29,7 +29,7 @@ use crate::assembly::{AssembleRequest, Assembled, Body, RealVolume, of_format};
 use crate::open::{AnyDevice, MemberWord, problem_of_io};
 use crate::owners;
 use crate::problem::{Code, Problem};
-use crate::served::Facts;
+use crate::volume::facts::{Facts, VolumeFormat};
 
 /// Which of the formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -419,10 +419,10 @@ fn facts_of(volume: &RealVolume, kind: Kind, uuid: String) -> Facts {
     let organisation = geometry.organisation();
     let has_redundancy = organisation.level().has_redundancy();
     Facts {
-        level: organisation.level().to_string(),
+        level: organisation.level(),
         layout: organisation.layout_name(),
         strip_bytes: (geometry.strip_bytes() > 0).then(|| geometry.strip_bytes()),
-        format: kind.name().to_owned(),
+        format: VolumeFormat::Other(kind.name()),
         uuid,
         member_bytes: has_redundancy.then(|| geometry.component_bytes()),
         slots: geometry.member_count() as u32, // at most MEMBERS_MAX

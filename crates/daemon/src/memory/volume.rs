@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::{Found, Keeper, Kept, Key, REMEMBERED_SETTINGS, Remembered, StateDir};
-use crate::status::ScrubStatus;
+use crate::volume::status::ScrubStatus;
 
 /// The memory of a server: where it is, and who writes it.
 pub struct Memory {

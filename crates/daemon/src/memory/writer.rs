@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{Key, Remembered, StateDir};
-use crate::status::Event;
+use crate::control::event::Event;
 
 /// What may wait to be written. More than this is lost, and counted: memory has an end, and a folder may hang for ever.
 const WAITING_MAX: usize = 1024;

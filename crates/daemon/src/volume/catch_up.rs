@@ -17,16 +17,16 @@ use plexum_md::open::former_member;
 use plexum_runtime::Handle;
 use plexum_runtime::file::{FileDevice, OpenOptions};
 
-use crate::advice::shell_word;
-use crate::control::Answer;
-use crate::member_word::{
+use super::advice::shell_word;
+use super::member_word::{
     added, check_bitmap_kept, done, find, foreign, open_again, own_superblock, refused, shown,
     uuid_of,
 };
+use super::served::Served;
+use crate::control::request::Answer;
 use crate::open::{AnyDevice, MemberWord, problem_of, problem_of_io};
 use crate::owners::check_return;
 use crate::problem::{Code, Problem};
-use crate::served::Served;
 
 /// Whether a member could be taken back; nothing is changed.
 ///

@@ -8,18 +8,18 @@
 //!   that;
 //! - counters of a thread are what it had at its last request: reading them disturbs nobody.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use plexum_block::buf::{Buf, BufPool, Rope};
 use plexum_block::device::{Fua, IoError, ZeroMode};
+use plexum_block::wait::join_all;
 use plexum_engine::shard::{Opener, Satellite, ShardSeed, Spawn};
 use plexum_freebsd::stacked::Stacked;
-use plexum_front::client::Leave;
+use plexum_front::client::{ClientId, ClientStatus, Leave};
 use plexum_front::counted::{Counted, Tally};
 use plexum_front::export::{Export, ExportInfo, Extent, ZeroRequest};
 use plexum_nbd::server::{Server, ServerLimits};
@@ -27,8 +27,9 @@ use plexum_runtime::clock::RealClock;
 use plexum_runtime::file::{FileDevice, OpenOptions};
 use plexum_runtime::mailbox::{Mailbox, Reply, Sender, mailbox, reply};
 use plexum_runtime::socket::Socket;
-use plexum_runtime::{Handle, IoChoice, Runtime};
+use plexum_runtime::{Handle, IoChoice, JoinHandle, Runtime};
 
+use super::settings::HostSettings;
 use crate::assembly::RealDevice;
 use crate::buffers::request_pool;
 use crate::open::AnyDevice;
@@ -47,20 +48,36 @@ enum Order {
     },
     /// A client of a volume.
     Connect { volume: String, socket: OwnedFd },
-    /// End the sessions of a volume, and say so.
-    EndSessions { volume: String, reply: Reply<()> },
-    /// The volume has stopped.
-    Forget { volume: String },
+    /// End the sessions of a volume in this way, and say so.
+    EndSessions {
+        volume: String,
+        how: Leave,
+        reply: Reply<()>,
+    },
+    /// Say who the clients of a volume are.
+    Clients {
+        volume: String,
+        reply: Reply<Vec<ClientStatus>>,
+    },
+    /// End one client of a volume; say whether there was such a one.
+    EndClient {
+        volume: String,
+        client: ClientId,
+        how: Leave,
+        reply: Reply<bool>,
+    },
+    /// The volume has stopped: let go of its members, and say so.
+    Forget { volume: String, reply: Reply<()> },
 }
 
 struct Hand {
     orders: Sender<Order>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
 }
 
 /// The threads beside the main one.
 #[derive(Default)]
-pub struct Shards {
+pub(super) struct Shards {
     hands: Vec<Hand>,
     turn: Cell<usize>,
 }
@@ -70,15 +87,11 @@ impl Shards {
     ///
     /// # Errors
     /// `IoError` when a thread or its reactor cannot start.
-    pub fn start(
-        cores: usize,
-        io: IoChoice,
-        spin: Duration,
-        memory_bytes: u64,
-    ) -> Result<Self, Problem> {
+    pub(super) fn start(settings: &HostSettings) -> Result<Self, Problem> {
         let mut hands = Vec::new();
-        let memory_bytes = memory_bytes / cores.max(1) as u64;
-        for number in 1..cores {
+        let (io, spin) = (settings.io, settings.spin);
+        let memory_bytes = settings.memory_bytes / settings.cores.max(1) as u64;
+        for number in 1..settings.cores {
             let (orders, inbox) = mailbox(ORDERS_MAX);
             let (started, has_started) = reply();
             let thread = std::thread::Builder::new()
@@ -103,12 +116,12 @@ impl Shards {
 
     /// How many threads there are, the main one included.
     #[must_use]
-    pub fn cores(&self) -> usize {
+    pub(super) fn cores(&self) -> usize {
         self.hands.len() + 1
     }
 
     /// Gives each thread its shard of a volume; the tallies are in the same order.
-    pub fn serve(&self, seeds: Vec<ShardSeed>, info: &ExportInfo) -> Vec<Arc<Tally>> {
+    pub(super) fn serve(&self, seeds: Vec<ShardSeed>, info: &ExportInfo) -> Vec<Arc<Tally>> {
         let give = |(hand, seed): (&Hand, ShardSeed)| {
             let tally = Arc::new(Tally::default());
             hand.tell(Order::Serve {
@@ -122,7 +135,7 @@ impl Shards {
     }
 
     /// Takes a connection when it is the turn of another thread; gives it back when it is the main thread's.
-    pub fn deal(&self, volume: &str, socket: Socket) -> Option<Socket> {
+    pub(super) fn deal(&self, volume: &str, socket: Socket) -> Option<Socket> {
         let turn = self.turn.get();
         self.turn.set((turn + 1) % self.cores());
         let Some(hand) = self.hands.get(turn) else {
@@ -138,25 +151,72 @@ impl Shards {
         None
     }
 
-    /// Ends the sessions of a volume at all threads.
-    pub async fn end_sessions(&self, volume: &str) {
-        for hand in &self.hands {
-            let (reply, answer) = reply();
-            hand.tell(Order::EndSessions {
-                volume: volume.to_owned(),
-                reply,
-            });
-            let _ = answer.await; // a thread that is gone has no sessions
-        }
+    /// Ends the sessions of a volume at all threads, in this way.
+    pub(super) async fn end_sessions(&self, volume: &str, how: Leave) {
+        self.ask_all(|reply| Order::EndSessions {
+            volume: volume.to_owned(),
+            how,
+            reply,
+        })
+        .await;
     }
 
-    /// The volume has stopped: the threads forget it.
-    pub fn forget(&self, volume: &str) {
+    /// The clients of a volume at each thread, by its number.
+    pub(super) async fn clients(&self, volume: &str) -> Vec<(usize, ClientStatus)> {
+        let lists = self.ask_all(|reply| Order::Clients {
+            volume: volume.to_owned(),
+            reply,
+        });
+        let lists = lists.await;
+        let numbered = (1..).zip(lists);
+        let clients = numbered.flat_map(|(core, list)| {
+            let list = list.unwrap_or_default(); // a thread that is gone has no clients
+            list.into_iter().map(move |client| (core, client))
+        });
+        clients.collect()
+    }
+
+    /// Ends one client at a thread; whether there was such a one.
+    pub(super) async fn end_client(
+        &self,
+        core: usize,
+        volume: &str,
+        client: ClientId,
+        how: Leave,
+    ) -> bool {
+        let hand = core.checked_sub(1).and_then(|index| self.hands.get(index));
+        let Some(hand) = hand else {
+            return false;
+        };
+        let (reply, answer) = reply();
+        hand.tell(Order::EndClient {
+            volume: volume.to_owned(),
+            client,
+            how,
+            reply,
+        });
+        answer.await.unwrap_or(false)
+    }
+
+    /// The volume has stopped: returns when the threads have let go of its members.
+    pub(super) async fn forget(&self, volume: &str) {
+        self.ask_all(|reply| Order::Forget {
+            volume: volume.to_owned(),
+            reply,
+        })
+        .await;
+    }
+
+    /// Asks all threads, and waits for all answers; none from a thread that is gone.
+    async fn ask_all<T>(&self, order: impl Fn(Reply<T>) -> Order) -> Vec<Option<T>> {
+        let mut answers = Vec::new();
         for hand in &self.hands {
-            hand.tell(Order::Forget {
-                volume: volume.to_owned(),
-            });
+            let (reply, answer) = reply();
+            hand.tell(order(reply));
+            answers.push(answer);
         }
+        let answers = join_all(answers).await;
+        answers.into_iter().map(Result::ok).collect()
     }
 }
 
@@ -183,6 +243,8 @@ type RealSatellite = Satellite<RealDevice, RealClock, Reopener>;
 /// A volume at a thread.
 struct Local {
     name: String,
+    /// The satellite at work.
+    serving: JoinHandle<()>,
     satellite: Rc<RealSatellite>,
     server: Rc<Server<Counted<ShardExport, RealClock>, RealClock>>,
     tally: Arc<Tally>,
@@ -212,45 +274,71 @@ async fn obey(handle: Handle, mut inbox: Mailbox<Order>, memory_bytes: u64) {
         bytes_max: memory_bytes,
         ..ServerLimits::default()
     };
-    let locals: RefCell<Vec<Local>> = RefCell::default();
-    let find = |volume: &str| {
-        let locals = locals.borrow();
-        let local = locals.iter().find(|local| local.name == volume)?;
-        Some((Rc::clone(&local.server), Arc::clone(&local.tally)))
-    };
+    let mut locals: Vec<Local> = Vec::new();
     while let Some(order) = inbox.receive().await {
         match order {
             Order::Serve { seed, info, tally } => {
-                let local = serve(&handle, &pool, limits, *seed, info, tally);
-                locals.borrow_mut().push(local);
+                locals.push(serve(&handle, &pool, limits, *seed, info, tally));
             }
             Order::Connect { volume, socket } => {
-                if let (Some((server, tally)), Ok(socket)) =
-                    (find(&volume), Socket::from_fd(&handle, socket))
+                if let (Some(local), Ok(socket)) =
+                    (find(&locals, &volume), Socket::from_fd(&handle, socket))
                 {
+                    let (server, tally) = (Rc::clone(&local.server), Arc::clone(&local.tally));
                     let _session = handle.spawn(async move {
                         let _counted = tally.enter();
                         let _ended = server.serve(socket).await;
                     });
                 }
             }
-            Order::EndSessions { volume, reply } => {
-                if let Some((server, _)) = find(&volume) {
-                    server.exports().close(&volume, Leave::Drain).await;
-                }
-                reply.send(());
+            Order::Clients { volume, reply } => {
+                let local = find(&locals, &volume);
+                let clients = local.map(|local| local.server.exports().clients(&volume));
+                reply.send(clients.unwrap_or_default());
             }
-            Order::Forget { volume } => {
-                locals.borrow_mut().retain(|local| {
-                    let is_other = local.name != volume;
-                    if !is_other {
-                        local.satellite.end();
+            // What waits is a task of its own: other volumes are served meanwhile.
+            Order::EndSessions { volume, how, reply } => match find(&locals, &volume) {
+                Some(local) => {
+                    let server = Rc::clone(&local.server);
+                    let _ending = handle.spawn(async move {
+                        server.exports().close(&volume, how).await;
+                        reply.send(());
+                    });
+                }
+                None => reply.send(()),
+            },
+            Order::EndClient {
+                volume,
+                client,
+                how,
+                reply,
+            } => {
+                let local = find(&locals, &volume);
+                let client = local.and_then(|local| local.server.exports().client(&volume, client));
+                let _ending = handle.spawn(async move {
+                    if let Some(client) = &client {
+                        client.leave(how).await;
                     }
-                    is_other
+                    reply.send(client.is_some());
+                });
+            }
+            Order::Forget { volume, reply } => {
+                let place = locals.iter().position(|local| local.name == volume);
+                let forgotten = place.map(|place| locals.remove(place));
+                let _ending = handle.spawn(async move {
+                    if let Some(local) = forgotten {
+                        local.satellite.end();
+                        let _ = local.serving.await;
+                    }
+                    reply.send(());
                 });
             }
         }
     }
+}
+
+fn find<'a>(locals: &'a [Local], volume: &str) -> Option<&'a Local> {
+    locals.iter().find(|local| local.name == volume)
 }
 
 fn serve(
@@ -264,7 +352,7 @@ fn serve(
     let opener = Reopener(handle.clone());
     let satellite = Satellite::new(seed, handle.clock(), pool.clone(), opener);
     let satellite = Rc::new(satellite);
-    let _serving = handle.spawn(Rc::clone(&satellite).run(spawn_on(handle)));
+    let serving = handle.spawn(Rc::clone(&satellite).run(spawn_on(handle)));
     let server = Rc::new(Server::new(handle.clock(), pool.clone(), limits));
     let name = info.name.clone();
     let export = ShardExport {
@@ -276,6 +364,7 @@ fn serve(
     let _ = server.exports().open(Rc::new(export));
     Local {
         name,
+        serving,
         satellite,
         server,
         tally,
@@ -283,7 +372,7 @@ fn serve(
 }
 
 /// Starts tasks on the thread of `handle`.
-pub(crate) fn spawn_on(handle: &Handle) -> Spawn {
+pub(super) fn spawn_on(handle: &Handle) -> Spawn {
     let handle = handle.clone();
     Rc::new(move |task| {
         let _detached = handle.spawn(task);

@@ -18,13 +18,13 @@ use plexum_engine::volume::{BitmapWish, ControlError};
 use plexum_runtime::Handle;
 use serde_json::{Value, json};
 
+use super::catch_up::re_add;
+use super::member_word::{added, done, find, open_new, refused};
+use super::served::Served;
+use super::status::ScrubStatus;
 use crate::assembly::Body;
-use crate::catch_up::re_add;
-use crate::control::{Action, Answer};
-use crate::member_word::{added, done, find, open_new, refused};
+use crate::control::request::{Action, Answer};
 use crate::problem::{Code, Problem};
-use crate::served::Served;
-use crate::status::ScrubStatus;
 
 /// How long the end of a scrub is waited for when it is to stop.
 const SCRUB_END_WAIT: Duration = Duration::from_secs(2);
@@ -100,7 +100,7 @@ async fn stop_scrub(served: &Served, handle: &Handle) -> Answer {
         let message = format!("{name}: the scrub ends after its present step");
         return Ok(json!({"message": message, "state": "stopping"}));
     }
-    let status = served.status().last_scrub;
+    let status = served.last_scrub();
     let percent = status.as_ref().map_or(0, ScrubStatus::percent);
     let message = match status.is_some_and(|scrub| scrub.is_complete) {
         true => format!("{name}: the scrub had got to its end"),
@@ -235,8 +235,8 @@ pub(crate) fn settings(
         match name.as_str() {
             "balance" => {
                 let parsed: Policy = value.parse().map_err(|e| usage(format!("{e}")))?;
-                if !matches!(served.facts.level.as_str(), "raid1" | "raid10") {
-                    let level = &served.facts.level;
+                if !served.facts.has_copies() {
+                    let level = served.facts.level;
                     return Err(usage(format!(
                         "{level} has no copies to balance reads between"
                     )));

@@ -9,8 +9,8 @@ use plexum_freebsd::gvinum::tally::VolumeTally;
 use plexum_front::counted::Counters;
 use serde_json::{Value, json};
 
-use crate::served::Served;
-use crate::status::JSON_VERSION;
+use super::served::Served;
+use super::status::JSON_VERSION;
 
 impl Served {
     /// Counters of clients and members. With `reset` they start anew afterwards.

@@ -8,20 +8,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use plexum_engine::state::FailCause;
-use plexum_engine::volume::Announcement;
 use tokio::sync::watch;
 
+pub use super::event::Event;
 use crate::memory::{Keeper, Kept, Key};
-pub use crate::status::Event;
-use crate::status::JSON_VERSION;
+use crate::volume::status::JSON_VERSION;
 
 /// Events kept in memory.
 const HISTORY_MAX: usize = 4096;
-/// A resync goes through what was in doubt, which a bitmap makes a small part.
-const RESYNC_FINISHED: &str = "a resync has ended: what was in doubt agrees";
 
-struct Inner {
+/// What all clones share.
+struct Chronicle {
     history: Mutex<VecDeque<Arc<Event>>>,
     newest: watch::Sender<u64>,
     /// By volume: what happened before this server began, and who keeps what comes.
@@ -38,13 +35,13 @@ struct KeptVolume {
 /// History and listeners. Clones share both.
 #[derive(Clone)]
 pub struct EventHub {
-    inner: Arc<Inner>,
+    chronicle: Arc<Chronicle>,
 }
 
 impl Default for EventHub {
     fn default() -> Self {
         Self {
-            inner: Arc::new(Inner {
+            chronicle: Arc::new(Chronicle {
                 history: Mutex::default(),
                 newest: watch::Sender::new(0),
                 kept: Mutex::default(),
@@ -84,11 +81,18 @@ impl EventHub {
         }
         history.push_back(Arc::new(event));
         drop(history);
-        self.inner.newest.send_replace(sequence);
+        self.chronicle.newest.send_replace(sequence);
     }
 
-    /// Takes over what happened in earlier lives of a volume, oldest first, and keeps what comes.
+    /// Takes over what happened in earlier lives of a volume, oldest first, and keeps what comes. A volume that this
+    /// server has served before is known already: its history has those events too.
     pub fn remember(&self, volume: &str, events: Vec<Event>, keeper: Keeper, key: Key) {
+        if let Some(known) = self.kept().get_mut(volume)
+            && known.key == key
+        {
+            known.keeper = keeper;
+            return;
+        }
         let first = events.len().saturating_sub(HISTORY_MAX);
         let past = events.into_iter().skip(first).map(|event| {
             Arc::new(Event {
@@ -128,19 +132,19 @@ impl EventHub {
         Listener {
             hub: self.clone(),
             after,
-            newest: self.inner.newest.subscribe(),
+            newest: self.chronicle.newest.subscribe(),
         }
     }
 
     fn kept(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, KeptVolume>> {
-        self.inner
+        self.chronicle
             .kept
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn history(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Event>>> {
-        self.inner
+        self.chronicle
             .history
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -172,108 +176,6 @@ impl Listener {
             }
             self.newest.changed().await.ok()?;
         }
-    }
-}
-
-/// Why a member failed.
-#[must_use]
-pub fn cause_words(cause: FailCause) -> &'static str {
-    match cause {
-        FailCause::Gone => "the device is gone",
-        FailCause::WriteError => "a write failed",
-        FailCause::FlushError => "a flush failed",
-        FailCause::SuperblockError => "its superblock could not be written",
-        FailCause::TimedOut => "it did not answer in time",
-        FailCause::ReadErrors => "too many read errors",
-        FailCause::Asked => "as asked",
-        _ => "for another reason",
-    }
-}
-
-/// Name, sentence and member of an announcement.
-#[must_use]
-pub fn words_of(announcement: &Announcement) -> (&'static str, String, Option<String>) {
-    let of_scrub = match announcement {
-        Announcement::ScrubFinished { .. } | Announcement::ScrubStopped { .. } => {
-            return words_of_scrub(announcement);
-        }
-        other => other,
-    };
-    let (name, text, member) = match of_scrub {
-        Announcement::MemberFailed { member, cause } => {
-            let text = format!("{member} failed: {}", cause_words(*cause));
-            ("member_failed", text, member)
-        }
-        Announcement::Frozen { member, cause } => {
-            let why = cause_words(*cause);
-            let text = format!(
-                "more is lost than the volume survives, last {member} ({why}): nothing is written any more"
-            );
-            ("frozen", text, member)
-        }
-        Announcement::RebuildStarted { member, slot } => {
-            let text = format!("{member} is being filled for slot {slot}");
-            ("rebuild_started", text, member)
-        }
-        Announcement::RebuildFinished { member, slot } => {
-            let text = format!("{member} is complete in slot {slot}");
-            ("rebuild_finished", text, member)
-        }
-        Announcement::RangesLost { member, lost_bytes } => {
-            let text = format!("{lost_bytes} bytes could not be rebuilt on {member} and are lost");
-            ("ranges_lost", text, member)
-        }
-        Announcement::ReadCorrected {
-            member,
-            offset_bytes,
-            length_bytes,
-        } => {
-            let text = format!(
-                "{member}: {length_bytes} bytes at byte {offset_bytes} of its data were unreadable and were mended"
-            );
-            ("read_corrected", text, member)
-        }
-        Announcement::NoSpace { member } => {
-            let text = format!(
-                "{member} has no space for a write: it was answered with an error, or is bad on a member that is being filled"
-            );
-            ("no_space", text, member)
-        }
-        Announcement::ResyncStarted => {
-            return ("resync_started", "a resync has begun".into(), None);
-        }
-        Announcement::ResyncFinished => {
-            return ("resync_finished", RESYNC_FINISHED.into(), None);
-        }
-        _ => return ("other", "something without words happened".into(), None),
-    };
-    (name, text, Some(member.clone()))
-}
-
-fn words_of_scrub(announcement: &Announcement) -> (&'static str, String, Option<String>) {
-    match announcement {
-        Announcement::ScrubFinished {
-            mismatch_bytes,
-            skipped_bytes,
-        } => {
-            let mut text = format!("a scrub has ended, {mismatch_bytes} bytes differ");
-            if *skipped_bytes > 0 {
-                text.push_str(&format!(", {skipped_bytes} bytes could not be compared"));
-            }
-            ("scrub_finished", text, None)
-        }
-        Announcement::ScrubStopped {
-            done_bytes,
-            total_bytes,
-            mismatch_bytes,
-        } => {
-            let percent = u128::from(*done_bytes) * 100 / u128::from((*total_bytes).max(1));
-            let text = format!(
-                "a scrub stopped at {percent} %, {mismatch_bytes} bytes differ up to there"
-            );
-            ("scrub_stopped", text, None)
-        }
-        _ => ("other", "something without words happened".into(), None),
     }
 }
 

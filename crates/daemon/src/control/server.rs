@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use axum::Json;
@@ -20,164 +21,43 @@ use axum::http::StatusCode;
 use axum::response::sse::{Event as SseEvent, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
 
-use crate::events::EventHub;
+use super::events::EventHub;
+use super::request::{Action, Answer, Ask, Request};
 use crate::problem::{Code, Problem};
 use crate::runtime_dir;
 use crate::space;
-use crate::status::{JSON_VERSION, VolumeStatus};
+use crate::volume::status::{JSON_VERSION, VolumeStatus};
 
 /// Largest request body, in bytes: actions are a few words.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// A change that a user asks for. The JSON body of the `POST` carries the fields.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "action", rename_all = "kebab-case")]
-pub enum Action {
-    /// Treat the member as failed.
-    Fail {
-        /// Path, slot number or serial.
-        member: String,
-    },
-    /// Add a new member: a spare, or the filling of an empty slot.
-    Add {
-        /// Path or URI.
-        member: String,
-        /// Overwrite what was found on it.
-        #[serde(default)]
-        force: bool,
-    },
-    /// Let go of a failed member or a spare.
-    Remove {
-        /// Path, slot number or serial.
-        member: String,
-    },
-    /// Take a member back; only what it missed is copied where the bitmap says so.
-    ReAdd {
-        /// Path or URI.
-        member: String,
-    },
-    /// Copy a member to a new one while it still serves.
-    Replace {
-        /// Path, slot number or serial of the old one.
-        old: String,
-        /// Path or URI of the new one.
-        new: String,
-        /// Overwrite what was found on the new one.
-        #[serde(default)]
-        force: bool,
-    },
-    /// Compare all copies or parity.
-    Scrub {
-        /// Mend what differs.
-        #[serde(default)]
-        repair: bool,
-        /// Stop the scrub that runs.
-        #[serde(default)]
-        stop: bool,
-    },
-    /// Stop cleanly.
-    Stop,
-    /// Change settings while running.
-    Set {
-        /// Name and value as typed.
-        settings: BTreeMap<String, String>,
-    },
-}
-
-impl Action {
-    /// Last part of the route, as in `POST /v1/volumes/NAME/re-add`.
-    #[must_use]
-    pub fn route(&self) -> &'static str {
-        match self {
-            Action::Fail { .. } => "fail",
-            Action::Add { .. } => "add",
-            Action::Remove { .. } => "remove",
-            Action::ReAdd { .. } => "re-add",
-            Action::Replace { .. } => "replace",
-            Action::Scrub { .. } => "scrub",
-            Action::Stop => "stop",
-            Action::Set { .. } => "set",
-        }
-    }
-}
-
-/// What a client wants to know or to have done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
-    /// Status of all volumes of this server.
-    List,
-    /// Status of one.
-    Show {
-        /// Name.
-        volume: String,
-    },
-    /// Counters and latency of one.
-    Stats {
-        /// Name.
-        volume: String,
-        /// Start counting anew afterwards.
-        reset: bool,
-    },
-    /// Requests in flight of one, with their stage.
-    Requests {
-        /// Name.
-        volume: String,
-    },
-    /// A block device of the kernel stands on the volume from now on: the server is in the way of its write-out.
-    Attached {
-        /// Name.
-        volume: String,
-    },
-    /// A dry run of a change.
-    Rehearse {
-        /// Name.
-        volume: String,
-        /// What would be changed.
-        action: Action,
-    },
-    /// A change.
-    Act {
-        /// Name.
-        volume: String,
-        /// What to change.
-        action: Action,
-    },
-}
-
-/// Answer of the engine's side: an object, or why not.
-pub type Answer = Result<Value, Problem>;
-
-/// A request on its way to the engine's thread.
-pub struct Ask {
-    /// What is wanted.
-    pub request: Request,
-    reply: oneshot::Sender<Answer>,
-}
-
-impl Ask {
-    /// Answers. The client may be gone; that is no error.
-    pub fn answer(self, answer: Answer) {
-        let _ = self.reply.send(answer);
-    }
-}
-
 /// How requests reach the engine's thread. Called on the control thread; must not block.
 pub type Post = Arc<dyn Fn(Ask) + Send + Sync>;
+
+/// What the thread is told.
+enum Order {
+    /// One more socket.
+    Listen(PathBuf, StdUnixListener),
+    /// Nobody is accepted at this one any more.
+    Forget(PathBuf),
+}
 
 /// A running control server. Dropping it stops the thread and removes the sockets.
 pub struct ControlServer {
     thread: Option<JoinHandle<()>>,
     stop: watch::Sender<bool>,
-    paths: Vec<PathBuf>,
+    orders: mpsc::UnboundedSender<Order>,
+    paths: Mutex<Vec<PathBuf>>,
 }
 
+/// What the routes have at hand.
 #[derive(Clone)]
-struct Shared {
+struct Reach {
     post: Post,
     events: EventHub,
     stop: watch::Receiver<bool>,
@@ -189,32 +69,58 @@ impl ControlServer {
     /// # Errors
     /// `SocketInUse` when a live server has one of the paths; system errors of binding or of starting the thread.
     pub fn start(paths: Vec<PathBuf>, post: Post, events: EventHub) -> Result<Self, Problem> {
-        let mut listeners = Vec::new();
-        for path in &paths {
-            listeners.push(bind(path)?);
-        }
         let (stop, stopped) = watch::channel(false);
-        let shared = Shared {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let reach = Reach {
             post,
             events,
             stop: stopped,
         };
         let thread = std::thread::Builder::new()
             .name("control".into())
-            .spawn(move || run(listeners, shared))
+            .spawn(move || run(inbox, reach))
             .map_err(|error| Problem::from_io(&error, "starting", "the control thread"))?;
-        Ok(Self {
+        let server = Self {
             thread: Some(thread),
             stop,
-            paths,
-        })
+            orders,
+            paths: Mutex::default(),
+        };
+        paths.iter().try_for_each(|path| server.add(path))?;
+        Ok(server)
+    }
+
+    /// Binds one more path (mode 0600): whoever connects from now on is answered.
+    ///
+    /// # Errors
+    /// `SocketInUse` when a live server has it; system errors of binding.
+    pub fn add(&self, path: &Path) -> Result<(), Problem> {
+        let listener = bind(path)?;
+        self.paths().push(path.to_owned());
+        // A thread that has ended answers nobody, and its socket goes with the server.
+        let _ = self.orders.send(Order::Listen(path.to_owned(), listener));
+        Ok(())
+    }
+
+    /// Removes a socket that was bound here. Whoever is connected by it is still answered.
+    pub fn remove(&self, path: &Path) {
+        let mut paths = self.paths();
+        if let Some(place) = paths.iter().position(|known| known == path) {
+            paths.remove(place);
+            let _ = self.orders.send(Order::Forget(path.to_owned()));
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    fn paths(&self) -> MutexGuard<'_, Vec<PathBuf>> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for ControlServer {
     fn drop(&mut self) {
         let _ = self.stop.send(true);
-        for path in &self.paths {
+        for path in self.paths().iter() {
             let _ = std::fs::remove_file(path);
         }
         if let Some(thread) = self.thread.take() {
@@ -236,7 +142,7 @@ fn bind(path: &Path) -> Result<StdUnixListener, Problem> {
     Ok(listener)
 }
 
-fn run(listeners: Vec<StdUnixListener>, shared: Shared) {
+fn run(mut orders: mpsc::UnboundedReceiver<Order>, reach: Reach) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()
@@ -244,18 +150,33 @@ fn run(listeners: Vec<StdUnixListener>, shared: Shared) {
         return;
     };
     runtime.block_on(async move {
-        let mut stop = shared.stop.clone();
-        for listener in listeners {
-            let Ok(listener) = UnixListener::from_std(listener) else {
-                continue;
-            };
-            let app = router(shared.clone());
-            tokio::spawn(async move {
-                let _ = axum::serve(OwnUserOnly { listener }, app).await;
-            });
-        }
+        let mut stop = reach.stop.clone();
+        let listening = async {
+            let mut acceptors: BTreeMap<PathBuf, AbortHandle> = BTreeMap::new();
+            while let Some(order) = orders.recv().await {
+                let (path, listener) = match order {
+                    Order::Listen(path, listener) => (path, UnixListener::from_std(listener).ok()),
+                    Order::Forget(path) => (path, None),
+                };
+                let before = match listener {
+                    Some(listener) => {
+                        let app = router(reach.clone());
+                        let accepting = tokio::spawn(async move {
+                            let _ = axum::serve(OwnUserOnly { listener }, app).await;
+                        });
+                        acceptors.insert(path, accepting.abort_handle())
+                    }
+                    None => acceptors.remove(&path),
+                };
+                // Connections are tasks of their own, and go on.
+                if let Some(before) = before {
+                    before.abort();
+                }
+            }
+        };
         // Ends with the server; tasks of open connections are dropped with the runtime.
-        let _ = stop.wait_for(|stopped| *stopped).await;
+        let stopped = stop.wait_for(|stopped| *stopped);
+        let _ = futures_util::future::select(pin!(listening), pin!(stopped)).await;
         // One more turn lets answers that were already given reach their sockets.
         for _ in 0..16 {
             tokio::task::yield_now().await;
@@ -293,7 +214,7 @@ impl axum::serve::Listener for OwnUserOnly {
     }
 }
 
-fn router(shared: Shared) -> Router {
+fn router(reach: Reach) -> Router {
     Router::new()
         .route("/v1/volumes", get(list))
         .route("/v1/volumes/{name}", get(show))
@@ -310,16 +231,16 @@ fn router(shared: Shared) -> Router {
             )
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(shared)
+        .with_state(reach)
 }
 
-async fn list(State(shared): State<Shared>) -> Response {
-    let answer = answer_of(&shared, Request::List).await;
+async fn list(State(reach): State<Reach>) -> Response {
+    let answer = answer_of(&reach, Request::List).await;
     respond(with_space(answer).await)
 }
 
-async fn show(State(shared): State<Shared>, UrlPath(volume): UrlPath<String>) -> Response {
-    let answer = answer_of(&shared, Request::Show { volume }).await;
+async fn show(State(reach): State<Reach>, UrlPath(volume): UrlPath<String>) -> Response {
+    let answer = answer_of(&reach, Request::Show { volume }).await;
     respond(with_space(answer).await)
 }
 
@@ -347,40 +268,40 @@ fn add_space(status: &mut Value) {
 }
 
 async fn stats(
-    State(shared): State<Shared>,
+    State(reach): State<Reach>,
     UrlPath(volume): UrlPath<String>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> Response {
     let reset = query.get("reset").is_some_and(|value| value == "true");
-    ask(&shared, Request::Stats { volume, reset }).await
+    ask(&reach, Request::Stats { volume, reset }).await
 }
 
-async fn requests(State(shared): State<Shared>, UrlPath(volume): UrlPath<String>) -> Response {
-    ask(&shared, Request::Requests { volume }).await
+async fn requests(State(reach): State<Reach>, UrlPath(volume): UrlPath<String>) -> Response {
+    ask(&reach, Request::Requests { volume }).await
 }
 
 async fn act(
-    State(shared): State<Shared>,
+    State(reach): State<Reach>,
     UrlPath((volume, action)): UrlPath<(String, String)>,
     body: Bytes,
 ) -> Response {
     match parse_action(&action, &body) {
-        Ok(action) => ask(&shared, Request::Act { volume, action }).await,
+        Ok(action) => ask(&reach, Request::Act { volume, action }).await,
         Err(problem) => refuse(&problem),
     }
 }
 
-async fn attached(State(shared): State<Shared>, UrlPath(volume): UrlPath<String>) -> Response {
-    ask(&shared, Request::Attached { volume }).await
+async fn attached(State(reach): State<Reach>, UrlPath(volume): UrlPath<String>) -> Response {
+    ask(&reach, Request::Attached { volume }).await
 }
 
 async fn rehearse(
-    State(shared): State<Shared>,
+    State(reach): State<Reach>,
     UrlPath((volume, action)): UrlPath<(String, String)>,
     body: Bytes,
 ) -> Response {
     match parse_action(&action, &body) {
-        Ok(action) => ask(&shared, Request::Rehearse { volume, action }).await,
+        Ok(action) => ask(&reach, Request::Rehearse { volume, action }).await,
         Err(problem) => refuse(&problem),
     }
 }
@@ -401,7 +322,7 @@ fn parse_action(route: &str, body: &[u8]) -> Result<Action, Problem> {
 }
 
 async fn events(
-    State(shared): State<Shared>,
+    State(reach): State<Reach>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> Response {
     let after = query
@@ -409,18 +330,18 @@ async fn events(
         .and_then(|text| text.parse().ok())
         .unwrap_or(0);
     if query.get("follow").is_some_and(|value| value == "false") {
-        let events = shared.events.since(after);
+        let events = reach.events.since(after);
         let events: Vec<_> = events.iter().map(|event| event.as_ref()).collect();
         return Json(json!({"version": JSON_VERSION, "kind": "events", "events": events}))
             .into_response();
     }
-    let listener = shared.events.listen(after);
+    let listener = reach.events.listen(after);
     let stream = futures_util::stream::unfold(
-        (listener, shared.stop.clone()),
+        (listener, reach.stop.clone()),
         |(mut listener, mut stop)| async move {
             let event = {
-                let next = std::pin::pin!(listener.next());
-                let stopped = std::pin::pin!(stop.wait_for(|stopped| *stopped));
+                let next = pin!(listener.next());
+                let stopped = pin!(stop.wait_for(|stopped| *stopped));
                 match futures_util::future::select(next, stopped).await {
                     futures_util::future::Either::Left((event, _)) => event?,
                     futures_util::future::Either::Right(_) => return None,
@@ -437,13 +358,13 @@ async fn events(
     Sse::new(stream).into_response()
 }
 
-async fn ask(shared: &Shared, request: Request) -> Response {
-    respond(answer_of(shared, request).await)
+async fn ask(reach: &Reach, request: Request) -> Response {
+    respond(answer_of(reach, request).await)
 }
 
-async fn answer_of(shared: &Shared, request: Request) -> Answer {
-    let (reply, answer) = oneshot::channel();
-    (shared.post)(Ask { request, reply });
+async fn answer_of(reach: &Reach, request: Request) -> Answer {
+    let (ask, answer) = Ask::new(request);
+    (reach.post)(ask);
     answer
         .await
         .unwrap_or_else(|_| Err(Problem::new(Code::NoServer, "the server is stopping")))

@@ -5,7 +5,7 @@
 //!   only the user knows;
 //! - nothing is advised that throws data away.
 
-use crate::status::{Finding, MemberState, MemberStatus, ScrubStatus, Verdict, VolumeStatus};
+use super::status::{Finding, MemberState, MemberStatus, ScrubStatus, Verdict, VolumeStatus};
 
 /// A word as a shell takes it.
 #[must_use]

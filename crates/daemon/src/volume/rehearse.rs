@@ -8,12 +8,12 @@
 use plexum_engine::volume::{BitmapWish, ControlError};
 use plexum_runtime::Handle;
 
-use crate::catch_up::check_re_add;
-use crate::control::{Action, Answer};
-use crate::member_word::{done, find, open_new, refused};
-use crate::ops::{Settings, bitmap_refused, check_scrub, log_refused, settings};
+use super::catch_up::check_re_add;
+use super::member_word::{done, find, open_new, refused};
+use super::ops::{Settings, bitmap_refused, check_scrub, log_refused, settings};
+use super::served::Served;
+use crate::control::request::{Action, Answer};
 use crate::problem::{Code, Problem};
-use crate::served::Served;
 
 /// What the change would be refused for; otherwise says that it would be done.
 ///

@@ -5,8 +5,7 @@
 //! - a rate comes from the last seconds, its range from the last minute, never from the whole life of a job.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,129 +13,32 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use plexum_block::clock::{Clock, Moment};
 use plexum_block::wait::Signal;
-use plexum_engine::latency::Latency;
 use plexum_engine::state::{FailCause, Standing};
 use plexum_engine::upkeep::Pace;
-use plexum_engine::upkeep::scrub::{ScrubMode, ScrubReport};
 use plexum_engine::volume::{Announcement, JobKind as EngineJob, MemberStatus as EngineMember};
 use plexum_front::counted::Counted;
-use plexum_md::assemble::Assembly;
-use plexum_nbd::server::Server;
 use plexum_runtime::clock::RealClock;
 use serde_json::{Value, json};
 
-use crate::advice::advise;
-use crate::assembly::Body;
-use crate::events::{EventHub, cause_words, words_of};
-use crate::export::VolumeExport;
-use crate::memory::VolumeMemory;
-use crate::owners::Choice;
-use crate::status::{
-    BitmapStatus, ExportStatus, Finding, JSON_VERSION, JobKind, JobStatus, LatencyStatus,
-    LearnedStatus, MemberState, MemberStatus, Mismatch, ScrubStatus, StripeLogStatus, Verdict,
-    VolumeStatus, eta_s,
+use super::advice::advise;
+use super::export::VolumeExport;
+use super::facts::Facts;
+use super::jobs::Samples;
+use super::members::{empty_slot, member_status, scrub_status};
+use super::status::{
+    BitmapStatus, ExportStatus, Finding, JSON_VERSION, JobKind, JobStatus, MemberState,
+    MemberStatus, ScrubStatus, StripeLogStatus, Verdict, VolumeStatus, eta_s,
 };
+use crate::assembly::Body;
+use crate::control::event::{cause_words, words_of};
+use crate::control::events::EventHub;
+use crate::memory::VolumeMemory;
 
 /// The export of this process.
 pub type RealExport = Counted<VolumeExport, RealClock>;
-/// The NBD server of this process.
-pub type RealServer = Server<RealExport, RealClock>;
 
 /// Time between two samples of a job's progress.
 pub const SAMPLE_EVERY: Duration = Duration::from_millis(500);
-/// Samples kept: a minute of them.
-const SAMPLES_MAX: usize = 120;
-/// Samples that the present rate comes from: five seconds.
-const SAMPLES_RECENT: usize = 10;
-/// Ranges of a scrub that status tells; `mismatch_bytes` counts all.
-const RANGES_MAX: usize = 1000;
-
-/// What does not change while a volume is served.
-#[derive(Clone, Debug)]
-pub struct Facts {
-    /// `raid5`.
-    pub level: String,
-    /// Layout in words.
-    pub layout: Option<String>,
-    /// Strip size.
-    pub strip_bytes: Option<u64>,
-    /// `md-1.2`.
-    pub format: String,
-    /// Identity of the array.
-    pub uuid: String,
-    /// Size of each member's part, where all are equal.
-    pub member_bytes: Option<u64>,
-    /// Number of slots.
-    pub slots: u32,
-    /// How member I/O is done.
-    pub io: String,
-    /// What was found at the start and stays so.
-    pub findings: Vec<crate::status::Finding>,
-    /// Which set is meant where a member may be of several, as was said at the start.
-    pub choice: Choice,
-}
-
-impl Facts {
-    /// The facts of an assembly.
-    #[must_use]
-    pub fn of(assembly: &Assembly, io: String) -> Self {
-        let geometry = &assembly.geometry;
-        let organisation = geometry.organisation();
-        Self {
-            level: organisation.level().to_string(),
-            layout: organisation.layout_name(),
-            strip_bytes: (geometry.strip_bytes() > 0).then(|| geometry.strip_bytes()),
-            format: format!("md-{}", assembly.array.version),
-            uuid: plexum_format::uuid::md_uuid_text(&assembly.array.uuid),
-            member_bytes: organisation
-                .level()
-                .has_redundancy()
-                .then(|| geometry.component_bytes()),
-            slots: assembly.missing().len() as u32, // at most MEMBERS_MAX
-            io,
-            findings: Vec::new(),
-            choice: Choice::Only,
-        }
-    }
-}
-
-/// A sample of a job's progress.
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    at: Moment,
-    kind: EngineJob,
-    worked_bytes: u64,
-}
-
-/// Socket files of one volume.
-#[derive(Debug)]
-pub struct Sockets {
-    /// Where clients connect.
-    pub nbd: PathBuf,
-    /// Where commands connect.
-    pub control: PathBuf,
-    /// Whether the client socket was made by this process, and so is its to remove.
-    pub is_bound: Cell<bool>,
-}
-
-impl Sockets {
-    /// Paths that are not bound yet.
-    #[must_use]
-    pub fn new(nbd: PathBuf, control: PathBuf) -> Self {
-        Self {
-            nbd,
-            control,
-            is_bound: Cell::new(false),
-        }
-    }
-
-    /// Removes the client socket if it is ours.
-    pub fn remove_nbd(&self) {
-        if self.is_bound.replace(false) {
-            let _ = std::fs::remove_file(&self.nbd);
-        }
-    }
-}
 
 /// A volume that is being served.
 pub struct Served {
@@ -146,18 +48,12 @@ pub struct Served {
     pub export: Rc<RealExport>,
     /// What does not change.
     pub facts: Facts,
-    /// Its socket files.
-    pub sockets: Sockets,
-    /// Where clients find it, with the server behind each address.
-    pub addresses: RefCell<Vec<(String, Rc<RealServer>)>>,
     /// Limits of background work.
     pub pace: Cell<Pace>,
-    /// Whether a stop was asked for.
-    pub is_stopping: Cell<bool>,
     has_ended: Cell<bool>,
     ended: Signal,
     clock: RealClock,
-    samples: RefCell<VecDeque<Sample>>,
+    samples: Samples,
     scrub_is_repair: Cell<bool>,
     /// What outlives this server.
     pub memory: VolumeMemory,
@@ -176,7 +72,6 @@ impl Served {
         export: Rc<RealExport>,
         facts: Facts,
         clock: RealClock,
-        sockets: Sockets,
         memory: VolumeMemory,
     ) -> Self {
         let counting_since = clock.now();
@@ -184,14 +79,11 @@ impl Served {
             volume,
             export,
             facts,
-            sockets,
-            addresses: RefCell::default(),
             pace: Cell::default(),
-            is_stopping: Cell::new(false),
             has_ended: Cell::new(false),
             ended: Signal::new(),
             clock,
-            samples: RefCell::default(),
+            samples: Samples::default(),
             scrub_is_repair: Cell::new(false),
             memory,
             counting_since: Cell::new(counting_since),
@@ -267,26 +159,8 @@ impl Served {
     /// Whether there is a job to take samples of.
     fn take_sample(&self) -> bool {
         let _ = self.known_members();
-        let mut samples = self.samples.borrow_mut();
         let job = self.volume.job_beside(self.volume.status().job);
-        let Some(job) = job else {
-            samples.clear();
-            return false;
-        };
-        let is_other =
-            |last: &Sample| last.kind != job.kind || last.worked_bytes > job.worked_bytes;
-        if samples.back().is_some_and(is_other) {
-            samples.clear();
-        }
-        if samples.len() == SAMPLES_MAX {
-            samples.pop_front();
-        }
-        samples.push_back(Sample {
-            at: self.clock.now(),
-            kind: job.kind,
-            worked_bytes: job.worked_bytes,
-        });
-        true
+        self.samples.take(self.clock.now(), job.as_ref())
     }
 
     /// Publishes what the volume announces until `end`; a task of its own.
@@ -314,8 +188,8 @@ impl Served {
         }
     }
 
-    /// Status for the control socket.
-    pub fn status(&self) -> VolumeStatus {
+    /// Status for the control socket; `exports` are the ways in for clients.
+    pub fn status(&self, exports: Vec<ExportStatus>) -> VolumeStatus {
         let status = self.volume.status();
         let members = self.members(&status.members, &status.lost_slots, status.moment);
         let last_scrub = self.last_scrub();
@@ -329,15 +203,16 @@ impl Served {
             (false, true) => Verdict::Ok,
         };
         let jobs = self.jobs(&status);
+        let consistency = self.consistency(&status);
         let mut snapshot = VolumeStatus {
             version: JSON_VERSION,
             kind: "volume".into(),
             volume: status.name,
             verdict,
-            level: self.facts.level.clone(),
+            level: self.facts.level.to_string(),
             layout: self.facts.layout.clone(),
             strip_bytes: self.facts.strip_bytes,
-            format: self.facts.format.clone(),
+            format: self.facts.format.to_string(),
             uuid: self.facts.uuid.clone(),
             size_bytes: self.volume.volume_bytes(),
             member_bytes: self.facts.member_bytes,
@@ -347,14 +222,7 @@ impl Served {
             is_dirty: status.is_dirty,
             is_read_only: status.is_read_only,
             balance: status.balance,
-            consistency: match (status.log, status.bitmap_region_bytes) {
-                _ if !self.volume.has_redundancy() => "none",
-                (Some(_), _) => "log",
-                _ if status.has_ppl => "ppl",
-                (None, Some(_)) => "bitmap",
-                (None, None) => "resync",
-            }
-            .into(),
+            consistency: consistency.into(),
             log: status.log.map(StripeLogStatus::from),
             bitmap: status.bitmap_region_bytes.map(|region_bytes| BitmapStatus {
                 region_bytes,
@@ -363,7 +231,7 @@ impl Served {
                 doubtful_regions: status.doubtful_regions.0 as u64,
             }),
             io: self.facts.io.clone(),
-            exports: self.exports(),
+            exports,
             members,
             attachments: Vec::new(),
             jobs,
@@ -392,7 +260,7 @@ impl Served {
     }
 
     /// The last scrub, of this life or an earlier one. What an earlier one found counts until one has been everywhere.
-    fn last_scrub(&self) -> Option<ScrubStatus> {
+    pub(crate) fn last_scrub(&self) -> Option<ScrubStatus> {
         let before = self.memory.last_scrub();
         let Some(report) = self.volume.scrub_report() else {
             return before;
@@ -403,25 +271,6 @@ impl Served {
             scrub.mismatch_bytes_before = scrub.mismatch_bytes_before.max(known);
         }
         Some(scrub)
-    }
-
-    fn exports(&self) -> Vec<ExportStatus> {
-        let addresses = self.addresses.borrow();
-        // Only the first address hands connections to other threads.
-        let mut elsewhere = self.export.sessions_elsewhere();
-        let mut clients = |server: &RealServer| -> u64 {
-            let elsewhere = std::mem::take(&mut elsewhere);
-            let all = server.exports().status();
-            let own = all.iter().find(|export| export.info.name == self.name());
-            own.map_or(0, |export| export.sessions as u64) + elsewhere
-        };
-        addresses
-            .iter()
-            .map(|(uri, server)| ExportStatus {
-                uri: uri.clone(),
-                clients: clients(server),
-            })
-            .collect()
     }
 
     fn members(
@@ -454,6 +303,23 @@ impl Served {
         members
     }
 
+    /// What closes the write hole.
+    fn consistency(&self, status: &plexum_engine::volume::VolumeStatus) -> &'static str {
+        match (&status.log, status.bitmap_region_bytes) {
+            _ if !self.volume.has_redundancy() => "none",
+            (Some(_), _) => "log",
+            _ if status.has_ppl => "ppl",
+            (None, Some(_)) => "bitmap",
+            (None, None) => "resync",
+        }
+    }
+
+    /// What runs or is due.
+    #[must_use]
+    pub fn jobs_now(&self) -> Vec<JobStatus> {
+        self.jobs(&self.volume.status())
+    }
+
     fn jobs(&self, status: &plexum_engine::volume::VolumeStatus) -> Vec<JobStatus> {
         let slots: Vec<u32> = status
             .members
@@ -467,7 +333,7 @@ impl Served {
             .any(|m| m.is_replacement && matches!(m.standing, Standing::Rebuilding { .. }));
         let mut jobs = Vec::new();
         if let Some(job) = self.volume.job_beside(status.job) {
-            let (rate, range) = self.rate();
+            let (rate, range) = self.samples.rate();
             let rate = rate.unwrap_or_else(|| job.rate(self.clock.now()).0);
             let left = job.total_bytes.saturating_sub(job.done_bytes);
             let is_rebuild = job.kind == EngineJob::Rebuild;
@@ -524,37 +390,6 @@ impl Served {
         }
     }
 
-    /// The present rate, and the slowest and fastest of the last minute.
-    fn rate(&self) -> (Option<u64>, Option<(u64, u64)>) {
-        let samples = self.samples.borrow();
-        let samples: Vec<Sample> = samples.iter().copied().collect();
-        let between = |from: &Sample, to: &Sample| -> u64 {
-            let spent = to.at.since(from.at).as_secs_f64();
-            if spent <= 0.0 {
-                return 0;
-            }
-            ((to.worked_bytes - from.worked_bytes) as f64 / spent) as u64
-        };
-        let present = match samples.as_slice() {
-            [] | [_] => None,
-            [.., last] => {
-                let from = samples.len().saturating_sub(SAMPLES_RECENT + 1);
-                Some(between(&samples[from], last))
-            }
-        };
-        let windows: Vec<u64> = samples
-            .windows(SAMPLES_RECENT + 1)
-            .map(|window| between(&window[0], &window[SAMPLES_RECENT]))
-            .collect();
-        let range = match (windows.iter().min(), windows.iter().max()) {
-            (Some(slowest), Some(fastest)) if windows.len() > SAMPLES_RECENT => {
-                Some((*slowest, *fastest))
-            }
-            _ => None,
-        };
-        (present, range)
-    }
-
     /// Requests in flight with their stage, oldest first.
     pub fn requests(&self) -> Value {
         let now = self.clock.now();
@@ -571,136 +406,4 @@ impl Served {
             .collect();
         json!({"version": JSON_VERSION, "kind": "requests", "volume": self.name(), "requests": requests})
     }
-}
-
-fn scrub_status(report: &ScrubReport) -> ScrubStatus {
-    let mut ranges = Vec::new();
-    for mismatch in report.mismatches.iter().take(RANGES_MAX) {
-        let member = &mismatch.member_range;
-        let volume = mismatch.volume_ranges.first();
-        ranges.push(Mismatch {
-            member_offset_bytes: member.start,
-            volume_offset_bytes: volume.map_or(0, |range| range.start),
-            length_bytes: member.end - member.start,
-            slot: mismatch.slot.map(u32::from),
-        });
-    }
-    ScrubStatus {
-        is_complete: report.is_complete,
-        is_repair: report.mode == ScrubMode::Repair,
-        mismatch_bytes: report.mismatch_bytes,
-        repaired_bytes: report.repaired_bytes,
-        skipped_bytes: report.skipped_bytes,
-        ranges,
-        finished_s: Some(report.ended_s),
-        done_bytes: report.done_bytes,
-        total_bytes: report.total_bytes,
-        mismatch_bytes_before: report.mismatch_bytes_before,
-    }
-}
-
-fn member_status(member: &EngineMember) -> MemberStatus {
-    let counters = &member.counters;
-    MemberStatus {
-        slot: member.slot.map(u32::from),
-        path: member.name.clone(),
-        serial: member.name.as_deref().and_then(serial_of),
-        was: None,
-        state: match member.standing {
-            _ if member.is_lost => MemberState::Faulty,
-            Standing::Active => MemberState::Active,
-            Standing::Rebuilding { .. } => MemberState::Rebuilding,
-            Standing::Spare => MemberState::Spare,
-            Standing::Faulty => MemberState::Faulty,
-            Standing::Removed => MemberState::Missing,
-        },
-        is_write_mostly: member.is_write_mostly,
-        is_replacement: member.is_replacement,
-        read_errors: counters.read_errors,
-        write_errors: counters.write_errors,
-        corrected_errors: counters.corrected_errors,
-        reads: counters.reads,
-        writes: counters.writes,
-        read_bytes: counters.read_bytes,
-        written_bytes: counters.written_bytes,
-        bad_bytes: member.bad_bytes,
-        hedged_reads: counters.hedged_reads,
-        read_latency: latency_status(member.latencies.0),
-        write_latency: latency_status(member.latencies.1),
-        latency_vs_peers_percent: member.comparison.map(|comparison| comparison.percent),
-        is_slow: member
-            .comparison
-            .is_some_and(|comparison| comparison.is_slow),
-        is_draining: member.is_draining,
-        learned: member.learned.map(|learned| LearnedStatus {
-            sequential_us: learned.sequential_ns / 1000,
-            random_us: learned.random_ns / 1000,
-            mib_us: learned.mib_ns / 1000,
-        }),
-        fua_way: member.fua_way.map(|way| way.word().to_owned()),
-        failed_because: None,
-        refused_writes: member.refused_writes,
-        refused_ago_s: None,
-        unwritten_bytes: None,
-        free_bytes: None,
-    }
-}
-
-fn latency_status(latency: Latency) -> Option<LatencyStatus> {
-    (latency.samples > 0).then_some(LatencyStatus {
-        samples: latency.samples,
-        p50_us: latency.p50_ns / 1000,
-        p99_us: latency.p99_ns / 1000,
-    })
-}
-
-pub(crate) fn empty_slot(slot: u32) -> MemberStatus {
-    MemberStatus {
-        slot: Some(slot),
-        path: None,
-        serial: None,
-        was: None,
-        state: MemberState::Missing,
-        is_write_mostly: false,
-        is_replacement: false,
-        read_errors: 0,
-        write_errors: 0,
-        corrected_errors: 0,
-        reads: 0,
-        writes: 0,
-        read_bytes: 0,
-        written_bytes: 0,
-        bad_bytes: 0,
-        hedged_reads: 0,
-        read_latency: None,
-        write_latency: None,
-        latency_vs_peers_percent: None,
-        is_slow: false,
-        is_draining: false,
-        learned: None,
-        fua_way: None,
-        failed_because: None,
-        refused_writes: 0,
-        refused_ago_s: None,
-        unwritten_bytes: None,
-        free_bytes: None,
-    }
-}
-
-/// Serial number of the disk behind a device's path; none for files.
-#[must_use]
-pub fn serial_of(path: &str) -> Option<String> {
-    let real = std::fs::canonicalize(path).ok()?;
-    let name = real.strip_prefix("/dev").ok()?.to_str()?.replace('/', "!");
-    let folder = std::path::Path::new("/sys/class/block").join(name);
-    // A partition has its disk's folder above it.
-    for place in ["device/serial", "serial", "../device/serial", "device/wwid"] {
-        if let Ok(text) = std::fs::read_to_string(folder.join(place)) {
-            let text = text.trim();
-            if !text.is_empty() {
-                return Some(text.to_owned());
-            }
-        }
-    }
-    None
 }

@@ -17,14 +17,15 @@ use plexum_runtime::Handle;
 use plexum_runtime::file::OpenOptions;
 use serde_json::json;
 
+use super::members::serial_of;
+use super::served::Served;
 use crate::assembly::RealDevice;
-use crate::control::Answer;
+use crate::control::request::Answer;
 use crate::create::random_uuid;
 use crate::inspect::inspect;
 use crate::open::{AnyDevice, MISSING_HINT, MemberWord, check_writers, full_path, problem_of_io};
 use crate::owners::check_return;
 use crate::problem::{Code, Problem};
-use crate::served::{Served, serial_of};
 
 /// How often, and how many times, a member that was just let go of is tried to be opened again.
 const REOPEN_EVERY: Duration = Duration::from_millis(20);
@@ -290,10 +291,10 @@ pub(crate) fn refused(served: &Served, error: ControlError, member: &str) -> Pro
 /// # Errors
 /// `WrongState`.
 pub(crate) fn check_bitmap_kept(served: &Served) -> Result<(), Problem> {
-    let format = &served.facts.format;
-    if format.starts_with("md-") {
+    if served.facts.is_md() {
         return Ok(());
     }
+    let format = &served.facts.format;
     let text = format!("{} is of {format}, which has no bitmap", served.name());
     Err(Problem::new(Code::WrongState, text))
 }

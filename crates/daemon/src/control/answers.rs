@@ -1,0 +1,111 @@
+//! Who answers what comes over the control socket: the registry, or the volume that is named.
+
+use std::rc::Rc;
+
+use plexum_runtime::process::join_write_out_path;
+use serde_json::json;
+
+use super::request::{Action, Answer, Ask, Request};
+use crate::host::{Close, Host, Refusal};
+use crate::problem::Problem;
+use crate::volume::ops::act;
+use crate::volume::rehearse::rehearse;
+use crate::volume::status::{JSON_VERSION, VolumeStatus};
+
+/// Answers a request, now or in a task of its own.
+pub(crate) fn answer(host: &Rc<Host>, ask: Ask) {
+    match ask.request.clone() {
+        Request::Act {
+            volume,
+            action: Action::Stop,
+        } => stop(host, volume, ask),
+        Request::Act { volume, action } => change(host, &volume, action, ask),
+        Request::Rehearse { volume, action } => dry_run(host, &volume, action, ask),
+        simple => {
+            let answer = look(host, &simple);
+            ask.answer(answer.map_err(Problem::from));
+        }
+    }
+}
+
+/// What changes nothing.
+fn look(host: &Rc<Host>, request: &Request) -> Result<serde_json::Value, Refusal> {
+    Ok(match request {
+        Request::List => {
+            let volumes = host.list();
+            let all: Vec<VolumeStatus> = volumes
+                .iter()
+                .filter_map(|hosted| hosted.status())
+                .collect();
+            json!({"version": JSON_VERSION, "kind": "volumes", "volumes": all})
+        }
+        Request::Show { volume } => {
+            let hosted = host.find(volume)?;
+            let served = hosted.served()?;
+            serde_json::to_value(hosted.status_of(&served)).unwrap_or_default()
+        }
+        Request::Stats { volume, reset } => host.find(volume)?.served()?.stats(*reset),
+        Request::Requests { volume } => host.find(volume)?.served()?.requests(),
+        Request::Attached { volume } => {
+            host.find(volume)?.note_attached();
+            json!({"is_fit": join_write_out_path()})
+        }
+        Request::Act { .. } | Request::Rehearse { .. } => serde_json::Value::Null,
+    })
+}
+
+/// Changes wait for members, so each is a task of its own.
+fn change(host: &Rc<Host>, volume: &str, action: Action, ask: Ask) {
+    let for_change = host.find(volume).and_then(|hosted| hosted.for_change());
+    let (served, under_way) = match for_change {
+        Ok(found) => found,
+        Err(refusal) => return ask.answer(Err(refusal.problem())),
+    };
+    let handle = host.handle().clone();
+    let _task = host.handle().spawn(async move {
+        let answer: Answer = act(&served, &handle, action).await;
+        drop(served);
+        drop(under_way);
+        ask.answer(answer);
+    });
+}
+
+fn dry_run(host: &Rc<Host>, volume: &str, action: Action, ask: Ask) {
+    let for_change = host.find(volume).and_then(|hosted| hosted.for_change());
+    let (served, under_way) = match for_change {
+        Ok(found) => found,
+        Err(refusal) => return ask.answer(Err(refusal.problem())),
+    };
+    let handle = host.handle().clone();
+    let _task = host.handle().spawn(async move {
+        let answer = rehearse(&served, &handle, action).await;
+        drop(served);
+        drop(under_way);
+        ask.answer(answer);
+    });
+}
+
+/// Stops a volume; whoever has asked hears of it before its members are let go of.
+fn stop(host: &Rc<Host>, volume: String, ask: Ask) {
+    let stopping = Rc::clone(host);
+    let ask = Rc::new(std::cell::Cell::new(Some(ask)));
+    let _task = host.handle().spawn(async move {
+        let (waiting, name) = (Rc::clone(&ask), volume.clone());
+        let tell = move |result: Result<(), Problem>| {
+            if let Some(ask) = waiting.take() {
+                ask.answer(result.map(|()| json!({"message": format!("{name} is stopped")})));
+            }
+        };
+        let result = stopping.close_telling(&volume, Close::Drain, tell).await;
+        let Some(ask) = ask.take() else {
+            return; // it was told
+        };
+        ask.answer(match result {
+            Err(Refusal::IsClosing { name }) => {
+                Ok(json!({"message": format!("{name} is stopping")}))
+            }
+            Err(refusal) => Err(refusal.problem()),
+            Ok(()) => Ok(json!({"message": format!("{volume} is stopped")})),
+        });
+    });
+}

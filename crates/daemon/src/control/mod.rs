@@ -1,0 +1,10 @@
+//! What commands see of a server: the routes of its control socket, and events.
+
+pub(crate) mod answers;
+pub mod event;
+pub mod events;
+pub mod request;
+pub mod server;
+
+pub use request::{Action, Answer, Ask, Request};
+pub use server::{ControlServer, Post};

@@ -1,0 +1,147 @@
+//! What comes over the control socket: requests and changes, and how they are answered.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use crate::problem::Problem;
+
+/// A change that a user asks for. The JSON body of the `POST` carries the fields.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "kebab-case")]
+pub enum Action {
+    /// Treat the member as failed.
+    Fail {
+        /// Path, slot number or serial.
+        member: String,
+    },
+    /// Add a new member: a spare, or the filling of an empty slot.
+    Add {
+        /// Path or URI.
+        member: String,
+        /// Overwrite what was found on it.
+        #[serde(default)]
+        force: bool,
+    },
+    /// Let go of a failed member or a spare.
+    Remove {
+        /// Path, slot number or serial.
+        member: String,
+    },
+    /// Take a member back; only what it missed is copied where the bitmap says so.
+    ReAdd {
+        /// Path or URI.
+        member: String,
+    },
+    /// Copy a member to a new one while it still serves.
+    Replace {
+        /// Path, slot number or serial of the old one.
+        old: String,
+        /// Path or URI of the new one.
+        new: String,
+        /// Overwrite what was found on the new one.
+        #[serde(default)]
+        force: bool,
+    },
+    /// Compare all copies or parity.
+    Scrub {
+        /// Mend what differs.
+        #[serde(default)]
+        repair: bool,
+        /// Stop the scrub that runs.
+        #[serde(default)]
+        stop: bool,
+    },
+    /// Stop cleanly.
+    Stop,
+    /// Change settings while running.
+    Set {
+        /// Name and value as typed.
+        settings: BTreeMap<String, String>,
+    },
+}
+
+impl Action {
+    /// Last part of the route, as in `POST /v1/volumes/NAME/re-add`.
+    #[must_use]
+    pub fn route(&self) -> &'static str {
+        match self {
+            Action::Fail { .. } => "fail",
+            Action::Add { .. } => "add",
+            Action::Remove { .. } => "remove",
+            Action::ReAdd { .. } => "re-add",
+            Action::Replace { .. } => "replace",
+            Action::Scrub { .. } => "scrub",
+            Action::Stop => "stop",
+            Action::Set { .. } => "set",
+        }
+    }
+}
+
+/// What a client wants to know or to have done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Status of all volumes of this server.
+    List,
+    /// Status of one.
+    Show {
+        /// Name.
+        volume: String,
+    },
+    /// Counters and latency of one.
+    Stats {
+        /// Name.
+        volume: String,
+        /// Start counting anew afterwards.
+        reset: bool,
+    },
+    /// Requests in flight of one, with their stage.
+    Requests {
+        /// Name.
+        volume: String,
+    },
+    /// A block device of the kernel stands on the volume from now on: the server is in the way of its write-out.
+    Attached {
+        /// Name.
+        volume: String,
+    },
+    /// A dry run of a change.
+    Rehearse {
+        /// Name.
+        volume: String,
+        /// What would be changed.
+        action: Action,
+    },
+    /// A change.
+    Act {
+        /// Name.
+        volume: String,
+        /// What to change.
+        action: Action,
+    },
+}
+
+/// Answer of the engine's side: an object, or why not.
+pub type Answer = Result<Value, Problem>;
+
+/// A request on its way to the engine's thread.
+pub struct Ask {
+    /// What is wanted.
+    pub request: Request,
+    reply: oneshot::Sender<Answer>,
+}
+
+impl Ask {
+    /// A request, and where its answer arrives.
+    pub(super) fn new(request: Request) -> (Self, oneshot::Receiver<Answer>) {
+        let (reply, answer) = oneshot::channel();
+        (Self { request, reply }, answer)
+    }
+
+    /// Answers. The client may be gone; that is no error.
+    pub fn answer(self, answer: Answer) {
+        let _ = self.reply.send(answer);
+    }
+}

@@ -1,0 +1,239 @@
+//! One volume in the registry: its stage, where clients come in, who works on it.
+//!
+//! Invariants:
+//! - the volume is there until it was let go of; whoever keeps a `Hosted` for longer keeps no member open;
+//! - a stage is only left forwards: admitted, open, closing, and then it is gone.
+
+use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use plexum_block::wait::{Gauge, GaugeGuard};
+use plexum_front::client::Leave;
+use plexum_front::flag::Flag;
+use plexum_nbd::server::Server;
+use plexum_runtime::JoinHandle;
+use plexum_runtime::clock::RealClock;
+
+use super::refusal::{Hold, Refusal};
+use crate::volume::served::{RealExport, Served};
+use crate::volume::status::{ExportStatus, VolumeStatus};
+
+/// The NBD server of this process.
+pub(crate) type RealServer = Server<RealExport, RealClock>;
+
+/// Where a volume stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Its members are open and locked, and its name is its own; nobody can connect.
+    Admitted,
+    /// Clients come and go.
+    Open,
+    /// It is being closed.
+    Closing,
+}
+
+/// Socket files of one volume.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    /// Where clients connect.
+    pub(crate) nbd: PathBuf,
+    /// Where commands connect.
+    pub(crate) control: PathBuf,
+    /// Whether the client socket was made by this process, and so is its to remove.
+    pub(crate) is_bound: Cell<bool>,
+}
+
+impl Sockets {
+    /// Paths that are not bound yet.
+    pub(crate) fn new(nbd: PathBuf, control: PathBuf) -> Self {
+        Self {
+            nbd,
+            control,
+            is_bound: Cell::new(false),
+        }
+    }
+
+    /// Removes the client socket if it is ours.
+    pub(crate) fn remove_nbd(&self) {
+        if self.is_bound.replace(false) {
+            let _ = std::fs::remove_file(&self.nbd);
+        }
+    }
+}
+
+/// A way in for clients: its address, and the server behind it.
+pub(crate) struct Way {
+    pub(crate) uri: String,
+    pub(crate) server: Rc<RealServer>,
+}
+
+/// A volume in the registry.
+pub struct Hosted {
+    name: String,
+    notes: Vec<String>,
+    pub(super) sockets: Sockets,
+    pub(super) stage: Cell<Stage>,
+    pub(super) served: RefCell<Option<Rc<Served>>>,
+    pub(super) ways: RefCell<Vec<Way>>,
+    /// A block device of the kernel was made of it, by one of its clients.
+    is_attached: Cell<bool>,
+    /// Changes under way.
+    work: Rc<Gauge>,
+    /// What runs for it until it is closed.
+    pub(super) tasks: RefCell<Vec<JoinHandle<()>>>,
+    /// Nobody is accepted any more.
+    pub(super) shut: RefCell<Rc<Flag>>,
+    /// Its members are free.
+    pub(super) gone: Flag,
+}
+
+impl Hosted {
+    pub(super) fn new(served: Served, notes: Vec<String>, sockets: Sockets) -> Self {
+        Self {
+            name: served.name().to_owned(),
+            notes,
+            sockets,
+            stage: Cell::new(Stage::Admitted),
+            served: RefCell::new(Some(Rc::new(served))),
+            ways: RefCell::default(),
+            is_attached: Cell::new(false),
+            work: Rc::default(),
+            tasks: RefCell::default(),
+            shut: RefCell::default(),
+            gone: Flag::default(),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        self.stage.get()
+    }
+
+    /// Things worth knowing about its start.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The file of its control socket.
+    #[must_use]
+    pub fn control_socket(&self) -> &std::path::Path {
+        &self.sockets.control
+    }
+
+    /// The file of its client socket.
+    #[must_use]
+    pub fn client_socket(&self) -> &std::path::Path {
+        &self.sockets.nbd
+    }
+
+    /// The volume.
+    ///
+    /// # Errors
+    /// `IsClosing` when it was let go of.
+    pub fn served(&self) -> Result<Rc<Served>, Refusal> {
+        let served = self.served.borrow();
+        served.clone().ok_or_else(|| self.is_closing())
+    }
+
+    /// The volume, for a change; the second is dropped when the change has ended.
+    ///
+    /// # Errors
+    /// `IsClosing` from the moment on at which it is to be closed.
+    pub(crate) fn for_change(&self) -> Result<(Rc<Served>, GaugeGuard), Refusal> {
+        match self.stage.get() {
+            Stage::Closing => Err(self.is_closing()),
+            Stage::Admitted | Stage::Open => Ok((self.served()?, self.work.enter())),
+        }
+    }
+
+    /// Status for the control socket; none when it was let go of.
+    #[must_use]
+    pub fn status(&self) -> Option<VolumeStatus> {
+        Some(self.status_of(&*self.served().ok()?))
+    }
+
+    /// Status of the volume that is here.
+    pub(crate) fn status_of(&self, served: &Served) -> VolumeStatus {
+        served.status(self.exports(served))
+    }
+
+    /// Notes that one of its clients has made a block device of it.
+    pub(crate) fn note_attached(&self) {
+        self.is_attached.set(true);
+    }
+
+    /// Who holds it.
+    #[must_use]
+    pub fn holds(&self) -> Vec<Hold> {
+        let mut holds = Vec::new();
+        let Ok(served) = self.served() else {
+            return holds;
+        };
+        let count = self.clients_here() + served.export.sessions_elsewhere();
+        if count > 0 {
+            holds.push(Hold::Clients { count });
+        }
+        // Whoever has made the device is a client as long as it stands.
+        self.is_attached.set(self.is_attached.get() && count > 0);
+        if self.is_attached.get() {
+            holds.push(Hold::Attachment);
+        }
+        let jobs = served.jobs_now();
+        holds.extend(jobs.iter().map(|job| Hold::Job(job.kind)));
+        holds
+    }
+
+    /// Waits until no change is under way.
+    pub(super) async fn idle(&self) {
+        self.work.empty().await;
+    }
+
+    /// Tells all clients at this thread to leave, and returns at once.
+    pub(super) fn tell_all(&self, how: Leave) {
+        for way in self.ways.borrow().iter() {
+            let exports = way.server.exports();
+            for status in exports.clients(&self.name) {
+                if let Some(client) = exports.client(&self.name, status.id) {
+                    client.tell(how);
+                }
+            }
+        }
+    }
+
+    pub(super) fn is_closing(&self) -> Refusal {
+        Refusal::IsClosing {
+            name: self.name.clone(),
+        }
+    }
+
+    fn clients_here(&self) -> u64 {
+        let ways = self.ways.borrow();
+        let clients = ways
+            .iter()
+            .map(|way| way.server.exports().clients(&self.name).len() as u64);
+        clients.sum()
+    }
+
+    fn exports(&self, served: &Served) -> Vec<ExportStatus> {
+        // Only the first way hands connections to other threads.
+        let mut elsewhere = served.export.sessions_elsewhere();
+        let ways = self.ways.borrow();
+        let each = ways.iter().map(|way| {
+            let here = way.server.exports().clients(&self.name).len() as u64;
+            ExportStatus {
+                uri: way.uri.clone(),
+                clients: here + std::mem::take(&mut elsewhere),
+            }
+        });
+        each.collect()
+    }
+}
