@@ -12,6 +12,7 @@ mod extents;
 mod log;
 mod ppl;
 mod read;
+mod redundancy;
 mod status;
 mod write;
 
@@ -19,6 +20,7 @@ use std::rc::{Rc, Weak};
 
 pub use bitmap::BitmapWish;
 pub use control::{AddOutcome, ControlError, FormerMember, NewMember};
+pub use redundancy::{MissingSlot, Redundancy, Safety, Standings};
 pub use status::{MemberStatus, VolumeStatus};
 
 pub use crate::intent::log::LogStatus;
