@@ -12,6 +12,7 @@ mod extents;
 mod log;
 mod ppl;
 mod read;
+mod redundancy;
 mod start;
 mod status;
 mod under;
@@ -21,6 +22,7 @@ use std::rc::{Rc, Weak};
 
 pub use bitmap::BitmapWish;
 pub use control::{AddOutcome, ControlError, FormerMember, NewMember};
+pub use redundancy::{MissingSlot, Redundancy, Safety, Standings};
 pub use start::{Dirty, Force, PplError, ReplayError};
 pub use status::{MemberStatus, VolumeStatus};
 
