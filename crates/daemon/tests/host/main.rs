@@ -1,0 +1,6 @@
+//! The registry of volumes and their clients, over real members and sockets in one process.
+#![allow(clippy::unwrap_used)] // tests
+
+mod clients_leave_as_they_are_told;
+mod ground;
+mod volumes_open_and_close_at_run_time;
