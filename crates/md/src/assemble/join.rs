@@ -4,6 +4,7 @@
 //! - only members at most one event behind get a slot, and the role comes from the freshest table (W7);
 //! - a slot ends with at most one `Active` member and at most one that is being filled.
 
+use plexum_engine::mutant::DeliberateBug;
 use plexum_format::md::{Role, Superblock};
 use plexum_format::units::EventCount;
 
@@ -22,6 +23,8 @@ pub(super) struct Judge<'a> {
     /// Event count from which a stale member can be brought up to date by the bitmap; `None`: there is no usable
     /// bitmap.
     pub by_bitmap_from: Option<EventCount>,
+    /// A deliberate bug, or none.
+    pub bug: DeliberateBug,
 }
 
 /// A member's standing before slots are compared.

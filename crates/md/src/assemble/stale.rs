@@ -5,6 +5,7 @@
 //! - a member that went on without the freshest one, or was left in another place of a reshape, is never taken;
 //! - where a copy on a fresh member exists, it is read instead; nothing is written where copies would stay different.
 
+use plexum_engine::mutant::{DeliberateBug, Mutant};
 use plexum_format::md::{Reshape, Superblock};
 
 use super::history::{History, excludes};
@@ -142,6 +143,9 @@ fn candidates(
     };
     let mut found: Vec<usize> = (0..examined.len()).filter(may_be_taken).collect();
     found.sort_by_key(|position| std::cmp::Reverse(examined[*position].superblock.events));
+    if judge.bug.is(Mutant::StalestTaken) {
+        found.reverse();
+    }
     found
 }
 
@@ -194,7 +198,7 @@ pub(super) fn with_way_out(
         stale: StaleUse::Read,
         ..*options
     };
-    if insisted == *options || put_together(examined, &insisted).is_err() {
+    if insisted == *options || put_together(examined, &insisted, DeliberateBug::NONE).is_err() {
         return error;
     }
     let names: Vec<String> = examined.iter().map(|member| quoted(&member.name)).collect();
