@@ -28,7 +28,7 @@ use plexum_format::stripe_log::{LogHeader, NoLog};
 use plexum_format::units::EventCount;
 use plexum_format::uuid::md_uuid_text;
 
-use plexum_engine::mutant::{DeliberateBug, Mutant};
+use plexum_engine::mutant::DeliberateBug;
 use plexum_layout::{Geometry, GeometrySpec, Raid0Layout};
 
 /// A member with a valid superblock, as it was found.
@@ -419,12 +419,7 @@ fn put_together(
     start::check_features(&name, newest, options)?;
     let slot_count = start::slot_count(&name, newest)?;
     let bitmap = start::judge_bitmap(examined, newest);
-    let judge = join::Judge {
-        newest,
-        slot_count,
-        by_bitmap_from: bitmap.events_cleared(),
-        bug,
-    };
+    let judge = join::Judge::new(newest, slot_count, &bitmap, bug);
     let mut members = join::join(examined, &history, &judge)?;
     stale::take_all(examined, &history, &judge, &mut members, options);
     let (spec, geometry) = start::geometry(&name, newest, &members, options)?;
@@ -438,11 +433,9 @@ fn put_together(
     start::check_torn(&name, reshape.as_ref(), options)?;
     start::check_journal(&name, newest, &members, options)?;
     let journal = start::judge_journal(newest, &members);
-    let has_shared_copies = stale::spare_fresh_copies(&geometry, &mut members);
+    let is_only_read = stale::is_only_read(taken, &geometry, &mut members, bug);
     let options = &Options {
-        read_only: options.read_only
-            || (taken == Taken::ToRead || has_shared_copies)
-                && !bug.is(Mutant::StaleWrittenUnasked),
+        read_only: options.read_only || is_only_read,
         ..*options
     };
     let (is_unproven, notes) = reading::check(&name, newest, examined, &members, options)?;

@@ -10,7 +10,7 @@ use plexum_format::units::EventCount;
 
 use super::history::{History, excludes};
 use super::problem::{AssembleCode, AssembleError};
-use super::{AssembledMember, AssembledStanding, Examined};
+use super::{AssembledMember, AssembledStanding, BitmapUse, Examined};
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -106,6 +106,23 @@ fn describe(member: &Examined, verdict: Verdict, has_bitmap: bool) -> AssembledM
         data_size_bytes: superblock.data_size_sectors.saturating_mul(SECTOR_BYTES),
         reason: verdict.reason,
         caution: None,
+    }
+}
+
+impl<'a> Judge<'a> {
+    /// Judges by this superblock, which describes the array.
+    pub fn new(
+        newest: &'a Superblock,
+        slot_count: u16,
+        bitmap: &BitmapUse,
+        bug: DeliberateBug,
+    ) -> Self {
+        Self {
+            newest,
+            slot_count,
+            by_bitmap_from: bitmap.events_cleared(),
+            bug,
+        }
     }
 }
 

@@ -87,9 +87,20 @@ pub(super) fn take_needed(
     }
 }
 
+/// Whether nothing may be written because of the stale members that were taken.
+pub(super) fn is_only_read(
+    taken: Taken,
+    geometry: &Geometry,
+    members: &mut [AssembledMember],
+    bug: DeliberateBug,
+) -> bool {
+    let has_shared_copies = spare_fresh_copies(geometry, members);
+    (taken == Taken::ToRead || has_shared_copies) && !bug.is(Mutant::StaleWrittenUnasked)
+}
+
 /// Whether a copy of something that a taken member holds is on another one as well: then the fresh one is read, and
 /// nothing may be written, because nobody would make the copies equal.
-pub(super) fn spare_fresh_copies(geometry: &Geometry, members: &mut [AssembledMember]) -> bool {
+fn spare_fresh_copies(geometry: &Geometry, members: &mut [AssembledMember]) -> bool {
     if geometry.copy_count() < 2 {
         return false;
     }

@@ -1,4 +1,5 @@
-//! A start was refused for good because too few members are fresh: the user names the stale ones and reads (W7, forced).
+//! A start was refused for good because too few members are fresh: the user names the stale ones and reads (W7,
+//! forced).
 //!
 //! Invariants:
 //! - it is judged by what the disks said before, read by the format crate, and never by what the engine says of them;
