@@ -96,6 +96,10 @@ pub enum Mutant {
     ReadWhileRebuilding,
     /// A stale member is taken as fresh at assembly (W7).
     BelieveStaleMember,
+    /// Of members that missed writes, a forced start takes the stalest in place of the least stale (W7, forced).
+    StalestTaken,
+    /// An array that was started to be read with stale members is written to (W7, forced).
+    StaleWrittenUnasked,
     /// Trim of a mirror reaches one copy only (W11).
     TrimOneCopy,
     /// A scrub compares, and says nothing of what differs.
@@ -253,6 +257,8 @@ pub const ALL: &[Mutant] = &[
     Mutant::ReadUnequalCopies,
     Mutant::ReadWhileRebuilding,
     Mutant::BelieveStaleMember,
+    Mutant::StalestTaken,
+    Mutant::StaleWrittenUnasked,
     Mutant::TrimOneCopy,
     Mutant::ScrubOverlooks,
     Mutant::DoorStaysOpen,

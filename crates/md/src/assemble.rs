@@ -28,6 +28,7 @@ use plexum_format::stripe_log::{LogHeader, NoLog};
 use plexum_format::units::EventCount;
 use plexum_format::uuid::md_uuid_text;
 
+use plexum_engine::mutant::DeliberateBug;
 use plexum_layout::{Geometry, GeometrySpec, Raid0Layout};
 
 /// A member with a valid superblock, as it was found.
@@ -387,7 +388,17 @@ impl Assembly {
 /// # Errors
 /// [`AssembleError`]: its code has the slug and the exit code.
 pub fn assemble(examined: &[Examined], options: &Options) -> Result<Assembly, AssembleError> {
-    put_together(examined, options).map_err(|error| stale::with_way_out(examined, options, error))
+    assemble_with(examined, options, DeliberateBug::NONE)
+}
+
+/// The same, with a deliberate bug of this decision or none.
+pub(crate) fn assemble_with(
+    examined: &[Examined],
+    options: &Options,
+    bug: DeliberateBug,
+) -> Result<Assembly, AssembleError> {
+    put_together(examined, options, bug)
+        .map_err(|error| stale::with_way_out(examined, options, error))
 }
 
 /// What the members say happened to them, when they are of one array and each is given once.
@@ -397,18 +408,18 @@ fn history_of(examined: &[Examined], options: &Options) -> Result<history::Histo
     history::choose(examined, options)
 }
 
-fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, AssembleError> {
+fn put_together(
+    examined: &[Examined],
+    options: &Options,
+    bug: DeliberateBug,
+) -> Result<Assembly, AssembleError> {
     let history = history_of(examined, options)?;
     let newest = &examined[history.freshest].superblock;
     let name = display_name(newest);
     start::check_features(&name, newest, options)?;
     let slot_count = start::slot_count(&name, newest)?;
     let bitmap = start::judge_bitmap(examined, newest);
-    let judge = join::Judge {
-        newest,
-        slot_count,
-        by_bitmap_from: bitmap.events_cleared(),
-    };
+    let judge = join::Judge::new(newest, slot_count, &bitmap, bug);
     let mut members = join::join(examined, &history, &judge)?;
     stale::take_all(examined, &history, &judge, &mut members, options);
     let (spec, geometry) = start::geometry(&name, newest, &members, options)?;
@@ -422,9 +433,9 @@ fn put_together(examined: &[Examined], options: &Options) -> Result<Assembly, As
     start::check_torn(&name, reshape.as_ref(), options)?;
     start::check_journal(&name, newest, &members, options)?;
     let journal = start::judge_journal(newest, &members);
-    let has_shared_copies = stale::spare_fresh_copies(&geometry, &mut members);
+    let is_only_read = stale::is_only_read(taken, &geometry, &mut members, bug);
     let options = &Options {
-        read_only: options.read_only || taken == Taken::ToRead || has_shared_copies,
+        read_only: options.read_only || is_only_read,
         ..*options
     };
     let (is_unproven, notes) = reading::check(&name, newest, examined, &members, options)?;

@@ -20,7 +20,7 @@ use plexum_format::{FormatError, Found, SECTOR_BYTES};
 use crate::adapter::{MdMetadata, bitmap_sectors};
 use crate::assemble::{
     AssembleError, AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, LogUse,
-    Options, Refused, assemble,
+    Options, Refused, assemble_with,
 };
 use crate::journal::is_in_journal;
 use plexum_block::buf::BufPool;
@@ -355,7 +355,7 @@ pub async fn open_volume<D: Device, C: Clock>(
     if request.volume.bug.is(Mutant::ReplayUnbound) {
         believe_any_log(&mut examined);
     }
-    let mut assembly = assemble(&examined, &request.assemble)
+    let mut assembly = assemble_with(&examined, &request.assemble, request.volume.bug)
         .map_err(|error| OpenError::Assemble(Box::new(error)))?;
     misjudge(&mut assembly, &examined, request.volume.bug);
     if assembly.reshape.is_some() || is_in_journal(&devices, &pool, &examined, &assembly).await? {

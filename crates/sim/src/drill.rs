@@ -59,6 +59,9 @@ pub enum Drill {
     FailedFlush,
     /// One cable too many falls out, again and again (W4).
     Unplugged,
+    /// Members are lost one after another, and with the power goes one too many; the earlier ones are there again, and
+    /// too few are fresh (W7, forced).
+    OneByOne,
     /// Mirrors are read forward and ahead, and writes fall where was read ahead.
     Streams,
     /// Mirrors that a power cut left unequal are read while they are made equal; power is cut again in the flush that
@@ -72,7 +75,7 @@ pub enum Drill {
 
 impl Drill {
     /// All that can be asked for by name: `Lent` is half of `Kernel`, the other two go by the book of the coverage.
-    pub const ALL: [Drill; 20] = [
+    pub const ALL: [Drill; 21] = [
         Drill::RoundTrip,
         Drill::ComeBack,
         Drill::Narrow,
@@ -91,6 +94,7 @@ impl Drill {
         Drill::Scarred,
         Drill::FailedFlush,
         Drill::Unplugged,
+        Drill::OneByOne,
         Drill::Streams,
         Drill::Resync,
     ];
@@ -169,6 +173,8 @@ impl Scenario {
             Drill::Refused => can_replay,
             Drill::Scarred => drills.contains(&Drill::ComeBack),
             Drill::Streams | Drill::Resync => has_copies,
+            // One of a RAID-1 is always enough: nobody stale is ever needed.
+            Drill::OneByOne => self.spec.level != Level::Raid1 && self.spec.tolerates() > 1,
             Drill::FailedFlush | Drill::Unplugged => drills.contains(&Drill::TwoAway),
             other => drills.contains(other),
         };
@@ -205,6 +211,7 @@ impl Scenario {
             Drill::Scarred => self.draw_scarred(&mut rng),
             Drill::FailedFlush => self.draw_failed_flushes(&mut rng),
             Drill::Unplugged => self.draw_unplugged(&mut rng),
+            Drill::OneByOne => self.draw_one_by_one(&mut rng),
             Drill::Streams => self.draw_streams(&mut rng),
             Drill::Resync => self.draw_resync(&mut rng),
             Drill::Meet => self.draw_meet(&mut rng),
@@ -552,6 +559,26 @@ impl Scenario {
             self.at(life * step + rng.between(2, step / 2), Wish::Cable { slot });
             self.lives.push(cut(step, rng.below(200)));
         }
+    }
+
+    fn draw_one_by_one(&mut self, rng: &mut Rng) {
+        self.promise = Promise::Beyond;
+        self.shrink();
+        self.spec.is_write_back = false; // without the members that have the log nobody reads it, stale or not
+        self.load.reads_of_93 = 20;
+        let (first, losses) = (
+            rng.between(0, self.spec.member_count as u64 - 1),
+            self.spec.tolerates() as u64,
+        );
+        let step = self.requests / (losses + 2);
+        for loss in 0..losses {
+            let slot = (first + loss) as usize % self.spec.member_count;
+            self.at((loss + 1) * step, Wish::Fail { slot });
+            // Further events come between: clean, and dirty again.
+            self.rest((loss + 1) * step + step / 2, RESTS_NS[3]);
+        }
+        let requests = (losses + 1) * step + rng.below(step);
+        self.lives.push(cut(requests, rng.below(60)));
     }
 
     fn draw_streams(&mut self, rng: &mut Rng) {

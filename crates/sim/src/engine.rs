@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::time::Duration;
 
 use plexum_block::buf::Buf;
 use plexum_block::clock::Clock;
@@ -26,7 +27,7 @@ use plexum_exec::Spawner;
 use plexum_format::md::{MdVersion, Superblock};
 use plexum_front::export::ZeroRequest;
 use plexum_layout::Organisation;
-use plexum_md::assemble::{AssembleCode, Options};
+use plexum_md::assemble::{AssembleCode, Options, StaleUse};
 use plexum_md::create::{NewArray, Start, plan, write_new};
 use plexum_md::open::{OpenError, OpenRequest, examine, former_member, open_volume};
 
@@ -36,12 +37,19 @@ use crate::mutants::MutantResult;
 use crate::run::Report;
 use crate::scenario::{Options as Settings, Scenario};
 use crate::subject::{
-    Context, Force, Level, Operation, Refusal, ScrubFound, ScrubPlace, Spec, Status, Subject,
+    Context, Force, Level, Operation, Refusal, ScrubFound, ScrubPlace, Spec, StaleRead, Status,
+    Subject,
 };
 use crate::world::Outcome;
 use plexum_disks::clock::SimClock;
 use plexum_disks::disk::SimDisk;
 use plexum_disks::rng::mix;
+
+/// Reads of an array that was started with stale members, in bytes: where one is refused, the others still tell.
+const PIECE_BYTES: u64 = 16_384;
+
+/// A volume that may write has committed what it found at its start after so long.
+const COMMITTED_AFTER: Duration = Duration::from_secs(1);
 
 /// The real engine.
 pub struct Engine {
@@ -159,6 +167,61 @@ impl Engine {
     ) -> Option<Superblock> {
         let examined = examine(disk, &context.pool, 0, &name(disk)).await.ok()?;
         (examined.superblock.array_uuid == array).then_some(examined.superblock)
+    }
+
+    /// Starts the array from these disks.
+    async fn open(context: &Context, disks: &[SimDisk], options: Options) -> Result<Self, Refusal> {
+        let array = uuid(context.seed, 0);
+        let mut devices = Vec::new();
+        for disk in disks {
+            if Self::own_superblock(context, array, disk).await.is_some() {
+                devices.push((name(disk), disk.clone()));
+            }
+        }
+        let request = OpenRequest {
+            assemble: options,
+            volume: volume_options(context),
+            ..OpenRequest::default()
+        };
+        let opened = open_volume(
+            devices,
+            context.clock.clone(),
+            context.pool.clone(),
+            request,
+        )
+        .await;
+        let (volume, assembly) = opened.map_err(|error| match &error {
+            OpenError::Assemble(problem) if problem.code == AssembleCode::DirtyDegraded => {
+                Refusal::DirtyDegraded(error.to_string())
+            }
+            _ => Refusal::Other(error.to_string()),
+        })?;
+        let place = |member: &plexum_md::assemble::AssembledMember| {
+            Some((number(&member.name)?, member.data_offset_bytes))
+        };
+        let offsets: BTreeMap<u32, u64> = assembly.members.iter().filter_map(place).collect();
+        let volume = Rc::new(volume);
+        let front = (context.connections > 0).then(|| {
+            Front::new(
+                &volume,
+                context.connections,
+                &context.clock,
+                &context.pool,
+                context.seed,
+            )
+        });
+        let crew = (context.shards > 1).then(|| Crew::new(&volume, context, disks));
+        Ok(Self {
+            volume,
+            front,
+            crew,
+            context: context.clone(),
+            uuid: array,
+            common_offset: offsets.values().next().copied().unwrap_or(0),
+            offsets: RefCell::new(offsets),
+            identities: Cell::new(0),
+            scrub_mismatch: Cell::new(false),
+        })
     }
 
     fn member_of_slot(&self, slot: usize) -> Option<MemberId> {
@@ -293,60 +356,46 @@ impl Subject for Engine {
         disks: &[SimDisk],
         force: Force,
     ) -> Result<Self, Refusal> {
-        let array = uuid(context.seed, 0);
-        let mut devices = Vec::new();
-        for disk in disks {
-            if Self::own_superblock(context, array, disk).await.is_some() {
-                devices.push((name(disk), disk.clone()));
+        let options = Options {
+            force: force == Force::Yes,
+            run_degraded: true,
+            ..Options::default()
+        };
+        Self::open(context, disks, options).await
+    }
+
+    async fn read_with_stale(
+        context: &Context,
+        disks: &[SimDisk],
+        spawner: Spawner,
+    ) -> Option<StaleRead> {
+        let options = Options {
+            force: true,
+            stale: StaleUse::Read,
+            ..Options::default()
+        };
+        let alone = Context {
+            connections: 0,
+            shards: 1,
+            ..context.clone()
+        };
+        let engine = Rc::new(Self::open(&alone, disks, options).await.ok()?);
+        spawner.spawn(Rc::clone(&engine).background(spawner.clone()));
+        let status = engine.status();
+        let mut pieces = Vec::new();
+        let size = engine.size_bytes();
+        for at in (0..size).step_by(PIECE_BYTES as usize) {
+            if let Ok(bytes) = engine.read(at, PIECE_BYTES.min(size - at)).await {
+                pieces.push((at, bytes));
             }
         }
-        let request = OpenRequest {
-            assemble: Options {
-                force: force == Force::Yes,
-                run_degraded: true,
-                ..Options::default()
-            },
-            volume: volume_options(context),
-            ..OpenRequest::default()
-        };
-        let opened = open_volume(
-            devices,
-            context.clock.clone(),
-            context.pool.clone(),
-            request,
-        )
-        .await;
-        let (volume, assembly) = opened.map_err(|error| match &error {
-            OpenError::Assemble(problem) if problem.code == AssembleCode::DirtyDegraded => {
-                Refusal::DirtyDegraded(error.to_string())
-            }
-            _ => Refusal::Other(error.to_string()),
-        })?;
-        let place = |member: &plexum_md::assemble::AssembledMember| {
-            Some((number(&member.name)?, member.data_offset_bytes))
-        };
-        let offsets: BTreeMap<u32, u64> = assembly.members.iter().filter_map(place).collect();
-        let volume = Rc::new(volume);
-        let front = (context.connections > 0).then(|| {
-            Front::new(
-                &volume,
-                context.connections,
-                &context.clock,
-                &context.pool,
-                context.seed,
-            )
-        });
-        let crew = (context.shards > 1).then(|| Crew::new(&volume, context, disks));
-        Ok(Self {
-            volume,
-            front,
-            crew,
-            context: context.clone(),
-            uuid: array,
-            common_offset: offsets.values().next().copied().unwrap_or(0),
-            offsets: RefCell::new(offsets),
-            identities: Cell::new(0),
-            scrub_mismatch: Cell::new(false),
+        context.clock.sleep(COMMITTED_AFTER).await;
+        // An array that is only read has nothing to write then; what it answers is no matter.
+        let _ = engine.stop().await;
+        Some(StaleRead {
+            slots: status.slots,
+            live: status.live,
+            pieces,
         })
     }
 

@@ -71,6 +71,8 @@ pub enum Finding {
     Leak(String),
     /// A silent fault was not treated as the guarantees say.
     Silent(String),
+    /// A start that took stale members to read them (W7, forced) took the wrong ones, or wrote.
+    StaleStart(String),
     /// A region's copies or parity differ and its bit is clear.
     BitClear {
         /// The difference.
@@ -99,6 +101,7 @@ impl Finding {
             Finding::StaleLooksFresh { .. } => "stale-looks-fresh",
             Finding::Leak(_) => "leak",
             Finding::Silent(_) => "silent-fault",
+            Finding::StaleStart(_) => "stale-start",
             Finding::Panic(_) => "panic",
         }
     }
@@ -154,6 +157,7 @@ impl fmt::Display for Finding {
                 "disk {disk} was dropped, and its event count {events} looks fresh beside {newest}"
             ),
             Finding::Leak(what) => write!(f, "still held at the end: {what}"),
+            Finding::StaleStart(what) => write!(f, "a start with stale members: {what}"),
             Finding::Silent(what) => write!(f, "against the guarantees for silent faults: {what}"),
             Finding::Panic(message) => write!(f, "the engine panicked: {message}"),
         }

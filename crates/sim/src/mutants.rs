@@ -79,6 +79,8 @@ pub fn options_for(mutant: Mutant) -> Options {
         }
         Mutant::FirstRowLocked | Mutant::ResyncBelievesRows => parity,
         Mutant::WrongQCoefficient | Mutant::WrongQOrder => vec![Level::Raid6],
+        // Where several may be lost one after another, and one that is left is not enough.
+        Mutant::StalestTaken | Mutant::StaleWrittenUnasked => vec![Level::Raid10, Level::Raid6],
         Mutant::SkipFlush | Mutant::IgnoreFua | Mutant::RetryableIsFinal => Level::ALL.to_vec(),
         _ => redundant,
     };
@@ -116,6 +118,7 @@ fn drill_for(mutant: Mutant) -> Option<Drill> {
         Mutant::ReAddForgetsBadBlocks => Drill::Scarred,
         Mutant::IgnoreFlushError => Drill::FailedFlush,
         Mutant::CommitBeyondRedundancy => Drill::Unplugged,
+        Mutant::StalestTaken | Mutant::StaleWrittenUnasked => Drill::OneByOne,
         _ => return None,
     })
 }

@@ -337,6 +337,20 @@ impl Oracle {
         }
     }
 
+    /// Whether these bytes may have been in sector `at` at any time: zeroes, or a write to it.
+    #[must_use]
+    pub fn may_ever_have_been(&self, at: u64, bytes: &[u8]) -> bool {
+        match sector::look(bytes) {
+            Seen::Zero => true,
+            Seen::Valid {
+                seed,
+                address,
+                sequence,
+            } => seed == self.seed && address == at && sequence <= self.sequence,
+            _ => false,
+        }
+    }
+
     fn judge(&mut self, started: u64, at: u64, seen: Seen) -> Result<(), Vec<Value>> {
         let value = match seen {
             Seen::Zero => Some(Value::Zero),

@@ -245,6 +245,17 @@ pub struct ScrubFound {
     pub is_complete: bool,
 }
 
+/// What came of a start with stale members to be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StaleRead {
+    /// By slot: number of the disk that was used for it.
+    pub slots: Vec<Option<u32>>,
+    /// Disks that were used in any role.
+    pub live: Vec<u32>,
+    /// What could be read, by the first byte of the volume.
+    pub pieces: Vec<(u64, Vec<u8>)>,
+}
+
 /// An engine under test. Offsets and lengths are bytes, multiples of 512.
 #[allow(async_fn_in_trait)] // the world has one thread
 pub trait Subject: Sized + 'static {
@@ -272,6 +283,17 @@ pub trait Subject: Sized + 'static {
         disks: &[SimDisk],
         force: Force,
     ) -> Result<Self, Refusal>;
+
+    /// Starts an array by force from these disks, stale ones among them, to be read (W7, forced). Reads all of it and
+    /// stops. `None`: refused, or the subject knows no such start.
+    async fn read_with_stale(
+        context: &Context,
+        disks: &[SimDisk],
+        spawner: Spawner,
+    ) -> Option<StaleRead> {
+        let _ = (context, disks, spawner);
+        None
+    }
 
     /// Size in bytes.
     fn size_bytes(&self) -> u64;

@@ -4,12 +4,13 @@
 //! - only members at most one event behind get a slot, and the role comes from the freshest table (W7);
 //! - a slot ends with at most one `Active` member and at most one that is being filled.
 
+use plexum_engine::mutant::DeliberateBug;
 use plexum_format::md::{Role, Superblock};
 use plexum_format::units::EventCount;
 
 use super::history::{History, excludes};
 use super::problem::{AssembleCode, AssembleError};
-use super::{AssembledMember, AssembledStanding, Examined};
+use super::{AssembledMember, AssembledStanding, BitmapUse, Examined};
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -22,6 +23,8 @@ pub(super) struct Judge<'a> {
     /// Event count from which a stale member can be brought up to date by the bitmap; `None`: there is no usable
     /// bitmap.
     pub by_bitmap_from: Option<EventCount>,
+    /// A deliberate bug, or none.
+    pub bug: DeliberateBug,
 }
 
 /// A member's standing before slots are compared.
@@ -103,6 +106,23 @@ fn describe(member: &Examined, verdict: Verdict, has_bitmap: bool) -> AssembledM
         data_size_bytes: superblock.data_size_sectors.saturating_mul(SECTOR_BYTES),
         reason: verdict.reason,
         caution: None,
+    }
+}
+
+impl<'a> Judge<'a> {
+    /// Judges by this superblock, which describes the array.
+    pub fn new(
+        newest: &'a Superblock,
+        slot_count: u16,
+        bitmap: &BitmapUse,
+        bug: DeliberateBug,
+    ) -> Self {
+        Self {
+            newest,
+            slot_count,
+            by_bitmap_from: bitmap.events_cleared(),
+            bug,
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! - a member that went on without the freshest one, or was left in another place of a reshape, is never taken;
 //! - where a copy on a fresh member exists, it is read instead; nothing is written where copies would stay different.
 
+use plexum_engine::mutant::{DeliberateBug, Mutant};
 use plexum_format::md::{Reshape, Superblock};
 
 use super::history::{History, excludes};
@@ -86,9 +87,20 @@ pub(super) fn take_needed(
     }
 }
 
+/// Whether nothing may be written because of the stale members that were taken.
+pub(super) fn is_only_read(
+    taken: Taken,
+    geometry: &Geometry,
+    members: &mut [AssembledMember],
+    bug: DeliberateBug,
+) -> bool {
+    let has_shared_copies = spare_fresh_copies(geometry, members);
+    (taken == Taken::ToRead || has_shared_copies) && !bug.is(Mutant::StaleWrittenUnasked)
+}
+
 /// Whether a copy of something that a taken member holds is on another one as well: then the fresh one is read, and
 /// nothing may be written, because nobody would make the copies equal.
-pub(super) fn spare_fresh_copies(geometry: &Geometry, members: &mut [AssembledMember]) -> bool {
+fn spare_fresh_copies(geometry: &Geometry, members: &mut [AssembledMember]) -> bool {
     if geometry.copy_count() < 2 {
         return false;
     }
@@ -142,6 +154,9 @@ fn candidates(
     };
     let mut found: Vec<usize> = (0..examined.len()).filter(may_be_taken).collect();
     found.sort_by_key(|position| std::cmp::Reverse(examined[*position].superblock.events));
+    if judge.bug.is(Mutant::StalestTaken) {
+        found.reverse();
+    }
     found
 }
 
@@ -194,7 +209,7 @@ pub(super) fn with_way_out(
         stale: StaleUse::Read,
         ..*options
     };
-    if insisted == *options || put_together(examined, &insisted).is_err() {
+    if insisted == *options || put_together(examined, &insisted, DeliberateBug::NONE).is_err() {
         return error;
     }
     let names: Vec<String> = examined.iter().map(|member| quoted(&member.name)).collect();

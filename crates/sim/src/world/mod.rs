@@ -14,6 +14,7 @@ mod finale;
 mod foreign;
 mod operator;
 mod silent;
+mod stale;
 mod start;
 
 use std::cell::{Cell, RefCell};
@@ -269,6 +270,18 @@ impl<S> Shared<S> {
         full.iter().for_each(|disk| disk.put_fault(&Fault::Return));
         self.was_full.set(self.was_full.get() || !full.is_empty());
         !full.is_empty()
+    }
+
+    /// The disk in the first slot that is held and follows one that is not.
+    fn next_to_the_lost(&self) -> Option<u32>
+    where
+        S: Subject,
+    {
+        let slots = self.subject().status().slots;
+        let follows = |slot: &usize| slots[(slot + slots.len() - 1) % slots.len()].is_none();
+        (0..slots.len())
+            .filter(follows)
+            .find_map(|slot| slots[slot])
     }
 
     pub fn has_findings(&self) -> bool {
@@ -657,6 +670,9 @@ impl<S: Subject> World<S> {
     fn lost_with_the_crash(&mut self, number: usize) -> Option<u32> {
         let shared = Rc::clone(&self.shared);
         let is_running = shared.subject.borrow().is_some() && !shared.is_unplugged.get();
+        if is_running && shared.scenario.drill == Some(Drill::OneByOne) {
+            return shared.next_to_the_lost();
+        }
         let is_own_flush = matches!(
             shared.scenario.lives.get(number),
             Some(LifeEnd::Crash {

@@ -45,6 +45,7 @@ impl<S: Subject> World<S> {
                 Err(_) if self.shared.make_space() => {}
                 Err(_) if self.shared.scenario.promise == Promise::Beyond => {
                     self.is_over = true;
+                    self.read_with_stale();
                     return false;
                 }
                 Err(Refusal::Other(reason))
