@@ -308,8 +308,8 @@ mod tests {
         };
         assert_eq!(at(Some("/x"), 0, None), Some("/x/plexum".into()));
         assert_eq!(at(None, 0, Some("/root")), Some("/var/lib/plexum".into()));
-        let home = at(None, 1000, Some("/home/u"));
-        assert_eq!(home, Some("/home/u/.local/state/plexum".into()));
+        let home = at(None, 1000, Some("/u"));
+        assert_eq!(home, Some("/u/.local/state/plexum".into()));
         assert_eq!(at(None, 1000, None), None);
     }
 

@@ -733,8 +733,8 @@ fn refusal_of(drives: &[Memory], change: impl FnOnce(&mut Config)) -> String {
     change(&mut system.config);
     save(&system, &drives);
     let opened = open(drives, SystemRequest::default()).unwrap_or_else(|error| panic!("{error}"));
-    let refused = opened.refused.first().map(|(_, error)| error.to_string());
-    refused.unwrap_or_default()
+    let refused = opened.refused.first();
+    refused.map_or_else(String::new, |(_, error)| error.to_string())
 }
 
 /// Drives are not to be trusted: what they say of a growth decides what is written where.
@@ -753,7 +753,7 @@ fn a_position_that_no_growth_stops_at_is_refused() {
         };
         for (moved, backup) in [
             (512, 0),
-            (first - unit, 0), // less than the first rows
+            (first - unit, 0),
             (first + 512, 0),
             (1 << 59, 0),
             (0, 512),
@@ -789,7 +789,6 @@ fn a_new_subdisk_too_short_for_the_first_rows_or_for_what_there_is_is_refused() 
             }
         })
     };
-    // Six rows of 1 KiB are kept behind the new place of their two.
     assert_eq!(refusal(10 << 10, 8 << 10), "");
     let text = refusal(10 << 10, 7 << 10);
     assert!(text.contains("v.p0.s2 has 7168 bytes, too few"), "{text:?}");
