@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::table::Table;
 use crate::experiment::RunResult;
 use crate::work::Figure;
+use crate::work::jobs::VolumeRow;
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +79,28 @@ pub fn table(results: &[RunResult]) -> Table {
         for figure in &result.figures {
             table.push(row(result, Some(figure)));
         }
+        // Of a volume that is the only one its figures say it all.
+        if result.volumes.len() > 1 {
+            for figure in result.volumes.iter().flat_map(of_volume) {
+                table.push(row(result, Some(&figure)));
+            }
+        }
     }
     table
+}
+
+/// What one of several volumes did, as figures.
+fn of_volume(volume: &VolumeRow) -> [Figure; 3] {
+    let figure = |what: &str, value: f64, unit: &str| Figure {
+        name: format!("volume {}: {what}", volume.name),
+        value,
+        unit: unit.to_owned(),
+    };
+    [
+        figure("requests", volume.requests_per_s, "1/s"),
+        figure("rate", volume.kib_per_s, "KiB/s"),
+        figure("busy", volume.busy_percent, "%"),
+    ]
 }
 
 fn row(result: &RunResult, figure: Option<&Figure>) -> Vec<Value> {
@@ -93,7 +114,7 @@ fn row(result: &RunResult, figure: Option<&Figure>) -> Vec<Value> {
         none_if_empty(&setup.system),
         none_if_empty(&setup.on),
         none_if_empty(&setup.disks.join(", ")),
-        json!(setup.level),
+        json!(setup.level_words()),
         none_if_empty(&setup.layout),
         json!(setup.members),
         json!(setup.strip_bytes),
