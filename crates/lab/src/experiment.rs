@@ -555,6 +555,90 @@ requests = 20
         }
     }
 
+    /// Two disks and an SSD; what comes behind `members = 3` in `[setup]` is for the test.
+    const JOBS: &str = r#"
+repetitions = 1
+[setup]
+disks = "nas-12t, nas-12t, ssd-sata"
+members = 3
+level = ["0", "1"]
+VOLUMES
+[work]
+kind = "jobs"
+seconds = 1
+[[work.jobs]]
+name = "small"
+range_bytes = "1G"
+[[work.jobs]]
+name = "large"
+kind = "sequential-write"
+block_bytes = "1M"
+"#;
+
+    const BESIDE: &str = r#"[{ name = "hdd", disks = [0, 1], level = 0, strip_bytes = "32K", jobs = ["large"] },
+        { name = "ssd", disks = [2], level = "single", jobs = ["small"] }]"#;
+
+    #[test]
+    fn volumes_side_by_side_are_choices_like_any_other() {
+        let labels = |volumes: &str| -> Vec<String> {
+            let experiment = Experiment::parse(&JOBS.replace("VOLUMES", volumes)).unwrap();
+            let mut labels: Vec<String> = experiment
+                .runs
+                .iter()
+                .map(|run| run.setup.label())
+                .collect();
+            labels.sort();
+            labels
+        };
+        let beside =
+            "hdd: RAID-0 of 2 strip 32K (disks 0 1; large) + ssd: single disk (disks 2; small)";
+        // Its volumes say their levels, so that those of one volume make no difference.
+        assert_eq!(labels(&format!("volumes = {BESIDE}")), [beside]);
+        let (raid0, raid1) = ("RAID-0 of 3 strip 512K", "RAID-1 of 3 load");
+        assert_eq!(
+            labels(&format!("volumes = [[], {BESIDE}]")),
+            [raid0, raid1, beside]
+        );
+        let other = BESIDE.replace("[0, 1]", "[1, 0]");
+        assert_eq!(
+            labels(&format!("volumes = [{BESIDE}, {other}]")).len(),
+            2,
+            "other disks are another arrangement"
+        );
+        let sections =
+            "[[setup.volumes]]\nname = \"all\"\ndisks = [0, 1, 2]\njobs = [\"small\", \"large\"]\n";
+        assert_eq!(labels(sections).len(), 2, "level is the arrangement's");
+        assert_eq!(labels(""), [raid0, raid1]);
+    }
+
+    #[test]
+    fn what_volumes_and_jobs_cannot_be_is_refused_by_name_before_anything_runs() {
+        for (from, to, word) in [
+            ("disks = [2]", "disks = [1]", "disk 1 is in two"),
+            ("\"single\"", "\"5\"", "ssd: "),
+            ("[\"small\"]", "[\"tiny\"]", "none carries the job small"),
+            ("strip_bytes = \"32K\"", "strip_bytes = \"32Q\"", "32Q"),
+            ("strip_bytes", "stripe_bytes", "stripe_bytes"),
+            ("\"1G\"", "\"2T\"", "volume ssd has"),
+            ("seconds = 1", "seconds = 0", "seconds are at least 1"),
+            (
+                "kind = \"jobs\"",
+                "kind = \"random-read\"",
+                "kind = \"jobs\"",
+            ),
+            (
+                "name = \"large\"",
+                "name = \"large\"\nrequests = 5",
+                "requests",
+            ),
+        ] {
+            let text = JOBS.replace("VOLUMES", &format!("volumes = [[], {BESIDE}]"));
+            assert!(text.contains(from), "{from}");
+            let error = Experiment::parse(&text.replace(from, to)).unwrap_err();
+            assert!(error.to_string().contains(word), "{to}: {error}");
+        }
+    }
+
     #[test]
     fn something_real_is_run_beside_simulated_disks_and_skipped_with_the_reason() {
         let place = tempfile::tempdir().unwrap();

@@ -109,6 +109,14 @@ fn row(result: &RunResult, figure: Option<&Figure>) -> Vec<Value> {
         "" => Value::Null,
         text => json!(text),
     };
+    // Jobs at the same time have each their own.
+    let of_all = |value: Value| {
+        if work.jobs.is_empty() {
+            value
+        } else {
+            Value::Null
+        }
+    };
     let mut row = vec![
         json!(setup.label()),
         none_if_empty(&setup.system),
@@ -126,13 +134,13 @@ fn row(result: &RunResult, figure: Option<&Figure>) -> Vec<Value> {
         json!(setup.member_bytes),
         json!(setup.queue_depth),
         json!(work.kind),
-        json!(work.block_bytes),
-        json!(work.processes),
-        json!(work.depth),
-        json!(work.requests),
-        json!(work.read_percent),
-        json!(work.range_bytes),
-        json!(work.is_sync),
+        of_all(json!(work.block_bytes)),
+        of_all(json!(work.processes)),
+        of_all(json!(work.depth)),
+        of_all(json!(work.requests)),
+        of_all(json!(work.read_percent)),
+        of_all(json!(work.range_bytes)),
+        of_all(json!(work.is_sync)),
         json!(result.seed),
         figure.map_or(Value::Null, |figure| json!(figure.name)),
         figure.map_or(Value::Null, |figure| json!(figure.value)),
