@@ -2,8 +2,6 @@
 //!
 //! Invariant: everything is checked before the first request: an impossible arrangement is refused with the reason.
 
-pub mod beside;
-
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
@@ -26,7 +24,6 @@ use crate::preset;
 use crate::sensitivity;
 use crate::target::Target;
 use crate::world::World;
-use beside::VolumeBeside;
 
 /// Disks and volume of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,9 +92,6 @@ pub struct Setup {
     pub inner_level: String,
     /// Strip sizes of the volumes that are members; the last one is repeated.
     pub inner_strip_bytes: Vec<u64>,
-    /// Several volumes side by side, over some of the disks each; empty: one over all of them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub volumes: Vec<VolumeBeside>,
 }
 
 impl Default for Setup {
@@ -126,7 +120,6 @@ impl Default for Setup {
             inner_volumes: 0,
             inner_level: "0".to_owned(),
             inner_strip_bytes: vec![64 << 10],
-            volumes: Vec::new(),
         }
     }
 }
@@ -148,39 +141,19 @@ fn one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Err
 
 /// An arrangement that runs.
 pub struct Running {
-    /// What it is.
-    pub setup: Setup,
     /// Its world.
     pub world: World,
-    /// What workloads see; of volumes side by side the first one.
+    /// What workloads see.
     pub target: Target,
-    /// The volume, unless a single disk or several volumes are measured.
+    /// The volume, unless a single disk is measured.
     pub volume: Option<Rc<SimVolume>>,
-    /// Volumes side by side; empty: there is one.
-    pub beside: Vec<RunningVolume>,
     /// Volumes that are its members.
     pub inner: Vec<Rc<SimVolume>>,
     /// Disks with their names, members first.
     pub disks: Vec<(String, TimedDisk)>,
 }
 
-/// One of several volumes that run side by side.
-pub struct RunningVolume {
-    /// What it is.
-    pub spec: VolumeBeside,
-    /// What its jobs see.
-    pub target: Target,
-    /// The volume, unless it is a single disk.
-    pub volume: Option<Rc<SimVolume>>,
-}
-
 impl Running {
-    /// All volumes that clients see.
-    pub fn volumes(&self) -> impl Iterator<Item = &Rc<SimVolume>> {
-        let beside = self.beside.iter().filter_map(|one| one.volume.as_ref());
-        self.volume.iter().chain(beside)
-    }
-
     /// Begins to sample the disks.
     #[must_use]
     pub fn sampler(&self) -> Sampler {
@@ -190,7 +163,7 @@ impl Running {
     /// Members that have left a volume, each with the reason as far as it was announced.
     #[must_use]
     pub fn lost_members(&self) -> Vec<String> {
-        let volumes = self.volumes().chain(&self.inner);
+        let volumes = self.volume.iter().chain(&self.inner);
         volumes.flat_map(|volume| lost_members(volume)).collect()
     }
 }
@@ -251,39 +224,6 @@ impl Setup {
         if !self.system.is_empty() {
             return build::label(self);
         }
-        let mut label = match self.volumes.len() {
-            0 => self.volume_label(),
-            _ => self.beside_label(),
-        };
-        if self.level == "single" && self.volumes.is_empty() {
-            return label;
-        }
-        if self.queue_depth > 0 {
-            label += &format!(" queue {}", self.queue_depth);
-        }
-        match self.buses.len() {
-            0 => {}
-            1 => label += " on one bus",
-            count => label += &format!(" on {count} buses"),
-        }
-        if !self.change.is_empty() {
-            label += &format!(" when {}", self.change);
-        }
-        if self.inner_volumes > 0 {
-            let level = level_word(&self.inner_level);
-            let strips = self.inner_strip_bytes.iter();
-            let strips: Vec<String> = strips.map(|bytes| format!("{}K", bytes >> 10)).collect();
-            label += &format!(
-                " over {} {level} ({})",
-                self.inner_volumes,
-                strips.join(", ")
-            );
-        }
-        label
-    }
-
-    /// The volume alone, without what its disks hang on.
-    fn volume_label(&self) -> String {
         if self.level == "single" {
             return format!("single disk {}", self.consistency)
                 .trim_end()
@@ -308,6 +248,27 @@ impl Setup {
         }
         if !self.has_bitmap && matches!(self.consistency.as_str(), "" | "log" | "write-back") {
             label += " no bitmap";
+        }
+        if self.queue_depth > 0 {
+            label += &format!(" queue {}", self.queue_depth);
+        }
+        match self.buses.len() {
+            0 => {}
+            1 => label += " on one bus",
+            count => label += &format!(" on {count} buses"),
+        }
+        if !self.change.is_empty() {
+            label += &format!(" when {}", self.change);
+        }
+        if self.inner_volumes > 0 {
+            let level = level_word(&self.inner_level);
+            let strips = self.inner_strip_bytes.iter();
+            let strips: Vec<String> = strips.map(|bytes| format!("{}K", bytes >> 10)).collect();
+            label += &format!(
+                " over {} {level} ({})",
+                self.inner_volumes,
+                strips.join(", ")
+            );
         }
         label
     }
@@ -431,7 +392,7 @@ impl Setup {
     /// # Errors
     /// `Usage` for an impossible arrangement.
     pub fn start(&self, seed: u64, spare_count: usize, mode: Mode) -> Result<Running, LabError> {
-        self.check_beside()?;
+        let (has_bitmap, log) = self.safeguards()?;
         let world = World::new();
         let mode = if self.inner_volumes > 0 {
             Mode::Data
@@ -449,72 +410,22 @@ impl Setup {
                 Some(spare) => (format!("spare{spare}"), disk.clone()),
             })
             .collect();
-        if !self.volumes.is_empty() {
-            return self.start_beside(world, named, mode);
-        }
-        let members = named.iter().take(self.members).cloned().collect();
-        let (target, volume, inner) = self.over(&world, members, mode)?;
-        Ok(Running {
-            setup: self.clone(),
-            target,
-            volume,
-            beside: Vec::new(),
-            inner,
-            world,
-            disks: named,
-        })
-    }
-
-    /// Builds the volumes that are side by side.
-    fn start_beside(
-        &self,
-        world: World,
-        disks: Vec<(String, TimedDisk)>,
-        mode: Mode,
-    ) -> Result<Running, LabError> {
-        let mut beside = Vec::new();
-        for spec in &self.volumes {
-            let own = spec.disks.iter().map(|disk| disks[*disk].clone()).collect();
-            let built = spec.alone(self).over(&world, own, mode);
-            let (target, volume, _) = built.map_err(|error| match error {
-                LabError::Usage(text) => LabError::Usage(format!("{}: {text}", spec.name)),
-                other => other,
-            })?;
-            beside.push(RunningVolume {
-                spec: spec.clone(),
-                target,
-                volume,
+        let members: Vec<Member> = disks
+            .into_iter()
+            .take(self.members)
+            .map(Member::Disk)
+            .collect();
+        if self.level == "single" {
+            return Ok(Running {
+                target: Target::device(&world, &members[0]),
+                world,
+                volume: None,
+                inner: Vec::new(),
+                disks: named,
             });
         }
-        Ok(Running {
-            setup: self.clone(),
-            target: beside[0].target.clone(), // `check_beside` and its caller: there is one
-            volume: None,
-            beside,
-            inner: Vec::new(),
-            world,
-            disks,
-        })
-    }
-
-    /// One volume over these disks, or the first of them: what is seen of it, the volume, and volumes that are members.
-    #[allow(clippy::type_complexity)] // three things that belong together for a line
-    fn over(
-        &self,
-        world: &World,
-        disks: Vec<(String, TimedDisk)>,
-        mode: Mode,
-    ) -> Result<(Target, Option<Rc<SimVolume>>, Vec<Rc<SimVolume>>), LabError> {
-        let (has_bitmap, log) = self.safeguards()?;
-        let (names, members): (Vec<String>, Vec<Member>) = disks
-            .into_iter()
-            .map(|(name, disk)| (name, Member::Disk(disk)))
-            .unzip();
-        if self.level == "single" {
-            return Ok((Target::device(world, &members[0]), None, Vec::new()));
-        }
         let members = if self.inner_volumes > 0 {
-            self.nest(world, members)?
+            self.nest(&world, members)?
         } else {
             members
         };
@@ -526,16 +437,17 @@ impl Setup {
         let array = ArraySpec {
             has_bitmap,
             log,
-            names: if self.inner_volumes > 0 {
-                Vec::new()
-            } else {
-                names
-            },
             ..self.array(&self.level, &self.layout, self.strip_bytes)?
         };
         let members = members.into_iter().map(Some).collect();
-        let volume = world.run(make(Surroundings::of(world), members, array, mode))??;
-        Ok((Target::volume(world, &volume), Some(volume), inner))
+        let volume = world.run(make(Surroundings::of(&world), members, array, mode))??;
+        Ok(Running {
+            target: Target::volume(&world, &volume),
+            volume: Some(volume),
+            inner,
+            world,
+            disks: named,
+        })
     }
 
     /// Hangs the disks on the buses.

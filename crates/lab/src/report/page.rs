@@ -119,9 +119,8 @@ impl Report {
 
     fn tables(&self, comparison: &Comparison) -> Vec<Table> {
         let verdicts = verdicts_table(&comparison.title, &self.verdicts(comparison));
-        let volumes = comparison.is_main.then(|| comparison.volumes());
-        let all = [comparison.table()].into_iter().chain(volumes);
-        all.chain([comparison.reasons(), verdicts])
+        let all = [comparison.table(), comparison.reasons(), verdicts];
+        all.into_iter()
             .filter(|table| !table.rows.is_empty())
             .collect()
     }

@@ -58,50 +58,24 @@ pub(super) struct Group {
 
 /// The groups of a job file, all checked before anything runs.
 pub(super) fn fio_groups(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Group>, LabError> {
-    fio_groups_of(work, size_bytes, seed, |_| true)
-}
-
-/// The same of the jobs that a volume of `size_bytes` carries: all groups, some of them without processes.
-pub(super) fn fio_groups_of(
-    work: &Work,
-    size_bytes: u64,
-    seed: u64,
-    carries: impl Fn(&str) -> bool,
-) -> Result<Vec<Group>, LabError> {
     let file = fio::parse(&read_file(work)?, Some(size_bytes))?;
     let mut prepared = Vec::new();
     for group in fio::groups(file.jobs) {
         let mut processes = Vec::new();
-        let all = group.iter().enumerate();
-        let (numbers, own): (Vec<usize>, Vec<fio::Job>) = all
-            .filter(|(_, job)| carries(&job.name))
-            .map(|(number, job)| (number, job.clone()))
-            .unzip();
-        let (starts, _) = fio::starts(&own);
-        for ((number, job), start) in numbers.into_iter().zip(&own).zip(starts) {
-            let seed = seed.wrapping_add(number as u64 * 1000);
+        let (starts, _) = fio::starts(&group);
+        for (index, (job, start)) in group.iter().zip(starts).enumerate() {
+            let seed = seed.wrapping_add(index as u64 * 1000);
             processes.extend(fio::processes(job, start, size_bytes, seed)?);
         }
         let limit = group.iter().filter_map(|job| job.runtime).max();
+        let names: Vec<String> = group.iter().map(|job| job.name.clone()).collect();
         prepared.push(Group {
-            name: fio::group_name(group.iter().map(|job| job.name.as_str())),
+            name: names.join("+"),
             processes,
             limit_ns: limit.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
         });
     }
     Ok(prepared)
-}
-
-/// The names of the jobs of a file.
-pub(super) fn fio_jobs(work: &Work) -> Result<Vec<String>, LabError> {
-    let file = fio::parse(&read_file(work)?, Some(u64::MAX >> 1))?;
-    let mut names: Vec<String> = Vec::new();
-    for job in file.jobs {
-        if !names.contains(&job.name) {
-            names.push(job.name);
-        }
-    }
-    Ok(names)
 }
 
 /// Bytes that the files of the largest group take.
@@ -143,9 +117,6 @@ pub(super) fn fio_figures(name: &str, outcome: &Outcome, figures: &mut Vec<Figur
 
 /// A job file: jobs that do not wait for the ones before run at the same time.
 pub(super) fn fio(running: &Running, work: &Work, seed: u64) -> Result<Measurement, LabError> {
-    if !running.beside.is_empty() {
-        return super::jobs::fio_beside(running, work, seed);
-    }
     let groups = fio_groups(work, running.target.size_bytes(), seed)?;
     let mut sampler = running.sampler();
     let mut all = Outcome::default();

@@ -58,16 +58,6 @@ pub fn rearrange(names: &mut [String], order: Order, rng: &mut Rng) {
     }
 }
 
-/// In which of `folders` the file with this number is, when there are `count`: each folder has the next share, rounded
-/// up, so that the last ones may have fewer or none.
-///
-/// # Panics
-/// Without a folder.
-#[must_use]
-pub fn folder_of(number: u64, count: u64, folders: u64) -> u64 {
-    number / count.div_ceil(folders).max(1)
-}
-
 /// What one phase did.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct FilePhase {
