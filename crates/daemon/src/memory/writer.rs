@@ -27,7 +27,7 @@ pub enum Kept {
 
 /// What is to be written, or the end of the writing and who is told of it.
 enum Order {
-    Keep(Kept),
+    Keep(Box<Kept>),
     End(Sender<()>),
 }
 
@@ -66,7 +66,7 @@ impl Keeper {
 
     /// Keeps it, soon. What cannot be taken is lost and counted.
     pub fn keep(&self, what: Kept) {
-        match self.orders.try_send(Order::Keep(what)) {
+        match self.orders.try_send(Order::Keep(Box::new(what))) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.lost.fetch_add(1, Ordering::Relaxed);
@@ -107,8 +107,15 @@ struct Writer {
 
 impl Writer {
     fn carry_out(&self, order: Order) {
-        let (path, result) = match order {
-            Order::Keep(Kept::Event(key, event)) => {
+        let what = match order {
+            Order::Keep(what) => *what,
+            Order::End(told) => {
+                let _ = told.send(());
+                return;
+            }
+        };
+        let (path, result) = match what {
+            Kept::Event(key, event) => {
                 let path = self.dir.history_path(&key);
                 let line = serde_json::to_string(&event).map_err(io::Error::other);
                 let result = line.and_then(|line| append(&path, &line));
@@ -116,14 +123,10 @@ impl Writer {
                     .fetch_add(u64::from(result.is_err()), Ordering::Relaxed);
                 (path, result)
             }
-            Order::Keep(Kept::Set(key, remembered)) => {
+            Kept::Set(key, remembered) => {
                 let path = self.dir.set_path(&key);
                 let bytes = serde_json::to_vec_pretty(&remembered).map_err(io::Error::other);
                 (path.clone(), bytes.and_then(|bytes| replace(&path, &bytes)))
-            }
-            Order::End(told) => {
-                let _ = told.send(());
-                return;
             }
         };
         let problem = result.err();
