@@ -251,6 +251,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // a member with one bad range is what is meant
 mod tests {
     use super::*;
     use plexum_layout::{GeometrySpec, Organisation, Raid5Layout, Raid6Layout, Raid10Layout};
