@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use plexum_daemon::host::{ClientKey, Close, Refusal};
 use plexum_front::client::{ClientId, Leave};
+use plexum_nbd::client::ClientError;
 
 use crate::ground::{Ground, read, write};
 
@@ -113,7 +114,7 @@ fn clients_on_every_core_are_known_and_can_be_told_to_leave() {
         assert_eq!(alive, 2);
         ground.host.close("v", Close::Force).await.unwrap();
         for guest in &guests {
-            assert!(read(guest, 0).await.is_err());
+            assert_eq!(read(guest, 0).await, Err(ClientError::Gone));
         }
     });
 }

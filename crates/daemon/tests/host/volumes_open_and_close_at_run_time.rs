@@ -1,6 +1,7 @@
 //! Volumes open and close while others are served, with refusals and holds that programs understand.
 
-use std::os::unix::net::UnixListener;
+use std::io::Write;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
 
 use plexum_daemon::host::{Close, Hold, Host, Refusal, Stage};
@@ -68,6 +69,42 @@ fn a_volume_with_a_client_is_not_closed_unless_it_is_forced() {
         assert!(read(&guest, 0).await.is_err());
         assert!(!hosted.client_socket().exists());
         assert_eq!(names(&ground.host), []);
+    });
+}
+
+#[test]
+fn a_client_that_reads_no_answers_holds_up_a_close_until_it_is_forced() {
+    Ground::run(1, async |ground| {
+        let request = ground.mirror("v").await;
+        for is_drained_first in [false, true] {
+            let hosted = ground.open(&request).await.unwrap();
+            let mut deaf = UnixStream::connect(hosted.client_socket()).unwrap();
+            // A handshake and reads of 64 MiB, sent without waiting for anything.
+            let mut bytes = vec![0, 0, 0, 3];
+            bytes.extend(b"IHAVEOPT\0\0\0\x01\0\0\0\x01v");
+            for _ in 0..64 {
+                bytes.extend([0x25, 0x60, 0x95, 0x13, 0, 0, 0, 0]);
+                bytes.extend([0; 16]);
+                bytes.extend((1_u32 << 20).to_be_bytes());
+            }
+            deaf.write_all(&bytes).unwrap();
+            let mut has_begun = false;
+            while !has_begun {
+                let clients = ground.host.clients("v").await.unwrap();
+                has_begun = clients.iter().any(|(_, client)| client.under_way > 0);
+                plexum_runtime::yield_now().await;
+            }
+            if is_drained_first {
+                let host = Rc::clone(&ground.host);
+                let draining = async move { host.close("v", Close::Drain).await };
+                let draining = ground.handle.spawn(draining);
+                for _ in 0..100 {
+                    plexum_runtime::yield_now().await;
+                }
+                assert!(!draining.is_finished(), "answers wait for the client");
+            }
+            ground.host.close("v", Close::Force).await.unwrap();
+        }
     });
 }
 
@@ -214,6 +251,8 @@ fn a_volume_that_cannot_listen_lets_nobody_in_and_opens_once_it_can() {
         let second = ground.mirror("b").await;
         let second = ground.admit(&second).await.unwrap();
         let both = [Rc::clone(&first), second];
+        let address = "127.0.0.1:0".parse().unwrap();
+        ground.host.listen_tcp(address).unwrap();
         let other = UnixListener::bind(both[1].client_socket()).unwrap();
         let refused = ground.host.open(&both).map_err(Refusal::problem);
         assert_eq!(refused.unwrap_err().code, Code::SocketInUse);
