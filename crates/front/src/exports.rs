@@ -3,7 +3,8 @@
 //! Invariants:
 //! - one name, one export: a name is free again when the last client of its export has left;
 //! - a client that comes in time is one of the export until its visit is dropped; who comes later does not find it;
-//! - `close` returns when the last client has left, in the way that was asked for.
+//! - `close` returns when the last client has left, in the way that was asked for; whoever does not wait for that has
+//!   closed it all the same.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -106,6 +107,8 @@ impl<E: Export> Exports<E> {
     pub fn open(&self, export: Rc<E>) -> Result<(), OpenError> {
         let info = export.info();
         check(&info)?;
+        // Whoever closed one may not have waited for its last client.
+        self.forget_vacated();
         let mut opened = self.opened.borrow_mut();
         if opened.iter().any(|other| other.name == info.name) {
             return Err(OpenError::NameTaken(info.name));
@@ -133,8 +136,7 @@ impl<E: Export> Exports<E> {
             closing.vacated.set();
         }
         closing.vacated.wait().await;
-        let is_other = |other: &Rc<Opened<E>>| !Rc::ptr_eq(other, &closing);
-        self.opened.borrow_mut().retain(is_other);
+        self.forget_vacated();
         true
     }
 
@@ -235,6 +237,11 @@ impl<E: Export> Exports<E> {
             opened: Rc::clone(opened),
             client,
         })
+    }
+
+    fn forget_vacated(&self) {
+        let is_there = |opened: &Rc<Opened<E>>| !opened.vacated.is_set();
+        self.opened.borrow_mut().retain(is_there);
     }
 
     fn named(&self, name: &str) -> Option<Rc<Opened<E>>> {

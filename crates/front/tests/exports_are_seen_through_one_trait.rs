@@ -410,6 +410,22 @@ fn an_export_closes_when_its_last_client_has_left_and_its_name_is_free_then() {
 }
 
 #[test]
+fn a_close_that_nobody_waits_for_frees_the_name_when_the_last_client_has_left() {
+    let export = memory("v");
+    let mut world = World::new(&[&export]);
+    let (_queue, _) = world.queue("v");
+    {
+        let mut closing = pin!(world.exports.close("v", Leave::Drain));
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(closing.as_mut().poll(&mut cx).is_pending());
+    }
+    let taken = OpenError::NameTaken("v".into());
+    assert_eq!(world.exports.open(memory("v")), Err(taken));
+    world.settle();
+    world.exports.open(memory("v")).unwrap();
+}
+
+#[test]
 fn who_closes_with_a_fence_does_not_wait_for_what_drains() {
     let export = memory("v");
     let mut world = World::new(&[&export]);
