@@ -74,6 +74,7 @@ fn of_a_client_that_is_fenced_nothing_is_written_after_the_fence() {
             .end_client("v", first, Leave::Fence)
             .await
             .unwrap();
+        assert!(!keys(&ground, "v").await.contains(&first), "it has left");
         for block in 0..16 {
             write(&stayer, block, 9).await.unwrap();
         }
@@ -93,25 +94,25 @@ fn clients_on_every_core_are_known_and_can_be_told_to_leave() {
         let request = ground.mirror("v").await;
         let hosted = ground.open(&request).await.unwrap();
         let mut guests = Vec::new();
-        for block in 0..4 {
+        for block in 0..6 {
             let guest = ground.guest(&hosted).await;
             write(&guest, block, 3).await.unwrap();
             guests.push(guest);
         }
         let known = keys(&ground, "v").await;
         let on = |core: usize| known.iter().filter(|key| key.core == core).count();
-        assert_eq!((on(0), on(1)), (2, 2));
+        assert_eq!((on(0), on(1)), (3, 3));
         for how in [Leave::Drain, Leave::Fence] {
             let elsewhere = keys(&ground, "v").await;
             let elsewhere = elsewhere.iter().find(|key| key.core == 1).unwrap();
             ground.host.end_client("v", *elsewhere, how).await.unwrap();
         }
-        assert_eq!(keys(&ground, "v").await.len(), 2);
+        assert_eq!(keys(&ground, "v").await.len(), 4);
         let mut alive = 0;
         for guest in &guests {
             alive += usize::from(read(guest, 0).await == Ok(3));
         }
-        assert_eq!(alive, 2);
+        assert_eq!(alive, 4);
         ground.host.close("v", Close::Force).await.unwrap();
         for guest in &guests {
             assert_eq!(read(guest, 0).await, Err(ClientError::Gone));

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use plexum_daemon::host::{Close, Hold, Host, Refusal, Stage};
@@ -18,6 +19,14 @@ fn names(host: &Host) -> Vec<(String, Stage)> {
     list.iter()
         .map(|hosted| (hosted.name().to_owned(), hosted.stage()))
         .collect()
+}
+
+/// Handles that this process has of some files.
+fn handles_of(files: &[String]) -> usize {
+    let handles = std::fs::read_dir("/proc/self/fd").unwrap();
+    let targets = handles.filter_map(|handle| std::fs::read_link(handle.ok()?.path()).ok());
+    let is_one = |target: &PathBuf| files.iter().any(|file| target == Path::new(file));
+    targets.filter(is_one).count()
 }
 
 #[test]
@@ -148,6 +157,7 @@ fn the_members_of_a_closed_volume_are_free_and_it_opens_again_with_its_data() {
                     assert!(taken.is_err(), "it is locked while it is served");
                 }
                 ground.host.close("v", Close::Drain).await.unwrap();
+                assert_eq!(handles_of(&request.members), 0, "on any thread");
                 for member in &request.members {
                     let path = member.as_ref();
                     let free = FileDevice::open(&ground.handle, path, &OpenOptions::read_write());
