@@ -6,6 +6,7 @@
 
 pub mod bits;
 pub mod buf;
+pub mod busy;
 pub mod clock;
 pub mod device;
 pub mod lock;

@@ -13,13 +13,13 @@ use std::ops::Range;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::busy::{BusyTime, UnderWay};
 use crate::latency::{Histogram, Latency, Recent};
 use crate::refusals::Refusals;
 use crate::slots::Slots;
 use crate::state::MemberId;
 use crate::threshold::Thresholds;
 use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::busy::{BusyTime, UnderWay};
 use plexum_block::clock::{Clock, Moment};
 use plexum_block::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode};
 use plexum_block::ranges::RangeSet;

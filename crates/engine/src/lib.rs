@@ -4,7 +4,6 @@
 pub mod array;
 pub mod balance;
 mod base;
-pub mod busy;
 mod copies;
 pub mod detect;
 pub mod drive;

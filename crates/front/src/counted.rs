@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plexum_block::buf::{Buf, Rope};
+use plexum_block::busy::{BusyTime, UnderWay};
 use plexum_block::clock::{Clock, Moment};
 use plexum_block::device::{Fua, IoError};
 
@@ -150,42 +151,9 @@ impl Drop for SessionCounted {
     }
 }
 
-/// Time with at least one request under way: requests that overlap count once.
-#[derive(Default)]
-struct Busy {
-    under_way: Cell<u64>,
-    since: Cell<Moment>,
-    done_ns: Cell<u64>,
-}
-
-impl Busy {
-    fn begin(&self, now: Moment) {
-        if self.under_way.get() == 0 {
-            self.since.set(self.since.get().max(now));
-        }
-        self.under_way.set(self.under_way.get() + 1);
-    }
-
-    fn end(&self, now: Moment) {
-        self.under_way.set(self.under_way.get() - 1);
-        if self.under_way.get() == 0 {
-            let span_ns = now.0.saturating_sub(self.since.replace(now).0);
-            self.done_ns.set(self.done_ns.get() + span_ns);
-        }
-    }
-
-    fn until_ns(&self, now: Moment) -> u64 {
-        let present = match self.under_way.get() {
-            0 => 0,
-            _ => now.0.saturating_sub(self.since.get().0),
-        };
-        self.done_ns.get() + present
-    }
-}
-
 /// A read or write under way; ends with `drop`, also when whoever waited for it is gone.
 struct Asked<'a, C: Clock> {
-    busy: &'a Busy,
+    under_way: UnderWay<'a, C>,
     clock: &'a C,
     since: Moment,
     is_sequential: bool,
@@ -195,19 +163,11 @@ impl<C: Clock> Asked<'_, C> {
     /// It has ended now; the clock is read once.
     fn took(self) -> Took {
         let now = self.clock.now();
-        let took = Took {
+        self.under_way.end(now);
+        Took {
             ns: now.ns_since(self.since),
             is_sequential: self.is_sequential,
-        };
-        self.busy.end(now);
-        std::mem::forget(self);
-        took
-    }
-}
-
-impl<C: Clock> Drop for Asked<'_, C> {
-    fn drop(&mut self) {
-        self.busy.end(self.clock.now());
+        }
     }
 }
 
@@ -218,7 +178,7 @@ pub struct Counted<E, C> {
     tally: Arc<Tally>,
     /// What the tally was at the last reset.
     before: Cell<Counters>,
-    busy: Busy,
+    busy: BusyTime,
     /// Busy time before the last reset.
     busy_before_ns: Cell<u64>,
     /// Where the last read or write that began will end, or did.
@@ -236,7 +196,7 @@ impl<E: Export, C: Clock> Counted<E, C> {
             clock,
             before: Cell::new(tally.counters()),
             tally,
-            busy: Busy::default(),
+            busy: BusyTime::default(),
             busy_before_ns: Cell::new(0),
             position: Cell::new(u64::MAX),
             elsewhere: RefCell::default(),
@@ -271,7 +231,7 @@ impl<E: Export, C: Clock> Counted<E, C> {
         let busy_ns = self.busy.until_ns(self.clock.now());
         let mut counters = Counters {
             busy_ns: busy_ns - self.busy_before_ns.get(),
-            outstanding: self.busy.under_way.get(),
+            outstanding: u64::from(self.busy.under_way()),
             ..Counters::default()
         };
         counters.add(&self.tally.counters(), &self.before.get());
@@ -294,10 +254,9 @@ impl<E: Export, C: Clock> Counted<E, C> {
     /// A read or write begins.
     fn begin(&self, (offset_bytes, length_bytes): (u64, u64)) -> Asked<'_, C> {
         let since = self.clock.now();
-        self.busy.begin(since);
         let end = offset_bytes.saturating_add(length_bytes);
         Asked {
-            busy: &self.busy,
+            under_way: self.busy.begin(&self.clock, since),
             clock: &self.clock,
             since,
             is_sequential: self.position.replace(end) == offset_bytes,

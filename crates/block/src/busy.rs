@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 
-use plexum_block::clock::{Clock, Moment};
+use crate::clock::{Clock, Moment};
 
 /// How long at least one request was under way, and how many are now.
 #[derive(Debug, Default)]
