@@ -13,12 +13,13 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::control::event::Event;
+use crate::runtime_dir::mistrust;
 use crate::volume::status::{JSON_VERSION, ScrubStatus};
 
 pub use volume::{Memory, VolumeMemory};
@@ -110,8 +111,8 @@ pub struct Found {
 }
 
 impl StateDir {
-    /// Where the folder is: `$XDG_STATE_HOME/plexum`, for root `/var/lib/plexum`, else `~/.local/state/plexum`. None for
-    /// a user without a home.
+    /// Where the folder is: `$XDG_STATE_HOME/plexum`, for root `/var/lib/plexum`, else `~/.local/state/plexum`. None
+    /// for a user without a home.
     #[must_use]
     pub fn locate(from: &Surroundings) -> Option<Self> {
         let path = match (&from.xdg_state_home, from.user_id, &from.home) {
@@ -149,13 +150,10 @@ impl StateDir {
                 .map_err(|error| format!("{shown}: {error}"))?;
         }
         let meta = fs::symlink_metadata(&self.path).map_err(|error| format!("{shown}: {error}"))?;
-        if meta.uid() != user_id {
-            return Err(format!("{shown} belongs to user {}", meta.uid()));
+        match mistrust(&meta, user_id) {
+            Some(what) => Err(format!("{shown} {what}")),
+            None => Ok(()),
         }
-        if meta.permissions().mode() & 0o022 != 0 {
-            return Err(format!("{shown} can be written to by others"));
-        }
-        Ok(())
     }
 
     /// What earlier servers kept of a volume. Cuts a history that has grown too long.
@@ -273,6 +271,8 @@ impl Key {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
     use super::*;
 
     fn event(sequence: u64, message: &str) -> Event {
@@ -319,7 +319,8 @@ mod tests {
         let user = fs::metadata(dir.path()).unwrap().uid();
         assert!(dir.ensure(user + 1).unwrap_err().contains("belongs to"));
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(dir.ensure(user).unwrap_err().contains("by others"));
+        let open = dir.ensure(user).unwrap_err();
+        assert!(open.contains("others may write to it"), "{open}");
     }
 
     #[test]

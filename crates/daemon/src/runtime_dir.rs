@@ -140,30 +140,14 @@ impl RuntimeDir {
         }
         let meta = fs::symlink_metadata(&self.path)
             .map_err(|error| Problem::from_io(&error, "looking at the runtime folder", &shown))?;
-        let refuse = |what: String| {
-            Err(
-                Problem::new(Code::NotPermitted, format!("runtime folder {shown} {what}"))
-                    .why("somebody else could swap a socket in it")
-                    .hint("remove it, or set XDG_RUNTIME_DIR to a folder of your own"),
-            )
+        let Some(what) = mistrust(&meta, from.user_id) else {
+            return Ok(());
         };
-        if !meta.is_dir() {
-            return refuse("is not a folder".into());
-        }
-        if meta.uid() != from.user_id {
-            return refuse(format!(
-                "belongs to user {}, expected {}",
-                meta.uid(),
-                from.user_id
-            ));
-        }
-        if meta.permissions().mode() & 0o022 != 0 {
-            return refuse(format!(
-                "has mode {:03o}, others may write to it",
-                meta.permissions().mode() & 0o777
-            ));
-        }
-        Ok(())
+        Err(
+            Problem::new(Code::NotPermitted, format!("runtime folder {shown} {what}"))
+                .why("somebody else could swap a socket in it")
+                .hint("remove it, or set XDG_RUNTIME_DIR to a folder of your own"),
+        )
     }
 
     /// Path of a volume's file of one kind. Always at most `SOCKET_PATH_BYTES_MAX` bytes when the folder itself leaves
@@ -193,6 +177,20 @@ impl RuntimeDir {
         found.sort();
         found
     }
+}
+
+/// Why a user's folder cannot be trusted, as the end of a sentence that begins with it: it is a link or a file, somebody
+/// else's, or open to others. `meta` is that of the folder itself, not of what a link leads to.
+pub(crate) fn mistrust(meta: &fs::Metadata, user_id: u32) -> Option<String> {
+    if !meta.is_dir() {
+        return Some("is not a folder".into());
+    }
+    if meta.uid() != user_id {
+        let found = meta.uid();
+        return Some(format!("belongs to user {found}, expected {user_id}"));
+    }
+    let mode = meta.permissions().mode() & 0o777;
+    (mode & 0o022 != 0).then(|| format!("has mode {mode:03o}, others may write to it"))
 }
 
 fn no_parent(error: &std::io::Error, shown: &str) -> Problem {
