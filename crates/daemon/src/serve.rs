@@ -35,6 +35,7 @@ pub const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
 pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
 /// Requests of the control socket that may wait.
 const ASKS_MAX: usize = 256;
+
 /// What to serve and where.
 #[derive(Clone, Debug)]
 pub struct ServeRequest {

@@ -120,7 +120,7 @@ fn scrub(served: &Served, repair: bool) -> Answer {
     if !volume.start_scrub(mode) {
         return Err(scrub_runs(served));
     }
-    served.note_scrub(repair);
+    served.note_scrub(mode);
     done(format!("{}: the scrub has begun", served.name()))
 }
 

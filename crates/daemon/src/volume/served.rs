@@ -15,6 +15,7 @@ use plexum_block::clock::{Clock, Moment};
 use plexum_block::wait::Signal;
 use plexum_engine::state::{FailCause, Standing};
 use plexum_engine::upkeep::Pace;
+use plexum_engine::upkeep::scrub::ScrubMode;
 use plexum_engine::volume::{Announcement, JobKind as EngineJob, MemberStatus as EngineMember};
 use plexum_front::counted::Counted;
 use plexum_runtime::clock::RealClock;
@@ -54,7 +55,8 @@ pub struct Served {
     ended: Signal,
     clock: RealClock,
     samples: Samples,
-    scrub_is_repair: Cell<bool>,
+    /// Of the scrub that was started last.
+    scrub_mode: Cell<ScrubMode>,
     /// What outlives this server.
     pub memory: VolumeMemory,
     /// When it began to be served, or the last reset.
@@ -84,7 +86,7 @@ impl Served {
             ended: Signal::new(),
             clock,
             samples: Samples::default(),
-            scrub_is_repair: Cell::new(false),
+            scrub_mode: Cell::new(ScrubMode::Check),
             memory,
             counting_since: Cell::new(counting_since),
             baseline: RefCell::default(),
@@ -124,9 +126,9 @@ impl Served {
         self.volume.name()
     }
 
-    /// Notes that a scrub was started, and whether it mends.
-    pub fn note_scrub(&self, is_repair: bool) {
-        self.scrub_is_repair.set(is_repair);
+    /// Notes that a scrub was started.
+    pub fn note_scrub(&self, mode: ScrubMode) {
+        self.scrub_mode.set(mode);
     }
 
     /// Notes why a member failed.
@@ -381,10 +383,9 @@ impl Served {
         }
         let is_scrub = |job: &JobStatus| matches!(job.kind, JobKind::Scrub | JobKind::Repair);
         if self.volume.is_scrubbing() && !jobs.iter().any(is_scrub) {
-            let kind = if self.scrub_is_repair.get() {
-                JobKind::Repair
-            } else {
-                JobKind::Scrub
+            let kind = match self.scrub_mode.get() {
+                ScrubMode::Repair => JobKind::Repair,
+                ScrubMode::Check => JobKind::Scrub,
             };
             jobs.push(waiting(kind, 0, total));
         }
