@@ -51,6 +51,14 @@ pub struct Ready {
 /// # Errors
 /// The server does not answer, or FUSE is not allowed.
 pub fn serve_file(args: &AttachProcess) -> Outcome {
+    stay(async |handle| serve(handle, args).await)
+}
+
+/// Runs a process of an attachment until its work has ended. The kernel's write-out may wait for it.
+///
+/// # Errors
+/// Of the work; the system does not let it do I/O.
+pub fn stay(work: impl AsyncFnOnce(&Handle) -> Outcome) -> Outcome {
     process::leave_session();
     // Before any thread is started: they inherit it. Without it the device works, only less surely when memory is
     // short.
@@ -60,16 +68,21 @@ pub fn serve_file(args: &AttachProcess) -> Outcome {
     let mut runtime = Runtime::new(IoChoice::Auto)
         .map_err(|error| Problem::new(Code::IoError, error.to_string()))?;
     let handle = runtime.handle();
-    runtime.block_on(serve(&handle, args))
+    runtime.block_on(work(&handle))
+}
+
+/// The URI in an argument of such a process.
+///
+/// # Errors
+/// `Usage`.
+pub fn uri_of(text: &str) -> Result<NbdUri, Problem> {
+    text.parse()
+        .map_err(|error| Problem::new(Code::Usage, format!("{text}: {error}")))
 }
 
 async fn serve(handle: &Handle, args: &AttachProcess) -> Outcome {
-    let uri: NbdUri = args
-        .uri
-        .parse()
-        .map_err(|error| Problem::new(Code::Usage, format!("{}: {error}", args.uri)))?;
     let goal = Goal {
-        uri,
+        uri: uri_of(&args.uri)?,
         identity: args.identity.clone(),
         limit: Duration::from_secs(args.reconnect),
     };

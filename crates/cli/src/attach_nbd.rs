@@ -30,12 +30,11 @@ use plexum_nbd::transport::Transport;
 use plexum_nbd::uri::{Address, NbdUri};
 use plexum_nbd::wire::Framing;
 use plexum_nbd::wire::option::tflag;
-use plexum_runtime::process::join_write_out_path;
+use plexum_runtime::Handle;
 use plexum_runtime::socket::{Socket, connect_unix};
-use plexum_runtime::{Handle, IoChoice, Runtime};
 
 use crate::args::AttachNbdProcess;
-use crate::attach_file::{Answer, Ready, say};
+use crate::attach_file::{Answer, Ready, say, stay, uri_of};
 use crate::bridge::identity;
 use crate::client::Client;
 use crate::errors::Outcome;
@@ -95,21 +94,11 @@ pub fn new_identifier(volume: &str) -> String {
 /// # Errors
 /// The server does not answer. That the kernel's nbd cannot be used is an answer, not an error.
 pub fn serve_device(args: &AttachNbdProcess) -> Outcome {
-    process::leave_session();
-    // The kernel's write-out may wait for a new connection: who makes it must not wait for the kernel's write-out.
-    let _ = join_write_out_path();
-    let _ = std::env::set_current_dir("/");
-    let mut runtime = Runtime::new(IoChoice::Auto)
-        .map_err(|error| Problem::new(Code::IoError, error.to_string()))?;
-    let handle = runtime.handle();
-    runtime.block_on(serve(&handle, args))
+    stay(async |handle| serve(handle, args).await)
 }
 
 async fn serve(handle: &Handle, args: &AttachNbdProcess) -> Outcome {
-    let uri: NbdUri = args
-        .uri
-        .parse()
-        .map_err(|error| Problem::new(Code::Usage, format!("{}: {error}", args.uri)))?;
+    let uri = uri_of(&args.uri)?;
     let kernel = match Kernel::open() {
         Ok(kernel) => kernel,
         Err(error) => return unfit(unfit_words(&error)),
