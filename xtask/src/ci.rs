@@ -176,6 +176,15 @@ pub fn target(root: &Path) -> PathBuf {
     told.map_or_else(|| root.join("target"), PathBuf::from)
 }
 
+/// What cargo says with `--message-format=json`: an object a line, other lines are passed over.
+pub fn messages(stdout: &[u8]) -> Vec<serde_json::Value> {
+    let text = String::from_utf8_lossy(stdout);
+    let lines = text.lines();
+    lines
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
+}
+
 /// Calls cargo in `root`.
 ///
 /// # Errors

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::list::Mutant;
 use super::sites;
 use super::weave::{Woven, weave};
+use crate::ci;
 
 /// The module that knows which mutant was chosen.
 const WOVEN: &str = include_str!("woven.rs.txt");
@@ -239,11 +240,7 @@ impl Copy {
             .stderr(std::process::Stdio::inherit())
             .output()
             .map_err(|error| format!("cargo: {error}"))?;
-        let messages = String::from_utf8_lossy(&output.stdout);
-        let messages: Vec<Value> = messages
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect();
+        let messages = ci::messages(&output.stdout);
         let has_errors = messages
             .iter()
             .any(|message| message["message"]["level"] == "error");
