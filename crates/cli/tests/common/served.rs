@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use plexum_oracle::pattern_bytes;
 use serde_json::Value;
 
-use super::Place;
+use super::{Place, Run};
 
 /// What the random load writes; the pattern has no such sector.
 const LOAD: u8 = 0xa5;
@@ -79,7 +79,7 @@ pub fn uri(place: &Place) -> String {
 }
 
 /// Runs plexum, which must succeed.
-pub fn done(place: &Place, words: &str) {
+pub fn done(place: &Place, words: &str) -> Run {
     let run = place.plexum(words);
     let folder = place.folder.display();
     assert_eq!(
@@ -87,6 +87,7 @@ pub fn done(place: &Place, words: &str) {
         "{folder}: plexum {words}: {}{}",
         run.out, run.err
     );
+    run
 }
 
 /// Status of the served volume.
@@ -121,6 +122,15 @@ pub fn wait_until_clean(place: &Place) {
             && status["is_dirty"] == false
             && status["bitmap"]["doubtful_regions"].as_u64().unwrap_or(0) == 0
     });
+}
+
+/// A mirror `nas` of two files `a` and `b` that is served in the foreground and at rest.
+pub fn mirror(name: &str) -> (Place, Server) {
+    let place = Place::in_memory(name);
+    done(&place, "create nas --level 1 --member-size 24M a b");
+    let server = Server::start(&place, "a b");
+    wait_until_clean(&place);
+    (place, server)
 }
 
 /// Size of the served volume.

@@ -1,14 +1,8 @@
 //! Advice does what it says: each is typed as it was printed, and its outcome looked at. That every advised command is
 //! one that the parser takes is a test of the command itself (src/advised.rs).
 
-use super::common::served::{Server, status, wait_until, wait_until_clean};
+use super::common::served::{Server, done, status, wait_until, wait_until_clean};
 use super::common::{Place, Run};
-
-fn done(place: &Place, words: &str) -> Run {
-    let run = place.plexum(words);
-    assert_eq!(run.exit, 0, "plexum {words}: {}{}", run.out, run.err);
-    run
-}
 
 /// What follows `introduction` in the answer to a command that is refused, as it is to be typed: a command, or options
 /// to add to the one that was typed.

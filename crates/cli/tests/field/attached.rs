@@ -5,8 +5,9 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 use super::common::Place;
+use super::common::served::done;
 use super::durable::client::Client;
-use super::serving::{Server, done};
+use super::serving::Server;
 
 /// EIO of the system.
 const EIO: i32 = 5;

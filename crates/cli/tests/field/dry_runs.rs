@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use plexum_testkit::{Unpacked, unpack_zfs_case};
 
+use super::common::served::done;
 use super::common::{Place, Run};
-use super::serving::{Server, done};
+use super::serving::Server;
 
 include!("dry_run_cases.rs");
 

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use super::common::Place;
-use super::serving::{Server, done};
+use super::common::served::done;
+use super::serving::Server;
 
 #[allow(dead_code)] // one request of it is used
 #[path = "../kill/client.rs"]

@@ -4,7 +4,8 @@
 use std::process::{Child, Stdio};
 
 use super::common::Place;
-use super::serving::{Server, done};
+use super::common::served::done;
+use super::serving::Server;
 
 /// A file under a loop device with a mounted file system, and one under swap.
 struct Held {

@@ -2,7 +2,8 @@
 //! command.
 
 use crate::common::Place;
-use crate::serving::{Server, done};
+use crate::common::served::done;
+use crate::serving::Server;
 
 #[test]
 fn an_array_is_not_called_converted_to_a_version_that_it_has_not() {

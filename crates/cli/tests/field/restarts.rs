@@ -4,22 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
 
-use super::common::served::{Server, status, wait_until_clean};
-use super::common::{Place, Run};
-
-fn done(place: &Place, words: &str) -> Run {
-    let run = place.plexum(words);
-    assert_eq!(run.exit, 0, "plexum {words}: {}{}", run.out, run.err);
-    run
-}
-
-fn mirror(name: &str) -> (Place, Server) {
-    let place = Place::in_memory(name);
-    done(&place, "create nas --level 1 --member-size 24M a b");
-    let server = Server::start(&place, "a b");
-    wait_until_clean(&place);
-    (place, server)
-}
+use super::common::Place;
+use super::common::served::{Server, done, mirror, status};
 
 fn names_of_events(place: &Place) -> Vec<String> {
     let events = place.plexum("events nas --json").objects();

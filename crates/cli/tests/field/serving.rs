@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
-use super::common::{Place, Run};
+use super::common::Place;
 
 /// `plexum serve` in the foreground, killed at the end when it still runs.
 pub struct Server {
@@ -66,11 +66,4 @@ pub fn qemu_io(place: &Place, volume: &str, commands: &[String]) {
     }
     let output = command.arg(uri).output().unwrap();
     assert!(output.status.success(), "{commands:?}: {output:?}");
-}
-
-/// Runs plexum, which must succeed.
-pub fn done(place: &Place, words: &str) -> Run {
-    let run = place.plexum(words);
-    assert_eq!(run.exit, 0, "plexum {words}: {}{}", run.out, run.err);
-    run
 }

@@ -4,26 +4,11 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::common::served::{Server, status, wait_until, wait_until_clean};
+use super::common::served::{Server, done, mirror, status, wait_until};
 use super::common::{Place, Run};
 
 /// Exit code of `status` for a volume that has failed.
 const FAILED: i32 = 8;
-
-fn done(place: &Place, words: &str) -> Run {
-    let run = place.plexum(words);
-    assert_eq!(run.exit, 0, "plexum {words}: {}{}", run.out, run.err);
-    run
-}
-
-/// A mirror of two files that is served in the foreground and at rest.
-fn mirror(name: &str) -> (Place, Server) {
-    let place = Place::in_memory(name);
-    done(&place, "create nas --level 1 --member-size 24M a b");
-    let server = Server::start(&place, "a b");
-    wait_until_clean(&place);
-    (place, server)
-}
 
 /// The command behind the words that introduce it, as a reader would copy it, without `plexum`.
 fn advised(text: &str, words: &str) -> String {
