@@ -164,8 +164,7 @@ impl Call<'_> {
             let groups = jobs::groups(file.jobs);
             super::programs::fio_groups(self.work, self.used_bytes, self.seed)?;
             let name = |group: &Vec<jobs::Job>| {
-                let names: Vec<&str> = group.iter().map(|job| job.name.as_str()).collect();
-                names.join("+")
+                jobs::group_name(group.iter().map(|job| job.name.as_str()))
             };
             let names = groups.iter().map(name).collect();
             (fio::job_file(&groups, &target), names)

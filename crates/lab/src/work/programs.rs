@@ -68,9 +68,8 @@ pub(super) fn fio_groups(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<
             processes.extend(fio::processes(job, start, size_bytes, seed)?);
         }
         let limit = group.iter().filter_map(|job| job.runtime).max();
-        let names: Vec<String> = group.iter().map(|job| job.name.clone()).collect();
         prepared.push(Group {
-            name: names.join("+"),
+            name: fio::group_name(group.iter().map(|job| job.name.as_str())),
             processes,
             limit_ns: limit.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
         });
