@@ -119,7 +119,10 @@ fn iozone_goes_through_all_files_and_bonnie_fills_folders_as_their_options_say()
     assert!(run.out.contains("--Random Create--"), "{}", run.out);
     assert!(names(&place, "mnt").is_empty());
     for (words, told) in [
-        ("iozone -a --range 32K --on mnt", "iozone -a"),
+        (
+            "iozone -a --range 32K --on mnt",
+            "smallest file has 65536 bytes, more than the range of 32768",
+        ),
         ("random-read -a --on mnt", "is for iozone"),
         ("bonnie++ --files 1:0:5 --on mnt", "least size"),
         ("bonnie++ --files 1:5:0:2:9 --on mnt", "one too many"),
