@@ -57,10 +57,10 @@ pub struct Work {
     /// Bytes in each of these files, at most.
     #[serde(skip_serializing_if = "is_zero")]
     pub files_bytes: u64,
-    /// The same at least; above `files_bytes`: as many as that.
+    /// The same at least, 0 as in the program; above `files_bytes`: as many as that.
     #[serde(skip_serializing_if = "is_zero")]
     pub files_bytes_min: u64,
-    /// Folders that they are spread over; 0: all in one.
+    /// Folders that they are spread over, all of them made, also for fewer files; 0: all in one.
     #[serde(skip_serializing_if = "is_zero")]
     pub file_folders: u64,
     /// `iozone`: all files from 64 KiB to `range_bytes` with all records, as its `-a`.
@@ -184,6 +184,8 @@ impl Measurement {
 }
 
 /// All kinds with a line about each.
+/// Most folders of them, as in the program: their names have five digits.
+const FOLDERS_MAX: u64 = 99_999;
 pub const KINDS: [(&str, &str); 17] = [
     ("random-read", "reads of one length anywhere"),
     ("random-write", "writes of one length anywhere"),
@@ -264,11 +266,10 @@ impl Work {
                 self.files, self.files_bytes
             )));
         }
-        if self.file_folders > self.files * files::UNIT {
+        if self.file_folders > FOLDERS_MAX {
             return Err(LabError::Usage(format!(
-                "{} folders for {} files",
-                self.file_folders,
-                self.files * files::UNIT
+                "{} folders; at most {FOLDERS_MAX}",
+                self.file_folders
             )));
         }
         if self.is_auto && self.kind != "iozone" {

@@ -301,7 +301,7 @@ impl Call<'_> {
         let files = match (work.files, work.files_bytes, work.file_folders) {
             (count, 0, 0 | 1) => count.to_string(),
             (count, bytes, folders) => {
-                let least = work.files_bytes_min.min(bytes);
+                let least = work.files_bytes_min.min(bytes); // the program refuses one above the largest
                 format!("{count}:{bytes}:{least}:{}", folders.max(1))
             }
         };
