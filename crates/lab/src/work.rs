@@ -363,8 +363,9 @@ fn run_kind(running: &Running, work: &Work, seed: u64) -> Result<Measurement, La
     }
 }
 
-fn processes(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Process>, LabError> {
-    let operation = match (work.kind.ends_with("write"), work.is_sync) {
+/// What a request of a kind does; of `mixed` what those do that are no reads.
+fn operation_of(kind: &str, is_sync: bool) -> Operation {
+    match (kind.ends_with("write") || kind == "mixed", is_sync) {
         (false, _) => Operation::Read,
         (true, false) => Operation::Write,
         (true, true) => Operation::WriteThrough,
@@ -456,7 +457,11 @@ fn show_placement(seen: &mut Measurement) {
     let by_requests = |a: &&MemberRow, b: &&MemberRow| of_one(a).total_cmp(&of_one(b));
     let Some(busiest) = seen.members.iter().max_by(by_requests) else {
         return;
-    };
+    }
+}
+
+fn processes(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Process>, LabError> {
+    let operation = operation_of(&work.kind, work.is_sync);
     if sum <= 0.0 {
         return;
     }
