@@ -207,6 +207,7 @@ fn work_of(args: &Work) -> LabWork {
         files_bytes_min: files.bytes_min,
         file_folders: files.folders,
         is_auto: args.auto,
+        ..LabWork::default()
     }
 }
 

@@ -56,6 +56,7 @@ pub fn read(path: &Path, beside: &[RunResult]) -> Result<RunResult, LabError> {
         reads,
         writes,
         members: Value::Null,
+        volumes: Vec::new(),
         inside: Inside {
             reads: read_shares,
             writes: write_shares,
@@ -217,8 +218,8 @@ mod tests {
             job("a", 0, 100.0),
             job("a", 0, 50.0),
             job("b", 0, 7.0),
-            job("c", 1, 1.0),
             job("a", 0, 3.0),
+            job("c", 1, 1.0),
         ];
         let result = read_text(&json!({"jobs": jobs}).to_string(), &[]).unwrap();
         let figures: Vec<(&str, f64)> = result

@@ -135,6 +135,11 @@ pub(super) fn phases(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Phas
                 work.kind
             )));
         }
+        "jobs" => {
+            return Err(LabError::Usage(
+                "jobs at the same time are for simulated disks".to_owned(),
+            ));
+        }
         kind => all.push(Phase::new(kind, processes(work, size_bytes, seed)?)),
     }
     Ok(all)
