@@ -149,6 +149,8 @@ pub struct ArraySpec {
     pub region_bytes: Option<u64>,
     /// Bytes to use of each member; `None`: all.
     pub member_bytes: Option<u64>,
+    /// What the members are called; those without a name by their slot (`disk0` ...).
+    pub names: Vec<String>,
 }
 
 impl ArraySpec {
@@ -164,7 +166,14 @@ impl ArraySpec {
             log: LogKind::Without,
             region_bytes: None,
             member_bytes: None,
+            names: Vec::new(),
         }
+    }
+
+    /// What the member in a slot is called.
+    fn name_of(&self, slot: usize) -> String {
+        let named = self.names.get(slot).cloned();
+        named.unwrap_or_else(|| format!("disk{slot}"))
     }
 }
 
@@ -264,7 +273,7 @@ pub async fn build(
         .map_err(|(index, error)| LabError::Io(format!("member {index}: {error}")))?;
     let devices = members.into_iter().enumerate();
     let devices = devices
-        .filter_map(|(index, member)| Some((format!("disk{index}"), member?)))
+        .filter_map(|(slot, member)| Some((spec.name_of(slot), member?)))
         .collect();
     let request = OpenRequest {
         assemble: Options {

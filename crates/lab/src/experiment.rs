@@ -20,7 +20,8 @@ use crate::lines::{self, Lines};
 use crate::place::interrupt;
 use crate::setup::Setup;
 use crate::work::real::may_write;
-use crate::work::{Figure, Measurement, Work, measure};
+use crate::work::{Figure, Measurement, Work, check_assignment, check_room, measure};
+use crate::workload::jobs::VolumeRow;
 
 /// Runs an experiment may have.
 const RUNS_MAX: usize = 100_000;
@@ -81,6 +82,9 @@ pub struct RunResult {
     pub writes: serde_json::Value,
     /// Members.
     pub members: serde_json::Value,
+    /// The volumes that jobs were shared out to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeRow>,
     /// Distributions, disks over time, books; of the first seed only, to keep the file small.
     #[serde(default)]
     pub inside: Inside,
@@ -135,6 +139,10 @@ fn plain(key: &str, value: &Value) -> Result<Value, LabError> {
             Ok(Value::Array(sizes?))
         }
         ("inner_strip_bytes", size) => Ok(Value::Array(vec![plain("strip_bytes", size)?])),
+        ("volumes" | "jobs", Value::Array(list)) => {
+            let tables: Result<Vec<Value>, LabError> = list.iter().map(plain_table).collect();
+            Ok(Value::Array(tables?))
+        }
         (key, Value::String(text)) if key.ends_with("_bytes") => bytes(text)
             .map(Value::Integer)
             .ok_or_else(|| refused(format!("{key} = \"{text}\" is no size"))),
@@ -143,12 +151,33 @@ fn plain(key: &str, value: &Value) -> Result<Value, LabError> {
     }
 }
 
+/// A volume or a job: sizes and levels in it are written as elsewhere, and nothing in it is varied.
+fn plain_table(value: &Value) -> Result<Value, LabError> {
+    let Value::Table(table) = value else {
+        return Ok(value.clone()); // of the wrong kind, which is told with its name
+    };
+    let fields = table
+        .iter()
+        .map(|(key, value)| match (key.as_str(), value) {
+            ("disks" | "jobs", value) => Ok((key.clone(), value.clone())),
+            (key, value) => Ok((key.to_owned(), plain(key, value)?)),
+        });
+    let fields: Result<Table, LabError> = fields.collect();
+    Ok(Value::Table(fields?))
+}
+
+/// Whether a list is one choice: volumes or jobs, each a table of its own.
+fn is_one_choice(key: &str, list: &[Value]) -> bool {
+    LIST_KEYS.contains(&key)
+        || matches!(key, "volumes" | "jobs") && list.first().is_some_and(Value::is_table)
+}
+
 /// Every combination of the values of a section.
 fn combinations(section: &Table) -> Result<Vec<Table>, LabError> {
     let mut all = vec![Table::new()];
     for (key, value) in section {
         let choices: Vec<Value> = match value {
-            Value::Array(list) if !LIST_KEYS.contains(&key.as_str()) => list.clone(),
+            Value::Array(list) if !is_one_choice(key, list) => list.clone(),
             other => vec![other.clone()],
         };
         if choices.is_empty() {
@@ -215,7 +244,10 @@ impl Experiment {
                     .try_into()
                     .map_err(|e: toml::de::Error| refused(format!("[work]: {e}")))?;
                 work.check()?;
-                if !seen.insert((setup.label(), format!("{:?}{work:?}", setup.disks))) {
+                if !seen.insert((
+                    setup.label(),
+                    format!("{:?}{:?}{work:?}", setup.disks, setup.volumes),
+                )) {
                     continue; // differs only in what this level ignores
                 }
                 for repetition in 0..repetitions {
@@ -232,11 +264,7 @@ impl Experiment {
         }
         check_keys(&section("setup")?, &runs)?;
         check_arrangements(&runs)?;
-        let mut rng = Rng::new(seed ^ 0x0de5);
-        for index in (1..runs.len()).rev() {
-            let other = rng.below(index as u64 + 1) as usize;
-            runs.swap(index, other);
-        }
+        Rng::new(seed ^ 0x0de5).shuffle(&mut runs);
         Ok(Self {
             name: match file.get("name") {
                 Some(Value::String(name)) => name.clone(),
@@ -369,6 +397,9 @@ impl Experiment {
                 "figures": seen.figures, "reads": seen.reads, "writes": seen.writes,
                 "members": seen.members, "real_s": now_s() - started,
             });
+            if !seen.volumes.is_empty() {
+                line["volumes"] = serde_json::json!(seen.volumes);
+            }
             if first_seed == Some(run.seed) {
                 line["inside"] = serde_json::json!(seen.inside);
             }
@@ -451,12 +482,11 @@ fn check_arrangements(runs: &[Run]) -> Result<(), LabError> {
             if seen.insert(format!("{:?}{:?}", run.setup, run.work)) {
                 build::check(&run.setup, &run.work)?;
             }
-        } else if seen.insert(format!("{:?}", run.setup)) {
-            let running = run
-                .setup
-                .start(run.seed, 0, Mode::Timing)
-                .map_err(|error| refused(format!("{}: {error}", run.setup.label())))?;
-            drop(running);
+        } else if seen.insert(format!("{:?}{:?}", run.setup, run.work.jobs)) {
+            let started = check_assignment(&run.setup, &run.work)
+                .and_then(|()| run.setup.start(run.seed, 0, Mode::Timing))
+                .and_then(|running| check_room(&running, &run.work));
+            started.map_err(|error| refused(format!("{}: {error}", run.setup.label())))?;
         }
     }
     Ok(())
@@ -518,6 +548,90 @@ requests = 20
             let result = Experiment::parse(&FILE_TEXT.replace(from, to));
             let error = result.expect_err(to).to_string();
             assert!(error.contains(word), "{to}: {error}");
+        }
+    }
+
+    /// Two disks and an SSD; what comes behind `members = 3` in `[setup]` is for the test.
+    const JOBS: &str = r#"
+repetitions = 1
+[setup]
+disks = "nas-12t, nas-12t, ssd-sata"
+members = 3
+level = ["0", "1"]
+VOLUMES
+[work]
+kind = "jobs"
+seconds = 1
+[[work.jobs]]
+name = "small"
+range_bytes = "1G"
+[[work.jobs]]
+name = "large"
+kind = "sequential-write"
+block_bytes = "1M"
+"#;
+
+    const BESIDE: &str = r#"[{ name = "hdd", disks = [0, 1], level = 0, strip_bytes = "32K", jobs = ["large"] },
+        { name = "ssd", disks = [2], level = "single", jobs = ["small"] }]"#;
+
+    #[test]
+    fn volumes_side_by_side_are_choices_like_any_other() {
+        let labels = |volumes: &str| -> Vec<String> {
+            let experiment = Experiment::parse(&JOBS.replace("VOLUMES", volumes)).unwrap();
+            let mut labels: Vec<String> = experiment
+                .runs
+                .iter()
+                .map(|run| run.setup.label())
+                .collect();
+            labels.sort();
+            labels
+        };
+        let beside =
+            "hdd: RAID-0 of 2 strip 32K (disks 0 1; large) + ssd: single disk (disks 2; small)";
+        // Its volumes say their levels, so that those of one volume make no difference.
+        assert_eq!(labels(&format!("volumes = {BESIDE}")), [beside]);
+        let (raid0, raid1) = ("RAID-0 of 3 strip 512K", "RAID-1 of 3 load");
+        assert_eq!(
+            labels(&format!("volumes = [[], {BESIDE}]")),
+            [raid0, raid1, beside]
+        );
+        let other = BESIDE.replace("[0, 1]", "[1, 0]");
+        assert_eq!(
+            labels(&format!("volumes = [{BESIDE}, {other}]")).len(),
+            2,
+            "other disks are another arrangement"
+        );
+        let sections =
+            "[[setup.volumes]]\nname = \"all\"\ndisks = [0, 1, 2]\njobs = [\"small\", \"large\"]\n";
+        assert_eq!(labels(sections).len(), 2, "level is the arrangement's");
+        assert_eq!(labels(""), [raid0, raid1]);
+    }
+
+    #[test]
+    fn what_volumes_and_jobs_cannot_be_is_refused_by_name_before_anything_runs() {
+        for (from, to, word) in [
+            ("disks = [2]", "disks = [1]", "disk 1 is in two"),
+            ("\"single\"", "\"5\"", "ssd: "),
+            ("[\"small\"]", "[\"tiny\"]", "none carries the job small"),
+            ("strip_bytes = \"32K\"", "strip_bytes = \"32Q\"", "32Q"),
+            ("strip_bytes", "stripe_bytes", "stripe_bytes"),
+            ("\"1G\"", "\"2T\"", "volume ssd has"),
+            ("seconds = 1", "seconds = 0", "seconds are at least 1"),
+            (
+                "kind = \"jobs\"",
+                "kind = \"random-read\"",
+                "kind = \"jobs\"",
+            ),
+            (
+                "name = \"large\"",
+                "name = \"large\"\nrequests = 5",
+                "requests",
+            ),
+        ] {
+            let text = JOBS.replace("VOLUMES", &format!("volumes = [[], {BESIDE}]"));
+            assert!(text.contains(from), "{from}");
+            let error = Experiment::parse(&text.replace(from, to)).unwrap_err();
+            assert!(error.to_string().contains(word), "{to}: {error}");
         }
     }
 

@@ -173,11 +173,8 @@ pub struct Recorder {
 
 /// (name, bytes read, bytes written) of the members, as the engine counts them.
 fn sent_by_engine(running: &Running) -> Vec<(String, u64, u64)> {
-    let Some(volume) = &running.volume else {
-        return Vec::new();
-    };
-    let members = volume.status().members;
-    let named = members.into_iter().filter_map(|member| {
+    let members = running.volumes().flat_map(|volume| volume.status().members);
+    let named = members.filter_map(|member| {
         let counters = member.counters;
         Some((member.name?, counters.read_bytes, counters.written_bytes))
     });

@@ -2,6 +2,8 @@
 //!
 //! Invariant: everything is checked before the first request: an impossible arrangement is refused with the reason.
 
+pub mod beside;
+
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
@@ -23,7 +25,9 @@ use crate::member::{Member, SimVolume};
 use crate::preset;
 use crate::sensitivity;
 use crate::target::Target;
+use crate::workload::jobs::Carrier;
 use crate::world::World;
+use beside::VolumeBeside;
 
 /// Disks and volume of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -92,6 +96,9 @@ pub struct Setup {
     pub inner_level: String,
     /// Strip sizes of the volumes that are members; the last one is repeated.
     pub inner_strip_bytes: Vec<u64>,
+    /// Several volumes side by side, over some of the disks each; empty: one over all of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeBeside>,
 }
 
 impl Default for Setup {
@@ -120,6 +127,7 @@ impl Default for Setup {
             inner_volumes: 0,
             inner_level: "0".to_owned(),
             inner_strip_bytes: vec![64 << 10],
+            volumes: Vec::new(),
         }
     }
 }
@@ -141,19 +149,63 @@ fn one_or_many<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Err
 
 /// An arrangement that runs.
 pub struct Running {
+    /// What it is.
+    pub setup: Setup,
     /// Its world.
     pub world: World,
-    /// What workloads see.
+    /// What workloads see; of volumes side by side the first one.
     pub target: Target,
-    /// The volume, unless a single disk is measured.
+    /// The volume, unless a single disk or several volumes are measured.
     pub volume: Option<Rc<SimVolume>>,
+    /// Volumes side by side; empty: there is one.
+    pub beside: Vec<RunningVolume>,
     /// Volumes that are its members.
     pub inner: Vec<Rc<SimVolume>>,
     /// Disks with their names, members first.
     pub disks: Vec<(String, TimedDisk)>,
 }
 
+/// One of several volumes that run side by side.
+pub struct RunningVolume {
+    /// What it is.
+    pub spec: VolumeBeside,
+    /// What its jobs see.
+    pub target: Target,
+    /// The volume, unless it is a single disk.
+    pub volume: Option<Rc<SimVolume>>,
+}
+
 impl Running {
+    /// All volumes that clients see.
+    pub fn volumes(&self) -> impl Iterator<Item = &Rc<SimVolume>> {
+        let beside = self.beside.iter().filter_map(|one| one.volume.as_ref());
+        self.volume.iter().chain(beside)
+    }
+
+    /// The volumes that jobs run on, as these see them.
+    #[must_use]
+    pub fn carriers(&self) -> Vec<Carrier> {
+        let name = |disk: &usize| format!("disk{disk}");
+        if self.beside.is_empty() {
+            return vec![Carrier {
+                name: "all".to_owned(),
+                what: self.setup.short_words(),
+                target: self.target.clone(),
+                jobs: None,
+                disks: (0..self.setup.members).map(|disk| name(&disk)).collect(),
+            }];
+        }
+        let beside = self.beside.iter();
+        let carriers = beside.map(|one| Carrier {
+            name: one.spec.name.clone(),
+            what: self.setup.alone(&one.spec).short_words(),
+            target: one.target.clone(),
+            jobs: Some(one.spec.jobs.clone()),
+            disks: one.spec.disks.iter().map(name).collect(),
+        });
+        carriers.collect()
+    }
+
     /// Begins to sample the disks.
     #[must_use]
     pub fn sampler(&self) -> Sampler {
@@ -163,7 +215,7 @@ impl Running {
     /// Members that have left a volume, each with the reason as far as it was announced.
     #[must_use]
     pub fn lost_members(&self) -> Vec<String> {
-        let volumes = self.volume.iter().chain(&self.inner);
+        let volumes = self.volumes().chain(&self.inner);
         volumes.flat_map(|volume| lost_members(volume)).collect()
     }
 }
@@ -224,6 +276,39 @@ impl Setup {
         if !self.system.is_empty() {
             return build::label(self);
         }
+        let mut label = match self.volumes.len() {
+            0 => self.volume_label(),
+            _ => self.beside_label(),
+        };
+        if self.level == "single" && self.volumes.is_empty() {
+            return label;
+        }
+        if self.queue_depth > 0 {
+            label += &format!(" queue {}", self.queue_depth);
+        }
+        match self.buses.len() {
+            0 => {}
+            1 => label += " on one bus",
+            count => label += &format!(" on {count} buses"),
+        }
+        if !self.change.is_empty() {
+            label += &format!(" when {}", self.change);
+        }
+        if self.inner_volumes > 0 {
+            let level = level_word(&self.inner_level);
+            let strips = self.inner_strip_bytes.iter();
+            let strips: Vec<String> = strips.map(|bytes| format!("{}K", bytes >> 10)).collect();
+            label += &format!(
+                " over {} {level} ({})",
+                self.inner_volumes,
+                strips.join(", ")
+            );
+        }
+        label
+    }
+
+    /// The volume alone, without what its disks hang on.
+    fn volume_label(&self) -> String {
         if self.level == "single" {
             return format!("single disk {}", self.consistency)
                 .trim_end()
@@ -249,28 +334,76 @@ impl Setup {
         if !self.has_bitmap && matches!(self.consistency.as_str(), "" | "log" | "write-back") {
             label += " no bitmap";
         }
-        if self.queue_depth > 0 {
-            label += &format!(" queue {}", self.queue_depth);
-        }
-        match self.buses.len() {
-            0 => {}
-            1 => label += " on one bus",
-            count => label += &format!(" on {count} buses"),
-        }
-        if !self.change.is_empty() {
-            label += &format!(" when {}", self.change);
-        }
-        if self.inner_volumes > 0 {
-            let level = level_word(&self.inner_level);
-            let strips = self.inner_strip_bytes.iter();
-            let strips: Vec<String> = strips.map(|bytes| format!("{}K", bytes >> 10)).collect();
-            label += &format!(
-                " over {} {level} ({})",
-                self.inner_volumes,
-                strips.join(", ")
-            );
-        }
         label
+    }
+
+    /// A volume of those that are side by side, as an arrangement of its own disks, as if there were no others.
+    #[must_use]
+    pub fn alone(&self, volume: &VolumeBeside) -> Self {
+        let last = self.disks.len().saturating_sub(1);
+        let make = |disk: &usize| self.disks.get(*disk.min(&last)).cloned();
+        let slow = volume.disks.iter().enumerate().filter_map(|(own, disk)| {
+            let found = self.slow.iter().find(|(slow, _)| slow == disk);
+            found.map(|(_, factor)| (own, *factor))
+        });
+        let or = |own: &Option<String>, other: &String| own.as_ref().unwrap_or(other).clone();
+        Self {
+            disks: volume.disks.iter().filter_map(make).collect(),
+            members: volume.disks.len(),
+            slow: slow.collect(),
+            level: or(&volume.level, &self.level),
+            layout: or(&volume.layout, &self.layout),
+            balance: or(&volume.balance, &self.balance),
+            consistency: or(&volume.consistency, &self.consistency),
+            strip_bytes: volume.strip_bytes.unwrap_or(self.strip_bytes),
+            has_bitmap: volume.has_bitmap.unwrap_or(self.has_bitmap),
+            member_bytes: volume.member_bytes.unwrap_or(self.member_bytes),
+            volumes: Vec::new(),
+            buses: Vec::new(),
+            bus_of: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    /// The volumes that are side by side: name, what it is, its disks, and what it carries.
+    fn beside_label(&self) -> String {
+        let each = self.volumes.iter().map(|volume| {
+            let disks: Vec<String> = volume.disks.iter().map(ToString::to_string).collect();
+            let (what, disks) = (self.alone(volume).volume_label(), disks.join(" "));
+            let jobs = volume.jobs.join(", ");
+            format!("{}: {what} (disks {disks}; {jobs})", volume.name)
+        });
+        each.collect::<Vec<_>>().join(" + ")
+    }
+
+    /// What it is, in few words: its level and its disks.
+    fn short_words(&self) -> String {
+        match self.level.as_str() {
+            "single" => "single disk".to_owned(),
+            level => format!("{} of {}", level_word(level), self.members),
+        }
+    }
+
+    /// What the level is called in a table: of several volumes that of each.
+    #[must_use]
+    pub fn level_words(&self) -> String {
+        if self.volumes.is_empty() {
+            return self.level.clone();
+        }
+        let levels = self.volumes.iter().map(|volume| self.alone(volume).level);
+        levels.collect::<Vec<_>>().join(" + ")
+    }
+
+    /// Whether several volumes can be side by side here.
+    fn check_beside(&self) -> Result<(), LabError> {
+        let refused = |text: &str| Err(LabError::Usage(format!("volumes: {text}")));
+        if self.inner_volumes > 0 {
+            return refused("volumes over volumes cannot be side by side as well");
+        }
+        if !self.is_simulated() {
+            return refused("they are for simulated disks");
+        }
+        beside::check(&self.volumes, self.members)
     }
 
     /// Whether its disks are simulated: nothing that is there, nothing that is built.
@@ -392,7 +525,9 @@ impl Setup {
     /// # Errors
     /// `Usage` for an impossible arrangement.
     pub fn start(&self, seed: u64, spare_count: usize, mode: Mode) -> Result<Running, LabError> {
-        let (has_bitmap, log) = self.safeguards()?;
+        if !self.volumes.is_empty() {
+            self.check_beside()?;
+        }
         let world = World::new();
         let mode = if self.inner_volumes > 0 {
             Mode::Data
@@ -410,22 +545,72 @@ impl Setup {
                 Some(spare) => (format!("spare{spare}"), disk.clone()),
             })
             .collect();
-        let members: Vec<Member> = disks
-            .into_iter()
-            .take(self.members)
-            .map(Member::Disk)
-            .collect();
-        if self.level == "single" {
-            return Ok(Running {
-                target: Target::device(&world, &members[0]),
-                world,
-                volume: None,
-                inner: Vec::new(),
-                disks: named,
+        if !self.volumes.is_empty() {
+            return self.start_beside(world, named, mode);
+        }
+        let members = named.iter().take(self.members).cloned().collect();
+        let (target, volume, inner) = self.over(&world, members, mode)?;
+        Ok(Running {
+            setup: self.clone(),
+            target,
+            volume,
+            beside: Vec::new(),
+            inner,
+            world,
+            disks: named,
+        })
+    }
+
+    /// Builds the volumes that are side by side.
+    fn start_beside(
+        &self,
+        world: World,
+        disks: Vec<(String, TimedDisk)>,
+        mode: Mode,
+    ) -> Result<Running, LabError> {
+        let mut beside = Vec::new();
+        for spec in &self.volumes {
+            let own = spec.disks.iter().map(|disk| disks[*disk].clone()).collect();
+            let built = self.alone(spec).over(&world, own, mode);
+            let (target, volume, _) = built.map_err(|error| match error {
+                LabError::Usage(text) => LabError::Usage(format!("{}: {text}", spec.name)),
+                other => other,
+            })?;
+            beside.push(RunningVolume {
+                spec: spec.clone(),
+                target,
+                volume,
             });
         }
+        Ok(Running {
+            setup: self.clone(),
+            target: beside[0].target.clone(), // `check_beside` and its caller: there is one
+            volume: None,
+            beside,
+            inner: Vec::new(),
+            world,
+            disks,
+        })
+    }
+
+    /// One volume over these disks, or the first of them: what is seen of it, the volume, and volumes that are members.
+    #[allow(clippy::type_complexity)] // three things that belong together for a line
+    fn over(
+        &self,
+        world: &World,
+        disks: Vec<(String, TimedDisk)>,
+        mode: Mode,
+    ) -> Result<(Target, Option<Rc<SimVolume>>, Vec<Rc<SimVolume>>), LabError> {
+        let (has_bitmap, log) = self.safeguards()?;
+        let (names, members): (Vec<String>, Vec<Member>) = disks
+            .into_iter()
+            .map(|(name, disk)| (name, Member::Disk(disk)))
+            .unzip();
+        if self.level == "single" {
+            return Ok((Target::device(world, &members[0]), None, Vec::new()));
+        }
         let members = if self.inner_volumes > 0 {
-            self.nest(&world, members)?
+            self.nest(world, members)?
         } else {
             members
         };
@@ -437,17 +622,16 @@ impl Setup {
         let array = ArraySpec {
             has_bitmap,
             log,
+            names: if self.inner_volumes > 0 {
+                Vec::new()
+            } else {
+                names
+            },
             ..self.array(&self.level, &self.layout, self.strip_bytes)?
         };
         let members = members.into_iter().map(Some).collect();
-        let volume = world.run(make(Surroundings::of(&world), members, array, mode))??;
-        Ok(Running {
-            target: Target::volume(&world, &volume),
-            volume: Some(volume),
-            inner,
-            world,
-            disks: named,
-        })
+        let volume = world.run(make(Surroundings::of(world), members, array, mode))??;
+        Ok((Target::volume(world, &volume), Some(volume), inner))
     }
 
     /// Hangs the disks on the buses.

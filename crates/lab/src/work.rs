@@ -13,10 +13,11 @@ use crate::error::LabError;
 use crate::host::{HostFile, HostSpec};
 use crate::inside::{Inside, Recorder};
 use crate::iostat::MemberRow;
-use crate::setup::{Running, Setup};
+use crate::setup::{Running, Setup, beside};
 use crate::stats::LatencySummary;
 use crate::workload::bonnie::{self, BonnieFigures};
 use crate::workload::files::{self, FilePhase};
+use crate::workload::jobs::{self, Job, VolumeRow};
 use crate::workload::rawio::{self, Mix, Rawio, Test};
 use crate::workload::{Operation, Outcome, Process, dd, mixed, run_processes, superblocks};
 
@@ -26,7 +27,7 @@ use crate::workload::{Operation, Outcome, Process, dd, mixed, run_processes, sup
 pub struct Work {
     /// `rawio`, `dd-read`, `dd-write`, `random-dd`, `random-read`, `random-write`, `mixed`, `sequential-read`,
     /// `sequential-write`, `superblocks`, `rebuild`, `rebuild-load`, `bonnie`, `bonnie++`,
-    /// `iozone`, `fio`, `trace`.
+    /// `iozone`, `fio`, `trace`, `jobs`.
     pub kind: String,
     /// Length of a request.
     pub block_bytes: u64,
@@ -57,15 +58,29 @@ pub struct Work {
     /// Bytes in each of these files, at most.
     #[serde(skip_serializing_if = "is_zero")]
     pub files_bytes: u64,
-    /// The same at least; above `files_bytes`: as many as that.
+    /// The same at least, 0 as in the program; above `files_bytes`: as many as that.
     #[serde(skip_serializing_if = "is_zero")]
     pub files_bytes_min: u64,
-    /// Folders that they are spread over; 0: all in one.
+    /// Folders that they are spread over, all of them made, also for fewer files; 0: all in one.
     #[serde(skip_serializing_if = "is_zero")]
     pub file_folders: u64,
     /// `iozone`: all files from 64 KiB to `range_bytes` with all records, as its `-a`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_auto: bool,
+    /// `jobs`: what runs at the same time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<Job>,
+    /// `jobs`: for so long, in virtual seconds.
+    #[serde(skip_serializing_if = "is_usual_time")]
+    pub seconds: u64,
+}
+
+/// Virtual seconds that `jobs` run for unless another time is said.
+const SECONDS: u64 = 10;
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_usual_time(seconds: &u64) -> bool {
+    *seconds == SECONDS
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
@@ -93,6 +108,8 @@ impl Default for Work {
             files_bytes_min: 0,
             file_folders: 0,
             is_auto: false,
+            jobs: Vec::new(),
+            seconds: SECONDS,
         }
     }
 }
@@ -143,6 +160,9 @@ pub struct Measurement {
     pub members: Vec<MemberRow>,
     /// Jain's fairness over the processes.
     pub fairness: f64,
+    /// The volumes and what each did, where jobs were shared out to them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeRow>,
     /// bonnie++'s phases with many files, where they ran.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<FilePhase>,
@@ -162,6 +182,8 @@ pub const HOSTS: [&str; 2] = ["ufs-1999", "ext2-1999"];
 
 /// Most files, in units of 1024: more than a file system in use has.
 const FILES_MAX: u64 = 1 << 20;
+/// Most folders of them, as in the program: their names have five digits.
+const FOLDERS_MAX: u64 = 99_999;
 
 /// What is said where bonnie++'s phases with many files were asked for and cannot be.
 fn without_files(work: &Work) -> Vec<String> {
@@ -184,7 +206,7 @@ impl Measurement {
 }
 
 /// All kinds with a line about each.
-pub const KINDS: [(&str, &str); 17] = [
+pub const KINDS: [(&str, &str); 18] = [
     ("random-read", "reads of one length anywhere"),
     ("random-write", "writes of one length anywhere"),
     ("mixed", "reads and writes of one length anywhere"),
@@ -220,6 +242,10 @@ pub const KINDS: [(&str, &str); 17] = [
     ),
     ("fio", "a fio job file (a subset; `file`)"),
     ("trace", "a block trace, replayed (`file`)"),
+    (
+        "jobs",
+        "several of the first five at the same time, described in an experiment; on volumes of their own where it has some",
+    ),
 ];
 
 impl Work {
@@ -234,6 +260,19 @@ impl Work {
             bytes => Err(LabError::Usage(format!(
                 "the workload wants {bytes} bytes, {place} has {size_bytes}"
             ))),
+        }
+    }
+
+    /// Jobs belong to their kind alone, and what is of all workloads is said for each of them.
+    fn check_jobs(&self) -> Result<(), LabError> {
+        let refused = |text: String| Err(LabError::Usage(format!("jobs: {text}")));
+        match (self.kind.as_str(), self.jobs.is_empty()) {
+            ("jobs", _) if self.range_bytes > 0 => {
+                refused("each has a range_bytes of its own".to_owned())
+            }
+            ("jobs", _) => jobs::check(&self.jobs, self.seconds),
+            (_, true) => Ok(()),
+            (kind, false) => refused(format!("they are for kind = \"jobs\", not for {kind}")),
         }
     }
 
@@ -264,23 +303,55 @@ impl Work {
                 self.files, self.files_bytes
             )));
         }
-        if self.file_folders > self.files * files::UNIT {
+        if self.file_folders > FOLDERS_MAX {
             return Err(LabError::Usage(format!(
-                "{} folders for {} files",
-                self.file_folders,
-                self.files * files::UNIT
+                "{} folders; at most {FOLDERS_MAX}",
+                self.file_folders
             )));
         }
         if self.is_auto && self.kind != "iozone" {
             return Err(LabError::Usage("--auto is for iozone".to_owned()));
         }
-        if self.requests == 0 || self.processes == 0 || self.depth == 0 {
+        self.check_jobs()?;
+        if self.requests == 0 || self.processes == 0 || self.depth == 0 || self.seconds == 0 {
             return Err(LabError::Usage(
-                "requests, processes and depth are at least 1".to_owned(),
+                "requests, processes, depth and seconds are at least 1".to_owned(),
             ));
         }
         Ok(())
     }
+}
+
+/// Whether jobs at the same time have room on the volumes that carry them.
+///
+/// # Errors
+/// `Usage` with the volume or the job.
+pub fn check_room(running: &Running, work: &Work) -> Result<(), LabError> {
+    match work.kind.as_str() {
+        "jobs" => jobs::check_room(&running.carriers(), &work.jobs),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the volumes of an arrangement carry the jobs of the workload, each exactly once.
+///
+/// # Errors
+/// `Usage` with the job, or for a workload without jobs.
+pub fn check_assignment(setup: &Setup, work: &Work) -> Result<(), LabError> {
+    if setup.volumes.is_empty() {
+        return Ok(());
+    }
+    let names = programs::job_names(work)?.ok_or_else(|| {
+        LabError::Usage(format!(
+            "volumes side by side share out jobs: kind = jobs or fio, not {}",
+            work.kind
+        ))
+    })?;
+    if work.range_bytes > 0 {
+        let text = "range_bytes is of one volume; jobs side by side have a range or a size each";
+        return Err(LabError::Usage(text.to_owned()));
+    }
+    beside::check_jobs(&setup.volumes, &names)
 }
 
 /// Runs the workload once.
@@ -313,6 +384,7 @@ pub fn measure_in(
     mode: Mode,
 ) -> Result<Measurement, LabError> {
     work.check()?;
+    check_assignment(setup, work)?;
     let spares = usize::from(work.kind.starts_with("rebuild"));
     let mut running = setup.start(seed, spares, mode)?;
     let size = running.target.size_bytes();
@@ -357,17 +429,23 @@ fn run_kind(running: &Running, work: &Work, seed: u64) -> Result<Measurement, La
         "iozone" => programs::iozone(running, work, seed),
         "fio" => programs::fio(running, work, seed),
         "trace" => programs::trace(running, work),
+        "jobs" => programs::jobs(running, work, seed),
         "rebuild" | "rebuild-load" => rebuild::run(running, work, seed),
         _ => run_requests(running, work, seed),
     }
 }
 
-fn processes(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Process>, LabError> {
-    let operation = match (work.kind.ends_with("write"), work.is_sync) {
+/// What a request of a kind does; of `mixed` what those do that are no reads.
+fn operation_of(kind: &str, is_sync: bool) -> Operation {
+    match (kind.ends_with("write") || kind == "mixed", is_sync) {
         (false, _) => Operation::Read,
         (true, false) => Operation::Write,
         (true, true) => Operation::WriteThrough,
-    };
+    }
+}
+
+fn processes(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Process>, LabError> {
+    let operation = operation_of(&work.kind, work.is_sync);
     match work.kind.as_str() {
         "dd-read" | "dd-write" => Ok(vec![Process::single(dd::sequential(
             operation,
@@ -422,6 +500,7 @@ fn summarise(outcome: &Outcome, members: Vec<MemberRow>) -> Measurement {
         writes: outcome.traffic.writes.summary(),
         members,
         fairness: outcome.fairness(),
+        volumes: Vec::new(),
         files: Vec::new(),
         classic: String::new(),
         elapsed_s: outcome.seconds(),

@@ -21,11 +21,25 @@ pub struct Worth {
 }
 
 impl Worth {
-    /// Of an arrangement; `None` where it is not simulated, or volumes are members.
+    /// Of an arrangement; `None` where it is not simulated, or volumes are members. Of volumes side by side it is what
+    /// all hold together, and the losses that the weakest survives.
     #[must_use]
     pub fn of(setup: &Setup) -> Option<Self> {
         if !setup.is_simulated() || setup.inner_volumes > 0 {
             return None;
+        }
+        if !setup.volumes.is_empty() {
+            let each: Option<Vec<Self>> = Self::of_each(setup).map(|(_, worth)| worth).collect();
+            let each = each?;
+            let sizes = setup.capacities().ok()?;
+            let is_used = |disk: &usize| setup.volumes.iter().any(|one| one.disks.contains(disk));
+            let free = (0..sizes.len()).filter(|disk| !is_used(disk));
+            let free: u64 = free.map(|disk| sizes[disk]).sum();
+            return Some(Self {
+                usable_bytes: each.iter().map(|one| one.usable_bytes).sum(),
+                unused_bytes: free + each.iter().map(|one| one.unused_bytes).sum::<u64>(),
+                losses: each.iter().map(|one| one.losses).min()?,
+            });
         }
         let sizes = setup.capacities().ok()?;
         if setup.level == "single" {
@@ -71,6 +85,35 @@ impl Worth {
         })
     }
 
+    /// The volumes that are side by side, by name, and what each is worth.
+    fn of_each(setup: &Setup) -> impl Iterator<Item = (&str, Option<Self>)> {
+        let each = setup.volumes.iter();
+        each.map(|one| (one.name.as_str(), Self::of(&setup.alone(one))))
+    }
+
+    /// What the volume of this name is worth, of several, or the only one.
+    #[must_use]
+    pub fn of_volume(setup: &Setup, name: &str) -> Option<Self> {
+        if setup.volumes.is_empty() {
+            return Self::of(setup);
+        }
+        Self::of_each(setup).find(|(own, _)| *own == name)?.1
+    }
+
+    /// What an arrangement holds and survives, in words; of volumes side by side each by its name.
+    #[must_use]
+    pub fn words_of(setup: &Setup) -> Option<String> {
+        let whole = Self::of(setup)?;
+        if setup.volumes.is_empty() {
+            return Some(whole.words());
+        }
+        let each = Self::of_each(setup);
+        let each: Vec<String> = each
+            .filter_map(|(name, worth)| Some(format!("{name} {}", worth?.words())))
+            .collect();
+        Some(format!("has {} volumes: {}", each.len(), each.join("; ")))
+    }
+
     /// What it holds, in gigabytes.
     #[must_use]
     pub fn usable_gb(&self) -> f64 {
@@ -102,6 +145,7 @@ impl Worth {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::setup::beside::VolumeBeside;
 
     fn worth(level: &str, disks: &[&str]) -> Worth {
         let setup = Setup {
@@ -111,6 +155,45 @@ mod tests {
             ..Setup::default()
         };
         Worth::of(&setup).unwrap()
+    }
+
+    #[test]
+    fn of_volumes_side_by_side_each_is_told_and_the_weakest_says_what_is_survived() {
+        let volume = |name: &str, disks: &[usize], level: &str| VolumeBeside {
+            name: name.to_owned(),
+            disks: disks.to_vec(),
+            level: Some(level.to_owned()),
+            ..VolumeBeside::default()
+        };
+        let mut setup = Setup {
+            disks: ["nas-12t", "nas-12t", "nas-12t", "sata-7200-750"]
+                .map(str::to_owned)
+                .to_vec(),
+            members: 6,
+            volumes: vec![
+                volume("large", &[0, 1, 2], "5"),
+                volume("small", &[3, 4], "1"),
+            ],
+            ..Setup::default()
+        };
+        let (large, small) = (
+            worth("5", &["nas-12t"; 3]),
+            worth("1", &["sata-7200-750"; 2]),
+        );
+        let both = Worth::of(&setup).unwrap();
+        assert_eq!(both.usable_bytes, large.usable_bytes + small.usable_bytes);
+        assert_eq!(both.losses, 1);
+        // The sixth disk is in none.
+        let free = worth("single", &["sata-7200-750"]).usable_bytes;
+        assert_eq!(
+            both.unused_bytes,
+            free + large.unused_bytes + small.unused_bytes
+        );
+        let told = Worth::words_of(&setup).unwrap();
+        assert!(told.contains("has 2 volumes: large holds 24"), "{told}");
+        assert!(told.contains("small holds 750 GB"), "{told}");
+        setup.volumes[1].level = Some("0".to_owned());
+        assert_eq!(Worth::of(&setup).unwrap().losses, 0);
     }
 
     #[test]

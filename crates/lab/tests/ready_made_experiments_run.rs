@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use plexum_lab::experiment::{Experiment, Run};
+use plexum_lab::experiment::{Experiment, Run, read_results};
+use plexum_lab::report::page::Report;
 use plexum_lab::setup::Setup;
 use plexum_lab::work::program::measure_program;
 use plexum_lab::work::real::{On, measure_on};
@@ -23,6 +24,7 @@ fn short_runs(path: &Path) -> Vec<Run> {
     runs.retain(|run| Some(run.seed) == first);
     for run in &mut runs {
         run.work.requests = run.work.requests.min(40);
+        run.work.seconds = run.work.seconds.min(1);
     }
     runs
 }
@@ -97,6 +99,47 @@ fn sixteen_cylinders_a_group_put_all_superblocks_on_one_disk_and_seventeen_on_al
         "strips that divide a cylinder are no better"
     );
     assert!(of("0", 492, 32) > 60.0, "{evenness:?}");
+}
+
+#[test]
+fn a_database_on_ssds_of_its_own_is_faster_than_on_one_volume_over_unlike_disks() {
+    let text = std::fs::read_to_string(folder().join("side-by-side.toml")).expect("it is there");
+    let text = text
+        .replace("repetitions = 5", "repetitions = 2\nsensitivity = false")
+        .replace("seconds = 10", "seconds = 1");
+    let experiment = Experiment::parse(&text).expect("it can be");
+    let results = tempfile::tempdir().expect("a folder");
+    experiment
+        .run_in(results.path(), &|| 0.0, |_, _| true)
+        .expect("it runs");
+    let results = read_results(results.path()).expect("they are there");
+    let report = Report::of("side by side", &text, &results, Vec::new());
+    let together = &report.comparisons()[0];
+    assert!(together.title.ends_with(": together"), "{}", together.title);
+    let (best, runs) = together.ranked()[0];
+    assert!(best.starts_with("disks: RAID-10 of 4"), "{best}");
+    assert_eq!(runs.volumes.len(), 2);
+    let last = together.rows.last().expect("there are some");
+    assert!(together.rows[0].1.mean > 4.0 * last.1.mean, "{last:?}");
+    // Beside those of one volume: between the two that have SSDs of their own two short runs do not decide.
+    let mut rivals = together.clone();
+    rivals
+        .rows
+        .retain(|(name, _)| !name.starts_with("disks: RAID-5"));
+    let answer = rivals.answer();
+    assert!(answer.contains("disks holds 24000 GB"), "{answer}");
+    assert!(
+        answer.contains("ssd holds 500 GB, survives the loss of any disk"),
+        "{answer}"
+    );
+    for look in [report.text(), report.markdown(), report.html()] {
+        assert!(look.contains("what each volume did"), "{look}");
+        assert!(!look.contains("DISAGREE"), "{look}");
+    }
+    // One row for each volume of each arrangement: two with one, one with one of four disks, two with two.
+    assert_eq!(together.volumes().rows.len(), 2 + 1 + 2 * 2);
+    let rows = plexum_lab::report::results::table(&results).csv();
+    assert!(rows.contains("volume ssd: requests"), "{rows}");
 }
 
 #[test]

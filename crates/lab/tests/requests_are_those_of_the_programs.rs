@@ -338,3 +338,43 @@ fn bonnie_plus_names_files_and_asks_for_them_as_the_program_does() {
     }
     assert!(rest.is_empty(), "{rest:?}");
 }
+
+#[test]
+fn bonnie_plus_spreads_files_over_folders_and_sizes_as_the_program_does() {
+    for (folders, size_max) in [(3, 0), (600, 0), (1500, 40)] {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = tempfile::NamedTempFile::new().unwrap();
+        let mut command = Command::new("strace");
+        let traced = "trace=openat,mkdir,write";
+        command.args(["-f", "-e", traced, "-o"]).arg(trace.path());
+        let files = format!("1:{size_max}:0:{folders}");
+        command.args(["bonnie++", "-q", "-s", "0", "-r", "0", "-n", &files, "-d"]);
+        command.arg(folder.path());
+        use std::os::unix::fs::MetadataExt;
+        if std::fs::metadata(folder.path()).unwrap().uid() == 0 {
+            command.args(["-u", "root"]);
+        }
+        run(&mut command);
+        let trace = std::fs::read_to_string(trace.path()).unwrap();
+        let name = |line: &str| line.split('"').nth(1).unwrap_or("").to_owned();
+        let made = trace.lines().filter(|line| line.contains("mkdir(\"0"));
+        assert_eq!(made.count() as u64, 2 * folders, "{files}: of both orders");
+        let created = trace.lines().filter(|line| line.contains("O_CREAT"));
+        let created: Vec<String> = created
+            .map(name)
+            .filter(|name| name.contains('/'))
+            .collect();
+        assert_eq!(created.len(), 2048, "{files}");
+        let spread = files::Spread {
+            files: 1024,
+            folders,
+        };
+        for (at, name) in created.iter().enumerate() {
+            let ours = spread.folder_of(at as u64 % 1024);
+            assert!(
+                name.starts_with(&format!("{ours:05}/")),
+                "{files}: {at} {name}"
+            );
+        }
+    }
+}

@@ -207,6 +207,7 @@ fn work_of(args: &Work) -> LabWork {
         files_bytes_min: files.bytes_min,
         file_folders: files.folders,
         is_auto: args.auto,
+        ..LabWork::default()
     }
 }
 
@@ -219,7 +220,7 @@ pub struct ManyFiles {
     folders: u64,
 }
 
-/// `16`, `16:4K`, or `16:1024:0:16`; without a least size all are of the largest.
+/// `16`, `16:4K`, or `16:1024:0:16`. As in the program the least size is 0 when it is left out.
 fn parse_files(text: &str) -> Result<ManyFiles, String> {
     let mut words = text.split(':');
     let count = words.next().unwrap_or_default();
@@ -234,9 +235,17 @@ fn parse_files(text: &str) -> Result<ManyFiles, String> {
     if let Some(size) = words.next() {
         files.bytes_max = parse_bytes(size)?;
     }
-    files.bytes_min = words.next().map_or(Ok(files.bytes_max), parse_bytes)?;
+    files.bytes_min = words.next().map_or(Ok(0), parse_bytes)?;
     if let Some(folders) = words.next() {
-        files.folders = number(folders, "folders")?;
+        // The program takes a unit here as well.
+        let (digits, unit) = match folders.strip_suffix(['k', 'K']) {
+            Some(digits) => (digits, 1024),
+            None => (folders, 1),
+        };
+        files.folders = number(digits, "folders")?.saturating_mul(unit);
+        if files.folders == 0 {
+            return Err("files are in 1 folder at least: N:MAX:MIN:FOLDERS".to_owned());
+        }
     }
     match words.next() {
         Some(more) => Err(format!("{more:?} is one too many: N:MAX:MIN:FOLDERS")),

@@ -44,7 +44,7 @@ pub(super) fn build(
         .into_iter()
         .zip(0u16..)
         .map(|(device, slot)| DrivePart {
-            name: format!("disk{slot}"),
+            name: spec.name_of(usize::from(slot)),
             device: Some(device),
             record: MemberRecord {
                 slot: Some(slot),

@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::interrupt;
 use crate::error::LabError;
-use crate::workload::files::{FilePhase, Order, PHASES, names, rearrange};
+use crate::workload::files::{FilePhase, Order, PHASES, Spread, names, rearrange};
 
 /// Inodes and bytes that stay free.
 const SPARE_INODES: u64 = 64;
@@ -90,7 +90,8 @@ impl Files {
             LabError::Usage(format!("{shown}: {}", std::io::Error::from(error)))
         })?;
         // Some file systems make inodes as they are wanted, and say that there are none.
-        let has_inodes = space.f_files == 0 || self.count + SPARE_INODES <= space.f_favail;
+        let inodes = self.count.saturating_add(self.folders + SPARE_INODES);
+        let has_inodes = space.f_files == 0 || inodes <= space.f_favail;
         let size_bytes = match self.size_bytes {
             0 => 0,
             bytes => (bytes as u64).max(BLOCK_BYTES),
@@ -131,20 +132,20 @@ impl Files {
         Ok(phases)
     }
 
-    /// The names with their folders, and these: each takes the next share of the files.
+    /// The names with their folders, and these.
     fn placed(&self, names: Vec<String>) -> (Vec<String>, Vec<String>) {
         if self.folders < 2 {
             return (names, Vec::new());
         }
-        let share = self.count.div_ceil(self.folders).max(1);
-        let folder = |at: u64| format!("{:05}", at / share);
-        let inner = (0..self.count)
-            .step_by(share as usize)
-            .map(folder)
-            .collect();
+        let spread = Spread {
+            files: self.count,
+            folders: self.folders,
+        };
+        let folder = |number: u64| format!("{number:05}");
+        let inner = (0..self.folders).map(folder).collect();
         let placed = (0..)
             .zip(names)
-            .map(|(at, name)| format!("{}/{name}", folder(at)));
+            .map(|(at, name)| format!("{}/{name}", folder(spread.folder_of(at))));
         (placed.collect(), inner)
     }
 
@@ -329,6 +330,37 @@ mod tests {
             );
             assert!(sizes.iter().any(|size| *size < 300) && sizes.iter().any(|size| *size > 700));
             filled.delete(order).unwrap();
+            assert!(!path.exists());
+        }
+    }
+
+    #[test]
+    fn every_folder_is_made_and_the_last_ones_stay_empty_where_files_are_fewer() {
+        let place = tempfile::tempdir().unwrap();
+        for (folders, filled_each) in [
+            (3, &[4, 4, 2][..]),
+            (7, &[2, 2, 2, 2, 2, 0, 0][..]),
+            (11, &[1; 10][..]),
+        ] {
+            let files = Files {
+                count: 10,
+                size_bytes: 0,
+                size_bytes_min: 0,
+                folders,
+                seed: 3,
+            };
+            let path = place.path().join("files");
+            let (filled, _) = files
+                .create(&path, Order::Sequential, &mut Rng::new(9))
+                .unwrap();
+            let mut seen = Vec::new();
+            for folder in 0..folders {
+                let listed = std::fs::read_dir(path.join(format!("{folder:05}"))).unwrap();
+                seen.push(listed.count());
+            }
+            assert_eq!(seen[..filled_each.len()], *filled_each);
+            assert_eq!(seen.iter().sum::<usize>(), 10);
+            filled.delete(Order::Sequential).unwrap();
             assert!(!path.exists());
         }
     }

@@ -16,6 +16,7 @@ use crate::inside::Inside;
 use crate::setup::Setup;
 use crate::stats::LatencySummary;
 use crate::work::{Figure, Work};
+use crate::workload::fio as jobs;
 
 /// Reads a file of fio's. Where a result in `beside` is of the same jobs, the two are compared.
 ///
@@ -55,6 +56,7 @@ pub fn read(path: &Path, beside: &[RunResult]) -> Result<RunResult, LabError> {
         reads,
         writes,
         members: Value::Null,
+        volumes: Vec::new(),
         inside: Inside {
             reads: read_shares,
             writes: write_shares,
@@ -110,11 +112,10 @@ fn as_one(group: &[&Value]) -> Value {
     if let [only] = group {
         return (*only).clone();
     }
-    let mut names: Vec<&str> = group.iter().map(|job| name_of(job)).collect();
-    names.dedup();
+    let name = jobs::group_name(group.iter().map(|job| name_of(job)));
     let errors = group.iter().map(|job| &job["error"]);
     let mut one = Map::new();
-    one.insert("jobname".into(), names.join("+").into());
+    one.insert("jobname".into(), name.into());
     let error = errors.clone().find(|error| error.as_u64() != Some(0));
     one.insert("error".into(), error.unwrap_or(&json!(0)).clone());
     for word in ["read", "write"] {
@@ -217,6 +218,7 @@ mod tests {
             job("a", 0, 100.0),
             job("a", 0, 50.0),
             job("b", 0, 7.0),
+            job("a", 0, 3.0),
             job("c", 1, 1.0),
         ];
         let result = read_text(&json!({"jobs": jobs}).to_string(), &[]).unwrap();
@@ -226,8 +228,8 @@ mod tests {
             .map(|one| (one.name.as_str(), one.value))
             .collect();
         let expected = [
-            ("a+b read", 628.0),
-            ("a+b reads", 157.0),
+            ("a+b read", 640.0),
+            ("a+b reads", 160.0),
             ("c read", 4.0),
             ("c reads", 1.0),
         ];

@@ -11,6 +11,7 @@ use crate::experiment::RunResult;
 use crate::sensitivity::Winner;
 use crate::stats::{Spread, spread};
 use crate::work::Work;
+use crate::workload::jobs::Job;
 use crate::worth::Worth;
 
 /// Means that differ by less than this share of the best are alike.
@@ -48,6 +49,15 @@ pub(crate) fn describe(work: &Work) -> String {
             ),
         },
         "fio" | "trace" => format!("{} {}", work.kind, work.file),
+        "jobs" => {
+            let of_one = |job: &Job| format!("{} ({})", job.name, describe(&alone(job)));
+            let all: Vec<String> = work.jobs.iter().map(of_one).collect();
+            format!(
+                "{} at the same time for {} s",
+                all.join(" and "),
+                work.seconds
+            )
+        }
         "superblocks" => format!(
             "superblocks of groups of {}, {} processes, {} % reads",
             size(work.group_bytes),
@@ -68,6 +78,18 @@ pub(crate) fn describe(work: &Work) -> String {
             }
             text
         }
+    }
+}
+
+/// A job as a workload of its own.
+fn alone(job: &Job) -> Work {
+    Work {
+        kind: job.kind.clone(),
+        block_bytes: job.block_bytes,
+        processes: job.processes,
+        depth: job.depth,
+        is_sync: job.is_sync,
+        ..Work::default()
     }
 }
 
@@ -210,12 +232,10 @@ impl Comparison {
         let answer = format!("{best}: {times:.2} times the next best (margin {error:.2})");
         match (self.worth(best), self.worth(next)) {
             (Some(one), Some(other)) if one == other && one.unused_bytes == 0 => answer,
-            (Some(one), Some(other)) => format!(
-                "{answer}; it {}; the next best {}",
-                one.words(),
-                other.words()
-            ),
-            _ => answer,
+            _ => match (self.worth_words(best), self.worth_words(next)) {
+                (Some(one), Some(other)) => format!("{answer}; it {one}; the next best {other}"),
+                _ => answer,
+            },
         }
     }
 
@@ -241,6 +261,51 @@ impl Comparison {
     /// What an arrangement holds and survives.
     fn worth(&self, name: &str) -> Option<Worth> {
         Worth::of(&self.samples.get(name)?.setup)
+    }
+
+    /// The same in words.
+    fn worth_words(&self, name: &str) -> Option<String> {
+        Worth::words_of(&self.samples.get(name)?.setup)
+    }
+
+    /// The volumes of each arrangement and what each did in the run of the lowest seed; empty where no jobs were shared
+    /// out to several.
+    #[must_use]
+    pub fn volumes(&self) -> Table {
+        let columns = [
+            "arrangement",
+            "volume",
+            "what",
+            "jobs",
+            "requests_per_s",
+            "kib_per_s",
+            "busy_percent",
+            "holds_gb",
+            "survives_losses",
+        ];
+        let title = format!("{}: what each volume did", self.title);
+        let mut table = Table::new(&title, &columns);
+        let ranked = self.ranked();
+        if ranked.iter().all(|(_, result)| result.volumes.len() < 2) {
+            return table;
+        }
+        for (name, result) in ranked {
+            for row in &result.volumes {
+                let worth = Worth::of_volume(&result.setup, &row.name);
+                table.push(vec![
+                    json!(name),
+                    json!(row.name),
+                    json!(row.what),
+                    json!(row.jobs.join(", ")),
+                    json!(row.requests_per_s),
+                    json!(row.kib_per_s),
+                    json!(row.busy_percent),
+                    json!(worth.map(|worth| worth.usable_gb().round())),
+                    json!(worth.map(|worth| worth.losses)),
+                ]);
+            }
+        }
+        table
     }
 
     /// Arrangements with the run of the lowest seed, the best first.

@@ -119,8 +119,9 @@ impl Report {
 
     fn tables(&self, comparison: &Comparison) -> Vec<Table> {
         let verdicts = verdicts_table(&comparison.title, &self.verdicts(comparison));
-        let all = [comparison.table(), comparison.reasons(), verdicts];
-        all.into_iter()
+        let volumes = comparison.is_main.then(|| comparison.volumes());
+        let all = [comparison.table()].into_iter().chain(volumes);
+        all.chain([comparison.reasons(), verdicts])
             .filter(|table| !table.rows.is_empty())
             .collect()
     }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::table::Table;
 use crate::experiment::RunResult;
 use crate::work::Figure;
+use crate::workload::jobs::VolumeRow;
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +79,28 @@ pub fn table(results: &[RunResult]) -> Table {
         for figure in &result.figures {
             table.push(row(result, Some(figure)));
         }
+        // Of a volume that is the only one its figures say it all.
+        if result.volumes.len() > 1 {
+            for figure in result.volumes.iter().flat_map(of_volume) {
+                table.push(row(result, Some(&figure)));
+            }
+        }
     }
     table
+}
+
+/// What one of several volumes did, as figures.
+fn of_volume(volume: &VolumeRow) -> [Figure; 3] {
+    let figure = |what: &str, value: f64, unit: &str| Figure {
+        name: format!("volume {}: {what}", volume.name),
+        value,
+        unit: unit.to_owned(),
+    };
+    [
+        figure("requests", volume.requests_per_s, "1/s"),
+        figure("rate", volume.kib_per_s, "KiB/s"),
+        figure("busy", volume.busy_percent, "%"),
+    ]
 }
 
 fn row(result: &RunResult, figure: Option<&Figure>) -> Vec<Value> {
@@ -88,12 +109,20 @@ fn row(result: &RunResult, figure: Option<&Figure>) -> Vec<Value> {
         "" => Value::Null,
         text => json!(text),
     };
+    // Jobs at the same time have each their own.
+    let of_all = |value: Value| {
+        if work.jobs.is_empty() {
+            value
+        } else {
+            Value::Null
+        }
+    };
     let mut row = vec![
         json!(setup.label()),
         none_if_empty(&setup.system),
         none_if_empty(&setup.on),
         none_if_empty(&setup.disks.join(", ")),
-        json!(setup.level),
+        json!(setup.level_words()),
         none_if_empty(&setup.layout),
         json!(setup.members),
         json!(setup.strip_bytes),
@@ -105,13 +134,13 @@ fn row(result: &RunResult, figure: Option<&Figure>) -> Vec<Value> {
         json!(setup.member_bytes),
         json!(setup.queue_depth),
         json!(work.kind),
-        json!(work.block_bytes),
-        json!(work.processes),
-        json!(work.depth),
-        json!(work.requests),
-        json!(work.read_percent),
-        json!(work.range_bytes),
-        json!(work.is_sync),
+        of_all(json!(work.block_bytes)),
+        of_all(json!(work.processes)),
+        of_all(json!(work.depth)),
+        of_all(json!(work.requests)),
+        of_all(json!(work.read_percent)),
+        of_all(json!(work.range_bytes)),
+        of_all(json!(work.is_sync)),
         json!(result.seed),
         figure.map_or(Value::Null, |figure| json!(figure.name)),
         figure.map_or(Value::Null, |figure| json!(figure.value)),

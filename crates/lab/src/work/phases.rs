@@ -49,8 +49,13 @@ pub(super) fn iozone_runs(work: &Work, size_bytes: u64) -> Result<Vec<iozone::Ru
         return Ok(vec![(file_bytes(work, size_bytes)?, work.block_bytes)]);
     }
     let runs = iozone::auto(work.range_bytes);
-    let largest = runs.last().map_or(0, |(file, _)| *file);
-    if largest == 0 || largest > size_bytes {
+    let Some((largest, _)) = runs.last() else {
+        return Err(LabError::Usage(format!(
+            "iozone -a: its smallest file has 65536 bytes, more than the range of {}; --range takes a larger one",
+            work.range_bytes
+        )));
+    };
+    if *largest > size_bytes {
         return Err(LabError::Usage(format!(
             "iozone -a: files of 65536 to {largest} bytes do not fit into {size_bytes}; --range takes smaller ones"
         )));
@@ -129,6 +134,11 @@ pub(super) fn phases(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Phas
                 "{} takes a member away, which is done to simulated disks only",
                 work.kind
             )));
+        }
+        "jobs" => {
+            return Err(LabError::Usage(
+                "jobs at the same time are for simulated disks".to_owned(),
+            ));
         }
         kind => all.push(Phase::new(kind, processes(work, size_bytes, seed)?)),
     }

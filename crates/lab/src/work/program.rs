@@ -164,8 +164,7 @@ impl Call<'_> {
             let groups = jobs::groups(file.jobs);
             super::programs::fio_groups(self.work, self.used_bytes, self.seed)?;
             let name = |group: &Vec<jobs::Job>| {
-                let names: Vec<&str> = group.iter().map(|job| job.name.as_str()).collect();
-                names.join("+")
+                jobs::group_name(group.iter().map(|job| job.name.as_str()))
             };
             let names = groups.iter().map(name).collect();
             (fio::job_file(&groups, &target), names)
@@ -302,7 +301,7 @@ impl Call<'_> {
         let files = match (work.files, work.files_bytes, work.file_folders) {
             (count, 0, 0 | 1) => count.to_string(),
             (count, bytes, folders) => {
-                let least = work.files_bytes_min.min(bytes);
+                let least = work.files_bytes_min.min(bytes); // the program refuses one above the largest
                 format!("{count}:{bytes}:{least}:{}", folders.max(1))
             }
         };

@@ -1,10 +1,11 @@
-//! Programs with several parts: iozone, fio job files, traces.
+//! Programs with several parts: iozone, fio job files, traces; and jobs at the same time.
 
 use super::phases::{iozone_runs, iozone_tests};
 use super::{Figure, Measurement, Work, summarise};
 use crate::error::LabError;
 use crate::setup::Running;
-use crate::workload::{Outcome, Process, fio, iozone, run_processes, trace};
+use crate::workload::jobs::{self as job_list, Carrier, JobsRun};
+use crate::workload::{Outcome, Process, fio, iozone, run_processes, run_together, trace};
 
 /// File of iozone when nothing else is said.
 pub(super) const FILE_BYTES: u64 = 100 << 20;
@@ -58,24 +59,50 @@ pub(super) struct Group {
 
 /// The groups of a job file, all checked before anything runs.
 pub(super) fn fio_groups(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Group>, LabError> {
+    fio_groups_of(work, size_bytes, seed, |_| true)
+}
+
+/// The same of the jobs that a volume of `size_bytes` carries: all groups, some of them without processes.
+pub(super) fn fio_groups_of(
+    work: &Work,
+    size_bytes: u64,
+    seed: u64,
+    carries: impl Fn(&str) -> bool,
+) -> Result<Vec<Group>, LabError> {
     let file = fio::parse(&read_file(work)?, Some(size_bytes))?;
     let mut prepared = Vec::new();
     for group in fio::groups(file.jobs) {
         let mut processes = Vec::new();
-        let (starts, _) = fio::starts(&group);
-        for (index, (job, start)) in group.iter().zip(starts).enumerate() {
-            let seed = seed.wrapping_add(index as u64 * 1000);
+        let all = group.iter().enumerate();
+        let (numbers, own): (Vec<usize>, Vec<fio::Job>) = all
+            .filter(|(_, job)| carries(&job.name))
+            .map(|(number, job)| (number, job.clone()))
+            .unzip();
+        let (starts, _) = fio::starts(&own);
+        for ((number, job), start) in numbers.into_iter().zip(&own).zip(starts) {
+            let seed = seed.wrapping_add(number as u64 * 1000);
             processes.extend(fio::processes(job, start, size_bytes, seed)?);
         }
         let limit = group.iter().filter_map(|job| job.runtime).max();
-        let names: Vec<String> = group.iter().map(|job| job.name.clone()).collect();
         prepared.push(Group {
-            name: names.join("+"),
+            name: fio::group_name(group.iter().map(|job| job.name.as_str())),
             processes,
             limit_ns: limit.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
         });
     }
     Ok(prepared)
+}
+
+/// The names of the jobs of a file.
+pub(super) fn fio_jobs(work: &Work) -> Result<Vec<String>, LabError> {
+    let file = fio::parse(&read_file(work)?, Some(u64::MAX >> 1))?;
+    let mut names: Vec<String> = Vec::new();
+    for job in file.jobs {
+        if !names.contains(&job.name) {
+            names.push(job.name);
+        }
+    }
+    Ok(names)
 }
 
 /// Bytes that the files of the largest group take.
@@ -117,6 +144,9 @@ pub(super) fn fio_figures(name: &str, outcome: &Outcome, figures: &mut Vec<Figur
 
 /// A job file: jobs that do not wait for the ones before run at the same time.
 pub(super) fn fio(running: &Running, work: &Work, seed: u64) -> Result<Measurement, LabError> {
+    if !running.beside.is_empty() {
+        return fio_beside(running, work, seed);
+    }
     let groups = fio_groups(work, running.target.size_bytes(), seed)?;
     let mut sampler = running.sampler();
     let mut all = Outcome::default();
@@ -144,4 +174,98 @@ pub(super) fn trace(running: &Running, work: &Work) -> Result<Measurement, LabEr
         .run(async move { trace::replay(&spawner, &target, entries).await })??;
     let members = sampler.sample(running.world.clock().now_ns());
     Ok(summarise(&outcome, members))
+}
+
+/// The names of the jobs of a workload, where it has some.
+pub(super) fn job_names(work: &Work) -> Result<Option<Vec<String>>, LabError> {
+    match work.kind.as_str() {
+        "jobs" => Ok(Some(work.jobs.iter().map(|job| job.name.clone()).collect())),
+        "fio" => Ok(Some(fio_jobs(work)?)),
+        _ => Ok(None),
+    }
+}
+
+/// Adds what each volume did.
+fn add_volumes(
+    seen: &mut Measurement,
+    work: &Work,
+    carriers: &[Carrier],
+    outcomes: &[Outcome],
+) -> Result<(), LabError> {
+    let names = job_names(work)?.unwrap_or_default();
+    let each = carriers.iter().zip(outcomes);
+    let rows = each.map(|(carrier, outcome)| carrier.row(&names, outcome, &seen.members));
+    seen.volumes = rows.collect();
+    Ok(())
+}
+
+/// Jobs at the same time, each on the volume that carries it.
+pub(super) fn jobs(running: &Running, work: &Work, seed: u64) -> Result<Measurement, LabError> {
+    let carriers = running.carriers();
+    let mut sampler = running.sampler();
+    let run = JobsRun {
+        jobs: &work.jobs,
+        seconds: work.seconds,
+        seed,
+    };
+    let done = job_list::run(&running.world, &carriers, run)?;
+    let members = sampler.sample(running.world.clock().now_ns());
+    let mut seen = summarise(&done.all, members);
+    let figure = |(job, outcome): (&job_list::Job, &Outcome)| {
+        let name = format!("{} requests", job.name);
+        Figure::new(&name, outcome.requests_per_s(), "1/s")
+    };
+    seen.figures = vec![Figure::new("together", done.together(), "1/s")];
+    seen.figures
+        .extend(work.jobs.iter().zip(&done.jobs).map(figure));
+    seen.classic = done.lines(&work.jobs);
+    add_volumes(&mut seen, work, &carriers, &done.carriers)?;
+    Ok(seen)
+}
+
+/// A job file on volumes side by side: groups one after another, the jobs of each on the volumes that carry them.
+fn fio_beside(running: &Running, work: &Work, seed: u64) -> Result<Measurement, LabError> {
+    let carriers = running.carriers();
+    let mut groups = Vec::new();
+    for carrier in &carriers {
+        let size = carrier.target.size_bytes();
+        groups.push(fio_groups_of(work, size, seed, |job| carrier.carries(job))?);
+    }
+    let mut sampler = running.sampler();
+    let mut of_carriers = vec![Outcome::default(); carriers.len()];
+    let (mut all, mut figures, mut classic) = (Outcome::default(), Vec::new(), String::new());
+    // Every volume knows of every group, if only of its name.
+    for number in 0..groups[0].len() {
+        let (mut parts, mut on) = (Vec::new(), Vec::new());
+        let (name, limit_ns) = (groups[0][number].name.clone(), groups[0][number].limit_ns);
+        for (index, carrier) in carriers.iter().enumerate() {
+            let processes = std::mem::take(&mut groups[index][number].processes);
+            if !processes.is_empty() {
+                parts.push((carrier.target.clone(), processes));
+                on.push(index);
+            }
+        }
+        let spawner = running.world.spawner();
+        let outcomes = running
+            .world
+            .run(async move { run_together(&spawner, parts, limit_ns).await })??;
+        let mut group = Outcome::default();
+        for (index, outcome) in on.iter().zip(&outcomes) {
+            of_carriers[*index].add(outcome);
+            group.add_beside(outcome);
+        }
+        classic += &fio_figures(&name, &group, &mut figures);
+        all.add(&group);
+    }
+    let members = sampler.sample(running.world.clock().now_ns());
+    // Of the whole run, whether a volume had something to do in each group or not.
+    for outcome in &mut of_carriers {
+        outcome.elapsed_ns = all.elapsed_ns;
+    }
+    let mut seen = summarise(&all, members);
+    seen.figures = figures;
+    seen.classic = classic;
+    seen.notes = fio_notes(work)?;
+    add_volumes(&mut seen, work, &carriers, &of_carriers)?;
+    Ok(seen)
 }

@@ -58,6 +58,27 @@ pub fn rearrange(names: &mut [String], order: Order, rng: &mut Rng) {
     }
 }
 
+/// Files that are shared out to folders: each has the next share, rounded up, so that the last ones may have fewer or
+/// none.
+#[derive(Clone, Copy, Debug)]
+pub struct Spread {
+    /// How many files.
+    pub files: u64,
+    /// How many folders; at least 1.
+    pub folders: u64,
+}
+
+impl Spread {
+    /// In which folder the file with this number is.
+    ///
+    /// # Panics
+    /// Without a folder.
+    #[must_use]
+    pub fn folder_of(&self, number: u64) -> u64 {
+        number / self.files.div_ceil(self.folders).max(1)
+    }
+}
+
 /// What one phase did.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct FilePhase {

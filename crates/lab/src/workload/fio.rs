@@ -204,6 +204,18 @@ const NEUTRAL: [(&str, &str); 13] = [
     ("zonemode", "none"),
 ];
 
+/// What jobs that run at the same time are called together: every name once, in their order, with `+` between them.
+#[must_use]
+pub fn group_name<'a>(jobs: impl IntoIterator<Item = &'a str>) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for name in jobs {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join("+")
+}
+
 /// A time as fio has it: seconds, or with a unit.
 fn time(text: &str) -> Option<Duration> {
     let text = text.trim().to_ascii_lowercase();

@@ -10,7 +10,7 @@ use crate::error::LabError;
 /// What each process does.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// What a request does, when not mixed.
+    /// What a request does; when mixed, what one does that is no read.
     pub operation: Operation,
     /// Reads in a hundred requests, when mixed.
     pub read_percent: Option<u64>,
@@ -58,7 +58,7 @@ pub fn processes(shape: &Shape, size_bytes: u64, seed: u64) -> Result<Vec<Proces
                 };
                 let operation = match shape.read_percent {
                     Some(percent) if rng.chance(percent, 100) => Operation::Read,
-                    Some(_) => Operation::Write,
+                    Some(_) => shape.operation,
                     None => shape.operation,
                 };
                 Request {
@@ -116,6 +116,12 @@ mod tests {
             request_count: 4000,
             ..SHAPE
         };
+        let through = Shape {
+            operation: Operation::WriteThrough,
+            ..shape
+        };
+        let is_plain = |r: &Request| r.operation == Operation::Write;
+        assert!(!requests(&through).concat().iter().any(is_plain));
         let all = requests(&shape).concat();
         let reads = all
             .iter()

@@ -9,6 +9,7 @@ pub mod dd;
 pub mod files;
 pub mod fio;
 pub mod iozone;
+pub mod jobs;
 pub mod mixed;
 pub mod rawio;
 pub mod superblocks;
@@ -114,6 +115,13 @@ impl Outcome {
         self.process_bytes.clone_from(&later.process_bytes);
     }
 
+    /// Adds what ran at the same time.
+    pub fn add_beside(&mut self, other: &Outcome) {
+        self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+        self.traffic.merge(&other.traffic);
+        self.process_bytes.extend(&other.process_bytes);
+    }
+
     /// Seconds it took.
     #[must_use]
     pub fn seconds(&self) -> f64 {
@@ -214,4 +222,27 @@ pub async fn run_processes(
         traffic: target.take_traffic(),
         process_bytes: bytes.iter().map(|bytes| bytes.get()).collect(),
     })
+}
+
+/// Runs several sets of processes at the same time, each on a target of its own, which counts for it.
+///
+/// # Errors
+/// As `run_processes`.
+pub async fn run_together(
+    spawner: &Spawner,
+    parts: Vec<(Target, Vec<Process>)>,
+    limit_ns: Option<u64>,
+) -> Result<Vec<Outcome>, LabError> {
+    let mut running = Vec::new();
+    for (target, processes) in parts {
+        let inside = spawner.clone();
+        let part = async move { run_processes(&inside, &target, processes, limit_ns).await };
+        running.push(spawner.spawn(part));
+    }
+    let mut outcomes = Vec::new();
+    for part in running {
+        let ended = part.await;
+        outcomes.push(ended.map_err(|_| LabError::Bug("a part ended early".to_owned()))??);
+    }
+    Ok(outcomes)
 }
