@@ -13,6 +13,7 @@ mod source;
 mod suite;
 mod tidy;
 mod tree;
+mod way;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ cargo xtask WORD
                                 [--again] [--tests WORD] [--report]
   instructions [--write]        instructions a request in the engine, counted by callgrind, beside the committed ones
   flame PATH  a flame graph of one path of crates/engine/examples/hot.rs: flame raid5 null bitmap write 4096 32 random 3000000 > flame.svg
+  way [--write]   the way of one write through the program, recorded by gdb, beside the one in ARCHITECTURE.md
   gen         tables of on-disk layouts in docs/formats.md
   picture     a terminal's lines as an SVG: plexum demo | cargo xtask picture > docs/demo.svg
   docs        documentation of all crates, in target/doc
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
         Some((&"instructions", rest)) => instructions::run(&root, rest),
         Some((&"ratchets", rest)) => ratchets::run(&root, rest),
         Some((&"flame", rest)) => flame::run(&root, rest),
+        Some((&"way", rest)) => way::run(&root, rest),
         Some((&"gen", [])) => generate(&root),
         Some((&"picture", [])) => picture::run(),
         Some((&"docs", [])) => ci::documentation(&root),
