@@ -8,7 +8,6 @@
 //! - `Retryable` never leaves this file.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
 use std::ops::Range;
 use std::task::Waker;
 use std::time::Duration;
@@ -118,7 +117,6 @@ pub struct Drive<D> {
     pub data_offset_bytes: u64,
     /// Length of the data area in bytes.
     pub data_size_bytes: u64,
-    is_fenced: Cell<bool>,
     /// A flush has failed: none can succeed any more (W13).
     flush_error: Cell<Option<IoError>>,
     /// How often an interrupted I/O is tried again.
@@ -198,7 +196,6 @@ impl<D: Device> Drive<D> {
             device,
             data_offset_bytes: data.start,
             data_size_bytes: data.end - data.start,
-            is_fenced: Cell::new(false),
             flush_error: Cell::new(None),
             retries_max: Cell::new(RETRIES_MAX),
             slots: Slots::new(thresholds.drive_slots_max),
@@ -357,7 +354,6 @@ impl<D: Device> Drive<D> {
 
     /// From now on every new I/O is answered with `Gone`.
     pub fn fence(&self) {
-        self.is_fenced.set(true);
         self.slots.close();
     }
 
@@ -486,32 +482,15 @@ impl<D: Device> Drive<D> {
     ) -> (Result<BufMut, IoError>, Moment) {
         let at = self.device_offset(offset_bytes, length_bytes as u64);
         let (under_way, is_sequential) = self.begin(clock, started, at, length_bytes as u64);
-        let result = self.read_retrying(pool, at, length_bytes).await;
+        let read = || self.device.read(at, pool.take(length_bytes));
+        let result = self.slots.run(self.retries_max.get(), read).await;
+        let result = result.map_err(in_vain);
         let ended = clock.now();
         under_way.end(ended);
         let took_ns = ended.ns_since(started);
         self.reads
             .add(length_bytes as u64, took_ns, result.is_ok(), is_sequential);
         (result, ended)
-    }
-
-    async fn read_retrying(
-        &self,
-        pool: &BufPool,
-        at: u64,
-        length_bytes: usize,
-    ) -> Result<BufMut, IoError> {
-        for _ in 0..=self.retries_max.get() {
-            if self.is_fenced.get() {
-                return Err(IoError::Gone);
-            }
-            let read = || self.device.read(at, pool.take(length_bytes));
-            let result = self.slots.run(read).await;
-            if !matches!(result, Err(IoError::Retryable)) {
-                return result;
-            }
-        }
-        Err(IoError::Medium)
     }
 
     /// Writes to the data area.
@@ -543,9 +522,10 @@ impl<D: Device> Drive<D> {
         let at = self.device_offset(offset_bytes, data.len() as u64);
         let length_bytes = data.len() as u64;
         let (under_way, is_sequential) = self.begin(clock, started, at, length_bytes);
-        let result = self.write_retrying(at, data, fua).await;
+        let write = || self.device.write(at, data.clone(), fua);
+        let result = self.slots.run(self.retries_max.get(), write).await;
         Written {
-            result,
+            result: result.map_err(in_vain),
             tally: &self.writes,
             under_way,
             started,
@@ -560,35 +540,25 @@ impl<D: Device> Drive<D> {
     /// As `write`.
     pub async fn write_device(&self, at_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         let count = &self.writes.errors;
-        let written = self.write_retrying(at_bytes, &data, fua).await;
+        let write = || self.device.write(at_bytes, data.clone(), fua);
+        let written = self.slots.run(self.retries_max.get(), write).await;
+        let written = written.map_err(in_vain);
         written.inspect_err(|_| count.set(count.get() + 1))
-    }
-
-    async fn write_retrying(&self, at_bytes: u64, data: &Buf, fua: Fua) -> Result<(), IoError> {
-        for _ in 0..=self.retries_max.get() {
-            if self.is_fenced.get() {
-                return Err(IoError::Gone);
-            }
-            let write = || self.device.write(at_bytes, data.clone(), fua);
-            let result = self.slots.run(write).await;
-            if !matches!(result, Err(IoError::Retryable)) {
-                return result;
-            }
-        }
-        Err(IoError::Medium)
     }
 
     /// Reads anywhere on the device, for metadata.
     ///
     /// # Errors
     /// As `read`.
-    pub fn read_device(
+    pub async fn read_device(
         &self,
         pool: &BufPool,
         at_bytes: u64,
         length_bytes: usize,
-    ) -> impl Future<Output = Result<BufMut, IoError>> {
-        self.read_retrying(pool, at_bytes, length_bytes)
+    ) -> Result<BufMut, IoError> {
+        let read = || self.device.read(at_bytes, pool.take(length_bytes));
+        let result = self.slots.run(self.retries_max.get(), read).await;
+        result.map_err(in_vain)
     }
 
     /// Makes a data range zero without a payload.
@@ -602,14 +572,14 @@ impl<D: Device> Drive<D> {
         mode: ZeroMode,
     ) -> Result<(), IoError> {
         let at = self.device_offset(offset_bytes, length_bytes);
-        if self.is_fenced.get() {
+        if self.slots.is_closed() {
             return Err(IoError::Gone);
         }
         if !self.device.info().has_zeroing_trim {
             return Err(IoError::Unsupported);
         }
         let zero = || self.device.zero(at, length_bytes, mode);
-        self.slots.run(zero).await
+        self.slots.run(0, zero).await
     }
 
     /// What is known of a data range without reading it; anything that is not known is data.
@@ -620,13 +590,8 @@ impl<D: Device> Drive<D> {
         extents_max: usize,
     ) -> Vec<Extent> {
         let at = self.device_offset(offset_bytes, length_bytes);
-        let found = if self.is_fenced.get() {
-            Err(IoError::Gone)
-        } else {
-            let extents = || self.device.extents(at, length_bytes, extents_max);
-            self.slots.run(extents).await
-        };
-        match found {
+        let extents = || self.device.extents(at, length_bytes, extents_max);
+        match self.slots.run(0, extents).await {
             Ok(extents) if !extents.is_empty() => extents,
             _ => vec![Extent {
                 length_bytes,
@@ -643,10 +608,10 @@ impl<D: Device> Drive<D> {
     /// # Errors
     /// Any error means that the drive must be failed.
     pub async fn flush(&self) -> Result<(), IoError> {
-        if self.is_fenced.get() {
+        if self.slots.is_closed() {
             return Err(IoError::Gone);
         }
-        let result = self.slots.run(|| self.device.flush()).await;
+        let result = self.slots.run(0, || self.device.flush()).await;
         self.flushes.set(self.flushes.get() + 1);
         let known = self.flush_error.get();
         self.flush_error.set(known.or(result.err()));
@@ -658,6 +623,15 @@ impl<D: Device> Drive<D> {
     /// # Errors
     /// `Gone` when it is not.
     pub async fn check(&self) -> Result<(), IoError> {
-        self.slots.run(|| self.device.check()).await
+        self.slots.run(0, || self.device.check()).await
+    }
+}
+
+/// What was interrupted again and again is an error of the medium: `Retryable` never leaves this file.
+#[inline]
+fn in_vain(error: IoError) -> IoError {
+    match error {
+        IoError::Retryable => IoError::Medium,
+        error => error,
     }
 }

@@ -91,43 +91,49 @@ impl Slots {
         self.has_waited.get()
     }
 
-    /// Waits for the I/O that `begin` makes, which begins when a slot is free. It is made where it stays: futures of
-    /// I/Os are large, and moving one costs more than the rest of this.
+    /// Waits for the I/O that `begin` makes, which begins when a slot is free; what was interrupted begins again, up to
+    /// `retries_max` times. It is made where it stays: futures of I/Os are large, and moving one costs more than the
+    /// rest of this.
     ///
     /// # Errors
-    /// `Gone` once the drive was abandoned; those of `io`.
+    /// `Gone` once the drive was closed or abandoned; those of the I/O, `Retryable` only when all tries were in vain.
     pub(crate) async fn run<T, F: Future<Output = Result<T, IoError>>>(
         &self,
-        begin: impl FnOnce() -> F,
+        retries_max: u32,
+        begin: impl Fn() -> F,
     ) -> Result<T, IoError> {
-        if self.count.get() >= self.most {
-            self.has_waited.set(true);
-            let is_free = || self.count.get() < self.most || self.is_abandoned.get();
-            self.freed.until(is_free).await;
-            if self.is_closed.get() {
-                return Err(IoError::Gone); // since it waits
+        let mut tries = 0;
+        loop {
+            if self.count.get() >= self.most {
+                self.has_waited.set(true);
+                let is_free = || self.count.get() < self.most || self.is_abandoned.get();
+                self.freed.until(is_free).await;
             }
-        }
-        if self.is_abandoned.get() {
-            return Err(IoError::Gone);
-        }
-        let mut io = pin!(begin());
-        // Who is answered at once never takes a slot: nobody could have seen it.
-        let mut place: Option<Place<'_>> = None;
-        poll_fn(|cx| {
-            if self.is_abandoned.get() {
-                return Poll::Ready(Err(IoError::Gone));
+            if self.is_closed.get() || self.is_abandoned.get() {
+                return Err(IoError::Gone);
             }
-            let result = io.as_mut().poll(cx);
-            if result.is_pending() {
-                match &place {
-                    None => place = Some(self.enter(cx.waker())),
-                    Some(place) => place.waits(cx.waker()),
+            let mut io = pin!(begin());
+            // Who is answered at once never takes a slot: nobody could have seen it.
+            let mut place: Option<Place<'_>> = None;
+            let result = poll_fn(|cx| {
+                if self.is_abandoned.get() {
+                    return Poll::Ready(Err(IoError::Gone));
                 }
+                let result = io.as_mut().poll(cx);
+                if result.is_pending() {
+                    match &place {
+                        None => place = Some(self.enter(cx.waker())),
+                        Some(place) => place.waits(cx.waker()),
+                    }
+                }
+                result
+            })
+            .await;
+            if tries == retries_max || !matches!(result, Err(IoError::Retryable)) {
+                return result;
             }
-            result
-        })
-        .await
+            tries += 1;
+        }
     }
 
     fn enter(&self, waker: &Waker) -> Place<'_> {
@@ -185,9 +191,15 @@ impl Slots {
         }
     }
 
-    /// Who still waits for a slot gets `Gone`; what is under way goes on.
+    /// Nothing begins any more: who comes, or still waits for a slot, gets `Gone`; what is under way goes on.
     pub(crate) fn close(&self) {
         self.is_closed.set(true);
+    }
+
+    /// Whether `close` was called.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.get()
     }
 
     /// Nobody waits any more: all I/Os are answered with `Gone`, and so is every later one.
@@ -224,13 +236,13 @@ mod tests {
     #[test]
     fn an_abandoned_io_ends_at_once_and_no_later_one_begins() {
         let slots = Slots::new(SLOTS_MAX);
-        let mut waiting = pin!(slots.run(never));
+        let mut waiting = pin!(slots.run(0, never));
         assert!(poll_once(waiting.as_mut()).is_pending());
         assert!(poll_once(waiting.as_mut()).is_pending());
         assert_eq!((slots.count(), slots.tick(1), slots.tick(1)), (1, 0, 1));
         slots.abandon();
         assert_eq!(poll_once(waiting.as_mut()), Poll::Ready(Err(IoError::Gone)));
-        let mut later = pin!(slots.run(|| async { Ok(()) }));
+        let mut later = pin!(slots.run(0, || async { Ok(()) }));
         assert_eq!(poll_once(later.as_mut()), Poll::Ready(Err(IoError::Gone)));
         assert_eq!((slots.count(), slots.tick(0)), (0, 0));
     }
@@ -252,14 +264,14 @@ mod tests {
             gate.until(|| is_open.get()).await;
             Ok(())
         };
-        let mut first = pin!(join_all((0..SLOTS_MAX).map(|_| slots.run(io))));
+        let mut first = pin!(join_all((0..SLOTS_MAX).map(|_| slots.run(0, io))));
         assert!(poll_once(first.as_mut()).is_pending());
         let begun = Cell::new(false);
         let late = || {
             begun.set(true);
             io()
         };
-        let mut late = pin!(slots.run(late));
+        let mut late = pin!(slots.run(0, late));
         assert!(poll_once(late.as_mut()).is_pending());
         slots.close();
         is_open.set(true);
@@ -280,7 +292,7 @@ mod tests {
             gate.until(|| is_open.get()).await;
             Ok(())
         };
-        let mut all = pin!(join_all((0..SLOTS_MAX + 3).map(|_| slots.run(io))));
+        let mut all = pin!(join_all((0..SLOTS_MAX + 3).map(|_| slots.run(0, io))));
         assert!(poll_once(all.as_mut()).is_pending());
         assert_eq!((begun.get(), slots.count()), (SLOTS_MAX, SLOTS_MAX));
         is_open.set(true);

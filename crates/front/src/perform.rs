@@ -148,32 +148,27 @@ impl<'a, E: Export, K> Performer<'a, E, K> {
     /// The life of `worker`. Polled when it was given a job or its export has news; other polls change nothing.
     pub async fn work(&self, worker: usize, answer: impl Fn(Performed<K>)) -> Infallible {
         loop {
-            let job = poll_fn(|_| match self.desks.borrow_mut().jobs[worker].take() {
+            let mut job = poll_fn(|_| match self.desks.borrow_mut().jobs[worker].take() {
                 Some(job) => Poll::Ready(job),
                 None => Poll::Pending,
             })
             .await;
-            let performed = self.perform(job).await;
+            let with_export = self.client.requests().enter_export();
+            let result = self.execute(&mut job).await;
+            drop(with_export);
             self.desks.borrow_mut().idle.push(worker);
-            answer(performed);
+            answer(Performed {
+                key: job.key,
+                command: job.command,
+                offset_bytes: job.offset_bytes,
+                length_bytes: job.length_bytes,
+                result,
+                tag: job.tag,
+            });
         }
     }
 
     /// Carries one job out.
-    async fn perform(&self, mut job: Job<K>) -> Performed<K> {
-        let with_export = self.client.requests().enter_export();
-        let result = self.execute(&mut job).await;
-        drop(with_export);
-        Performed {
-            key: job.key,
-            command: job.command,
-            offset_bytes: job.offset_bytes,
-            length_bytes: job.length_bytes,
-            result,
-            tag: job.tag,
-        }
-    }
-
     async fn execute(&self, job: &mut Job<K>) -> Result<Outcome, IoError> {
         let (offset_bytes, length_bytes) = (job.offset_bytes, job.length_bytes);
         let range = (offset_bytes, length_bytes);

@@ -74,7 +74,10 @@ impl Export for VolumeExport {
 
     async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         let length_bytes = data.len() as u64;
-        self.volume.write_shared(offset_bytes, data, fua).await?;
+        match self.volume.lends_writes() {
+            true => self.volume.write_shared(offset_bytes, data, fua).await?,
+            false => self.volume.write(offset_bytes, data, fua).await?,
+        }
         self.count_plex(Direction::Write, offset_bytes, length_bytes);
         Ok(())
     }

@@ -95,7 +95,7 @@ impl<D: Device, C: Clock> Array<D, C> {
     }
 
     /// Writes to several members at once; failures are recorded in the state, not yet durable: the answer waits for
-    /// `settle`.
+    /// `settle`. Those that are answered together share a reading of the clock.
     pub(crate) async fn write_members(
         &self,
         writes: impl Into<Few<MemberWrite<D>>>,
@@ -106,14 +106,24 @@ impl<D: Device, C: Clock> Array<D, C> {
         debug_assert!(
             writes
                 .iter()
-                .all(|(_, range, data)| range.end - range.start == data.len() as u64),
-            "each member range is as long as its data"
+                .all(|(_, range, data)| !data.is_empty()
+                    && range.end - range.start == data.len() as u64),
+            "each member range is as long as its data, and empty requests are answered before"
         );
-        let each = |index: usize| {
-            let (drive, range, data): &MemberWrite<D> = &writes[index];
-            (drive, range.start, data)
+        let clock = self.base.clock();
+        let now = clock.recent();
+        let write = |index: usize| {
+            let (drive, range, data) = &writes[index];
+            drive.write_since(clock, now, range.start, data, fua)
         };
-        let results = self.write_each(writes.len(), each, fua).await;
+        let results: Few<Result<(), IoError>> = if self.base.has(Mutant::AnswerAfterFirstCopy) {
+            let note = async |index| write(index).await.note(clock.now());
+            let all = (0..writes.len()).map(note);
+            crate::mutant::join_first(all).await.into()
+        } else {
+            let end = || clock.now();
+            join_few_then(writes.len(), write, end, |written, now| written.note(now)).await
+        };
         if results.iter().any(Result::is_err) {
             // Boxed: what is seldom needed does not make every write larger.
             return Box::pin(self.record_failures(writes, results, fua)).await;
@@ -127,65 +137,12 @@ impl<D: Device, C: Clock> Array<D, C> {
         }
     }
 
-    /// As `write_members`, of the same data everywhere.
-    pub(crate) async fn write_same(
-        &self,
-        targets: &[(&Rc<Drive<D>>, u64)],
-        data: &Buf,
-        fua: Fua,
-    ) -> WriteOutcome {
-        debug_assert!(!data.is_empty(), "empty requests are answered before");
-        let fua = self.fua_of(fua);
-        let each = |index: usize| (targets[index].0, targets[index].1, data);
-        let results = self.write_each(targets.len(), each, fua).await;
-        let writes = targets
-            .iter()
-            .map(|(drive, start)| (*drive, *start..*start + data.len() as u64));
-        if results.iter().any(Result::is_err) {
-            let writes = writes.map(|(drive, range)| (Rc::clone(drive), range, data.clone()));
-            return Box::pin(self.record_failures(writes.collect(), results, fua)).await;
-        }
-        for (drive, range) in writes {
-            self.note_written(drive, &range, fua);
-        }
-        WriteOutcome {
-            reached: targets.len(),
-            ..WriteOutcome::default()
-        }
-    }
-
     fn fua_of(&self, fua: Fua) -> Fua {
         if self.base.has(Mutant::IgnoreFua) {
             Fua::No
         } else {
             fua
         }
-    }
-
-    /// Writes `count` times at once, each to its member, place and data. Those that are answered together share a
-    /// reading of the clock.
-    async fn write_each<'a>(
-        &'a self,
-        count: usize,
-        each: impl Fn(usize) -> (&'a Rc<Drive<D>>, u64, &'a Buf),
-        fua: Fua,
-    ) -> Few<Result<(), IoError>> {
-        let now = self.base.clock().recent();
-        let write = |index: usize| {
-            let (drive, start, data) = each(index);
-            drive.write_since(self.base.clock(), now, start, data, fua)
-        };
-        if self.base.has(Mutant::AnswerAfterFirstCopy) {
-            let note = async |index| write(index).await.note(self.base.clock().now());
-            return crate::mutant::join_first((0..count).map(note)).await.into();
-        }
-        join_few_then(
-            count,
-            write,
-            || self.base.clock().now(),
-            |written, now| written.note(now),
-        )
-        .await
     }
 
     /// Some of the writes have failed: the state learns it, and what may be written in smaller pieces is.

@@ -261,22 +261,24 @@ impl<D: Device, C: Clock> Copies<D, C> {
         };
         tag.enter(Stage::Write);
         let set = self.array.members_to_write();
-        let mut targets: Few<(&Rc<Drive<D>>, u64)> = Few::new();
+        let mut writes: Few<MemberWrite<D>> = Few::new();
         for place in self.base.geometry().copies_of(offset_bytes).iter() {
+            let start = place.member_offset_bytes;
             for drive in self.array.write_targets(&set, place.slot) {
-                targets.push((drive, place.member_offset_bytes));
+                let range = start..start + data.len() as u64;
+                writes.push((Rc::clone(drive), range, data.clone()));
             }
         }
         debug_assert!(
-            targets.iter().all(|(drive, _)| targets
+            writes.iter().all(|(drive, ..)| writes
                 .iter()
-                .filter(|(o, _)| o.id == drive.id)
+                .filter(|(other, ..)| other.id == drive.id)
                 .count()
                 == 1)
                 || self.base.has(Mutant::SpareUsedTwice),
             "each member has one copy of a piece"
         );
-        let outcome = self.array.write_same(&targets, &data, fua).await;
+        let outcome = self.array.write_members(writes, fua).await;
         self.copies_written(&sync, outcome.reached, outcome.refusal())
     }
 

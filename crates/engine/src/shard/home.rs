@@ -486,8 +486,14 @@ impl<D: Device, C: Clock> Volume<D, C> {
         sharing.filter(|sharing| sharing.is_open() && sharing.takes_writes.get())
     }
 
-    /// As `write`, for clients of the home while the volume may be shared: what lies in a satellite's slab is sent
-    /// there, so that the slab need not be called back.
+    /// Whether clients of the home ask for `write_shared` now.
+    #[inline]
+    pub fn lends_writes(&self) -> bool {
+        self.shares_writes().is_some()
+    }
+
+    /// As `write`, for clients of the home while satellites write: what lies in a satellite's slab is sent there, so
+    /// that the slab need not be called back.
     ///
     /// # Errors
     /// As `write`.

@@ -30,33 +30,21 @@ impl<D: Device, C: Clock> Volume<D, C> {
         let tag = self
             .traffic
             .begin(RequestKind::Write, offset_bytes, length_bytes, now);
-        self.write_tagged(offset_bytes, data, fua, &tag).await
-    }
-
-    async fn write_tagged(
-        &self,
-        offset_bytes: u64,
-        data: Buf,
-        fua: Fua,
-        tag: &Tag<'_>,
-    ) -> Result<(), IoError> {
-        self.rows
-            .expected()
-            .arrived(&(offset_bytes..offset_bytes + data.len() as u64));
+        let expected = self.rows.expected();
+        expected.arrived(&(offset_bytes..offset_bytes + length_bytes));
         tag.enter(Stage::DirtyMark);
         let _in_flight = self.traffic.enter_write(tag.started()).await?;
         tag.enter(Stage::BitMark);
-        let sync = self.sync_range(offset_bytes, data.len() as u64);
-        let _mark = match sync {
+        let _mark = match self.sync_range(offset_bytes, length_bytes) {
             Some(sync) => Some(self.intent.mark(sync).await?),
             None => None,
         };
-        let result = if data.len() as u64 <= self.room(offset_bytes) {
-            self.write_piece(offset_bytes, data, fua, tag).await
+        let result = if length_bytes <= self.room(offset_bytes) {
+            self.write_piece(offset_bytes, data, fua, &tag).await
         } else {
-            Box::pin(self.write_pieces(offset_bytes, data, fua, tag)).await
+            Box::pin(self.write_pieces(offset_bytes, data, fua, &tag)).await
         };
-        self.finish_write(result, tag).await
+        self.finish_write(result, &tag).await
     }
 
     async fn write_pieces(
@@ -219,11 +207,6 @@ impl<D: Device, C: Clock> Volume<D, C> {
         fua: Fua,
         tag: &Tag<'_>,
     ) -> Result<(), IoError> {
-        if self.base.geometry().parity_count() > 0 {
-            let length = usize::try_from(length_bytes).expect("a slice fits memory");
-            let zeroes = self.base.pool().take_zeroed(length).freeze();
-            return self.write_tagged(offset_bytes, zeroes, fua, tag).await;
-        }
         tag.enter(Stage::DirtyMark);
         let _in_flight = self.traffic.enter_write(tag.started()).await?;
         tag.enter(Stage::BitMark);
@@ -231,6 +214,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
             Some(sync) => Some(self.intent.mark(sync).await?),
             None => None,
         };
+        if self.base.geometry().parity_count() > 0 {
+            let length = usize::try_from(length_bytes).expect("a slice fits memory");
+            let zeroes = self.base.pool().take_zeroed(length).freeze();
+            let result = Box::pin(self.write_pieces(offset_bytes, zeroes, fua, tag)).await;
+            return self.finish_write(result, tag).await;
+        }
         let parts = self
             .cut(offset_bytes, length_bytes)
             .into_iter()
