@@ -1,12 +1,14 @@
 //! The command line as clap sees it. Names and meanings are the contract in docs; habits of other tools are in `habits.rs`.
 
 mod attach;
+mod daemon;
 
 use std::path::PathBuf;
 
 use crate::units::parse_bytes;
 
 pub use attach::{Attach, AttachBy, AttachNbdProcess, AttachProcess, Detach, TreeProcess};
+pub use daemon::{Daemon, Forget};
 
 /// Software RAID as a program: volumes on disks, files and remote exports, served over NBD.
 #[derive(clap::Parser, Debug)]
@@ -177,9 +179,12 @@ pub enum Command {
         after_help = "Example:\n  plexum pool list disks/*\n  plexum pool cp -r tank/home:/ copy/ disks/*"
     )]
     Pool(PoolArgs),
-    /// Many volumes under systemd (not yet)
-    #[command(hide = true)]
-    Daemon(Later),
+    /// Own the volumes of this machine: serve them now and at each start
+    #[command(after_help = "Example:\n  plexum daemon\n  plexum daemon --wait 60 --degraded never")]
+    Daemon(Daemon),
+    /// Have the daemon expect a volume no more; nothing on its members changes
+    #[command(after_help = "Example:\n  plexum stop nas && plexum forget nas")]
+    Forget(Forget),
     /// Terminal view (not yet)
     #[command(hide = true)]
     Top(Later),
@@ -466,6 +471,9 @@ pub struct Serve {
     /// Return when the volume is ready; the server goes on in the background
     #[arg(long)]
     pub background: bool,
+    /// Serve in a process of its own although a daemon runs
+    #[arg(long)]
+    pub alone: bool,
     /// Certificate chain that TLS clients are shown, PEM
     #[arg(long, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,

@@ -15,7 +15,7 @@ use plexum_daemon::status::AttachmentStatus;
 use plexum_export::process;
 use serde::{Deserialize, Serialize};
 
-use crate::client::runtime_dir;
+use crate::control::runtime_dir;
 use crate::nbd_device;
 use crate::system::{BUSY_LOOKS_MAX, Mount, Process, end, mounts, tool, wait_at_most, wait_until};
 

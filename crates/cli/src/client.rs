@@ -1,25 +1,18 @@
-//! The command's side of the control socket: HTTP/1 over a Unix socket, blocking, one request per connection.
-//!
-//! Invariants:
-//! - an answer larger than `ANSWER_BYTES_MAX` is refused: the server is this user's own, but a file in its place may be anything;
-//! - a refusal by the server comes back as the same `Problem` that the server made.
+//! Volumes that are served, as commands reach them: each by its control socket.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use plexum_daemon::control::Action;
 use plexum_daemon::problem::{Code, Problem};
-use plexum_daemon::runtime_dir::{Kind, RuntimeDir, Surroundings};
+use plexum_daemon::runtime_dir::Kind;
 use plexum_daemon::status::VolumeStatus;
 use serde_json::{Value, json};
 
+use crate::control::{Body, LINE_BYTES_MAX, call, encode, garbled, open, read_head, runtime_dir};
+use crate::daemon_client::Daemon;
 use crate::traces::Traces;
-
-/// Largest answer taken, in bytes.
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
-/// Longest header line taken, in bytes.
-const LINE_BYTES_MAX: u64 = 16 * 1024;
 
 /// A volume whose server answers.
 #[derive(Clone, Debug)]
@@ -29,17 +22,22 @@ pub struct Client {
     pub volume: String,
 }
 
-/// The runtime folder of this user.
-#[must_use]
-pub fn runtime_dir() -> RuntimeDir {
-    RuntimeDir::locate(&Surroundings::of_this_process())
-}
-
 /// Status of every volume that is served by this user, sorted by name. Sockets nobody answers on are passed over.
 #[must_use]
 pub fn running_volumes() -> Vec<(Client, VolumeStatus)> {
+    let folder = runtime_dir();
+    let socket_of = |status: &VolumeStatus| folder.file(&status.volume, Kind::Control);
     let mut found: Vec<(Client, VolumeStatus)> = Vec::new();
-    for socket in runtime_dir().control_sockets() {
+    // The daemon tells of all its volumes in one answer.
+    if let Some(Ok((volumes, _))) = Daemon::find().map(|daemon| daemon.volumes()) {
+        for status in volumes {
+            found.push((Client::at(socket_of(&status), &status.volume), status));
+        }
+    }
+    for socket in folder.control_sockets() {
+        if found.iter().any(|(client, _)| client.socket == socket) {
+            continue;
+        }
         let Ok(answer) = call(&socket, "GET", "/v1/volumes", None) else {
             continue;
         };
@@ -52,12 +50,9 @@ pub fn running_volumes() -> Vec<(Client, VolumeStatus)> {
             if found.iter().any(|(_, known)| known.volume == status.volume) {
                 continue;
             }
-            let own = runtime_dir().file(&status.volume, Kind::Control);
-            let client = Client {
-                socket: if own.exists() { own } else { socket.clone() },
-                volume: status.volume.clone(),
-            };
-            found.push((client, status));
+            let own = socket_of(&status);
+            let socket = if own.exists() { own } else { socket.clone() };
+            found.push((Client::at(socket, &status.volume), status));
         }
     }
     found.sort_by(|a, b| a.1.volume.cmp(&b.1.volume));
@@ -228,210 +223,5 @@ pub fn no_such_volume(name: &str, running: &[String]) -> Problem {
         problem.hint("to serve one:   plexum serve MEMBER...")
     } else {
         problem.hint(format!("these are:   {}", running.join(" ")))
-    }
-}
-
-/// Percent-encodes a name for the path of a URL.
-fn encode(name: &str) -> String {
-    let mut text = String::new();
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            text.push(byte as char);
-        } else {
-            text.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    text
-}
-
-fn no_server(socket: &Path, detail: &str) -> Problem {
-    Problem::new(
-        Code::NoServer,
-        format!("no server answers on {}: {detail}", socket.display()),
-    )
-    .hint("to see what runs:   plexum status")
-}
-
-fn garbled(socket: &Path, detail: &str) -> Problem {
-    no_server(socket, &format!("the answer is not understood ({detail})"))
-}
-
-fn open(
-    socket: &Path,
-    method: &str,
-    route: &str,
-    body: Option<&Value>,
-) -> Result<BufReader<UnixStream>, Problem> {
-    let tell = |error: std::io::Error| no_server(socket, &error.to_string());
-    let mut stream = UnixStream::connect(socket).map_err(tell)?;
-    let body = body.map(Value::to_string).unwrap_or_default();
-    write!(
-        stream,
-        "{method} {route} HTTP/1.1\r\nHost: plexum\r\nConnection: close\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .map_err(tell)?;
-    Ok(BufReader::new(stream))
-}
-
-fn call(socket: &Path, method: &str, route: &str, body: Option<&Value>) -> Result<Value, Problem> {
-    let mut reader = open(socket, method, route, body)?;
-    let head = read_head(&mut reader, socket)?;
-    let mut bytes = Vec::new();
-    Body::new(reader, &head)
-        .take(ANSWER_BYTES_MAX)
-        .read_to_end(&mut bytes)
-        .map_err(|error| no_server(socket, &error.to_string()))?;
-    let value: Value =
-        serde_json::from_slice(&bytes).map_err(|error| garbled(socket, &error.to_string()))?;
-    if head.status == 200 {
-        return Ok(value);
-    }
-    Err(Problem::from_json(&value)
-        .unwrap_or_else(|| garbled(socket, &format!("HTTP status {}", head.status))))
-}
-
-/// What matters of an answer's head.
-#[derive(Debug, PartialEq, Eq)]
-struct Head {
-    status: u16,
-    is_chunked: bool,
-    length_bytes: Option<u64>,
-}
-
-fn read_head(reader: &mut impl BufRead, socket: &Path) -> Result<Head, Problem> {
-    let mut next = || -> Result<String, Problem> {
-        let mut line = String::new();
-        let count = reader
-            .by_ref()
-            .take(LINE_BYTES_MAX)
-            .read_line(&mut line)
-            .map_err(|error| no_server(socket, &error.to_string()))?;
-        if count == 0 {
-            return Err(no_server(socket, "the connection was closed"));
-        }
-        Ok(line.trim_end().to_owned())
-    };
-    let first = next()?;
-    let status = first
-        .strip_prefix("HTTP/1.")
-        .and_then(|rest| rest.split(' ').nth(1))
-        .and_then(|code| code.parse().ok())
-        .ok_or_else(|| garbled(socket, &format!("{first:?}")))?;
-    let mut head = Head {
-        status,
-        is_chunked: false,
-        length_bytes: None,
-    };
-    loop {
-        let line = next()?;
-        if line.is_empty() {
-            return Ok(head);
-        }
-        let Some((name, value)) = line.split_once(':') else {
-            continue;
-        };
-        match name.to_ascii_lowercase().as_str() {
-            "content-length" => head.length_bytes = value.trim().parse().ok(),
-            "transfer-encoding" => head.is_chunked = value.trim().eq_ignore_ascii_case("chunked"),
-            _ => {}
-        }
-    }
-}
-
-/// The body of an answer, with the transfer encoding undone.
-struct Body<R> {
-    inner: R,
-    is_chunked: bool,
-    /// Bytes left of the present piece; of everything when not in pieces.
-    left: u64,
-    is_first: bool,
-    is_done: bool,
-}
-
-impl<R: BufRead> Body<R> {
-    fn new(inner: R, head: &Head) -> Self {
-        Self {
-            inner,
-            is_chunked: head.is_chunked,
-            left: if head.is_chunked {
-                0
-            } else {
-                head.length_bytes.unwrap_or(u64::MAX)
-            },
-            is_first: true,
-            is_done: false,
-        }
-    }
-
-    /// Reads the size line of the next piece; the line end of the piece before it comes first.
-    fn next_piece(&mut self) -> std::io::Result<()> {
-        let mut line = String::new();
-        if !self.is_first {
-            self.inner.by_ref().take(2).read_line(&mut line)?;
-            line.clear();
-        }
-        self.is_first = false;
-        self.inner.by_ref().take(64).read_line(&mut line)?;
-        let digits = line.trim().split(';').next().unwrap_or("");
-        self.left = u64::from_str_radix(digits, 16)
-            .map_err(|_| std::io::Error::other("a piece of the answer has no size"))?;
-        self.is_done = self.left == 0;
-        Ok(())
-    }
-}
-
-impl<R: BufRead> Read for Body<R> {
-    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-        if self.is_chunked && self.left == 0 && !self.is_done {
-            self.next_piece()?;
-        }
-        if self.is_done || self.left == 0 {
-            return Ok(0);
-        }
-        let most = usize::try_from(self.left).map_or(buf.len(), |left| left.min(buf.len()));
-        let count = self.inner.read(&mut buf[..most])?;
-        self.left -= count as u64;
-        Ok(count)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str) -> (Head, String) {
-        let mut reader = BufReader::new(text.as_bytes());
-        let head = read_head(&mut reader, Path::new("/s")).unwrap();
-        let mut body = String::new();
-        Body::new(reader, &head).read_to_string(&mut body).unwrap();
-        (head, body)
-    }
-
-    #[test]
-    fn bodies_of_known_length_in_pieces_and_until_the_end_are_read() {
-        let (head, body) = read("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcdef");
-        assert_eq!((head.status, body.as_str()), (200, "abc"));
-        let (_, body) = read(
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\na\r\n0123456789\r\n0\r\n\r\n",
-        );
-        assert_eq!(body, "abc0123456789");
-        let (head, body) = read("HTTP/1.0 404 Not Found\r\n\r\nrest");
-        assert_eq!((head.status, body.as_str()), (404, "rest"));
-    }
-
-    #[test]
-    fn an_answer_that_is_no_http_is_no_server() {
-        for text in ["", "hello\r\n\r\n", "HTTP/1.1\r\n\r\n"] {
-            let mut reader = BufReader::new(text.as_bytes());
-            let problem = read_head(&mut reader, Path::new("/s")).unwrap_err();
-            assert_eq!(problem.code, Code::NoServer);
-        }
-    }
-
-    #[test]
-    fn names_are_made_safe_for_a_url() {
-        assert_eq!(encode("a b/ü"), "a%20b%2F%C3%BC");
     }
 }

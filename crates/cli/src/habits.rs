@@ -264,11 +264,6 @@ fn other_tool(first: &str, words: &[String]) -> Option<Problem> {
             "to add a member:",
             format!("plexum add {}", two(rest)),
         ),
-        "forget" => (
-            "a command of gmirror",
-            "to let go of a failed member:",
-            "plexum remove VOLUME MEMBER".to_owned(),
-        ),
         "label" => (
             "a command of gmirror",
             "to make a mirror:",

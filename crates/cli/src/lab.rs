@@ -23,7 +23,7 @@ use plexum_lab::sensitivity;
 use serde_json::json;
 
 use crate::args::Common;
-use crate::client::runtime_dir;
+use crate::control::runtime_dir;
 use crate::errors::Outcome;
 use crate::output::{Color, Screen, object};
 use crate::units::show_seconds;

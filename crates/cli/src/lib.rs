@@ -20,8 +20,11 @@ mod bridge;
 mod client;
 mod completions;
 mod config;
+mod control;
 mod convert;
 mod create;
+mod daemon;
+mod daemon_client;
 mod demo;
 mod detach;
 mod developer;
@@ -214,6 +217,8 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Lab(args) => lab::run(args, common, screen),
         Command::Explain(args) => explain::run(args, screen),
         Command::Status(args) => status::run(args, screen),
+        Command::Daemon(args) => daemon::run(args, common, screen),
+        Command::Forget(args) => daemon::forget(args, common, screen),
         Command::Stop(args) => stop::run(args, common, screen),
         Command::Attach(args) => attach::run(args, common, screen),
         Command::Detach(args) => detach::run(args, common, screen),

@@ -11,7 +11,7 @@ use plexum_format::detect;
 use plexum_freebsd::gmirror::ComponentState;
 use serde_json::json;
 
-use crate::client::runtime_dir;
+use crate::control::runtime_dir;
 use crate::output::{Screen, object};
 use crate::scan::{FoundSet, find_sets};
 use crate::units::show_bytes;

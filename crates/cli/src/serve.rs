@@ -8,9 +8,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use plexum_daemon::assembly::AssembleRequest;
+use plexum_daemon::control::OpenRequest;
 use plexum_daemon::create::check_name;
-use plexum_daemon::foreign::asked_balance;
 use plexum_daemon::memory::{self, StateDir};
+use plexum_daemon::open::full_path;
 use plexum_daemon::owners::Choice;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::runtime_dir::{Kind, Surroundings};
@@ -18,17 +19,16 @@ use plexum_daemon::serve::{
     MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, Ready, ServeRequest, rehearse_serve, serve,
 };
 use plexum_daemon::serve_dataset::{DatasetRequest, rehearse_dataset, serve_dataset};
-use plexum_daemon::status::Verdict;
+use plexum_daemon::status::{Verdict, VolumeStatus};
 use plexum_engine::shard::SHARDS_MAX;
-use plexum_engine::volume::VolumeOptions;
-use plexum_layout::Raid0Layout;
 use plexum_md::assemble::{Options, StaleUse};
 use plexum_nbd::tls::{TlsMode, TlsServer};
 use plexum_runtime::IoChoice;
 use serde_json::json;
 
 use crate::args::{Common, Serve};
-use crate::client::runtime_dir;
+use crate::control::runtime_dir;
+use crate::daemon_client::Daemon;
 use crate::errors::{Outcome, report};
 use crate::nested;
 use crate::output::{Screen, check, object, write_raw};
@@ -56,8 +56,87 @@ pub fn run(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
     if let Some(dataset) = &args.dataset {
         return run_dataset(args, dataset, common, screen);
     }
+    if let Some(daemon) = Daemon::find().filter(|_| !args.alone && !common.dry_run) {
+        return by_daemon(&daemon, args, screen);
+    }
     let request = request(args)?;
     start(request, args.background, common, screen)
+}
+
+/// Has the daemon serve what was named or found, and returns when clients may come.
+fn by_daemon(daemon: &Daemon, args: &Serve, screen: &Screen) -> Outcome {
+    check_daemon_words(args)?;
+    let mut exit = 0;
+    if let [word] = args.members.as_slice()
+        && !std::path::Path::new(word).exists()
+        && daemon.waits(word)?
+    {
+        for ready in daemon.start(word)? {
+            exit = announce(&ready, screen);
+        }
+        return Ok(exit);
+    }
+    let request = request(args)?;
+    nested::tell(&request, screen);
+    let (served, _) = daemon.volumes()?;
+    let mut left_out = Vec::new();
+    for (at, volume) in request.volumes.iter().enumerate() {
+        if at >= request.named
+            && let Some(known) = served.iter().find(|one| has_all(one, &volume.members))
+        {
+            screen.note(format!("{} is served already", known.volume));
+            continue;
+        }
+        let open = OpenRequest {
+            members: volume.members.clone(),
+            ..asked(args)
+        };
+        match daemon.open(&open) {
+            Ok(opened) => {
+                for ready in opened {
+                    announce(&ready, screen);
+                }
+            }
+            Err(problem) if at < request.named || request.volumes.len() == 1 => {
+                return Err(problem);
+            }
+            Err(problem) => left_out.push((volume.members.join(" "), problem)),
+        }
+    }
+    exit = exit.max(tell_left_out(&left_out, screen));
+    Ok(exit)
+}
+
+/// Whether a volume has all of these members.
+fn has_all(status: &VolumeStatus, members: &[String]) -> bool {
+    let path = |word: &str| full_path(std::path::Path::new(word));
+    let own: Vec<PathBuf> = status
+        .members
+        .iter()
+        .filter_map(|member| member.path.as_deref().map(path))
+        .collect();
+    members.iter().all(|member| own.contains(&path(member)))
+}
+
+/// What holds for a whole process is the daemon's own.
+fn check_daemon_words(args: &Serve) -> Result<(), Problem> {
+    let words = [
+        ("--socket", args.socket.is_some()),
+        ("--listen", args.listen.is_some()),
+        ("--memory", args.memory.is_some()),
+        ("--spin", args.spin.is_some()),
+        ("--cores", args.cores != 1),
+        ("--io", args.io != "auto"),
+        ("--parity", args.parity != "auto"),
+        ("--tls-cert", args.tls_cert.is_some()),
+    ];
+    match words.iter().find(|(_, is_said)| *is_said) {
+        None => Ok(()),
+        Some((word, _)) => Err(usage(format!(
+            "{word} holds for a whole server, and a daemon runs, which serves all volumes alike"
+        ))
+        .hint("to serve in a process of its own, add:   --alone")),
+    }
 }
 
 /// Serves what is asked for; another process does it when it is to be in the background.
@@ -141,10 +220,7 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
             "--backup-file belongs to one array: name its members",
         ));
     }
-    if args.force_data && !args.force {
-        return Err(usage("--force-data goes with --force"));
-    }
-    let template = template(args)?;
+    let template = asked(args).assemble()?;
     let mut volumes = Vec::new();
     if !args.members.is_empty() {
         volumes.extend(named_volumes(args, &template)?);
@@ -152,14 +228,6 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
     let named = volumes.len();
     if !args.scan.is_empty() {
         volumes.extend(found_volumes(args, &template)?);
-    }
-    let memory_bytes = args.memory.unwrap_or(MEMORY_BYTES_DEFAULT);
-    if memory_bytes < MEMORY_BYTES_MIN {
-        return Err(usage(format!(
-            "--memory {}: at least {} are needed for the largest requests",
-            show_bytes(memory_bytes),
-            show_bytes(MEMORY_BYTES_MIN)
-        )));
     }
     Ok(ServeRequest {
         volumes,
@@ -173,7 +241,7 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
         tls: tls(args)?,
         io: io_choice(&args.io)?,
         spin: spin(args.spin),
-        memory_bytes,
+        memory_bytes: memory_bytes(args.memory.unwrap_or(MEMORY_BYTES_DEFAULT))?,
         cores: cores(args.cores)?,
         runtime_dir: runtime_dir(),
         state_dir: StateDir::locate(&memory::Surroundings::of_this_process()),
@@ -181,55 +249,20 @@ fn request(args: &Serve) -> Result<ServeRequest, Problem> {
 }
 
 /// What is asked of each volume; the members are those that were named.
-fn template(args: &Serve) -> Result<AssembleRequest, Problem> {
-    let mut volume = VolumeOptions {
-        is_read_only: args.read_only,
-        member_timeout: std::time::Duration::from_secs(args.member_timeout),
-        ..VolumeOptions::default()
-    };
-    if let Some(word) = &args.balance {
-        volume.balance = word.parse().map_err(|error| usage(format!("{error}")))?;
-    }
-    Ok(AssembleRequest {
+fn asked(args: &Serve) -> OpenRequest {
+    OpenRequest {
         members: args.members.clone(),
         name: args.name.clone(),
-        options: Options {
-            force: args.force,
-            run_degraded: args.run_degraded,
-            read_only: args.read_only,
-            force_data: args.force_data,
-            stale: stale_use(args),
-            raid0_layout: args.raid0_layout.as_deref().map(raid0_layout).transpose()?,
-            has_backup: args.backup_file.is_some(),
-        },
-        balance: asked_balance(args.balance.as_deref()),
-        may_write: args.write,
+        read_only: args.read_only,
+        write: args.write,
+        force: args.force,
+        force_data: args.force_data,
+        run_degraded: args.run_degraded,
+        balance: args.balance.clone(),
+        format: args.format.clone(),
+        raid0_layout: args.raid0_layout.clone(),
         backup_file: args.backup_file.clone(),
-        choice: match &args.format {
-            Some(word) => Choice::Format(word.parse()?),
-            None => Choice::Only,
-        },
-        planned: Vec::new(),
-        volume,
-    })
-}
-
-/// What may be done with named members that missed writes.
-fn stale_use(args: &Serve) -> StaleUse {
-    match (args.force, args.write) {
-        (false, _) => StaleUse::Never,
-        (true, false) => StaleUse::Read,
-        (true, true) => StaleUse::Write,
-    }
-}
-
-fn raid0_layout(word: &str) -> Result<Raid0Layout, Problem> {
-    match word {
-        "original" => Ok(Raid0Layout::Original),
-        "alternate" => Ok(Raid0Layout::Alternate),
-        other => Err(usage(format!(
-            "--raid0-layout {other}: it is original or alternate"
-        ))),
+        member_timeout_s: Some(args.member_timeout),
     }
 }
 
@@ -288,8 +321,26 @@ fn found_volumes(
         .collect())
 }
 
+/// Memory for requests.
+///
+/// # Errors
+/// `Usage`: the largest requests could not be served with it.
+pub fn memory_bytes(asked: u64) -> Result<u64, Problem> {
+    if asked >= MEMORY_BYTES_MIN {
+        return Ok(asked);
+    }
+    Err(usage(format!(
+        "--memory {}: at least {} are needed for the largest requests",
+        show_bytes(asked),
+        show_bytes(MEMORY_BYTES_MIN)
+    )))
+}
+
 /// How many threads serve each volume.
-fn cores(asked: usize) -> Result<usize, Problem> {
+///
+/// # Errors
+/// `Usage`: none, or more than there can be.
+pub fn cores(asked: usize) -> Result<usize, Problem> {
     if (1..=SHARDS_MAX).contains(&asked) {
         return Ok(asked);
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use plexum_daemon::expected::Wanted;
 use plexum_daemon::problem::Code;
 use plexum_daemon::status::{
     AttachmentStatus, MemberState, MemberStatus, ScrubStatus, StripeLogStatus, Verdict,
@@ -12,6 +13,7 @@ use serde_json::json;
 use crate::args::Status;
 use crate::attachment::{Attachment, on_volume};
 use crate::client::{Client, no_such_volume, running_volumes};
+use crate::daemon_client::{Daemon, line_of};
 use crate::errors::Outcome;
 use crate::output::{Color, Screen, is_lost, object, table};
 use crate::progress;
@@ -28,6 +30,7 @@ pub fn run(args: &Status, screen: &Screen) -> Outcome {
         let mut lines = Lines::default();
         let mut exit = show(&volumes, screen, &mut lines);
         if args.volume.is_none() {
+            exit = exit.max(show_waiting(screen, &mut lines));
             exit = exit.max(show_traces(volumes.is_empty(), screen, &mut lines));
         }
         if !args.watch {
@@ -111,6 +114,21 @@ fn show(volumes: &[VolumeStatus], screen: &Screen, lines: &mut Lines) -> u8 {
         lines.0.extend(render(status, screen));
     }
     volumes.iter().map(VolumeStatus::exit).max().unwrap_or(0)
+}
+
+/// Volumes that the daemon should serve and does not, and those that were stopped.
+fn show_waiting(screen: &Screen, lines: &mut Lines) -> u8 {
+    let told = Daemon::find().and_then(|daemon| daemon.volumes().ok());
+    let (_, waiting) = told.unwrap_or_default();
+    let mut exit = 0;
+    for one in &waiting {
+        screen.object(&object("waiting", Some(&one.volume), json!(one)));
+        lines.0.push(line_of(one));
+        if one.wanted == Wanted::Served {
+            exit = Code::NoSuchVolume.exit();
+        }
+    }
+    exit
 }
 
 /// Servers that ended without a stop, and when none is served here, what is served elsewhere.

@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::args::{Common, Stop};
 use crate::attachment::on_volume;
 use crate::client::Client;
+use crate::daemon_client::Daemon;
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
 
@@ -23,6 +24,12 @@ const CLIENT_LOOKS_MAX: u32 = 50;
 /// # Errors
 /// `NoSuchVolume`, or `Busy` when somebody uses the volume or the server does not end.
 pub fn run(args: &Stop, common: &Common, screen: &Screen) -> Outcome {
+    if let Some(name) = &args.volume
+        && let Some(daemon) = Daemon::find()
+        && daemon.waits(name)?
+    {
+        return not_waited_for(&daemon, name, common, screen);
+    }
     let client = Client::find(args.volume.as_deref())?;
     if !args.force {
         check_unused(&client)?;
@@ -57,6 +64,18 @@ pub fn run(args: &Stop, common: &Common, screen: &Screen) -> Outcome {
         "to see why:   plexum debug requests {}",
         client.volume
     )))
+}
+
+/// A volume that the daemon would serve as soon as it can, and does not yet.
+fn not_waited_for(daemon: &Daemon, name: &str, common: &Common, screen: &Screen) -> Outcome {
+    if !common.dry_run {
+        daemon.stop(name)?;
+    }
+    let would = if common.dry_run { "would be" } else { "is" };
+    screen.done(format!("{name} {would} waited for no more"));
+    let kind = if common.dry_run { "plan" } else { "stopped" };
+    screen.object(&object(kind, Some(name), json!({"command": "stop"})));
+    Ok(0)
 }
 
 /// Whether nobody would lose the volume under way: no attachment, no client.

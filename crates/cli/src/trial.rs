@@ -15,7 +15,7 @@ use plexum_runtime::IoChoice;
 use plexum_runtime::file::Access;
 
 use crate::args::{Common, Create};
-use crate::client::runtime_dir;
+use crate::control::runtime_dir;
 use crate::create::runtime;
 use crate::errors::Outcome;
 use crate::output::Screen;

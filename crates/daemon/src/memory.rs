@@ -142,7 +142,7 @@ impl StateDir {
     /// One sentence that says why nothing can be kept there.
     pub fn ensure(&self, user_id: u32) -> Result<(), String> {
         let shown = self.path.display();
-        for folder in ["sets", "history"] {
+        for folder in ["sets", "history", "volumes"] {
             let mut builder = fs::DirBuilder::new();
             builder.recursive(true).mode(0o700);
             builder
@@ -211,6 +211,10 @@ impl StateDir {
 
     fn set_path(&self, key: &Key) -> PathBuf {
         self.path.join("sets").join(format!("{}.json", key.0))
+    }
+
+    fn volume_path(&self, key: &Key) -> PathBuf {
+        self.path.join("volumes").join(format!("{}.json", key.0))
     }
 
     fn history_path(&self, key: &Key) -> PathBuf {

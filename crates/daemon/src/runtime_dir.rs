@@ -164,6 +164,12 @@ impl RuntimeDir {
             .join(format!("{:016x}.{}", fnv64(volume), kind.extension()))
     }
 
+    /// The control socket of the daemon, which no volume's name leads to.
+    #[must_use]
+    pub fn daemon_socket(&self) -> PathBuf {
+        self.path.join("daemon.socket")
+    }
+
     /// All control sockets in the folder, sorted by path; whether somebody listens is not known yet.
     #[must_use]
     pub fn control_sockets(&self) -> Vec<PathBuf> {

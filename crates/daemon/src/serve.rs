@@ -34,7 +34,7 @@ pub const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
 /// Least memory that the largest request (32 MiB) can be served with.
 pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
 /// Requests of the control socket that may wait.
-const ASKS_MAX: usize = 256;
+pub(crate) const ASKS_MAX: usize = 256;
 
 /// What to serve and where.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ pub struct Ready {
 }
 
 /// What reaches the main task.
-enum Message {
+pub(crate) enum Message {
     Ask(Ask),
     StopAll,
 }
@@ -278,7 +278,7 @@ async fn hear(host: &Rc<Host>, mut inbox: Mailbox<Message>) {
 }
 
 /// How the control thread reaches the main task.
-fn post(sender: &Sender<Message>) -> Post {
+pub(crate) fn post(sender: &Sender<Message>) -> Post {
     let sender = sender.clone();
     Arc::new(move |ask| match sender.send(Message::Ask(ask)) {
         Ok(()) => {}

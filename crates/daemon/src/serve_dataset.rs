@@ -22,6 +22,7 @@ use plexum_zfs::{DatasetName, OpenOptions, Volume};
 use serde_json::json;
 
 use crate::buffers::request_pool;
+use crate::control::answers::not_the_daemon;
 use crate::control::events::EventHub;
 use crate::control::request::{Action, Answer, Ask, Request};
 use crate::control::server::ControlServer;
@@ -283,6 +284,9 @@ impl Served {
                 ..
             } => Ok(json!({"message": format!("{name} is stopped")})),
             Request::Attached { .. } => Ok(json!({"is_fit": join_write_out_path()})),
+            Request::Open { .. } | Request::Start { .. } | Request::Forget { .. } => {
+                Err(not_the_daemon())
+            }
             Request::Stats { .. }
             | Request::Requests { .. }
             | Request::Rehearse { .. }

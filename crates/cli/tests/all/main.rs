@@ -7,6 +7,7 @@ mod attach;
 #[path = "../common/mod.rs"]
 mod common;
 mod create;
+mod daemon;
 mod demo;
 mod every_parity_kernel_and_runtime;
 mod examine;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::request::{Action, Answer, Ask, Request};
 use crate::host::{Close, Host, Refusal};
-use crate::problem::Problem;
+use crate::problem::{Code, Problem};
 use crate::volume::ops::act;
 use crate::volume::rehearse::rehearse;
 use crate::volume::status::{JSON_VERSION, VolumeStatus};
@@ -26,6 +26,12 @@ pub(crate) fn answer(host: &Rc<Host>, ask: Ask) {
             ask.answer(answer.map_err(Problem::from));
         }
     }
+}
+
+/// Only the daemon has volumes that come and go.
+pub(crate) fn not_the_daemon() -> Problem {
+    Problem::new(Code::NotYet, "this server serves what it was started with")
+        .hint("to have volumes come and go at run time:   plexum daemon")
 }
 
 /// What changes nothing.
@@ -49,6 +55,9 @@ fn look(host: &Rc<Host>, request: &Request) -> Result<serde_json::Value, Refusal
         Request::Attached { volume } => {
             host.find(volume)?.note_attached();
             json!({"is_fit": join_write_out_path()})
+        }
+        Request::Open { .. } | Request::Start { .. } | Request::Forget { .. } => {
+            return Err(not_the_daemon().into());
         }
         Request::Act { .. } | Request::Rehearse { .. } => serde_json::Value::Null,
     })

@@ -3,8 +3,10 @@
 pub(crate) mod answers;
 pub mod event;
 pub mod events;
+pub mod open_request;
 pub mod request;
 pub mod server;
 
+pub use open_request::OpenRequest;
 pub use request::{Action, Answer, Ask, Request};
 pub use server::{ControlServer, Post};

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::open_request::OpenRequest;
 use crate::problem::Problem;
 
 /// A change that a user asks for. The JSON body of the `POST` carries the fields.
@@ -87,6 +88,21 @@ pub enum Request {
     List,
     /// Status of one.
     Show {
+        /// Name.
+        volume: String,
+    },
+    /// Serve volumes from now on, and at each start: of the daemon alone.
+    Open {
+        /// What to serve.
+        open: OpenRequest,
+    },
+    /// Serve a volume again that the daemon knows.
+    Start {
+        /// Name.
+        volume: String,
+    },
+    /// Expect a volume no more; it must have been stopped.
+    Forget {
         /// Name.
         volume: String,
     },

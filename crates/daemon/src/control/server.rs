@@ -216,11 +216,13 @@ impl axum::serve::Listener for OwnUserOnly {
 
 fn router(reach: Reach) -> Router {
     Router::new()
-        .route("/v1/volumes", get(list))
+        .route("/v1/volumes", get(list).post(open))
         .route("/v1/volumes/{name}", get(show))
         .route("/v1/volumes/{name}/stats", get(stats))
         .route("/v1/volumes/{name}/requests", get(requests))
         .route("/v1/volumes/{name}/attached", post(attached))
+        .route("/v1/volumes/{name}/start", post(start))
+        .route("/v1/volumes/{name}/forget", post(forget))
         .route("/v1/volumes/{name}/{action}", post(act))
         // A route of its own: a server that knows no dry run must not take it for the change itself.
         .route("/v1/volumes/{name}/{action}/dry-run", post(rehearse))
@@ -237,6 +239,24 @@ fn router(reach: Reach) -> Router {
 async fn list(State(reach): State<Reach>) -> Response {
     let answer = answer_of(&reach, Request::List).await;
     respond(with_space(answer).await)
+}
+
+async fn open(State(reach): State<Reach>, body: Bytes) -> Response {
+    match serde_json::from_slice(&body) {
+        Ok(open) => ask(&reach, Request::Open { open }).await,
+        Err(error) => refuse(&Problem::new(
+            Code::Usage,
+            format!("request to serve: {error}"),
+        )),
+    }
+}
+
+async fn start(State(reach): State<Reach>, UrlPath(volume): UrlPath<String>) -> Response {
+    ask(&reach, Request::Start { volume }).await
+}
+
+async fn forget(State(reach): State<Reach>, UrlPath(volume): UrlPath<String>) -> Response {
+    ask(&reach, Request::Forget { volume }).await
 }
 
 async fn show(State(reach): State<Reach>, UrlPath(volume): UrlPath<String>) -> Response {

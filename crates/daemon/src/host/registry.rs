@@ -25,7 +25,7 @@ use crate::assembly::{Body, RealVolume};
 use crate::buffers::request_pool;
 use crate::control::events::EventHub;
 use crate::control::server::ControlServer;
-use crate::memory::Memory;
+use crate::memory::{Keeper, Memory};
 use crate::problem::{Code, Problem};
 
 /// A client of one volume, on any core.
@@ -124,6 +124,11 @@ impl Host {
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Who writes what is to be kept; none where nothing can be.
+    pub(crate) fn keeper(&self) -> Option<Keeper> {
+        self.memory.as_ref().map(Memory::keeper)
     }
 
     /// The volume called `name`, at whatever stage.

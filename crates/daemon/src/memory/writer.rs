@@ -8,8 +8,11 @@ use std::sync::mpsc::{Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use plexum_exec::mailbox::{Reply, reply};
+
 use super::{Key, Remembered, StateDir};
 use crate::control::event::Event;
+use crate::expected::Expected;
 
 /// What may wait to be written. More than this is lost, and counted: memory has an end, and a folder may hang for ever.
 const WAITING_MAX: usize = 1024;
@@ -23,11 +26,17 @@ pub enum Kept {
     Event(Key, Event),
     /// What is remembered of a volume, in place of what was.
     Set(Key, Remembered),
+    /// A volume that should be there, in place of what was known of it.
+    Expected(Key, Expected),
+    /// A volume is expected no more.
+    Forgotten(Key),
 }
 
 /// What is to be written, or the end of the writing and who is told of it.
 enum Order {
     Keep(Box<Kept>),
+    /// Somebody waits until it is durable.
+    KeepAndTell(Box<Kept>, Reply<io::Result<()>>),
     End(Sender<()>),
 }
 
@@ -74,6 +83,22 @@ impl Keeper {
         }
     }
 
+    /// Keeps it; the answer comes when it is durable.
+    ///
+    /// # Errors
+    /// It is not, and why, in one sentence.
+    pub async fn keep_durably(&self, what: Kept) -> Result<(), String> {
+        let (told, answer) = reply();
+        let order = Order::KeepAndTell(Box::new(what), told);
+        if self.orders.try_send(order).is_err() {
+            return Err("what waits to be written is not written".to_owned());
+        }
+        match answer.await {
+            Ok(result) => result.map_err(|error| error.to_string()),
+            Err(gone) => Err(gone.to_string()),
+        }
+    }
+
     /// Why not everything is kept, in one sentence; none while everything is.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
@@ -107,13 +132,16 @@ struct Writer {
 
 impl Writer {
     fn carry_out(&self, order: Order) {
-        let what = match order {
-            Order::Keep(what) => *what,
+        match order {
+            Order::Keep(what) => drop(self.write(*what)),
+            Order::KeepAndTell(what, told) => told.send(self.write(*what)),
             Order::End(told) => {
                 let _ = told.send(());
-                return;
             }
-        };
+        }
+    }
+
+    fn write(&self, what: Kept) -> io::Result<()> {
         let (path, result) = match what {
             Kept::Event(key, event) => {
                 let path = self.dir.history_path(&key);
@@ -128,12 +156,22 @@ impl Writer {
                 let bytes = serde_json::to_vec_pretty(&remembered).map_err(io::Error::other);
                 (path.clone(), bytes.and_then(|bytes| replace(&path, &bytes)))
             }
+            Kept::Expected(key, expected) => {
+                let path = self.dir.volume_path(&key);
+                let bytes = serde_json::to_vec_pretty(&expected).map_err(io::Error::other);
+                (path.clone(), bytes.and_then(|bytes| replace(&path, &bytes)))
+            }
+            Kept::Forgotten(key) => {
+                let path = self.dir.volume_path(&key);
+                (path.clone(), remove(&path))
+            }
         };
-        let problem = result.err();
+        let problem = result.as_ref().err();
         note(
             &self.failure,
             problem.map(|error| format!("{}: {error}", path.display())),
         );
+        result.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
 }
 
@@ -161,6 +199,18 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
+    sync_folder_of(path)
+}
+
+/// Removes a file, durably; it may be gone already.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => sync_folder_of(path),
+    }
+}
+
+fn sync_folder_of(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(folder) => File::open(folder)?.sync_all(),
         None => Ok(()),

@@ -1,0 +1,103 @@
+//! `plexum daemon` and `plexum forget`.
+
+use std::time::Duration;
+
+use plexum_daemon::host::HostSettings;
+use plexum_daemon::memory::{self, StateDir};
+use plexum_daemon::problem::{Code, Problem};
+use plexum_daemon::serve::MEMORY_BYTES_DEFAULT;
+use plexum_daemon::service::{self, DegradedStart, ServiceRequest, StartPolicy};
+use serde_json::{Value, json};
+
+use crate::args::{self, Common};
+use crate::control::runtime_dir;
+use crate::daemon_client::{Daemon, line_of, waiting_in};
+use crate::errors::Outcome;
+use crate::output::{Screen, check, object};
+use crate::serve::{cores, io_choice, memory_bytes};
+
+/// Runs the daemon: returns when it was told to end.
+///
+/// # Errors
+/// What keeps a daemon from running; what went wrong with stopping.
+pub fn run(args: &args::Daemon, common: &Common, screen: &Screen) -> Outcome {
+    let request = request(args)?;
+    if common.dry_run {
+        service::rehearse(&request)?;
+        let socket = request.settings.runtime_dir.daemon_socket();
+        screen.line(format!("would listen on {}", socket.display()));
+        screen.object(&object(
+            "plan",
+            None,
+            json!({"command": "daemon", "socket": socket}),
+        ));
+        return Ok(0);
+    }
+    let mut ready = |told: &Value| {
+        for problem in told["problems"].as_array().into_iter().flatten() {
+            screen.note(format!(
+                "not known: {}",
+                problem.as_str().unwrap_or_default()
+            ));
+        }
+        for waiting in waiting_in(told) {
+            screen.note(line_of(&waiting));
+        }
+        let count = told["volumes"].as_u64().unwrap_or(0);
+        let socket = told["socket"].as_str().unwrap_or_default();
+        screen.line(format!("plexum daemon, {count} volumes served: {socket}"));
+        screen.object(&object("ready", None, told.clone()));
+        check()
+    };
+    service::run(request, &mut ready).map(|()| 0)
+}
+
+fn request(args: &args::Daemon) -> Result<ServiceRequest, Problem> {
+    let degraded = match args.degraded.as_str() {
+        "never" => DegradedStart::Never,
+        "if-safe" => DegradedStart::IfSafe,
+        other => {
+            let text = format!("--degraded {other}: it is never or if-safe");
+            return Err(Problem::new(Code::Usage, text));
+        }
+    };
+    Ok(ServiceRequest {
+        settings: HostSettings {
+            io: io_choice(&args.io)?,
+            spin: Duration::from_micros(args.spin),
+            memory_bytes: memory_bytes(args.memory.unwrap_or(MEMORY_BYTES_DEFAULT))?,
+            cores: cores(args.cores)?,
+            tls: None,
+            runtime_dir: runtime_dir(),
+            state_dir: StateDir::locate(&memory::Surroundings::of_this_process()),
+        },
+        start: StartPolicy {
+            wait: Duration::from_secs(args.wait),
+            degraded,
+        },
+    })
+}
+
+/// `plexum forget`: the daemon expects a volume no more. Nothing on its members changes.
+///
+/// # Errors
+/// `NoServer` without a daemon; `WrongState` while it is served; `NoSuchVolume`.
+pub fn forget(args: &args::Forget, common: &Common, screen: &Screen) -> Outcome {
+    let Some(daemon) = Daemon::find() else {
+        let problem = Problem::new(Code::NoServer, "no daemon runs, so no volume is expected");
+        return Err(problem.hint("to start it:   plexum daemon"));
+    };
+    let name = &args.volume;
+    if common.dry_run {
+        daemon.check_forget(name)?;
+        screen.line(format!("would expect {name} no more"));
+        screen.object(&object("plan", Some(name), json!({"command": "forget"})));
+        return Ok(0);
+    }
+    daemon.forget(name)?;
+    screen.done(format!(
+        "{name} is expected no more; its members are as they were"
+    ));
+    screen.object(&object("forgotten", Some(name), json!({})));
+    Ok(0)
+}

@@ -1,0 +1,702 @@
+//! The body of `plexum daemon`: a host that owns volumes for as long as it runs, and knows at each start which there
+//! should be.
+//!
+//! Invariants:
+//! - what was answered to whoever adds, stops or forgets a volume is durable, or the answer says that it is not;
+//! - a volume that cannot be served keeps no other one from it: it waits, with the reason, and is tried again;
+//! - nothing is forced at a start that somebody has forced once; a member that is missing is waited for before the
+//!   volume starts without it, and only as far as the policy allows.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::future::select;
+use plexum_block::clock::{Clock, Moment};
+use plexum_block::wait::Mutex;
+use plexum_runtime::Runtime;
+use plexum_runtime::mailbox::{Mailbox, mailbox};
+use plexum_runtime::signals::StopSignals;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::assembly::AssembleRequest;
+use crate::control::answers;
+use crate::control::event::cause_words;
+use crate::control::events::EventHub;
+use crate::control::open_request::OpenRequest;
+use crate::control::request::{Action, Answer, Ask, Request};
+use crate::control::server::ControlServer;
+use crate::expected::{Expected, Wanted};
+use crate::host::{Close, Host, HostSettings, Hosted, Refusal};
+use crate::memory::{Keeper, Kept, Key};
+use crate::problem::{Code, Problem};
+use crate::runtime_dir::{Surroundings, check_socket_path, free_socket_path};
+use crate::serve::{ASKS_MAX, Message, post};
+use crate::volume::ops::act;
+use crate::volume::status::{JSON_VERSION, MemberState};
+use plexum_engine::state::FailCause;
+
+/// How often it is looked who waits and who has returned.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// A member is taken back by itself so often at most, within so long.
+const RETURNS_MAX: usize = 3;
+const RETURNS_WITHIN: Duration = Duration::from_secs(600);
+
+/// Whether a volume starts without a member that was there at the last stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DegradedStart {
+    /// Never by itself.
+    Never,
+    /// When the wait is over, where nothing can be wrong with the data: it was stopped cleanly, or a log or copies have
+    /// what was being written.
+    #[default]
+    IfSafe,
+}
+
+/// How volumes start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartPolicy {
+    /// How long a member is waited for, counted from when somebody of the volume was seen first.
+    pub wait: Duration,
+    /// What comes then.
+    pub degraded: DegradedStart,
+}
+
+impl Default for StartPolicy {
+    fn default() -> Self {
+        Self {
+            wait: Duration::from_secs(30),
+            degraded: DegradedStart::IfSafe,
+        }
+    }
+}
+
+/// What the daemon is started with.
+#[derive(Clone, Debug)]
+pub struct ServiceRequest {
+    /// What holds for all volumes.
+    pub settings: HostSettings,
+    /// How volumes start.
+    pub start: StartPolicy,
+}
+
+/// A volume that is expected and not served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Its name.
+    pub volume: String,
+    /// Its level, in a word.
+    pub level: String,
+    /// Whether it is to be served.
+    pub wanted: Wanted,
+    /// Who belongs to it.
+    pub members: Vec<String>,
+    /// Those of them that are not there.
+    pub missing: Vec<String>,
+    /// Why it is not served; none of one that was stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Value>,
+}
+
+/// An expected volume as it stands.
+struct Entry {
+    expected: Expected,
+    /// Why it could not be served when it was last tried.
+    problem: Option<Problem>,
+    /// When a member of it was first seen, while it waits.
+    seen: Option<Moment>,
+    /// Who has returned lately.
+    returns: Returns,
+}
+
+/// The daemon. Belongs to one thread.
+struct Service {
+    host: Rc<Host>,
+    keeper: Option<Keeper>,
+    start: StartPolicy,
+    entries: RefCell<BTreeMap<Key, Entry>>,
+    /// One volume at a time gets or loses its place.
+    turn: Mutex,
+    is_ending: Cell<bool>,
+}
+
+/// Serves until told to end. `ready` is called once, when every volume was tried that should be there; it hears why
+/// something that is kept could not be read.
+///
+/// # Errors
+/// `SocketInUse` when another daemon runs; what keeps any daemon from running; after the start, what went wrong with
+/// stopping.
+pub fn run(
+    request: ServiceRequest,
+    ready: &mut dyn FnMut(&Value) -> Result<(), Problem>,
+) -> Result<(), Problem> {
+    let folder = request.settings.runtime_dir.clone();
+    folder.ensure(&Surroundings::of_this_process())?;
+    let socket = folder.daemon_socket();
+    free_socket_path(&socket)?;
+    let io = request.settings.io;
+    let mut runtime =
+        Runtime::new(io).map_err(|error| Problem::new(Code::IoError, error.to_string()))?;
+    let handle = runtime.handle();
+    handle.set_spin(request.settings.spin);
+    let (sender, inbox) = mailbox(ASKS_MAX);
+    let events = EventHub::default();
+    let state_dir = request.settings.state_dir.clone();
+    let host = Host::new(&handle, request.settings, events.clone())?;
+    let control = Rc::new(ControlServer::start(
+        vec![socket.clone()],
+        post(&sender),
+        events,
+    )?);
+    host.set_control(Rc::clone(&control));
+    let signals = StopSignals::new(&handle)
+        .map_err(|error| Problem::from_io(&error, "catching", "signals"))?;
+    let _watcher = handle.spawn(async move {
+        signals.next().await;
+        let _ = sender.send(Message::StopAll);
+    });
+    let (known, problems) = state_dir.map_or_else(Default::default, |dir| dir.expected());
+    let service = Service::new(&host, request.start, known);
+    runtime.block_on(Rc::clone(&service).try_all());
+    let told = ready(&json!({
+        "version": JSON_VERSION, "kind": "daemon", "socket": socket, "problems": problems,
+        "volumes": host.list().len(), "waiting": service.waiting(),
+    }));
+    if told.is_ok() {
+        runtime.block_on(async {
+            let hearing = pin!(Rc::clone(&service).hear(inbox));
+            let trying = pin!(Rc::clone(&service).look_again());
+            select(hearing, trying).await;
+        });
+    }
+    runtime.block_on(Rc::clone(&service).stop_all());
+    host.end();
+    let result = told.and(host.failure().map_or(Ok(()), Err));
+    drop((service, host, handle, runtime, control));
+    result
+}
+
+/// Whether a daemon could be started; changes nothing.
+///
+/// # Errors
+/// As `run`.
+pub fn rehearse(request: &ServiceRequest) -> Result<(), Problem> {
+    let folder = &request.settings.runtime_dir;
+    folder.check(&Surroundings::of_this_process())?;
+    check_socket_path(&folder.daemon_socket()).map(drop)
+}
+
+impl Service {
+    fn new(host: &Rc<Host>, start: StartPolicy, known: Vec<Expected>) -> Rc<Self> {
+        let entries = known.into_iter().map(|expected| {
+            let entry = Entry {
+                expected,
+                problem: None,
+                seen: None,
+                returns: Returns::default(),
+            };
+            (entry.expected.key(), entry)
+        });
+        Rc::new(Self {
+            host: Rc::clone(host),
+            keeper: host.keeper(),
+            start,
+            entries: RefCell::new(entries.collect()),
+            turn: Mutex::new(),
+            is_ending: Cell::new(false),
+        })
+    }
+
+    /// Answers what comes, until the end.
+    async fn hear(self: Rc<Self>, mut inbox: Mailbox<Message>) {
+        while let Some(message) = inbox.receive().await {
+            match message {
+                Message::StopAll => return,
+                Message::Ask(ask) => self.answer(ask),
+            }
+        }
+    }
+
+    fn answer(self: &Rc<Self>, ask: Ask) {
+        match &ask.request {
+            Request::List => ask.answer(self.list()),
+            Request::Show { volume } if self.host.get(volume).is_none() => {
+                match self.show_waiting(volume) {
+                    Some(answer) => ask.answer(answer),
+                    None => answers::answer(&self.host, ask),
+                }
+            }
+            Request::Open { .. } | Request::Start { .. } | Request::Forget { .. } => {
+                let _task = self.host.handle().spawn(Rc::clone(self).change(ask));
+            }
+            Request::Act {
+                action: Action::Stop,
+                ..
+            } => {
+                let _task = self.host.handle().spawn(Rc::clone(self).stop(ask));
+            }
+            _ => answers::answer(&self.host, ask),
+        }
+    }
+
+    /// Changes which volumes there are.
+    async fn change(self: Rc<Self>, ask: Ask) {
+        let answer = match ask.request.clone() {
+            Request::Open { open } => self.open(open).await,
+            Request::Start { volume } => self.start_again(&volume).await,
+            Request::Forget { volume } => self.forget(&volume).await,
+            _ => return answers::answer(&self.host, ask),
+        };
+        ask.answer(answer);
+    }
+
+    /// Stops a volume; it stays stopped over starts, which is durable before it is stopped.
+    async fn stop(self: Rc<Self>, ask: Ask) {
+        let Request::Act { volume, .. } = &ask.request else {
+            return answers::answer(&self.host, ask);
+        };
+        let volume = volume.clone();
+        if let Err(problem) = self.want(&volume, Wanted::Stopped).await {
+            return ask.answer(Err(problem));
+        }
+        match self.host.get(&volume).is_none() && self.key_of(&volume).is_some() {
+            true => ask.answer(Ok(
+                json!({"message": format!("{volume} is not waited for any more")}),
+            )),
+            false => answers::answer(&self.host, ask),
+        }
+    }
+
+    /// All volumes: those that are served, and those that should be.
+    fn list(&self) -> Answer {
+        let volumes = self.host.list();
+        let served: Vec<_> = volumes
+            .iter()
+            .filter_map(|hosted| hosted.status())
+            .collect();
+        Ok(
+            json!({"version": JSON_VERSION, "kind": "volumes", "volumes": served,
+            "waiting": self.waiting()}),
+        )
+    }
+
+    fn waiting(&self) -> Vec<Waiting> {
+        let entries = self.entries.borrow();
+        let absent = entries.values().filter(|entry| {
+            let name = &entry.expected.volume;
+            self.host.get(name).is_none()
+        });
+        absent.map(Entry::waiting).collect()
+    }
+
+    /// Why a volume that is expected is not served.
+    fn show_waiting(&self, volume: &str) -> Option<Answer> {
+        let entries = self.entries.borrow();
+        let entry = entries
+            .values()
+            .find(|entry| entry.expected.volume == volume)?;
+        let problem = Problem::new(Code::NoSuchVolume, entry.why_not_served());
+        Some(Err(problem.hint(match entry.expected.wanted {
+            Wanted::Stopped => format!("to serve it again:   plexum serve {volume}"),
+            Wanted::Served => format!("to see what is missing:   plexum status {volume}"),
+        })))
+    }
+
+    /// Serves what is asked for, and expects it from now on.
+    async fn open(&self, open: OpenRequest) -> Answer {
+        if let Some(name) = &open.name {
+            crate::create::check_name(name)?;
+        }
+        let request = open.assemble()?;
+        let _turn = self.turn.lock().await;
+        let opened = self.open_now(&request).await?;
+        let mut told = Vec::new();
+        for hosted in &opened {
+            let Some(status) = hosted.status() else {
+                continue;
+            };
+            let expected = Expected::of(&status, &open.for_later());
+            let kept = self.expect(expected).await;
+            let mut notes = hosted.notes().to_vec();
+            notes.extend(kept.err().map(|reason| {
+                format!(
+                    "{} is not served at the next start: {reason}",
+                    hosted.name()
+                )
+            }));
+            told.push(ready(hosted, &notes));
+        }
+        Ok(json!({"version": JSON_VERSION, "kind": "opened", "volumes": told}))
+    }
+
+    /// Serves a volume again that is known.
+    async fn start_again(self: &Rc<Self>, volume: &str) -> Answer {
+        self.want(volume, Wanted::Served).await?;
+        let Some(key) = self.key_of(volume) else {
+            return Err(self.unknown(volume));
+        };
+        if self.host.get(volume).is_none() {
+            self.try_one(&key, Insist::Now).await?;
+        }
+        let hosted = self.host.find(volume)?;
+        let told = ready(&hosted, hosted.notes());
+        Ok(json!({"version": JSON_VERSION, "kind": "opened", "volumes": [told]}))
+    }
+
+    /// Expects a volume no more.
+    async fn forget(&self, volume: &str) -> Answer {
+        let _turn = self.turn.lock().await;
+        if self.host.get(volume).is_some() {
+            let problem = Problem::new(Code::WrongState, format!("{volume} is served"));
+            return Err(problem.hint(format!("to stop it first:   plexum stop {volume}")));
+        }
+        let Some(key) = self.key_of(volume) else {
+            return Err(self.unknown(volume));
+        };
+        self.keep(Kept::Forgotten(key.clone()))
+            .await
+            .map_err(not_kept)?;
+        self.entries.borrow_mut().remove(&key);
+        Ok(json!({"message": format!("{volume} is expected no more")}))
+    }
+
+    fn unknown(&self, volume: &str) -> Problem {
+        let entries = self.entries.borrow();
+        let names: Vec<&str> = entries
+            .values()
+            .map(|entry| entry.expected.volume.as_str())
+            .collect();
+        let problem = Problem::new(
+            Code::NoSuchVolume,
+            format!("the daemon knows no volume {volume}"),
+        );
+        match names.is_empty() {
+            true => problem.hint("to serve one:   plexum serve MEMBER..."),
+            false => problem.hint(format!("these it knows:   {}", names.join(" "))),
+        }
+    }
+
+    fn key_of(&self, volume: &str) -> Option<Key> {
+        let entries = self.entries.borrow();
+        let mut found = entries
+            .iter()
+            .filter(|(_, entry)| entry.expected.volume == volume);
+        found.next().map(|(key, _)| key.clone())
+    }
+
+    /// Notes whether a volume is to be served at the next start; one that is not known stays unknown.
+    async fn want(&self, volume: &str, wanted: Wanted) -> Result<(), Problem> {
+        let Some(key) = self.key_of(volume) else {
+            return Ok(());
+        };
+        let changed = {
+            let mut entries = self.entries.borrow_mut();
+            let entry = entries
+                .get_mut(&key)
+                .filter(|entry| entry.expected.wanted != wanted);
+            entry.map(|entry| {
+                entry.expected.wanted = wanted;
+                entry.problem = None;
+                entry.seen = None;
+                entry.expected.clone()
+            })
+        };
+        match changed {
+            Some(expected) => self
+                .keep(Kept::Expected(key, expected))
+                .await
+                .map_err(not_kept),
+            None => Ok(()),
+        }
+    }
+
+    async fn expect(&self, expected: Expected) -> Result<(), String> {
+        let key = expected.key();
+        let entry = Entry {
+            expected: expected.clone(),
+            problem: None,
+            seen: None,
+            returns: Returns::default(),
+        };
+        self.entries.borrow_mut().insert(key.clone(), entry);
+        self.keep(Kept::Expected(key, expected)).await
+    }
+
+    async fn keep(&self, what: Kept) -> Result<(), String> {
+        match &self.keeper {
+            Some(keeper) => keeper.keep_durably(what).await,
+            None => Err("nothing can be kept here".to_owned()),
+        }
+    }
+
+    /// Opens members and lets clients in.
+    async fn open_now(&self, request: &AssembleRequest) -> Result<Vec<Rc<Hosted>>, Problem> {
+        let mut admitted: Vec<Rc<Hosted>> = Vec::new();
+        let result = async {
+            for prepared in self.host.prepare(request).await? {
+                admitted.push(self.host.admit(prepared, None)?);
+            }
+            self.host.open(&admitted)
+        };
+        let result: Result<(), Refusal> = result.await;
+        if let Err(refusal) = result {
+            for hosted in &admitted {
+                self.host.dismiss(hosted);
+            }
+            return Err(refusal.problem());
+        }
+        Ok(admitted)
+    }
+
+    /// Tries every volume that should be served and is not.
+    async fn try_all(self: Rc<Self>) {
+        let keys: Vec<Key> = {
+            let entries = self.entries.borrow();
+            let wanted = entries.iter().filter(|(_, entry)| {
+                entry.expected.wanted == Wanted::Served
+                    && self.host.get(&entry.expected.volume).is_none()
+            });
+            wanted.map(|(key, _)| key.clone()).collect()
+        };
+        for key in keys {
+            if self.is_ending.get() {
+                return;
+            }
+            // Why not is in the entry.
+            let _ = self.try_one(&key, Insist::WhenItHasWaited).await;
+        }
+    }
+
+    /// Looks again and again at what waits, and who has returned.
+    async fn look_again(self: Rc<Self>) {
+        loop {
+            self.host.handle().clock().sleep(LOOK_EVERY).await;
+            Rc::clone(&self).try_all().await;
+            self.take_back_all().await;
+            self.learn_all();
+        }
+    }
+
+    /// Takes back members that were not there, or were lost with their device, and are there again. A member that failed
+    /// in another way does not come back by itself.
+    async fn take_back_all(&self) {
+        for hosted in self.host.list() {
+            for member in self.returned(&hosted) {
+                let Ok((served, under_way)) = hosted.for_change() else {
+                    continue; // it is being closed
+                };
+                let action = Action::ReAdd { member };
+                // Why not is told by the volume's status: the member is still missing there.
+                let _ = act(&served, self.host.handle(), action).await;
+                drop((served, under_way));
+            }
+        }
+    }
+
+    /// Members of a volume that could be taken back now. Each counts as a return, and one that returns too often is left
+    /// alone until somebody asks for it.
+    fn returned(&self, hosted: &Hosted) -> Vec<String> {
+        let Some(status) = hosted.status().filter(|status| !status.is_read_only) else {
+            return Vec::new();
+        };
+        let now = self.host.handle().clock().now();
+        let mut entries = self.entries.borrow_mut();
+        let entry = entries
+            .values_mut()
+            .find(|entry| entry.expected.volume == status.volume);
+        let Some(entry) = entry else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for slot in &status.members {
+            let is_lost = matches!(slot.state, MemberState::Missing | MemberState::Faulty);
+            let (Some(number), true) = (slot.slot, is_lost) else {
+                continue;
+            };
+            let Some(expected) = entry.expected.slots.get(&number) else {
+                continue;
+            };
+            let why = slot.failed_because.as_deref();
+            let may_return = why.is_none_or(|why| why == cause_words(FailCause::Gone));
+            if may_return && is_there(&expected.member) && entry.returns.may(number, now) {
+                found.push(expected.member.clone());
+            }
+        }
+        found
+    }
+
+    /// Takes over who is in the slots of volumes that are served.
+    fn learn_all(&self) {
+        let mut entries = self.entries.borrow_mut();
+        for (key, entry) in entries.iter_mut() {
+            let status = self.host.get(&entry.expected.volume);
+            let Some(status) = status.and_then(|hosted| hosted.status()) else {
+                continue;
+            };
+            if entry.expected.learn(&status)
+                && let Some(keeper) = &self.keeper
+            {
+                keeper.keep(Kept::Expected(key.clone(), entry.expected.clone()));
+            }
+        }
+    }
+
+    /// Tries to serve one volume.
+    ///
+    /// # Errors
+    /// Why not, which is in its entry as well.
+    async fn try_one(&self, key: &Key, insist: Insist) -> Result<(), Problem> {
+        let _turn = self.turn.lock().await;
+        let Some(request) = self.request_of(key, insist) else {
+            return Ok(()); // it was forgotten meanwhile
+        };
+        let result = match request {
+            Ok(request) => self.open_now(&request).await.map(drop),
+            Err(problem) => Err(problem),
+        };
+        let mut entries = self.entries.borrow_mut();
+        if let Some(entry) = entries.get_mut(key) {
+            entry.problem = result.as_ref().err().cloned();
+            if result.is_ok() {
+                entry.seen = None;
+            }
+        }
+        result
+    }
+
+    /// What is asked of a volume now: with the members that are there, and without those that are not when they have
+    /// been waited for. None when it is not known.
+    fn request_of(&self, key: &Key, insist: Insist) -> Option<Result<AssembleRequest, Problem>> {
+        let now = self.host.handle().clock().now();
+        let mut entries = self.entries.borrow_mut();
+        let entry = entries.get_mut(key)?;
+        let members = entry.expected.members();
+        let there: Vec<String> = members
+            .into_iter()
+            .filter(|member| is_there(member))
+            .collect();
+        if there.is_empty() {
+            let problem = Problem::new(Code::TooFewMembers, "none of its members is there");
+            return Some(Err(problem));
+        }
+        let seen = *entry.seen.get_or_insert(now);
+        let waited = Duration::from_nanos(now.ns_since(seen));
+        let may_lack = insist == Insist::WhenItHasWaited
+            && self.start.degraded == DegradedStart::IfSafe
+            && waited >= self.start.wait;
+        let open = OpenRequest {
+            members: there,
+            run_degraded: may_lack,
+            ..entry.expected.open.clone()
+        };
+        Some(open.assemble())
+    }
+
+    /// Closes all volumes, each as far as it goes; they are served again at the next start.
+    async fn stop_all(self: Rc<Self>) {
+        self.is_ending.set(true);
+        let _turn = self.turn.lock().await;
+        self.learn_all();
+        let closing: Vec<_> = self
+            .host
+            .list()
+            .into_iter()
+            .map(|hosted| {
+                let (host, name) = (Rc::clone(&self.host), hosted.name().to_owned());
+                self.host.handle().spawn(async move {
+                    let _ = host.close(&name, Close::Drain).await; // the host keeps what went wrong
+                })
+            })
+            .collect();
+        for task in closing {
+            let _ = task.await;
+        }
+    }
+}
+
+/// When members of a volume were taken back, by slot.
+#[derive(Default)]
+struct Returns(BTreeMap<u32, Vec<Moment>>);
+
+impl Returns {
+    /// Whether a member may be taken back now, which is noted: one that comes and goes wears out the others.
+    fn may(&mut self, slot: u32, now: Moment) -> bool {
+        let times = self.0.entry(slot).or_default();
+        let age = |time: &Moment| Duration::from_nanos(now.ns_since(*time));
+        times.retain(|time| age(time) < RETURNS_WITHIN);
+        if times.len() >= RETURNS_MAX {
+            return false;
+        }
+        times.push(now);
+        true
+    }
+}
+
+/// Whether a start may do without members.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Insist {
+    /// Only when they have been waited for.
+    WhenItHasWaited,
+    /// Somebody has asked: it starts with what is there, or says why not.
+    Now,
+}
+
+impl Entry {
+    fn waiting(&self) -> Waiting {
+        let members = self.expected.members();
+        let missing = members.iter().filter(|member| !is_there(member));
+        Waiting {
+            volume: self.expected.volume.clone(),
+            level: self.expected.level.clone(),
+            wanted: self.expected.wanted,
+            missing: missing.cloned().collect(),
+            members,
+            problem: self.problem.as_ref().map(Problem::to_json),
+        }
+    }
+
+    fn why_not_served(&self) -> String {
+        let volume = &self.expected.volume;
+        match (&self.problem, self.expected.wanted) {
+            (_, Wanted::Stopped) => format!("{volume} was stopped"),
+            (Some(problem), _) => format!("{volume} waits: {}", problem.message),
+            (None, _) => format!("{volume} waits for its members"),
+        }
+    }
+}
+
+/// Whether something is at a member's path. Addresses are asked when they are opened.
+fn is_there(member: &str) -> bool {
+    member.contains("://") || Path::new(member).exists()
+}
+
+fn not_kept(reason: String) -> Problem {
+    Problem::new(Code::IoError, format!("that cannot be kept: {reason}"))
+        .why("at the next start it would be as before; nothing was changed")
+}
+
+/// A volume that clients can come to now, as the command tells it.
+fn ready(hosted: &Hosted, notes: &[String]) -> Value {
+    json!({"status": hosted.status(), "control": hosted.control_socket(), "notes": notes})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_comes_and_goes_is_left_alone_after_the_third_return() {
+        let at = |seconds: u64| Moment(seconds * 1_000_000_000);
+        let mut returns = Returns::default();
+        let told: Vec<bool> = (0..5).map(|n| returns.may(1, at(n * 60))).collect();
+        assert_eq!(told, [true, true, true, false, false]);
+        assert!(returns.may(2, at(300)), "another slot counts for itself");
+        assert!(returns.may(1, at(601)), "the first return is long ago");
+        assert!(!returns.may(1, at(602)));
+    }
+}
