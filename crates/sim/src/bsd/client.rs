@@ -24,6 +24,9 @@ const REQUEST_PATIENCE_NS: u64 = 300_000_000_000;
 /// Client number of the checker in traces.
 const VERIFIER: u32 = 1000;
 
+/// Client number of the last reads in traces.
+const LAST_READER: u32 = 2000;
+
 /// One client: requests one after another until the life's quota is used up.
 pub(super) async fn work(shared: Rc<Shared>, life: u64, client: u32) {
     let mut rng = Rng::new(shared.plan.seed).fork(0x636c_0000 + (life << 8) + u64::from(client));
@@ -94,7 +97,7 @@ pub(super) async fn read_all(shared: &Rc<Shared>) {
         let mut at = 0;
         while at < end && !shared.has_findings() {
             let next = (at + 2 * VERIFY_SECTORS).min(end);
-            read(shared, volume, VERIFIER, at..next).await;
+            read(shared, volume, LAST_READER, at..next).await;
             at = next;
         }
     }

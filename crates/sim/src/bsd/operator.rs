@@ -35,7 +35,7 @@ fn grant(shared: &Rc<Shared>, wish: &Wish) -> bool {
             shared.struck.borrow_mut().insert(*disk);
             shared.is_untouched.set(false);
             let disk = *disk;
-            spawn(shared, "fail", async move |shared| {
+            spawn(shared, "fail", disk, async move |shared| {
                 shared.array().fail(disk).await.is_ok()
             });
             true
@@ -43,7 +43,7 @@ fn grant(shared: &Rc<Shared>, wish: &Wish) -> bool {
         Wish::Add => match idle_disk(shared) {
             Some(disk) => {
                 shared.is_untouched.set(false);
-                spawn(shared, "add", async move |shared| {
+                spawn(shared, "add", disk, async move |shared| {
                     add(&shared, disk, None).await
                 });
                 true
@@ -56,7 +56,7 @@ fn grant(shared: &Rc<Shared>, wish: &Wish) -> bool {
             match idle_disk(shared).filter(|_| is_whole) {
                 Some(disk) => {
                     shared.is_untouched.set(false);
-                    spawn(shared, "replace", async move |shared| {
+                    spawn(shared, "replace", disk, async move |shared| {
                         add(&shared, disk, Some(old)).await
                     });
                     true
@@ -65,7 +65,7 @@ fn grant(shared: &Rc<Shared>, wish: &Wish) -> bool {
             }
         }
         Wish::Scrub => {
-            spawn(shared, "scrub", async |shared| {
+            spawn(shared, "scrub", 0, async |shared| {
                 shared.array().scrub().await;
                 true
             });
@@ -82,24 +82,38 @@ pub(super) async fn add(shared: &Rc<Shared>, disk: u32, old: Option<u32>) -> boo
     added.is_ok()
 }
 
-fn spawn<F>(shared: &Rc<Shared>, name: &'static str, work: F)
+/// Gives the array a disk at once.
+pub(super) async fn add_now(shared: &Rc<Shared>, disk: u32) {
+    let work = async move |shared: Rc<Shared>| add(&shared, disk, None).await;
+    operate(shared, "add", disk, work).await;
+}
+
+async fn operate<F>(shared: &Rc<Shared>, name: &'static str, disk: u32, work: F)
+where
+    F: AsyncFnOnce(Rc<Shared>) -> bool + 'static,
+{
+    let numbers = [name.len() as u64, u64::from(disk), 0];
+    shared.trace.note(Actor::World, Verb::Operate, numbers);
+    let done = work(Rc::clone(shared)).await;
+    let numbers = [name.len() as u64, u64::from(disk), u64::from(!done)];
+    shared.trace.note(Actor::World, Verb::OperateDone, numbers);
+    let key = if done { name } else { "refused" };
+    *shared
+        .counts
+        .borrow_mut()
+        .operations
+        .entry(key)
+        .or_default() += 1;
+}
+
+fn spawn<F>(shared: &Rc<Shared>, name: &'static str, disk: u32, work: F)
 where
     F: AsyncFnOnce(Rc<Shared>) -> bool + 'static,
 {
     let inside = Rc::clone(shared);
     shared.busy.set(shared.busy.get() + 1);
     let task = async move {
-        let done = work(Rc::clone(&inside)).await;
-        let numbers = [name.len() as u64, 0, u64::from(!done)];
-        inside.trace.note(Actor::World, Verb::OperateDone, numbers);
-        if done {
-            *inside
-                .counts
-                .borrow_mut()
-                .operations
-                .entry(name)
-                .or_default() += 1;
-        }
+        operate(&inside, name, disk, work).await;
         inside.busy.set(inside.busy.get() - 1);
     };
     if let Some(spawner) = shared.spawner.borrow().as_ref() {
