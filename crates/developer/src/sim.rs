@@ -9,7 +9,7 @@ use plexum_sim::bsd::{self, Format, Plan};
 use plexum_sim::engine::{minimise, run_one, run_seeds};
 use plexum_sim::run::Report;
 use plexum_sim::scenario::{Options, Scenario};
-use plexum_sim::world;
+use plexum_sim::world::{self, Tracing};
 use serde_json::json;
 
 use plexum_cli::{Color, Outcome, Screen, Sim, force_parity, object};
@@ -36,28 +36,29 @@ pub fn run(args: &Sim, screen: &Screen) -> Outcome {
     let format = Format::ALL
         .into_iter()
         .find(|format| format.name() == args.format);
+    let tracing = if args.trace {
+        Tracing::Lines
+    } else {
+        Tracing::Hash
+    };
     match (args.seed, format) {
-        (Some(seed), Some(format)) => Ok(one_of(seed, format, args.trace, screen)),
-        (Some(seed), None) => one(seed, args.trace, screen),
+        (Some(seed), Some(format)) => Ok(one_of(seed, format, tracing, screen)),
+        (Some(seed), None) => one(seed, tracing, screen),
         (None, Some(format)) => many(args, Some(format), screen),
         (None, None) => many(args, None, screen),
     }
 }
 
-fn one(seed: u64, is_traced: bool, screen: &Screen) -> Outcome {
-    let options = Options {
-        is_traced,
-        ..Options::default()
-    };
-    let scenario = Scenario::new(seed, &options);
-    let outcome = run_one(&scenario, &options, None);
+fn one(seed: u64, tracing: Tracing, screen: &Screen) -> Outcome {
+    let scenario = Scenario::new(seed, &Options::default());
+    let outcome = run_one(&scenario, tracing, None);
     Ok(tell(seed, &scenario.to_string(), &outcome, screen))
 }
 
 /// One seed of a format of FreeBSD.
-fn one_of(seed: u64, format: Format, is_traced: bool, screen: &Screen) -> u8 {
+fn one_of(seed: u64, format: Format, tracing: Tracing, screen: &Screen) -> u8 {
     let plan = Plan::new(seed, format);
-    let outcome = bsd::run_one(&plan, None, is_traced);
+    let outcome = bsd::run_one(&plan, tracing, None);
     tell(seed, &plan.to_string(), &outcome, screen)
 }
 
@@ -184,12 +185,8 @@ fn many(args: &Sim, format: Option<Format>, screen: &Screen) -> Outcome {
 
 /// Shrinks a failing seed, prints the smallest plan that fails the same way and the end of its trace.
 fn minimised(seed: u64, screen: &Screen) -> serde_json::Value {
-    let options = Options {
-        is_traced: true,
-        ..Options::default()
-    };
-    let scenario = Scenario::new(seed, &options);
-    let Some((small, outcome)) = minimise(&scenario, &options, MINIMISE_RUNS) else {
+    let scenario = Scenario::new(seed, &Options::default());
+    let Some((small, outcome)) = minimise(&scenario, Tracing::Lines, MINIMISE_RUNS) else {
         return serde_json::Value::Null;
     };
     let start = outcome.lines.len().saturating_sub(TRACE_LINES);

@@ -9,9 +9,10 @@
 use std::fmt;
 
 use crate::cells::{CRASHES, FAULTS, stages};
+use crate::course::{LifeEnd, Wish};
 use crate::drill::SMALL_RING_BYTES;
-use crate::scenario::{LifeEnd, Promise, Scenario, Wish};
-use crate::subject::Level;
+use crate::md::Level;
+use crate::scenario::{Promise, Scenario};
 use plexum_disks::disk::CrashKind;
 use plexum_disks::rng::Rng;
 
@@ -110,12 +111,12 @@ impl Scenario {
     pub(crate) fn draw_aim(&mut self, rng: &mut Rng) {
         let Some(aim) = self.aim else { return };
         self.metadata = 120;
-        self.requests = REQUESTS;
-        self.flushes_of_100 = 20;
-        self.clients = 6;
-        self.latency_ns = 50_000;
-        self.pace_bytes_per_s = 32 << 20;
-        self.load.reads_of_93 = 30;
+        self.course.requests = REQUESTS;
+        self.course.flushes_of_100 = 20;
+        self.course.clients = 6;
+        self.course.latency_ns = 50_000;
+        self.course.pace_bytes_per_s = 32 << 20;
+        self.course.load.reads_of_93 = 30;
         self.takes_holes = true;
         // Some stages come only where something is lost already: more is lost then than some organisations promise.
         self.promise = Promise::Beyond;
@@ -136,7 +137,7 @@ impl Scenario {
             self.draw_stage(rng, at, stage);
             self.at(at + ROUND / 2, Wish::Add);
         }
-        self.lives.push(LifeEnd::Crash {
+        self.course.lives.push(LifeEnd::Crash {
             requests: 1,
             rest_ns: 0,
             stage: Some(stage),

@@ -10,8 +10,8 @@ use plexum_format::md::{BadBlocks, Bitmap, Role, Superblock};
 use plexum_format::{Found, SECTOR_BYTES, detect};
 
 use crate::finding::Finding;
+use crate::md::Spec;
 use crate::reference::{Members, Mismatch, Reference};
-use crate::subject::Spec;
 use plexum_disks::disk::SimDisk;
 
 /// What one disk says of itself.

@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -33,14 +33,15 @@ use plexum_md::open::{OpenError, OpenRequest, examine, former_member, open_volum
 
 use crate::crew::Crew;
 use crate::front::Front;
+use crate::md::{
+    Level, ScrubFound, ScrubPlace, Setting, SlotArray, SlotRules, Spec, StaleRead, Status,
+    run_scenario,
+};
 use crate::mutants::MutantResult;
 use crate::run::Report;
 use crate::scenario::{Options as Settings, Scenario};
-use crate::subject::{
-    Context, Force, Level, Operation, Refusal, ScrubFound, ScrubPlace, Spec, StaleRead, Status,
-    Subject,
-};
-use crate::world::Outcome;
+use crate::subject::{Context, Force, Operation, Refusal, Subject};
+use crate::world::{Outcome, Tracing};
 use plexum_disks::clock::SimClock;
 use plexum_disks::disk::SimDisk;
 use plexum_disks::rng::mix;
@@ -95,7 +96,8 @@ fn number(name: &str) -> Option<u32> {
     name.strip_prefix("disk ")?.parse().ok()
 }
 
-fn volume_options(context: &Context) -> VolumeOptions {
+fn volume_options(setting: &Setting) -> VolumeOptions {
+    let context = &setting.context;
     let policies = [
         Policy::RoundRobin,
         Policy::Prefer,
@@ -106,7 +108,7 @@ fn volume_options(context: &Context) -> VolumeOptions {
     ];
     let drawn = mix(context.seed);
     let balance = match (drawn >> 32) % 16 {
-        _ if context.reads_ahead => Policy::Adaptive { reads_ahead: true },
+        _ if setting.reads_ahead => Policy::Adaptive { reads_ahead: true },
         0 => Policy::Adaptive { reads_ahead: true },
         13 => Policy::Adaptive { reads_ahead: false }, // none of the seeds that are kept
         _ => policies[(drawn % policies.len() as u64) as usize],
@@ -135,15 +137,16 @@ pub fn run_seeds(
 
 /// Runs one scenario of the real engine.
 #[must_use]
-pub fn run_one(scenario: &Scenario, options: &Settings, mutant: Option<Mutant>) -> Outcome {
-    crate::world::run_scenario::<Engine>(scenario, options, mutant)
+pub fn run_one(scenario: &Scenario, tracing: Tracing, mutant: Option<Mutant>) -> Outcome {
+    run_scenario::<Engine>(scenario, tracing, mutant)
 }
 
 /// Hunts a deliberate bug of the real engine, on md arrays or on the format that it belongs to.
 #[must_use]
 pub fn hunt(mutant: Mutant, first_seed: u64, seeds_max: u64) -> MutantResult {
     if let Some(format) = crate::bsd::format_for(mutant) {
-        return crate::bsd::hunt(mutant, format, first_seed, seeds_max);
+        let seeds = first_seed..first_seed.saturating_add(seeds_max);
+        return crate::bsd::hunt(mutant, format, seeds);
     }
     crate::mutants::hunt::<Engine>(mutant, first_seed, seeds_max)
 }
@@ -152,10 +155,11 @@ pub fn hunt(mutant: Mutant, first_seed: u64, seeds_max: u64) -> MutantResult {
 #[must_use]
 pub fn minimise(
     scenario: &Scenario,
-    options: &Settings,
+    tracing: Tracing,
     runs_max: usize,
 ) -> Option<(Scenario, Outcome)> {
-    crate::minimise::minimise::<Engine>(scenario, options, None, runs_max)
+    let run = |smaller: &Scenario| run_one(smaller, tracing, None);
+    crate::minimise::minimise(scenario, run, runs_max)
 }
 
 impl Engine {
@@ -170,7 +174,8 @@ impl Engine {
     }
 
     /// Starts the array from these disks.
-    async fn open(context: &Context, disks: &[SimDisk], options: Options) -> Result<Self, Refusal> {
+    async fn open(setting: &Setting, disks: &[SimDisk], options: Options) -> Result<Self, Refusal> {
+        let context = &setting.context;
         let array = uuid(context.seed, 0);
         let mut devices = Vec::new();
         for disk in disks {
@@ -180,7 +185,7 @@ impl Engine {
         }
         let request = OpenRequest {
             assemble: options,
-            volume: volume_options(context),
+            volume: volume_options(setting),
             ..OpenRequest::default()
         };
         let opened = open_volume(
@@ -201,16 +206,16 @@ impl Engine {
         };
         let offsets: BTreeMap<u32, u64> = assembly.members.iter().filter_map(place).collect();
         let volume = Rc::new(volume);
-        let front = (context.connections > 0).then(|| {
+        let front = (setting.connections > 0).then(|| {
             Front::new(
                 &volume,
-                context.connections,
+                setting.connections,
                 &context.clock,
                 &context.pool,
                 context.seed,
             )
         });
-        let crew = (context.shards > 1).then(|| Crew::new(&volume, context, disks));
+        let crew = (setting.shards > 1).then(|| Crew::new(&volume, setting, disks));
         Ok(Self {
             volume,
             front,
@@ -300,111 +305,11 @@ impl Engine {
 }
 
 impl Subject for Engine {
-    const HAS_METADATA: bool = true;
+    type Rules = SlotRules;
 
-    async fn create(context: &Context, spec: &Spec, disks: &[SimDisk]) -> Result<Self, String> {
-        let organisation = Organisation::from_md(spec.level.number(), spec.layout)
-            .map_err(|error| error.to_string())?;
-        let members: Vec<&SimDisk> = disks.iter().take(spec.member_count).collect();
-        let array = NewArray {
-            version: version(context.metadata),
-            organisation,
-            strip_bytes: spec.strip_bytes,
-            size_bytes: Some(spec.component_bytes),
-            members: members
-                .iter()
-                .map(|disk| Some(disk.info().size_bytes))
-                .collect(),
-            spares: Vec::new(),
-            write_mostly: if spec.level == Level::Raid1 && context.seed.is_multiple_of(5) {
-                vec![1]
-            } else {
-                Vec::new()
-            },
-            stored_name: "sim:volume".to_owned(),
-            uuid: uuid(context.seed, 0),
-            identities: (0..members.len() as u64)
-                .map(|slot| uuid(context.seed, slot + 1))
-                .collect(),
-            wall_seconds: context.clock.wall_seconds(),
-            has_bitmap: spec.region_bytes.is_some(),
-            region_bytes: spec.region_bytes,
-            log_bytes_max: spec.log_bytes,
-            has_ppl: spec.has_ppl,
-            is_write_back: spec.is_write_back,
-            // The disks are fresh: holes everywhere prove that copies and parity agree.
-            start: if context.seed.is_multiple_of(3) && !spec.has_ppl {
-                Start::Resync
-            } else {
-                Start::Agreeing
-            },
-        };
-        let plan = plan(&array).map_err(|error| error.to_string())?;
-        let devices: Vec<Option<SimDisk>> =
-            members.iter().map(|disk| Some((*disk).clone())).collect();
-        write_new(&plan, &devices, &context.pool)
-            .await
-            .map_err(|(index, error)| format!("disk {index}: {error}"))?;
-        Self::assemble(context, spec, &disks[..spec.member_count], Force::No)
-            .await
-            .map_err(|refusal| format!("{refusal:?}"))
-    }
-
-    async fn assemble(
-        context: &Context,
-        _spec: &Spec,
-        disks: &[SimDisk],
-        force: Force,
-    ) -> Result<Self, Refusal> {
-        let options = Options {
-            force: force == Force::Yes,
-            run_degraded: true,
-            ..Options::default()
-        };
-        Self::open(context, disks, options).await
-    }
-
-    async fn read_with_stale(
-        context: &Context,
-        disks: &[SimDisk],
-        spawner: Spawner,
-    ) -> Option<StaleRead> {
-        let options = Options {
-            force: true,
-            stale: StaleUse::Read,
-            ..Options::default()
-        };
-        let alone = Context {
-            connections: 0,
-            shards: 1,
-            ..context.clone()
-        };
-        let engine = Rc::new(Self::open(&alone, disks, options).await.ok()?);
-        spawner.spawn(Rc::clone(&engine).background(spawner.clone()));
-        let status = engine.status();
-        let mut pieces = Vec::new();
-        let size = engine.size_bytes();
-        for at in (0..size).step_by(PIECE_BYTES as usize) {
-            if let Ok(bytes) = engine.read(at, PIECE_BYTES.min(size - at)).await {
-                pieces.push((at, bytes));
-            }
-        }
-        context.clock.sleep(COMMITTED_AFTER).await;
-        // An array that is only read has nothing to write then; what it answers is no matter.
-        let _ = engine.stop().await;
-        Some(StaleRead {
-            slots: status.slots,
-            live: status.live,
-            pieces,
-        })
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.volume.size_bytes()
-    }
-
-    async fn read(&self, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, IoError> {
-        let length = usize::try_from(length_bytes).map_err(|_| IoError::OutOfRange)?;
+    async fn read(&self, _volume: usize, bytes: Range<u64>) -> Result<Vec<u8>, IoError> {
+        let offset_bytes = bytes.start;
+        let length = usize::try_from(bytes.end - bytes.start).map_err(|_| IoError::OutOfRange)?;
         if let Some(front) = &self.front {
             let client = front.client_in_turn().await;
             let buf = self.context.pool.take(length);
@@ -416,7 +321,13 @@ impl Subject for Engine {
         Ok(self.volume.read(offset_bytes, length).await?.to_vec())
     }
 
-    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+    async fn write(
+        &self,
+        _volume: usize,
+        offset_bytes: u64,
+        data: Buf,
+        fua: Fua,
+    ) -> Result<(), IoError> {
         if let Some(front) = &self.front {
             let client = front.client_in_turn().await;
             return Ok(client.write(offset_bytes, data, fua).await?);
@@ -427,7 +338,7 @@ impl Subject for Engine {
         self.volume.write_shared(offset_bytes, data, fua).await
     }
 
-    async fn flush(&self) -> Result<(), IoError> {
+    async fn flush(&self, _volume: usize) -> Result<(), IoError> {
         if let Some(front) = &self.front {
             return Ok(front.client_in_turn().await.flush().await?);
         }
@@ -437,7 +348,8 @@ impl Subject for Engine {
         self.volume.flush().await
     }
 
-    async fn zero(&self, offset_bytes: u64, length_bytes: u64, fua: Fua) -> Result<(), IoError> {
+    async fn zero(&self, _volume: usize, bytes: Range<u64>, fua: Fua) -> Result<(), IoError> {
+        let (offset_bytes, length_bytes) = (bytes.start, bytes.end - bytes.start);
         if let Some(front) = &self.front {
             let client = front.client_in_turn().await;
             let how = ZeroRequest {
@@ -457,7 +369,8 @@ impl Subject for Engine {
             .await
     }
 
-    async fn trim(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), IoError> {
+    async fn trim(&self, _volume: usize, bytes: Range<u64>) -> Result<(), IoError> {
+        let (offset_bytes, length_bytes) = (bytes.start, bytes.end - bytes.start);
         if let Some(front) = &self.front {
             let client = front.client_in_turn().await;
             return Ok(client.trim(offset_bytes, length_bytes, Fua::No).await?);
@@ -539,6 +452,159 @@ impl Subject for Engine {
         result
     }
 
+    fn is_resyncing(&self) -> bool {
+        let job = self.volume.status().job;
+        job.is_some_and(|job| job.kind == JobKind::Resync && job.worked_bytes > 0)
+    }
+
+    fn crossed(&self) -> Vec<&'static str> {
+        let crossed = self.volume.crossed().into_iter();
+        crossed.map(Threshold::name).collect()
+    }
+
+    fn stages(&self) -> Vec<&'static str> {
+        let requests = self.volume.requests();
+        requests
+            .iter()
+            .map(|request| request.stage.name())
+            .collect()
+    }
+
+    fn leaks(&self) -> Option<String> {
+        let (requests, locks) = (self.volume.requests().len(), self.volume.lock_count());
+        let in_flight: usize = self
+            .volume
+            .status()
+            .members
+            .iter()
+            .map(|member| member.in_flight as usize)
+            .sum();
+        let bytes = self.front.as_ref().map_or(0, Front::used_bytes);
+        (requests + locks + in_flight > 0 || bytes > 0).then(|| {
+            format!(
+                "{requests} requests, {locks} locks, {in_flight} member I/Os, {bytes} bytes of sessions"
+            )
+        })
+    }
+
+    fn is_whole(&self) -> bool {
+        self.status().is_whole()
+    }
+
+    fn describe(&self) -> String {
+        format!("{:?}", self.status())
+    }
+
+    fn condition(&self) -> Option<&'static str> {
+        self.status().condition()
+    }
+}
+
+impl SlotArray for Engine {
+    const HAS_METADATA: bool = true;
+
+    async fn create(setting: &Setting, spec: &Spec, disks: &[SimDisk]) -> Result<Self, String> {
+        let context = &setting.context;
+        let organisation = Organisation::from_md(spec.level.number(), spec.layout)
+            .map_err(|error| error.to_string())?;
+        let members: Vec<&SimDisk> = disks.iter().take(spec.member_count).collect();
+        let array = NewArray {
+            version: version(setting.metadata),
+            organisation,
+            strip_bytes: spec.strip_bytes,
+            size_bytes: Some(spec.component_bytes),
+            members: members
+                .iter()
+                .map(|disk| Some(disk.info().size_bytes))
+                .collect(),
+            spares: Vec::new(),
+            write_mostly: if spec.level == Level::Raid1 && context.seed.is_multiple_of(5) {
+                vec![1]
+            } else {
+                Vec::new()
+            },
+            stored_name: "sim:volume".to_owned(),
+            uuid: uuid(context.seed, 0),
+            identities: (0..members.len() as u64)
+                .map(|slot| uuid(context.seed, slot + 1))
+                .collect(),
+            wall_seconds: context.clock.wall_seconds(),
+            has_bitmap: spec.region_bytes.is_some(),
+            region_bytes: spec.region_bytes,
+            log_bytes_max: spec.log_bytes,
+            has_ppl: spec.has_ppl,
+            is_write_back: spec.is_write_back,
+            // The disks are fresh: holes everywhere prove that copies and parity agree.
+            start: if context.seed.is_multiple_of(3) && !spec.has_ppl {
+                Start::Resync
+            } else {
+                Start::Agreeing
+            },
+        };
+        let plan = plan(&array).map_err(|error| error.to_string())?;
+        let devices: Vec<Option<SimDisk>> =
+            members.iter().map(|disk| Some((*disk).clone())).collect();
+        write_new(&plan, &devices, &context.pool)
+            .await
+            .map_err(|(index, error)| format!("disk {index}: {error}"))?;
+        Self::assemble(setting, spec, &disks[..spec.member_count], Force::No)
+            .await
+            .map_err(|refusal| format!("{refusal:?}"))
+    }
+
+    async fn assemble(
+        setting: &Setting,
+        _spec: &Spec,
+        disks: &[SimDisk],
+        force: Force,
+    ) -> Result<Self, Refusal> {
+        let options = Options {
+            force: force == Force::Yes,
+            run_degraded: true,
+            ..Options::default()
+        };
+        Self::open(setting, disks, options).await
+    }
+
+    async fn read_with_stale(
+        setting: &Setting,
+        disks: &[SimDisk],
+        spawner: Spawner,
+    ) -> Option<StaleRead> {
+        let options = Options {
+            force: true,
+            stale: StaleUse::Read,
+            ..Options::default()
+        };
+        let alone = Setting {
+            connections: 0,
+            shards: 1,
+            ..setting.clone()
+        };
+        let engine = Rc::new(Self::open(&alone, disks, options).await.ok()?);
+        spawner.spawn(Rc::clone(&engine).background(spawner.clone()));
+        let status = engine.status();
+        let mut pieces = Vec::new();
+        let size = engine.size_bytes();
+        for at in (0..size).step_by(PIECE_BYTES as usize) {
+            if let Ok(bytes) = engine.read(0, at..size.min(at + PIECE_BYTES)).await {
+                pieces.push((at, bytes));
+            }
+        }
+        setting.context.clock.sleep(COMMITTED_AFTER).await;
+        // An array that is only read has nothing to write then; what it answers is no matter.
+        let _ = engine.stop().await;
+        Some(StaleRead {
+            slots: status.slots,
+            live: status.live,
+            pieces,
+        })
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.volume.size_bytes()
+    }
+
     fn status(&self) -> Status {
         let status = self.volume.status();
         let disk_of =
@@ -602,12 +668,7 @@ impl Subject for Engine {
         }
     }
 
-    async fn scrub(&self, repairs: bool) -> Option<ScrubFound> {
-        let mode = if repairs {
-            ScrubMode::Repair
-        } else {
-            ScrubMode::Check
-        };
+    async fn scrub(&self, mode: ScrubMode) -> Option<ScrubFound> {
         if !self.volume.start_scrub(mode) {
             return None;
         }
@@ -621,41 +682,6 @@ impl Subject for Engine {
         Some(ScrubFound {
             places: report.mismatches.into_iter().map(place).collect(),
             is_complete: report.is_complete && report.skipped_bytes == 0,
-        })
-    }
-
-    fn is_resyncing(&self) -> bool {
-        let job = self.volume.status().job;
-        job.is_some_and(|job| job.kind == JobKind::Resync && job.worked_bytes > 0)
-    }
-
-    fn crossed(&self) -> Vec<&'static str> {
-        let crossed = self.volume.crossed().into_iter();
-        crossed.map(Threshold::name).collect()
-    }
-
-    fn stages(&self) -> Vec<&'static str> {
-        let requests = self.volume.requests();
-        requests
-            .iter()
-            .map(|request| request.stage.name())
-            .collect()
-    }
-
-    fn leaks(&self) -> Option<String> {
-        let (requests, locks) = (self.volume.requests().len(), self.volume.lock_count());
-        let in_flight: usize = self
-            .volume
-            .status()
-            .members
-            .iter()
-            .map(|member| member.in_flight as usize)
-            .sum();
-        let bytes = self.front.as_ref().map_or(0, Front::used_bytes);
-        (requests + locks + in_flight > 0 || bytes > 0).then(|| {
-            format!(
-                "{requests} requests, {locks} locks, {in_flight} member I/Os, {bytes} bytes of sessions"
-            )
         })
     }
 

@@ -3,13 +3,14 @@
 
 use plexum_sim::engine::run_one;
 use plexum_sim::scenario::{Options, Scenario};
+use plexum_sim::world::Tracing;
 
 #[test]
 fn a_run_leaves_no_memory_behind() {
     let options = Options::default();
     let bytes_left = |seed: u64| {
         let run = || {
-            let outcome = run_one(&Scenario::new(seed, &options), &options, None);
+            let outcome = run_one(&Scenario::new(seed, &options), Tracing::Hash, None);
             assert!(
                 outcome.findings.is_empty(),
                 "seed {seed}: {:?}",

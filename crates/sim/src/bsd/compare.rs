@@ -8,15 +8,19 @@
 
 use plexum_format::vinum::{Config, Mark, Organisation, Plex, PlexState, Subdisk, SubdiskState};
 
+use super::array::Array;
 use super::labels;
 use super::plan::{Plan, Shape};
 use crate::finding::Finding;
 use crate::oracle::Oracle;
 use crate::reference::Mismatch;
+use crate::world::Scene;
 use plexum_disks::disk::SimDisk;
 
 /// Looks at everything; the first thing that is wrong.
-pub(super) fn compare(plan: &Plan, disks: &[SimDisk], oracles: &mut [Oracle]) -> Option<Finding> {
+pub(super) fn compare(scene: &Scene<Array>) -> Option<Finding> {
+    let (plan, disks) = (&scene.plan, &scene.disks);
+    let oracles = &mut scene.oracles.borrow_mut();
     match &plan.shape {
         Shape::Mirror { .. } => compare_mirror(plan, disks, &mut oracles[0]),
         Shape::System { volumes, .. } => {

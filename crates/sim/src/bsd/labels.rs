@@ -51,6 +51,16 @@ pub(super) fn drive_config(disk: &SimDisk) -> Option<Config> {
     Config::parse(&config_text(disk, 0), CONFIG_OFFSETS_BYTES[0]).ok()
 }
 
+/// The disk as the engine knows it.
+pub(super) fn device_name(disk: &SimDisk) -> String {
+    format!("disk {}", disk.number())
+}
+
+/// Number of the disk that the engine knows by this name.
+pub(super) fn device_number(name: &str) -> Option<u32> {
+    name.strip_prefix("disk ")?.parse().ok()
+}
+
 fn drive_name(disk: u32) -> String {
     format!("d{disk}")
 }
@@ -174,7 +184,7 @@ pub(super) fn deactivate(disks: &[SimDisk]) -> u64 {
     let providers = present.filter_map(|disk| {
         Some(Provider {
             key: Key(disk.number() as usize),
-            name: super::array::name(disk),
+            name: device_name(disk),
             size_bytes: disk.size_bytes(),
             sector_bytes: 512,
             label: mirror_label(disk)?,
@@ -218,7 +228,7 @@ pub(super) fn activate(disks: &[SimDisk]) -> u64 {
         };
         let provider = Provider {
             key: Key(disk.number() as usize),
-            name: super::array::name(disk),
+            name: device_name(disk),
             size_bytes: disk.size_bytes(),
             sector_bytes: 512,
             label,
@@ -244,7 +254,7 @@ fn system(disks: &[SimDisk]) -> Option<System> {
         };
         found.push(FoundDrive {
             key: disk.number() as usize,
-            device: super::array::name(disk),
+            device: device_name(disk),
             size_bytes: disk.size_bytes(),
             header,
             copies: [config_text(disk, 0), config_text(disk, 1)],
@@ -340,7 +350,7 @@ pub(super) fn grow(disks: &[SimDisk], wall_seconds: u64) -> bool {
         system.drives.push(Drive {
             name: name.clone(),
             key: Some(disk.number() as usize),
-            device: super::array::name(disk),
+            device: device_name(disk),
             size_bytes: disk.size_bytes(),
             header: Some(header),
             first_copy: 0,

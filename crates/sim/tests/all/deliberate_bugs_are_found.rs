@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use plexum_engine::mutant::{ALL, Mutant};
 use plexum_sim::bsd::format_for;
 use plexum_sim::engine::{Engine, hunt};
+use plexum_sim::md::Level;
 use plexum_sim::mutants::{hunt_with, options_for};
-use plexum_sim::subject::Level;
 
 /// Seeds for each of them.
 const SEEDS: u64 = 300;

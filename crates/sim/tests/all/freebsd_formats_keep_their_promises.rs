@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use plexum_sim::bsd::{Format, Plan, run_one, run_seeds};
 use plexum_sim::run::Report;
+use plexum_sim::world::Tracing;
 
 /// Seeds of the run that everything is expected of.
 const SEEDS: u64 = 300;
@@ -39,7 +40,7 @@ fn expect(report: &Report, format: Format, stages: &[&str], operations: &[&str])
 #[test]
 fn mirrors_of_gmirror_keep_their_promises() {
     let report = run(Format::Gmirror, 0, SEEDS);
-    let stages = ["start", "whole", "degraded", "rebuild"];
+    let stages = ["assembly", "idle", "requests", "degraded", "rebuild"];
     let operations = [
         "add",
         "fail",
@@ -55,7 +56,9 @@ fn mirrors_of_gmirror_keep_their_promises() {
 #[test]
 fn volumes_of_gvinum_keep_their_promises() {
     let report = run(Format::Gvinum, 0, SEEDS);
-    let stages = ["start", "whole", "degraded", "rebuild", "resync", "growth"];
+    let stages = [
+        "assembly", "idle", "requests", "degraded", "rebuild", "resync", "growth",
+    ];
     let operations = ["fail", "hidden", "move", "grow", "scrub"];
     expect(&report, Format::Gvinum, &stages, &operations);
     assert!(report.forced_starts > 5, "{report}");
@@ -94,8 +97,8 @@ fn seeds_that_once_had_a_finding_have_none() {
     let systems = systems.map(|seed| (Format::Gvinum, seed));
     for (format, seed) in mirrors.into_iter().chain(systems) {
         let mut plan = Plan::new(seed, format);
-        plan.has_small_thresholds = false; // they are older than those
-        let findings = run_one(&plan, None, false).findings;
+        plan.course.has_small_thresholds = false; // they are older than those
+        let findings = run_one(&plan, Tracing::Hash, None).findings;
         assert!(findings.is_empty(), "seed {seed}: {findings:?}");
     }
 }
@@ -114,7 +117,7 @@ fn seeds_that_had_a_finding_with_small_thresholds_have_none() {
     ];
     let systems = systems.map(|seed| (Format::Gvinum, seed));
     for (format, seed) in mirrors.into_iter().chain(systems) {
-        let findings = run_one(&Plan::new(seed, format), None, false).findings;
+        let findings = run_one(&Plan::new(seed, format), Tracing::Hash, None).findings;
         assert!(findings.is_empty(), "seed {seed}: {findings:?}");
     }
 }
@@ -124,7 +127,7 @@ fn two_runs_of_a_seed_give_one_hash() {
     for seed in 0..20 {
         for format in Format::ALL {
             let plan = Plan::new(seed, format);
-            let hash = || run_one(&plan, None, false).hash;
+            let hash = || run_one(&plan, Tracing::Hash, None).hash;
             assert_eq!(hash(), hash(), "seed {seed}");
         }
     }
