@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use plexum_daemon::problem::{Code, Problem};
 use plexum_sim::bsd::{self, Format, Plan};
-use plexum_sim::engine::{minimise, run_one, run_seeds};
+use plexum_sim::md::engine::{minimise, run_one, run_seeds};
+use plexum_sim::md::scenario::{Options, Scenario};
 use plexum_sim::run::Report;
-use plexum_sim::scenario::{Options, Scenario};
 use plexum_sim::world::{self, Tracing};
 use serde_json::json;
 

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use plexum_engine::mutant::{ALL, Mutant};
 use plexum_sim::bsd::{self, Format, Plan};
-use plexum_sim::drill::Drill;
-use plexum_sim::engine::{Engine, run_one, run_seeds};
 use plexum_sim::md::Level;
+use plexum_sim::md::drill::Drill;
+use plexum_sim::md::engine::{Engine, run_one, run_seeds};
+use plexum_sim::md::scenario::{Options, Scenario};
 use plexum_sim::mutants::{MutantResult, hunt_with, options_for};
 use plexum_sim::run::Report;
-use plexum_sim::scenario::{Options, Scenario};
 use plexum_sim::world::{Outcome, Tracing};
 
 fn main() -> ExitCode {

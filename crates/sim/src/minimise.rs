@@ -104,9 +104,9 @@ impl<P: Plan, R: Fn(&P) -> Outcome> Search<P, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::md::scenario::{Options, Scenario};
+    use crate::md::toy::ToyMirror;
     use crate::md::{Level, run_scenario};
-    use crate::scenario::{Options, Scenario};
-    use crate::toy::ToyMirror;
     use crate::world::Tracing;
 
     #[test]

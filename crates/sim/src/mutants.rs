@@ -9,9 +9,9 @@ use std::ops::Range;
 use plexum_engine::mutant::Mutant;
 use serde::Serialize;
 
-use crate::drill::Drill;
+use crate::md::drill::Drill;
+use crate::md::scenario::Options;
 use crate::md::{Level, SlotArray, run_seed};
-use crate::scenario::Options;
 use crate::world::Outcome;
 
 /// What became of one mutant.

@@ -12,11 +12,11 @@ use plexum_engine::mutant::Mutant;
 use plexum_engine::threshold::Threshold;
 use serde::Serialize;
 
-use crate::aim::Aim;
-use crate::cells::{self, SILENT};
 use crate::course::Plan;
+use crate::md::aim::Aim;
+use crate::md::cells::{self, SILENT};
+use crate::md::scenario::{Options, Scenario};
 use crate::md::{Level, SlotArray, run_scenario};
-use crate::scenario::{Options, Scenario};
 use crate::world::{Counts, Outcome, Tracing};
 use plexum_disks::fault::{FAULT_KINDS, kind_name};
 

@@ -1,8 +1,8 @@
 //! A night of seeds runs in the memory of one: nothing of a world outlives its run.
 #![forbid(unsafe_code)]
 
-use plexum_sim::engine::run_one;
-use plexum_sim::scenario::{Options, Scenario};
+use plexum_sim::md::engine::run_one;
+use plexum_sim::md::scenario::{Options, Scenario};
 use plexum_sim::world::Tracing;
 
 #[test]

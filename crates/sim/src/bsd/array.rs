@@ -24,7 +24,6 @@ use plexum_freebsd::stacked::{PlexMember, Stacked};
 
 use super::labels;
 use super::plan::{Format, Plan};
-use super::rules::ForeignRules;
 use crate::subject::{Context, Force, Operation, Refusal as StartRefusal, Subject};
 use plexum_disks::clock::SimClock;
 use plexum_disks::disk::SimDisk;
@@ -39,6 +38,13 @@ struct Served {
     growing: Option<Rc<Growing<SimDisk, SimClock>>>,
     /// Drives under it.
     drives: BTreeSet<u32>,
+}
+
+/// What the rules of these sets remember.
+#[derive(Default)]
+pub struct SetMemory {
+    /// How new the newest disk is.
+    pub(super) newest: Cell<Option<(u64, u64)>>,
 }
 
 /// Everything that one set of disks serves.
@@ -282,7 +288,8 @@ impl Array {
 }
 
 impl Subject for Array {
-    type Rules = ForeignRules;
+    type Plan = Plan;
+    type Memory = SetMemory;
 
     async fn read(&self, volume: usize, bytes: Range<u64>) -> Result<Vec<u8>, IoError> {
         let length = (bytes.end - bytes.start) as usize;

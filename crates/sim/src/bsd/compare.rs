@@ -12,8 +12,8 @@ use super::array::Array;
 use super::labels;
 use super::plan::{Plan, Shape};
 use crate::finding::Finding;
+use crate::md::reference::Mismatch;
 use crate::oracle::Oracle;
-use crate::reference::Mismatch;
 use crate::world::Scene;
 use plexum_disks::disk::SimDisk;
 

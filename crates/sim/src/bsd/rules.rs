@@ -3,7 +3,6 @@
 //!
 //! Invariant: nobody is started without a disk that knows of the last change: none of these formats could know.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -11,26 +10,13 @@ use super::array::Array;
 use super::plan::{Format, Pause, Plan};
 use super::{compare, labels};
 use crate::finding::Finding;
-use crate::subject::{Attempt, Context, Ended, Force, Offered, Purpose, Refusal, Rules};
-use crate::world::{Scene, World};
+use crate::subject::{Attempt, Context, Ended, Force, Offered, Purpose, Refusal, Subject};
+use crate::world::{Rules, Scene, World};
 use plexum_block::clock::Clock;
 use plexum_disks::disk::SimDisk;
 use plexum_disks::fault::Fault;
 
-/// What sets of FreeBSD promise.
-pub struct ForeignRules;
-
-/// What these rules remember.
-#[derive(Default)]
-pub struct ForeignMemory {
-    /// How new the newest disk is.
-    newest: Cell<Option<(u64, u64)>>,
-}
-
-impl Rules<Array> for ForeignRules {
-    type Plan = Plan;
-    type Memory = ForeignMemory;
-
+impl Rules for Array {
     const LOST: &'static str = "hidden";
 
     fn prepare(scene: &Scene<Array>) -> Result<Attempt, String> {
@@ -110,7 +96,7 @@ impl Rules<Array> for ForeignRules {
             !disk.is_hung() && !disk.has_write_errors() && !live.contains(&disk.number())
         })?;
         scene.reserved.borrow_mut().insert(disk);
-        (purpose != Purpose::Replace || crate::subject::Subject::is_whole(&*array)).then_some(disk)
+        (purpose != Purpose::Replace || array.is_whole()).then_some(disk)
     }
 
     /// Parity without a log promises nothing when it is cut off degraded: most lives end in order then.

@@ -9,8 +9,9 @@ use std::ops::Range;
 
 use plexum_block::device::IoError;
 
-use super::{Level, SlotArray};
-use crate::scenario::Promise;
+use super::scenario::Promise;
+use super::slots::SlotArray;
+use super::spec::Level;
 use crate::world::Scene;
 use plexum_disks::disk::SimDisk;
 use plexum_disks::fault::Fault;

@@ -2,9 +2,9 @@
 
 use plexum_disks::disk::CrashKind;
 
-use super::SlotArray;
+use super::reference::{Members, Reference};
+use super::slots::SlotArray;
 use crate::finding::Finding;
-use crate::reference::{Members, Reference};
 use crate::world::Scene;
 
 /// Redundancy agrees, and with every member left out in turn

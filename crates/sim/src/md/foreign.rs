@@ -13,11 +13,11 @@ use plexum_format::EventCount;
 use plexum_format::md::{MdTime, Role};
 use plexum_format::{SECTOR_BYTES, Slot};
 
-use super::SlotArray;
-use crate::checker::{self, Inspected};
-use crate::drill::Drill;
+use super::checker::{self, Inspected};
+use super::drill::Drill;
+use super::reference::{Members, Reference};
+use super::slots::SlotArray;
 use crate::oracle::{WriteEnd, WriteKind};
-use crate::reference::{Members, Reference};
 use crate::world::Scene;
 use plexum_disks::disk::CrashKind;
 use plexum_disks::rng::Rng;

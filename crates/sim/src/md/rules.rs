@@ -5,34 +5,19 @@ use std::rc::Rc;
 
 use plexum_block::device::IoError;
 
-use super::{Setting, SlotArray, SlotMemory, SlotRules, compare, foreign, silent, stale};
-use crate::checker;
+use super::checker;
+use super::drill::Drill;
+use super::scenario::{Promise, Scenario};
+use super::slots::{Setting, SlotArray};
+use super::{compare, foreign, silent, stale};
 use crate::course::{LifeEnd, OWN_FLUSH};
-use crate::drill::Drill;
 use crate::finding::Finding;
-use crate::scenario::{Promise, Scenario};
-use crate::subject::{AfterRefusal, Attempt, Context, Ended, Offered, Purpose, Refusal, Rules};
-use crate::world::{Scene, World};
+use crate::subject::{AfterRefusal, Attempt, Context, Ended, Offered, Purpose, Refusal};
+use crate::world::{Rules, Scene, World};
 use plexum_disks::disk::SimDisk;
 use plexum_disks::fault::Fault;
 
-impl Setting {
-    /// What a scenario says of it.
-    pub(super) fn of(context: &Context, scenario: &Scenario) -> Self {
-        Self {
-            context: context.clone(),
-            metadata: scenario.metadata,
-            reads_ahead: scenario.course.load.has_streams,
-            connections: scenario.connections,
-            shards: scenario.shards,
-        }
-    }
-}
-
-impl<S: SlotArray> Rules<S> for SlotRules {
-    type Plan = Scenario;
-    type Memory = SlotMemory;
-
+impl<S: SlotArray> Rules for S {
     const LOST: &'static str = "lost-at-crash";
 
     fn prepare(scene: &Scene<S>) -> Result<Attempt, String> {

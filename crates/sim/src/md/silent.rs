@@ -9,9 +9,10 @@ use std::rc::Rc;
 use plexum_block::device::Fua;
 use plexum_engine::upkeep::scrub::ScrubMode;
 
-use super::{Level, ScrubFound, SlotArray};
+use super::reference::{Members, Reference};
+use super::slots::{ScrubFound, SlotArray};
+use super::spec::Level;
 use crate::finding::Finding;
-use crate::reference::{Members, Reference};
 use crate::world::Scene;
 use plexum_disks::fault::Fault;
 use plexum_disks::rng::Rng;
@@ -115,7 +116,7 @@ impl<'a, S: SlotArray> Trial<'a, S> {
             let spec = &self.scene.plan.spec;
             let stripe = offset / spec.strip_bytes;
             let roles =
-                crate::reference::stripe_roles(spec.level, spec.layout, spec.member_count, stripe);
+                super::reference::stripe_roles(spec.level, spec.layout, spec.member_count, stripe);
             let parities: Vec<usize> = std::iter::once(roles.p).chain(roles.q).collect();
             slot = *self.rng.pick(&parities);
         }

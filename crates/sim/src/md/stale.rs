@@ -8,10 +8,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::{Setting, SlotArray, Spec, StaleRead};
-use crate::checker::{Inspected, inspect};
+use super::checker::{Inspected, inspect};
+use super::reference::Reference;
+use super::slots::{Setting, SlotArray, StaleRead};
+use super::spec::Spec;
 use crate::finding::Finding;
-use crate::reference::Reference;
 use crate::world::{Scene, World};
 use plexum_disks::disk::SimDisk;
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Fua, IoError};
 
-use super::{Scene, operator};
+use super::operator;
+use super::rules::Rules;
+use super::scene::Scene;
 use crate::course::Plan;
 use crate::finding::Finding;
 use crate::oracle::{WriteEnd, WriteKind};
-use crate::subject::{Rules, Subject};
 use plexum_disks::disk::outcome_number;
 use plexum_disks::rng::Rng;
 use plexum_disks::trace::{Actor, Verb};
@@ -37,7 +38,7 @@ const VERIFIER: u32 = 1000;
 const LAST_READER: u32 = 2000;
 
 /// One client: requests one after another until the life's quota is used up.
-pub(super) async fn work<S: Subject>(scene: Rc<Scene<S>>, life: u64, client: u32) {
+pub(super) async fn work<S: Rules>(scene: Rc<Scene<S>>, life: u64, client: u32) {
     let mut rng = Rng::new(scene.course().seed).fork(0x636c_0000 + (life << 8) + u64::from(client));
     while scene.life_requests.get() < scene.life_quota.get() && !scene.has_findings() {
         scene.life_requests.set(scene.life_requests.get() + 1);
@@ -79,7 +80,7 @@ pub(super) async fn work<S: Subject>(scene: Rc<Scene<S>>, life: u64, client: u32
 }
 
 /// Waits while all clients are to rest.
-async fn rest<S: Subject>(scene: &Scene<S>) {
+async fn rest<S: Rules>(scene: &Scene<S>) {
     loop {
         let (now, until) = (scene.clock.now_ns(), scene.rest_until_ns.get());
         if now >= until {
@@ -92,7 +93,7 @@ async fn rest<S: Subject>(scene: &Scene<S>) {
 }
 
 /// After a start: reads everything, or random parts; what is seen is settled by that.
-pub(super) async fn verify<S: Subject>(scene: Rc<Scene<S>>, life: u64) {
+pub(super) async fn verify<S: Rules>(scene: Rc<Scene<S>>, life: u64) {
     let mut rng = Rng::new(scene.course().seed).fork(0x7665_0000 + life);
     let share = *rng.pick(&[0, 4, 8]);
     if scene.is_of_flush.get() {
@@ -103,11 +104,11 @@ pub(super) async fn verify<S: Subject>(scene: Rc<Scene<S>>, life: u64) {
 }
 
 /// Everything, as clients see it.
-pub(super) async fn read_all<S: Subject>(scene: &Rc<Scene<S>>) {
+pub(super) async fn read_all<S: Rules>(scene: &Rc<Scene<S>>) {
     read_pieces(scene, LAST_READER, 2 * VERIFY_SECTORS, || true).await;
 }
 
-async fn read_pieces<S: Subject>(
+async fn read_pieces<S: Rules>(
     scene: &Rc<Scene<S>>,
     client: u32,
     sectors: u64,
@@ -127,7 +128,7 @@ async fn read_pieces<S: Subject>(
 }
 
 /// Requests cluster, so that they meet: half of them fall into a few hot places.
-fn draw_range<S: Subject>(scene: &Scene<S>, volume: usize, rng: &mut Rng) -> Range<u64> {
+fn draw_range<S: Rules>(scene: &Scene<S>, volume: usize, rng: &mut Rng) -> Range<u64> {
     let end = scene.sector_count(volume);
     if scene.course().load.is_narrow {
         let is_usual = scene.course().load.is_skewed && rng.chance(15, 16);
@@ -158,7 +159,7 @@ fn draw_range<S: Subject>(scene: &Scene<S>, volume: usize, rng: &mut Rng) -> Ran
 
 /// Reads go on where the client's last one ended, but for some that begin elsewhere; writes fall close before one of
 /// them.
-fn draw_near_streams<S: Subject>(
+fn draw_near_streams<S: Rules>(
     scene: &Scene<S>,
     volume: usize,
     client: u32,
@@ -183,7 +184,7 @@ fn draw_near_streams<S: Subject>(
     start..*next
 }
 
-async fn read<S: Subject>(scene: &Rc<Scene<S>>, volume: usize, client: u32, sectors: Range<u64>) {
+async fn read<S: Rules>(scene: &Rc<Scene<S>>, volume: usize, client: u32, sectors: Range<u64>) {
     let (offset, length) = (sectors.start * 512, (sectors.end - sectors.start) * 512);
     let token = scene.oracles.borrow_mut()[volume].begin_read(sectors.clone());
     let subject = begin(scene, client, Verb::Read, offset, length);
@@ -209,7 +210,7 @@ async fn read<S: Subject>(scene: &Rc<Scene<S>>, volume: usize, client: u32, sect
     }
 }
 
-async fn write<S: Subject>(
+async fn write<S: Rules>(
     scene: &Rc<Scene<S>>,
     volume: usize,
     client: u32,
@@ -252,7 +253,7 @@ async fn write<S: Subject>(
     }
 }
 
-async fn flush<S: Subject>(scene: &Rc<Scene<S>>, volume: usize, client: u32) {
+async fn flush<S: Rules>(scene: &Rc<Scene<S>>, volume: usize, client: u32) {
     let token = scene.oracles.borrow_mut()[volume].begin_flush();
     let subject = begin(scene, client, Verb::Flush, 0, 0);
     let result = subject.flush(volume).await;
@@ -263,7 +264,7 @@ async fn flush<S: Subject>(scene: &Rc<Scene<S>>, volume: usize, client: u32) {
     }
 }
 
-fn begin<S: Subject>(scene: &Scene<S>, client: u32, verb: Verb, offset: u64, length: u64) -> Rc<S> {
+fn begin<S: Rules>(scene: &Scene<S>, client: u32, verb: Verb, offset: u64, length: u64) -> Rc<S> {
     scene.note_hits();
     scene
         .trace
@@ -272,7 +273,7 @@ fn begin<S: Subject>(scene: &Scene<S>, client: u32, verb: Verb, offset: u64, len
     scene.subject()
 }
 
-fn end<S: Subject>(
+fn end<S: Rules>(
     scene: &Scene<S>,
     client: u32,
     verb: Verb,
@@ -291,8 +292,8 @@ fn end<S: Subject>(
     counts.errors += u64::from(result.is_err());
 }
 
-fn refuse<S: Subject>(scene: &Scene<S>, request: &str, error: IoError) {
-    if !S::Rules::may_answer(scene, error) {
+fn refuse<S: Rules>(scene: &Scene<S>, request: &str, error: IoError) {
+    if !S::may_answer(scene, error) {
         scene.find(Finding::ErrorWithinPromise {
             request: request.to_owned(),
             error,

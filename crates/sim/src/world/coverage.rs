@@ -1,11 +1,12 @@
 //! What has met what: stages of requests, faults and crashes, counted as they happen.
 
-use super::Scene;
-use crate::subject::{Ended, Subject};
+use super::rules::Rules;
+use super::scene::Scene;
+use crate::subject::Ended;
 use plexum_disks::disk::CrashKind;
 use plexum_disks::fault::{FAULT_KINDS, kind_name};
 
-impl<S: Subject> Scene<S> {
+impl<S: Rules> Scene<S> {
     /// What the end of a life interrupts.
     pub(super) fn note_crash_coverage(&self, kind: CrashKind, ended: Ended) {
         let during = match self.subject.borrow().as_ref() {

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use plexum_block::clock::Clock;
 
-use super::{Scene, World, client, operator};
+use super::rules::Rules;
+use super::scene::{Scene, World};
+use super::{client, operator};
 use crate::finding::Finding;
-use crate::subject::{Operation, Purpose, Rules, Subject};
+use crate::subject::{Operation, Purpose};
 use plexum_disks::disk::SimDisk;
 
 /// Between two looks at a subject that is becoming whole.
@@ -17,10 +19,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// So long after a member has been pulled and plugged in again somebody has noticed, without any I/O to it.
 const NOTICED_AFTER: Duration = Duration::from_secs(3);
 
-impl<S: Subject> World<S> {
+impl<S: Rules> World<S> {
     pub(super) fn finale(&mut self) {
         let scene = Rc::clone(&self.scene);
-        if scene.subject.borrow().is_none() || !S::Rules::has_finale(&scene) || !self.mend() {
+        if scene.subject.borrow().is_none() || !S::has_finale(&scene) || !self.mend() {
             return;
         }
         self.stop();
@@ -28,7 +30,7 @@ impl<S: Subject> World<S> {
             scene.find(Finding::Leak(what));
         }
         if !scene.has_findings() && !scene.are_errors_allowed.get() {
-            S::Rules::compare(&scene);
+            S::compare(&scene);
         }
     }
 
@@ -49,7 +51,7 @@ impl<S: Subject> World<S> {
             }
             client::read_all(&inside).await;
             if !inside.has_findings() {
-                S::Rules::try_last(&inside).await;
+                S::try_last(&inside).await;
             }
             done.set(true);
         });
@@ -63,10 +65,10 @@ impl<S: Subject> World<S> {
 }
 
 /// Gives the subject disks until it lacks none, and waits until nothing is left to do.
-async fn make_whole<S: Subject>(scene: &Rc<Scene<S>>) {
+async fn make_whole<S: Rules>(scene: &Rc<Scene<S>>) {
     scene.subject().settled().await;
     while !scene.subject().is_whole() {
-        if let Some(disk) = S::Rules::spare_for(scene, Purpose::Mend) {
+        if let Some(disk) = S::spare_for(scene, Purpose::Mend) {
             operator::operate(scene, "add", Operation::Add { disk }).await;
         }
         scene.clock.sleep(LOOK_AGAIN).await;

@@ -2,10 +2,14 @@
 
 use std::rc::Rc;
 
-use super::{PATIENCE_NS, World, client, operator};
+use plexum_engine::mutant::Mutant;
+
+use super::rules::Rules;
+use super::scene::{Outcome, PATIENCE_NS, Tracing, World};
+use super::{client, operator};
 use crate::course::{LifeEnd, OWN_FLUSH, START_WRITES, Shortage};
 use crate::finding::Finding;
-use crate::subject::{Attempt, Ended, Force, Offered, Rules, Subject};
+use crate::subject::{Attempt, Ended, Force, Offered};
 use plexum_disks::disk::{CrashKind, SimDisk};
 use plexum_disks::trace::{Actor, Verb};
 
@@ -40,9 +44,33 @@ pub(crate) enum Drive {
     Stalled,
 }
 
-impl<S: Subject> World<S> {
-    pub(super) fn live_all(&mut self) {
+/// Runs a plan, which need not be the one of its seed (a shrunk one).
+#[must_use]
+pub fn run_plan<S: Rules>(plan: &S::Plan, tracing: Tracing, mutant: Option<Mutant>) -> Outcome {
+    let mut world = World::<S>::new(plan, tracing, mutant);
+    let scene = Rc::clone(&world.scene);
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
+    if let Err(panic) = result {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        scene.find(Finding::Panic(
+            text.unwrap_or_else(|| "no message".to_owned()),
+        ));
+        // After a panic nothing that belongs to the engine is trusted to drop cleanly.
+        std::mem::forget(world);
+    } else {
+        world.end();
+    }
+    scene.outcome()
+}
+
+impl<S: Rules> World<S> {
+    fn run(&mut self) {
         let scene = Rc::clone(&self.scene);
+        match S::prepare(&scene) {
+            Ok(opening) => self.opening = opening,
+            Err(reason) => return scene.find(Finding::NotStarted(reason)),
+        }
         let lives = scene.course().lives.clone();
         let mut was_short = false;
         for (number, end) in lives.iter().enumerate() {
@@ -71,7 +99,7 @@ impl<S: Subject> World<S> {
                     if self.has_ended() {
                         return;
                     }
-                    let ended = if S::Rules::stops_instead(self) {
+                    let ended = if S::stops_instead(self) {
                         self.stop();
                         Ended::Stopped
                     } else {
@@ -86,7 +114,7 @@ impl<S: Subject> World<S> {
                     if self.has_ended() {
                         return;
                     }
-                    if S::Rules::may_stop(&scene) {
+                    if S::may_stop(&scene) {
                         self.stop();
                     }
                     self.switch_off(number, CrashKind::PowerCut, Ended::Stopped);
@@ -107,7 +135,7 @@ impl<S: Subject> World<S> {
                 }
                 LifeEnd::Finale => {
                     self.live(number, left, None);
-                    if !S::Rules::may_stop(&scene) && !scene.has_findings() {
+                    if !S::may_stop(&scene) && !scene.has_findings() {
                         self.switch_off(number, CrashKind::PowerCut, Ended::Cut);
                         self.live(number + 1, 0, None);
                     }
@@ -130,7 +158,7 @@ impl<S: Subject> World<S> {
     /// Somebody else has the array between two lives.
     fn lend(&self, salt: u64) {
         if self.opening != Attempt::Create
-            && let Some(done) = S::Rules::lend(&self.scene, salt)
+            && let Some(done) = S::lend(&self.scene, salt)
         {
             let numbers = [done.len() as u64, salt, 9];
             self.scene.trace.note(Actor::World, Verb::Operate, numbers);
@@ -155,7 +183,7 @@ impl<S: Subject> World<S> {
         scene.hits_before.set(scene.hits());
         scene.reserved.borrow_mut().clear();
         *scene.spawner.borrow_mut() = Some(self.executor.spawner());
-        S::Rules::enter(&scene);
+        S::enter(&scene);
         // It is created undisturbed; from then on any poll may be the last.
         let is_created = self.opening != Attempt::Create;
         let crash_while_starting = crash.filter(|due| {
@@ -211,7 +239,7 @@ impl<S: Subject> World<S> {
             }
             if let Some(due) = crash
                 && self.is_due(due, polls_left.is_some(), &mut quiet_since_ns)
-                && S::Rules::may_crash(&scene)
+                && S::may_crash(&scene)
             {
                 if scene.is_of_flush.get() {
                     scene.rest_until_ns.set(0); // clients come in with it

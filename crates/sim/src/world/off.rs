@@ -6,21 +6,22 @@ use std::rc::Rc;
 use plexum_block::device::IoError;
 use plexum_exec::{Executor, Seeded};
 
-use super::World;
+use super::rules::Rules;
+use super::scene::World;
 use crate::finding::Finding;
 use crate::oracle::Oracle;
-use crate::subject::{Ended, Rules, Subject};
+use crate::subject::Ended;
 use plexum_disks::disk::{CrashKind, SimDisk};
 use plexum_disks::fault::Fault;
 use plexum_disks::trace::{Actor, Verb};
 
-impl<S: Subject> World<S> {
+impl<S: Rules> World<S> {
     /// The machine is off, and comes on again with other disks perhaps.
     pub(super) fn switch_off(&mut self, number: usize, kind: CrashKind, ended: Ended) {
         let scene = Rc::clone(&self.scene);
         scene.note_crash_coverage(kind, ended);
         scene.note_thresholds();
-        let lost = S::Rules::before_off(self, number, ended);
+        let lost = S::before_off(self, number, ended);
         self.executor = Executor::new(Seeded::new(self.order.next_u64()));
         *scene.spawner.borrow_mut() = None;
         *scene.subject.borrow_mut() = None;
@@ -34,13 +35,13 @@ impl<S: Subject> World<S> {
                 disk.put_fault(&Fault::Return); // found again by the restart, with old contents
             }
         }
-        S::Rules::after_off(&scene);
+        S::after_off(&scene);
         if let Some(disk) = lost {
             scene.disks[disk as usize].put_fault(&Fault::Vanish);
             scene.is_untouched.set(false);
-            scene.count(S::Rules::LOST, 1);
+            scene.count(S::LOST, 1);
         }
-        S::Rules::between(&scene, number);
+        S::between(&scene, number);
         let seen_kind = if scene.has_vanished.get() {
             CrashKind::PowerCut
         } else {

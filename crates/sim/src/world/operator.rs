@@ -2,28 +2,29 @@
 
 use std::rc::Rc;
 
-use super::Scene;
+use super::rules::Rules;
+use super::scene::Scene;
 use crate::course::Wish;
-use crate::subject::{Operation, Purpose, Rules, Subject};
+use crate::subject::{Operation, Purpose};
 use plexum_disks::disk::SimDisk;
 use plexum_disks::fault::{Fault, kind_name};
 use plexum_disks::trace::{Actor, Verb};
 
 /// Carries out, or holds back, every wish that is due at request `number`.
-pub(super) fn grant_wishes<S: Subject>(scene: &Rc<Scene<S>>, number: u64) {
+pub(super) fn grant_wishes<S: Rules>(scene: &Rc<Scene<S>>, number: u64) {
     while let Some((due, wish)) = scene.course().wishes.get(scene.next_wish.get()) {
         if *due > number {
             return;
         }
         scene.next_wish.set(scene.next_wish.get() + 1);
-        S::Rules::review(scene);
-        if !S::Rules::is_open_to_wishes(scene) || !grant(scene, wish) {
+        S::review(scene);
+        if !S::is_open_to_wishes(scene) || !grant(scene, wish) {
             scene.counts.borrow_mut().held_back += 1;
         }
     }
 }
 
-fn grant<S: Subject>(scene: &Rc<Scene<S>>, wish: &Wish) -> bool {
+fn grant<S: Rules>(scene: &Rc<Scene<S>>, wish: &Wish) -> bool {
     match wish {
         Wish::Fault { slot, fault } => {
             let disk = disk_in(scene, *slot);
@@ -33,14 +34,14 @@ fn grant<S: Subject>(scene: &Rc<Scene<S>>, wish: &Wish) -> bool {
             end_shortages(scene);
             true
         }
-        Wish::Cable { slot } => S::Rules::unplug(scene, *slot),
+        Wish::Cable { slot } => S::unplug(scene, *slot),
         Wish::Rest { length_ns } => {
             scene.rest_until_ns.set(scene.clock.now_ns() + length_ns);
             true
         }
         Wish::Fail { slot } => {
             let disk = disk_in(scene, *slot);
-            let Some(disk) = disk.filter(|disk| S::Rules::may_lose(scene, *disk)) else {
+            let Some(disk) = disk.filter(|disk| S::may_lose(scene, *disk)) else {
                 return false;
             };
             scene.struck.borrow_mut().insert(disk);
@@ -54,7 +55,7 @@ fn grant<S: Subject>(scene: &Rc<Scene<S>>, wish: &Wish) -> bool {
             true
         }
         Wish::Replace { slot } => {
-            let Some(disk) = S::Rules::spare_for(scene, Purpose::Replace) else {
+            let Some(disk) = S::spare_for(scene, Purpose::Replace) else {
                 return false;
             };
             spawn(scene, "replace", Operation::Replace { slot: *slot, disk })
@@ -63,19 +64,19 @@ fn grant<S: Subject>(scene: &Rc<Scene<S>>, wish: &Wish) -> bool {
     }
 }
 
-fn disk_in<S: Subject>(scene: &Scene<S>, slot: usize) -> Option<u32> {
-    S::Rules::slots(scene).get(slot).copied().flatten()
+fn disk_in<S: Rules>(scene: &Scene<S>, slot: usize) -> Option<u32> {
+    S::slots(scene).get(slot).copied().flatten()
 }
 
-fn add<S: Subject>(scene: &Rc<Scene<S>>, name: &'static str, purpose: Purpose) -> bool {
-    match S::Rules::spare_for(scene, purpose) {
+fn add<S: Rules>(scene: &Rc<Scene<S>>, name: &'static str, purpose: Purpose) -> bool {
+    match S::spare_for(scene, purpose) {
         Some(disk) => spawn(scene, name, Operation::Add { disk }),
         None => false,
     }
 }
 
 /// All that is wrong with disks until then ends.
-fn end_shortages<S: Subject>(scene: &Scene<S>) {
+fn end_shortages<S: Rules>(scene: &Scene<S>) {
     for disk in &scene.disks {
         if disk.is_full() {
             // Answers of requests under way may still say so.
@@ -88,7 +89,7 @@ fn end_shortages<S: Subject>(scene: &Scene<S>) {
 }
 
 /// Strikes with the faults that wait for a stage which some request is in now.
-pub(super) fn strike_pending<S: Subject>(scene: &Scene<S>) {
+pub(super) fn strike_pending<S: Rules>(scene: &Scene<S>) {
     if scene.pending.borrow().is_empty() || scene.subject.borrow().is_none() {
         return;
     }
@@ -101,15 +102,15 @@ pub(super) fn strike_pending<S: Subject>(scene: &Scene<S>) {
 }
 
 /// Strikes the disk of this slot, or of the next one that it may strike.
-fn strike_near<S: Subject>(scene: &Scene<S>, slot: usize, fault: &Fault) -> bool {
-    S::Rules::review(scene);
-    let slots = S::Rules::slots(scene);
+fn strike_near<S: Rules>(scene: &Scene<S>, slot: usize, fault: &Fault) -> bool {
+    S::review(scene);
+    let slots = S::slots(scene);
     let mut near = (0..slots.len()).filter_map(|step| slots[(slot + step) % slots.len()]);
     near.any(|disk| strike(scene, disk, fault))
 }
 
-fn strike<S: Subject>(scene: &Scene<S>, disk: u32, fault: &Fault) -> bool {
-    if !S::Rules::admits(scene, disk, fault) {
+fn strike<S: Rules>(scene: &Scene<S>, disk: u32, fault: &Fault) -> bool {
+    if !S::admits(scene, disk, fault) {
         return false;
     }
     let costs_member = matches!(
@@ -127,13 +128,13 @@ fn strike<S: Subject>(scene: &Scene<S>, disk: u32, fault: &Fault) -> bool {
         scene.has_vanished.set(true);
     }
     scene.is_untouched.set(false);
-    let fault = S::Rules::placed(scene, disk, fault);
+    let fault = S::placed(scene, disk, fault);
     scene.disks[disk as usize].put_fault(&fault);
     scene.note_matrix(kind_name(fault.kind()), "none");
     true
 }
 
-impl<S: Subject> Scene<S> {
+impl<S: Rules> Scene<S> {
     /// The first disk, or the last one (a fresh one rather than a former member), that is there, is given to nobody
     /// and `is_fit`. Which of them goes by the number of the request.
     pub(crate) fn pick_idle(&self, is_fit: impl Fn(&SimDisk) -> bool) -> Option<u32> {
@@ -152,7 +153,7 @@ impl<S: Subject> Scene<S> {
 }
 
 /// Starts an operation as a task of its own. Its refusal is no finding: arrays refuse what does not fit their state.
-fn spawn<S: Subject>(scene: &Rc<Scene<S>>, name: &'static str, operation: Operation) -> bool {
+fn spawn<S: Rules>(scene: &Rc<Scene<S>>, name: &'static str, operation: Operation) -> bool {
     let spawner = scene.spawner.borrow().clone().expect("the world runs");
     let scene = Rc::clone(scene);
     scene.busy.set(scene.busy.get() + 1);
@@ -169,7 +170,7 @@ fn spawn<S: Subject>(scene: &Rc<Scene<S>>, name: &'static str, operation: Operat
     true
 }
 
-pub(super) async fn operate<S: Subject>(
+pub(super) async fn operate<S: Rules>(
     scene: &Rc<Scene<S>>,
     name: &'static str,
     operation: Operation,

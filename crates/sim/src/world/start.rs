@@ -3,20 +3,21 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::life::CrashDue;
-use super::{Drive, World};
+use super::life::{CrashDue, Drive};
+use super::rules::Rules;
+use super::scene::World;
 use crate::finding::Finding;
 use crate::oracle::Oracle;
-use crate::subject::{AfterRefusal, Attempt, Force, Refusal, Rules, Subject};
+use crate::subject::{AfterRefusal, Attempt, Force, Refusal};
 use plexum_disks::disk::SimDisk;
 use plexum_disks::trace::{Actor, Verb};
 
-impl<S: Subject> World<S> {
+impl<S: Rules> World<S> {
     /// Creates or assembles; true when it runs.
     pub(super) fn start(&mut self, crash: Option<CrashDue>) -> bool {
         let scene = Rc::clone(&self.scene);
         let mut attempt = self.opening;
-        if attempt != Attempt::Create && S::Rules::is_left_to_the_stale(&scene) {
+        if attempt != Attempt::Create && S::is_left_to_the_stale(&scene) {
             self.is_over = true;
             return false;
         }
@@ -36,7 +37,7 @@ impl<S: Subject> World<S> {
             };
             match (attempt, &refusal) {
                 (Attempt::Open(Force::No, offered), Refusal::DirtyDegraded(_))
-                    if S::Rules::may_be_refused(&scene) =>
+                    if S::may_be_refused(&scene) =>
                 {
                     attempt = Attempt::Open(Force::Yes, offered);
                     scene.are_errors_allowed.set(true);
@@ -46,7 +47,7 @@ impl<S: Subject> World<S> {
                 _ if scene.make_space() => continue,
                 _ => {}
             }
-            match S::Rules::after_refusal(self, attempt, &refusal) {
+            match S::after_refusal(self, attempt, &refusal) {
                 AfterRefusal::Again(other) => attempt = other,
                 AfterRefusal::Over => {
                     self.is_over = true;
@@ -70,7 +71,7 @@ impl<S: Subject> World<S> {
             if attempt != Attempt::Create {
                 disks.retain(SimDisk::is_present);
             }
-            let outcome = S::Rules::begin(&context, &scene.plan, attempt, disks).await;
+            let outcome = S::begin(&context, &scene.plan, attempt, disks).await;
             *cell.borrow_mut() = Some(outcome);
         });
         let waiting = Rc::clone(&result);
@@ -90,13 +91,13 @@ impl<S: Subject> World<S> {
         let scene = &self.scene;
         let seed = scene.course().seed;
         if scene.volume_count() == 0 {
-            let sizes = S::Rules::sizes_bytes(&subject, &scene.plan);
+            let sizes = S::sizes_bytes(&subject, &scene.plan);
             *scene.oracles.borrow_mut() = (0_u64..)
                 .zip(sizes)
                 .map(|(volume, bytes)| Oracle::new(seed ^ volume << 56, bytes / 512))
                 .collect();
         }
-        S::Rules::welcome(scene, &subject);
+        S::welcome(scene, &subject);
         *scene.subject.borrow_mut() = Some(Rc::new(subject));
     }
 }

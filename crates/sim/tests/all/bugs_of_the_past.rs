@@ -6,11 +6,11 @@ use plexum_disks::disk::CrashKind;
 use plexum_disks::fault::Fault;
 use plexum_engine::mutant::Mutant;
 use plexum_format::Slot;
-use plexum_sim::checker;
-use plexum_sim::drill::Drill;
-use plexum_sim::engine::run_one;
+use plexum_sim::md::checker;
+use plexum_sim::md::drill::Drill;
+use plexum_sim::md::engine::run_one;
+use plexum_sim::md::scenario::{Options, Scenario};
 use plexum_sim::md::{Level, Spec};
-use plexum_sim::scenario::{Options, Scenario};
 use plexum_sim::subject::{Force, Operation, Subject};
 use plexum_sim::world::Tracing;
 
@@ -177,7 +177,7 @@ fn a_rebuild_on_old_metadata_keeps_no_progress_and_ends_well() {
 
 /// Slot and byte of the disk of a volume offset, for parity organisations with strips of 4 KiB.
 fn place(bench: &Bench, at: u64) -> (u32, u64) {
-    let reference = plexum_sim::reference::Reference::new(&bench.spec);
+    let reference = plexum_sim::md::reference::Reference::new(&bench.spec);
     let (slot, offset) = reference.places(at)[0];
     let disk = bench.status().slots[slot].unwrap();
     (disk, bench.data_start(disk) + offset)

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use plexum_engine::mutant::{ALL, Mutant};
 use plexum_sim::bsd::format_for;
-use plexum_sim::engine::{Engine, hunt};
 use plexum_sim::md::Level;
+use plexum_sim::md::engine::{Engine, hunt};
 use plexum_sim::mutants::{hunt_with, options_for};
 
 /// Seeds for each of them.

@@ -3,10 +3,10 @@
 
 use std::ops::ControlFlow;
 
-use plexum_sim::drill::Drill;
-use plexum_sim::engine::{run_one, run_seeds};
 use plexum_sim::md::Level;
-use plexum_sim::scenario::{Options, Scenario};
+use plexum_sim::md::drill::Drill;
+use plexum_sim::md::engine::{run_one, run_seeds};
+use plexum_sim::md::scenario::{Options, Scenario};
 use plexum_sim::world::Tracing;
 
 /// Seeds of the run that everything is expected of: so many aim at what they have left empty, too.

@@ -1,8 +1,8 @@
 //! The harness proves itself: a trivially right disk passes, engines without locks do not.
 
+use plexum_sim::md::scenario::Options;
+use plexum_sim::md::toy::{Single, ToyMirror, ToyParity};
 use plexum_sim::md::{Level, SlotArray, run_seed};
-use plexum_sim::scenario::Options;
-use plexum_sim::toy::{Single, ToyMirror, ToyParity};
 
 fn options(has_crashes: bool) -> Options {
     Options {

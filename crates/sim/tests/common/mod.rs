@@ -16,9 +16,9 @@ use plexum_disks::trace::Trace;
 use plexum_engine::mutant::Mutant;
 use plexum_engine::threshold::Thresholds;
 use plexum_exec::{Executor, Seeded};
-use plexum_sim::engine::Engine;
+use plexum_sim::md::engine::Engine;
+use plexum_sim::md::reference::{Members, Mismatch, Reference};
 use plexum_sim::md::{Level, Setting, SlotArray, Spec, Status};
-use plexum_sim::reference::{Members, Mismatch, Reference};
 use plexum_sim::subject::{Context, Force, Operation, Refusal, Subject};
 
 /// Polls and events after which a script is taken as stuck.

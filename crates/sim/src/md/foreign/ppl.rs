@@ -13,9 +13,10 @@ use plexum_format::md::ppl::{HEADER_BYTES, crc32c, find_newest, signature};
 use plexum_format::md::{PplEntry, PplGeometry, PplHeader, ReplayRow};
 use plexum_format::{SECTOR_BYTES, Slot};
 
-use super::{Kernel, SlotArray};
+use super::Kernel;
 use crate::finding::Finding;
-use crate::reference::{Reference, stripe_roles};
+use crate::md::reference::{Reference, stripe_roles};
+use crate::md::slots::SlotArray;
 
 /// Rows are logged in pieces of this size.
 const PAGE_BYTES: u64 = 4096;

@@ -1,134 +1,23 @@
-//! Drills: short scenarios that are bent towards one rule, so that a bug against it shows within few seeds.
+//! Scenarios that are drills.
 //!
 //! Invariants:
-//! - a drill changes only what happens how often: faults still pass the budget of `world/atlas.rs`, and the same oracle
-//!   and checkers judge;
+//! - a drill changes only what happens how often: faults still pass the budget of `atlas.rs`, and the same oracle and
+//!   checkers judge;
 //! - `Meet` counts through all stages, faults and crashes of a level in turn, the rest is drawn.
 
-use crate::cells;
+use super::{METADATA_BYTES, Options, Promise, Scenario};
 use crate::course::{LifeEnd, Load, OWN_FLUSH, RESTS_NS, START_WRITES, Wish};
-use crate::md::Level;
-use crate::scenario::{Options, Promise, Scenario};
+use crate::md::drill::{Drill, drills_of};
+use crate::md::spec::Level;
 use plexum_disks::disk::CrashKind;
 use plexum_disks::fault::Fault;
 use plexum_disks::rng::Rng;
 
-/// What a short scenario is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Drill {
-    /// A member leaves, another takes its slot until the bits are cleared, then the first one comes back (W7).
-    RoundTrip,
-    /// Members leave and come back while clients write, sometimes after a time in which bits would be cleared (W7,
-    /// W12).
-    ComeBack,
-    /// Small writes meet inside of blocks (W10, locks).
-    Narrow,
-    /// Many flushes and power cuts (W1, W2).
-    Flushes,
-    /// Two members are away and one spare comes (W7).
-    TwoAway,
-    /// The rings go round and round without a flush of the clients (W2, L3).
-    Ring,
-    /// Parity without a log, a crash while a member is away: refused, forced, rows in doubt are rebuilt around (W8).
-    Forced,
-    /// A member hangs, is failed, answers late and comes back (W9).
-    Hang,
-    /// A slow member: reads are hedged (W9).
-    Slow,
-    /// With a log: a member is lost with each crash, and the start is cut too (L2, L7).
-    Replay,
-    /// The kernel has the array again and again (L6, W7).
-    Kernel,
-    /// The same with a log that holds rows at each crash, and which the kernel then writes (L6).
-    Lent,
-    /// Long work without a pause and without a flush: what was written seconds ago is still in the caches when its bits
-    /// go (W2).
-    Steady,
-    /// Commits are cut, one after the other, and nothing else happens (W3, W7).
-    Commits,
-    /// A member is being replaced when the array is stopped, and then in a crash (W5).
-    Replace,
-    /// Writes that are in the log find no space on a member, others to the same rows follow, and with the power goes a
-    /// further member: beyond the promise, so errors are right and wrong data are not (L3).
-    Refused,
-    /// A member cannot write some blocks, says so in its bad-block list until bits are cleared, is taken out and comes
-    /// back by the bitmap (W7).
-    Scarred,
-    /// A member's flush fails, and power is cut soon after (W13).
-    FailedFlush,
-    /// One cable too many falls out, again and again (W4).
-    Unplugged,
-    /// Members are lost one after another, and with the power goes one too many; the earlier ones are there again, and
-    /// too few are fresh (W7, forced).
-    OneByOne,
-    /// Mirrors are read forward and ahead, and writes fall where was read ahead.
-    Streams,
-    /// Mirrors that a power cut left unequal are read while they are made equal; power is cut again in the flush that
-    /// ends that, and a copy is lost with it (W6).
-    Resync,
-    /// A fault at a stage of a request, then a crash at a stage, by the book of the coverage matrix.
-    Meet,
-    /// One cell of the coverage matrix (see `aim.rs`).
-    Aim,
-}
-
-impl Drill {
-    /// All that can be asked for by name: `Lent` is half of `Kernel`, the other two go by the book of the coverage.
-    pub const ALL: [Drill; 21] = [
-        Drill::RoundTrip,
-        Drill::ComeBack,
-        Drill::Narrow,
-        Drill::Flushes,
-        Drill::TwoAway,
-        Drill::Ring,
-        Drill::Forced,
-        Drill::Hang,
-        Drill::Slow,
-        Drill::Replay,
-        Drill::Kernel,
-        Drill::Steady,
-        Drill::Commits,
-        Drill::Replace,
-        Drill::Refused,
-        Drill::Scarred,
-        Drill::FailedFlush,
-        Drill::Unplugged,
-        Drill::OneByOne,
-        Drill::Streams,
-        Drill::Resync,
-    ];
-}
-
-const LONG_NS: u64 = RESTS_NS[RESTS_NS.len() - 1];
+pub(super) const LONG_NS: u64 = RESTS_NS[RESTS_NS.len() - 1];
 
 /// Sizes that make something happen often, in bytes.
 const SMALL_COMPONENT_BYTES: u64 = 262_144;
-pub(crate) const SMALL_RING_BYTES: u64 = 128 << 10;
-
-fn drills_of(level: Level, has_log_room: bool) -> Vec<Drill> {
-    let mut drills = vec![Drill::Narrow, Drill::Flushes];
-    if matches!(level, Level::Linear | Level::Raid0) {
-        return drills;
-    }
-    drills.extend([
-        Drill::RoundTrip,
-        Drill::ComeBack,
-        Drill::ComeBack,
-        Drill::TwoAway,
-        Drill::Hang,
-        Drill::Slow,
-        Drill::Kernel,
-        Drill::Steady,
-        Drill::Commits,
-    ]);
-    if level.has_parity() {
-        drills.extend([Drill::Forced, Drill::Forced, Drill::Replace]);
-        if has_log_room {
-            drills.extend([Drill::Ring, Drill::Replay, Drill::Replay]);
-        }
-    }
-    drills
-}
+pub(super) const SMALL_RING_BYTES: u64 = 128 << 10;
 
 fn cut(requests: u64, polls: u64) -> LifeEnd {
     LifeEnd::Crash {
@@ -163,9 +52,9 @@ impl Scenario {
     }
 
     /// Turns this scenario into a drill, or leaves it as it is.
-    pub(crate) fn draw_drill(&mut self, options: &Options) {
+    pub(super) fn draw_drill(&mut self, options: &Options) {
         let mut rng = Rng::new(self.course.seed).fork(21);
-        let drills = drills_of(self.spec.level, self.metadata >= 110);
+        let drills = drills_of(self.spec.level, self.metadata);
         let can_replay = drills.contains(&Drill::Replay);
         let has_copies = matches!(self.spec.level, Level::Raid1 | Level::Raid10);
         let can_have = |drill: &Drill| match drill {
@@ -220,29 +109,29 @@ impl Scenario {
         self.course.lives.push(LifeEnd::Finale);
     }
 
-    pub(crate) fn any_slot(&self, rng: &mut Rng) -> usize {
+    pub(super) fn any_slot(&self, rng: &mut Rng) -> usize {
         rng.below(self.spec.member_count as u64) as usize
     }
 
-    fn fresh_disk(&self, number: usize) -> u32 {
+    pub(super) fn fresh_disk(&self, number: usize) -> u32 {
         (self.spec.member_count + number) as u32
     }
 
-    pub(crate) fn shrink(&mut self) {
+    pub(super) fn shrink(&mut self) {
         self.spec.component_bytes = SMALL_COMPONENT_BYTES;
-        self.course.disk_bytes = SMALL_COMPONENT_BYTES + crate::scenario::METADATA_BYTES;
+        self.course.disk_bytes = SMALL_COMPONENT_BYTES + METADATA_BYTES;
     }
 
     fn with_bitmap(&mut self, rng: &mut Rng) {
         self.spec.region_bytes = Some(*rng.pick(&[4096, 16384]));
     }
 
-    pub(crate) fn at(&mut self, request: u64, wish: Wish) {
+    pub(super) fn at(&mut self, request: u64, wish: Wish) {
         let last = self.course.requests.saturating_sub(1);
         self.course.wishes.push((request.min(last), wish));
     }
 
-    fn rest(&mut self, request: u64, length_ns: u64) {
+    pub(super) fn rest(&mut self, request: u64, length_ns: u64) {
         self.at(request, Wish::Rest { length_ns });
     }
 
@@ -687,84 +576,5 @@ impl Scenario {
         let slot = self.any_slot(rng);
         self.at(self.course.requests / 3, Wish::Fail { slot });
         self.at(self.course.requests / 2, Wish::Add);
-    }
-
-    fn draw_meet(&mut self, rng: &mut Rng) {
-        let (stages, faults) = (cells::stages(self.spec.level), cells::FAULTS);
-        self.metadata = 120;
-        self.course.requests = 120;
-        self.course.flushes_of_100 = 20;
-        self.takes_holes = true;
-        // Some stages come only where something is lost already: more is lost then than some organisations promise.
-        self.promise = Promise::Beyond;
-        if self.spec.level.has_parity() {
-            self.spec.log_bytes = Some(SMALL_RING_BYTES);
-        }
-        if self.spec.tolerates() > 0 {
-            self.spec.region_bytes = Some(4096);
-        }
-        self.course.clients = 6;
-        self.course.load.reads_of_93 = 30;
-        let (lives, count) = (6, stages.len() as u64);
-        let share = self.course.requests / lives;
-        for life in 0..lives {
-            let number = self.round * lives + life;
-            let stage = stages[(number % count) as usize];
-            let fault = faults[(number / count % faults.len() as u64) as usize];
-            let kind = if (number + number / count).is_multiple_of(2) {
-                CrashKind::PowerCut
-            } else {
-                CrashKind::Kill
-            };
-            // Every life begins with a commit, for which all wait in one stage.
-            let at = life * share + if stage == "settle" { share / 2 } else { 2 };
-            self.draw_stage(rng, at, stage);
-            let slot = self.any_slot(rng);
-            let fault = self.fault_of_kind(fault);
-            self.at(at + 1, Wish::At { stage, slot, fault });
-            self.at(at + share / 2, Wish::Add);
-            self.course.lives.push(LifeEnd::Crash {
-                requests: share - 4,
-                rest_ns: 0,
-                stage: Some(stage).filter(|stage| *stage != "idle"),
-                polls: rng.below(3),
-                kind,
-            });
-        }
-    }
-
-    /// Makes requests come into this stage after request `at`.
-    pub(crate) fn draw_stage(&mut self, rng: &mut Rng, at: u64, stage: &str) {
-        match stage {
-            "idle" | "dirty-mark" => self.rest(at, RESTS_NS[3]),
-            "bit-mark" => self.rest(at, LONG_NS),
-            "settle" => {
-                let slot = self.any_slot(rng);
-                let disk = self.fresh_disk(rng.below(3) as usize);
-                let wish = if rng.chance(1, 2) {
-                    Wish::Replace { slot }
-                } else {
-                    Wish::Fail { slot }
-                };
-                self.at(at, wish);
-                self.at(at + 6, Wish::Give { disk });
-            }
-            _ => {}
-        }
-    }
-
-    pub(crate) fn fault_of_kind(&self, kind: &str) -> Fault {
-        let range = 0..self.spec.component_bytes;
-        match kind {
-            "read-error" => Fault::ReadError(range),
-            "write-error" => Fault::WriteError(range),
-            "torn-write" => Fault::TornWrite(range),
-            "flush-error" => Fault::FlushError { count: 1 },
-            "no-space" => Fault::NoSpace(range),
-            "retryable" => Fault::Retryable { count: 1 },
-            "slow" => Fault::Slow { factor: 20 },
-            "hang" => Fault::Hang,
-            _ => Fault::Vanish,
-        }
     }
 }

@@ -31,15 +31,15 @@ use plexum_md::assemble::{AssembleCode, Options, StaleUse};
 use plexum_md::create::{NewArray, Start, plan, write_new};
 use plexum_md::open::{OpenError, OpenRequest, examine, former_member, open_volume};
 
-use crate::crew::Crew;
-use crate::front::Front;
-use crate::md::{
-    Level, ScrubFound, ScrubPlace, Setting, SlotArray, SlotRules, Spec, StaleRead, Status,
-    run_scenario,
+use super::crew::Crew;
+use super::front::Front;
+use super::scenario::{Options as Settings, Scenario};
+use super::slots::{
+    ScrubFound, ScrubPlace, Setting, SlotArray, SlotMemory, StaleRead, Status, run_scenario,
 };
+use super::spec::{Level, Spec};
 use crate::mutants::MutantResult;
 use crate::run::Report;
-use crate::scenario::{Options as Settings, Scenario};
 use crate::subject::{Context, Force, Operation, Refusal, Subject};
 use crate::world::{Outcome, Tracing};
 use plexum_disks::clock::SimClock;
@@ -305,7 +305,8 @@ impl Engine {
 }
 
 impl Subject for Engine {
-    type Rules = SlotRules;
+    type Plan = Scenario;
+    type Memory = SlotMemory;
 
     async fn read(&self, _volume: usize, bytes: Range<u64>) -> Result<Vec<u8>, IoError> {
         let offset_bytes = bytes.start;

@@ -4,13 +4,16 @@
 //! - a scenario is a pure function of seed and options, made before the run, and prints as text;
 //! - whether a fault of its wishes may strike now is decided at its moment by `atlas.rs`.
 
+mod drills;
+mod met;
+
 use std::fmt;
 
-use crate::aim::Aim;
-use crate::cells;
+use super::aim::Aim;
+use super::cells;
+use super::drill::Drill;
+use super::spec::{Level, Spec};
 use crate::course::{Course, LifeEnd, Load, Plan, RESTS_NS, Shortage, Wish};
-use crate::drill::Drill;
-use crate::md::{Level, Spec};
 use plexum_disks::disk::CrashKind;
 use plexum_disks::fault::Fault;
 use plexum_disks::rng::Rng;
@@ -165,9 +168,6 @@ pub struct Scenario {
     pub promise: Promise,
 }
 
-const RAID6_LAYOUTS: [u32; 14] = [0, 1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20];
-const RAID10_LAYOUTS: [u32; 7] = [0x102, 0x103, 0x201, 0x301, 0x10201, 0x10301, 0x202];
-
 /// Room for metadata in front of and behind the data, at most, in bytes.
 pub(crate) const METADATA_BYTES: u64 = 4 << 20;
 
@@ -183,7 +183,7 @@ impl Scenario {
             level,
             round,
         } = Turn::of(seed, aim, options, &mut rng);
-        let mut spec = draw_spec(&mut rng, level);
+        let mut spec = Spec::draw(&mut rng, level);
         let is_beyond = options.has_faults && rng.below(256) < options.beyond_of_256;
         // 0.90 has no field for the data size of a member without redundancy: it would take the whole disk.
         let oldest = if spec.tolerates() > 0 { 90 } else { 120 };
@@ -493,46 +493,6 @@ fn draw_log(spec: &mut Spec, seed: u64, metadata: u32, options: &Options, is_sil
     }
 }
 
-fn draw_spec(rng: &mut Rng, level: Level) -> Spec {
-    let (least, most) = match level {
-        Level::Linear | Level::Raid0 | Level::Raid1 => (2, 4),
-        Level::Raid4 | Level::Raid5 => (3, 6),
-        Level::Raid6 => (4, 7),
-        Level::Raid10 => (4, 6),
-    };
-    let member_count = rng.between(least, most) as usize;
-    let layout = match level {
-        Level::Linear | Level::Raid1 | Level::Raid4 => 0,
-        Level::Raid0 => rng.between(1, 2) as u32,
-        Level::Raid5 => rng.below(6) as u32,
-        Level::Raid6 => *rng.pick(&RAID6_LAYOUTS),
-        Level::Raid10 => *rng.pick(&RAID10_LAYOUTS),
-    };
-    let has_strips = !matches!(level, Level::Raid1 | Level::Linear);
-    let strip_bytes = if has_strips {
-        *rng.pick(&[4096, 4096, 8192, 16384, 65536])
-    } else {
-        0
-    };
-    let component_bytes = 65536 * rng.between(4, 16);
-    let region_bytes = match level {
-        Level::Linear | Level::Raid0 => None,
-        _ if rng.chance(1, 4) => None,
-        _ => Some(*rng.pick(&[4096, 16384, 65536, 262_144])),
-    };
-    Spec {
-        level,
-        layout,
-        member_count,
-        strip_bytes,
-        component_bytes,
-        region_bytes,
-        log_bytes: None,
-        has_ppl: false,
-        is_write_back: false,
-    }
-}
-
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}: {}", self.course.seed, self.spec)?;
@@ -574,6 +534,7 @@ impl Plan for Scenario {
 
 #[cfg(test)]
 mod tests {
+    use super::super::spec::{RAID6_LAYOUTS, RAID10_LAYOUTS};
     use super::*;
 
     #[test]

@@ -8,7 +8,9 @@ use plexum_block::buf::{Buf, BufPool};
 use plexum_block::device::{Device, Fua, IoError};
 use plexum_block::wait::join_all;
 
-use crate::md::{Level, Setting, SlotArray, SlotRules, Spec, Status};
+use super::scenario::Scenario;
+use super::slots::{Setting, SlotArray, SlotMemory, Status};
+use super::spec::{Level, Spec};
 use crate::subject::{Context, Force, Operation, Refusal, Subject};
 use plexum_disks::disk::SimDisk;
 
@@ -63,7 +65,8 @@ fn handles(spec: &Spec, disks: &[SimDisk]) -> Vec<SimDisk> {
 /// What all toys are served by.
 macro_rules! served {
     () => {
-        type Rules = SlotRules;
+        type Plan = Scenario;
+        type Memory = SlotMemory;
 
         async fn zero(&self, volume: usize, bytes: Range<u64>, fua: Fua) -> Result<(), IoError> {
             let length = (bytes.end - bytes.start) as usize;

@@ -11,7 +11,7 @@ use plexum_engine::shard::{Opener, Satellite, ShardCounters, Spawn};
 use plexum_engine::volume::Volume;
 use plexum_exec::Spawner;
 
-use crate::md::Setting;
+use super::slots::Setting;
 use plexum_disks::clock::SimClock;
 use plexum_disks::disk::SimDisk;
 
