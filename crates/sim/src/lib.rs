@@ -6,6 +6,7 @@ pub mod bsd;
 pub mod course;
 pub mod finding;
 pub mod md;
+mod members;
 pub mod minimise;
 pub mod mutants;
 pub mod oracle;

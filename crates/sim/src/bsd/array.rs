@@ -11,10 +11,9 @@ use std::rc::Rc;
 use plexum_block::buf::Buf;
 use plexum_block::device::{Fua, IoError, ZeroMode};
 use plexum_block::wait::{join, join_all};
-use plexum_engine::state::{MemberId, Standing};
-use plexum_engine::upkeep::Pace;
+use plexum_engine::state::Standing;
 use plexum_engine::upkeep::scrub::ScrubMode;
-use plexum_engine::volume::{MemberStatus, NewMember, Volume, VolumeOptions, VolumeStatus};
+use plexum_engine::volume::{MemberStatus, NewMember, Volume, VolumeStatus};
 use plexum_exec::Spawner;
 use plexum_format::vinum::{Config, Subdisk};
 use plexum_freebsd::gmirror::{MirrorRequest, Refusal, open_mirror};
@@ -24,6 +23,9 @@ use plexum_freebsd::stacked::{PlexMember, Stacked};
 
 use super::labels;
 use super::plan::{Format, Plan};
+use crate::members::{
+    self, active_on, device_name, disk_of, is_active, is_filled, is_live, volume_options,
+};
 use crate::subject::{Context, Force, Operation, Refusal as StartRefusal, Subject};
 use plexum_disks::clock::SimClock;
 use plexum_disks::disk::SimDisk;
@@ -56,18 +58,6 @@ pub struct Array {
     identities: Cell<u32>,
 }
 
-fn volume_options(context: &Context) -> VolumeOptions {
-    VolumeOptions {
-        pace: Pace {
-            floor_bytes_per_s: context.pace_bytes_per_s,
-            ..Pace::default()
-        },
-        bug: plexum_engine::mutant::DeliberateBug::new(context.mutant),
-        thresholds: context.thresholds,
-        ..VolumeOptions::default()
-    }
-}
-
 impl Array {
     /// Opens what is on these disks: those that carry a label of the array.
     pub(super) async fn open(
@@ -89,7 +79,7 @@ impl Array {
             .collect();
         let devices = labelled.iter().map(|disk| {
             let device = Stacked::Device(Rc::new((*disk).clone()));
-            (labels::device_name(disk), device)
+            (device_name(disk), device)
         });
         let request = MirrorRequest {
             run_degraded: true,
@@ -129,7 +119,7 @@ impl Array {
             .iter()
             .filter(|disk| labels::drive_header(disk).is_some());
         let devices: Vec<(String, Rc<SimDisk>)> = labelled
-            .map(|disk| (labels::device_name(disk), Rc::new(disk.clone())))
+            .map(|disk| (device_name(disk), Rc::new(disk.clone())))
             .collect();
         let request = SystemRequest {
             force: force == Force::Yes,
@@ -245,19 +235,13 @@ impl Array {
     async fn add(&self, disk: &SimDisk, old: Option<u32>) -> Result<(), String> {
         let volume = &self.volumes[0].volume;
         let status = volume.status();
-        let is_former = |member: &&MemberStatus| {
-            member.standing == Standing::Faulty && disk_of(member) == Some(disk.number())
-        };
-        if let Some(member) = status.members.iter().find(is_former) {
-            let removed = volume.remove(member.id).await;
-            removed.map_err(|error| error.to_string())?;
-        }
+        members::remove_former(volume, disk.number()).await?;
         self.identities.set(self.identities.get() + 1);
         let mut identity = [0; 16];
         let low = plexum_disks::rng::mix(self.seed ^ u64::from(self.identities.get()));
         identity[..8].copy_from_slice(&low.to_le_bytes());
         let new = NewMember {
-            name: labels::device_name(disk),
+            name: device_name(disk),
             device: Stacked::Device(Rc::new(disk.clone())),
             identity,
             is_write_mostly: false,
@@ -540,30 +524,6 @@ fn is_untouched(volume: &Volume<Device, SimClock>, bad: &BTreeSet<u32>) -> bool 
             .iter()
             .filter_map(disk_of)
             .all(|disk| !bad.contains(&disk))
-}
-
-fn is_active(member: &MemberStatus) -> bool {
-    member.standing == Standing::Active
-}
-
-fn is_filled(member: &MemberStatus) -> bool {
-    matches!(member.standing, Standing::Rebuilding { .. })
-}
-
-fn is_live(member: &MemberStatus) -> bool {
-    is_active(member) || is_filled(member) || member.standing == Standing::Spare
-}
-
-fn disk_of(member: &MemberStatus) -> Option<u32> {
-    member.name.as_deref().and_then(labels::device_number)
-}
-
-fn active_on(status: &VolumeStatus, disk: u32) -> Option<MemberId> {
-    let found = status
-        .members
-        .iter()
-        .find(|member| is_active(member) && disk_of(member) == Some(disk));
-    found.map(|member| member.id)
 }
 
 /// Numbers of the disks under a volume.

@@ -14,6 +14,7 @@ use plexum_freebsd::gvinum::{
 };
 
 use super::plan::{Order, Plan, Shape};
+use crate::members::device_name;
 use plexum_disks::disk::SimDisk;
 
 /// Name of the mirror.
@@ -49,16 +50,6 @@ fn config_text(disk: &SimDisk, copy: usize) -> Vec<u8> {
 /// The first copy of the configuration on a drive.
 pub(super) fn drive_config(disk: &SimDisk) -> Option<Config> {
     Config::parse(&config_text(disk, 0), CONFIG_OFFSETS_BYTES[0]).ok()
-}
-
-/// The disk as the engine knows it.
-pub(super) fn device_name(disk: &SimDisk) -> String {
-    format!("disk {}", disk.number())
-}
-
-/// Number of the disk that the engine knows by this name.
-pub(super) fn device_number(name: &str) -> Option<u32> {
-    name.strip_prefix("disk ")?.parse().ok()
 }
 
 fn drive_name(disk: u32) -> String {

@@ -14,11 +14,10 @@ use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError, ZeroMode};
 use plexum_block::wait::{first, join};
 use plexum_engine::balance::Policy;
-use plexum_engine::mutant::{DeliberateBug, Mutant};
+use plexum_engine::mutant::Mutant;
 use plexum_engine::shard::ShardCounters;
 use plexum_engine::state::{MemberId, Standing};
 use plexum_engine::threshold::Threshold;
-use plexum_engine::upkeep::Pace;
 use plexum_engine::upkeep::scrub::ScrubMode;
 use plexum_engine::volume::{
     JobKind, MEMBER_TIMEOUT, MemberStatus, NewMember, Volume, VolumeOptions,
@@ -38,6 +37,7 @@ use super::slots::{
     ScrubFound, ScrubPlace, Setting, SlotArray, SlotMemory, StaleRead, Status, run_scenario,
 };
 use super::spec::{Level, Spec};
+use crate::members::{self, device_name, disk_named, disk_of, is_active, is_filled, is_live};
 use crate::mutants::MutantResult;
 use crate::run::Report;
 use crate::subject::{Context, Force, Operation, Refusal, Subject};
@@ -88,14 +88,6 @@ fn version(metadata: u32) -> MdVersion {
     }
 }
 
-fn name(disk: &SimDisk) -> String {
-    format!("disk {}", disk.number())
-}
-
-fn number(name: &str) -> Option<u32> {
-    name.strip_prefix("disk ")?.parse().ok()
-}
-
 fn volume_options(setting: &Setting) -> VolumeOptions {
     let context = &setting.context;
     let policies = [
@@ -115,13 +107,7 @@ fn volume_options(setting: &Setting) -> VolumeOptions {
     };
     VolumeOptions {
         balance,
-        pace: Pace {
-            floor_bytes_per_s: context.pace_bytes_per_s,
-            ..Pace::default()
-        },
-        bug: DeliberateBug::new(context.mutant),
-        thresholds: context.thresholds,
-        ..VolumeOptions::default()
+        ..members::volume_options(context)
     }
 }
 
@@ -169,7 +155,9 @@ impl Engine {
         array: [u8; 16],
         disk: &SimDisk,
     ) -> Option<Superblock> {
-        let examined = examine(disk, &context.pool, 0, &name(disk)).await.ok()?;
+        let examined = examine(disk, &context.pool, 0, &device_name(disk))
+            .await
+            .ok()?;
         (examined.superblock.array_uuid == array).then_some(examined.superblock)
     }
 
@@ -180,7 +168,7 @@ impl Engine {
         let mut devices = Vec::new();
         for disk in disks {
             if Self::own_superblock(context, array, disk).await.is_some() {
-                devices.push((name(disk), disk.clone()));
+                devices.push((device_name(disk), disk.clone()));
             }
         }
         let request = OpenRequest {
@@ -202,7 +190,7 @@ impl Engine {
             _ => Refusal::Other(error.to_string()),
         })?;
         let place = |member: &plexum_md::assemble::AssembledMember| {
-            Some((number(&member.name)?, member.data_offset_bytes))
+            Some((disk_named(&member.name)?, member.data_offset_bytes))
         };
         let offsets: BTreeMap<u32, u64> = assembly.members.iter().filter_map(place).collect();
         let volume = Rc::new(volume);
@@ -229,25 +217,33 @@ impl Engine {
         })
     }
 
-    fn member_of_slot(&self, slot: usize) -> Option<MemberId> {
-        let is_active = |member: &&MemberStatus| {
-            member.standing == Standing::Active && member.slot.map(usize::from) == Some(slot)
+    fn member_of_slot(&self, slot: usize) -> Result<MemberId, String> {
+        let members = self.volume.status().members;
+        let is_it = |member: &&MemberStatus| {
+            is_active(member) && member.slot.map(usize::from) == Some(slot)
         };
-        self.volume
-            .status()
-            .members
-            .iter()
-            .find(is_active)
-            .map(|member| member.id)
+        let found = members.iter().find(is_it).map(|member| member.id);
+        found.ok_or_else(|| "the slot is empty".to_owned())
     }
 
     /// What the volume is given when a disk is added. Nobody waits for ever for a disk that does not answer.
-    async fn new_member(&self, disk: &SimDisk) -> Result<NewMember<SimDisk>, String> {
+    async fn new_member(
+        &self,
+        number: u32,
+        disks: &[SimDisk],
+    ) -> Result<NewMember<SimDisk>, String> {
+        members::remove_former(&self.volume, number).await?;
+        let disk = disks[number as usize].reopen();
         let new = Cell::new(None);
-        let looking = async { new.set(Some(self.look_at(disk).await)) };
+        let looking = async { new.set(Some(self.look_at(&disk).await)) };
         first(looking, self.context.clock.sleep(MEMBER_TIMEOUT)).await;
-        new.into_inner()
-            .ok_or_else(|| "the disk does not answer".to_owned())
+        let new = new.into_inner().ok_or("the disk does not answer")?;
+        let mut offsets = self.offsets.borrow_mut();
+        offsets.insert(number, self.common_offset);
+        if let Some(crew) = &self.crew {
+            crew.meet(&disks[number as usize]);
+        }
+        Ok(new)
     }
 
     async fn look_at(&self, disk: &SimDisk) -> NewMember<SimDisk> {
@@ -260,7 +256,7 @@ impl Engine {
         self.identities.set(count);
         let now = self.context.clock.now_ns();
         NewMember {
-            name: name(disk),
+            name: device_name(disk),
             device: disk.clone(),
             identity: uuid(self.context.seed ^ now, 1000 + count),
             is_write_mostly: false,
@@ -278,29 +274,6 @@ impl Engine {
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.volume.status().is_dirty
-    }
-
-    /// Satellites may have to open this disk.
-    fn meet(&self, disk: &SimDisk) {
-        if let Some(crew) = &self.crew {
-            crew.meet(disk);
-        }
-    }
-
-    /// An earlier record of the same disk that is of no use any more is taken out first, as an administrator would.
-    async fn remove_former(&self, disk: u32) -> Result<(), String> {
-        let members = self.volume.status().members;
-        let is_former = |member: &&MemberStatus| {
-            member.standing == Standing::Faulty
-                && member.name.as_deref().and_then(number) == Some(disk)
-        };
-        let Some(member) = members.iter().find(is_former) else {
-            return Ok(());
-        };
-        self.volume
-            .remove(member.id)
-            .await
-            .map_err(|error| error.to_string())
     }
 }
 
@@ -394,39 +367,19 @@ impl Subject for Engine {
     }
 
     async fn operate(&self, operation: Operation, disks: &[SimDisk]) -> Result<(), String> {
-        match operation {
-            Operation::Fail { slot } => {
-                let member = self.member_of_slot(slot).ok_or("the slot is empty")?;
-                self.volume
-                    .fail(member)
-                    .await
-                    .map_err(|error| error.to_string())
-            }
+        let done = match operation {
+            Operation::Fail { slot } => self.volume.fail(self.member_of_slot(slot)?).await,
             Operation::Add { disk } => {
-                self.remove_former(disk).await?;
-                let new = self.new_member(&disks[disk as usize].reopen()).await?;
-                self.offsets.borrow_mut().insert(disk, self.common_offset);
-                self.meet(&disks[disk as usize]);
-                self.volume
-                    .add(new, false)
-                    .await
-                    .map(|_| ())
-                    .map_err(|error| error.to_string())
+                let new = self.new_member(disk, disks).await?;
+                self.volume.add(new, false).await.map(|_| ())
             }
             Operation::Replace { slot, disk } => {
-                let member = self.member_of_slot(slot).ok_or("the slot is empty")?;
-                self.remove_former(disk).await?;
+                let member = self.member_of_slot(slot)?;
                 let new = NewMember {
                     former: None,
-                    ..self.new_member(&disks[disk as usize].reopen()).await?
+                    ..self.new_member(disk, disks).await?
                 };
-                self.offsets.borrow_mut().insert(disk, self.common_offset);
-                self.meet(&disks[disk as usize]);
-                self.volume
-                    .replace_with(member, new)
-                    .await
-                    .map(|_| ())
-                    .map_err(|error| error.to_string())
+                self.volume.replace_with(member, new).await.map(|_| ())
             }
             Operation::Scrub => {
                 if !self.volume.start_scrub(ScrubMode::Check) {
@@ -439,7 +392,8 @@ impl Subject for Engine {
                 }
                 Ok(())
             }
-        }
+        };
+        done.map_err(|error| error.to_string())
     }
 
     async fn stop(&self) -> Result<(), IoError> {
@@ -608,58 +562,29 @@ impl SlotArray for Engine {
 
     fn status(&self) -> Status {
         let status = self.volume.status();
-        let disk_of =
-            |member: &plexum_engine::volume::MemberStatus| member.name.as_deref().and_then(number);
-        let slot_count = self.volume.geometry().member_count();
-        let active = |slot: usize| {
-            let is_it = |member: &&MemberStatus| {
-                member.standing == Standing::Active && member.slot.map(usize::from) == Some(slot)
-            };
-            status.members.iter().find(is_it).and_then(disk_of)
-        };
-        let is_live = |member: &&MemberStatus| {
-            matches!(
-                member.standing,
-                Standing::Active | Standing::Rebuilding { .. } | Standing::Spare
-            )
-        };
-        let is_filling = status
-            .members
-            .iter()
-            .any(|m| matches!(m.standing, Standing::Rebuilding { .. }));
-        let slots: Vec<Option<u32>> = (0..slot_count).map(active).collect();
+        let all = &status.members;
+        let active = all.iter().filter(|member| is_active(member));
+        let mut slots = vec![None; self.volume.geometry().member_count()];
         let mut bad_ranges = Vec::new();
-        for member in status
-            .members
-            .iter()
-            .filter(|member| member.standing == Standing::Active)
-        {
-            let slot = member
-                .slot
-                .map(usize::from)
-                .expect("an active member has a slot");
+        let mut unsure = Vec::new();
+        for member in active {
+            let slot = usize::from(member.slot.expect("an active member has a slot"));
+            slots[slot] = slots[slot].or(disk_of(member));
             bad_ranges.extend(member.bad_ranges.iter().map(|range| (slot, range.clone())));
+            if !self.volume.is_durably_active(member.id) {
+                unsure.extend(disk_of(member));
+            }
         }
-        let has_spare = status
-            .members
-            .iter()
-            .any(|member| member.standing == Standing::Spare);
-        let is_lacking = slots.iter().any(Option::is_none);
-        let is_unsure = |member: &&MemberStatus| {
-            member.standing == Standing::Active && !self.volume.is_durably_active(member.id)
-        };
-        let unsure = status.members.iter().filter(is_unsure);
+        let has_spare = all.iter().any(|member| member.standing == Standing::Spare);
+        let is_doubtful = status.doubtful_regions.0 > 0;
+        let live = all.iter().filter(|member| is_live(member));
         Status {
-            unsure: unsure.filter_map(disk_of).collect(),
-            live: status
-                .members
-                .iter()
-                .filter(is_live)
-                .filter_map(disk_of)
-                .collect(),
-            is_syncing: is_filling || status.doubtful_regions.0 > 0 || (is_lacking && has_spare),
-            is_doubtful: status.doubtful_regions.0 > 0
-                || status.log.is_some_and(|log| !log.is_sure),
+            unsure,
+            live: live.filter_map(disk_of).collect(),
+            is_syncing: all.iter().any(is_filled)
+                || is_doubtful
+                || has_spare && slots.contains(&None),
+            is_doubtful: is_doubtful || status.log.is_some_and(|log| !log.is_sure),
             is_uncommitted: !self.volume.is_committed(),
             is_frozen: status.is_frozen,
             event_count: status.event_count,
