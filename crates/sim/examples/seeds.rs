@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use plexum_engine::mutant::{ALL, Mutant};
-use plexum_sim::bsd::{self, Format, Plan};
+use plexum_sim::bsd::{Format, Plan};
 use plexum_sim::md::Level;
 use plexum_sim::md::drill::Drill;
-use plexum_sim::md::engine::{Engine, run_one, run_seeds};
 use plexum_sim::md::scenario::{Options, Scenario};
-use plexum_sim::mutants::{MutantResult, hunt_with, options_for};
+use plexum_sim::mutants::{MutantResult, options_for};
 use plexum_sim::run::Report;
+use plexum_sim::seeds::{Seeded, hunt_with, run_seeds, run_seeds_of};
 use plexum_sim::world::{Outcome, Tracing};
 
 fn main() -> ExitCode {
@@ -30,12 +30,12 @@ fn main() -> ExitCode {
     if let Some(format) = Format::ALL.iter().find(is_asked) {
         if is_traced {
             let plan = Plan::new(first, *format);
-            let outcome = bsd::run_one(&plan, Tracing::Lines, None);
+            let outcome = plan.run(Tracing::Lines, None);
             return show(&plan.to_string(), &outcome);
         }
         let seeds = first..first + count;
         let mut teller = teller(minutes(&arguments));
-        return finish(&bsd::run_seeds(seeds, *format, None, &mut teller));
+        return finish(&run_seeds_of(seeds, *format, None, &mut teller));
     }
     let mut options = Options::default();
     keep_levels(&mut options, &arguments);
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     }
     if is_traced {
         let scenario = Scenario::new(first, &options);
-        let outcome = run_one(&scenario, Tracing::Lines, None);
+        let outcome = scenario.run(Tracing::Lines, None);
         return show(&scenario.to_string(), &outcome);
     }
     let mut teller = teller(minutes(&arguments));
@@ -169,10 +169,7 @@ fn hunt_mutants(first: u64, count: u64, arguments: &[String]) -> usize {
             seeds,
             seed,
             finding,
-        } = match bsd::format_for(*mutant) {
-            Some(format) => bsd::hunt(*mutant, format, first..first + count),
-            None => hunt_with::<Engine>(*mutant, &options, first, count),
-        };
+        } = hunt_with(*mutant, &options, first..first + count);
         println!(
             "{mutant:<28} {seeds:>5} seeds {seed:?} {}",
             finding.as_deref().unwrap_or("SURVIVED")

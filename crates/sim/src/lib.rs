@@ -11,5 +11,6 @@ pub mod minimise;
 pub mod mutants;
 pub mod oracle;
 pub mod run;
+pub mod seeds;
 pub mod subject;
 pub mod world;

@@ -9,9 +9,9 @@ use std::ops::Range;
 use plexum_engine::mutant::Mutant;
 use serde::Serialize;
 
+use crate::md::Level;
 use crate::md::drill::Drill;
 use crate::md::scenario::Options;
-use crate::md::{Level, SlotArray, run_seed};
 use crate::world::Outcome;
 
 /// What became of one mutant.
@@ -160,26 +160,6 @@ fn logs(mutant: Mutant, levels: Vec<Level>) -> Options {
         logs_of_256: 256,
         ..Options::default()
     }
-}
-
-/// Hunts one mutant over at most `seeds_max` seeds from `first_seed` on.
-#[must_use]
-pub fn hunt<S: SlotArray>(mutant: Mutant, first_seed: u64, seeds_max: u64) -> MutantResult {
-    hunt_with::<S>(mutant, &options_for(mutant), first_seed, seeds_max)
-}
-
-/// The same with other options than those of the mutant.
-#[must_use]
-pub fn hunt_with<S: SlotArray>(
-    mutant: Mutant,
-    options: &Options,
-    first_seed: u64,
-    seeds_max: u64,
-) -> MutantResult {
-    let seeds = first_seed..first_seed.saturating_add(seeds_max);
-    hunt_by(mutant, seeds, |seed, mutant| {
-        run_seed::<S>(seed, options, mutant)
-    })
 }
 
 /// Hunts a mutant over seeds that `run` runs, with it and without.

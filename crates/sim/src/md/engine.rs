@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use plexum_block::clock::Clock;
 use plexum_block::device::{Device, Fua, IoError, ZeroMode};
 use plexum_block::wait::{first, join};
 use plexum_engine::balance::Policy;
-use plexum_engine::mutant::Mutant;
 use plexum_engine::shard::ShardCounters;
 use plexum_engine::state::{MemberId, Standing};
 use plexum_engine::threshold::Threshold;
@@ -32,16 +31,11 @@ use plexum_md::open::{OpenError, OpenRequest, examine, former_member, open_volum
 
 use super::crew::Crew;
 use super::front::Front;
-use super::scenario::{Options as Settings, Scenario};
-use super::slots::{
-    ScrubFound, ScrubPlace, Setting, SlotArray, SlotMemory, StaleRead, Status, run_scenario,
-};
+use super::scenario::Scenario;
+use super::slots::{ScrubFound, ScrubPlace, Setting, SlotArray, SlotMemory, StaleRead, Status};
 use super::spec::{Level, Spec};
 use crate::members::{self, device_name, disk_named, disk_of, is_active, is_filled, is_live};
-use crate::mutants::MutantResult;
-use crate::run::Report;
 use crate::subject::{Context, Force, Operation, Refusal, Subject};
-use crate::world::{Outcome, Tracing};
 use plexum_disks::clock::SimClock;
 use plexum_disks::disk::SimDisk;
 use plexum_disks::rng::mix;
@@ -109,43 +103,6 @@ fn volume_options(setting: &Setting) -> VolumeOptions {
         balance,
         ..members::volume_options(context)
     }
-}
-
-/// Runs seeds of the real engine. As `run::run`, compiled once for everybody who calls it.
-pub fn run_seeds(
-    seeds: std::ops::Range<u64>,
-    options: &Settings,
-    mutant: Option<Mutant>,
-    progress: &mut dyn FnMut(&Report) -> ControlFlow<()>,
-) -> Report {
-    crate::run::run::<Engine>(seeds, options, mutant, progress)
-}
-
-/// Runs one scenario of the real engine.
-#[must_use]
-pub fn run_one(scenario: &Scenario, tracing: Tracing, mutant: Option<Mutant>) -> Outcome {
-    run_scenario::<Engine>(scenario, tracing, mutant)
-}
-
-/// Hunts a deliberate bug of the real engine, on md arrays or on the format that it belongs to.
-#[must_use]
-pub fn hunt(mutant: Mutant, first_seed: u64, seeds_max: u64) -> MutantResult {
-    if let Some(format) = crate::bsd::format_for(mutant) {
-        let seeds = first_seed..first_seed.saturating_add(seeds_max);
-        return crate::bsd::hunt(mutant, format, seeds);
-    }
-    crate::mutants::hunt::<Engine>(mutant, first_seed, seeds_max)
-}
-
-/// Makes a failing scenario of the real engine small.
-#[must_use]
-pub fn minimise(
-    scenario: &Scenario,
-    tracing: Tracing,
-    runs_max: usize,
-) -> Option<(Scenario, Outcome)> {
-    let run = |smaller: &Scenario| run_one(smaller, tracing, None);
-    crate::minimise::minimise(scenario, run, runs_max)
 }
 
 impl Engine {

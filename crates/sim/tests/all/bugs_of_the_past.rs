@@ -8,9 +8,9 @@ use plexum_engine::mutant::Mutant;
 use plexum_format::Slot;
 use plexum_sim::md::checker;
 use plexum_sim::md::drill::Drill;
-use plexum_sim::md::engine::run_one;
 use plexum_sim::md::scenario::{Options, Scenario};
 use plexum_sim::md::{Level, Spec};
+use plexum_sim::seeds::Seeded;
 use plexum_sim::subject::{Force, Operation, Subject};
 use plexum_sim::world::Tracing;
 
@@ -576,7 +576,7 @@ fn seeds_of_the_past_have_no_finding_any_more() {
     ];
     for (options, seeds) in all {
         for seed in seeds {
-            let outcome = run_one(&Scenario::new(seed, &options), Tracing::Hash, None);
+            let outcome = Scenario::new(seed, &options).run(Tracing::Hash, None);
             assert!(
                 outcome.findings.is_empty(),
                 "seed {seed}: {:?}",

@@ -3,8 +3,9 @@
 
 use std::ops::ControlFlow;
 
-use plexum_sim::bsd::{Format, Plan, run_one, run_seeds};
+use plexum_sim::bsd::{Format, Plan};
 use plexum_sim::run::Report;
+use plexum_sim::seeds::{Seeded, run_seeds_of};
 use plexum_sim::world::Tracing;
 
 /// Seeds of the run that everything is expected of.
@@ -14,7 +15,7 @@ const SEEDS: u64 = 300;
 const FRESH_SEEDS: u64 = 100;
 
 fn run(format: Format, first: u64, count: u64) -> Report {
-    let report = run_seeds(first..first + count, format, None, &mut |_| {
+    let report = run_seeds_of(first..first + count, format, None, &mut |_| {
         ControlFlow::Continue(())
     });
     assert_eq!(report.violations, 0, "{report}");
@@ -82,7 +83,8 @@ fn seeds_that_once_had_a_finding_have_none() {
         1_795_361_000_000_006_943, // a replacement while another component was missing
         1_795_371_000_000_004_100, // the same, cut off
         1_795_371_000_000_038_431, // a replacement that could not be read where it had been filled
-        1_795_629_954_020_001_994, // a replacement that could not be written where it had been filled, another component lost
+        // A replacement that could not be written where it had been filled, another component lost.
+        1_795_629_954_020_001_994,
         1_795_631_705_030_002_453, // a mirror wider than it was made, which lacked one
     ];
     let systems = [
@@ -98,7 +100,7 @@ fn seeds_that_once_had_a_finding_have_none() {
     for (format, seed) in mirrors.into_iter().chain(systems) {
         let mut plan = Plan::new(seed, format);
         plan.course.has_small_thresholds = false; // they are older than those
-        let findings = run_one(&plan, Tracing::Hash, None).findings;
+        let findings = plan.run(Tracing::Hash, None).findings;
         assert!(findings.is_empty(), "seed {seed}: {findings:?}");
     }
 }
@@ -117,7 +119,7 @@ fn seeds_that_had_a_finding_with_small_thresholds_have_none() {
     ];
     let systems = systems.map(|seed| (Format::Gvinum, seed));
     for (format, seed) in mirrors.into_iter().chain(systems) {
-        let findings = run_one(&Plan::new(seed, format), Tracing::Hash, None).findings;
+        let findings = Plan::new(seed, format).run(Tracing::Hash, None).findings;
         assert!(findings.is_empty(), "seed {seed}: {findings:?}");
     }
 }
@@ -127,7 +129,7 @@ fn two_runs_of_a_seed_give_one_hash() {
     for seed in 0..20 {
         for format in Format::ALL {
             let plan = Plan::new(seed, format);
-            let hash = || run_one(&plan, Tracing::Hash, None).hash;
+            let hash = || plan.run(Tracing::Hash, None).hash;
             assert_eq!(hash(), hash(), "seed {seed}");
         }
     }
