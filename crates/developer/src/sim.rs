@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use plexum_daemon::problem::{Code, Problem};
-use plexum_sim::bsd::{self, Format, Plan};
-use plexum_sim::engine::{minimise, run_one, run_seeds};
+use plexum_sim::bsd::{Format, Plan};
+use plexum_sim::md::scenario::{Options, Scenario};
 use plexum_sim::run::Report;
-use plexum_sim::scenario::{Options, Scenario};
-use plexum_sim::world;
+use plexum_sim::seeds::{Seeded, run_seeds, run_seeds_of};
+use plexum_sim::world::Tracing;
 use serde_json::json;
 
 use plexum_cli::{Color, Outcome, Screen, Sim, force_parity, object};
@@ -36,33 +36,28 @@ pub fn run(args: &Sim, screen: &Screen) -> Outcome {
     let format = Format::ALL
         .into_iter()
         .find(|format| format.name() == args.format);
+    let tracing = if args.trace {
+        Tracing::Lines
+    } else {
+        Tracing::Hash
+    };
     match (args.seed, format) {
-        (Some(seed), Some(format)) => Ok(one_of(seed, format, args.trace, screen)),
-        (Some(seed), None) => one(seed, args.trace, screen),
+        (Some(seed), Some(format)) => Ok(one(&Plan::new(seed, format), tracing, screen)),
+        (Some(seed), None) => Ok(one(&scenario(seed), tracing, screen)),
         (None, Some(format)) => many(args, Some(format), screen),
         (None, None) => many(args, None, screen),
     }
 }
 
-fn one(seed: u64, is_traced: bool, screen: &Screen) -> Outcome {
-    let options = Options {
-        is_traced,
-        ..Options::default()
-    };
-    let scenario = Scenario::new(seed, &options);
-    let outcome = run_one(&scenario, &options, None);
-    Ok(tell(seed, &scenario.to_string(), &outcome, screen))
+/// The scenario of a seed of md arrays.
+fn scenario(seed: u64) -> Scenario {
+    Scenario::new(seed, &Options::default())
 }
 
-/// One seed of a format of FreeBSD.
-fn one_of(seed: u64, format: Format, is_traced: bool, screen: &Screen) -> u8 {
-    let plan = Plan::new(seed, format);
-    let outcome = bsd::run_one(&plan, None, is_traced);
-    tell(seed, &plan.to_string(), &outcome, screen)
-}
-
-/// What a seed did; the exit code.
-fn tell(seed: u64, plan: &str, outcome: &world::Outcome, screen: &Screen) -> u8 {
+/// What a seed does; the exit code.
+fn one(plan: &impl Seeded, tracing: Tracing, screen: &Screen) -> u8 {
+    let outcome = plan.run(tracing, None);
+    let (seed, plan) = (plan.course().seed, plan.to_string());
     let findings: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
     let hash = format!("{:016x}", outcome.hash);
     screen.object(&object(
@@ -71,7 +66,7 @@ fn tell(seed: u64, plan: &str, outcome: &world::Outcome, screen: &Screen) -> u8 
         json!({"seed": seed, "plan": plan, "findings": findings, "hash": hash,
             "trace": outcome.lines}),
     ));
-    screen.line(plan);
+    screen.line(&plan);
     for line in &outcome.lines {
         screen.line(line);
     }
@@ -149,17 +144,16 @@ fn many(args: &Sim, format: Option<Format>, screen: &Screen) -> Outcome {
     let seeds = first..first.saturating_add(seeds);
     let report = match format {
         None => run_seeds(seeds, &Options::default(), None, &mut progress),
-        Some(format) => bsd::run_seeds(seeds, format, None, &mut progress),
+        Some(format) => run_seeds_of(seeds, format, None, &mut progress),
     };
     limit.finish();
     let mut fields = serde_json::to_value(&report).unwrap_or_default();
     screen.line(report.to_string().trim_end());
     if let Some(failure) = report.failures.first() {
-        if format.is_none() {
-            fields["minimised"] = minimised(failure.seed, screen);
-        } else {
-            screen.line(format!("\n{}", failure.plan.trim_end()));
-        }
+        fields["minimised"] = match format {
+            Some(format) => minimised(&Plan::new(failure.seed, format), screen),
+            None => minimised(&scenario(failure.seed), screen),
+        };
         let of = format.map_or(String::new(), |format| {
             format!(" --format {}", format.name())
         });
@@ -183,13 +177,9 @@ fn many(args: &Sim, format: Option<Format>, screen: &Screen) -> Outcome {
 }
 
 /// Shrinks a failing seed, prints the smallest plan that fails the same way and the end of its trace.
-fn minimised(seed: u64, screen: &Screen) -> serde_json::Value {
-    let options = Options {
-        is_traced: true,
-        ..Options::default()
-    };
-    let scenario = Scenario::new(seed, &options);
-    let Some((small, outcome)) = minimise(&scenario, &options, MINIMISE_RUNS) else {
+fn minimised(plan: &impl Seeded, screen: &Screen) -> serde_json::Value {
+    let seed = plan.course().seed;
+    let Some((small, outcome)) = plan.minimised(Tracing::Lines, MINIMISE_RUNS) else {
         return serde_json::Value::Null;
     };
     let start = outcome.lines.len().saturating_sub(TRACE_LINES);

@@ -7,13 +7,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use plexum_engine::mutant::{ALL, Mutant};
-use plexum_sim::bsd::{self, Format, Plan};
-use plexum_sim::drill::Drill;
-use plexum_sim::engine::{Engine, run_one, run_seeds};
-use plexum_sim::mutants::{MutantResult, hunt_with, options_for};
+use plexum_sim::bsd::{Format, Plan};
+use plexum_sim::md::Level;
+use plexum_sim::md::drill::Drill;
+use plexum_sim::md::scenario::{Options, Scenario};
+use plexum_sim::mutants::{MutantResult, options_for};
 use plexum_sim::run::Report;
-use plexum_sim::scenario::{Options, Scenario};
-use plexum_sim::subject::Level;
+use plexum_sim::seeds::{Seeded, hunt_with, run_seeds, run_seeds_of};
+use plexum_sim::world::{Outcome, Tracing};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,10 +25,17 @@ fn main() -> ExitCode {
             .unwrap_or(default)
     };
     let (first, count) = (number(0, 0), number(1, 100));
+    let is_traced = arguments.iter().any(|word| word == "trace");
     let is_asked = |format: &&Format| arguments.get(2).is_some_and(|word| word == format.name());
     if let Some(format) = Format::ALL.iter().find(is_asked) {
-        let is_traced = arguments.iter().any(|word| word == "trace");
-        return run_format(*format, first, count, is_traced, minutes(&arguments));
+        if is_traced {
+            let plan = Plan::new(first, *format);
+            let outcome = plan.run(Tracing::Lines, None);
+            return show(&plan.to_string(), &outcome);
+        }
+        let seeds = first..first + count;
+        let mut teller = teller(minutes(&arguments));
+        return finish(&run_seeds_of(seeds, *format, None, &mut teller));
     }
     let mut options = Options::default();
     keep_levels(&mut options, &arguments);
@@ -47,8 +55,7 @@ fn main() -> ExitCode {
             "no-shards" => options.shards_of_256 = 0,
             "small" => options.small_of_256 = 256,
             "no-small" => options.small_of_256 = 0,
-            "trace" => options.is_traced = true,
-            "mutants" => {}
+            "trace" | "mutants" => {}
             _ if word.starts_with("minutes=") => {}
             _ if word.starts_with("drill=") => {}
             _ if arguments.iter().any(|word| word == "mutants") => {}
@@ -60,17 +67,10 @@ fn main() -> ExitCode {
     if arguments.iter().any(|word| word == "mutants") {
         return ExitCode::from(u8::from(hunt_mutants(first, count, &arguments) > 0));
     }
-    if options.is_traced {
+    if is_traced {
         let scenario = Scenario::new(first, &options);
-        println!("{scenario}");
-        let outcome = run_one(&scenario, &options, None);
-        for line in &outcome.lines {
-            println!("{line}");
-        }
-        for finding in &outcome.findings {
-            println!("{finding}");
-        }
-        return ExitCode::from(u8::from(!outcome.findings.is_empty()));
+        let outcome = scenario.run(Tracing::Lines, None);
+        return show(&scenario.to_string(), &outcome);
     }
     let mut teller = teller(minutes(&arguments));
     finish(&run_seeds(
@@ -79,6 +79,18 @@ fn main() -> ExitCode {
         None,
         &mut teller,
     ))
+}
+
+/// Prints one seed with its trace.
+fn show(plan: &str, outcome: &Outcome) -> ExitCode {
+    println!("{plan}");
+    for line in &outcome.lines {
+        println!("{line}");
+    }
+    for finding in &outcome.findings {
+        println!("{finding}");
+    }
+    ExitCode::from(u8::from(!outcome.findings.is_empty()))
 }
 
 /// Prints the report.
@@ -136,35 +148,6 @@ fn drill(arguments: &[String]) -> Option<Drill> {
     drill.copied()
 }
 
-/// Seeds of a format of FreeBSD, or one of them with its trace.
-fn run_format(
-    format: Format,
-    first: u64,
-    count: u64,
-    is_traced: bool,
-    limit: Option<Duration>,
-) -> ExitCode {
-    if is_traced {
-        let plan = Plan::new(first, format);
-        println!("{plan}");
-        let outcome = bsd::run_one(&plan, None, true);
-        for line in &outcome.lines {
-            println!("{line}");
-        }
-        for finding in &outcome.findings {
-            println!("{finding}");
-        }
-        return ExitCode::from(u8::from(!outcome.findings.is_empty()));
-    }
-    let mut teller = teller(limit);
-    finish(&bsd::run_seeds(
-        first..first + count,
-        format,
-        None,
-        &mut teller,
-    ))
-}
-
 /// Hunts all mutants, or those whose names begin with a further word; gives how many survived.
 fn hunt_mutants(first: u64, count: u64, arguments: &[String]) -> usize {
     let mut survivors = 0;
@@ -186,10 +169,7 @@ fn hunt_mutants(first: u64, count: u64, arguments: &[String]) -> usize {
             seeds,
             seed,
             finding,
-        } = match bsd::format_for(*mutant) {
-            Some(format) => bsd::hunt(*mutant, format, first, count),
-            None => hunt_with::<Engine>(*mutant, &options, first, count),
-        };
+        } = hunt_with(*mutant, &options, first..first + count);
         println!(
             "{mutant:<28} {seeds:>5} seeds {seed:?} {}",
             finding.as_deref().unwrap_or("SURVIVED")

@@ -4,8 +4,8 @@ use std::fmt;
 
 use plexum_block::device::IoError;
 
+use crate::md::reference::Mismatch;
 use crate::oracle::Violation;
-use crate::reference::Mismatch;
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]

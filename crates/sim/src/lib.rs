@@ -2,21 +2,15 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-pub mod aim;
 pub mod bsd;
-pub mod cells;
-pub mod checker;
-pub mod crew;
-pub mod drill;
-pub mod engine;
+pub mod course;
 pub mod finding;
-pub mod front;
+pub mod md;
+mod members;
 pub mod minimise;
 pub mod mutants;
 pub mod oracle;
-pub mod reference;
 pub mod run;
-pub mod scenario;
+pub mod seeds;
 pub mod subject;
-pub mod toy;
 pub mod world;

@@ -2,107 +2,101 @@
 //!
 //! Invariant: every step is kept only when a run of the shrunk scenario ends in a finding of the same kind.
 
-use plexum_engine::mutant::Mutant;
+use crate::course::{LifeEnd, Plan};
+use crate::world::Outcome;
 
-use crate::scenario::{LifeEnd, Options, Scenario};
-use crate::subject::Subject;
-use crate::world::{Outcome, run_scenario};
-
-/// The smallest failing scenario found, and how it ended. `None` when `scenario` does not fail at all.
+/// The smallest failing plan found, and how it ended. `None` when `plan` does not fail at all.
 ///
 /// At most `runs_max` runs are made.
 #[must_use]
-pub fn minimise<S: Subject>(
-    scenario: &Scenario,
-    options: &Options,
-    mutant: Option<Mutant>,
+pub fn minimise<P: Plan>(
+    plan: &P,
+    run: impl Fn(&P) -> Outcome,
     runs_max: usize,
-) -> Option<(Scenario, Outcome)> {
-    let outcome = run_scenario::<S>(scenario, options, mutant);
+) -> Option<(P, Outcome)> {
+    let outcome = run(plan);
     let kind = outcome.findings.first()?.kind();
     let mut search = Search {
-        best: scenario.clone(),
+        best: plan.clone(),
         outcome,
+        kind,
+        run,
         runs_left: runs_max,
-    };
-    let mut try_one = |search: &mut Search, smaller: Scenario| -> bool {
-        if search.runs_left == 0 {
-            return false;
-        }
-        search.runs_left -= 1;
-        let outcome = run_scenario::<S>(&smaller, options, mutant);
-        let is_same = outcome
-            .findings
-            .first()
-            .is_some_and(|finding| finding.kind() == kind);
-        if is_same {
-            (search.best, search.outcome) = (smaller, outcome);
-        }
-        is_same
     };
     loop {
         let before = search.best.to_string();
-        shrink_requests(&mut search, &mut try_one);
-        shrink_wishes(&mut search, &mut try_one);
-        shrink_lives(&mut search, &mut try_one);
-        for clients in 1..search.best.clients {
-            let smaller = Scenario {
-                clients,
-                ..search.best.clone()
-            };
-            if try_one(&mut search, smaller) {
-                break;
-            }
-        }
+        search.shrink_requests();
+        search.shrink_wishes();
+        search.shrink_lives();
+        search.shrink_clients();
         if search.best.to_string() == before || search.runs_left == 0 {
             return Some((search.best, search.outcome));
         }
     }
 }
 
-struct Search {
-    best: Scenario,
+struct Search<P, R> {
+    best: P,
     outcome: Outcome,
+    kind: &'static str,
+    run: R,
     runs_left: usize,
 }
 
-type Try<'a> = &'a mut dyn FnMut(&mut Search, Scenario) -> bool;
-
-fn shrink_requests(search: &mut Search, try_one: Try<'_>) {
-    let mut cut = search.best.requests / 2;
-    while cut > 0 {
-        let smaller = Scenario {
-            requests: search.best.requests - cut,
-            ..search.best.clone()
-        };
-        if !try_one(search, smaller) {
-            cut /= 2;
+impl<P: Plan, R: Fn(&P) -> Outcome> Search<P, R> {
+    /// Takes what `shrink` makes of the plan when it still fails the same way. Whether it does.
+    fn try_one(&mut self, shrink: impl FnOnce(&mut P)) -> bool {
+        if self.runs_left == 0 {
+            return false;
         }
-        cut = cut.min(search.best.requests.saturating_sub(1));
+        self.runs_left -= 1;
+        let mut smaller = self.best.clone();
+        shrink(&mut smaller);
+        let outcome = (self.run)(&smaller);
+        let first = outcome.findings.first();
+        let is_same = first.is_some_and(|finding| finding.kind() == self.kind);
+        if is_same {
+            (self.best, self.outcome) = (smaller, outcome);
+        }
+        is_same
     }
-}
 
-fn shrink_wishes(search: &mut Search, try_one: Try<'_>) {
-    let mut at = 0;
-    while at < search.best.wishes.len() {
-        let mut smaller = search.best.clone();
-        smaller.wishes.remove(at);
-        if !try_one(search, smaller) {
-            at += 1;
+    fn shrink_requests(&mut self) {
+        let mut cut = self.best.course().requests / 2;
+        while cut > 0 {
+            if !self.try_one(|plan| plan.course_mut().requests -= cut) {
+                cut /= 2;
+            }
+            cut = cut.min(self.best.course().requests.saturating_sub(1));
         }
     }
-}
 
-fn shrink_lives(search: &mut Search, try_one: Try<'_>) {
-    let mut at = 0;
-    while at < search.best.lives.len() {
-        let mut smaller = search.best.clone();
-        if smaller.lives[at] == LifeEnd::Finale {
-            return;
+    fn shrink_wishes(&mut self) {
+        let mut at = 0;
+        while at < self.best.course().wishes.len() {
+            let is_taken = self.try_one(|plan| {
+                plan.course_mut().wishes.remove(at);
+            });
+            at += usize::from(!is_taken);
         }
-        smaller.lives.remove(at);
-        if !try_one(search, smaller) {
-            at += 1;
+    }
+
+    fn shrink_lives(&mut self) {
+        let mut at = 0;
+        while at < self.best.course().lives.len() {
+            if self.best.course().lives[at] == LifeEnd::Finale {
+                return;
+            }
+            let is_taken = self.try_one(|plan| plan.remove_life(at));
+            at += usize::from(!is_taken);
+        }
+    }
+
+    fn shrink_clients(&mut self) {
+        for clients in 1..self.best.course().clients {
+            if self.try_one(|plan| plan.course_mut().clients = clients) {
+                return;
+            }
         }
     }
 }
@@ -110,8 +104,10 @@ fn shrink_lives(search: &mut Search, try_one: Try<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subject::Level;
-    use crate::toy::ToyMirror;
+    use crate::md::scenario::{Options, Scenario};
+    use crate::md::toy::ToyMirror;
+    use crate::md::{Level, run_scenario};
+    use crate::world::Tracing;
 
     #[test]
     fn a_failing_scenario_shrinks_and_still_fails_the_same_way() {
@@ -122,14 +118,15 @@ mod tests {
             has_operations: false,
             ..Options::default()
         };
+        let run = |scenario: &Scenario| run_scenario::<ToyMirror>(scenario, Tracing::Hash, None);
         let found = (0..50).find_map(|seed| {
             let scenario = Scenario::new(seed, &options);
-            let small = minimise::<ToyMirror>(&scenario, &options, None, 60)?;
+            let small = minimise(&scenario, run, 60)?;
             Some((scenario, small))
         });
         let (scenario, (small, outcome)) = found.unwrap();
-        assert!(small.requests < scenario.requests);
-        let again = run_scenario::<ToyMirror>(&small, &options, None);
+        assert!(small.course.requests < scenario.course.requests);
+        let again = run(&small);
         assert_eq!(again.findings, outcome.findings);
     }
 }

@@ -4,13 +4,15 @@
 //! - a mutant counts as found only by a finding of the oracle or a checker; nothing looks at the switch;
 //! - a seed that has a finding without the mutant as well proves nothing.
 
+use std::ops::Range;
+
 use plexum_engine::mutant::Mutant;
 use serde::Serialize;
 
-use crate::drill::Drill;
-use crate::scenario::Options;
-use crate::subject::{Level, Subject};
-use crate::world::run_seed;
+use crate::md::Level;
+use crate::md::drill::Drill;
+use crate::md::scenario::Options;
+use crate::world::Outcome;
 
 /// What became of one mutant.
 #[derive(Clone, Debug, Serialize)]
@@ -160,37 +162,28 @@ fn logs(mutant: Mutant, levels: Vec<Level>) -> Options {
     }
 }
 
-/// Hunts one mutant over at most `seeds_max` seeds from `first_seed` on.
-#[must_use]
-pub fn hunt<S: Subject>(mutant: Mutant, first_seed: u64, seeds_max: u64) -> MutantResult {
-    hunt_with::<S>(mutant, &options_for(mutant), first_seed, seeds_max)
-}
-
-/// The same with other options than those of the mutant.
-#[must_use]
-pub fn hunt_with<S: Subject>(
+/// Hunts a mutant over seeds that `run` runs, with it and without.
+pub(crate) fn hunt_by(
     mutant: Mutant,
-    options: &Options,
-    first_seed: u64,
-    seeds_max: u64,
+    seeds: Range<u64>,
+    run: impl Fn(u64, Option<Mutant>) -> Outcome,
 ) -> MutantResult {
-    let name = format!("{mutant:?}");
-    for seed in first_seed..first_seed + seeds_max {
-        let outcome = run_seed::<S>(seed, options, Some(mutant));
-        if let Some(finding) = outcome.findings.first()
-            && run_seed::<S>(seed, options, None).findings.is_empty()
+    let (mutant_name, first) = (format!("{mutant:?}"), seeds.start);
+    for seed in seeds.clone() {
+        if let Some(finding) = run(seed, Some(mutant)).findings.first()
+            && run(seed, None).findings.is_empty()
         {
             return MutantResult {
-                mutant: name,
-                seeds: seed - first_seed + 1,
+                mutant: mutant_name,
+                seeds: seed - first + 1,
                 seed: Some(seed),
                 finding: Some(finding.to_string()),
             };
         }
     }
     MutantResult {
-        mutant: name,
-        seeds: seeds_max,
+        mutant: mutant_name,
+        seeds: seeds.end - first,
         seed: None,
         finding: None,
     }

@@ -12,11 +12,12 @@ use plexum_engine::mutant::Mutant;
 use plexum_engine::threshold::Threshold;
 use serde::Serialize;
 
-use crate::aim::Aim;
-use crate::cells::{self, SILENT};
-use crate::scenario::{Options, Scenario};
-use crate::subject::{Level, Subject};
-use crate::world::{Counts, Outcome, run_scenario};
+use crate::course::Plan;
+use crate::md::aim::Aim;
+use crate::md::cells::{self, SILENT};
+use crate::md::scenario::{Options, Scenario};
+use crate::md::{Level, SlotArray, run_scenario};
+use crate::world::{Counts, Outcome, Tracing};
 use plexum_disks::fault::{FAULT_KINDS, kind_name};
 
 /// Most failures kept with their plans; more are only counted.
@@ -100,6 +101,8 @@ pub struct Report {
     pub failures: Vec<Failure>,
     /// Sum of all trace hashes, as hex: two runs of the same seeds give the same.
     pub hash: String,
+    #[serde(skip)]
+    hash_sum: u64,
 }
 
 impl Report {
@@ -142,35 +145,23 @@ impl Report {
     }
 
     /// Runs what aims at the cells that no seed has met, until they are met.
-    fn aim<S: Subject>(&mut self, first_attempt: u64, options: &Options, hash_sum: &mut u64) {
+    fn aim<S: SlotArray>(&mut self, first_attempt: u64, options: &Options) {
         for aim in options.levels.iter().flat_map(|level| Aim::all(*level, 0)) {
             for attempt in first_attempt..first_attempt + ATTEMPTS_MAX {
                 if self.has_met(&aim) || self.violations > 0 {
                     break;
                 }
                 let scenario = Scenario::new(Aim { attempt, ..aim }.seed(), options);
-                let outcome = run_scenario::<S>(&scenario, options, None);
-                self.add(&scenario, &outcome, hash_sum);
+                let outcome = run_scenario::<S>(&scenario, Tracing::Hash, None);
+                self.add(&scenario, &outcome);
                 self.aimed += 1;
             }
         }
     }
 
-    fn add(&mut self, scenario: &Scenario, outcome: &Outcome, hash_sum: &mut u64) {
-        let level = scenario.spec.level.to_string();
-        let plan = || scenario.to_string();
-        self.add_outcome(&level, scenario.seed, &plan, outcome, hash_sum);
-    }
-
-    /// Adds what a seed of `kind` did; `plan` is asked for when there is a finding.
-    pub(crate) fn add_outcome(
-        &mut self,
-        kind: &str,
-        seed: u64,
-        plan: &dyn Fn() -> String,
-        outcome: &Outcome,
-        hash_sum: &mut u64,
-    ) {
+    /// Adds what a plan did.
+    fn add(&mut self, plan: &impl Plan, outcome: &Outcome) {
+        let kind = plan.kind();
         let Counts {
             requests,
             answers,
@@ -217,48 +208,64 @@ impl Report {
             let cell = format!("{kind} / {stage} / {fault} / {crash}");
             *self.matrix.entry(cell).or_default() += count;
         }
-        *hash_sum = hash_sum.wrapping_add(outcome.hash);
-        self.hash = format!("{hash_sum:016x}");
+        self.hash_sum = self.hash_sum.wrapping_add(outcome.hash);
+        self.hash = format!("{:016x}", self.hash_sum);
         let Some(first) = outcome.findings.first() else {
             return;
         };
         self.violations += 1;
         if self.failures.len() < FAILURES_MAX {
             self.failures.push(Failure {
-                seed,
+                seed: plan.course().seed,
                 kind: first.kind(),
                 findings: outcome.findings.iter().map(ToString::to_string).collect(),
-                plan: plan(),
+                plan: plan.to_string(),
                 hash: format!("{:016x}", outcome.hash),
             });
         }
     }
 }
 
-/// Runs `seeds` one after another; `progress` sees the report after each and may end the run.
-pub fn run<S: Subject>(
+/// Runs the plans of `seeds` one after another; `progress` sees the report after each and may end the run.
+pub fn run_plans<P: Plan>(
     seeds: Range<u64>,
-    options: &Options,
-    mutant: Option<Mutant>,
+    plan_of: impl Fn(u64) -> P,
+    run: impl Fn(&P) -> Outcome,
     progress: &mut dyn FnMut(&Report) -> ControlFlow<()>,
 ) -> Report {
     let mut report = Report {
         seeds_asked: seeds.end.saturating_sub(seeds.start),
         ..Report::default()
     };
-    let (first, mut hash_sum) = (seeds.start, 0);
     for seed in seeds {
-        let scenario = Scenario::new(seed, options);
-        let outcome = run_scenario::<S>(&scenario, options, mutant);
-        report.add(&scenario, &outcome, &mut hash_sum);
+        let plan = plan_of(seed);
+        let outcome = run(&plan);
+        report.add(&plan, &outcome);
         report.seeds += 1;
         if progress(&report).is_break() {
             break;
         }
     }
+    report
+}
+
+/// The same for arrays of slots; a long run aims at what it has left empty.
+pub fn run<S: SlotArray>(
+    seeds: Range<u64>,
+    options: &Options,
+    mutant: Option<Mutant>,
+    progress: &mut dyn FnMut(&Report) -> ControlFlow<()>,
+) -> Report {
+    let first = seeds.start;
+    let mut report = run_plans(
+        seeds,
+        |seed| Scenario::new(seed, options),
+        |scenario| run_scenario::<S>(scenario, Tracing::Hash, mutant),
+        progress,
+    );
     let is_long = report.seeds == report.seeds_asked && report.seeds >= AIMS_FROM_SEEDS;
     if is_long && options.is_whole() && mutant.is_none() {
-        report.aim::<S>(first % FIRST_ATTEMPTS, options, &mut hash_sum);
+        report.aim::<S>(first % FIRST_ATTEMPTS, options);
     }
     report.empty_cells = report.missing_cells(&options.levels);
     report.contradictions = cells::contradicted(&report.matrix);

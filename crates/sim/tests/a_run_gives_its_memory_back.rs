@@ -1,15 +1,16 @@
 //! A night of seeds runs in the memory of one: nothing of a world outlives its run.
 #![forbid(unsafe_code)]
 
-use plexum_sim::engine::run_one;
-use plexum_sim::scenario::{Options, Scenario};
+use plexum_sim::md::scenario::{Options, Scenario};
+use plexum_sim::seeds::Seeded;
+use plexum_sim::world::Tracing;
 
 #[test]
 fn a_run_leaves_no_memory_behind() {
     let options = Options::default();
     let bytes_left = |seed: u64| {
         let run = || {
-            let outcome = run_one(&Scenario::new(seed, &options), &options, None);
+            let outcome = Scenario::new(seed, &options).run(Tracing::Hash, None);
             assert!(
                 outcome.findings.is_empty(),
                 "seed {seed}: {:?}",

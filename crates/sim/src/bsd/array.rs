@@ -5,14 +5,16 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
 
-use plexum_block::device::IoError;
+use plexum_block::buf::Buf;
+use plexum_block::device::{Fua, IoError, ZeroMode};
 use plexum_block::wait::{join, join_all};
-use plexum_engine::state::{MemberId, Standing};
-use plexum_engine::upkeep::Pace;
+use plexum_engine::state::Standing;
 use plexum_engine::upkeep::scrub::ScrubMode;
-use plexum_engine::volume::{MemberStatus, NewMember, Volume, VolumeOptions, VolumeStatus};
+use plexum_engine::volume::{MemberStatus, NewMember, Volume, VolumeStatus};
+use plexum_exec::Spawner;
 use plexum_format::vinum::{Config, Subdisk};
 use plexum_freebsd::gmirror::{MirrorRequest, Refusal, open_mirror};
 use plexum_freebsd::gvinum::{Growing, OpenedVolume, SystemRequest, open_system};
@@ -21,7 +23,10 @@ use plexum_freebsd::stacked::{PlexMember, Stacked};
 
 use super::labels;
 use super::plan::{Format, Plan};
-use crate::subject::{Context, Force, Refusal as StartRefusal};
+use crate::members::{
+    self, active_on, device_name, disk_of, is_active, is_filled, is_live, volume_options,
+};
+use crate::subject::{Context, Force, Operation, Refusal as StartRefusal, Subject};
 use plexum_disks::clock::SimClock;
 use plexum_disks::disk::SimDisk;
 
@@ -29,45 +34,33 @@ type Device = Stacked<SimDisk, SimClock>;
 type Plex = Rc<PlexMember<SimDisk, SimClock>>;
 
 /// A volume that is served.
-pub(super) struct Served {
-    pub volume: Volume<Device, SimClock>,
+struct Served {
+    volume: Volume<Device, SimClock>,
     plexes: Vec<Plex>,
     growing: Option<Rc<Growing<SimDisk, SimClock>>>,
     /// Drives under it.
     drives: BTreeSet<u32>,
 }
 
+/// What the rules of these sets remember.
+#[derive(Default)]
+pub struct SetMemory {
+    /// How new the newest disk is.
+    pub(super) newest: Cell<Option<(u64, u64)>>,
+}
+
 /// Everything that one set of disks serves.
-pub(super) struct Array {
-    pub volumes: Vec<Served>,
+pub struct Array {
+    volumes: Vec<Served>,
     /// Components that were offered and are not used.
-    pub refused: Vec<u32>,
+    pub(super) refused: Vec<u32>,
+    seed: u64,
     identities: Cell<u32>,
-}
-
-pub(super) fn name(disk: &SimDisk) -> String {
-    format!("disk {}", disk.number())
-}
-
-fn number(name: &str) -> Option<u32> {
-    name.strip_prefix("disk ")?.parse().ok()
-}
-
-fn volume_options(context: &Context) -> VolumeOptions {
-    VolumeOptions {
-        pace: Pace {
-            floor_bytes_per_s: context.pace_bytes_per_s,
-            ..Pace::default()
-        },
-        bug: plexum_engine::mutant::DeliberateBug::new(context.mutant),
-        thresholds: context.thresholds,
-        ..VolumeOptions::default()
-    }
 }
 
 impl Array {
     /// Opens what is on these disks: those that carry a label of the array.
-    pub async fn open(
+    pub(super) async fn open(
         context: &Context,
         plan: &Plan,
         disks: &[SimDisk],
@@ -86,7 +79,7 @@ impl Array {
             .collect();
         let devices = labelled.iter().map(|disk| {
             let device = Stacked::Device(Rc::new((*disk).clone()));
-            (name(disk), device)
+            (device_name(disk), device)
         });
         let request = MirrorRequest {
             run_degraded: true,
@@ -112,6 +105,7 @@ impl Array {
         Ok(Self {
             volumes: vec![served],
             refused,
+            seed: context.seed,
             identities: Cell::new(0),
         })
     }
@@ -125,7 +119,7 @@ impl Array {
             .iter()
             .filter(|disk| labels::drive_header(disk).is_some());
         let devices: Vec<(String, Rc<SimDisk>)> = labelled
-            .map(|disk| (name(disk), Rc::new(disk.clone())))
+            .map(|disk| (device_name(disk), Rc::new(disk.clone())))
             .collect();
         let request = SystemRequest {
             force: force == Force::Yes,
@@ -155,17 +149,18 @@ impl Array {
         Ok(Self {
             volumes,
             refused: Vec::new(),
+            seed: context.seed,
             identities: Cell::new(0),
         })
     }
 
     /// Whether every volume has all its data without the disks in `bad`.
-    pub fn survives(&self, bad: &BTreeSet<u32>) -> bool {
+    pub(super) fn survives(&self, bad: &BTreeSet<u32>) -> bool {
         self.volumes.iter().all(|served| served.survives(bad))
     }
 
     /// Whether the component on this disk is incomplete.
-    pub fn is_filled(&self, disk: u32) -> bool {
+    pub(super) fn is_filled(&self, disk: u32) -> bool {
         self.volumes.iter().flat_map(Served::all).any(|volume| {
             let status = volume.status();
             let mut filled = status.members.iter().filter(|member| is_filled(member));
@@ -173,13 +168,8 @@ impl Array {
         })
     }
 
-    /// Whether every volume lacks nothing and has nothing left to do.
-    pub fn is_whole(&self) -> bool {
-        self.volumes.iter().all(Served::is_whole)
-    }
-
     /// Whether a mirror lacks a component that nobody is about to become.
-    pub fn lacks_a_disk(&self) -> bool {
+    pub(super) fn lacks_a_disk(&self) -> bool {
         let mut mirrors = self.volumes.iter().filter(|served| served.is_mirror());
         mirrors.any(|served| {
             let status = served.volume.status();
@@ -191,12 +181,12 @@ impl Array {
     }
 
     /// Whether some parity is not proven, or some row lacks a block.
-    pub fn has_hole(&self) -> bool {
+    pub(super) fn has_hole(&self) -> bool {
         self.volumes.iter().any(Served::has_hole)
     }
 
     /// Whether some data are there only by parity without the disks in `bad`.
-    pub fn needs_parity(&self, bad: &BTreeSet<u32>) -> bool {
+    pub(super) fn needs_parity(&self, bad: &BTreeSet<u32>) -> bool {
         let alone = self
             .volumes
             .iter()
@@ -210,7 +200,7 @@ impl Array {
     }
 
     /// Disks that belong to it in any live role.
-    pub fn live(&self) -> BTreeSet<u32> {
+    pub(super) fn live(&self) -> BTreeSet<u32> {
         let mut live = BTreeSet::new();
         for served in &self.volumes {
             if served.is_mirror() {
@@ -225,7 +215,7 @@ impl Array {
     }
 
     /// Takes the member on this disk out. Of a system: from the first volume that lets it go.
-    pub async fn fail(&self, disk: u32) -> Result<(), String> {
+    async fn fail(&self, disk: u32) -> Result<(), String> {
         let mut last = Err("it is no member".to_owned());
         for served in &self.volumes {
             for volume in served.all() {
@@ -242,22 +232,16 @@ impl Array {
     }
 
     /// Gives a mirror a component; `old`: to take over from the one on this disk.
-    pub async fn add(&self, seed: u64, disk: &SimDisk, old: Option<u32>) -> Result<(), String> {
+    async fn add(&self, disk: &SimDisk, old: Option<u32>) -> Result<(), String> {
         let volume = &self.volumes[0].volume;
         let status = volume.status();
-        let is_former = |member: &&MemberStatus| {
-            member.standing == Standing::Faulty && disk_of(member) == Some(disk.number())
-        };
-        if let Some(member) = status.members.iter().find(is_former) {
-            let removed = volume.remove(member.id).await;
-            removed.map_err(|error| error.to_string())?;
-        }
+        members::remove_former(volume, disk.number()).await?;
         self.identities.set(self.identities.get() + 1);
         let mut identity = [0; 16];
-        let low = plexum_disks::rng::mix(seed ^ u64::from(self.identities.get()));
+        let low = plexum_disks::rng::mix(self.seed ^ u64::from(self.identities.get()));
         identity[..8].copy_from_slice(&low.to_le_bytes());
         let new = NewMember {
-            name: name(disk),
+            name: device_name(disk),
             device: Stacked::Device(Rc::new(disk.clone())),
             identity,
             is_write_mostly: false,
@@ -272,7 +256,7 @@ impl Array {
     }
 
     /// Compares copies and parity of everything; gives the bytes that do not agree.
-    pub async fn scrub(&self) -> u64 {
+    pub(super) async fn scrub(&self) -> u64 {
         let mut bytes = 0;
         for served in &self.volumes {
             for volume in served.all() {
@@ -285,14 +269,65 @@ impl Array {
         }
         bytes
     }
+}
 
-    /// Runs all background work until `stop`.
-    pub async fn background(self: Rc<Self>) {
+impl Subject for Array {
+    type Plan = Plan;
+    type Memory = SetMemory;
+
+    async fn read(&self, volume: usize, bytes: Range<u64>) -> Result<Vec<u8>, IoError> {
+        let length = (bytes.end - bytes.start) as usize;
+        let read = self.volumes[volume].volume.read(bytes.start, length);
+        Ok(read.await?.to_vec())
+    }
+
+    async fn write(
+        &self,
+        volume: usize,
+        offset_bytes: u64,
+        data: Buf,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        let volume = &self.volumes[volume].volume;
+        volume.write(offset_bytes, data, fua).await
+    }
+
+    async fn flush(&self, volume: usize) -> Result<(), IoError> {
+        self.volumes[volume].volume.flush().await
+    }
+
+    async fn zero(&self, volume: usize, bytes: Range<u64>, fua: Fua) -> Result<(), IoError> {
+        let (volume, length) = (&self.volumes[volume].volume, bytes.end - bytes.start);
+        volume
+            .zero(bytes.start, length, ZeroMode::Allocate, fua)
+            .await
+    }
+
+    async fn trim(&self, volume: usize, bytes: Range<u64>) -> Result<(), IoError> {
+        let (volume, length) = (&self.volumes[volume].volume, bytes.end - bytes.start);
+        volume
+            .zero(bytes.start, length, ZeroMode::Unmap, Fua::No)
+            .await
+    }
+
+    async fn background(self: Rc<Self>, _spawner: Spawner) {
         join_all(self.volumes.iter().map(Served::background)).await;
     }
 
-    /// Ends everything in order.
-    pub async fn stop(&self) -> Result<(), IoError> {
+    async fn operate(&self, operation: Operation, disks: &[SimDisk]) -> Result<(), String> {
+        let handle = |disk: u32| disks[disk as usize].reopen();
+        match operation {
+            Operation::Fail { slot } => self.fail(slot as u32).await,
+            Operation::Add { disk } => self.add(&handle(disk), None).await,
+            Operation::Replace { slot, disk } => self.add(&handle(disk), Some(slot as u32)).await,
+            Operation::Scrub => {
+                self.scrub().await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn stop(&self) -> Result<(), IoError> {
         let mut result = Ok(());
         for served in &self.volumes {
             result = result.and(served.stop().await);
@@ -300,71 +335,67 @@ impl Array {
         result
     }
 
-    /// Waits until no plex grows any more.
-    pub async fn grown(&self) {
-        for served in &self.volumes {
-            if let Some(growing) = &served.growing {
-                growing.ended().await;
-            }
+    fn is_whole(&self) -> bool {
+        self.volumes.iter().all(Served::is_whole)
+    }
+
+    fn describe(&self) -> String {
+        let mut texts = Vec::new();
+        for volume in self.volumes.iter().flat_map(Served::all) {
+            let status = volume.status();
+            let members = status.members.iter();
+            let members: Vec<String> = members
+                .map(|member| {
+                    let name = member.name.as_deref().unwrap_or("nobody");
+                    format!("{name} {:?}", member.standing)
+                })
+                .collect();
+            texts.push(format!(
+                "{}: lost {:?}, {} regions in doubt, job {:?}, {}",
+                status.name,
+                status.lost_slots,
+                status.doubtful_regions.0,
+                status.job.map(|job| job.kind),
+                members.join(", ")
+            ));
+        }
+        texts.join("; ")
+    }
+
+    fn condition(&self) -> Option<&'static str> {
+        let served = self.volumes.iter();
+        let all: Vec<VolumeStatus> = served.map(|served| served.volume.status()).collect();
+        let has_any = |is_it: fn(&VolumeStatus) -> bool| all.iter().any(is_it);
+        if self.has_growing() {
+            Some("growth")
+        } else if has_any(|status| status.members.iter().any(is_filled)) {
+            Some("rebuild")
+        } else if has_any(|status| status.doubtful_regions.0 > 0) {
+            Some("resync")
+        } else if has_any(|status| !status.lost_slots.is_empty()) {
+            Some("degraded")
+        } else {
+            None
         }
     }
 
-    /// What is still held although nothing runs any more.
-    pub fn leaks(&self) -> Option<String> {
+    /// Until no plex grows any more.
+    async fn settled(&self) {
+        for growing in self
+            .volumes
+            .iter()
+            .filter_map(|served| served.growing.as_ref())
+        {
+            growing.ended().await;
+        }
+    }
+
+    fn leaks(&self) -> Option<String> {
         let volumes = self.volumes.iter();
         let held: usize = volumes
             .map(|served| served.volume.requests().len() + served.volume.lock_count())
             .sum();
         (held > 0).then(|| format!("{held} requests and locks"))
-    }
-
-    /// What keeps it from being whole, for people.
-    pub fn lacks(&self) -> String {
-        let mut texts = Vec::new();
-        for served in &self.volumes {
-            for volume in served.all() {
-                let status = volume.status();
-                let members = status.members.iter();
-                let members: Vec<String> = members
-                    .map(|member| {
-                        let name = member.name.as_deref().unwrap_or("nobody");
-                        format!("{name} {:?}", member.standing)
-                    })
-                    .collect();
-                texts.push(format!(
-                    "{}: lost {:?}, {} regions in doubt, job {:?}, {}",
-                    status.name,
-                    status.lost_slots,
-                    status.doubtful_regions.0,
-                    status.job.map(|job| job.kind),
-                    members.join(", ")
-                ));
-            }
-        }
-        texts.join("; ")
-    }
-
-    /// What goes on, for coverage.
-    pub fn stage(&self) -> &'static str {
-        let statuses: Vec<VolumeStatus> = self
-            .volumes
-            .iter()
-            .map(|served| served.volume.status())
-            .collect();
-        if self.has_growing() {
-            "growth"
-        } else if statuses
-            .iter()
-            .any(|status| status.members.iter().any(is_filled))
-        {
-            "rebuild"
-        } else if statuses.iter().any(|status| status.doubtful_regions.0 > 0) {
-            "resync"
-        } else if statuses.iter().any(|status| !status.lost_slots.is_empty()) {
-            "degraded"
-        } else {
-            "whole"
-        }
     }
 }
 
@@ -493,30 +524,6 @@ fn is_untouched(volume: &Volume<Device, SimClock>, bad: &BTreeSet<u32>) -> bool 
             .iter()
             .filter_map(disk_of)
             .all(|disk| !bad.contains(&disk))
-}
-
-fn is_active(member: &MemberStatus) -> bool {
-    member.standing == Standing::Active
-}
-
-fn is_filled(member: &MemberStatus) -> bool {
-    matches!(member.standing, Standing::Rebuilding { .. })
-}
-
-fn is_live(member: &MemberStatus) -> bool {
-    is_active(member) || is_filled(member) || member.standing == Standing::Spare
-}
-
-fn disk_of(member: &MemberStatus) -> Option<u32> {
-    member.name.as_deref().and_then(number)
-}
-
-fn active_on(status: &VolumeStatus, disk: u32) -> Option<MemberId> {
-    let found = status
-        .members
-        .iter()
-        .find(|member| is_active(member) && disk_of(member) == Some(disk));
-    found.map(|member| member.id)
 }
 
 /// Numbers of the disks under a volume.

@@ -1,22 +1,27 @@
 //! The end of a run, looked at on the disks alone: labels that say complete and clean, copies that are equal, parity
 //! that is right, contents that clients may read.
 //!
-//! Invariant: addresses and parity are worked out here, by the text of the format's description, with nothing of the
-//! engine's geometry.
+//! Invariant: addresses and parity are worked out by the reference model, with nothing of the engine's geometry; what
+//! organisation of it a plex is follows from the text of the format's description.
 //!
 //! Source: freebsd-geom.md sections 1.6 and 2.8.
 
 use plexum_format::vinum::{Config, Mark, Organisation, Plex, PlexState, Subdisk, SubdiskState};
 
+use super::array::Array;
 use super::labels;
 use super::plan::{Plan, Shape};
 use crate::finding::Finding;
+use crate::md::reference::{Mismatch, Reference};
+use crate::md::{Level, Spec};
 use crate::oracle::Oracle;
-use crate::reference::Mismatch;
+use crate::world::Scene;
 use plexum_disks::disk::SimDisk;
 
 /// Looks at everything; the first thing that is wrong.
-pub(super) fn compare(plan: &Plan, disks: &[SimDisk], oracles: &mut [Oracle]) -> Option<Finding> {
+pub(super) fn compare(scene: &Scene<Array>) -> Option<Finding> {
+    let (plan, disks) = (&scene.plan, &scene.disks);
+    let oracles = &mut scene.oracles.borrow_mut();
     match &plan.shape {
         Shape::Mirror { .. } => compare_mirror(plan, disks, &mut oracles[0]),
         Shape::System { volumes, .. } => {
@@ -76,13 +81,11 @@ fn compare_mirror(plan: &Plan, disks: &[SimDisk], oracle: &mut Oracle) -> Option
             "the newest labels ask for {counts:?} components, complete are those on {numbers:?}"
         )));
     }
-    let first = &copies[0].1;
-    for (slot, (_, copy)) in copies.iter().enumerate() {
-        if let Some(mismatch) = difference(slot, first, copy) {
-            return Some(Finding::Disagree(vec![mismatch]));
-        }
+    let copies: Vec<Vec<u8>> = copies.into_iter().map(|(_, copy)| copy).collect();
+    match content(Level::Raid1, 0, copies) {
+        Ok(content) => judge(&content, oracle),
+        Err(finding) => Some(finding),
     }
-    judge(first, oracle)
 }
 
 fn difference(slot: usize, one: &[u8], other: &[u8]) -> Option<Mismatch> {
@@ -166,10 +169,16 @@ fn compare_volume(
     let of = |plex: &&Plex| plex.volume.as_deref() == Some(&*name);
     let mut first: Option<Vec<u8>> = None;
     for (slot, plex) in config.plexes.iter().filter(of).enumerate() {
-        let subdisks = contents(config, plex, disks);
-        let mut content = match content(plex.organisation, &subdisks) {
+        let level = match plex.organisation {
+            Organisation::Concat => Level::Linear,
+            Organisation::Striped { .. } => Level::Raid0,
+            Organisation::Raid4 { .. } => Level::Raid4,
+            Organisation::Raid5 { .. } => Level::Raid5,
+        };
+        let strip_bytes = plex.organisation.strip_bytes().unwrap_or(0);
+        let mut content = match content(level, strip_bytes, contents(config, plex, disks)) {
             Ok(content) => content,
-            Err(mismatches) => return Some(Finding::Disagree(mismatches)),
+            Err(finding) => return Some(finding),
         };
         content.truncate(plan.volume_bytes as usize);
         match &first {
@@ -201,48 +210,63 @@ fn contents(config: &Config, plex: &Plex, disks: &[SimDisk]) -> Vec<Vec<u8>> {
     placed.into_iter().map(|(_, bytes)| bytes).collect()
 }
 
-/// What a plex holds, or where its parity is wrong.
-fn content(organisation: Organisation, subdisks: &[Vec<u8>]) -> Result<Vec<u8>, Vec<Mismatch>> {
-    let count = subdisks.len();
-    let strip = organisation.strip_bytes().unwrap_or(0) as usize;
-    let length = subdisks.iter().map(Vec::len).min().unwrap_or(0);
-    match organisation {
-        Organisation::Concat => Ok(subdisks.concat()),
-        Organisation::Striped { .. } => {
-            let strips = length / strip * count;
-            let piece = |k: usize| &subdisks[k % count][k / count * strip..][..strip];
-            Ok((0..strips).flat_map(|k| piece(k).to_vec()).collect())
-        }
-        Organisation::Raid5 { .. } | Organisation::Raid4 { .. } => {
-            let mut content = Vec::new();
-            let mut wrong = Vec::new();
-            for row in 0..length / strip {
-                let parity = match organisation {
-                    Organisation::Raid5 { .. } => count - 1 - row % count,
-                    _ => count - 1,
-                };
-                let piece = |subdisk: usize| &subdisks[subdisk][row * strip..][..strip];
-                for at in 0..strip {
-                    let sum = (0..count).fold(0, |sum, subdisk| sum ^ piece(subdisk)[at]);
-                    if sum != 0 {
-                        let offset_bytes = (row * strip + at) as u64;
-                        wrong.push(Mismatch {
-                            member: parity,
-                            offset_bytes,
-                            sync_bytes: offset_bytes,
-                        });
-                        break;
-                    }
-                }
-                for subdisk in (0..count).filter(|subdisk| *subdisk != parity) {
-                    content.extend_from_slice(piece(subdisk));
-                }
-            }
-            if wrong.is_empty() {
-                Ok(content)
-            } else {
-                Err(wrong)
-            }
-        }
+/// What a mirror or a plex holds, or where its copies or parity are wrong. Parity goes round from the last subdisk to
+/// the first, data are in the order of the subdisks: md's layout 0.
+fn content(level: Level, strip_bytes: u64, members: Vec<Vec<u8>>) -> Result<Vec<u8>, Finding> {
+    let sizes: Vec<u64> = members.iter().map(|bytes| bytes.len() as u64).collect();
+    let spec = Spec {
+        level,
+        layout: 0,
+        member_count: members.len(),
+        strip_bytes,
+        component_bytes: sizes.iter().copied().min().unwrap_or(0),
+        region_bytes: None,
+        log_bytes: None,
+        is_write_back: false,
+        has_ppl: false,
+    };
+    let reference = Reference::with_sizes(&spec, &sizes);
+    let members = members.into_iter().map(Some).collect();
+    let mismatches = reference.mismatches(&members);
+    if !mismatches.is_empty() {
+        return Err(Finding::Disagree(mismatches));
+    }
+    let content = reference.content(&members);
+    content.ok_or_else(|| wrong("a plex has no whole row".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two rows over three subdisks: parity on the last one, then on the middle one.
+    fn subdisks() -> Vec<Vec<u8>> {
+        let strip = |value: u8| vec![value; 512];
+        vec![
+            [strip(1), strip(3)].concat(),
+            [strip(2), strip(3 ^ 4)].concat(),
+            [strip(1 ^ 2), strip(4)].concat(),
+        ]
+    }
+
+    #[test]
+    fn a_plex_with_parity_gives_its_data_in_the_order_of_its_subdisks() {
+        let found = content(Level::Raid5, 512, subdisks()).unwrap();
+        let expected: Vec<u8> = (1..=4).flat_map(|value| [value; 512]).collect();
+        assert!(found == expected);
+    }
+
+    #[test]
+    fn a_block_that_does_not_agree_with_its_parity_is_named() {
+        let mut subdisks = subdisks();
+        subdisks[2][600] ^= 1;
+        let found = content(Level::Raid5, 512, subdisks);
+        assert!(matches!(found, Err(Finding::Disagree(_))), "{found:?}");
+    }
+
+    #[test]
+    fn copies_of_a_mirror_that_differ_are_named() {
+        let found = content(Level::Raid1, 0, vec![vec![7; 4096], vec![8; 4096]]);
+        assert!(matches!(found, Err(Finding::Disagree(_))), "{found:?}");
     }
 }

@@ -14,6 +14,7 @@ use plexum_freebsd::gvinum::{
 };
 
 use super::plan::{Order, Plan, Shape};
+use crate::members::device_name;
 use plexum_disks::disk::SimDisk;
 
 /// Name of the mirror.
@@ -174,7 +175,7 @@ pub(super) fn deactivate(disks: &[SimDisk]) -> u64 {
     let providers = present.filter_map(|disk| {
         Some(Provider {
             key: Key(disk.number() as usize),
-            name: super::array::name(disk),
+            name: device_name(disk),
             size_bytes: disk.size_bytes(),
             sector_bytes: 512,
             label: mirror_label(disk)?,
@@ -218,7 +219,7 @@ pub(super) fn activate(disks: &[SimDisk]) -> u64 {
         };
         let provider = Provider {
             key: Key(disk.number() as usize),
-            name: super::array::name(disk),
+            name: device_name(disk),
             size_bytes: disk.size_bytes(),
             sector_bytes: 512,
             label,
@@ -244,7 +245,7 @@ fn system(disks: &[SimDisk]) -> Option<System> {
         };
         found.push(FoundDrive {
             key: disk.number() as usize,
-            device: super::array::name(disk),
+            device: device_name(disk),
             size_bytes: disk.size_bytes(),
             header,
             copies: [config_text(disk, 0), config_text(disk, 1)],
@@ -340,7 +341,7 @@ pub(super) fn grow(disks: &[SimDisk], wall_seconds: u64) -> bool {
         system.drives.push(Drive {
             name: name.clone(),
             key: Some(disk.number() as usize),
-            device: super::array::name(disk),
+            device: device_name(disk),
             size_bytes: disk.size_bytes(),
             header: Some(header),
             first_copy: 0,

@@ -1,4 +1,4 @@
-//! What a seed of FreeBSD's formats does: the array, its clients, what strikes it and how each life ends.
+//! What a seed of FreeBSD's formats does: what is built, and what happens between lives.
 //!
 //! Invariant: everything follows from the seed and the format; seeds of md arrays draw from other streams.
 
@@ -7,7 +7,7 @@ use std::fmt;
 use plexum_format::gmirror::Balance;
 use plexum_format::vinum::DATA_OFFSET_BYTES;
 
-use crate::scenario::RESTS_NS;
+use crate::course::{Course, LifeEnd, Load, RESTS_NS, Shortage, Wish};
 use plexum_disks::disk::CrashKind;
 use plexum_disks::fault::Fault;
 use plexum_disks::rng::Rng;
@@ -87,58 +87,6 @@ pub enum Shape {
     },
 }
 
-/// What is to happen when a request begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// A disk goes wrong.
-    Fault {
-        /// Number of the disk.
-        disk: u32,
-        /// What happens.
-        fault: Fault,
-    },
-    /// The operator takes a member out.
-    Fail {
-        /// Number of the disk.
-        disk: u32,
-    },
-    /// A disk that stands by is given to the array.
-    Add,
-    /// A disk that stands by takes over from a member.
-    Replace {
-        /// Number of the disk.
-        disk: u32,
-    },
-    /// Copies or parity are compared.
-    Scrub,
-    /// Everybody rests.
-    Rest {
-        /// How long, in nanoseconds.
-        length_ns: u64,
-    },
-}
-
-/// How a life ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// After so many requests and then so many polls.
-    Crash {
-        /// Requests.
-        requests: u64,
-        /// Polls after them; without requests those of the start count as well.
-        polls: u64,
-        /// How long everything has rested after them; 0: it need not.
-        rest_ns: u64,
-        /// What of the disks survives.
-        kind: CrashKind,
-    },
-    /// In order, after so many requests.
-    Stop {
-        /// Requests.
-        requests: u64,
-    },
-}
-
 /// What happens between two lives, besides disks that come back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pause {
@@ -152,41 +100,19 @@ pub struct Pause {
     pub grows: bool,
 }
 
-/// The whole plan of a seed.
+/// The whole plan of a seed. Its slots are the numbers of the disks.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The seed.
-    pub seed: u64,
+    /// What the world goes by.
+    pub course: Course,
     /// The format.
     pub format: Format,
     /// What is built.
     pub shape: Shape,
     /// Bytes of each volume at the start.
     pub volume_bytes: u64,
-    /// Bytes of each disk.
-    pub disk_bytes: u64,
-    /// How many disks there are, those that stand by included.
-    pub disk_count: usize,
-    /// Unit of atomicity of the disks.
-    pub atom_bytes: u32,
-    /// Usual time of an I/O.
-    pub latency_ns: u64,
-    /// Whether the thresholds of the volumes are so small that they are crossed.
-    pub has_small_thresholds: bool,
-    /// Clients.
-    pub clients: usize,
-    /// Requests of all clients in all lives.
-    pub requests: u64,
-    /// Longest pause of a client before a request.
-    pub think_ns_max: u64,
-    /// Of 100 requests that many are flushes.
-    pub flushes_of_100: u64,
-    /// Speed of background work under load.
-    pub pace_bytes_per_s: u64,
-    /// What is to happen, by request.
-    pub wishes: Vec<(u64, Wish)>,
-    /// Lives, with the pause behind each; the last one goes on to the end.
-    pub lives: Vec<(End, Pause)>,
+    /// The pauses behind the first lives.
+    pub pauses: Vec<Pause>,
 }
 
 impl Plan {
@@ -199,25 +125,41 @@ impl Plan {
             Format::Gvinum => draw_system(&mut rng),
         };
         let mut plan = Self {
-            seed,
             format,
             shape,
             volume_bytes,
-            disk_bytes,
-            disk_count,
-            atom_bytes: *rng.pick(&[512, 512, 4096]),
-            latency_ns: *rng.pick(&[5_000, 50_000, 50_000, 500_000]),
-            has_small_thresholds: Rng::new(seed).fork(43).below(256) < 240,
-            clients: rng.between(1, 6) as usize,
-            requests: rng.between(60, 240),
-            think_ns_max: *rng.pick(&[0, 0, 0, 2_000_000, 200_000_000]),
-            flushes_of_100: *rng.pick(&[7, 7, 1, 0]),
-            pace_bytes_per_s: *rng.pick(&[32 << 20, 4 << 20, 512 << 10, 64 << 10]),
-            wishes: Vec::new(),
-            lives: Vec::new(),
+            pauses: Vec::new(),
+            course: Course {
+                seed,
+                disk_bytes,
+                disk_count,
+                atom_bytes: *rng.pick(&[512, 512, 4096]),
+                latency_ns: *rng.pick(&[5_000, 50_000, 50_000, 500_000]),
+                flush_times: 1,
+                has_zeroing_trim: seed.is_multiple_of(2),
+                has_small_thresholds: Rng::new(seed).fork(43).below(256) < 240,
+                clients: rng.between(1, 6) as usize,
+                requests: rng.between(60, 240),
+                think_ns_max: *rng.pick(&[0, 0, 0, 2_000_000, 200_000_000]),
+                flushes_of_100: *rng.pick(&[7, 7, 1, 0]),
+                pace_bytes_per_s: *rng.pick(&[32 << 20, 4 << 20, 512 << 10, 64 << 10]),
+                load: Load {
+                    reads_of_93: 40,
+                    long_of_128: 2,
+                    ..Load::default()
+                },
+                wishes: Vec::new(),
+                lives: Vec::new(),
+                shortage: Shortage::Last,
+                aim: None,
+            },
         };
         plan.draw_wishes(&mut rng);
         plan.draw_lives(&mut rng);
+        // What is left of the requests, then everything that is broken is mended, twice, and everything compared.
+        let rest = LifeEnd::Stop { requests: u64::MAX };
+        let last = [rest, LifeEnd::Mend, LifeEnd::Finale];
+        plan.course.lives.extend(last);
         plan
     }
 
@@ -230,34 +172,50 @@ impl Plan {
         }
     }
 
+    /// How many volumes are served.
+    #[must_use]
+    pub fn volume_count(&self) -> usize {
+        match &self.shape {
+            Shape::Mirror { .. } => 1,
+            Shape::System { volumes, .. } => volumes.len(),
+        }
+    }
+
+    /// What the operator does behind a life.
+    #[must_use]
+    pub fn pause_behind(&self, life: usize) -> Pause {
+        self.pauses.get(life).copied().unwrap_or_default()
+    }
+
     fn draw_wishes(&mut self, rng: &mut Rng) {
         let members = self.member_count() as u64;
+        let requests = self.course.requests;
+        let mut wishes = Vec::new();
         for _ in 0..rng.between(0, 6) {
-            let disk = rng.below(members + 1) as u32;
+            let slot = rng.below(members + 1) as usize;
             let fault = self.draw_fault(rng);
-            let at = rng.below(self.requests);
-            self.wishes.push((at, Wish::Fault { disk, fault }));
+            wishes.push((rng.below(requests), Wish::Fault { slot, fault }));
         }
         for _ in 0..rng.between(0, 4) {
-            let disk = rng.below(members) as u32;
+            let slot = rng.below(members) as usize;
             let wish = match rng.below(8) {
-                0..=1 => Wish::Fail { disk },
+                0..=1 => Wish::Fail { slot },
                 2..=4 => Wish::Add,
-                5 => Wish::Replace { disk },
+                5 => Wish::Replace { slot },
                 _ => Wish::Scrub,
             };
-            self.wishes.push((rng.below(self.requests), wish));
+            wishes.push((rng.below(requests), wish));
         }
         for _ in 0..rng.below(3) {
             let length_ns = *rng.pick(&RESTS_NS);
-            let at = rng.below(self.requests);
-            self.wishes.push((at, Wish::Rest { length_ns }));
+            wishes.push((rng.below(requests), Wish::Rest { length_ns }));
         }
-        self.wishes.sort_by_key(|(request, _)| *request);
+        wishes.sort_by_key(|(request, _)| *request);
+        self.course.wishes = wishes;
     }
 
     fn draw_fault(&self, rng: &mut Rng) -> Fault {
-        let sectors = self.disk_bytes / 512;
+        let sectors = self.course.disk_bytes / 512;
         let start = rng.below(sectors);
         let length = *rng.pick(&[1, 8, 64, 300]);
         let range = start * 512..(start + length).min(sectors) * 512;
@@ -276,7 +234,7 @@ impl Plan {
     }
 
     fn draw_lives(&mut self, rng: &mut Rng) {
-        let mut left = self.requests;
+        let mut left = self.course.requests;
         for _ in 0..rng.between(1, 6) {
             let requests = if rng.chance(1, 4) {
                 rng.below(4)
@@ -291,7 +249,7 @@ impl Plan {
                 CrashKind::PowerCut
             };
             let end = if rng.chance(1, 4) {
-                End::Stop { requests }
+                LifeEnd::Stop { requests }
             } else {
                 let most = *rng.pick(&[60, 400, 3000]);
                 let rest_ns = if rng.chance(1, 4) {
@@ -299,27 +257,31 @@ impl Plan {
                 } else {
                     0
                 };
-                End::Crash {
+                LifeEnd::Crash {
                     requests,
+                    stage: None,
                     polls: rng.below(most),
                     rest_ns,
                     kind,
                 }
             };
             let pause = self.draw_pause(rng);
-            self.lives.push((end, pause));
+            self.course.lives.push(end);
+            self.pauses.push(pause);
             if rng.chance(1, 4) {
                 // Crashes while the last one is being got over, up to three deep.
                 for _ in 0..rng.between(1, 3) {
                     let most = *rng.pick(&[40, 400]);
                     let polls = rng.below(most);
-                    let end = End::Crash {
+                    let end = LifeEnd::Crash {
                         requests: 0,
+                        stage: None,
                         polls,
                         rest_ns: 0,
                         kind,
                     };
-                    self.lives.push((end, Pause::default()));
+                    self.course.lives.push(end);
+                    self.pauses.push(Pause::default());
                 }
             }
         }
@@ -417,7 +379,7 @@ fn draw_volume(rng: &mut Rng, drives: usize) -> Vec<PlexShape> {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed {} of {}: ", self.seed, self.format.name())?;
+        write!(f, "seed {} of {}: ", self.course.seed, self.format.name())?;
         match &self.shape {
             Shape::Mirror {
                 components,
@@ -440,20 +402,42 @@ impl fmt::Display for Plan {
         writeln!(
             f,
             "{} bytes, {} clients, {} requests",
-            self.volume_bytes, self.clients, self.requests
+            self.volume_bytes, self.course.clients, self.course.requests
         )?;
-        for (request, wish) in &self.wishes {
-            match wish {
-                Wish::Fault { disk, fault } => {
-                    writeln!(f, "request {request:>6}  disk {disk:>2}  {fault}")?
-                }
-                other => writeln!(f, "request {request:>6}  {other:?}")?,
-            }
-        }
-        for (number, (end, pause)) in self.lives.iter().enumerate() {
-            writeln!(f, "life {number}: {end:?}, {pause:?}")?;
+        self.course.fmt(f)?;
+        for (number, pause) in self.pauses.iter().enumerate() {
+            writeln!(f, "behind life {number}: {pause:?}")?;
         }
         Ok(())
+    }
+}
+
+impl crate::course::Plan for Plan {
+    fn course(&self) -> &Course {
+        &self.course
+    }
+
+    fn course_mut(&mut self) -> &mut Course {
+        &mut self.course
+    }
+
+    fn remove_life(&mut self, at: usize) {
+        self.course.lives.remove(at);
+        if at < self.pauses.len() {
+            self.pauses.remove(at);
+        }
+    }
+
+    fn kind(&self) -> String {
+        self.format.name().to_owned()
+    }
+
+    fn rng(&self) -> Rng {
+        Rng::new(self.course.seed).fork(self.format as u64)
+    }
+
+    fn draw_volume(&self, rng: &mut Rng) -> usize {
+        rng.below(self.volume_count() as u64) as usize
     }
 }
 

@@ -7,10 +7,12 @@ use std::time::Duration;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Fua, IoError};
 
-use super::{Shared, operator};
+use super::operator;
+use super::rules::Rules;
+use super::scene::Scene;
+use crate::course::Plan;
 use crate::finding::Finding;
 use crate::oracle::{WriteEnd, WriteKind};
-use crate::subject::Subject;
 use plexum_disks::disk::outcome_number;
 use plexum_disks::rng::Rng;
 use plexum_disks::trace::{Actor, Verb};
@@ -32,86 +34,106 @@ const STREAM_WRITES_SECTORS: u64 = 256;
 /// Client number of the checker in traces.
 const VERIFIER: u32 = 1000;
 
+/// Client number of the last reads in traces.
+const LAST_READER: u32 = 2000;
+
 /// One client: requests one after another until the life's quota is used up.
-pub(super) async fn work<S: Subject>(shared: Rc<Shared<S>>, life: u64, client: u32) {
-    let mut rng =
-        Rng::new(shared.scenario.seed).fork(0x636c_0000 + (life << 8) + u64::from(client));
-    while shared.life_requests.get() < shared.life_quota.get() && !shared.has_findings() {
-        shared.life_requests.set(shared.life_requests.get() + 1);
-        let number = shared.counts.borrow().requests;
-        shared.counts.borrow_mut().requests += 1;
-        operator::grant_wishes(&shared, number);
-        rest(&shared).await;
-        if shared.scenario.think_ns_max > 0 {
-            let think_ns = rng.below(shared.scenario.think_ns_max);
-            shared.clock.sleep(Duration::from_nanos(think_ns)).await;
+pub(super) async fn work<S: Rules>(scene: Rc<Scene<S>>, life: u64, client: u32) {
+    let mut rng = Rng::new(scene.course().seed).fork(0x636c_0000 + (life << 8) + u64::from(client));
+    while scene.life_requests.get() < scene.life_quota.get() && !scene.has_findings() {
+        scene.life_requests.set(scene.life_requests.get() + 1);
+        let number = scene.counts.borrow().requests;
+        scene.counts.borrow_mut().requests += 1;
+        operator::grant_wishes(&scene, number);
+        rest(&scene).await;
+        if scene.course().think_ns_max > 0 {
+            let think_ns = rng.below(scene.course().think_ns_max);
+            scene.clock.sleep(Duration::from_nanos(think_ns)).await;
         }
-        let sectors = draw_range(&shared, &mut rng);
-        if rng.below(100) < shared.scenario.flushes_of_100 {
-            flush(&shared, client).await;
+        let volume = scene.plan.draw_volume(&mut rng);
+        let sectors = draw_range(&scene, volume, &mut rng);
+        if rng.below(100) < scene.course().flushes_of_100 {
+            flush(&scene, volume, client).await;
             continue;
         }
-        let reads = shared.scenario.load.reads_of_93;
-        let started_ns = shared.clock.now_ns();
+        let reads = scene.course().load.reads_of_93;
+        let started_ns = scene.clock.now_ns();
         let drawn = rng.below(93);
-        let sectors = if shared.scenario.load.has_streams {
-            draw_near_streams(&shared, client, drawn < reads, &mut rng)
+        let sectors = if scene.course().load.has_streams {
+            draw_near_streams(&scene, volume, client, drawn < reads, &mut rng)
         } else {
             sectors
         };
         match drawn {
-            drawn if drawn < reads => read(&shared, client, sectors).await,
-            0..=81 => write(&shared, client, sectors, WriteKind::Data, Fua::No).await,
-            82..=87 => write(&shared, client, sectors, WriteKind::Data, Fua::Yes).await,
-            88..=90 => write(&shared, client, sectors, WriteKind::Zeroes, Fua::No).await,
-            _ => write(&shared, client, sectors, WriteKind::Trim, Fua::No).await,
+            drawn if drawn < reads => read(&scene, volume, client, sectors).await,
+            0..=81 => write(&scene, volume, client, sectors, WriteKind::Data, Fua::No).await,
+            82..=87 => write(&scene, volume, client, sectors, WriteKind::Data, Fua::Yes).await,
+            88..=90 => write(&scene, volume, client, sectors, WriteKind::Zeroes, Fua::No).await,
+            _ => write(&scene, volume, client, sectors, WriteKind::Trim, Fua::No).await,
         }
-        let took_ns = shared.clock.now_ns() - started_ns;
+        let took_ns = scene.clock.now_ns() - started_ns;
         if took_ns > REQUEST_PATIENCE_NS {
             let request = format!("a request of client {client}");
-            shared.find(Finding::Late { request, took_ns });
+            scene.find(Finding::Late { request, took_ns });
         }
     }
 }
 
 /// Waits while all clients are to rest.
-async fn rest<S: Subject>(shared: &Shared<S>) {
+async fn rest<S: Rules>(scene: &Scene<S>) {
     loop {
-        let (now, until) = (shared.clock.now_ns(), shared.rest_until_ns.get());
+        let (now, until) = (scene.clock.now_ns(), scene.rest_until_ns.get());
         if now >= until {
             return;
         }
-        let is_waiting = shared.is_of_flush.get();
+        let is_waiting = scene.is_of_flush.get();
         let rest_ns = if is_waiting { LOOK_NS } else { until - now };
-        shared.clock.sleep(Duration::from_nanos(rest_ns)).await;
+        scene.clock.sleep(Duration::from_nanos(rest_ns)).await;
     }
 }
 
 /// After a start: reads everything, or random parts; what is seen is settled by that.
-pub(super) async fn verify<S: Subject>(shared: Rc<Shared<S>>, life: u64) {
-    let mut rng = Rng::new(shared.scenario.seed).fork(0x7665_0000 + life);
-    let end = shared.oracle.borrow().sector_count();
+pub(super) async fn verify<S: Rules>(scene: Rc<Scene<S>>, life: u64) {
+    let mut rng = Rng::new(scene.course().seed).fork(0x7665_0000 + life);
     let share = *rng.pick(&[0, 4, 8]);
-    if shared.is_of_flush.get() {
-        rest(&shared).await;
+    if scene.is_of_flush.get() {
+        rest(&scene).await;
     }
-    let mut at = 0;
-    while at < end && !shared.has_findings() {
-        let next = (at + VERIFY_SECTORS).min(end);
-        if rng.below(8) < share {
-            read(&shared, VERIFIER, at..next).await;
+    let is_asked = || rng.below(8) < share;
+    read_pieces(&scene, VERIFIER, VERIFY_SECTORS, is_asked).await;
+}
+
+/// Everything, as clients see it.
+pub(super) async fn read_all<S: Rules>(scene: &Rc<Scene<S>>) {
+    read_pieces(scene, LAST_READER, 2 * VERIFY_SECTORS, || true).await;
+}
+
+async fn read_pieces<S: Rules>(
+    scene: &Rc<Scene<S>>,
+    client: u32,
+    sectors: u64,
+    mut is_asked: impl FnMut() -> bool,
+) {
+    for volume in 0..scene.volume_count() {
+        let end = scene.sector_count(volume);
+        let mut at = 0;
+        while at < end && !scene.has_findings() {
+            let next = (at + sectors).min(end);
+            if is_asked() {
+                read(scene, volume, client, at..next).await;
+            }
+            at = next;
         }
-        at = next;
     }
 }
 
 /// Requests cluster, so that they meet: half of them fall into a few hot places.
-fn draw_range<S>(shared: &Shared<S>, rng: &mut Rng) -> Range<u64> {
-    let end = shared.oracle.borrow().sector_count();
-    if shared.scenario.load.is_narrow {
-        let is_usual = shared.scenario.load.is_skewed && rng.chance(15, 16);
+fn draw_range<S: Rules>(scene: &Scene<S>, volume: usize, rng: &mut Rng) -> Range<u64> {
+    let end = scene.sector_count(volume);
+    if scene.course().load.is_narrow {
+        let is_usual = scene.course().load.is_skewed && rng.chance(15, 16);
         let place = if is_usual { 0 } else { rng.below(4) };
-        let hot = Rng::new(shared.scenario.seed).fork(place).below(end);
+        let hot = Rng::new(scene.course().seed).fork(place).below(end);
         let length = rng.between(1, 7).min(end);
         let start = (hot / 8 * 8 + rng.below(16)).min(end - length);
         return start..start + length;
@@ -121,11 +143,11 @@ fn draw_range<S>(shared: &Shared<S>, rng: &mut Rng) -> Range<u64> {
         3..=9 => 8,
         10..=12 => 8 * rng.between(2, 4),
         13..=14 => rng.between(1, 130),
-        _ => 128 * rng.between(1, 4),
+        _ => 128 * rng.between(1, scene.course().load.long_of_128),
     }
     .min(end);
     let start = if rng.chance(1, 2) {
-        let hot = Rng::new(shared.scenario.seed).fork(rng.below(4)).below(end);
+        let hot = Rng::new(scene.course().seed).fork(rng.below(4)).below(end);
         (hot + rng.below(64)).min(end - length)
     } else {
         rng.below(end - length + 1)
@@ -137,14 +159,15 @@ fn draw_range<S>(shared: &Shared<S>, rng: &mut Rng) -> Range<u64> {
 
 /// Reads go on where the client's last one ended, but for some that begin elsewhere; writes fall close before one of
 /// them.
-fn draw_near_streams<S>(
-    shared: &Shared<S>,
+fn draw_near_streams<S: Rules>(
+    scene: &Scene<S>,
+    volume: usize,
     client: u32,
     is_read: bool,
     rng: &mut Rng,
 ) -> Range<u64> {
-    let end = shared.oracle.borrow().sector_count();
-    let mut streams = shared.streams.borrow_mut();
+    let end = scene.sector_count(volume);
+    let mut streams = scene.streams.borrow_mut();
     if !is_read {
         let before = *rng.pick(&streams);
         let start = (before + rng.below(STREAM_WRITES_SECTORS)) % end;
@@ -161,55 +184,53 @@ fn draw_near_streams<S>(
     start..*next
 }
 
-pub(super) async fn read<S: Subject>(shared: &Rc<Shared<S>>, client: u32, sectors: Range<u64>) {
+async fn read<S: Rules>(scene: &Rc<Scene<S>>, volume: usize, client: u32, sectors: Range<u64>) {
     let (offset, length) = (sectors.start * 512, (sectors.end - sectors.start) * 512);
-    let token = shared.oracle.borrow_mut().begin_read(sectors.clone());
-    let subject = begin(shared, client, Verb::Read, offset, length);
-    let answer = subject.read(offset, length).await;
+    let token = scene.oracles.borrow_mut()[volume].begin_read(sectors.clone());
+    let subject = begin(scene, client, Verb::Read, offset, length);
+    let answer = subject.read(volume, offset..offset + length).await;
     let result = answer.as_ref().map(|_| ()).map_err(|error| *error);
-    end(shared, client, Verb::ReadDone, offset, length, result);
+    end(scene, client, Verb::ReadDone, offset, length, result);
     match answer {
         Ok(data) if data.len() as u64 != length => {
-            shared.oracle.borrow_mut().fail_read(&token);
+            scene.oracles.borrow_mut()[volume].fail_read(&token);
             let got = data.len() as u64;
-            shared.find(Finding::WrongLength { asked: length, got });
+            scene.find(Finding::WrongLength { asked: length, got });
         }
         Ok(data) => {
-            let verdict = shared.oracle.borrow_mut().end_read(&token, &data);
+            let verdict = scene.oracles.borrow_mut()[volume].end_read(&token, &data);
             if let Err(violation) = verdict {
-                shared.find(Finding::WrongData(violation));
+                scene.find(Finding::WrongData(violation));
             }
         }
         Err(error) => {
-            shared.oracle.borrow_mut().fail_read(&token);
-            refuse(shared, &format!("read of sectors {sectors:?}"), error);
+            scene.oracles.borrow_mut()[volume].fail_read(&token);
+            refuse(scene, &format!("read of sectors {sectors:?}"), error);
         }
     }
 }
 
-async fn write<S: Subject>(
-    shared: &Rc<Shared<S>>,
+async fn write<S: Rules>(
+    scene: &Rc<Scene<S>>,
+    volume: usize,
     client: u32,
     sectors: Range<u64>,
     kind: WriteKind,
     fua: Fua,
 ) {
     let (offset, length) = (sectors.start * 512, (sectors.end - sectors.start) * 512);
-    let token = shared
-        .oracle
-        .borrow_mut()
-        .begin_write(sectors.clone(), kind);
+    let token = scene.oracles.borrow_mut()[volume].begin_write(sectors.clone(), kind);
     let result = if kind == WriteKind::Data {
-        let mut data = shared.pool.take(length as usize);
-        shared.oracle.borrow().fill(&token, &mut data);
-        let subject = begin(shared, client, Verb::Write, offset, length);
-        subject.write(offset, data.freeze(), fua).await
+        let mut data = scene.pool.take(length as usize);
+        scene.oracles.borrow()[volume].fill(&token, &mut data);
+        let subject = begin(scene, client, Verb::Write, offset, length);
+        subject.write(volume, offset, data.freeze(), fua).await
     } else {
-        let subject = begin(shared, client, Verb::Zero, offset, length);
+        let subject = begin(scene, client, Verb::Zero, offset, length);
         if kind == WriteKind::Trim {
-            subject.trim(offset, length).await
+            subject.trim(volume, offset..offset + length).await
         } else {
-            subject.zero(offset, length, fua).await
+            subject.zero(volume, offset..offset + length, fua).await
         }
     };
     let done = if kind == WriteKind::Data {
@@ -217,69 +238,63 @@ async fn write<S: Subject>(
     } else {
         Verb::ZeroDone
     };
-    end(shared, client, done, offset, length, result);
+    end(scene, client, done, offset, length, result);
     let how = match (result, fua) {
         (Ok(()), Fua::Yes) => WriteEnd::Durable,
         (Ok(()), Fua::No) => WriteEnd::Done,
         (Err(_), _) => WriteEnd::Failed,
     };
-    shared.oracle.borrow_mut().end_write(&token, how);
+    scene.oracles.borrow_mut()[volume].end_write(&token, how);
     if result.is_ok() {
-        shared.has_written.set(true);
+        scene.has_written.set(true);
     }
     if let Err(error) = result {
-        refuse(shared, &format!("write to sectors {sectors:?}"), error);
+        refuse(scene, &format!("write to sectors {sectors:?}"), error);
     }
 }
 
-pub(super) async fn flush<S: Subject>(shared: &Rc<Shared<S>>, client: u32) {
-    let token = shared.oracle.borrow_mut().begin_flush();
-    let subject = begin(shared, client, Verb::Flush, 0, 0);
-    let result = subject.flush().await;
-    end(shared, client, Verb::FlushDone, 0, 0, result);
+async fn flush<S: Rules>(scene: &Rc<Scene<S>>, volume: usize, client: u32) {
+    let token = scene.oracles.borrow_mut()[volume].begin_flush();
+    let subject = begin(scene, client, Verb::Flush, 0, 0);
+    let result = subject.flush(volume).await;
+    end(scene, client, Verb::FlushDone, 0, 0, result);
     match result {
-        Ok(()) => shared.oracle.borrow_mut().end_flush(&token),
-        Err(error) => refuse(shared, "flush", error),
+        Ok(()) => scene.oracles.borrow_mut()[volume].end_flush(&token),
+        Err(error) => refuse(scene, "flush", error),
     }
 }
 
-fn begin<S: Subject>(
-    shared: &Shared<S>,
-    client: u32,
-    verb: Verb,
-    offset: u64,
-    length: u64,
-) -> Rc<S> {
-    shared.note_hits();
-    shared
+fn begin<S: Rules>(scene: &Scene<S>, client: u32, verb: Verb, offset: u64, length: u64) -> Rc<S> {
+    scene.note_hits();
+    scene
         .trace
         .note(Actor::Client(client), verb, [offset, length, 0]);
-    shared.outstanding.set(shared.outstanding.get() + 1);
-    shared.subject()
+    scene.outstanding.set(scene.outstanding.get() + 1);
+    scene.subject()
 }
 
-fn end<S: Subject>(
-    shared: &Shared<S>,
+fn end<S: Rules>(
+    scene: &Scene<S>,
     client: u32,
     verb: Verb,
     offset: u64,
     length: u64,
     result: Result<(), IoError>,
 ) {
-    shared.note_hits();
+    scene.note_hits();
     let outcome = outcome_number(result);
-    shared
+    scene
         .trace
         .note(Actor::Client(client), verb, [offset, length, outcome]);
-    shared.outstanding.set(shared.outstanding.get() - 1);
-    let mut counts = shared.counts.borrow_mut();
+    scene.outstanding.set(scene.outstanding.get() - 1);
+    let mut counts = scene.counts.borrow_mut();
     counts.answers += 1;
     counts.errors += u64::from(result.is_err());
 }
 
-fn refuse<S: Subject>(shared: &Shared<S>, request: &str, error: IoError) {
-    if !shared.may_answer(error) {
-        shared.find(Finding::ErrorWithinPromise {
+fn refuse<S: Rules>(scene: &Scene<S>, request: &str, error: IoError) {
+    if !S::may_answer(scene, error) {
+        scene.find(Finding::ErrorWithinPromise {
             request: request.to_owned(),
             error,
         });

@@ -1,28 +1,26 @@
 //! What has met what: stages of requests, faults and crashes, counted as they happen.
 
-use super::Shared;
-use crate::subject::Subject;
+use super::rules::Rules;
+use super::scene::Scene;
+use crate::subject::Ended;
 use plexum_disks::disk::CrashKind;
 use plexum_disks::fault::{FAULT_KINDS, kind_name};
 
-impl<S: Subject> Shared<S> {
-    /// What the crash interrupts.
-    pub(super) fn note_crash_coverage(&self, kind: CrashKind) {
+impl<S: Rules> Scene<S> {
+    /// What the end of a life interrupts.
+    pub(super) fn note_crash_coverage(&self, kind: CrashKind, ended: Ended) {
         let during = match self.subject.borrow().as_ref() {
             None => "assembly",
-            Some(subject) => {
-                let status = subject.status();
-                let is_degraded = status.slots.iter().any(Option::is_none);
-                match (is_degraded, status.is_syncing, self.outstanding.get() > 0) {
-                    (true, true, _) => "rebuild",
-                    (true, false, _) => "degraded",
-                    (false, true, _) => "resync",
-                    (false, false, true) => "requests",
-                    (false, false, false) => "idle",
-                }
-            }
+            Some(subject) => match subject.condition() {
+                Some(condition) => condition,
+                None if self.outstanding.get() > 0 => "requests",
+                None => "idle",
+            },
         };
-        let what = format!("{kind:?} / {during}");
+        let what = match ended {
+            Ended::Stopped => format!("stop / {during}"),
+            Ended::Cut => format!("{kind:?} / {during}"),
+        };
         *self.counts.borrow_mut().coverage.entry(what).or_default() += 1;
         let crash = match kind {
             CrashKind::Kill => "kill",
@@ -80,11 +78,11 @@ impl<S: Subject> Shared<S> {
 
     /// Whether the fault that the scenario aims with has struck in this life; true where it aims at nothing.
     pub(super) fn is_aim_hit(&self) -> bool {
-        let Some(aim) = self.scenario.aim else {
+        let Some(fault) = self.course().aim else {
             return true;
         };
         let (before, now) = (self.hits_before.get(), self.hits());
-        (0..FAULT_KINDS).any(|kind| kind_name(kind) == aim.fault && now[kind] > before[kind])
+        (0..FAULT_KINDS).any(|kind| kind_name(kind) == fault && now[kind] > before[kind])
     }
 
     /// I/Os struck by a fault so far, by kind. Faults that strike no single I/O count when they are put in.

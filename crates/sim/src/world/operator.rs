@@ -1,116 +1,86 @@
-//! Faults and administrators' operations, at their moments.
+//! Faults and administrators' operations, at their moments, where the rules of the subject admit them.
 
 use std::rc::Rc;
 
-use super::Shared;
-use crate::scenario::Wish;
-use crate::subject::{Operation, Subject};
-use plexum_disks::fault::Fault;
+use super::rules::Rules;
+use super::scene::Scene;
+use crate::course::Wish;
+use crate::subject::{Operation, Purpose};
+use plexum_disks::disk::SimDisk;
+use plexum_disks::fault::{Fault, kind_name};
 use plexum_disks::trace::{Actor, Verb};
 
 /// Carries out, or holds back, every wish that is due at request `number`.
-pub(super) fn grant_wishes<S: Subject>(shared: &Rc<Shared<S>>, number: u64) {
-    while let Some((due, wish)) = shared.scenario.wishes.get(shared.next_wish.get()) {
+pub(super) fn grant_wishes<S: Rules>(scene: &Rc<Scene<S>>, number: u64) {
+    while let Some((due, wish)) = scene.course().wishes.get(scene.next_wish.get()) {
         if *due > number {
             return;
         }
-        shared.next_wish.set(shared.next_wish.get() + 1);
-        shared.review_doomed();
-        if !grant(shared, wish) {
-            shared.counts.borrow_mut().held_back += 1;
+        scene.next_wish.set(scene.next_wish.get() + 1);
+        S::review(scene);
+        if !S::is_open_to_wishes(scene) || !grant(scene, wish) {
+            scene.counts.borrow_mut().held_back += 1;
         }
     }
 }
 
-fn grant<S: Subject>(shared: &Rc<Shared<S>>, wish: &Wish) -> bool {
-    if shared.is_unplugged.get() {
-        return false;
-    }
-    let status = shared.subject().status();
+fn grant<S: Rules>(scene: &Rc<Scene<S>>, wish: &Wish) -> bool {
     match wish {
         Wish::Fault { slot, fault } => {
-            let Some(Some(disk)) = status.slots.get(*slot).copied() else {
-                return false;
-            };
-            strike(shared, disk, fault)
+            let disk = disk_in(scene, *slot);
+            disk.is_some_and(|disk| strike(scene, disk, fault))
         }
         Wish::Return => {
-            end_shortages(shared);
+            end_shortages(scene);
             true
         }
-        Wish::Cable { slot } => unplug(shared, *slot),
+        Wish::Cable { slot } => S::unplug(scene, *slot),
         Wish::Rest { length_ns } => {
-            shared.rest_until_ns.set(shared.clock.now_ns() + length_ns);
+            scene.rest_until_ns.set(scene.clock.now_ns() + length_ns);
             true
-        }
-        Wish::Full { slot, range } => {
-            let Some(Some(disk)) = status.slots.get(*slot).copied() else {
-                return false;
-            };
-            strike(shared, disk, &Fault::NoSpace(range.clone()))
         }
         Wish::Fail { slot } => {
-            let Some(Some(disk)) = status.slots.get(*slot).copied() else {
+            let disk = disk_in(scene, *slot);
+            let Some(disk) = disk.filter(|disk| S::may_lose(scene, *disk)) else {
                 return false;
             };
-            if !shared.admits(disk, &Fault::Vanish) {
-                return false;
-            }
-            shared.doomed.borrow_mut().insert(disk);
-            spawn(shared, "fail", Operation::Fail { slot: *slot });
-            true
+            scene.struck.borrow_mut().insert(disk);
+            spawn(scene, "fail", Operation::Fail { slot: *slot })
         }
-        Wish::Add => {
-            // One disk more than there are slots may stand by as a spare.
-            let is_wanted = status.live.len() <= shared.scenario.spec.member_count;
-            let Some(disk) = idle_disk(shared).filter(|_| is_wanted) else {
-                return false;
-            };
-            spawn(shared, "add", Operation::Add { disk });
-            true
-        }
-        Wish::Give { disk } => give(shared, *disk),
+        Wish::Add => add(scene, "add", Purpose::Add),
+        Wish::Give { disk } => add(scene, "give", Purpose::Give(*disk)),
         Wish::At { stage, slot, fault } => {
             let waiting = (*stage, *slot, fault.clone());
-            shared.pending.borrow_mut().push(waiting);
+            scene.pending.borrow_mut().push(waiting);
             true
         }
         Wish::Replace { slot } => {
-            let is_whole = status.slots.iter().all(Option::is_some);
-            // One with bad blocks in the place of one without would be one loss more.
-            let is_good = |disk: &u32| !shared.disks[*disk as usize].has_write_errors();
-            let Some(disk) = idle_disk(shared).filter(is_good).filter(|_| is_whole) else {
+            let Some(disk) = S::spare_for(scene, Purpose::Replace) else {
                 return false;
             };
-            spawn(shared, "replace", Operation::Replace { slot: *slot, disk });
-            true
+            spawn(scene, "replace", Operation::Replace { slot: *slot, disk })
         }
-        Wish::Scrub => {
-            spawn(shared, "scrub", Operation::Scrub);
-            true
-        }
+        Wish::Scrub => spawn(scene, "scrub", Operation::Scrub),
     }
 }
 
-/// Gives the array this disk, unless it has it or has more than it needs.
-fn give<S: Subject>(shared: &Rc<Shared<S>>, disk: u32) -> bool {
-    let live = shared.subject().status().live;
-    let is_idle = shared.disks[disk as usize].is_present()
-        && !live.contains(&disk)
-        && !shared.reserved.borrow().contains(&disk);
-    if !is_idle || live.len() > shared.scenario.spec.member_count {
-        return false;
+fn disk_in<S: Rules>(scene: &Scene<S>, slot: usize) -> Option<u32> {
+    S::slots(scene).get(slot).copied().flatten()
+}
+
+fn add<S: Rules>(scene: &Rc<Scene<S>>, name: &'static str, purpose: Purpose) -> bool {
+    match S::spare_for(scene, purpose) {
+        Some(disk) => spawn(scene, name, Operation::Add { disk }),
+        None => false,
     }
-    spawn(shared, "give", Operation::Add { disk });
-    true
 }
 
 /// All that is wrong with disks until then ends.
-fn end_shortages<S: Subject>(shared: &Shared<S>) {
-    for disk in &shared.disks {
+fn end_shortages<S: Rules>(scene: &Scene<S>) {
+    for disk in &scene.disks {
         if disk.is_full() {
             // Answers of requests under way may still say so.
-            shared.was_full.set(true);
+            scene.was_full.set(true);
         }
         if !disk.is_present() || disk.is_full() || disk.is_hung() {
             disk.put_fault(&Fault::Return);
@@ -119,69 +89,28 @@ fn end_shortages<S: Subject>(shared: &Shared<S>) {
 }
 
 /// Strikes with the faults that wait for a stage which some request is in now.
-pub(super) fn strike_pending<S: Subject>(shared: &Rc<Shared<S>>) {
-    if shared.pending.borrow().is_empty() || shared.subject.borrow().is_none() {
+pub(super) fn strike_pending<S: Rules>(scene: &Scene<S>) {
+    if scene.pending.borrow().is_empty() || scene.subject.borrow().is_none() {
         return;
     }
-    let waiting = shared.pending.take();
+    let waiting = scene.pending.take();
     for (stage, slot, fault) in waiting {
-        if !(shared.is_at(Some(stage)) && strike_near(shared, slot, &fault)) {
-            shared.pending.borrow_mut().push((stage, slot, fault));
+        if !(scene.is_at(Some(stage)) && strike_near(scene, slot, &fault)) {
+            scene.pending.borrow_mut().push((stage, slot, fault));
         }
     }
 }
 
 /// Strikes the disk of this slot, or of the next one that it may strike.
-fn strike_near<S: Subject>(shared: &Rc<Shared<S>>, slot: usize, fault: &Fault) -> bool {
-    shared.review_doomed();
-    let slots = shared.subject().status().slots;
+fn strike_near<S: Rules>(scene: &Scene<S>, slot: usize, fault: &Fault) -> bool {
+    S::review(scene);
+    let slots = S::slots(scene);
     let mut near = (0..slots.len()).filter_map(|step| slots[(slot + step) % slots.len()]);
-    near.any(|disk| strike(shared, disk, fault))
+    near.any(|disk| strike(scene, disk, fault))
 }
 
-/// A disk that is there and not part of the array: a former member rather than a fresh one in half of the cases.
-pub(super) fn idle_disk<S: Subject>(shared: &Shared<S>) -> Option<u32> {
-    let live = shared.subject().status().live;
-    let reserved = shared.reserved.borrow();
-    let is_idle = |disk: &u32| {
-        shared.disks[*disk as usize].is_present()
-            && !live.contains(disk)
-            && !reserved.contains(disk)
-    };
-    let mut idle: Vec<u32> = (0..shared.disks.len() as u32).filter(is_idle).collect();
-    if shared.counts.borrow().requests % 2 == 1 {
-        idle.reverse();
-    }
-    idle.first().copied()
-}
-
-/// Pulls out one disk more than the organisation tolerates, all at once, when everything was whole before.
-fn unplug<S: Subject>(shared: &Shared<S>, slot: usize) -> bool {
-    let status = shared.subject().status();
-    let tolerates = shared.scenario.spec.tolerates();
-    let is_whole = shared.lost_slots() == 0 && !status.is_syncing && status.bad_ranges.is_empty();
-    let everywhere = 0..u64::MAX;
-    let is_readable = !shared
-        .disks
-        .iter()
-        .any(|disk| disk.has_read_errors(&everywhere));
-    let is_busy = !shared.reserved.borrow().is_empty();
-    if tolerates == 0 || !is_whole || !is_readable || is_busy || !shared.doomed.borrow().is_empty()
-    {
-        return false;
-    }
-    shared.is_unplugged.set(true);
-    shared.has_vanished.set(true);
-    let members = shared.scenario.spec.member_count;
-    for step in 0..=tolerates {
-        let disk = status.slots[(slot + step) % members].expect("every slot is held");
-        shared.disks[disk as usize].put_fault(&Fault::Vanish);
-    }
-    true
-}
-
-fn strike<S: Subject>(shared: &Shared<S>, disk: u32, fault: &Fault) -> bool {
-    if !shared.admits(disk, fault) {
+fn strike<S: Rules>(scene: &Scene<S>, disk: u32, fault: &Fault) -> bool {
+    if !S::admits(scene, disk, fault) {
         return false;
     }
     let costs_member = matches!(
@@ -193,70 +122,72 @@ fn strike<S: Subject>(shared: &Shared<S>, disk: u32, fault: &Fault) -> bool {
             | Fault::Hang
     );
     if costs_member {
-        shared.doomed.borrow_mut().insert(disk);
+        scene.struck.borrow_mut().insert(disk);
     }
     if *fault == Fault::Vanish {
-        shared.has_vanished.set(true);
+        scene.has_vanished.set(true);
     }
-    let start = shared.subject().data_offset_bytes(disk);
-    let moved = |range: &std::ops::Range<u64>| range.start + start..range.end + start;
-    let fault = match fault {
-        Fault::ReadError(range) => Fault::ReadError(moved(range)),
-        Fault::WriteError(range) => Fault::WriteError(moved(range)),
-        Fault::TornWrite(range) => Fault::TornWrite(moved(range)),
-        Fault::NoSpace(range) => Fault::NoSpace(moved(range)),
-        other => other.clone(),
-    };
-    shared.disks[disk as usize].put_fault(&fault);
-    shared.note_matrix(plexum_disks::fault::kind_name(fault.kind()), "none");
+    scene.is_untouched.set(false);
+    let fault = S::placed(scene, disk, fault);
+    scene.disks[disk as usize].put_fault(&fault);
+    scene.note_matrix(kind_name(fault.kind()), "none");
     true
 }
 
-/// Starts an operation as a task of its own. Its refusal is no finding: arrays refuse what does not fit their state.
-pub(super) fn spawn<S: Subject>(shared: &Rc<Shared<S>>, name: &'static str, operation: Operation) {
-    let spawner = shared.spawner.borrow().clone().expect("the world runs");
-    let shared = Rc::clone(shared);
-    shared.busy.set(shared.busy.get() + 1);
-    if let Operation::Add { disk } | Operation::Replace { disk, .. } = operation {
-        shared.reserved.borrow_mut().insert(disk);
+impl<S: Rules> Scene<S> {
+    /// The first disk, or the last one (a fresh one rather than a former member), that is there, is given to nobody
+    /// and `is_fit`. Which of them goes by the number of the request.
+    pub(crate) fn pick_idle(&self, is_fit: impl Fn(&SimDisk) -> bool) -> Option<u32> {
+        let reserved = self.reserved.borrow();
+        let is_idle = |disk: &&SimDisk| {
+            disk.is_present() && !reserved.contains(&disk.number()) && is_fit(disk)
+        };
+        let mut idle = self.disks.iter().filter(is_idle);
+        let disk = if self.counts.borrow().requests.is_multiple_of(2) {
+            idle.next()
+        } else {
+            idle.next_back()
+        };
+        disk.map(SimDisk::number)
     }
-    spawner.spawn(async move {
-        operate(&shared, name, operation).await;
-        shared.busy.set(shared.busy.get() - 1);
-    });
 }
 
-pub(super) async fn operate<S: Subject>(
-    shared: &Rc<Shared<S>>,
+/// Starts an operation as a task of its own. Its refusal is no finding: arrays refuse what does not fit their state.
+fn spawn<S: Rules>(scene: &Rc<Scene<S>>, name: &'static str, operation: Operation) -> bool {
+    let spawner = scene.spawner.borrow().clone().expect("the world runs");
+    let scene = Rc::clone(scene);
+    scene.busy.set(scene.busy.get() + 1);
+    if let Operation::Add { disk } | Operation::Replace { disk, .. } = operation {
+        scene.reserved.borrow_mut().insert(disk);
+    }
+    if operation != Operation::Scrub {
+        scene.is_untouched.set(false);
+    }
+    spawner.spawn(async move {
+        operate(&scene, name, operation).await;
+        scene.busy.set(scene.busy.get() - 1);
+    });
+    true
+}
+
+pub(super) async fn operate<S: Rules>(
+    scene: &Rc<Scene<S>>,
     name: &'static str,
     operation: Operation,
 ) {
-    let number = match operation {
-        Operation::Fail { slot } => slot as u64,
-        Operation::Add { disk } | Operation::Replace { disk, .. } => u64::from(disk),
-        Operation::Scrub => 0,
+    let (number, disk) = match operation {
+        Operation::Fail { slot } => (slot as u64, None),
+        Operation::Add { disk } | Operation::Replace { disk, .. } => (u64::from(disk), Some(disk)),
+        Operation::Scrub => (0, None),
     };
-    shared
-        .trace
-        .note(Actor::World, Verb::Operate, [name.len() as u64, number, 0]);
-    let disk = match operation {
-        Operation::Add { disk } | Operation::Replace { disk, .. } => Some(disk),
-        Operation::Fail { .. } | Operation::Scrub => None,
-    };
-    let result = shared.subject().operate(operation, &shared.disks).await;
+    let length = name.len() as u64;
+    let begun = [length, number, 0];
+    scene.trace.note(Actor::World, Verb::Operate, begun);
+    let result = scene.subject().operate(operation, &scene.disks).await;
     if let Some(disk) = disk {
-        shared.reserved.borrow_mut().remove(&disk);
+        scene.reserved.borrow_mut().remove(&disk);
     }
-    shared.trace.note(
-        Actor::World,
-        Verb::OperateDone,
-        [name.len() as u64, number, u64::from(result.is_err())],
-    );
-    let key = if result.is_ok() { name } else { "refused" };
-    *shared
-        .counts
-        .borrow_mut()
-        .operations
-        .entry(key)
-        .or_default() += 1;
+    let done = [length, number, u64::from(result.is_err())];
+    scene.trace.note(Actor::World, Verb::OperateDone, done);
+    scene.count(if result.is_ok() { name } else { "refused" }, 1);
 }

@@ -6,11 +6,13 @@ use plexum_disks::disk::CrashKind;
 use plexum_disks::fault::Fault;
 use plexum_engine::mutant::Mutant;
 use plexum_format::Slot;
-use plexum_sim::checker;
-use plexum_sim::drill::Drill;
-use plexum_sim::engine::run_one;
-use plexum_sim::scenario::{Options, Scenario};
-use plexum_sim::subject::{Force, Level, Operation, Spec, Subject};
+use plexum_sim::md::checker;
+use plexum_sim::md::drill::Drill;
+use plexum_sim::md::scenario::{Options, Scenario};
+use plexum_sim::md::{Level, Spec};
+use plexum_sim::seeds::Seeded;
+use plexum_sim::subject::{Force, Operation, Subject};
+use plexum_sim::world::Tracing;
 
 /// Whether a script goes wrong with some of these seeds.
 fn goes_wrong(script: impl Fn(u64, Option<Mutant>) -> bool, mutant: Option<Mutant>) -> bool {
@@ -175,7 +177,7 @@ fn a_rebuild_on_old_metadata_keeps_no_progress_and_ends_well() {
 
 /// Slot and byte of the disk of a volume offset, for parity organisations with strips of 4 KiB.
 fn place(bench: &Bench, at: u64) -> (u32, u64) {
-    let reference = plexum_sim::reference::Reference::new(&bench.spec);
+    let reference = plexum_sim::md::reference::Reference::new(&bench.spec);
     let (slot, offset) = reference.places(at)[0];
     let disk = bench.status().slots[slot].unwrap();
     (disk, bench.data_start(disk) + offset)
@@ -308,11 +310,11 @@ fn a_flush_after_a_failed_one(seed: u64, mutant: Option<Mutant>) -> bool {
     bench.disks[0].put_fault(&Fault::FlushError { count: 1 });
     bench.disks[2].put_fault(&Fault::Slow { factor: 4000 });
     let first = bench.subject();
-    let _ = bench.run_for(1, async move { first.flush().await });
+    let _ = bench.run_for(1, async move { first.flush(0).await });
     bench.rest(100 + seed % 5);
     bench.disks[2].put_fault(&Fault::Slow { factor: 1 });
     let second = bench.subject();
-    if bench.run(async move { second.flush().await }).is_err() {
+    if bench.run(async move { second.flush(0).await }).is_err() {
         return false;
     }
     bench.crash(CrashKind::PowerCut);
@@ -574,7 +576,7 @@ fn seeds_of_the_past_have_no_finding_any_more() {
     ];
     for (options, seeds) in all {
         for seed in seeds {
-            let outcome = run_one(&Scenario::new(seed, &options), &options, None);
+            let outcome = Scenario::new(seed, &options).run(Tracing::Hash, None);
             assert!(
                 outcome.findings.is_empty(),
                 "seed {seed}: {:?}",

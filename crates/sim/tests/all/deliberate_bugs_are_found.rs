@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 
 use plexum_engine::mutant::{ALL, Mutant};
-use plexum_sim::bsd::format_for;
-use plexum_sim::engine::{Engine, hunt};
-use plexum_sim::mutants::{hunt_with, options_for};
-use plexum_sim::subject::Level;
+use plexum_sim::md::Level;
+use plexum_sim::mutants::options_for;
+use plexum_sim::seeds::{format_for, hunt, hunt_with};
 
 /// Seeds for each of them.
 const SEEDS: u64 = 300;
@@ -80,13 +79,14 @@ fn break_every_promise(column: usize, levels: &[Level]) {
         }
         let mut named = ALL
             .iter()
-            .filter(|mutant| bugs.contains(&format!("`{mutant:?}`")));
+            .filter(|mutant| bugs.contains(&format!("`{mutant:?}`")))
+            .filter(|mutant| format_for(**mutant).is_none());
         let is_broken = named.any(|mutant| {
             *found.entry(format!("{mutant:?}")).or_insert_with(|| {
                 let mut options = options_for(*mutant);
                 options.levels.retain(|level| levels.contains(level));
-                let result = (!options.levels.is_empty())
-                    .then(|| hunt_with::<Engine>(*mutant, &options, 0, SEEDS));
+                let result =
+                    (!options.levels.is_empty()).then(|| hunt_with(*mutant, &options, 0..SEEDS));
                 result.is_some_and(|result| result.seed.is_some())
             })
         });
@@ -113,7 +113,7 @@ fn every_promise_for_two_parities_is_broken_by_a_bug_of_its_row() {
 /// same time which some copies refused: what it wrote and what was there before are both right answers.
 #[test]
 fn a_hedged_read_that_does_not_ask_again_what_is_proven_gives_nothing_else() {
-    let result = hunt(Mutant::HedgedReadUnproven, 0, UNSEEN_SEEDS);
+    let result = hunt(Mutant::HedgedReadUnproven, 0..UNSEEN_SEEDS);
     assert_eq!(result.finding, None, "seed {:?}", result.seed);
 }
 
@@ -125,7 +125,7 @@ fn hunt_half(half: usize) {
             Mutant::BadEntryClearedWithoutFlush => RARE_SEEDS,
             _ => format_for(*mutant).map_or(SEEDS, |_| SHORT_SEEDS),
         };
-        let result = hunt(*mutant, 0, seeds);
+        let result = hunt(*mutant, 0..seeds);
         assert!(
             result.seed.is_some(),
             "{mutant:?} survived {} seeds",

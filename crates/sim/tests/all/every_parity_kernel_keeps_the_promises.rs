@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 
 use plexum_parity::{kernels, set_kernel};
-use plexum_sim::engine::run_seeds;
-use plexum_sim::scenario::Options;
-use plexum_sim::subject::Level;
+use plexum_sim::md::Level;
+use plexum_sim::md::scenario::Options;
+use plexum_sim::seeds::run_seeds;
 
 /// Seeds for each kernel.
 const SEEDS: u64 = 20;

@@ -3,8 +3,10 @@
 
 use std::ops::ControlFlow;
 
-use plexum_sim::bsd::{Format, Plan, run_one, run_seeds};
+use plexum_sim::bsd::{Format, Plan};
 use plexum_sim::run::Report;
+use plexum_sim::seeds::{Seeded, run_seeds_of};
+use plexum_sim::world::Tracing;
 
 /// Seeds of the run that everything is expected of.
 const SEEDS: u64 = 300;
@@ -13,7 +15,7 @@ const SEEDS: u64 = 300;
 const FRESH_SEEDS: u64 = 100;
 
 fn run(format: Format, first: u64, count: u64) -> Report {
-    let report = run_seeds(first..first + count, format, None, &mut |_| {
+    let report = run_seeds_of(first..first + count, format, None, &mut |_| {
         ControlFlow::Continue(())
     });
     assert_eq!(report.violations, 0, "{report}");
@@ -39,7 +41,7 @@ fn expect(report: &Report, format: Format, stages: &[&str], operations: &[&str])
 #[test]
 fn mirrors_of_gmirror_keep_their_promises() {
     let report = run(Format::Gmirror, 0, SEEDS);
-    let stages = ["start", "whole", "degraded", "rebuild"];
+    let stages = ["assembly", "idle", "requests", "degraded", "rebuild"];
     let operations = [
         "add",
         "fail",
@@ -55,7 +57,9 @@ fn mirrors_of_gmirror_keep_their_promises() {
 #[test]
 fn volumes_of_gvinum_keep_their_promises() {
     let report = run(Format::Gvinum, 0, SEEDS);
-    let stages = ["start", "whole", "degraded", "rebuild", "resync", "growth"];
+    let stages = [
+        "assembly", "idle", "requests", "degraded", "rebuild", "resync", "growth",
+    ];
     let operations = ["fail", "hidden", "move", "grow", "scrub"];
     expect(&report, Format::Gvinum, &stages, &operations);
     assert!(report.forced_starts > 5, "{report}");
@@ -79,7 +83,8 @@ fn seeds_that_once_had_a_finding_have_none() {
         1_795_361_000_000_006_943, // a replacement while another component was missing
         1_795_371_000_000_004_100, // the same, cut off
         1_795_371_000_000_038_431, // a replacement that could not be read where it had been filled
-        1_795_629_954_020_001_994, // a replacement that could not be written where it had been filled, another component lost
+        // A replacement that could not be written where it had been filled, another component lost.
+        1_795_629_954_020_001_994,
         1_795_631_705_030_002_453, // a mirror wider than it was made, which lacked one
     ];
     let systems = [
@@ -94,8 +99,8 @@ fn seeds_that_once_had_a_finding_have_none() {
     let systems = systems.map(|seed| (Format::Gvinum, seed));
     for (format, seed) in mirrors.into_iter().chain(systems) {
         let mut plan = Plan::new(seed, format);
-        plan.has_small_thresholds = false; // they are older than those
-        let findings = run_one(&plan, None, false).findings;
+        plan.course.has_small_thresholds = false; // they are older than those
+        let findings = plan.run(Tracing::Hash, None).findings;
         assert!(findings.is_empty(), "seed {seed}: {findings:?}");
     }
 }
@@ -114,7 +119,7 @@ fn seeds_that_had_a_finding_with_small_thresholds_have_none() {
     ];
     let systems = systems.map(|seed| (Format::Gvinum, seed));
     for (format, seed) in mirrors.into_iter().chain(systems) {
-        let findings = run_one(&Plan::new(seed, format), None, false).findings;
+        let findings = Plan::new(seed, format).run(Tracing::Hash, None).findings;
         assert!(findings.is_empty(), "seed {seed}: {findings:?}");
     }
 }
@@ -124,7 +129,7 @@ fn two_runs_of_a_seed_give_one_hash() {
     for seed in 0..20 {
         for format in Format::ALL {
             let plan = Plan::new(seed, format);
-            let hash = || run_one(&plan, None, false).hash;
+            let hash = || plan.run(Tracing::Hash, None).hash;
             assert_eq!(hash(), hash(), "seed {seed}");
         }
     }

@@ -3,10 +3,11 @@
 
 use std::ops::ControlFlow;
 
-use plexum_sim::drill::Drill;
-use plexum_sim::engine::{run_one, run_seeds};
-use plexum_sim::scenario::{Options, Scenario};
-use plexum_sim::subject::Level;
+use plexum_sim::md::Level;
+use plexum_sim::md::drill::Drill;
+use plexum_sim::md::scenario::{Options, Scenario};
+use plexum_sim::seeds::{Seeded, run_seeds};
+use plexum_sim::world::Tracing;
 
 /// Seeds of the run that everything is expected of: so many aim at what they have left empty, too.
 const SEEDS: u64 = 400;
@@ -74,7 +75,7 @@ fn two_runs_of_a_seed_of_the_engine_give_one_hash() {
         ..Options::default()
     };
     for seed in 0..12 {
-        let run = || run_one(&Scenario::new(seed, &options), &options, None);
+        let run = || Scenario::new(seed, &options).run(Tracing::Hash, None);
         assert_eq!(run().hash, run().hash, "seed {seed}");
     }
 }

@@ -1,9 +1,8 @@
 //! The harness proves itself: a trivially right disk passes, engines without locks do not.
 
-use plexum_sim::scenario::Options;
-use plexum_sim::subject::{Level, Subject};
-use plexum_sim::toy::{Single, ToyMirror, ToyParity};
-use plexum_sim::world::run_seed;
+use plexum_sim::md::scenario::Options;
+use plexum_sim::md::toy::{Single, ToyMirror, ToyParity};
+use plexum_sim::md::{Level, SlotArray, run_seed};
 
 fn options(has_crashes: bool) -> Options {
     Options {
@@ -17,7 +16,7 @@ fn options(has_crashes: bool) -> Options {
 }
 
 /// Seeds until the first finding; its text.
-fn first_finding<S: Subject>(options: &Options, seeds: u64) -> Option<(u64, String)> {
+fn first_finding<S: SlotArray>(options: &Options, seeds: u64) -> Option<(u64, String)> {
     (0..seeds).find_map(|seed| {
         let outcome = run_seed::<S>(seed, options, None);
         outcome

@@ -1,7 +1,7 @@
 //! The independent model against the golden images, whole and with every subset of members missing that they allow.
 
-use plexum_sim::reference::{Members, Reference};
-use plexum_sim::subject::{Level, Spec};
+use plexum_sim::md::reference::{Members, Reference};
+use plexum_sim::md::{Level, Spec};
 use plexum_testkit::{Case, OwnRole, md_cases, unpack_case};
 
 fn level(number: i32) -> Level {

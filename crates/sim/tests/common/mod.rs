@@ -16,9 +16,10 @@ use plexum_disks::trace::Trace;
 use plexum_engine::mutant::Mutant;
 use plexum_engine::threshold::Thresholds;
 use plexum_exec::{Executor, Seeded};
-use plexum_sim::engine::Engine;
-use plexum_sim::reference::{Members, Mismatch, Reference};
-use plexum_sim::subject::{Context, Force, Level, Operation, Refusal, Spec, Status, Subject};
+use plexum_sim::md::engine::Engine;
+use plexum_sim::md::reference::{Members, Mismatch, Reference};
+use plexum_sim::md::{Level, Setting, SlotArray, Spec, Status};
+use plexum_sim::subject::{Context, Force, Operation, Refusal, Subject};
 
 /// Polls and events after which a script is taken as stuck.
 const STEPS_MAX: u64 = 5_000_000;
@@ -27,7 +28,7 @@ pub struct Bench {
     pub clock: SimClock,
     pub disks: Vec<SimDisk>,
     pub spec: Spec,
-    pub context: Context,
+    pub setting: Setting,
     executor: Executor<Seeded>,
     order: Rng,
     subject: Option<Rc<Engine>>,
@@ -63,12 +64,12 @@ impl Bench {
         shards: usize,
     ) -> Self {
         let mut bench = Self::empty(seed, spec, metadata, mutant, shards);
-        let (context, spec, disks) = (
-            bench.context.clone(),
+        let (setting, spec, disks) = (
+            bench.setting.clone(),
             bench.spec.clone(),
             bench.disks.clone(),
         );
-        let made = bench.run(async move { Engine::create(&context, &spec, &disks).await });
+        let made = bench.run(async move { Engine::create(&setting, &spec, &disks).await });
         bench.adopt(made.unwrap());
         bench
     }
@@ -95,19 +96,22 @@ impl Bench {
             // Multiples of 3 would begin with a resync, multiples of 5 with a write-mostly member.
             seed: seed * 15 + 1,
             mutant,
-            metadata,
             pace_bytes_per_s: 32 << 20,
+            thresholds: Thresholds::default(),
+        };
+        let setting = Setting {
+            context,
+            metadata,
             reads_ahead: false,
             connections: 0,
             shards,
-            thresholds: Thresholds::default(),
         };
         let executor = Executor::new(Seeded::new(order.next_u64()));
         Self {
             clock,
             disks,
             spec,
-            context,
+            setting,
             executor,
             order,
             subject: None,
@@ -159,10 +163,10 @@ impl Bench {
     /// Writes from now on until the array crashes, so that it stays dirty.
     pub fn keep_writing(&mut self) {
         let (subject, clock) = (self.subject(), self.clock.clone());
-        let data = self.context.pool.copy_of(&[9; 4096]).freeze();
+        let data = self.setting.context.pool.copy_of(&[9; 4096]).freeze();
         self.executor.spawn(async move {
             loop {
-                subject.write(0, data.clone(), Fua::No).await.unwrap();
+                subject.write(0, 0, data.clone(), Fua::No).await.unwrap();
                 clock.sleep(Duration::from_millis(5)).await;
             }
         });
@@ -192,7 +196,7 @@ impl Bench {
 
     /// Starts the array from the disks that are there.
     pub fn start(&mut self, force: Force) -> Result<(), Refusal> {
-        let context = self.context.clone();
+        let setting = self.setting.clone();
         let spec = self.spec.clone();
         let disks: Vec<SimDisk> = self
             .disks
@@ -201,7 +205,7 @@ impl Bench {
             .map(SimDisk::reopen)
             .collect();
         let made =
-            self.run(async move { Engine::assemble(&context, &spec, &disks, force).await })?;
+            self.run(async move { Engine::assemble(&setting, &spec, &disks, force).await })?;
         self.adopt(made);
         Ok(())
     }
@@ -231,18 +235,23 @@ impl Bench {
         value: u8,
     ) -> impl Future<Output = Result<(), IoError>> + 'static {
         let subject = self.subject();
-        let data = self.context.pool.copy_of(&vec![value; length]).freeze();
-        async move { subject.write(offset, data, Fua::No).await }
+        let data = self
+            .setting
+            .context
+            .pool
+            .copy_of(&vec![value; length])
+            .freeze();
+        async move { subject.write(0, offset, data, Fua::No).await }
     }
 
     pub fn read(&mut self, offset: u64, length: u64) -> Result<Vec<u8>, IoError> {
         let subject = self.subject();
-        self.run(async move { subject.read(offset, length).await })
+        self.run(async move { subject.read(0, offset..offset + length).await })
     }
 
     pub fn flush(&mut self) {
         let subject = self.subject();
-        self.run(async move { subject.flush().await }).unwrap();
+        self.run(async move { subject.flush(0).await }).unwrap();
     }
 
     /// Waits until nothing is being rebuilt or resynced.

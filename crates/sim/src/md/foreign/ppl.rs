@@ -15,13 +15,13 @@ use plexum_format::{SECTOR_BYTES, Slot};
 
 use super::Kernel;
 use crate::finding::Finding;
-use crate::reference::{Reference, stripe_roles};
-use crate::subject::Subject;
+use crate::md::reference::{Reference, stripe_roles};
+use crate::md::slots::SlotArray;
 
 /// Rows are logged in pieces of this size.
 const PAGE_BYTES: u64 = 4096;
 
-impl<S: Subject> Kernel<'_, S> {
+impl<S: SlotArray> Kernel<'_, S> {
     /// Whether the array has the log.
     pub(super) fn has_ppl(&self) -> bool {
         let mut used = self.by_slot.iter().flatten();
@@ -30,7 +30,7 @@ impl<S: Subject> Kernel<'_, S> {
 
     /// Replays the newest unit of every member. Whether the array is clean by that.
     pub(super) fn replay_ppl(&mut self) -> bool {
-        let spec = &self.shared.scenario.spec;
+        let spec = &self.scene.plan.spec;
         let geometry = PplGeometry {
             strip_sectors: (spec.strip_bytes / SECTOR_BYTES) as u32,
             data_members: spec.member_count as u32 - 1,
@@ -61,9 +61,9 @@ impl<S: Subject> Kernel<'_, S> {
 
     /// After a replay that left the array clean: parity that is wrong now stays so.
     pub(super) fn check_replayed(&self) {
-        let mut mismatches = Reference::new(&self.shared.scenario.spec).mismatches(&self.members);
+        let mut mismatches = Reference::new(&self.scene.plan.spec).mismatches(&self.members);
         if !mismatches.is_empty() {
-            self.shared.find(Finding::BitClear {
+            self.scene.find(Finding::BitClear {
                 mismatch: mismatches.swap_remove(0),
             });
         }
@@ -75,7 +75,7 @@ impl<S: Subject> Kernel<'_, S> {
             Some(at) => logged[at as usize..][..length].to_vec(),
             None => vec![0; length],
         };
-        let reference = Reference::new(&self.shared.scenario.spec);
+        let reference = Reference::new(&self.scene.plan.spec);
         let mut offset = 0;
         for sector in &row.data_sectors {
             let (slot, at) = reference.places(sector * SECTOR_BYTES)[0];
@@ -92,7 +92,7 @@ impl<S: Subject> Kernel<'_, S> {
         member[offset as usize..][..length].copy_from_slice(&sum);
         let member = &self.all[position];
         let start = member.superblock.data_offset_sectors * SECTOR_BYTES;
-        self.shared.disks[member.disk as usize].poke(start + offset, &sum);
+        self.scene.disks[member.disk as usize].poke(start + offset, &sum);
     }
 
     /// Empty logs on all members in use: nothing is under way.
@@ -123,7 +123,7 @@ impl<S: Subject> Kernel<'_, S> {
 
     /// Entries of one parity member, a page of a row each, and their partial parities.
     fn unit_of(&self, slot: usize, sectors: &Range<u64>) -> (Vec<PplEntry>, Vec<u8>) {
-        let spec = &self.shared.scenario.spec;
+        let spec = &self.scene.plan.spec;
         let written = sectors.start * SECTOR_BYTES..sectors.end * SECTOR_BYTES;
         let (strip, data) = (spec.strip_bytes, spec.member_count as u64 - 1);
         let (mut entries, mut logged) = (Vec::new(), Vec::new());
@@ -178,7 +178,7 @@ impl<S: Subject> Kernel<'_, S> {
         bytes.extend(logged);
         // An empty header comes with zeroes behind it.
         bytes.resize(bytes.len().max(2 * HEADER_BYTES), 0);
-        self.shared.disks[member.disk as usize].poke(sector * SECTOR_BYTES, &bytes);
+        self.scene.disks[member.disk as usize].poke(sector * SECTOR_BYTES, &bytes);
     }
 
     fn newest_unit(&self, position: usize, area: &[u8]) -> Option<(u64, PplHeader)> {
@@ -194,7 +194,7 @@ impl<S: Subject> Kernel<'_, S> {
             return Vec::new();
         };
         let mut area = vec![0; usize::from(place.size_sectors) * SECTOR_BYTES as usize];
-        self.shared.disks[member.disk as usize].peek(sector * SECTOR_BYTES, &mut area);
+        self.scene.disks[member.disk as usize].peek(sector * SECTOR_BYTES, &mut area);
         area
     }
 }

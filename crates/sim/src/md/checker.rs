@@ -9,9 +9,9 @@ use std::ops::Range;
 use plexum_format::md::{BadBlocks, Bitmap, Role, Superblock};
 use plexum_format::{Found, SECTOR_BYTES, detect};
 
+use super::reference::{Members, Mismatch, Reference};
+use super::spec::Spec;
 use crate::finding::Finding;
-use crate::reference::{Members, Mismatch, Reference};
-use crate::subject::Spec;
 use plexum_disks::disk::SimDisk;
 
 /// What one disk says of itself.

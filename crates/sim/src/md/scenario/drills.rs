@@ -1,135 +1,23 @@
-//! Drills: short scenarios that are bent towards one rule, so that a bug against it shows within few seeds.
+//! Scenarios that are drills.
 //!
 //! Invariants:
-//! - a drill changes only what happens how often: faults still pass the budget of `world/atlas.rs`, and the same oracle
-//!   and checkers judge;
+//! - a drill changes only what happens how often: faults still pass the budget of `atlas.rs`, and the same oracle and
+//!   checkers judge;
 //! - `Meet` counts through all stages, faults and crashes of a level in turn, the rest is drawn.
 
-use crate::cells;
-use crate::scenario::{
-    LifeEnd, Load, OWN_FLUSH, Options, Promise, RESTS_NS, START_WRITES, Scenario, Wish,
-};
-use crate::subject::Level;
+use super::{METADATA_BYTES, Options, Promise, Scenario};
+use crate::course::{LifeEnd, Load, OWN_FLUSH, RESTS_NS, START_WRITES, Wish};
+use crate::md::drill::{Drill, drills_of};
+use crate::md::spec::Level;
 use plexum_disks::disk::CrashKind;
 use plexum_disks::fault::Fault;
 use plexum_disks::rng::Rng;
 
-/// What a short scenario is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Drill {
-    /// A member leaves, another takes its slot until the bits are cleared, then the first one comes back (W7).
-    RoundTrip,
-    /// Members leave and come back while clients write, sometimes after a time in which bits would be cleared (W7,
-    /// W12).
-    ComeBack,
-    /// Small writes meet inside of blocks (W10, locks).
-    Narrow,
-    /// Many flushes and power cuts (W1, W2).
-    Flushes,
-    /// Two members are away and one spare comes (W7).
-    TwoAway,
-    /// The rings go round and round without a flush of the clients (W2, L3).
-    Ring,
-    /// Parity without a log, a crash while a member is away: refused, forced, rows in doubt are rebuilt around (W8).
-    Forced,
-    /// A member hangs, is failed, answers late and comes back (W9).
-    Hang,
-    /// A slow member: reads are hedged (W9).
-    Slow,
-    /// With a log: a member is lost with each crash, and the start is cut too (L2, L7).
-    Replay,
-    /// The kernel has the array again and again (L6, W7).
-    Kernel,
-    /// The same with a log that holds rows at each crash, and which the kernel then writes (L6).
-    Lent,
-    /// Long work without a pause and without a flush: what was written seconds ago is still in the caches when its bits
-    /// go (W2).
-    Steady,
-    /// Commits are cut, one after the other, and nothing else happens (W3, W7).
-    Commits,
-    /// A member is being replaced when the array is stopped, and then in a crash (W5).
-    Replace,
-    /// Writes that are in the log find no space on a member, others to the same rows follow, and with the power goes a
-    /// further member: beyond the promise, so errors are right and wrong data are not (L3).
-    Refused,
-    /// A member cannot write some blocks, says so in its bad-block list until bits are cleared, is taken out and comes
-    /// back by the bitmap (W7).
-    Scarred,
-    /// A member's flush fails, and power is cut soon after (W13).
-    FailedFlush,
-    /// One cable too many falls out, again and again (W4).
-    Unplugged,
-    /// Members are lost one after another, and with the power goes one too many; the earlier ones are there again, and
-    /// too few are fresh (W7, forced).
-    OneByOne,
-    /// Mirrors are read forward and ahead, and writes fall where was read ahead.
-    Streams,
-    /// Mirrors that a power cut left unequal are read while they are made equal; power is cut again in the flush that
-    /// ends that, and a copy is lost with it (W6).
-    Resync,
-    /// A fault at a stage of a request, then a crash at a stage, by the book of the coverage matrix.
-    Meet,
-    /// One cell of the coverage matrix (see `aim.rs`).
-    Aim,
-}
-
-impl Drill {
-    /// All that can be asked for by name: `Lent` is half of `Kernel`, the other two go by the book of the coverage.
-    pub const ALL: [Drill; 21] = [
-        Drill::RoundTrip,
-        Drill::ComeBack,
-        Drill::Narrow,
-        Drill::Flushes,
-        Drill::TwoAway,
-        Drill::Ring,
-        Drill::Forced,
-        Drill::Hang,
-        Drill::Slow,
-        Drill::Replay,
-        Drill::Kernel,
-        Drill::Steady,
-        Drill::Commits,
-        Drill::Replace,
-        Drill::Refused,
-        Drill::Scarred,
-        Drill::FailedFlush,
-        Drill::Unplugged,
-        Drill::OneByOne,
-        Drill::Streams,
-        Drill::Resync,
-    ];
-}
-
-const LONG_NS: u64 = RESTS_NS[RESTS_NS.len() - 1];
+pub(super) const LONG_NS: u64 = RESTS_NS[RESTS_NS.len() - 1];
 
 /// Sizes that make something happen often, in bytes.
 const SMALL_COMPONENT_BYTES: u64 = 262_144;
-pub(crate) const SMALL_RING_BYTES: u64 = 128 << 10;
-
-fn drills_of(level: Level, has_log_room: bool) -> Vec<Drill> {
-    let mut drills = vec![Drill::Narrow, Drill::Flushes];
-    if matches!(level, Level::Linear | Level::Raid0) {
-        return drills;
-    }
-    drills.extend([
-        Drill::RoundTrip,
-        Drill::ComeBack,
-        Drill::ComeBack,
-        Drill::TwoAway,
-        Drill::Hang,
-        Drill::Slow,
-        Drill::Kernel,
-        Drill::Steady,
-        Drill::Commits,
-    ]);
-    if level.has_parity() {
-        drills.extend([Drill::Forced, Drill::Forced, Drill::Replace]);
-        if has_log_room {
-            drills.extend([Drill::Ring, Drill::Replay, Drill::Replay]);
-        }
-    }
-    drills
-}
+pub(super) const SMALL_RING_BYTES: u64 = 128 << 10;
 
 fn cut(requests: u64, polls: u64) -> LifeEnd {
     LifeEnd::Crash {
@@ -144,7 +32,7 @@ fn cut(requests: u64, polls: u64) -> LifeEnd {
 impl Scenario {
     /// Some of those drawn are exchanged for one that came later: drawn apart, so that no other seed becomes another.
     fn exchanged(&self, picked: Drill, has_copies: bool, options: &Options) -> Drill {
-        let chance = |one_of| Rng::new(self.seed).fork(22).chance(1, one_of);
+        let chance = |one_of| Rng::new(self.course.seed).fork(22).chance(1, one_of);
         let has_small = has_copies && options.small_of_256 > 0;
         match picked {
             Drill::Replay if chance(3) => Drill::Refused,
@@ -155,7 +43,7 @@ impl Scenario {
             Drill::TwoAway if chance(4) => Drill::Unplugged,
             // Long streams of reads are met by nothing else.
             Drill::Narrow | Drill::Flushes | Drill::Slow | Drill::Hang
-                if has_small && Rng::new(self.seed).fork(23).chance(1, 4) =>
+                if has_small && Rng::new(self.course.seed).fork(23).chance(1, 4) =>
             {
                 Drill::Streams
             }
@@ -164,9 +52,9 @@ impl Scenario {
     }
 
     /// Turns this scenario into a drill, or leaves it as it is.
-    pub(crate) fn draw_drill(&mut self, options: &Options) {
-        let mut rng = Rng::new(self.seed).fork(21);
-        let drills = drills_of(self.spec.level, self.metadata >= 110);
+    pub(super) fn draw_drill(&mut self, options: &Options) {
+        let mut rng = Rng::new(self.course.seed).fork(21);
+        let drills = drills_of(self.spec.level, self.metadata);
         let can_replay = drills.contains(&Drill::Replay);
         let has_copies = matches!(self.spec.level, Level::Raid1 | Level::Raid10);
         let can_have = |drill: &Drill| match drill {
@@ -184,13 +72,13 @@ impl Scenario {
             None => self.exchanged(*rng.pick(&drills), has_copies, options),
         };
         self.drill = Some(drill);
-        self.wishes.clear();
-        self.lives.clear();
-        self.requests = self.requests.min(rng.between(60, 240));
-        self.clients = rng.between(2, 6) as usize;
-        self.latency_ns = *rng.pick(&[5_000, 50_000]);
-        self.pace_bytes_per_s = *rng.pick(&[32 << 20, 4 << 20]);
-        self.think_ns_max = 0;
+        self.course.wishes.clear();
+        self.course.lives.clear();
+        self.course.requests = self.course.requests.min(rng.between(60, 240));
+        self.course.clients = rng.between(2, 6) as usize;
+        self.course.latency_ns = *rng.pick(&[5_000, 50_000]);
+        self.course.pace_bytes_per_s = *rng.pick(&[32 << 20, 4 << 20]);
+        self.course.think_ns_max = 0;
         match drill {
             Drill::RoundTrip => self.draw_round_trips(&mut rng),
             Drill::ComeBack => self.draw_come_backs(&mut rng),
@@ -217,33 +105,33 @@ impl Scenario {
             Drill::Meet => self.draw_meet(&mut rng),
             Drill::Aim => self.draw_aim(&mut rng),
         }
-        self.wishes.sort_by_key(|(request, _)| *request);
-        self.lives.push(LifeEnd::Finale);
+        self.course.wishes.sort_by_key(|(request, _)| *request);
+        self.course.lives.push(LifeEnd::Finale);
     }
 
-    pub(crate) fn any_slot(&self, rng: &mut Rng) -> usize {
+    pub(super) fn any_slot(&self, rng: &mut Rng) -> usize {
         rng.below(self.spec.member_count as u64) as usize
     }
 
-    fn fresh_disk(&self, number: usize) -> u32 {
+    pub(super) fn fresh_disk(&self, number: usize) -> u32 {
         (self.spec.member_count + number) as u32
     }
 
-    pub(crate) fn shrink(&mut self) {
+    pub(super) fn shrink(&mut self) {
         self.spec.component_bytes = SMALL_COMPONENT_BYTES;
-        self.disk_bytes = SMALL_COMPONENT_BYTES + crate::scenario::METADATA_BYTES;
+        self.course.disk_bytes = SMALL_COMPONENT_BYTES + METADATA_BYTES;
     }
 
     fn with_bitmap(&mut self, rng: &mut Rng) {
         self.spec.region_bytes = Some(*rng.pick(&[4096, 16384]));
     }
 
-    pub(crate) fn at(&mut self, request: u64, wish: Wish) {
-        let last = self.requests.saturating_sub(1);
-        self.wishes.push((request.min(last), wish));
+    pub(super) fn at(&mut self, request: u64, wish: Wish) {
+        let last = self.course.requests.saturating_sub(1);
+        self.course.wishes.push((request.min(last), wish));
     }
 
-    fn rest(&mut self, request: u64, length_ns: u64) {
+    pub(super) fn rest(&mut self, request: u64, length_ns: u64) {
         self.at(request, Wish::Rest { length_ns });
     }
 
@@ -251,7 +139,7 @@ impl Scenario {
         self.shrink();
         self.with_bitmap(rng);
         let slot = self.any_slot(rng);
-        let step = self.requests / 8;
+        let step = self.course.requests / 8;
         let fresh = self.fresh_disk(0);
         self.at(step, Wish::Fail { slot });
         self.at(2 * step, Wish::Give { disk: fresh });
@@ -267,7 +155,7 @@ impl Scenario {
         let slot = self.any_slot(rng);
         // Without a log a member comes back after so short a time that nothing of its row is settled otherwise.
         let rounds = rng.between(1, 4);
-        let step = self.requests / (rounds + 1);
+        let step = self.course.requests / (rounds + 1);
         for round in 0..rounds {
             let at = round * step + step / 4;
             self.at(at, Wish::Fail { slot });
@@ -276,45 +164,46 @@ impl Scenario {
             }
             self.at(at + step / 2, Wish::Give { disk: slot as u32 });
         }
-        self.flushes_of_100 = *rng.pick(&[7, 0]);
+        self.course.flushes_of_100 = *rng.pick(&[7, 0]);
     }
 
     fn draw_narrow(&mut self, rng: &mut Rng) {
-        self.load = Load {
+        self.course.load = Load {
             reads_of_93: 30,
             is_narrow: true,
-            is_skewed: false,
-            has_streams: false,
+            ..Load::default()
         };
-        self.clients = rng.between(4, 8) as usize;
+        self.course.clients = rng.between(4, 8) as usize;
         if rng.chance(1, 2) {
-            let requests = rng.below(self.requests);
-            self.lives.push(cut(requests, rng.below(60)));
+            let requests = rng.below(self.course.requests);
+            self.course.lives.push(cut(requests, rng.below(60)));
         }
     }
 
     fn draw_flushes(&mut self, rng: &mut Rng) {
-        self.flushes_of_100 = rng.between(25, 45);
-        self.clients = rng.between(4, 8) as usize;
-        self.load.reads_of_93 = 10;
+        self.course.flushes_of_100 = rng.between(25, 45);
+        self.course.clients = rng.between(4, 8) as usize;
+        self.course.load.reads_of_93 = 10;
         let lives = rng.between(3, 6);
         for _ in 0..lives {
-            self.lives
-                .push(cut(rng.between(8, self.requests / lives), rng.below(12)));
+            self.course.lives.push(cut(
+                rng.between(8, self.course.requests / lives),
+                rng.below(12),
+            ));
         }
     }
 
     fn draw_two_away(&mut self, rng: &mut Rng) {
-        self.pace_bytes_per_s = 4 << 20;
+        self.course.pace_bytes_per_s = 4 << 20;
         let slot = self.any_slot(rng);
         let other = (slot + 1 + rng.below(self.spec.member_count as u64 - 1) as usize)
             % self.spec.member_count;
-        let step = self.requests / 6;
+        let step = self.course.requests / 6;
         self.at(step, Wish::Fail { slot });
         self.at(step + 3, Wish::Fail { slot: other });
         let fresh = self.fresh_disk(0);
         self.at(2 * step, Wish::Give { disk: fresh });
-        self.load.reads_of_93 = 20;
+        self.course.load.reads_of_93 = 20;
         if rng.chance(1, 2) {
             let fresh = self.fresh_disk(1);
             self.at(4 * step, Wish::Give { disk: fresh });
@@ -323,25 +212,28 @@ impl Scenario {
 
     fn draw_ring(&mut self, rng: &mut Rng) {
         self.spec.log_bytes = Some(SMALL_RING_BYTES);
-        self.load.reads_of_93 = 0;
-        self.flushes_of_100 = 0;
-        self.requests = rng.between(250, 400);
+        self.course.load.reads_of_93 = 0;
+        self.course.flushes_of_100 = 0;
+        self.course.requests = rng.between(250, 400);
         self.is_losing = rng.chance(1, 2);
-        self.clients = rng.between(1, 6) as usize;
+        self.course.clients = rng.between(1, 6) as usize;
         if rng.chance(1, 2) {
             // The parity's ring goes round while a member that was written long ago is not flushed by records of its
             // own.
             if self.spec.level == Level::Raid5 {
                 self.spec.layout = 4 + rng.below(2) as u32;
             }
-            self.load.is_narrow = true;
-            self.load.is_skewed = true;
-            self.clients = 1;
+            self.course.load.is_narrow = true;
+            self.course.load.is_skewed = true;
+            self.course.clients = 1;
         }
         let lives = rng.between(3, 6);
         for _ in 0..lives {
-            let requests = rng.between(self.requests / lives / 2, self.requests / lives);
-            self.lives.push(LifeEnd::Crash {
+            let requests = rng.between(
+                self.course.requests / lives / 2,
+                self.course.requests / lives,
+            );
+            self.course.lives.push(LifeEnd::Crash {
                 requests,
                 rest_ns: 0,
                 stage: *rng.pick(&[Some("log"), Some("log"), None]),
@@ -355,11 +247,11 @@ impl Scenario {
         self.shrink();
         self.spec.log_bytes = None;
         self.takes_holes = true;
-        self.load.reads_of_93 = 25;
+        self.course.load.reads_of_93 = 25;
         let slot = self.any_slot(rng);
         self.at(10, Wish::Fail { slot });
-        let requests = rng.between(20, self.requests / 3);
-        self.lives.push(cut(requests, rng.below(60)));
+        let requests = rng.between(20, self.course.requests / 3);
+        self.course.lives.push(cut(requests, rng.below(60)));
         // Disks that were never members: what they held has nothing to do with the array.
         let fresh = self.fresh_disk(1);
         self.at(requests + 2, Wish::Give { disk: fresh });
@@ -367,14 +259,14 @@ impl Scenario {
         // Lost blocks are written again; a commit that comes before a flush must still name them (W2).
         let is_resting = rng.chance(1, 2);
         if is_resting {
-            self.load.is_narrow = true;
-            self.load.reads_of_93 = 40;
-            self.flushes_of_100 = 0;
-            self.clients = 2;
+            self.course.load.is_narrow = true;
+            self.course.load.reads_of_93 = 40;
+            self.course.flushes_of_100 = 0;
+            self.course.clients = 2;
         }
         for _ in 0..2 {
-            let requests = rng.between(self.requests / 5, self.requests / 3);
-            self.lives.push(if is_resting {
+            let requests = rng.between(self.course.requests / 5, self.course.requests / 3);
+            self.course.lives.push(if is_resting {
                 LifeEnd::Crash {
                     requests,
                     rest_ns: rng.between(20_000_000, 180_000_000),
@@ -390,11 +282,11 @@ impl Scenario {
 
     fn draw_commits(&mut self, rng: &mut Rng) {
         self.shrink();
-        self.requests = 60;
-        self.load.reads_of_93 = 10;
-        self.clients = rng.between(1, 2) as usize;
+        self.course.requests = 60;
+        self.course.load.reads_of_93 = 10;
+        self.course.clients = rng.between(1, 2) as usize;
         for _ in 0..rng.between(8, 12) {
-            self.lives.push(if rng.chance(1, 6) {
+            self.course.lives.push(if rng.chance(1, 6) {
                 LifeEnd::Stop { requests: 1 }
             } else {
                 cut(1, rng.below(30))
@@ -406,25 +298,25 @@ impl Scenario {
         self.shrink();
         self.with_bitmap(rng);
         self.spec.log_bytes = None;
-        self.pace_bytes_per_s = *rng.pick(&[8 << 20, 4 << 20, 1 << 20]);
-        self.latency_ns = 50_000;
-        self.load.reads_of_93 = 10;
-        self.flushes_of_100 = 0;
+        self.course.pace_bytes_per_s = *rng.pick(&[8 << 20, 4 << 20, 1 << 20]);
+        self.course.latency_ns = 50_000;
+        self.course.load.reads_of_93 = 10;
+        self.course.flushes_of_100 = 0;
         let slot = self.any_slot(rng);
         self.at(2, Wish::Replace { slot });
         // How far it got is durable with the stop.
-        let requests = rng.between(20, self.requests / 3);
-        self.lives.push(LifeEnd::Stop { requests });
+        let requests = rng.between(20, self.course.requests / 3);
+        self.course.lives.push(LifeEnd::Stop { requests });
         for _ in 0..rng.between(1, 2) {
-            let requests = rng.between(5, self.requests / 4);
-            self.lives.push(cut(requests, rng.below(60)));
+            let requests = rng.between(5, self.course.requests / 4);
+            self.course.lives.push(cut(requests, rng.below(60)));
         }
     }
 
     fn draw_hang(&mut self, rng: &mut Rng) {
         self.with_bitmap(rng);
         let rounds = rng.between(1, 2);
-        let step = self.requests / (2 * rounds + 1);
+        let step = self.course.requests / (2 * rounds + 1);
         for round in 0..rounds {
             let slot = self.any_slot(rng);
             let at = (2 * round + 1) * step;
@@ -443,21 +335,21 @@ impl Scenario {
             self.at(at + step / 2 + 3, Wish::Give { disk: slot as u32 });
         }
         if rng.chance(1, 3) {
-            let requests = rng.between(step, self.requests - 1);
-            self.lives.push(cut(requests, rng.below(400)));
+            let requests = rng.between(step, self.course.requests - 1);
+            self.course.lives.push(cut(requests, rng.below(400)));
         }
     }
 
     fn draw_slow(&mut self, rng: &mut Rng) {
         // Percentiles need some answers first.
-        self.requests = rng.between(500, 900);
-        self.load.reads_of_93 = 70;
-        self.flushes_of_100 = 1;
-        self.latency_ns = 5_000;
+        self.course.requests = rng.between(500, 900);
+        self.course.load.reads_of_93 = 70;
+        self.course.flushes_of_100 = 1;
+        self.course.latency_ns = 5_000;
         for _ in 0..3 {
             let slot = self.any_slot(rng);
             let factor = rng.between(20, 300) as u32;
-            let at = self.requests / 3 + rng.below(self.requests / 2);
+            let at = self.course.requests / 3 + rng.below(self.course.requests / 2);
             let fault = Fault::Slow { factor };
             self.at(at, Wish::Fault { slot, fault });
         }
@@ -466,20 +358,20 @@ impl Scenario {
     fn draw_replay(&mut self, rng: &mut Rng) {
         self.spec.log_bytes = Some(*rng.pick(&[SMALL_RING_BYTES, 8 << 20]));
         self.is_losing = rng.chance(7, 8);
-        self.load.reads_of_93 = 10;
-        self.flushes_of_100 = *rng.pick(&[7, 0]);
+        self.course.load.reads_of_93 = 10;
+        self.course.flushes_of_100 = *rng.pick(&[7, 0]);
         let lives = rng.between(4, 6);
         for _ in 0..lives {
             let stage = *rng.pick(&["log", "log", "log", "write", "settle"]);
-            self.lives.push(LifeEnd::Crash {
-                requests: rng.between(3, self.requests / lives),
+            self.course.lives.push(LifeEnd::Crash {
+                requests: rng.between(3, self.course.requests / lives),
                 rest_ns: 0,
                 stage: Some(stage),
                 polls: rng.below(12),
                 kind: CrashKind::PowerCut,
             });
             for _ in 0..rng.between(1, 3) {
-                self.lives.push(match rng.chance(1, 3) {
+                self.course.lives.push(match rng.chance(1, 3) {
                     true => cut(0, rng.below(400)),
                     // In the middle of the replay, wherever in the start it comes.
                     false => LifeEnd::Crash {
@@ -493,8 +385,8 @@ impl Scenario {
             }
         }
         let fresh = self.fresh_disk(0);
-        self.at(self.requests / 3, Wish::Give { disk: fresh });
-        self.at(self.requests * 2 / 3, Wish::Add);
+        self.at(self.course.requests / 3, Wish::Give { disk: fresh });
+        self.at(self.course.requests * 2 / 3, Wish::Add);
     }
 
     fn draw_refused(&mut self, rng: &mut Rng) {
@@ -503,14 +395,21 @@ impl Scenario {
         self.spec.log_bytes = Some(8 << 20); // a tail that follows soon takes the refused record out of every replay
         self.spec.is_write_back = false; // its rows find out that there is no space after the answer
         self.is_losing = true;
-        self.load.is_narrow = true;
-        self.load.reads_of_93 = 10;
-        self.clients = rng.between(1, 3) as usize;
+        self.course.load.is_narrow = true;
+        self.course.load.reads_of_93 = 10;
+        self.course.clients = rng.between(1, 3) as usize;
         let slot = self.any_slot(rng);
         let range = 0..self.spec.component_bytes;
-        let full = self.requests / 2;
-        self.at(full, Wish::Full { slot, range });
-        self.lives
+        let full = self.course.requests / 2;
+        self.at(
+            full,
+            Wish::Fault {
+                slot,
+                fault: Fault::NoSpace(range),
+            },
+        );
+        self.course
+            .lives
             .push(cut(full + rng.between(2, 12), rng.below(60)));
     }
 
@@ -519,17 +418,18 @@ impl Scenario {
         self.with_bitmap(rng);
         self.spec.log_bytes = None;
         self.spec.has_ppl = false;
-        self.load.is_narrow = true;
+        self.course.load.is_narrow = true;
         let slot = self.any_slot(rng);
         let fault = Fault::WriteError(0..self.spec.component_bytes);
         self.at(4, Wish::Fault { slot, fault });
-        let third = self.requests / 3;
+        let third = self.course.requests / 3;
         self.rest(third, LONG_NS);
         self.rest(third + 2, LONG_NS);
         self.at(third + 4, Wish::Fail { slot });
         self.at(third + 6, Wish::Add);
         if rng.chance(1, 2) {
-            self.lives
+            self.course
+                .lives
                 .push(cut(third + rng.between(8, 30), rng.below(60)));
         }
     }
@@ -538,26 +438,28 @@ impl Scenario {
         if rng.chance(1, 2) {
             self.spec.log_bytes = None;
         }
-        self.flushes_of_100 = 30;
-        self.clients = rng.between(2, 4) as usize;
-        self.load.reads_of_93 = 10;
+        self.course.flushes_of_100 = 30;
+        self.course.clients = rng.between(2, 4) as usize;
+        self.course.load.reads_of_93 = 10;
         let lives = rng.between(3, 5);
-        let step = self.requests / lives;
+        let step = self.course.requests / lives;
         for life in 0..lives {
             let slot = self.any_slot(rng);
             let fault = Fault::FlushError { count: 1 };
             self.at(life * step + 3, Wish::Fault { slot, fault });
-            self.lives.push(cut(rng.between(8, step), rng.below(60)));
+            self.course
+                .lives
+                .push(cut(rng.between(8, step), rng.below(60)));
         }
     }
 
     fn draw_unplugged(&mut self, rng: &mut Rng) {
         let lives = rng.between(2, 4);
-        let step = self.requests / (lives + 1);
+        let step = self.course.requests / (lives + 1);
         for life in 0..lives {
             let slot = self.any_slot(rng);
             self.at(life * step + rng.between(2, step / 2), Wish::Cable { slot });
-            self.lives.push(cut(step, rng.below(200)));
+            self.course.lives.push(cut(step, rng.below(200)));
         }
     }
 
@@ -565,12 +467,12 @@ impl Scenario {
         self.promise = Promise::Beyond;
         self.shrink();
         self.spec.is_write_back = false; // without the members that have the log nobody reads it, stale or not
-        self.load.reads_of_93 = 20;
+        self.course.load.reads_of_93 = 20;
         let (first, losses) = (
             rng.between(0, self.spec.member_count as u64 - 1),
             self.spec.tolerates() as u64,
         );
-        let step = self.requests / (losses + 2);
+        let step = self.course.requests / (losses + 2);
         for loss in 0..losses {
             let slot = (first + loss) as usize % self.spec.member_count;
             self.at((loss + 1) * step, Wish::Fail { slot });
@@ -578,22 +480,22 @@ impl Scenario {
             self.rest((loss + 1) * step + step / 2, RESTS_NS[3]);
         }
         let requests = (losses + 1) * step + rng.below(step);
-        self.lives.push(cut(requests, rng.below(60)));
+        self.course.lives.push(cut(requests, rng.below(60)));
     }
 
     fn draw_streams(&mut self, rng: &mut Rng) {
-        self.load.has_streams = true;
-        self.load.reads_of_93 = 75;
-        self.flushes_of_100 = 1;
-        self.requests = rng.between(250, 400);
-        self.clients = rng.between(3, 6) as usize;
+        self.course.load.has_streams = true;
+        self.course.load.reads_of_93 = 75;
+        self.course.flushes_of_100 = 1;
+        self.course.requests = rng.between(250, 400);
+        self.course.clients = rng.between(3, 6) as usize;
         if rng.chance(1, 2) {
             let slot = self.any_slot(rng);
-            self.at(self.requests / 2, Wish::Fail { slot });
+            self.at(self.course.requests / 2, Wish::Fail { slot });
         }
         if rng.chance(1, 2) {
-            let requests = rng.between(self.requests / 2, self.requests);
-            self.lives.push(cut(requests, rng.below(200)));
+            let requests = rng.between(self.course.requests / 2, self.course.requests);
+            self.course.lives.push(cut(requests, rng.below(200)));
         }
     }
 
@@ -601,13 +503,13 @@ impl Scenario {
         self.shrink();
         self.spec.region_bytes = Some(*rng.pick(&[65_536, SMALL_COMPONENT_BYTES]));
         self.is_losing = true;
-        self.flushes_of_100 = 0;
-        self.load.reads_of_93 = 50;
+        self.course.flushes_of_100 = 0;
+        self.course.load.reads_of_93 = 50;
         let rounds = rng.between(1, 3);
-        let share = self.requests / (rounds + 1);
+        let share = self.course.requests / (rounds + 1);
         for round in 0..rounds {
-            self.lives.push(cut(share / 2, rng.below(60)));
-            self.lives.push(LifeEnd::Crash {
+            self.course.lives.push(cut(share / 2, rng.below(60)));
+            self.course.lives.push(LifeEnd::Crash {
                 requests: 0,
                 rest_ns: 0,
                 stage: Some(OWN_FLUSH),
@@ -620,25 +522,28 @@ impl Scenario {
 
     fn draw_steady(&mut self, rng: &mut Rng) {
         self.with_bitmap(rng);
-        self.requests = rng.between(350, 500);
-        self.think_ns_max = 170_000_000;
-        self.flushes_of_100 = 0;
-        self.clients = 3;
-        self.load.reads_of_93 = 20;
-        let requests = rng.between(self.requests * 6 / 10, self.requests * 95 / 100);
-        self.lives.push(cut(requests, rng.below(3000)));
+        self.course.requests = rng.between(350, 500);
+        self.course.think_ns_max = 170_000_000;
+        self.course.flushes_of_100 = 0;
+        self.course.clients = 3;
+        self.course.load.reads_of_93 = 20;
+        let requests = rng.between(
+            self.course.requests * 6 / 10,
+            self.course.requests * 95 / 100,
+        );
+        self.course.lives.push(cut(requests, rng.below(3000)));
     }
 
     /// The log holds rows at each crash, the kernel writes the same ones, and then they are to be its own (L6).
     fn draw_lent(&mut self, rng: &mut Rng) {
         self.drill = Some(Drill::Lent);
         self.spec.is_write_back = false; // the kernel refuses those
-        self.load.is_narrow = true;
-        self.load.reads_of_93 = 5;
-        self.flushes_of_100 = 0;
-        self.clients = rng.between(3, 6) as usize;
+        self.course.load.is_narrow = true;
+        self.course.load.reads_of_93 = 5;
+        self.course.flushes_of_100 = 0;
+        self.course.clients = rng.between(3, 6) as usize;
         for _ in 0..rng.between(4, 7) {
-            self.lives.push(LifeEnd::Crash {
+            self.course.lives.push(LifeEnd::Crash {
                 requests: rng.between(3, 14),
                 rest_ns: 0,
                 stage: Some(*rng.pick(&["log", "write", "write"])),
@@ -646,7 +551,7 @@ impl Scenario {
                 kind: *rng.pick(&[CrashKind::PowerCut, CrashKind::Kill]),
             });
             let salt = rng.below(1 << 32);
-            self.lives.push(LifeEnd::Foreign { salt });
+            self.course.lives.push(LifeEnd::Foreign { salt });
         }
     }
 
@@ -656,99 +561,20 @@ impl Scenario {
         }
         let lives = rng.between(2, 4);
         for _ in 0..lives {
-            let requests = rng.between(3, self.requests / lives);
-            self.lives.push(if rng.chance(1, 4) {
+            let requests = rng.between(3, self.course.requests / lives);
+            self.course.lives.push(if rng.chance(1, 4) {
                 LifeEnd::Stop { requests }
             } else {
                 cut(requests, rng.below(60))
             });
             let salt = rng.below(1 << 32);
-            self.lives.push(LifeEnd::Foreign { salt });
+            self.course.lives.push(LifeEnd::Foreign { salt });
             if rng.chance(1, 4) {
-                self.lives.push(cut(0, rng.below(400)));
+                self.course.lives.push(cut(0, rng.below(400)));
             }
         }
         let slot = self.any_slot(rng);
-        self.at(self.requests / 3, Wish::Fail { slot });
-        self.at(self.requests / 2, Wish::Add);
-    }
-
-    fn draw_meet(&mut self, rng: &mut Rng) {
-        let (stages, faults) = (cells::stages(self.spec.level), cells::FAULTS);
-        self.metadata = 120;
-        self.requests = 120;
-        self.flushes_of_100 = 20;
-        self.takes_holes = true;
-        // Some stages come only where something is lost already: more is lost then than some organisations promise.
-        self.promise = Promise::Beyond;
-        if self.spec.level.has_parity() {
-            self.spec.log_bytes = Some(SMALL_RING_BYTES);
-        }
-        if self.spec.tolerates() > 0 {
-            self.spec.region_bytes = Some(4096);
-        }
-        self.clients = 6;
-        self.load.reads_of_93 = 30;
-        let (lives, count) = (6, stages.len() as u64);
-        let share = self.requests / lives;
-        for life in 0..lives {
-            let number = self.round * lives + life;
-            let stage = stages[(number % count) as usize];
-            let fault = faults[(number / count % faults.len() as u64) as usize];
-            let kind = if (number + number / count).is_multiple_of(2) {
-                CrashKind::PowerCut
-            } else {
-                CrashKind::Kill
-            };
-            // Every life begins with a commit, for which all wait in one stage.
-            let at = life * share + if stage == "settle" { share / 2 } else { 2 };
-            self.draw_stage(rng, at, stage);
-            let slot = self.any_slot(rng);
-            let fault = self.fault_of_kind(fault);
-            self.at(at + 1, Wish::At { stage, slot, fault });
-            self.at(at + share / 2, Wish::Add);
-            self.lives.push(LifeEnd::Crash {
-                requests: share - 4,
-                rest_ns: 0,
-                stage: Some(stage).filter(|stage| *stage != "idle"),
-                polls: rng.below(3),
-                kind,
-            });
-        }
-    }
-
-    /// Makes requests come into this stage after request `at`.
-    pub(crate) fn draw_stage(&mut self, rng: &mut Rng, at: u64, stage: &str) {
-        match stage {
-            "idle" | "dirty-mark" => self.rest(at, RESTS_NS[3]),
-            "bit-mark" => self.rest(at, LONG_NS),
-            "settle" => {
-                let slot = self.any_slot(rng);
-                let disk = self.fresh_disk(rng.below(3) as usize);
-                let wish = if rng.chance(1, 2) {
-                    Wish::Replace { slot }
-                } else {
-                    Wish::Fail { slot }
-                };
-                self.at(at, wish);
-                self.at(at + 6, Wish::Give { disk });
-            }
-            _ => {}
-        }
-    }
-
-    pub(crate) fn fault_of_kind(&self, kind: &str) -> Fault {
-        let range = 0..self.spec.component_bytes;
-        match kind {
-            "read-error" => Fault::ReadError(range),
-            "write-error" => Fault::WriteError(range),
-            "torn-write" => Fault::TornWrite(range),
-            "flush-error" => Fault::FlushError { count: 1 },
-            "no-space" => Fault::NoSpace(range),
-            "retryable" => Fault::Retryable { count: 1 },
-            "slow" => Fault::Slow { factor: 20 },
-            "hang" => Fault::Hang,
-            _ => Fault::Vanish,
-        }
+        self.at(self.course.requests / 3, Wish::Fail { slot });
+        self.at(self.course.requests / 2, Wish::Add);
     }
 }

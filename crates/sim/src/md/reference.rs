@@ -7,7 +7,7 @@
 //! - it never repairs or guesses: what cannot be had is `None`;
 //! - data areas are given as whole byte vectors, a missing member is `None`.
 
-use crate::subject::{Level, Spec};
+use super::spec::{Level, Spec};
 
 /// Product in GF(2^8) with polynomial x^8+x^4+x^3+x^2+1, bit by bit.
 #[must_use]

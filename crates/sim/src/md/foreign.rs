@@ -13,18 +13,18 @@ use plexum_format::EventCount;
 use plexum_format::md::{MdTime, Role};
 use plexum_format::{SECTOR_BYTES, Slot};
 
-use super::Shared;
-use crate::checker::{self, Inspected};
-use crate::drill::Drill;
+use super::checker::{self, Inspected};
+use super::drill::Drill;
+use super::reference::{Members, Reference};
+use super::slots::SlotArray;
 use crate::oracle::{WriteEnd, WriteKind};
-use crate::reference::{Members, Reference};
-use crate::subject::Subject;
+use crate::world::Scene;
 use plexum_disks::disk::CrashKind;
 use plexum_disks::rng::Rng;
 
 /// The array while the model of the kernel has it.
-struct Kernel<'a, S> {
-    shared: &'a Shared<S>,
+struct Kernel<'a, S: SlotArray> {
+    scene: &'a Scene<S>,
     rng: Rng,
     all: Vec<Inspected>,
     /// By slot, position in `all`.
@@ -38,9 +38,9 @@ struct Kernel<'a, S> {
 }
 
 /// Lets the kernel have the array once. Says what it did, for counting.
-pub(super) fn visit<S: Subject>(shared: &Shared<S>, salt: u64) -> &'static str {
-    let spec = &shared.scenario.spec;
-    let all: Vec<Inspected> = shared
+pub(super) fn visit<S: SlotArray>(scene: &Scene<S>, salt: u64) -> &'static str {
+    let spec = &scene.plan.spec;
+    let all: Vec<Inspected> = scene
         .disks
         .iter()
         .filter(|disk| disk.is_present())
@@ -56,7 +56,7 @@ pub(super) fn visit<S: Subject>(shared: &Shared<S>, salt: u64) -> &'static str {
         return "foreign-nothing";
     };
     let newest = found.newest.clone();
-    let (members, bad) = checker::contents(&found, &all, &shared.disks, spec);
+    let (members, bad) = checker::contents(&found, &all, &scene.disks, spec);
     let by_slot = found.by_slot;
     let is_degraded = by_slot.iter().any(Option::is_none);
     let resync_sectors = newest.resync_offset_sectors;
@@ -82,9 +82,9 @@ pub(super) fn visit<S: Subject>(shared: &Shared<S>, salt: u64) -> &'static str {
     let Some(content) = reference.content(&members) else {
         return "foreign-refused";
     };
-    let rng = Rng::new(shared.scenario.seed).fork(0x666f_7265_0000 + salt);
+    let rng = Rng::new(scene.plan.course.seed).fork(0x666f_7265_0000 + salt);
     let kernel = Kernel {
-        shared,
+        scene,
         rng,
         all,
         by_slot,
@@ -97,7 +97,7 @@ pub(super) fn visit<S: Subject>(shared: &Shared<S>, salt: u64) -> &'static str {
     kernel.run(resync_sectors)
 }
 
-impl<S: Subject> Kernel<'_, S> {
+impl<S: SlotArray> Kernel<'_, S> {
     fn run(mut self, resync_sectors: Option<u64>) -> &'static str {
         let is_dirty = resync_sectors.is_some();
         if !is_dirty && self.rng.chance(1, 6) {
@@ -120,7 +120,7 @@ impl<S: Subject> Kernel<'_, S> {
         for _ in 0..self.rng.below(3) {
             self.write(true);
         }
-        let is_lent = self.shared.scenario.drill == Some(Drill::Lent);
+        let is_lent = self.scene.plan.drill == Some(Drill::Lent);
         if self.rng.chance(1, 3) && !is_lent {
             self.lose_member();
         } else if self.is_degraded && self.rng.chance(1, 2) {
@@ -131,25 +131,25 @@ impl<S: Subject> Kernel<'_, S> {
         }
         // A crash of the kernel brings doubt back where a log had taken it away: nothing of a row may be lost then.
         let everywhere = 0..u64::MAX;
-        let mut disks = self.shared.disks.iter();
+        let mut disks = self.scene.disks.iter();
         let is_lacking = self.is_degraded || disks.any(|disk| disk.has_read_errors(&everywhere));
-        let may_crash = !is_lacking || !self.shared.scenario.spec.level.has_parity();
-        let crashes_of_4 = match self.shared.scenario.drill {
+        let may_crash = !is_lacking || !self.scene.plan.spec.level.has_parity();
+        let crashes_of_4 = match self.scene.plan.drill {
             Some(Drill::Kernel) => 2,
             Some(Drill::Lent) => 3,
             _ => 1,
         };
         let done = if may_crash && self.rng.chance(crashes_of_4, 4) {
             self.write(false);
-            self.shared.oracle.borrow_mut().crash(CrashKind::PowerCut);
+            self.scene.oracles.borrow_mut()[0].crash(CrashKind::PowerCut);
             "foreign-crashed"
         } else {
             self.stop();
             "foreign-wrote"
         };
-        let highest = checker::highest_count(&self.shared.disks);
-        self.shared.highest_count.set(highest);
-        self.shared.event_count.set(self.events.0);
+        let highest = checker::highest_count(&self.scene.disks);
+        self.scene.memory.highest_count.set(highest);
+        self.scene.memory.event_count.set(self.events.0);
         done
     }
 
@@ -166,7 +166,7 @@ impl<S: Subject> Kernel<'_, S> {
     fn commit(&mut self, resync_offset_sectors: Option<u64>) {
         self.put_bitmaps();
         let events = self.events;
-        let seconds = self.shared.clock.wall_seconds();
+        let seconds = self.scene.clock.wall_seconds();
         for position in 0..self.all.len() {
             if !self.is_used(position) {
                 continue;
@@ -186,7 +186,7 @@ impl<S: Subject> Kernel<'_, S> {
         let member = &self.all[position];
         let length = member.superblock.write_bytes(512);
         let start = member.superblock.super_offset_sectors * SECTOR_BYTES;
-        self.shared.disks[member.disk as usize].poke(start, &member.superblock.encode()[..length]);
+        self.scene.disks[member.disk as usize].poke(start, &member.superblock.encode()[..length]);
     }
 
     fn put_bitmaps(&mut self) {
@@ -200,7 +200,7 @@ impl<S: Subject> Kernel<'_, S> {
             };
             bitmap.header.events = events;
             let bytes = bitmap.encode();
-            self.shared.disks[member.disk as usize].poke(sector * SECTOR_BYTES, &bytes);
+            self.scene.disks[member.disk as usize].poke(sector * SECTOR_BYTES, &bytes);
         }
     }
 
@@ -214,7 +214,7 @@ impl<S: Subject> Kernel<'_, S> {
 
     /// Lays the content out; `torn`: only on these slots.
     fn put_content(&mut self, torn: Option<&[bool]>) {
-        let reference = Reference::new(&self.shared.scenario.spec);
+        let reference = Reference::new(&self.scene.plan.spec);
         reference.encode_into(&self.content, &mut self.members);
         for (slot, position) in self.by_slot.iter().enumerate() {
             let (Some(position), Some(bytes)) = (position, &self.members[slot]) else {
@@ -225,7 +225,7 @@ impl<S: Subject> Kernel<'_, S> {
             }
             let member = &self.all[*position];
             let start = member.superblock.data_offset_sectors * SECTOR_BYTES;
-            self.shared.disks[member.disk as usize].poke(start, bytes);
+            self.scene.disks[member.disk as usize].poke(start, bytes);
         }
     }
 
@@ -236,21 +236,22 @@ impl<S: Subject> Kernel<'_, S> {
         // Often where the clients of Plexum write: what a log still holds of these rows is old now (L6).
         let start = if self.rng.chance(1, 2) {
             let place = self.rng.below(4);
-            let seed = self.shared.scenario.seed;
+            let seed = self.scene.plan.course.seed;
             Rng::new(seed).fork(place).below(sectors)
         } else {
             self.rng.below(sectors)
         };
         let start = start.min(sectors - length);
         let range = start..start + length;
-        let mut oracle = self.shared.oracle.borrow_mut();
+        let mut oracles = self.scene.oracles.borrow_mut();
+        let oracle = &mut oracles[0];
         let token = oracle.begin_write(range.clone(), WriteKind::Data);
         let bytes = (start * SECTOR_BYTES) as usize..(range.end * SECTOR_BYTES) as usize;
         oracle.fill(&token, &mut self.content[bytes]);
         if is_whole {
             oracle.end_write(&token, WriteEnd::Durable);
         }
-        drop(oracle);
+        drop(oracles);
         self.log_ppl(&range);
         self.mark(&range);
         let reached: Vec<bool> = (0..self.by_slot.len())
@@ -261,7 +262,7 @@ impl<S: Subject> Kernel<'_, S> {
 
     /// Sets the bits of everything that a write to these sectors of the volume changes.
     fn mark(&mut self, sectors: &std::ops::Range<u64>) {
-        let spec = &self.shared.scenario.spec;
+        let spec = &self.scene.plan.spec;
         let sync = if spec.level.has_parity() {
             let reference = Reference::new(spec);
             let strip = spec.strip_bytes;
@@ -295,13 +296,13 @@ impl<S: Subject> Kernel<'_, S> {
         let own = self.by_slot[slot].expect("the slot is held");
         let own = self.all[own].disk;
         let everywhere = 0..u64::MAX;
-        let is_struck = self.shared.disks.iter().any(|disk| {
-            let is_struck = self.shared.doomed.borrow().contains(&disk.number())
+        let is_struck = self.scene.disks.iter().any(|disk| {
+            let is_struck = self.scene.struck.borrow().contains(&disk.number())
                 || disk.has_write_errors()
                 || disk.is_full();
             disk.number() != own && (is_struck || disk.has_read_errors(&everywhere))
         });
-        if lost >= self.shared.scenario.spec.tolerates() || lost > 0 || is_struck {
+        if lost >= self.scene.plan.spec.tolerates() || lost > 0 || is_struck {
             return;
         }
         let position = self.by_slot[slot].take().expect("the slot is held");
@@ -359,7 +360,7 @@ impl<S: Subject> Kernel<'_, S> {
         let number = member.superblock.dev_number;
         self.begin_ppl_on(position);
         self.by_slot[slot] = Some(position);
-        self.members[slot] = Some(vec![0; self.shared.scenario.spec.component_bytes as usize]);
+        self.members[slot] = Some(vec![0; self.scene.plan.spec.component_bytes as usize]);
         self.set_role(number, Role::Active(Slot(slot as u16)));
         self.put_content(None);
         self.finish_change();

@@ -8,53 +8,47 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::{Shared, Stop, World};
-use crate::checker::{Inspected, inspect};
+use super::checker::{Inspected, inspect};
+use super::reference::Reference;
+use super::slots::{Setting, SlotArray, StaleRead};
+use super::spec::Spec;
 use crate::finding::Finding;
-use crate::reference::Reference;
-use crate::subject::{Spec, StaleRead, Subject};
+use crate::world::{Scene, World};
 use plexum_disks::disk::SimDisk;
 
-impl<S: Subject> World<S> {
-    /// Starts the array with its stale members to read it, and judges that.
-    pub(super) fn read_with_stale(&mut self) {
-        let shared = Rc::clone(&self.shared);
-        if !S::HAS_METADATA || shared.scenario.spec.tolerates() == 0 || shared.has_findings() {
-            return;
+/// Starts the array with its stale members to read it, and judges that.
+pub(super) fn read_with_stale<S: SlotArray>(world: &mut World<S>) {
+    let scene = Rc::clone(&world.scene);
+    if !S::HAS_METADATA || scene.plan.spec.tolerates() == 0 || scene.has_findings() {
+        return;
+    }
+    let disks = scene.disks.iter().filter(|disk| disk.is_present());
+    let disks: Vec<SimDisk> = disks.cloned().collect();
+    let before: Vec<Inspected> = disks.iter().filter_map(inspect).collect();
+    let writes_before = scene.member_writes();
+    let result: Rc<RefCell<Option<Option<StaleRead>>>> = Rc::default();
+    let cell = Rc::clone(&result);
+    let setting = Setting::of(&world.context, &scene.plan);
+    let spawner = world.executor.spawner();
+    world.executor.spawn(async move {
+        let disks: Vec<SimDisk> = disks.iter().map(SimDisk::reopen).collect();
+        let read = S::read_with_stale(&setting, &disks, spawner).await;
+        *cell.borrow_mut() = Some(read);
+    });
+    let waiting = Rc::clone(&result);
+    if !world.drive_until(|| waiting.borrow().is_some()) {
+        if !scene.disks.iter().any(SimDisk::is_hung) && !scene.has_findings() {
+            scene.find(Finding::NoAnswer { requests: 1 });
         }
-        let disks: Vec<SimDisk> = shared
-            .disks
-            .iter()
-            .filter(|d| d.is_present())
-            .cloned()
-            .collect();
-        let before: Vec<Inspected> = disks.iter().filter_map(inspect).collect();
-        let writes_before = shared.member_writes();
-        let result: Rc<RefCell<Option<Option<StaleRead>>>> = Rc::default();
-        let (cell, context) = (Rc::clone(&result), self.context.clone());
-        let spawner = self.executor.spawner();
-        self.executor.spawn(async move {
-            let disks: Vec<SimDisk> = disks.iter().map(SimDisk::reopen).collect();
-            let read = S::read_with_stale(&context, &disks, spawner).await;
-            *cell.borrow_mut() = Some(read);
-        });
-        let waiting = Rc::clone(&result);
-        if !matches!(self.drive(None, || waiting.borrow().is_some()), Stop::Done) {
-            if !shared.disks.iter().any(SimDisk::is_hung) && !shared.has_findings() {
-                shared.find(Finding::NoAnswer { requests: 1 });
-            }
-            return;
-        }
-        let Some(read) = result.take().flatten() else {
-            return; // refused, whoever is named
-        };
-        let mut counts = shared.counts.borrow_mut();
-        *counts.operations.entry("read-with-stale").or_default() += 1;
-        drop(counts);
-        let writes = shared.member_writes() - writes_before;
-        if let Some(what) = judge(&shared, &before, &read, writes) {
-            shared.find(Finding::StaleStart(what));
-        }
+        return;
+    }
+    let Some(read) = result.take().flatten() else {
+        return; // refused, whoever is named
+    };
+    scene.count("read-with-stale", 1);
+    let writes = scene.member_writes() - writes_before;
+    if let Some(what) = judge(&scene, &before, &read, writes) {
+        scene.find(Finding::StaleStart(what));
     }
 }
 
@@ -63,8 +57,8 @@ fn events(member: &Inspected) -> u64 {
 }
 
 /// What is wrong with a start that has used stale members; nothing where it has used none.
-fn judge<S: Subject>(
-    shared: &Shared<S>,
+fn judge<S: SlotArray>(
+    scene: &Scene<S>,
     before: &[Inspected],
     read: &StaleRead,
     writes: u64,
@@ -80,13 +74,12 @@ fn judge<S: Subject>(
             first.disk
         ));
     }
-    wrong_choice(shared, before, read, newest, &taken)
-        .or_else(|| never_written(shared, before, read))
+    wrong_choice(scene, before, read, newest, &taken).or_else(|| never_written(scene, before, read))
 }
 
 /// A stale member that was taken where a less stale one would have done.
-fn wrong_choice<S: Subject>(
-    shared: &Shared<S>,
+fn wrong_choice<S: SlotArray>(
+    scene: &Scene<S>,
     before: &[Inspected],
     read: &StaleRead,
     newest: u64,
@@ -108,7 +101,7 @@ fn wrong_choice<S: Subject>(
         return None;
     }
     let may_be_taken = |member: &&&Inspected| {
-        let disk = &shared.disks[member.disk as usize];
+        let disk = &scene.disks[member.disk as usize];
         !read.live.contains(&member.disk)
             && member.superblock.rebuild_offset_sectors.is_none()
             && !member.superblock.is_replacement
@@ -132,7 +125,7 @@ fn wrong_choice<S: Subject>(
                 continue;
             };
             *own = true;
-            if is_enough(&shared.scenario.spec, &has) {
+            if is_enough(&scene.plan.spec, &has) {
                 return Some(format!(
                     "stale disk {} (event count {}) was taken, and disk {} (event count {}) would have done",
                     old.disk,
@@ -181,23 +174,23 @@ fn is_enough(spec: &Spec, has: &[bool]) -> bool {
 
 /// A sector that lies on a member that was used, and reads as something that was never written there. What is computed
 /// from members of two times may be anything.
-fn never_written<S: Subject>(
-    shared: &Shared<S>,
+fn never_written<S: SlotArray>(
+    scene: &Scene<S>,
     before: &[Inspected],
     read: &StaleRead,
 ) -> Option<String> {
     // What a member cannot give is computed as well.
     let gives_all = |disk: &u32| {
         let has_bad = before.iter().any(|m| m.disk == *disk && !m.bad.is_empty());
-        !has_bad && !shared.disks[*disk as usize].has_read_errors(&(0..u64::MAX))
+        !has_bad && !scene.disks[*disk as usize].has_read_errors(&(0..u64::MAX))
     };
     let gives: Vec<bool> = read
         .slots
         .iter()
         .map(|disk| disk.as_ref().is_some_and(gives_all))
         .collect();
-    let reference = Reference::new(&shared.scenario.spec).in_units_of(512);
-    let oracle = shared.oracle.borrow();
+    let reference = Reference::new(&scene.plan.spec).in_units_of(512);
+    let oracle = &scene.oracles.borrow()[0];
     for (start, bytes) in &read.pieces {
         for (at, sector) in (*start..).step_by(512).zip(bytes.chunks_exact(512)) {
             let lies_there = reference.places(at).iter().any(|(slot, _)| gives[*slot]);

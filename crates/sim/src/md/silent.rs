@@ -7,11 +7,13 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_block::device::Fua;
+use plexum_engine::upkeep::scrub::ScrubMode;
 
-use super::Shared;
+use super::reference::{Members, Reference};
+use super::slots::{ScrubFound, SlotArray};
+use super::spec::Level;
 use crate::finding::Finding;
-use crate::reference::{Members, Reference};
-use crate::subject::{Level, ScrubFound, Subject};
+use crate::world::Scene;
 use plexum_disks::fault::Fault;
 use plexum_disks::rng::Rng;
 
@@ -22,8 +24,8 @@ const UNIT: u64 = 4096;
 type Place = (usize, u64);
 
 /// One experiment on an array that is whole and quiet.
-pub(super) async fn experiment<S: Subject>(shared: &Rc<Shared<S>>) {
-    let mut trial = Trial::new(shared).await;
+pub(super) async fn experiment<S: SlotArray>(scene: &Rc<Scene<S>>) {
+    let mut trial = Trial::new(scene).await;
     if trial.has_failed() {
         return;
     }
@@ -35,12 +37,12 @@ pub(super) async fn experiment<S: Subject>(shared: &Rc<Shared<S>>) {
         trial.judge(&wrong).await
     };
     let what = format!("silent / {name} / {verdict}");
-    let mut counts = shared.counts.borrow_mut();
+    let mut counts = scene.counts.borrow_mut();
     *counts.coverage.entry(what).or_default() += 1;
 }
 
-struct Trial<'a, S> {
-    shared: &'a Rc<Shared<S>>,
+struct Trial<'a, S: SlotArray> {
+    scene: &'a Rc<Scene<S>>,
     rng: Rng,
     reference: Reference,
     /// What the volume should hold.
@@ -49,9 +51,9 @@ struct Trial<'a, S> {
     places: Vec<(u32, u64)>,
 }
 
-impl<'a, S: Subject> Trial<'a, S> {
-    async fn new(shared: &'a Rc<Shared<S>>) -> Self {
-        let subject = shared.subject();
+impl<'a, S: SlotArray> Trial<'a, S> {
+    async fn new(scene: &'a Rc<Scene<S>>) -> Self {
+        let subject = scene.subject();
         let slots = subject.status().slots;
         let places = slots
             .iter()
@@ -59,9 +61,9 @@ impl<'a, S: Subject> Trial<'a, S> {
             .map(|disk| (*disk, subject.data_offset_bytes(*disk)))
             .collect();
         let trial = Self {
-            shared,
-            rng: Rng::new(shared.scenario.seed).fork(0x7369_6c65),
-            reference: Reference::new(&shared.scenario.spec).in_units_of(UNIT),
+            scene,
+            rng: Rng::new(scene.plan.course.seed).fork(0x7369_6c65),
+            reference: Reference::new(&scene.plan.spec).in_units_of(UNIT),
             content: Vec::new(),
             places,
         };
@@ -70,16 +72,16 @@ impl<'a, S: Subject> Trial<'a, S> {
     }
 
     fn find(&self, what: String) {
-        self.shared.find(Finding::Silent(what));
+        self.scene.find(Finding::Silent(what));
     }
 
     fn has_failed(&self) -> bool {
-        self.shared.has_findings() || self.places.len() < self.shared.scenario.spec.member_count
+        self.scene.has_findings() || self.places.len() < self.scene.plan.spec.member_count
     }
 
     async fn read_all(&self) -> Vec<u8> {
-        let subject = self.shared.subject();
-        match subject.read(0, self.reference.volume_bytes()).await {
+        let subject = self.scene.subject();
+        match subject.read(0, 0..self.reference.volume_bytes()).await {
             Ok(bytes) => bytes,
             Err(error) => {
                 self.find(format!("the whole volume cannot be read: {error}"));
@@ -89,10 +91,10 @@ impl<'a, S: Subject> Trial<'a, S> {
     }
 
     fn areas(&self) -> Members {
-        let size = self.shared.scenario.spec.component_bytes as usize;
+        let size = self.scene.plan.spec.component_bytes as usize;
         let area = |(disk, start): &(u32, u64)| {
             let mut bytes = vec![0; size];
-            self.shared.disks[*disk as usize].peek(*start, &mut bytes);
+            self.scene.disks[*disk as usize].peek(*start, &mut bytes);
             Some(bytes)
         };
         self.places.iter().map(area).collect()
@@ -110,11 +112,11 @@ impl<'a, S: Subject> Trial<'a, S> {
         let units = self.reference.units();
         let (at, _, places) = self.rng.pick(&units).clone();
         let (mut slot, offset) = *self.rng.pick(&places);
-        if self.shared.scenario.spec.level.has_parity() && self.rng.chance(1, 3) {
-            let spec = &self.shared.scenario.spec;
+        if self.scene.plan.spec.level.has_parity() && self.rng.chance(1, 3) {
+            let spec = &self.scene.plan.spec;
             let stripe = offset / spec.strip_bytes;
             let roles =
-                crate::reference::stripe_roles(spec.level, spec.layout, spec.member_count, stripe);
+                super::reference::stripe_roles(spec.level, spec.layout, spec.member_count, stripe);
             let parities: Vec<usize> = std::iter::once(roles.p).chain(roles.q).collect();
             slot = *self.rng.pick(&parities);
         }
@@ -124,9 +126,9 @@ impl<'a, S: Subject> Trial<'a, S> {
     async fn strike(&mut self) -> &'static str {
         let (at, (slot, offset)) = self.pick_target();
         let (disk, start) = self.places[slot];
-        let disk = self.shared.disks[disk as usize].clone();
+        let disk = self.scene.disks[disk as usize].clone();
         let struck = start + offset..start + offset + 512;
-        match self.shared.scenario.round % 3 {
+        match self.scene.plan.round % 3 {
             0 => {
                 disk.put_fault(&Fault::BitFlip {
                     offset_bytes: struck.start + self.rng.below(512),
@@ -140,7 +142,7 @@ impl<'a, S: Subject> Trial<'a, S> {
                 "lost-write"
             }
             _ => {
-                let size = self.shared.scenario.spec.component_bytes;
+                let size = self.scene.plan.spec.component_bytes;
                 let there = self.rng.below(size / UNIT - 1) * UNIT;
                 disk.put_fault(&Fault::MisdirectedWrite {
                     range: struck,
@@ -153,14 +155,14 @@ impl<'a, S: Subject> Trial<'a, S> {
     }
 
     async fn write(&mut self, at: u64) {
-        let mut data = self.shared.pool.take(512);
+        let mut data = self.scene.pool.take(512);
         for byte in data.iter_mut() {
             *byte = self.rng.next_u64() as u8;
         }
         self.content[at as usize..at as usize + 512].copy_from_slice(&data);
-        let subject = self.shared.subject();
-        let written = subject.write(at, data.freeze(), Fua::No).await;
-        if let Err(error) = written.and(subject.flush().await) {
+        let subject = self.scene.subject();
+        let written = subject.write(0, at, data.freeze(), Fua::No).await;
+        if let Err(error) = written.and(subject.flush(0).await) {
             self.find(format!("a write failed: {error}"));
         }
     }
@@ -173,7 +175,7 @@ impl<'a, S: Subject> Trial<'a, S> {
 
     /// Wrong units that are compared with this one: of the same row, or copies of the same place.
     fn peers(&self, place: Place, wrong: &BTreeSet<Place>) -> usize {
-        if self.shared.scenario.spec.level.has_parity() {
+        if self.scene.plan.spec.level.has_parity() {
             return wrong.iter().filter(|other| other.1 == place.1).count();
         }
         let Some((_, copies)) = self.unit_of(place) else {
@@ -199,7 +201,7 @@ impl<'a, S: Subject> Trial<'a, S> {
 
     /// Whether redundancy can say who is wrong: one block of a row with P and Q, one copy of three or more.
     fn is_locatable(&self, place: Place, wrong: &BTreeSet<Place>) -> bool {
-        let copies = match self.shared.scenario.spec.level {
+        let copies = match self.scene.plan.spec.level {
             Level::Raid6 => return self.peers(place, wrong) == 1,
             Level::Raid4 | Level::Raid5 | Level::Linear | Level::Raid0 => return false,
             Level::Raid1 | Level::Raid10 => self.unit_of(place).map_or(0, |unit| unit.1.len()),
@@ -208,10 +210,10 @@ impl<'a, S: Subject> Trial<'a, S> {
     }
 
     async fn judge(&self, wrong: &BTreeSet<Place>) -> &'static str {
-        let subject = self.shared.subject();
+        let subject = self.scene.subject();
         let damaged = self.areas();
-        let Some(found) = subject.scrub(false).await else {
-            if self.shared.scenario.spec.tolerates() > 0 {
+        let Some(found) = subject.scrub(ScrubMode::Check).await else {
+            if self.scene.plan.spec.tolerates() > 0 {
                 self.find("a scrub was refused".to_owned());
             }
             return "undetectable";
@@ -224,7 +226,7 @@ impl<'a, S: Subject> Trial<'a, S> {
             self.find("a check without repair changed a member".to_owned());
         }
         let all_locatable = wrong.iter().all(|place| self.is_locatable(*place, wrong));
-        if subject.scrub(true).await.is_none() {
+        if subject.scrub(ScrubMode::Repair).await.is_none() {
             self.find("a repair was refused".to_owned());
             return "wrong";
         }
@@ -242,7 +244,7 @@ impl<'a, S: Subject> Trial<'a, S> {
         }
         for place in wrong {
             let hits = |at: &Range<u64>, start: u64| at.start < start + UNIT && start < at.end;
-            let has_parity = self.shared.scenario.spec.level.has_parity();
+            let has_parity = self.scene.plan.spec.level.has_parity();
             let unit = self.unit_of(*place).map(|unit| unit.0);
             let mut named = found.places.iter().filter(|found| {
                 if has_parity {
@@ -261,7 +263,7 @@ impl<'a, S: Subject> Trial<'a, S> {
             if expected && !is_named {
                 self.find(format!("not located: slot {} byte {}", place.0, place.1));
             }
-            let may_name = matches!(self.shared.scenario.spec.level, Level::Raid6)
+            let may_name = matches!(self.scene.plan.spec.level, Level::Raid6)
                 || self.unit_of(*place).is_some_and(|unit| unit.1.len() >= 3);
             if !may_name && first.slot.is_some() {
                 self.find(format!("a member was blamed without evidence: {first:?}"));
@@ -283,7 +285,7 @@ impl<'a, S: Subject> Trial<'a, S> {
                 "members still disagree after the repair: {mismatch:?}"
             ));
         }
-        let spec = &self.shared.scenario.spec;
+        let spec = &self.scene.plan.spec;
         if matches!(spec.level, Level::Raid4 | Level::Raid5) {
             // Data are taken as right. Their blocks are compared, not what a read gave before: a hedged one asks
             // parity.

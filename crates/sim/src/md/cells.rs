@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::subject::Level;
+use super::spec::Level;
 
 /// Stages of requests, as the engine names them, in the usual order; `idle` is when there is no request.
 pub const STAGES: [&str; 9] = [

@@ -2,17 +2,18 @@
 //!
 //! Invariants:
 //! - a scenario is a pure function of seed and options, made before the run, and prints as text;
-//! - it holds wishes: whether a fault may strike now is decided at its moment by `atlas.rs`.
+//! - whether a fault of its wishes may strike now is decided at its moment by `atlas.rs`.
+
+mod drills;
+mod met;
 
 use std::fmt;
-use std::time::Duration;
 
-use plexum_engine::threshold::Thresholds;
-
-use crate::aim::Aim;
-use crate::cells;
-use crate::drill::Drill;
-use crate::subject::{Level, Spec};
+use super::aim::Aim;
+use super::cells;
+use super::drill::Drill;
+use super::spec::{Level, Spec};
+use crate::course::{Course, LifeEnd, Load, Plan, RESTS_NS, Shortage, Wish};
 use plexum_disks::disk::CrashKind;
 use plexum_disks::fault::Fault;
 use plexum_disks::rng::Rng;
@@ -72,8 +73,6 @@ pub struct Options {
     pub drills_of_256: u64,
     /// Every seed is this drill, where its organisation can have it.
     pub drill: Option<Drill>,
-    /// Keep the trace.
-    pub is_traced: bool,
 }
 
 impl Default for Options {
@@ -94,7 +93,6 @@ impl Default for Options {
             has_foreign: true,
             drills_of_256: 128,
             drill: None,
-            is_traced: false,
         }
     }
 }
@@ -142,161 +140,19 @@ impl Options {
     }
 }
 
-/// Something done at a certain request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// A fault of the disk in `slot`.
-    Fault {
-        /// Slot whose disk is struck.
-        slot: usize,
-        /// What happens; ranges count from the start of the data area.
-        fault: Fault,
-    },
-    /// A vanished or hung disk comes back.
-    Return,
-    /// One cable too many falls out: more disks than the organisation tolerates vanish at once, until the next start.
-    Cable {
-        /// First slot; the following ones go too.
-        slot: usize,
-    },
-    /// Declare the member of the slot failed.
-    Fail {
-        /// Slot.
-        slot: usize,
-    },
-    /// Give the array a disk when it lacks one.
-    Add,
-    /// Replace the member of the slot.
-    Replace {
-        /// Slot.
-        slot: usize,
-    },
-    /// Scrub.
-    Scrub,
-    /// All clients rest, so long that the array may go clean and clear bits.
-    Rest {
-        /// How long, in nanoseconds.
-        length_ns: u64,
-    },
-    /// Give the array this disk, when it is not part of it.
-    Give {
-        /// Number of the disk.
-        disk: u32,
-    },
-    /// A fault that waits until some request is in a stage, and strikes there.
-    At {
-        /// Name of the stage.
-        stage: &'static str,
-        /// Slot whose disk is struck, or the next one where that may be.
-        slot: usize,
-        /// What happens; ranges count from the start of the data area.
-        fault: Fault,
-    },
-    /// The disk in `slot` finds no space for new data, until `Return`.
-    Full {
-        /// Slot.
-        slot: usize,
-        /// Range of its data area.
-        range: std::ops::Range<u64>,
-    },
-}
-
-/// How a life of the volume ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LifeEnd {
-    /// It crashes: once this many requests have begun in this life, the clients have rested, and then this many polls
-    /// were made.
-    Crash {
-        /// Requests begun in this life.
-        requests: u64,
-        /// How long the clients rest before it, in nanoseconds; 0: they do not.
-        rest_ns: u64,
-        /// It waits until some request is in the stage of this name, if any ever is.
-        stage: Option<&'static str>,
-        /// Polls after that.
-        polls: u64,
-        /// What happens to the disks.
-        kind: CrashKind,
-    },
-    /// It is stopped in order after this many requests of this life.
-    Stop {
-        /// Requests begun in this life.
-        requests: u64,
-    },
-    /// No life of its own: the kernel has the array in between.
-    Foreign {
-        /// Decides what it does.
-        salt: u64,
-    },
-    /// It goes on to the end of the run.
-    Finale,
-}
-
-/// What clients ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
-    /// Reads among 93 requests that are no flushes.
-    pub reads_of_93: u64,
-    /// Only a few sectors at a time, at any sector, in few places: requests meet inside of blocks of 4 KiB.
-    pub is_narrow: bool,
-    /// With `is_narrow`: nearly all in one place, the others seldom.
-    pub is_skewed: bool,
-    /// Clients read forward, and writes fall close before them.
-    pub has_streams: bool,
-}
-
-impl Default for Load {
-    fn default() -> Self {
-        Self {
-            reads_of_93: 44,
-            is_narrow: false,
-            is_skewed: false,
-            has_streams: false,
-        }
-    }
-}
-
 /// Everything a seed decides beforehand.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The seed.
-    pub seed: u64,
+    /// What the world goes by.
+    pub course: Course,
     /// The array.
     pub spec: Spec,
     /// md metadata version times 100 (0.90 is 90).
     pub metadata: u32,
-    /// Size of every disk in bytes.
-    pub disk_bytes: u64,
-    /// Number of disks, unused ones included.
-    pub disk_count: usize,
-    /// Usual latency of a disk.
-    pub latency_ns: u64,
-    /// A flush takes so many times as long as another I/O: what happens while one is under way is met where it takes
-    /// long.
-    pub flush_times: u64,
-    /// Whether trims of the disks give zeroes.
-    pub has_zeroing_trim: bool,
-    /// Unit of atomicity of the disks in bytes.
-    pub atom_bytes: u32,
     /// NBD connections between the clients and the volume; 0: they call it directly.
     pub connections: usize,
     /// Shards of the volume, the home counted; 1: it is not divided.
     pub shards: usize,
-    /// Threads that help with jobs.
-    /// Whether the thresholds of the volume are crossed in a world of 1 MiB that lasts milliseconds.
-    pub has_small_thresholds: bool,
-    /// Speed of background work while clients are at work, in bytes a second.
-    pub pace_bytes_per_s: u64,
-    /// Most time a client thinks between two requests, in nanoseconds.
-    pub think_ns_max: u64,
-    /// Flushes among 100 requests.
-    pub flushes_of_100: u64,
-    /// Clients at work at the same time.
-    pub clients: usize,
-    /// Requests of the whole run.
-    pub requests: u64,
-    /// What clients ask for.
-    pub load: Load,
     /// The rule that this seed is bent towards.
     pub drill: Option<Drill>,
     /// The cell of the coverage matrix that this seed is about.
@@ -310,31 +166,7 @@ pub struct Scenario {
     pub is_losing: bool,
     /// Inside or beyond the promise.
     pub promise: Promise,
-    /// Wishes by request, ascending.
-    pub wishes: Vec<(u64, Wish)>,
-    /// Lives, one after another; the last one is the finale.
-    pub lives: Vec<LifeEnd>,
 }
-
-const RAID6_LAYOUTS: [u32; 14] = [0, 1, 2, 3, 4, 5, 8, 9, 10, 16, 17, 18, 19, 20];
-const RAID10_LAYOUTS: [u32; 7] = [0x102, 0x103, 0x201, 0x301, 0x10201, 0x10301, 0x202];
-
-/// Rests after which the array is being marked clean, or bits are being cleared (after 0.2 and 5 to 10 seconds).
-pub(crate) const RESTS_NS: [u64; 6] = [
-    50_000_000,
-    150_000_000,
-    250_000_000,
-    600_000_000,
-    5_000_000_000,
-    11_000_000_000,
-];
-
-/// The stage of a life that has not begun to serve, and writes: a replay, a commit.
-pub(crate) const START_WRITES: &str = "start writes";
-
-/// A resync flushes what it has made equal. Clients of such a life rest until then: each of their reads would flush as
-/// well.
-pub(crate) const OWN_FLUSH: &str = "own flush";
 
 /// Room for metadata in front of and behind the data, at most, in bytes.
 pub(crate) const METADATA_BYTES: u64 = 4 << 20;
@@ -351,7 +183,7 @@ impl Scenario {
             level,
             round,
         } = Turn::of(seed, aim, options, &mut rng);
-        let mut spec = draw_spec(&mut rng, level);
+        let mut spec = Spec::draw(&mut rng, level);
         let is_beyond = options.has_faults && rng.below(256) < options.beyond_of_256;
         // 0.90 has no field for the data size of a member without redundancy: it would take the whole disk.
         let oldest = if spec.tolerates() > 0 { 90 } else { 120 };
@@ -372,35 +204,39 @@ impl Scenario {
         let think_ns_max = *rng.pick(&[0, 0, 0, 2_000_000, 200_000_000]);
         let flushes_of_100 = *rng.pick(&[7, 7, 1, 0]);
         let mut scenario = Self {
-            seed,
-            load: Load::default(),
             drill: is_meet.then_some(Drill::Meet).or(aim.map(|_| Drill::Aim)),
             aim,
             round,
             takes_holes: seed.is_multiple_of(4),
             is_losing: false,
             metadata,
-            atom_bytes,
-            pace_bytes_per_s: *rng.pick(&[32 << 20, 32 << 20, 4 << 20, 512 << 10, 64 << 10]),
-            think_ns_max: if is_steady { 150_000_000 } else { think_ns_max },
             connections: connections.unwrap_or(0),
             shards: 1,
-            has_small_thresholds: false,
-            flushes_of_100: if is_steady { 0 } else { flushes_of_100 },
-            disk_bytes: spec.component_bytes + METADATA_BYTES,
-            disk_count: spec.member_count + 3,
-            latency_ns: *rng.pick(&[5_000, 50_000, 50_000, 500_000]),
-            flush_times: 1,
-            has_zeroing_trim: rng.chance(1, 2),
-            clients: if is_steady {
-                rng.between(3, 5) as usize
-            } else {
-                rng.between(1, 8) as usize
-            },
-            requests: options.requests,
             promise: Promise::of(is_silent, is_beyond),
-            wishes: Vec::new(),
-            lives: Vec::new(),
+            course: Course {
+                seed,
+                load: Load::default(),
+                atom_bytes,
+                pace_bytes_per_s: *rng.pick(&[32 << 20, 32 << 20, 4 << 20, 512 << 10, 64 << 10]),
+                think_ns_max: if is_steady { 150_000_000 } else { think_ns_max },
+                has_small_thresholds: false,
+                flushes_of_100: if is_steady { 0 } else { flushes_of_100 },
+                disk_bytes: spec.component_bytes + METADATA_BYTES,
+                disk_count: spec.member_count + 3,
+                latency_ns: *rng.pick(&[5_000, 50_000, 50_000, 500_000]),
+                flush_times: 1,
+                has_zeroing_trim: rng.chance(1, 2),
+                clients: if is_steady {
+                    rng.between(3, 5) as usize
+                } else {
+                    rng.between(1, 8) as usize
+                },
+                requests: options.requests,
+                wishes: Vec::new(),
+                lives: Vec::new(),
+                shortage: Shortage::Rest,
+                aim: aim.map(|aim| aim.fault),
+            },
             spec,
         };
         scenario.draw_course(&mut rng, options, is_steady);
@@ -417,36 +253,21 @@ impl Scenario {
         let spec = &mut self.spec;
         spec.has_ppl &= spec.log_bytes.is_none() && spec.region_bytes.is_none();
         self.draw_shards(options);
-        let mut rng = Rng::new(self.seed).fork(43);
-        self.has_small_thresholds = rng.below(256) < options.small_of_256;
+        let mut rng = Rng::new(self.course.seed).fork(43);
+        self.course.has_small_thresholds = rng.below(256) < options.small_of_256;
         if self.aim.is_none() && options.small_of_256 > 0 {
-            let drawn = *Rng::new(self.seed).fork(41).pick(&[1, 1, 4, 20]);
-            self.flush_times = match self.drill {
+            let drawn = *Rng::new(self.course.seed).fork(41).pick(&[1, 1, 4, 20]);
+            self.course.flush_times = match self.drill {
                 Some(Drill::Resync) => 20, // it is about what happens meanwhile
                 _ => drawn,
             };
         }
     }
 
-    /// Where the volume does something else.
-    pub(crate) fn thresholds(&self) -> Thresholds {
-        if !self.has_small_thresholds {
-            return Thresholds::default();
-        }
-        // With less than a stretch nothing is kept: then it is the want of room that is met.
-        let ahead_bytes_max = *Rng::new(self.seed)
-            .fork(44)
-            .pick(&[300_000, 300_000, 100_000]);
-        Thresholds {
-            ahead_bytes_max,
-            ..small_thresholds()
-        }
-    }
-
     /// Whether the volume is on several cores. Drawn apart, like the log. Cells of the coverage matrix ask for stages,
     /// which satellites do not tell.
     fn draw_shards(&mut self, options: &Options) {
-        let mut rng = Rng::new(self.seed).fork(23);
+        let mut rng = Rng::new(self.course.seed).fork(23);
         let is_drawn = rng.below(256) < options.shards_of_256;
         let is_asking = self.aim.is_some() || self.drill == Some(Drill::Meet);
         if is_drawn && !is_asking && self.connections == 0 && self.promise != Promise::Silent {
@@ -457,14 +278,14 @@ impl Scenario {
     /// What happens, and how each life ends.
     fn draw_course(&mut self, rng: &mut Rng, options: &Options, is_steady: bool) {
         if self.promise == Promise::Silent {
-            self.requests = self.requests.min(200);
-            self.lives.push(LifeEnd::Finale);
+            self.course.requests = self.course.requests.min(200);
+            self.course.lives.push(LifeEnd::Finale);
         } else {
             self.draw_wishes(rng, options);
             self.draw_lives(rng, options);
         }
         if is_steady && options.has_crashes {
-            let whole = self.requests;
+            let whole = self.course.requests;
             let crash = LifeEnd::Crash {
                 requests: rng.between(whole * 6 / 10, whole * 95 / 100),
                 rest_ns: 0,
@@ -472,7 +293,7 @@ impl Scenario {
                 polls: rng.below(3000),
                 kind: CrashKind::PowerCut,
             };
-            self.lives = vec![crash, LifeEnd::Finale];
+            self.course.lives = vec![crash, LifeEnd::Finale];
         }
     }
 
@@ -481,21 +302,28 @@ impl Scenario {
         if options.has_faults {
             for _ in 0..rng.between(0, 12) {
                 let wish = self.draw_fault(rng);
-                self.wishes.push((rng.below(self.requests), wish));
+                self.course
+                    .wishes
+                    .push((rng.below(self.course.requests), wish));
             }
             for _ in 0..2 {
-                self.wishes.push((rng.below(self.requests), Wish::Return));
+                self.course
+                    .wishes
+                    .push((rng.below(self.course.requests), Wish::Return));
             }
             if rng.chance(1, 4) {
                 let slot = rng.below(self.spec.member_count as u64) as usize;
-                self.wishes
-                    .push((rng.below(self.requests), Wish::Cable { slot }));
+                self.course
+                    .wishes
+                    .push((rng.below(self.course.requests), Wish::Cable { slot }));
             }
             if rng.chance(1, 5) {
                 let wish = self.draw_full(rng);
-                let at = rng.below(self.requests);
-                self.wishes.push((at, wish));
-                self.wishes.push((at + rng.between(5, 200), Wish::Return));
+                let at = rng.below(self.course.requests);
+                self.course.wishes.push((at, wish));
+                self.course
+                    .wishes
+                    .push((at + rng.between(5, 200), Wish::Return));
             }
         }
         if options.has_operations && redundant {
@@ -507,7 +335,9 @@ impl Scenario {
                     7..=8 => Wish::Replace { slot },
                     _ => Wish::Scrub,
                 };
-                self.wishes.push((rng.below(self.requests), wish));
+                self.course
+                    .wishes
+                    .push((rng.below(self.course.requests), wish));
             }
         }
         if options.has_operations && redundant && rng.chance(1, 4) {
@@ -515,17 +345,18 @@ impl Scenario {
         }
         for _ in 0..rng.below(3) {
             let length_ns = *rng.pick(&RESTS_NS);
-            self.wishes
-                .push((rng.below(self.requests), Wish::Rest { length_ns }));
+            self.course
+                .wishes
+                .push((rng.below(self.course.requests), Wish::Rest { length_ns }));
         }
-        self.wishes.sort_by_key(|(request, _)| *request);
+        self.course.wishes.sort_by_key(|(request, _)| *request);
     }
 
     /// A member leaves, another takes its slot, bits are cleared, that one leaves as well, and perhaps the first comes
     /// back: the bitmap no longer knows what it has missed.
     fn draw_round_trip(&mut self, rng: &mut Rng) {
         let slot = rng.below(self.spec.member_count as u64) as usize;
-        let mut at = rng.below(self.requests / 2 + 1);
+        let mut at = rng.below(self.course.requests / 2 + 1);
         let long = RESTS_NS[RESTS_NS.len() - 1];
         for wish in [
             Wish::Fail { slot },
@@ -535,8 +366,8 @@ impl Scenario {
             Wish::Add,
             Wish::Add,
         ] {
-            self.wishes.push((at, wish));
-            at += rng.between(5, self.requests / 10 + 6);
+            self.course.wishes.push((at, wish));
+            at += rng.between(5, self.course.requests / 10 + 6);
         }
     }
 
@@ -544,9 +375,9 @@ impl Scenario {
         let sectors = self.spec.component_bytes / 512;
         let start = rng.below(sectors);
         let end = (start + rng.between(1, 1000)).min(sectors);
-        Wish::Full {
+        Wish::Fault {
             slot: rng.below(self.spec.member_count as u64) as usize,
-            range: start * 512..end * 512,
+            fault: Fault::NoSpace(start * 512..end * 512),
         }
     }
 
@@ -575,7 +406,7 @@ impl Scenario {
     }
 
     fn draw_lives(&mut self, rng: &mut Rng, options: &Options) {
-        let mut left = self.requests;
+        let mut left = self.course.requests;
         if options.has_crashes {
             for _ in 0..rng.between(0, 6) {
                 // A third of the lives ends early: in assembly, resync, or among the first requests.
@@ -594,7 +425,7 @@ impl Scenario {
                 } else {
                     rng.below(3000)
                 };
-                self.lives.push(if rng.chance(1, 6) {
+                self.course.lives.push(if rng.chance(1, 6) {
                     LifeEnd::Stop { requests }
                 } else {
                     let rest_ns = if rng.chance(1, 3) {
@@ -617,21 +448,22 @@ impl Scenario {
                 if options.has_foreign && rng.chance(1, 5) {
                     // With a partial parity log it is drawn apart: such seeds had no kernel once, and are the same
                     // else.
-                    let mut apart = Rng::new(self.seed).fork(23 + self.lives.len() as u64);
+                    let mut apart =
+                        Rng::new(self.course.seed).fork(23 + self.course.lives.len() as u64);
                     let draw = if self.spec.has_ppl {
                         &mut apart
                     } else {
                         &mut *rng
                     };
                     let salt = draw.below(1 << 32);
-                    self.lives.push(LifeEnd::Foreign { salt });
+                    self.course.lives.push(LifeEnd::Foreign { salt });
                 }
                 if rng.chance(1, 5) {
                     // Crashes while the last one is being got over, up to three deep.
                     for _ in 0..rng.between(1, 3) {
                         let most = *rng.pick(&[40, 400]);
                         let polls = rng.below(most);
-                        self.lives.push(LifeEnd::Crash {
+                        self.course.lives.push(LifeEnd::Crash {
                             requests: 0,
                             rest_ns: 0,
                             stage: None,
@@ -642,27 +474,7 @@ impl Scenario {
                 }
             }
         }
-        self.lives.push(LifeEnd::Finale);
-    }
-}
-
-/// Thresholds that are crossed by members of 1 MiB, in a few milliseconds.
-pub(crate) fn small_thresholds() -> Thresholds {
-    Thresholds {
-        piece_bytes: 16_384,
-        checkpoint_bytes_min: 4096,
-        checkpoint_period_min: Duration::from_micros(20),
-        hedge_samples_min: 8,
-        hedge_delay_min: Duration::from_micros(20),
-        rotational_hedge_delay_min: Duration::from_micros(20),
-        proven_ranges_max: 4,
-        write_failures_max: 3,
-        log_copied_bytes_max: 16_384,
-        log_kept_bytes_max: 65_536,
-        ahead_bytes_max: 300_000,
-        drive_slots_max: 3,
-        migration_step_bytes: 16_384,
-        zero_slice_bytes: 8192,
+        self.course.lives.push(LifeEnd::Finale);
     }
 }
 
@@ -681,84 +493,48 @@ fn draw_log(spec: &mut Spec, seed: u64, metadata: u32, options: &Options, is_sil
     }
 }
 
-fn draw_spec(rng: &mut Rng, level: Level) -> Spec {
-    let (least, most) = match level {
-        Level::Linear | Level::Raid0 | Level::Raid1 => (2, 4),
-        Level::Raid4 | Level::Raid5 => (3, 6),
-        Level::Raid6 => (4, 7),
-        Level::Raid10 => (4, 6),
-    };
-    let member_count = rng.between(least, most) as usize;
-    let layout = match level {
-        Level::Linear | Level::Raid1 | Level::Raid4 => 0,
-        Level::Raid0 => rng.between(1, 2) as u32,
-        Level::Raid5 => rng.below(6) as u32,
-        Level::Raid6 => *rng.pick(&RAID6_LAYOUTS),
-        Level::Raid10 => *rng.pick(&RAID10_LAYOUTS),
-    };
-    let has_strips = !matches!(level, Level::Raid1 | Level::Linear);
-    let strip_bytes = if has_strips {
-        *rng.pick(&[4096, 4096, 8192, 16384, 65536])
-    } else {
-        0
-    };
-    let component_bytes = 65536 * rng.between(4, 16);
-    let region_bytes = match level {
-        Level::Linear | Level::Raid0 => None,
-        _ if rng.chance(1, 4) => None,
-        _ => Some(*rng.pick(&[4096, 16384, 65536, 262_144])),
-    };
-    Spec {
-        level,
-        layout,
-        member_count,
-        strip_bytes,
-        component_bytes,
-        region_bytes,
-        log_bytes: None,
-        has_ppl: false,
-        is_write_back: false,
-    }
-}
-
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {}: {}", self.seed, self.spec)?;
+        writeln!(f, "seed {}: {}", self.course.seed, self.spec)?;
         writeln!(
             f,
             "metadata {}, {} clients over {} connections, {} shards, {} thresholds, {} requests, {:?} the promise",
             self.metadata,
-            self.clients,
+            self.course.clients,
             self.connections,
             self.shards,
-            if self.has_small_thresholds {
+            if self.course.has_small_thresholds {
                 "small"
             } else {
                 "ordinary"
             },
-            self.requests,
+            self.course.requests,
             self.promise
         )?;
         if let Some(drill) = self.drill {
-            writeln!(f, "a drill: {drill:?}, {:?}", self.load)?;
+            writeln!(f, "a drill: {drill:?}, {:?}", self.course.load)?;
         }
-        for (request, wish) in &self.wishes {
-            match wish {
-                Wish::Fault { slot, fault } => {
-                    writeln!(f, "request {request:>6}  slot {slot:>2}  {fault}")?
-                }
-                other => writeln!(f, "request {request:>6}  {other:?}")?,
-            }
-        }
-        for (number, life) in self.lives.iter().enumerate() {
-            writeln!(f, "life {number}: {life:?}")?;
-        }
-        Ok(())
+        self.course.fmt(f)
+    }
+}
+
+impl Plan for Scenario {
+    fn course(&self) -> &Course {
+        &self.course
+    }
+
+    fn course_mut(&mut self) -> &mut Course {
+        &mut self.course
+    }
+
+    fn kind(&self) -> String {
+        self.spec.level.to_string()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::spec::{RAID6_LAYOUTS, RAID10_LAYOUTS};
     use super::*;
 
     #[test]

@@ -1,13 +1,17 @@
 //! Engines that prove the harness: a single disk that is trivially right, and RAID-1 and RAID-5 without locks, bitmap
 //! or superblocks that are wrong in the classic ways. The oracle must pass the first and complain about the others.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_block::buf::{Buf, BufPool};
 use plexum_block::device::{Device, Fua, IoError};
 use plexum_block::wait::join_all;
 
-use crate::subject::{Context, Force, Level, Operation, Refusal, Spec, Status, Subject};
+use super::scenario::Scenario;
+use super::slots::{Setting, SlotArray, SlotMemory, Status};
+use super::spec::{Level, Spec};
+use crate::subject::{Context, Force, Operation, Refusal, Subject};
 use plexum_disks::disk::SimDisk;
 
 /// One disk, passed through.
@@ -58,32 +62,18 @@ fn handles(spec: &Spec, disks: &[SimDisk]) -> Vec<SimDisk> {
         .collect()
 }
 
-macro_rules! common {
+/// What all toys are served by.
+macro_rules! served {
     () => {
-        async fn create(context: &Context, spec: &Spec, disks: &[SimDisk]) -> Result<Self, String> {
-            Ok(Self::open(context, spec, disks))
+        type Plan = Scenario;
+        type Memory = SlotMemory;
+
+        async fn zero(&self, volume: usize, bytes: Range<u64>, fua: Fua) -> Result<(), IoError> {
+            let length = (bytes.end - bytes.start) as usize;
+            let zeroes = self.pool.take_zeroed(length).freeze();
+            self.write(volume, bytes.start, zeroes, fua).await
         }
-        async fn assemble(
-            context: &Context,
-            spec: &Spec,
-            disks: &[SimDisk],
-            _force: Force,
-        ) -> Result<Self, Refusal> {
-            Ok(Self::open(context, spec, disks))
-        }
-        fn size_bytes(&self) -> u64 {
-            self.size_bytes
-        }
-        async fn zero(
-            &self,
-            offset_bytes: u64,
-            length_bytes: u64,
-            fua: Fua,
-        ) -> Result<(), IoError> {
-            let zeroes = self.pool.take_zeroed(length_bytes as usize).freeze();
-            self.write(offset_bytes, zeroes, fua).await
-        }
-        async fn trim(&self, _offset_bytes: u64, _length_bytes: u64) -> Result<(), IoError> {
+        async fn trim(&self, _volume: usize, _bytes: Range<u64>) -> Result<(), IoError> {
             Ok(())
         }
         async fn background(self: Rc<Self>, _spawner: plexum_exec::Spawner) {}
@@ -91,7 +81,36 @@ macro_rules! common {
             Err("a toy has no operations".to_owned())
         }
         async fn stop(&self) -> Result<(), IoError> {
-            self.flush().await
+            self.flush(0).await
+        }
+        fn is_whole(&self) -> bool {
+            true
+        }
+        fn describe(&self) -> String {
+            "a toy".to_owned()
+        }
+        fn condition(&self) -> Option<&'static str> {
+            None
+        }
+    };
+}
+
+/// What all toys have of an array.
+macro_rules! slots {
+    () => {
+        async fn create(setting: &Setting, spec: &Spec, disks: &[SimDisk]) -> Result<Self, String> {
+            Ok(Self::open(&setting.context, spec, disks))
+        }
+        async fn assemble(
+            setting: &Setting,
+            spec: &Spec,
+            disks: &[SimDisk],
+            _force: Force,
+        ) -> Result<Self, Refusal> {
+            Ok(Self::open(&setting.context, spec, disks))
+        }
+        fn size_bytes(&self) -> u64 {
+            self.size_bytes
         }
         fn data_offset_bytes(&self, _disk: u32) -> u64 {
             0
@@ -111,7 +130,30 @@ impl Single {
 }
 
 impl Subject for Single {
-    common!();
+    served!();
+
+    async fn read(&self, _volume: usize, bytes: Range<u64>) -> Result<Vec<u8>, IoError> {
+        let buf = self.pool.take((bytes.end - bytes.start) as usize);
+        Ok(self.disk.read(bytes.start, buf).await?.to_vec())
+    }
+
+    async fn write(
+        &self,
+        _volume: usize,
+        offset_bytes: u64,
+        data: Buf,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        self.disk.write(offset_bytes, data, fua).await
+    }
+
+    async fn flush(&self, _volume: usize) -> Result<(), IoError> {
+        self.disk.flush().await
+    }
+}
+
+impl SlotArray for Single {
+    slots!();
 
     fn fit(spec: &mut Spec) {
         *spec = Spec {
@@ -122,19 +164,6 @@ impl Subject for Single {
             region_bytes: None,
             ..*spec
         };
-    }
-
-    async fn read(&self, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, IoError> {
-        let buf = self.pool.take(length_bytes as usize);
-        Ok(self.disk.read(offset_bytes, buf).await?.to_vec())
-    }
-
-    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        self.disk.write(offset_bytes, data, fua).await
-    }
-
-    async fn flush(&self) -> Result<(), IoError> {
-        self.disk.flush().await
     }
 
     fn status(&self) -> Status {
@@ -154,7 +183,36 @@ impl ToyMirror {
 }
 
 impl Subject for ToyMirror {
-    common!();
+    served!();
+
+    async fn read(&self, _volume: usize, bytes: Range<u64>) -> Result<Vec<u8>, IoError> {
+        let copy = self.next_copy.get();
+        self.next_copy.set((copy + 1) % self.disks.len());
+        let buf = self.pool.take((bytes.end - bytes.start) as usize);
+        Ok(self.disks[copy].read(bytes.start, buf).await?.to_vec())
+    }
+
+    async fn write(
+        &self,
+        _volume: usize,
+        offset_bytes: u64,
+        data: Buf,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        let writes = self
+            .disks
+            .iter()
+            .map(|disk| disk.write(offset_bytes, data.clone(), fua));
+        first_error(join_all(writes).await)
+    }
+
+    async fn flush(&self, _volume: usize) -> Result<(), IoError> {
+        flush_all(&self.disks).await
+    }
+}
+
+impl SlotArray for ToyMirror {
+    slots!();
 
     fn fit(spec: &mut Spec) {
         *spec = Spec {
@@ -165,25 +223,6 @@ impl Subject for ToyMirror {
             region_bytes: None,
             ..*spec
         };
-    }
-
-    async fn read(&self, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, IoError> {
-        let copy = self.next_copy.get();
-        self.next_copy.set((copy + 1) % self.disks.len());
-        let buf = self.pool.take(length_bytes as usize);
-        Ok(self.disks[copy].read(offset_bytes, buf).await?.to_vec())
-    }
-
-    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        let writes = self
-            .disks
-            .iter()
-            .map(|disk| disk.write(offset_bytes, data.clone(), fua));
-        first_error(join_all(writes).await)
-    }
-
-    async fn flush(&self) -> Result<(), IoError> {
-        flush_all(&self.disks).await
     }
 
     fn status(&self) -> Status {
@@ -206,9 +245,9 @@ impl ToyParity {
     }
 
     /// (member, member offset, length) of each piece, in order.
-    fn pieces(&self, offset_bytes: u64, length_bytes: u64) -> Vec<(usize, u64, u64)> {
+    fn pieces(&self, bytes: Range<u64>) -> Vec<(usize, u64, u64)> {
         let data_members = self.disks.len() as u64 - 1;
-        let (mut at, end) = (offset_bytes, offset_bytes + length_bytes);
+        let (mut at, end) = (bytes.start, bytes.end);
         let mut pieces = Vec::new();
         while at < end {
             let strip = at / self.strip_bytes;
@@ -222,31 +261,26 @@ impl ToyParity {
 }
 
 impl Subject for ToyParity {
-    common!();
+    served!();
 
-    fn fit(spec: &mut Spec) {
-        *spec = Spec {
-            level: Level::Raid4,
-            layout: 0,
-            strip_bytes: 16384,
-            region_bytes: None,
-            ..*spec
-        };
-        spec.member_count = spec.member_count.max(3);
-    }
-
-    async fn read(&self, offset_bytes: u64, length_bytes: u64) -> Result<Vec<u8>, IoError> {
+    async fn read(&self, _volume: usize, bytes: Range<u64>) -> Result<Vec<u8>, IoError> {
         let mut all = Vec::new();
-        for (member, at, length) in self.pieces(offset_bytes, length_bytes) {
+        for (member, at, length) in self.pieces(bytes) {
             let buf = self.pool.take(length as usize);
             all.extend_from_slice(&self.disks[member].read(at, buf).await?);
         }
         Ok(all)
     }
 
-    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+    async fn write(
+        &self,
+        _volume: usize,
+        offset_bytes: u64,
+        data: Buf,
+        fua: Fua,
+    ) -> Result<(), IoError> {
         let mut from = 0;
-        for (member, at, length) in self.pieces(offset_bytes, data.len() as u64) {
+        for (member, at, length) in self.pieces(offset_bytes..offset_bytes + data.len() as u64) {
             let length = length as usize;
             let new = data.slice(from..from + length);
             from += length;
@@ -262,8 +296,23 @@ impl Subject for ToyParity {
         Ok(())
     }
 
-    async fn flush(&self) -> Result<(), IoError> {
+    async fn flush(&self, _volume: usize) -> Result<(), IoError> {
         flush_all(&self.disks).await
+    }
+}
+
+impl SlotArray for ToyParity {
+    slots!();
+
+    fn fit(spec: &mut Spec) {
+        *spec = Spec {
+            level: Level::Raid4,
+            layout: 0,
+            strip_bytes: 16384,
+            region_bytes: None,
+            ..*spec
+        };
+        spec.member_count = spec.member_count.max(3);
     }
 
     fn status(&self) -> Status {

@@ -8,20 +8,12 @@
 
 use std::fmt;
 
-use crate::cells::{CRASHES, FAULTS, stages};
-use crate::drill::SMALL_RING_BYTES;
-use crate::scenario::{LifeEnd, Promise, Scenario, Wish};
-use crate::subject::Level;
-use plexum_disks::disk::CrashKind;
-use plexum_disks::rng::Rng;
+use super::cells::{CRASHES, FAULTS, stages};
+use super::spec::Level;
 
 /// Seeds from here up to twice this number aim. Bits 0: crash, 1 to 4: fault, 5 to 8: stage, 9 to 11: level, from 12
 /// on: attempt.
 const FIRST_SEED: u64 = 1 << 50;
-
-/// Requests of a scenario, and after how many of them the stage is brought about again.
-const REQUESTS: u64 = 120;
-const ROUND: u64 = 24;
 
 /// A cell of the coverage matrix, and which attempt at it this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,50 +94,6 @@ impl fmt::Display for Aim {
             ..
         } = self;
         write!(f, "{level} / {stage} / {fault} / {crash}")
-    }
-}
-
-impl Scenario {
-    /// One life that waits for the cell, and the finale.
-    pub(crate) fn draw_aim(&mut self, rng: &mut Rng) {
-        let Some(aim) = self.aim else { return };
-        self.metadata = 120;
-        self.requests = REQUESTS;
-        self.flushes_of_100 = 20;
-        self.clients = 6;
-        self.latency_ns = 50_000;
-        self.pace_bytes_per_s = 32 << 20;
-        self.load.reads_of_93 = 30;
-        self.takes_holes = true;
-        // Some stages come only where something is lost already: more is lost then than some organisations promise.
-        self.promise = Promise::Beyond;
-        if self.spec.tolerates() > 0 {
-            self.shrink();
-            self.spec.region_bytes = Some(4096);
-        }
-        if self.spec.level.has_parity() {
-            self.spec.log_bytes = Some(SMALL_RING_BYTES);
-            // A write-back log answers a flush without one: its data are durable already.
-            self.spec.is_write_back &= aim.stage != "flush" && aim.attempt % 2 == 1;
-        }
-        let slot = self.any_slot(rng);
-        let fault = self.fault_of_kind(aim.fault);
-        let stage = aim.stage;
-        self.at(1, Wish::At { stage, slot, fault });
-        for at in (2..REQUESTS).step_by(ROUND as usize) {
-            self.draw_stage(rng, at, stage);
-            self.at(at + ROUND / 2, Wish::Add);
-        }
-        self.lives.push(LifeEnd::Crash {
-            requests: 1,
-            rest_ns: 0,
-            stage: Some(stage),
-            polls: 0,
-            kind: match aim.crash {
-                "kill" => CrashKind::Kill,
-                _ => CrashKind::PowerCut,
-            },
-        });
     }
 }
 

@@ -9,24 +9,25 @@ use std::ops::Range;
 
 use plexum_block::device::IoError;
 
-use super::{Shared, World};
-use crate::scenario::Promise;
-use crate::subject::{Level, Subject};
+use super::scenario::Promise;
+use super::slots::SlotArray;
+use super::spec::Level;
+use crate::world::Scene;
 use plexum_disks::disk::SimDisk;
 use plexum_disks::fault::Fault;
 
 /// Latent errors closer than this on two members count as one place.
 const PLACE_BYTES: u64 = 65536;
 
-impl<S: Subject> Shared<S> {
+impl<S: SlotArray> Scene<S> {
     /// Slots without a member that can be relied on, now and after a crash.
     pub(super) fn lost_slots(&self) -> usize {
         let status = self.subject().status();
-        let doomed = self.doomed.borrow();
+        let struck = self.struck.borrow();
         let is_held = |disk: &u32| {
             let device = &self.disks[*disk as usize];
             // Bad blocks count wherever and as often as the disk is used again.
-            !doomed.contains(disk)
+            !struck.contains(disk)
                 && !status.unsure.contains(disk)
                 && device.is_present()
                 && !device.has_write_errors()
@@ -38,10 +39,10 @@ impl<S: Subject> Shared<S> {
             .count()
     }
 
-    /// Forgets doomed disks that the array has dropped: their slot counts as lost by itself.
-    pub(super) fn review_doomed(&self) {
+    /// Forgets struck disks that the array has dropped: their slot counts as lost by itself.
+    pub(super) fn review_struck(&self) {
         let live = self.subject().status().live;
-        self.doomed.borrow_mut().retain(|disk| live.contains(disk));
+        self.struck.borrow_mut().retain(|disk| live.contains(disk));
     }
 
     /// Most other disks of the array with latent errors, or blocks on the list of bad ones (a disk that was filled
@@ -50,7 +51,7 @@ impl<S: Subject> Shared<S> {
         let subject = self.subject();
         let status = subject.status();
         let near = range.start / PLACE_BYTES * PLACE_BYTES..range.end.next_multiple_of(PLACE_BYTES);
-        let near = match self.scenario.spec.level {
+        let near = match self.plan.spec.level {
             Level::Raid10 => 0..u64::MAX / 2, // copies lie at different offsets: anywhere counts
             _ => near,
         };
@@ -71,7 +72,7 @@ impl<S: Subject> Shared<S> {
             .count()
     }
 
-    fn has_read_errors(&self) -> bool {
+    pub(super) fn has_read_errors(&self) -> bool {
         let everywhere = 0..u64::MAX;
         self.disks
             .iter()
@@ -80,31 +81,28 @@ impl<S: Subject> Shared<S> {
 
     /// Whether `fault` (ranges in data offsets) may strike `disk` now.
     pub(super) fn admits(&self, disk: u32, fault: &Fault) -> bool {
-        let tolerates = self.scenario.spec.tolerates();
-        if self.is_unplugged.get() {
+        let tolerates = self.plan.spec.tolerates();
+        if self.memory.is_unplugged.get() {
             return false;
         }
-        if self.scenario.promise == Promise::Beyond {
+        if self.plan.promise == Promise::Beyond {
             return true;
         }
-        let whole = 0..self.scenario.spec.component_bytes;
-        let is_doubtful =
-            self.scenario.spec.level.has_parity() && self.subject().status().is_doubtful;
+        let whole = 0..self.plan.spec.component_bytes;
+        let is_doubtful = self.plan.spec.level.has_parity() && self.subject().status().is_doubtful;
         let lost = self.lost_slots();
         match fault {
             Fault::Slow { .. } | Fault::Return => true,
             // A write that is refused half-way leaves its row in doubt: parity has nothing to spare then.
             Fault::NoSpace(_) => {
-                !self.scenario.spec.level.has_parity()
+                !self.plan.spec.level.has_parity()
                     || !is_doubtful
                         && lost == 0
-                        && self.doomed.borrow().is_empty()
+                        && self.struck.borrow().is_empty()
                         && self.reserved.borrow().is_empty()
                         && !self.has_read_errors()
             }
-            _ if self.scenario.spec.level.has_parity()
-                && self.disks.iter().any(SimDisk::is_full) =>
-            {
+            _ if self.plan.spec.level.has_parity() && self.disks.iter().any(SimDisk::is_full) => {
                 false
             }
             Fault::Retryable { .. } => !self.disks[disk as usize].has_retryable(),
@@ -126,7 +124,7 @@ impl<S: Subject> Shared<S> {
     /// in the middle of a mend.
     fn may_cost_the_member(&self, disk: u32) -> bool {
         let everywhere = 0..u64::MAX;
-        self.scenario.metadata == 90 && self.disks[disk as usize].has_read_errors(&everywhere)
+        self.plan.metadata == 90 && self.disks[disk as usize].has_read_errors(&everywhere)
     }
 
     /// Whether a crash now would meet the write hole: parity without a log, and a part of some row that only parity
@@ -134,8 +132,8 @@ impl<S: Subject> Shared<S> {
     pub(super) fn has_hole(&self) -> bool {
         // With a log, rows that were being written are wholly old or new. Only what a resync has not reached is in
         // doubt.
-        let has_log = self.scenario.spec.log_bytes.is_some();
-        self.scenario.spec.level.has_parity()
+        let has_log = self.plan.spec.log_bytes.is_some();
+        self.plan.spec.level.has_parity()
             && (!has_log || self.subject().status().is_doubtful)
             && (self.lost_slots() > 0
                 || !self.subject().status().bad_ranges.is_empty()
@@ -146,30 +144,22 @@ impl<S: Subject> Shared<S> {
     pub(super) fn may_answer(&self, error: IoError) -> bool {
         let is_full = || self.disks.iter().any(SimDisk::is_full) || self.was_full.get();
         self.are_errors_allowed.get()
-            || self.is_unplugged.get()
+            || self.memory.is_unplugged.get()
             || error == IoError::NoSpace && is_full()
     }
-}
 
-impl<S: Subject> World<S> {
     /// Whether a crash stays within the promise now.
     pub(super) fn may_crash(&self) -> bool {
-        let shared = &self.shared;
-        if shared.scenario.promise == Promise::Beyond || !shared.scenario.spec.level.has_parity() {
+        if self.plan.promise == Promise::Beyond || !self.plan.spec.level.has_parity() {
             return true;
         }
-        if shared.subject.borrow().is_none() {
+        if self.subject.borrow().is_none() {
             return true; // it is being assembled, and nothing has changed since the last crash
         }
-        if shared.is_unplugged.get() {
+        if self.memory.is_unplugged.get() {
             return true;
         }
         // Some seeds take the crash all the same and expect refusals and errors, never wrong data.
-        shared.scenario.takes_holes || !shared.has_hole()
-    }
-
-    /// Whether the refusal of a dirty and degraded start is right now.
-    pub(super) fn may_be_refused(&self) -> bool {
-        self.shared.scenario.spec.level.has_parity() && self.shared.are_errors_allowed.get()
+        self.plan.takes_holes || !self.has_hole()
     }
 }

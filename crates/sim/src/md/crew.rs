@@ -11,7 +11,7 @@ use plexum_engine::shard::{Opener, Satellite, ShardCounters, Spawn};
 use plexum_engine::volume::Volume;
 use plexum_exec::Spawner;
 
-use crate::subject::Context;
+use super::slots::Setting;
 use plexum_disks::clock::SimClock;
 use plexum_disks::disk::SimDisk;
 
@@ -43,9 +43,10 @@ pub struct Crew {
 impl Crew {
     /// Divides `volume`; nothing runs yet.
     #[must_use]
-    pub fn new(volume: &SimVolume, context: &Context, present: &[SimDisk]) -> Self {
+    pub fn new(volume: &SimVolume, setting: &Setting, present: &[SimDisk]) -> Self {
         let disks = Disks::default();
-        let seeds = volume.share(context.shards).into_iter();
+        let context = &setting.context;
+        let seeds = volume.share(setting.shards).into_iter();
         let satellites = seeds.map(|seed| {
             let (clock, pool) = (context.clock.clone(), context.pool.clone());
             Rc::new(Satellite::new(seed, clock, pool, disks.clone()))

@@ -1,0 +1,92 @@
+//! Seeds of the real engine, whatever is built of the disks. All of this is compiled once, for everybody who calls it.
+
+use std::ops::{ControlFlow, Range};
+
+use plexum_engine::mutant::Mutant;
+
+use crate::bsd::{Array, Format, Plan as SetPlan};
+use crate::course::Plan;
+use crate::md::engine::Engine;
+use crate::md::run_scenario;
+use crate::md::scenario::{Options, Scenario};
+use crate::minimise::minimise;
+use crate::mutants::{self, MutantResult, hunt_by};
+use crate::run::{self, Report, run_plans};
+use crate::world::{Outcome, Tracing, run_plan};
+
+/// A plan that the real engine carries out.
+pub trait Seeded: Plan {
+    /// Runs it.
+    #[must_use]
+    fn run(&self, tracing: Tracing, mutant: Option<Mutant>) -> Outcome;
+
+    /// Makes it small, if it fails: the smallest that does the same, and how that ended.
+    #[must_use]
+    fn minimised(&self, tracing: Tracing, runs_max: usize) -> Option<(Self, Outcome)> {
+        minimise(self, |plan: &Self| plan.run(tracing, None), runs_max)
+    }
+}
+
+impl Seeded for Scenario {
+    fn run(&self, tracing: Tracing, mutant: Option<Mutant>) -> Outcome {
+        run_scenario::<Engine>(self, tracing, mutant)
+    }
+}
+
+impl Seeded for SetPlan {
+    fn run(&self, tracing: Tracing, mutant: Option<Mutant>) -> Outcome {
+        run_plan::<Array>(self, tracing, mutant)
+    }
+}
+
+/// Runs seeds of md arrays.
+pub fn run_seeds(
+    seeds: Range<u64>,
+    options: &Options,
+    mutant: Option<Mutant>,
+    progress: &mut dyn FnMut(&Report) -> ControlFlow<()>,
+) -> Report {
+    run::run::<Engine>(seeds, options, mutant, progress)
+}
+
+/// Runs seeds of a format of FreeBSD.
+pub fn run_seeds_of(
+    seeds: Range<u64>,
+    format: Format,
+    mutant: Option<Mutant>,
+    progress: &mut dyn FnMut(&Report) -> ControlFlow<()>,
+) -> Report {
+    let run = |plan: &SetPlan| plan.run(Tracing::Hash, mutant);
+    run_plans(seeds, |seed| SetPlan::new(seed, format), run, progress)
+}
+
+/// The format that a deliberate bug is hunted on; `None`: it is one of md arrays.
+#[must_use]
+pub fn format_for(mutant: Mutant) -> Option<Format> {
+    match mutant {
+        Mutant::SyncIdNotRaised | Mutant::GenerationNotRaised => Some(Format::Gmirror),
+        Mutant::StaleSubdiskBelieved
+        | Mutant::SubdiskUpBeforeRevived
+        | Mutant::GrowthBorderAheadOfData => Some(Format::Gvinum),
+        _ => None,
+    }
+}
+
+/// Hunts a deliberate bug over seeds, on md arrays or on the format that it belongs to.
+#[must_use]
+pub fn hunt(mutant: Mutant, seeds: Range<u64>) -> MutantResult {
+    hunt_with(mutant, &mutants::options_for(mutant), seeds)
+}
+
+/// The same with other options than those of the bug; formats of FreeBSD have none.
+#[must_use]
+pub fn hunt_with(mutant: Mutant, options: &Options, seeds: Range<u64>) -> MutantResult {
+    match format_for(mutant) {
+        Some(format) => hunt_by(mutant, seeds, |seed, mutant| {
+            SetPlan::new(seed, format).run(Tracing::Hash, mutant)
+        }),
+        None => hunt_by(mutant, seeds, |seed, mutant| {
+            Scenario::new(seed, options).run(Tracing::Hash, mutant)
+        }),
+    }
+}
