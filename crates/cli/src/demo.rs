@@ -32,8 +32,8 @@ use plexum_runtime::signals::StopSignals;
 use serde_json::json;
 
 use crate::args::{Common, Demo};
-use crate::create::runtime;
 use crate::errors::Outcome;
+use crate::offline::runtime;
 use crate::output::Screen;
 use crate::progress::percent;
 use crate::units::show_bytes;

@@ -17,8 +17,8 @@ use plexum_runtime::file::{Access, OpenOptions};
 use serde_json::json;
 
 use crate::args::{Common, Create};
-use crate::create::runtime;
 use crate::errors::Outcome;
+use crate::offline::runtime;
 use crate::output::{Screen, object, table};
 use crate::plan::{Found as Destroyed, Plan, Verdict};
 use crate::units::show_bytes;
@@ -154,7 +154,7 @@ pub fn create(request: &CreateRequest, args: &Create, common: &Common, screen: &
         }
     };
     if let [volume] = creation.volumes.as_slice() {
-        crate::create::check_size(args, volume.size_bytes)?;
+        crate::plan::check_size(args, volume.size_bytes)?;
     }
     let plan = plan(&creation);
     if !screen.is_json {

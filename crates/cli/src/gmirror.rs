@@ -25,11 +25,11 @@ use plexum_freebsd::gmirror::{
 };
 
 use crate::args::Common;
-use crate::create::runtime;
 use crate::errors::Outcome;
 use crate::foreign::{CreateRequest, NewMember, check_owners, label_balance};
+use crate::offline::runtime;
 use crate::output::Screen;
-use crate::scan::find_sets;
+use crate::sets::find_sets;
 use crate::words::{self, Vocabulary, Words};
 
 /// What gmirror understands. Source: freebsd-geom.md section 1.13.

@@ -26,11 +26,11 @@ use serde_json::json;
 
 use crate::args::Common;
 use crate::config::text_of;
-use crate::create::runtime;
 use crate::errors::Outcome;
 use crate::foreign::{NewMember, check_owners};
+use crate::offline::runtime;
 use crate::output::{Screen, object};
-use crate::scan::find_sets;
+use crate::sets::find_sets;
 use crate::units::parse_bytes;
 use crate::words::{self, Vocabulary, Words};
 

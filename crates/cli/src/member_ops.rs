@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::args::{AddMember, Common, ReAdd, Replace, VolumeMember};
 use crate::client::Client;
-use crate::create::runtime;
 use crate::errors::Outcome;
+use crate::offline::runtime;
 use crate::output::{Screen, object};
 use crate::plan::{Found, Plan};
 use crate::progress;

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::client::runtime_dir;
 use crate::output::{Screen, object};
-use crate::scan::{FoundSet, find_sets};
+use crate::sets::{FoundSet, find_sets};
 use crate::units::show_bytes;
 
 /// A mirror by its name, with its members.

@@ -10,7 +10,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use plexum_daemon::problem::{Code, Problem};
 use serde_json::{Value, json};
 
-use crate::args::Common;
+use crate::args::{Common, Create};
 use crate::output::{Screen, object};
 
 /// Something found on a member that would be overwritten.
@@ -130,6 +130,21 @@ impl Plan {
             .why("it would be overwritten")
             .hint(format!("to look at it:   plexum examine {}", first.member))
             .hint("to overwrite it all the same, add:   --force")
+    }
+}
+
+/// Whether what is made can take what shall be copied to it.
+///
+/// # Errors
+/// `MemberTooSmall`.
+pub fn check_size(args: &Create, volume_bytes: u64) -> Result<(), Problem> {
+    match args.size_min_bytes {
+        Some(needed) if volume_bytes < needed => Err(Problem::new(
+            Code::MemberTooSmall,
+            format!("the new volume would have {volume_bytes} bytes, the old one has {needed}"),
+        )
+        .hint("give more or larger members")),
+        _ => Ok(()),
     }
 }
 

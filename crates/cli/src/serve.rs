@@ -32,7 +32,7 @@ use crate::client::runtime_dir;
 use crate::errors::{Outcome, report};
 use crate::nested;
 use crate::output::{Screen, check, object, write_raw};
-use crate::scan;
+use crate::sets;
 use crate::traces::record;
 use crate::units::show_bytes;
 
@@ -238,7 +238,7 @@ fn named_volumes(
     args: &Serve,
     template: &AssembleRequest,
 ) -> Result<Vec<AssembleRequest>, Problem> {
-    let sets = scan::mirrors_among(&args.members);
+    let sets = sets::mirrors_among(&args.members);
     if args.name.is_some() && !sets.is_empty() {
         return Err(usage(format!(
             "--name is for one volume, {} were named",
@@ -259,7 +259,7 @@ fn found_volumes(
     args: &Serve,
     template: &AssembleRequest,
 ) -> Result<Vec<AssembleRequest>, Problem> {
-    let mut sets = scan::find_sets(&args.scan)?;
+    let mut sets = sets::find_sets(&args.scan)?;
     if let Choice::Format(format) = template.choice {
         sets.retain(|set| set.format() == Some(format));
     }

@@ -16,8 +16,8 @@ use plexum_runtime::file::Access;
 
 use crate::args::{Common, Create};
 use crate::client::runtime_dir;
-use crate::create::runtime;
 use crate::errors::Outcome;
+use crate::offline::runtime;
 use crate::output::Screen;
 
 /// Serves what would be made.

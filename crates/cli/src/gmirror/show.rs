@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Known, live, mirrors, provider_at};
 use crate::errors::Outcome;
-use crate::examine::fields_json;
+use crate::fields::fields_json;
 use crate::output::{Screen, object};
 use crate::words::Words;
 

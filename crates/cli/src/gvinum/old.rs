@@ -15,10 +15,10 @@ use plexum_freebsd::gvinum::edit::remove_on_drive;
 use super::{VOCABULARY, refused, systems};
 use crate::args::{Cli, Command, Common};
 use crate::client::Client;
-use crate::create::runtime;
 use crate::errors::Outcome;
-use crate::examine::fields_json;
+use crate::fields::fields_json;
 use crate::foreign::check_owners;
+use crate::offline::runtime;
 use crate::output::{Screen, object};
 use crate::words::Words;
 
