@@ -13,8 +13,6 @@ use plexum_daemon::problem::Problem;
 use plexum_daemon::runtime_dir::{Kind, RuntimeDir, Surroundings};
 use serde_json::{Value, json};
 
-use crate::client;
-
 /// How a server was started is recorded beside its control socket, so that `status` can say how to start it again.
 pub mod record {
     use super::*;
@@ -164,8 +162,8 @@ pub struct Traces {
 impl Traces {
     /// Looks for them.
     pub fn look() -> Self {
-        let own = client::runtime_dir();
         let from = Surroundings::of_this_process();
+        let own = RuntimeDir::locate(&from);
         let usual = usual_folders(from.user_id);
         let others = usual.into_iter().filter(|folder| folder != own.path());
         Self {

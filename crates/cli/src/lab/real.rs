@@ -1,7 +1,7 @@
 //! `plexum lab calibrate` and `plexum lab predict`: a real disk, measured by reads alone, beside its simulated twin.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use plexum_daemon::problem::{Code, Problem};
 use plexum_lab::calibrate::{self, PROBES, Probe, RealProbe};
@@ -13,40 +13,9 @@ use serde_json::json;
 
 use super::{Steps, print, problem, show_band};
 use crate::args::Common;
+use crate::args::lab::{Calibrate, Predict};
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
-
-/// `plexum lab calibrate`.
-#[derive(clap::Args, Debug)]
-pub struct Calibrate {
-    /// Device or file; it is only read
-    pub device: PathBuf,
-    /// Write the preset to this new file, and a chart beside it [default: print it]
-    #[arg(long, value_name = "FILE")]
-    pub out: Option<PathBuf>,
-}
-
-/// `plexum lab predict`.
-#[derive(clap::Args, Debug)]
-pub struct Predict {
-    /// Device or file; it is only read
-    pub device: PathBuf,
-    /// Preset that stands for it, as `lab calibrate` writes them
-    #[arg(long, value_name = "PRESET")]
-    pub disk: String,
-    /// Real runs of each experiment; their median counts
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=100))]
-    pub rounds: u8,
-    /// Seed
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Exit with 1 when less than 9 of the 12 predictions are within 30 %
-    #[arg(long)]
-    pub check: bool,
-    /// text, csv, json (JSON Lines) or markdown
-    #[arg(long, default_value = "text")]
-    pub format: String,
-}
 
 /// A probe that says how far it is.
 struct Told {
