@@ -13,7 +13,7 @@ use plexum_disks::disk::timed::TimedDisk;
 use plexum_disks::disk::timed_stats::DiskFigures;
 use serde::{Deserialize, Serialize};
 
-use crate::setup::Running;
+use crate::setup::running::Running;
 use crate::stats::Latencies;
 use crate::target::Traffic;
 

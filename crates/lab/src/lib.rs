@@ -6,6 +6,7 @@ pub mod array;
 pub mod balance;
 pub mod build;
 pub mod calibrate;
+mod change;
 pub mod cow;
 pub mod error;
 pub mod experiment;

@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 
 use plan::Plan;
 pub use plan::SYSTEMS;
-pub(crate) use plan::{check_consistency_word, label};
 pub use site::MEMBERS_PREFIX;
 use site::Site;
 

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use super::phases::{file_bytes, iozone_runs, writes};
-use super::programs::read_file;
+use super::Work;
+use super::job_file::{fio_groups, read_file};
+use super::measurement::{Figure, Measurement};
+use super::phases::{file_bytes, iozone_runs, processes, writes};
 use super::real::{On, wish};
-use super::{Figure, Measurement, Work};
 use crate::error::LabError;
 use crate::place::{Place, Wish, interrupt};
 use crate::program::{self, bonnie, dd, fio, iozone};
@@ -162,14 +163,14 @@ impl Call<'_> {
         let (text, names) = if self.work.kind == "fio" {
             let file = jobs::parse(&read_file(self.work)?, Some(self.used_bytes))?;
             let groups = jobs::groups(file.jobs);
-            super::programs::fio_groups(self.work, self.used_bytes, self.seed)?;
+            fio_groups(self.work, self.used_bytes, self.seed)?;
             let name = |group: &Vec<jobs::Job>| {
                 jobs::group_name(group.iter().map(|job| job.name.as_str()))
             };
             let names = groups.iter().map(name).collect();
             (fio::job_file(&groups, &target), names)
         } else {
-            super::processes(self.work, self.used_bytes, self.seed)?;
+            processes(self.work, self.used_bytes, self.seed)?;
             let text = fio::job_file_of(self.work, self.used_bytes, &target);
             (text, vec![self.work.kind.clone()])
         };

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use super::Work;
+use super::job_file::{fio_bytes, fio_notes};
+use super::measurement::{Figure, Measurement, summarise, without_files};
 use super::phases::{
-    Phase, bonnie_of, file_bytes, iozone_runs, is_buffered, makes_its_file, phases, writes,
+    FILE_BYTES, Phase, bonnie_of, file_bytes, iozone_runs, is_buffered, makes_its_file, phases,
+    writes,
 };
-use super::programs::FILE_BYTES;
-use super::{Figure, Measurement, Work, programs, summarise, without_files};
+use super::programs::fio_figures;
 use crate::error::LabError;
 use crate::place::files::Files;
 use crate::place::{Actor, Place, Wish, interrupt};
@@ -44,7 +47,7 @@ fn needed_bytes(work: &Work, is_folder: bool) -> Result<u64, LabError> {
         0 if is_folder && work.kind.starts_with("dd") => {
             work.block_bytes.saturating_mul(work.requests)
         }
-        0 if is_folder && work.kind == "fio" => programs::fio_bytes(work)?,
+        0 if is_folder && work.kind == "fio" => fio_bytes(work)?,
         bytes => bytes,
     })
 }
@@ -169,7 +172,7 @@ pub fn measure_on(on: &On, work: &Work, seed: u64) -> Result<Measurement, LabErr
     show(&mut measurement, work, on.name, used, &parts, seed)?;
     measurement.notes.clone_from(&place.notes);
     if work.kind == "fio" {
-        measurement.notes.extend(programs::fio_notes(work)?);
+        measurement.notes.extend(fio_notes(work)?);
     }
     match (files, place.folder()) {
         (Some(files), Some(folder)) => {
@@ -241,7 +244,7 @@ fn show(
         "fio" => {
             seen.figures.clear();
             for (name, outcome) in parts {
-                seen.classic += &programs::fio_figures(name, outcome, &mut seen.figures);
+                seen.classic += &fio_figures(name, outcome, &mut seen.figures);
             }
         }
         kind if kind.contains("dd") => {
