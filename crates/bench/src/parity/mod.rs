@@ -12,7 +12,7 @@ use std::process::Command;
 use plexum_parity::{Kernel, Kernels, chosen};
 
 use crate::compare::{Probe, Reading, Role, Samples, take_turns};
-use crate::place::Place;
+use crate::folder::TemporaryFolder;
 use crate::process::{need_program, output};
 use crate::{BenchError, BenchOptions, Progress};
 use shapes::{SHAPES, Shape};
@@ -29,7 +29,7 @@ pub(crate) fn measure(
     samples: &mut Samples,
     progress: &mut Progress<'_>,
 ) -> Result<(), BenchError> {
-    let place = Place::make(options)?;
+    let place = TemporaryFolder::make(options)?;
     let millis = options.millis.min(MILLIS_MAX);
     let mut probes: Vec<Probe<'_>> = Vec::new();
     for shape in &SHAPES {

@@ -17,7 +17,7 @@ use crate::client::{Client, Served, fill_by_turns};
 use crate::compare::{Probe, Reading, Role, Samples, take_turns};
 use crate::load::{PATTERNS, Pattern};
 use crate::process::{Process, kernel_cpu_seconds};
-use crate::{BenchError, BenchOptions, Progress, place::Place};
+use crate::{BenchError, BenchOptions, Progress, folder::TemporaryFolder};
 
 pub(crate) use btrfs::{Mounted, loop_device};
 pub(crate) use plexum::{NAME, Volume, ask_status, command, socket};
@@ -150,7 +150,7 @@ pub(crate) fn measure(
     samples: &mut Samples,
     progress: &mut Progress<'_>,
 ) -> Result<(), BenchError> {
-    let place = Place::make(options)?;
+    let place = TemporaryFolder::make(options)?;
     let client = Client::find();
     let mut servers: Vec<(&Shape, String, Role, Server)> = Vec::new();
     for shape in &SHAPES {
