@@ -92,10 +92,10 @@ impl ConcatLabel {
         fields.u32("volume_id", &mut self.volume_id);
         fields.u16("slot", &mut self.slot.0);
         fields.u16("member_count", &mut self.member_count);
-        if fields.has(self.version >= 3) {
+        if fields.has(self.version, 3..) {
             fields.name("provider", &mut self.provider);
         }
-        if fields.has(self.version >= 4) {
+        if fields.has(self.version, 4..) {
             fields.recorded("provider_bytes", &mut self.provider_bytes);
         }
     }

@@ -7,6 +7,8 @@
 //!
 //! Source: freebsd-geom.md sections 1.2 and 3.
 
+use std::ops::RangeFrom;
+
 use crate::describe::{Field, List};
 use crate::error::{FormatError, Place, Problem, escape_text};
 
@@ -87,8 +89,8 @@ impl<'a> Packed<'a> {
     }
 
     /// Whether fields that only some versions have are next. They are told always.
-    pub(crate) fn has(&self, is_in_version: bool) -> bool {
-        is_in_version || matches!(self.way, Way::Tell(_))
+    pub(crate) fn has(&self, version: u32, since: RangeFrom<u32>) -> bool {
+        since.contains(&version) || matches!(self.way, Way::Tell(_))
     }
 
     number!(u8, u8);

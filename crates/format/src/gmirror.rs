@@ -193,7 +193,7 @@ impl MirrorLabel {
         fields.u32("mirror_id", &mut self.mirror_id);
         fields.u32("component_id", &mut self.component_id);
         fields.u8("member_count", &mut self.component_count);
-        if fields.has(self.version >= 2) {
+        if fields.has(self.version, 2..) {
             fields.u32("generation_id", &mut self.generation_id);
         }
         fields.u32("sync_id", &mut self.sync_id);
@@ -237,7 +237,7 @@ impl MirrorLabel {
             ],
         );
         fields.name("provider", &mut self.provider);
-        if fields.has(self.version >= 3) {
+        if fields.has(self.version, 3..) {
             fields.size("provider_bytes", &mut self.provider_bytes);
         }
     }

@@ -96,10 +96,10 @@ impl StripeLabel {
         fields.u16("slot", &mut self.slot.0);
         fields.u16("member_count", &mut self.member_count);
         fields.u32("strip_bytes", &mut self.strip_bytes);
-        if fields.has(self.version >= 2) {
+        if fields.has(self.version, 2..) {
             fields.name("provider", &mut self.provider);
         }
-        if fields.has(self.version >= 3) {
+        if fields.has(self.version, 3..) {
             fields.recorded("provider_bytes", &mut self.provider_bytes);
         }
     }

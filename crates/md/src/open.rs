@@ -31,8 +31,8 @@ use plexum_engine::detect::detect_on;
 use plexum_engine::intent::regions::Regions;
 use plexum_engine::mutant::{DeliberateBug, Mutant};
 use plexum_engine::state::{MemberRecord, Standing};
-use plexum_engine::volume::VolumeOptions;
 use plexum_engine::volume::{DrivePart, FormerMember, Volume, VolumeParts};
+use plexum_engine::volume::{Force, VolumeOptions};
 use plexum_layout::Geometry;
 
 use logs::{log_headers, start_log, start_ppl};
@@ -362,7 +362,10 @@ pub async fn open_volume<D: Device, C: Clock>(
         return Err(OpenError::InPieces);
     }
     let geometry = assembly.geometry.clone();
-    let is_forced = request.assemble.force;
+    let force = match request.assemble.force {
+        true => Force::Yes,
+        false => Force::No,
+    };
     let volume = build(
         devices,
         clock,
@@ -375,8 +378,8 @@ pub async fn open_volume<D: Device, C: Clock>(
     )
     .await?;
     let headers = log_headers(&examined, &assembly).unwrap_or_default();
-    start_log(&volume, &assembly, &headers, is_forced).await?;
-    start_ppl(&volume, &assembly, is_forced).await?;
+    start_log(&volume, &assembly, &headers, force).await?;
+    start_ppl(&volume, &assembly, force).await?;
     Ok((volume, assembly))
 }
 

@@ -36,7 +36,7 @@ pub use growing::Growing;
 pub use open::{
     OpenedSystem, OpenedVolume, SystemRequest, UNREADABLE_COPY, open_system, read_drive,
 };
-pub use states::{derive_plex, derive_volume, settle};
+pub use states::{Beside, derive_plex, derive_volume, settle};
 pub use store::{SharedStore, Store};
 
 /// A drive that the system knows.

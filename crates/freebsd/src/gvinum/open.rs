@@ -146,7 +146,7 @@ pub async fn open_system<D: Device, C: Clock + Clone>(
         }
     }
     if !request.volume.is_read_only {
-        take_over(&mut system, request.run_degraded);
+        take_over(&mut system, &request);
     }
     let store: SharedStore = Rc::new(RefCell::new(Store::new(&system)));
     let builder = Builder {
@@ -302,19 +302,23 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             )));
         }
         let metadata: Box<dyn Metadata> = if has_parity {
-            let may_settle = self.system.mark == Mark::Settled || !is_degraded;
-            Box::new(self.metadata(name, &map, &spares, may_settle))
+            let metadata = self.metadata(name, &map, &spares);
+            Box::new(match self.system.mark == Mark::Settled || !is_degraded {
+                true => metadata,
+                false => metadata.never_settling(),
+            })
         } else if self.system.is_uneven {
-            Box::new(self.metadata(name, &map, &[], true).only_evening())
+            Box::new(self.metadata(name, &map, &[]).only_evening())
         } else {
             Box::new(PlainMetadata::new("gvinum"))
         };
+        let resync = (doubt && has_parity).then_some(0);
         let options = self.request.volume.clone();
         let tally = VolumeTally {
             plexes: vec![self.tally(plex, &map)],
             counts_itself: false,
         };
-        let volume = self.plex_volume(name, &map, metadata, doubt, options, spares);
+        let volume = self.plex_volume(name, &map, metadata, resync, options, spares);
         Ok(OpenedVolume {
             volume,
             plexes: Vec::new(),
@@ -337,7 +341,6 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         name: &str,
         map: &PlexMap,
         spares: &[SpareArea],
-        may_settle: bool,
     ) -> GvinumMetadata {
         let here = map.subdisks.iter();
         let here = here.filter(|subdisk| self.device(subdisk).is_some());
@@ -357,7 +360,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         });
         let held = held.chain(spares).collect();
         let slots = map.subdisks.iter().map(|subdisk| subdisk.name.clone());
-        GvinumMetadata::new(Rc::clone(&self.store), name, held, may_settle)
+        GvinumMetadata::new(Rc::clone(&self.store), name, held)
             .with_slots(slots.collect())
             .with_bug(self.request.volume.bug)
     }
@@ -378,7 +381,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         name: &str,
         map: &PlexMap,
         metadata: Box<dyn Metadata>,
-        doubt: bool,
+        resync: Option<u64>,
         options: VolumeOptions,
         spares: Vec<SpareArea>,
     ) -> Volume<Stacked<D, C>, C> {
@@ -411,8 +414,6 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
                 .into_iter()
                 .filter_map(|spare| self.spare_part(spare)),
         );
-        let has_parity = map.geometry.parity_count() > 0;
-        let resync = (doubt && has_parity).then_some(0);
         Volume::new(VolumeParts {
             name: name.to_owned(),
             regions: Regions::without_bitmap(&map.geometry, sector_bytes, resync),
@@ -487,7 +488,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         });
         options.is_read_only |= !has_whole;
         let doubt = self.doubt(false, false).then_some(0);
-        let metadata = GvinumMetadata::new(Rc::clone(&self.store), name, held, true);
+        let metadata = GvinumMetadata::new(Rc::clone(&self.store), name, held);
         let metadata = metadata.with_slots(slots).with_bug(self.request.volume.bug);
         let volume = Volume::new(VolumeParts {
             name: name.to_owned(),
@@ -559,11 +560,11 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         options.is_read_only |= !is_whole && !all_here;
         let filled = is_filled.then(|| self.all_up(plex));
         let volume = match &filled {
-            None => self.inner(plex, &map, options, false),
+            None => self.inner(plex, &map, options),
             Some(config) => {
                 let map = plex_map(config, plex)
                     .map_err(|error| ForeignError::Unfit(None, error.to_string()))?;
-                self.inner(plex, &map, options, true)
+                self.filled(plex, &map, options)
             }
         };
         let (drives, names) = self.drives_of(&map);
@@ -635,32 +636,44 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         (drives, names)
     }
 
-    /// A plex under a volume of several. With parity it keeps its own redundancy and records it under its own name; of
-    /// one that is filled from another plex only that knows when something in it is up.
+    /// A plex under a volume of several. With parity it keeps its own redundancy and records it under its own name.
     pub(super) fn inner(
         &self,
         plex: &str,
         map: &PlexMap,
         options: VolumeOptions,
-        is_filled: bool,
+    ) -> Volume<Stacked<D, C>, C> {
+        self.under(plex, map, options, |metadata| metadata)
+    }
+
+    /// The same of one that is filled from another plex: only that knows when something in it is up.
+    fn filled(
+        &self,
+        plex: &str,
+        map: &PlexMap,
+        options: VolumeOptions,
+    ) -> Volume<Stacked<D, C>, C> {
+        self.under(plex, map, options, GvinumMetadata::only_lowering)
+    }
+
+    fn under(
+        &self,
+        plex: &str,
+        map: &PlexMap,
+        options: VolumeOptions,
+        limit: fn(GvinumMetadata) -> GvinumMetadata,
     ) -> Volume<Stacked<D, C>, C> {
         let has_parity = map.geometry.parity_count() > 0;
-        let metadata: Box<dyn Metadata> = if has_parity {
-            let metadata = self.metadata(plex, map, &[], true);
-            Box::new(if is_filled {
-                metadata.only_lowering()
-            } else {
-                metadata
-            })
-        } else {
-            Box::new(PlainMetadata::new("gvinum"))
+        let metadata: Box<dyn Metadata> = match has_parity {
+            true => Box::new(limit(self.metadata(plex, map, &[]))),
+            false => Box::new(PlainMetadata::new("gvinum")),
         };
         let is_degraded = map
             .subdisks
             .iter()
             .any(|subdisk| subdisk.state != SubdiskState::Up);
-        let doubt = has_parity && self.doubt(true, is_degraded);
-        self.plex_volume(plex, map, metadata, doubt, options, Vec::new())
+        let resync = (has_parity && self.doubt(true, is_degraded)).then_some(0);
+        self.plex_volume(plex, map, metadata, resync, options, Vec::new())
     }
 }
 

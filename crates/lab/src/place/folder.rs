@@ -60,7 +60,7 @@ impl Folder {
         let path = parent.join(format!("{FOLDER_PREFIX}{}", std::process::id()));
         std::fs::create_dir(&path).map_err(told)?;
         let mut made = Made(Some(path.clone()));
-        let file = FilePlace::create(&path.join("data"), size_bytes, wish.is_direct)?;
+        let file = FilePlace::create(&path.join("data"), size_bytes, wish)?;
         if wish.has_content {
             let mut lane = file.lane(0);
             let mut at = 0;

@@ -96,7 +96,7 @@ impl Place {
         let told = |error: std::io::Error| LabError::Usage(format!("{name}: {error}"));
         if name.contains("://") {
             may_write(name, wish)?;
-            let kind = Kind::Nbd(nbd::NbdPlace::open(name, wish.writes)?);
+            let kind = Kind::Nbd(nbd::NbdPlace::open(name, &wish)?);
             return Ok(Self { kind, notes });
         }
         let path = Path::new(name);
@@ -110,7 +110,7 @@ impl Place {
             return Ok(Self { kind, notes });
         }
         may_write(name, wish)?;
-        let file = file::FilePlace::open(path, wish.writes, wish.is_direct)?;
+        let file = file::FilePlace::open(path, &wish)?;
         if wish.is_direct && !file.is_direct {
             notes.push(format!(
                 "{name}: requests go through the page cache here; what is measured is memory as much as the disk"
@@ -184,7 +184,11 @@ pub(crate) fn look_at_device(path: &Path) -> Result<u64, LabError> {
     if !std::os::unix::fs::FileTypeExt::is_block_device(&kind) {
         return Err(LabError::Usage(format!("{shown} is no block device")));
     }
-    Ok(file::FilePlace::open(path, true, false)?.size_bytes)
+    let wish = Wish {
+        writes: true,
+        ..Wish::default()
+    };
+    Ok(file::FilePlace::open(path, &wish)?.size_bytes)
 }
 
 fn not_destroyed(name: &str) -> LabError {

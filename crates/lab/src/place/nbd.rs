@@ -18,7 +18,7 @@ use plexum_runtime::socket::{Socket, connect_tcp, connect_unix};
 use plexum_runtime::{Handle, IoChoice, Runtime};
 
 use super::lanes::{note, pause};
-use super::{Actor, Timed, check, failed, interrupt};
+use super::{Actor, Timed, Wish, check, failed, interrupt};
 use crate::error::LabError;
 use crate::target::{REQUEST_BYTES_MAX, Traffic};
 use crate::workload::{Operation, Outcome, Request};
@@ -48,7 +48,7 @@ struct Shared {
 
 impl NbdPlace {
     /// Looks at the export.
-    pub(super) fn open(name: &str, writes: bool) -> Result<Self, LabError> {
+    pub(super) fn open(name: &str, wish: &Wish<'_>) -> Result<Self, LabError> {
         let uri: NbdUri = name
             .parse()
             .map_err(|error| LabError::Usage(format!("{name}: {error}")))?;
@@ -64,7 +64,7 @@ impl NbdPlace {
             let remote = client.remote();
             Ok::<_, LabError>((remote.size_bytes, remote.has(tflag::READ_ONLY)))
         })?;
-        if writes && is_read_only {
+        if wish.writes && is_read_only {
             return Err(LabError::Usage(format!("{name} is served read-only")));
         }
         Ok(Self { uri, size_bytes })

@@ -52,11 +52,24 @@ fn needed_bytes(work: &Work, is_folder: bool) -> Result<u64, LabError> {
     })
 }
 
-/// Whether a workload fits on a device or a file system of about that size, before there is one.
+/// What a workload will run on, and about how many bytes that has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Space {
+    /// A folder of a file system.
+    Folder(u64),
+    /// A device or an export.
+    Device(u64),
+}
+
+/// Whether a workload fits, before there is what it will run on.
 ///
 /// # Errors
 /// `Usage` when it does not, or can only run on simulated disks.
-pub(crate) fn check_on(work: &Work, is_folder: bool, size_bytes: u64) -> Result<(), LabError> {
+pub(crate) fn check_on(work: &Work, space: Space) -> Result<(), LabError> {
+    let (is_folder, size_bytes) = match space {
+        Space::Folder(bytes) => (true, bytes),
+        Space::Device(bytes) => (false, bytes),
+    };
     let used = match (needed_bytes(work, is_folder)?, is_folder) {
         (0, true) if work.is_auto => iozone::auto(0).last().map_or(0, |(file, _)| *file),
         (0, true) => FILE_BYTES,
