@@ -133,9 +133,16 @@ impl Client {
     ///
     /// # Errors
     /// Of the server, or `NoServer`.
-    pub fn stats(&self, reset: bool) -> Result<Value, Problem> {
-        let route = self.route(if reset { "/stats?reset=true" } else { "/stats" });
-        call(&self.socket, "GET", &route, None)
+    pub fn stats(&self) -> Result<Value, Problem> {
+        call(&self.socket, "GET", &self.route("/stats"), None)
+    }
+
+    /// The same; from then on they count anew.
+    ///
+    /// # Errors
+    /// As `stats`.
+    pub fn take_stats(&self) -> Result<Value, Problem> {
+        call(&self.socket, "GET", &self.route("/stats?reset=true"), None)
     }
 
     /// Requests in flight as JSON.

@@ -43,7 +43,7 @@ pub fn run(args: &Create, common: &Common, screen: &Screen) -> Outcome {
             screen.note(note);
         }
     }
-    if plan.confirm(common, args.force, screen)? == Verdict::OnlyShown {
+    if plan.confirm(common, args.force.into(), screen)? == Verdict::OnlyShown {
         return Ok(0);
     }
     let report = object("created", Some(&creation.name), plan.details.clone());

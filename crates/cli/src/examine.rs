@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use self::together::Together;
 use crate::args::Examine;
-use crate::errors::{Outcome, report};
+use crate::errors::{Outcome, report_beside};
 use crate::examine_zfs;
 use crate::fields::{fields_json, show_fields};
 use crate::foreign::ForeignSets;
@@ -47,7 +47,7 @@ pub fn run(args: &Examine, screen: &Screen) -> Outcome {
             Err(problem) if args.members.len() == 1 => return Err(problem),
             // The others can be looked at all the same.
             Err(problem) => {
-                exit = exit.max(report(&problem, screen.is_json));
+                exit = exit.max(report_beside(&problem, screen));
                 continue;
             }
         };

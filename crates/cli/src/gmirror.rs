@@ -88,7 +88,8 @@ pub fn run(words: &[String], common: &Common, screen: &Screen) -> Outcome {
     match command {
         "help" => VOCABULARY.help(screen),
         "load" | "unload" => finish(&words, common, screen), // there is no module
-        "status" | "list" => show::run(command == "status", &words, screen),
+        "status" => show::run(show::Form::Status, &words, screen),
+        "list" => show::run(show::Form::List, &words, screen),
         "dump" => show::dump(&words, screen),
         "label" => label(&words, common, screen),
         "clear" => clear(&words, common, screen),

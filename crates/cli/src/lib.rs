@@ -93,22 +93,22 @@ pub fn run(further: Further) -> ExitCode {
         .skip(1)
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
-    let as_json = words
-        .iter()
-        .take_while(|word| *word != "--")
-        .any(|word| word == "--json");
+    let mut options = words.iter().take_while(|word| *word != "--");
+    let report = match options.any(|word| word == "--json") {
+        true => errors::report_json,
+        false => errors::report,
+    };
     let result = std::panic::catch_unwind(|| parse_and_run(&words, &typed, further));
     let exit = match result {
         Ok(Ok(exit)) => match output::failure() {
-            Some(problem) => errors::report(&problem, as_json),
+            Some(problem) => report(&problem),
             None => exit,
         },
-        Ok(Err(problem)) => errors::report(&problem, as_json),
-        Err(_) => errors::report(
+        Ok(Err(problem)) => report(&problem),
+        Err(_) => report(
             &Problem::new(Code::Bug, "a bug in Plexum ended the command").hint(
                 "please report it with the lines above, the command line and `plexum --version`",
             ),
-            as_json,
         ),
     };
     ExitCode::from(exit)

@@ -146,7 +146,7 @@ fn agree(
         plan.show(screen); // the server has looked whether it may be
         return Ok(());
     }
-    plan.confirm(common, is_forced, screen).map(|_| ())
+    plan.confirm(common, is_forced.into(), screen).map(|_| ())
 }
 
 fn act(volume: &str, action: &Action, common: &Common, screen: &Screen) -> Outcome {

@@ -46,6 +46,24 @@ pub enum Verdict {
     OnlyShown,
 }
 
+/// Whether the user agrees that what was found is overwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// He does, by `--force` or `-f`.
+    Yes,
+    /// It is not to be lost.
+    No,
+}
+
+impl From<bool> for Force {
+    fn from(is_forced: bool) -> Self {
+        match is_forced {
+            true => Self::Yes,
+            false => Self::No,
+        }
+    }
+}
+
 impl Plan {
     /// Shows the plan where needed and asks where needed.
     ///
@@ -54,12 +72,12 @@ impl Plan {
     pub fn confirm(
         &self,
         common: &Common,
-        is_forced: bool,
+        force: Force,
         screen: &Screen,
     ) -> Result<Verdict, Problem> {
         if common.dry_run {
             self.show(screen);
-            if !self.destroys.is_empty() && !is_forced {
+            if !self.destroys.is_empty() && force == Force::No {
                 return Err(self.refusal());
             }
             return Ok(Verdict::OnlyShown);
@@ -67,7 +85,7 @@ impl Plan {
         if self.destroys.is_empty() {
             return Ok(Verdict::Go);
         }
-        if !is_forced {
+        if force == Force::No {
             return Err(self.refusal());
         }
         if common.yes {
@@ -178,7 +196,7 @@ mod tests {
             member: "a.img".into(),
             what: "ext4 file system".into(),
         }];
-        let ask = |destroys: &Vec<Found>, dry_run, force, yes| {
+        let ask = |destroys: &Vec<Found>, dry_run, force: bool, yes| {
             let common = Common {
                 dry_run,
                 yes,
@@ -186,7 +204,7 @@ mod tests {
                 ..Common::default()
             };
             plan(destroys.clone())
-                .confirm(&common, force, &screen())
+                .confirm(&common, force.into(), &screen())
                 .map_err(|problem| problem.code)
         };
         let none = Vec::new();

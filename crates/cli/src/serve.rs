@@ -29,7 +29,7 @@ use serde_json::json;
 
 use crate::args::{Common, Serve};
 use crate::client::runtime_dir;
-use crate::errors::{Outcome, report};
+use crate::errors::{Outcome, report_beside};
 use crate::nested;
 use crate::output::{Screen, check, object, write_raw};
 use crate::sets;
@@ -57,23 +57,36 @@ pub fn run(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
         return run_dataset(args, dataset, common, screen);
     }
     let request = request(args)?;
-    start(request, args.background, common, screen)
+    start(request, args.background.into(), common, screen)
+}
+
+/// Where the server runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ground {
+    /// In this process, until the volumes were stopped.
+    Fore,
+    /// In a process of its own, which goes on.
+    Back,
+}
+
+impl From<bool> for Ground {
+    fn from(in_background: bool) -> Self {
+        match in_background {
+            true => Self::Back,
+            false => Self::Fore,
+        }
+    }
 }
 
 /// Serves what is asked for; another process does it when it is to be in the background.
 ///
 /// # Errors
 /// As `run`.
-pub fn start(
-    request: ServeRequest,
-    in_background: bool,
-    common: &Common,
-    screen: &Screen,
-) -> Outcome {
+pub fn start(request: ServeRequest, ground: Ground, common: &Common, screen: &Screen) -> Outcome {
     if common.dry_run {
         return plan(&request, screen);
     }
-    if in_background {
+    if ground == Ground::Back {
         return background(screen);
     }
     nested::tell(&request, screen);
@@ -419,7 +432,7 @@ fn tell_left_out(left_out: &[(String, Problem)], screen: &Screen) -> u8 {
     let mut exit = 0;
     for (members, problem) in left_out {
         screen.note(format!("not served: {members}"));
-        let code = report(problem, screen.is_json);
+        let code = report_beside(problem, screen);
         exit = if exit == 0 { code } else { exit };
     }
     exit

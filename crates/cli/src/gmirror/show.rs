@@ -104,11 +104,20 @@ fn of_server<'a>(label: Shown<'a>, path: &str, status: &VolumeStatus) -> Option<
     }
 }
 
+/// How much is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `status`: a line for each component.
+    Status,
+    /// `list`: everything.
+    List,
+}
+
 /// `status` and `list`.
 ///
 /// # Errors
 /// `NoMetadata` for a mirror that is named and not there.
-pub fn run(is_short: bool, words: &Words, screen: &Screen) -> Outcome {
+pub fn run(form: Form, words: &Words, screen: &Screen) -> Outcome {
     let served = live::served();
     let known = mirrors(&words.places)?;
     let mut views = Vec::new();
@@ -131,10 +140,9 @@ pub fn run(is_short: bool, words: &Words, screen: &Screen) -> Outcome {
     if !words.rest.is_empty() {
         views.retain(|view| words.rest.iter().any(|name| is_called(view.mirror, name)));
     }
-    let lines = if is_short {
-        status(&views, words.has('s'), words.has('g'))
-    } else {
-        views.iter().flat_map(list).collect()
+    let lines = match form {
+        Form::Status => status(&views, words.has('s'), words.has('g')),
+        Form::List => views.iter().flat_map(list).collect(),
     };
     for line in lines {
         screen.line(line);

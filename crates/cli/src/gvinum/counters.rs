@@ -49,7 +49,7 @@ fn clients(words: &Words) -> Result<Vec<Client>, Problem> {
 /// `NoSuchVolume` when what is named is not served.
 pub fn list(words: &Words, screen: &Screen) -> Outcome {
     for client in clients(words)? {
-        let stats = client.stats(false)?;
+        let stats = client.stats()?;
         screen.object(&stats);
         for line in vinum_lines(&stats["vinum"]) {
             screen.line(line.replacen("V volume", &format!("V {}", client.volume), 1));
@@ -64,7 +64,7 @@ pub fn list(words: &Words, screen: &Screen) -> Outcome {
 /// As `list`.
 pub fn reset(words: &Words, screen: &Screen) -> Outcome {
     for client in clients(words)? {
-        client.stats(true)?;
+        client.take_stats()?;
         screen.done(format!("{} counts anew", client.volume));
     }
     Ok(0)
