@@ -22,7 +22,7 @@ pub fn run(args: &Stats, common: &Common, screen: &Screen) -> Outcome {
         true => client.take_stats()?,
         false => client.stats()?,
     };
-    let Some(seconds) = args.interval else {
+    let Some(seconds) = args.interval_s else {
         match args.columns {
             None => show(&before, screen),
             Some(columns) => show_rates(&before, None, columns, screen),
