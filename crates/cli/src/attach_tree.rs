@@ -13,7 +13,7 @@ use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::zfs::{of_zfs, open_pool};
 use plexum_export::process;
 use plexum_export::tree::{
-    Answer, Attributes, Kind, Name, Question, ROOT, Refusal, Request, mount_tree,
+    Answer, Attributes, Kind, Name, Question, ROOT, Refusal, TreeRequest, mount_tree,
 };
 use plexum_format::zfs::znode::FileKind;
 use plexum_runtime::mailbox::mailbox;
@@ -238,7 +238,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    async fn answer(&self, request: Request) {
+    async fn answer(&self, request: TreeRequest) {
         let answer = self.find(&request.question).await;
         request.answer(answer.map_err(|error| match error {
             ZfsError::NotFound(_) => Refusal::NotFound,

@@ -15,7 +15,7 @@ use plexum_block::clock::{Clock, Moment};
 use plexum_block::device::IoError;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_export::remote::Remote;
-use plexum_export::request::{Request, perform};
+use plexum_export::request::{VolumeRequest, perform};
 use plexum_front::export::{Export, ExportInfo};
 use plexum_nbd::client::{ConnectOptions, connect};
 use plexum_nbd::uri::{Address, NbdUri};
@@ -83,7 +83,7 @@ impl Bridge {
     }
 
     /// Carries a request out, on this connection or on the next one, and answers it.
-    pub async fn run(self: Rc<Self>, request: Request) {
+    pub async fn run(self: Rc<Self>, request: VolumeRequest) {
         let mut deadline = None;
         loop {
             let remote = self.remote.borrow().clone();

@@ -51,7 +51,7 @@ impl Ord for Event {
 }
 
 #[derive(Default)]
-struct Inner {
+struct Timeline {
     now_ns: Cell<u64>,
     order: Cell<u64>,
     wall_shift_seconds: Cell<i64>,
@@ -61,7 +61,7 @@ struct Inner {
 /// The clock of one simulated world. Clones show the same time.
 #[derive(Clone, Default)]
 pub struct SimClock {
-    inner: Rc<Inner>,
+    inner: Rc<Timeline>,
 }
 
 impl SimClock {

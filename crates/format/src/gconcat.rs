@@ -7,7 +7,7 @@
 //! Source: freebsd-geom.md section 3.
 
 use crate::describe::Field;
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 use crate::geom::{LABEL_BYTES, Packed, has_magic, is_name};
 use crate::kept::Kept;
 use crate::units::Slot;
@@ -50,7 +50,7 @@ impl ConcatLabel {
         offset_bytes: u64,
         provider_bytes: u64,
     ) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: offset_bytes,
         };
@@ -100,7 +100,7 @@ impl ConcatLabel {
         }
     }
 
-    fn check(&self, provider_bytes: u64, place: Place) -> Result<(), FormatError> {
+    fn check(&self, provider_bytes: u64, place: StructurePlace) -> Result<(), FormatError> {
         let count = self.member_count;
         place.check(
             count >= MIN_MEMBERS,
@@ -143,7 +143,7 @@ impl ConcatLabel {
         (slot, member_count): (Slot, u16),
         provider_bytes: u64,
     ) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: 0,
         };

@@ -10,7 +10,7 @@
 use std::ops::RangeFrom;
 
 use crate::describe::{Field, List};
-use crate::error::{FormatError, Place, Problem, escape_text};
+use crate::error::{FormatError, Problem, StructurePlace, escape_text};
 
 /// Bytes of the sector in which the structures lie; larger sectors carry zeroes behind.
 pub(crate) const LABEL_BYTES: usize = 512;
@@ -208,7 +208,7 @@ impl<'a> Packed<'a> {
     ///
     /// # Errors
     /// [`Problem::Unsupported`] or [`Problem::Invalid`] with the field.
-    pub(crate) fn check(self, place: Place) -> Result<(), FormatError> {
+    pub(crate) fn check(self, place: StructurePlace) -> Result<(), FormatError> {
         match self.odd {
             None => Ok(()),
             Some(odd) => Err(place.error(

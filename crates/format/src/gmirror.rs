@@ -8,7 +8,7 @@
 //! Source: freebsd-geom.md sections 1.2, 1.3 and 1.4.
 
 use crate::describe::Field;
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 use crate::geom::{LABEL_BYTES, Packed, has_magic, is_name};
 use crate::kept::Kept;
 use crate::md5::md5;
@@ -127,7 +127,7 @@ impl MirrorLabel {
         offset_bytes: u64,
         provider_bytes: u64,
     ) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: offset_bytes,
         };
@@ -247,7 +247,7 @@ impl MirrorLabel {
         &self,
         provider_bytes: u64,
         offset_bytes: u64,
-        place: Place,
+        place: StructurePlace,
     ) -> Result<(), FormatError> {
         let count = self.component_count;
         place.check(count >= 1, 44, "number of components", count, "at least 1")?;
@@ -297,7 +297,7 @@ impl MirrorLabel {
     /// [`FormatError`] of the first value that the format forbids.
     /// Source: freebsd-geom.md section 1.3.
     pub fn create(new: &NewMirrorLabel<'_>) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: 0,
         };

@@ -7,7 +7,7 @@
 //! Source: freebsd-geom.md section 3.
 
 use crate::describe::Field;
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 use crate::geom::{LABEL_BYTES, Packed, has_magic, is_name};
 use crate::kept::Kept;
 use crate::units::{SECTOR_BYTES, Slot};
@@ -52,7 +52,7 @@ impl StripeLabel {
         offset_bytes: u64,
         provider_bytes: u64,
     ) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: offset_bytes,
         };
@@ -104,7 +104,7 @@ impl StripeLabel {
         }
     }
 
-    fn check(&self, provider_bytes: u64, place: Place) -> Result<(), FormatError> {
+    fn check(&self, provider_bytes: u64, place: StructurePlace) -> Result<(), FormatError> {
         let count = self.member_count;
         place.check(
             count >= MIN_MEMBERS,
@@ -152,7 +152,7 @@ impl StripeLabel {
         strip_bytes: u32,
         provider_bytes: u64,
     ) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: 0,
         };

@@ -23,7 +23,7 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::describe::{Field, List};
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 use crate::md::Superblock;
 use crate::md::ppl::crc32c;
 use crate::md5::md5;
@@ -255,7 +255,7 @@ impl LogHeader {
     /// # Errors
     /// [`Problem::NoMagic`] when there is no header, else the first field that cannot be.
     pub fn parse(page: &[u8], offset_bytes: u64) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: HEADER,
             base_bytes: offset_bytes,
         };
@@ -318,7 +318,7 @@ impl LogHeader {
         }
     }
 
-    fn check(&self, place: Place) -> Result<(), FormatError> {
+    fn check(&self, place: StructurePlace) -> Result<(), FormatError> {
         let (area, geometry) = (self.area, self.geometry);
         let at = at!(RawLogHeader, ring_bytes);
         place.check(

@@ -255,7 +255,7 @@ fn client_processes(
                     let next = Arc::clone(&next);
                     Process::single(std::iter::from_fn(move || {
                         let at = next.fetch_add(REBUILD_BYTES, Ordering::Relaxed);
-                        Some(crate::workload::Request::read(at, REBUILD_BYTES))
+                        Some(crate::workload::IoRequest::read(at, REBUILD_BYTES))
                     }))
                 })
                 .collect())

@@ -15,7 +15,7 @@ use crate::reproduce::Band;
 use crate::setup::Setup;
 use crate::work::{Work, measure};
 use crate::workload::mixed::{self, Shape};
-use crate::workload::{Operation, Request};
+use crate::workload::{IoRequest, Operation};
 
 /// Workload, length of a request in bytes, processes.
 pub const EXPERIMENTS: [(&str, u64, usize); 12] = [
@@ -156,7 +156,7 @@ fn requests(
     processes: usize,
     disk: &RealDisk,
     seed: u64,
-) -> Result<Vec<Vec<Request>>, LabError> {
+) -> Result<Vec<Vec<IoRequest>>, LabError> {
     let shape = Shape {
         operation: Operation::Read,
         read_percent: None,

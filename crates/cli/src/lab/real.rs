@@ -8,7 +8,7 @@ use plexum_lab::calibrate::{self, PROBES, Probe, RealProbe};
 use plexum_lab::error::LabError;
 use plexum_lab::predict;
 use plexum_lab::real::RealDisk;
-use plexum_lab::workload::Request;
+use plexum_lab::workload::IoRequest;
 use serde_json::json;
 
 use super::{Steps, print, problem, show_band};
@@ -43,7 +43,7 @@ impl Probe for Told {
         self.inner.read_ns(offset_bytes, length_bytes)
     }
 
-    fn at_once_ns(&mut self, readers: &[Vec<Request>]) -> Result<f64, LabError> {
+    fn at_once_ns(&mut self, readers: &[Vec<IoRequest>]) -> Result<f64, LabError> {
         self.step();
         self.inner.at_once_ns(readers)
     }

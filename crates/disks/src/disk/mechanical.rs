@@ -18,7 +18,7 @@ use std::rc::Rc;
 use super::mechanical_buffer::{DirtyRanges, Lookup, ReadBuffer};
 use super::mechanical_geometry::DiskGeometry;
 use super::mechanical_spec::{MechanicalSpec, QueueOrder};
-use super::timed::{Bus, Command, Inner, Operation, TimedDisk};
+use super::timed::{Bus, Command, Operation, TimedDisk, TimedHardware};
 
 /// The write cache starts to write out after this time ...
 const DESTAGE_AFTER_NS: u64 = 12_000_000;
@@ -152,7 +152,7 @@ impl Machine {
         self.state.borrow().cached_bytes()
     }
 
-    pub fn submit(&self, inner: &Rc<Inner>, command: Command) {
+    pub fn submit(&self, inner: &Rc<TimedHardware>, command: Command) {
         self.state.borrow_mut().waiting.push_back(command);
         self.pump(inner);
     }
@@ -162,7 +162,7 @@ impl Machine {
     }
 
     /// Lets everything go on that can.
-    fn pump(&self, inner: &Rc<Inner>) {
+    fn pump(&self, inner: &Rc<TimedHardware>) {
         let mut state = self.state.borrow_mut();
         while state.held < self.spec.queue_depth && !state.waiting.is_empty() {
             let job = self.next_waiting(&mut state, inner.clock.now_ns());
@@ -215,7 +215,7 @@ impl Machine {
     }
 
     /// A job enters the drive.
-    fn place(&self, inner: &Rc<Inner>, state: &mut State, job: Job) {
+    fn place(&self, inner: &Rc<TimedHardware>, state: &mut State, job: Job) {
         let now = inner.clock.now_ns();
         inner.figures.borrow_mut().queue_ns += now - job.arrived_ns;
         match job.operation {
@@ -235,7 +235,7 @@ impl Machine {
         }
     }
 
-    fn place_write(&self, inner: &Rc<Inner>, state: &mut State, job: Job) {
+    fn place_write(&self, inner: &Rc<TimedHardware>, state: &mut State, job: Job) {
         state.buffer.forget(job.offset_bytes, job.end_bytes());
         if job.is_fua || job.length_bytes > self.spec.write_cache_bytes {
             state.mechanical.push(job);
@@ -250,7 +250,7 @@ impl Machine {
     }
 
     /// The write cache takes a write.
-    fn accept(&self, inner: &Rc<Inner>, state: &mut State, job: Job) {
+    fn accept(&self, inner: &Rc<TimedHardware>, state: &mut State, job: Job) {
         let now = inner.clock.now_ns();
         state.accepting_bytes += job.length_bytes;
         state.accepting_count += 1;
@@ -276,7 +276,7 @@ impl Machine {
     /// Moves bytes between host and buffer; returns when that ends.
     fn transfer(
         &self,
-        inner: &Rc<Inner>,
+        inner: &Rc<TimedHardware>,
         state: &mut State,
         earliest_ns: u64,
         length_bytes: u64,
@@ -292,7 +292,7 @@ impl Machine {
         end
     }
 
-    fn answer_hit(&self, inner: &Rc<Inner>, state: &mut State, job: Job) {
+    fn answer_hit(&self, inner: &Rc<TimedHardware>, state: &mut State, job: Job) {
         let overhead = self.ms(self.spec.hit_ms) as u64;
         let now = inner.clock.now_ns();
         let end = self.transfer(inner, state, now + overhead, job.length_bytes);
@@ -304,7 +304,7 @@ impl Machine {
         self.answer_at(inner, job, end);
     }
 
-    fn answer_at(&self, inner: &Rc<Inner>, job: Job, at_ns: u64) {
+    fn answer_at(&self, inner: &Rc<TimedHardware>, job: Job, at_ns: u64) {
         let shared = Rc::clone(inner);
         let delay = at_ns - inner.clock.now_ns();
         inner.clock.call_after(delay, move || {
@@ -312,7 +312,7 @@ impl Machine {
         });
     }
 
-    fn answer(&self, inner: &Rc<Inner>, job: Job) {
+    fn answer(&self, inner: &Rc<TimedHardware>, job: Job) {
         self.state.borrow_mut().held -= 1;
         for command in job.commands {
             inner.finish(command);
@@ -321,7 +321,7 @@ impl Machine {
     }
 
     /// Gives the idle mechanism something to do. True when it should be asked again: something was answered without it.
-    fn start(&self, inner: &Rc<Inner>, state: &mut State) -> bool {
+    fn start(&self, inner: &Rc<TimedHardware>, state: &mut State) -> bool {
         let now = inner.clock.now_ns();
         let is_late = |job: &Job| now.saturating_sub(job.arrived_ns) >= LATE_NS;
         let is_pressed = state.is_pressed
@@ -409,7 +409,7 @@ impl Machine {
     /// Moves the arm and counts it.
     fn position(
         &self,
-        inner: &Inner,
+        inner: &TimedHardware,
         state: &mut State,
         at_bytes: u64,
         now_ns: f64,
@@ -444,7 +444,7 @@ impl Machine {
     }
 
     /// Reads by the mechanism. True when the buffer had it after all.
-    fn read(&self, inner: &Rc<Inner>, state: &mut State, job: Job) -> bool {
+    fn read(&self, inner: &Rc<TimedHardware>, state: &mut State, job: Job) -> bool {
         let now = inner.clock.now_ns();
         let (start, length) = (job.offset_bytes, job.length_bytes);
         let found = state
@@ -490,7 +490,7 @@ impl Machine {
     /// The mechanism is busy until `end_ns`; the answer may have to wait for the bus.
     fn finish_media(
         &self,
-        inner: &Rc<Inner>,
+        inner: &Rc<TimedHardware>,
         state: &mut State,
         job: Job,
         media_ns: f64,
@@ -521,7 +521,7 @@ impl Machine {
     }
 
     /// Writes to the platter before the answer. The data come over the bus while the arm moves.
-    fn write_through(&self, inner: &Rc<Inner>, state: &mut State, job: Job) {
+    fn write_through(&self, inner: &Rc<TimedHardware>, state: &mut State, job: Job) {
         let now = inner.clock.now_ns();
         self.stop_stream(state, now as f64);
         let overhead = self.ms(self.spec.overhead_ms);
@@ -556,7 +556,12 @@ impl Machine {
     }
 
     /// When the bytes of a write begin and end to arrive.
-    fn transfer_ahead(&self, inner: &Inner, earliest_ns: u64, length_bytes: u64) -> (u64, u64) {
+    fn transfer_ahead(
+        &self,
+        inner: &TimedHardware,
+        earliest_ns: u64,
+        length_bytes: u64,
+    ) -> (u64, u64) {
         match &self.bus {
             Some(bus) => {
                 let taken = bus.reserve(inner.clock.now_ns(), earliest_ns, length_bytes);

@@ -14,7 +14,7 @@ use std::ops::Range;
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 use crate::kept::Kept;
 use crate::units::{EventCount, SECTOR_BYTES};
 
@@ -155,7 +155,7 @@ impl Bitmap {
         // Cannot overflow: at most MAX_REGIONS regions.
         let needed = (header.area_sectors() * SECTOR_BYTES) as usize;
         let Some(bits) = area.get(HEADER_BYTES..needed) else {
-            let place = Place {
+            let place = StructurePlace {
                 structure: "md bitmap",
                 base_bytes: offset_bytes,
             };
@@ -174,7 +174,7 @@ impl Bitmap {
     /// # Errors
     /// [`FormatError`] when region size, number of regions or reserve don't fit each other.
     pub fn create(new: &NewBitmap) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: "new md bitmap",
             base_bytes: 0,
         };

@@ -9,7 +9,7 @@ use std::mem::{offset_of, size_of};
 use zerocopy::byteorder::little_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::error::{FormatError, Place, Problem, escape_text};
+use crate::error::{FormatError, Problem, StructurePlace, escape_text};
 use crate::kept::Kept;
 use crate::units::{EventCount, SECTOR_BYTES, Slot};
 
@@ -124,7 +124,7 @@ pub(super) fn parse(
     device_sectors: u64,
     version: MdVersion,
 ) -> Result<Superblock, FormatError> {
-    let place = Place {
+    let place = StructurePlace {
         structure: version.structure(),
         base_bytes: found_at_sector.saturating_mul(SECTOR_BYTES),
     };
@@ -142,7 +142,7 @@ fn check_identity(
     head: &RawHead,
     area: &[u8; SUPERBLOCK_BYTES],
     found_at_sector: u64,
-    place: Place,
+    place: StructurePlace,
 ) -> Result<(), FormatError> {
     if head.magic.get() != MAGIC {
         let found = format_args!("{:#010x}", head.magic.get()).to_string();
@@ -198,7 +198,7 @@ fn check_identity(
     place.check(pad.is_none(), pad_offset, "pad3", "not zero", "zeroes")
 }
 
-fn check_features(head: &RawHead, place: Place) -> Result<(), FormatError> {
+fn check_features(head: &RawHead, place: StructurePlace) -> Result<(), FormatError> {
     let map = head.feature_map.get();
     let refuse = |problem, found: &str, expected: &str| {
         Err(place.error(problem, at!(feature_map), "feature_map", found, expected))
@@ -243,7 +243,7 @@ fn check_features(head: &RawHead, place: Place) -> Result<(), FormatError> {
     }
 }
 
-fn check_geometry(head: &RawHead, place: Place) -> Result<(), FormatError> {
+fn check_geometry(head: &RawHead, place: StructurePlace) -> Result<(), FormatError> {
     check_level(head.level.get(), at!(level), "level", place)?;
     let chunk = head.chunksize.get();
     check_strip(head.level.get(), chunk, at!(chunksize), "chunksize", place)?;
@@ -280,7 +280,7 @@ pub(super) fn check_level(
     level: i32,
     offset: u64,
     field: &'static str,
-    place: Place,
+    place: StructurePlace,
 ) -> Result<(), FormatError> {
     if matches!(level, -1 | 0 | 1 | 4 | 5 | 6 | 10) {
         return Ok(());
@@ -295,7 +295,7 @@ pub(super) fn check_strip(
     strip_sectors: u32,
     offset: u64,
     field: &'static str,
-    place: Place,
+    place: StructurePlace,
 ) -> Result<(), FormatError> {
     let (fits, expected) = match level {
         0 => (
@@ -406,7 +406,7 @@ fn decode_bad_block_area(head: &RawHead) -> Option<BadBlockArea> {
 
 /// The refusal of a new superblock on a device that is too short for the `wanted_sectors` of its data.
 pub(super) fn clipped(made: &Superblock, wanted_sectors: u64) -> FormatError {
-    let place = Place {
+    let place = StructurePlace {
         structure: made.version.structure(),
         base_bytes: made.super_offset_sectors.saturating_mul(SECTOR_BYTES),
     };

@@ -6,7 +6,7 @@
 
 mod encode;
 
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 use crate::kept::Kept;
 use crate::units::{EventCount, SECTOR_BYTES, Slot};
 
@@ -165,7 +165,7 @@ pub(super) fn parse(
     found_at_sector: u64,
     device_sectors: u64,
 ) -> Result<Superblock, FormatError> {
-    let place = Place {
+    let place = StructurePlace {
         structure: MdVersion::V090.structure(),
         base_bytes: found_at_sector.saturating_mul(SECTOR_BYTES),
     };
@@ -184,7 +184,7 @@ pub(super) fn parse(
     Ok(superblock)
 }
 
-fn check(words: &Words, place: Place) -> Result<(), FormatError> {
+fn check(words: &Words, place: StructurePlace) -> Result<(), FormatError> {
     let value = |index: usize| words.words[index];
     let major = value(word::MAJOR);
     if major != 0 {
@@ -244,7 +244,7 @@ fn check(words: &Words, place: Place) -> Result<(), FormatError> {
     check_reshape(words, place)
 }
 
-fn check_reshape(words: &Words, place: Place) -> Result<(), FormatError> {
+fn check_reshape(words: &Words, place: StructurePlace) -> Result<(), FormatError> {
     let value = |index: usize| words.words[index];
     check_level(
         words.signed(word::NEW_LEVEL),
@@ -367,7 +367,7 @@ fn decode_role(descriptor: &[u32], is_reshaping: bool) -> Role {
 fn check_size(
     superblock: &Superblock,
     device_sectors: u64,
-    place: Place,
+    place: StructurePlace,
 ) -> Result<(), FormatError> {
     let is_on_device = superblock.super_offset_sectors < device_sectors;
     let expected = "a superblock inside the device";

@@ -4,7 +4,7 @@ use std::mem::{offset_of, size_of};
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 use crate::md::ppl::crc32c;
 use crate::units::SECTOR_BYTES;
 
@@ -70,7 +70,7 @@ impl Batch {
         number: u64,
         position: u64,
     ) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: BATCH,
             base_bytes: header.area.offset_bytes(position),
         };
@@ -178,7 +178,7 @@ fn decode_record(
     raw: &RawRecord,
     index: usize,
     geometry: &LogGeometry,
-    place: Place,
+    place: StructurePlace,
 ) -> Result<Record, FormatError> {
     let base = (offset_of!(RawBatch, records) + index * size_of::<RawRecord>()) as u64;
     let (start, length) = (raw.start_bytes.get(), raw.length_bytes.get());

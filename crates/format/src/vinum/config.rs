@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::describe::{Field, List, Value};
-use crate::error::{FormatError, Place, Problem, escape_text};
+use crate::error::{FormatError, Problem, StructurePlace, escape_text};
 use crate::md::ppl::crc32c;
 use crate::units::SECTOR_BYTES;
 
@@ -242,7 +242,7 @@ fn check_seal(copy: &[u8], offset_bytes: u64) -> Result<(), FormatError> {
     if sum == own {
         return Ok(());
     }
-    let place = Place {
+    let place = StructurePlace {
         structure: STRUCTURE,
         base_bytes: offset_bytes,
     };
@@ -265,21 +265,21 @@ impl Config {
         let mut config = Self::default();
         let mut start = 0_u64;
         for line in text[..used].split(|byte| *byte == b'\n') {
-            let place = Place {
+            let place = StructurePlace {
                 structure: STRUCTURE,
                 base_bytes: offset_bytes.saturating_add(start),
             };
             start += line.len() as u64 + 1;
             config.add_line(line, place)?;
         }
-        config.check(Place {
+        config.check(StructurePlace {
             structure: STRUCTURE,
             base_bytes: offset_bytes,
         })?;
         Ok(config)
     }
 
-    fn add_line(&mut self, line: &[u8], place: Place) -> Result<(), FormatError> {
+    fn add_line(&mut self, line: &[u8], place: StructurePlace) -> Result<(), FormatError> {
         let Ok(line) = std::str::from_utf8(line) else {
             let found = escape_text(line);
             return Err(place.error(Problem::Invalid, 0, "line", found, "printable text"));
@@ -319,7 +319,7 @@ impl Config {
     ///
     /// # Errors
     /// [`Problem::Invalid`] naming the object.
-    fn check(&self, place: Place) -> Result<(), FormatError> {
+    fn check(&self, place: StructurePlace) -> Result<(), FormatError> {
         let volumes = unique(
             self.volumes.iter().map(|volume| volume.name.as_str()),
             place,
@@ -398,7 +398,7 @@ impl Config {
         for subdisk in pieces {
             let end = subdisk.drive_end_bytes();
             if end > drive_bytes {
-                let place = Place {
+                let place = StructurePlace {
                     structure: STRUCTURE,
                     base_bytes: 0,
                 };
@@ -418,7 +418,7 @@ impl Config {
         let mut bytes = self.to_string().into_bytes();
         let limit = CONFIG_BYTES as usize;
         if bytes.len() >= limit {
-            let place = Place {
+            let place = StructurePlace {
                 structure: STRUCTURE,
                 base_bytes: 0,
             };
@@ -511,7 +511,7 @@ impl fmt::Display for Config {
 
 fn unique<'a>(
     names: impl Iterator<Item = &'a str>,
-    place: Place,
+    place: StructurePlace,
 ) -> Result<BTreeSet<&'a str>, FormatError> {
     let mut seen = BTreeSet::new();
     for name in names {

@@ -13,7 +13,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::{Wish, check, failed};
 use crate::error::LabError;
-use crate::workload::{Operation, Request};
+use crate::workload::{IoRequest, Operation};
 
 /// Memory that the buffers of one lane may keep, in bytes.
 const POOL_BYTES: usize = 4 << 20;
@@ -141,7 +141,7 @@ pub(super) struct Lane<'a> {
 
 impl Lane<'_> {
     /// One request, waited for.
-    pub(super) fn carry_out(&mut self, request: &Request) -> Result<(), LabError> {
+    pub(super) fn carry_out(&mut self, request: &IoRequest) -> Result<(), LabError> {
         let length = check(request, self.place.size_bytes)?;
         let done = match request.operation {
             Operation::Read => {

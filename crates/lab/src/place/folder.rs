@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::file::FilePlace;
 use super::{Wish, interrupt};
 use crate::error::LabError;
-use crate::workload::{Operation, Request};
+use crate::workload::{IoRequest, Operation};
 
 /// How the folder's name begins; a number follows.
 pub const FOLDER_PREFIX: &str = "plexum-lab-";
@@ -68,9 +68,9 @@ impl Folder {
                 interrupt::check()?;
                 let length = FILL_BYTES.min(size_bytes - at);
                 let operation = Operation::Write;
-                lane.carry_out(&Request {
+                lane.carry_out(&IoRequest {
                     operation,
-                    ..Request::read(at, length)
+                    ..IoRequest::read(at, length)
                 })?;
                 at += length;
             }

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub use folder::FOLDER_PREFIX;
 
 use crate::error::LabError;
-use crate::workload::{Outcome, Process, Request};
+use crate::workload::{IoRequest, Outcome, Process};
 
 /// Requests under way at most, all processes together.
 pub const LANES_MAX: usize = 1024;
@@ -27,7 +27,7 @@ pub const LANES_MAX: usize = 1024;
 const TRACE_DEPTH: usize = 64;
 
 /// A request with the time after the start before which it does not go out.
-pub type Timed = (Option<u64>, Request);
+pub type Timed = (Option<u64>, IoRequest);
 
 /// One process: its requests, each with a time when it has one.
 pub struct Actor {
@@ -49,7 +49,7 @@ impl Actor {
 
     /// A trace.
     #[must_use]
-    pub fn replay(trace: Vec<(u64, Request)>) -> Self {
+    pub fn replay(trace: Vec<(u64, IoRequest)>) -> Self {
         Self {
             depth: TRACE_DEPTH.min(trace.len()).max(1),
             requests: Box::new(trace.into_iter().map(|(at, request)| (Some(at), request))),
@@ -79,13 +79,13 @@ enum Kind {
 }
 
 /// Something real.
-pub struct Place {
+pub struct RealPlace {
     kind: Kind,
     /// What a reader of the figures should know.
     pub notes: Vec<String>,
 }
 
-impl Place {
+impl RealPlace {
     /// Opens what `name` says: a folder, a device, a file or an NBD URI.
     ///
     /// # Errors
@@ -210,7 +210,7 @@ fn may_write(name: &str, wish: Wish) -> Result<(), LabError> {
 }
 
 /// Why a request failed, in one line.
-fn failed(request: &Request, error: impl std::fmt::Display) -> LabError {
+fn failed(request: &IoRequest, error: impl std::fmt::Display) -> LabError {
     LabError::Io(format!(
         "{:?} of {} bytes at byte {}: {error}",
         request.operation, request.length_bytes, request.offset_bytes
@@ -218,7 +218,7 @@ fn failed(request: &Request, error: impl std::fmt::Display) -> LabError {
 }
 
 /// Refuses what does not lie in the place.
-fn check(request: &Request, size_bytes: u64) -> Result<usize, LabError> {
+fn check(request: &IoRequest, size_bytes: u64) -> Result<usize, LabError> {
     let end = request.offset_bytes.checked_add(request.length_bytes);
     let length = usize::try_from(request.length_bytes).unwrap_or(usize::MAX);
     if end.is_none_or(|end| end > size_bytes) || length > crate::target::REQUEST_BYTES_MAX {

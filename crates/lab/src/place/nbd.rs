@@ -21,7 +21,7 @@ use super::lanes::{note, pause};
 use super::{Actor, Timed, Wish, check, failed, interrupt};
 use crate::error::LabError;
 use crate::target::{REQUEST_BYTES_MAX, Traffic};
-use crate::workload::{Operation, Outcome, Request};
+use crate::workload::{IoRequest, Operation, Outcome};
 
 /// Memory that the buffers of a run may keep, in bytes.
 const POOL_BYTES: usize = 64 << 20;
@@ -37,7 +37,7 @@ fn runtime() -> Result<Runtime, LabError> {
 }
 
 /// What all lanes share.
-struct Shared {
+struct LaneRun {
     size_bytes: u64,
     limit: Option<Duration>,
     started: Instant,
@@ -93,7 +93,7 @@ impl NbdPlace {
             drop(handle.spawn(async move { driver.run().await }));
             ready.push((actor, client));
         }
-        let shared = Rc::new(Shared {
+        let shared = Rc::new(LaneRun {
             size_bytes: self.size_bytes,
             limit,
             started: Instant::now(),
@@ -162,7 +162,7 @@ type Stream = RefCell<Box<dyn Iterator<Item = Timed> + Send>>;
 
 async fn work<T: Transport>(
     handle: &Handle,
-    shared: &Shared,
+    shared: &LaneRun,
     stream: &Stream,
     client: &Client<T>,
 ) -> Result<u64, LabError> {
@@ -188,9 +188,9 @@ async fn work<T: Transport>(
 }
 
 async fn carry_out<T: Transport>(
-    shared: &Shared,
+    shared: &LaneRun,
     client: &Client<T>,
-    request: &Request,
+    request: &IoRequest,
 ) -> Result<(), LabError> {
     let length = check(request, shared.size_bytes)?;
     let at = request.offset_bytes;

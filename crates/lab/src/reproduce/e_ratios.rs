@@ -24,7 +24,7 @@ use crate::error::LabError;
 use crate::member::{Member, SimVolume};
 use crate::preset;
 use crate::target::Target;
-use crate::workload::{Process, Request, run_processes};
+use crate::workload::{IoRequest, Process, run_processes};
 use crate::world::World;
 
 use said::{EFFECTS, Ratio, STATED, published};
@@ -84,13 +84,13 @@ fn md(world: &World, level: Organisation, has_bitmap: bool, seed: u64) -> Result
 }
 
 /// Dirty runs of one pass, ascending with holes.
-fn write_back(block_bytes: u64, rng: &mut Rng) -> Vec<Request> {
+fn write_back(block_bytes: u64, rng: &mut Rng) -> Vec<IoRequest> {
     let area = if block_bytes < LARGE_BYTES {
         SMALL_AREA_BYTES
     } else {
         LARGE_AREA_BYTES
     };
-    let mut runs: Vec<Request> = Vec::new();
+    let mut runs: Vec<IoRequest> = Vec::new();
     for block in 0..area / block_bytes {
         if !rng.chance(DIRTY_PERCENT, 100) {
             continue;
@@ -106,7 +106,7 @@ fn write_back(block_bytes: u64, rng: &mut Rng) -> Vec<Request> {
                 {
                     run.length_bytes += length;
                 }
-                _ => runs.push(Request::write(at, length)),
+                _ => runs.push(IoRequest::write(at, length)),
             }
             at += length;
         }
@@ -174,7 +174,7 @@ fn md_read(target: &Target, world: &World, block_bytes: u64, seed: u64) -> Resul
         let mut rng = base.fork(job);
         Process::single(std::iter::repeat_with(move || {
             let block = rng.below(FILES_BYTES / block_bytes);
-            Request::read(FILES_START_BYTES + block * block_bytes, block_bytes)
+            IoRequest::read(FILES_START_BYTES + block * block_bytes, block_bytes)
         }))
     };
     let processes = (0..JOBS).map(job).collect();

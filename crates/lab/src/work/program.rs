@@ -11,7 +11,7 @@ use super::measurement::{Figure, Measurement};
 use super::phases::{file_bytes, iozone_runs, processes, writes};
 use super::real::{On, wish};
 use crate::error::LabError;
-use crate::place::{Place, Wish, interrupt};
+use crate::place::{RealPlace, Wish, interrupt};
 use crate::program::{self, bonnie, dd, fio, iozone};
 use crate::workload::{dd as requests, fio as jobs, iozone as tests};
 
@@ -89,7 +89,7 @@ fn prepare<'a>(on: &On<'a>, work: &Work) -> Result<Prepared<'a>, LabError> {
 /// As `measure_program`.
 pub fn rehearse_program(on: &On, work: &Work) -> Result<(), LabError> {
     let wished = prepare(on, work)?.wished;
-    if let Some(size) = Place::rehearse(on.name, wished)? {
+    if let Some(size) = RealPlace::rehearse(on.name, wished)? {
         work.used_bytes(on.name, size)?;
     }
     Ok(())
@@ -107,7 +107,7 @@ pub fn measure_program(on: &On, work: &Work, seed: u64) -> Result<Measurement, L
     } = prepare(on, work)?;
     let is_nbd = on.name.contains("://");
     interrupt::catch()?;
-    let place = Place::open(on.name, wished)?;
+    let place = RealPlace::open(on.name, wished)?;
     let size = place.size_bytes();
     let used = work.used_bytes(on.name, size)?;
     let call = Call {
@@ -133,7 +133,7 @@ pub fn measure_program(on: &On, work: &Work, seed: u64) -> Result<Measurement, L
 struct Call<'a> {
     on: &'a str,
     work: &'a Work,
-    place: &'a Place,
+    place: &'a RealPlace,
     used_bytes: u64,
     seed: u64,
 }

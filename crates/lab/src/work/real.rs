@@ -12,9 +12,9 @@ use super::phases::{
 use super::programs::fio_figures;
 use crate::error::LabError;
 use crate::place::files::Files;
-use crate::place::{Actor, Place, Wish, interrupt};
+use crate::place::{Actor, RealPlace, Wish, interrupt};
 use crate::workload::bonnie::{self, BonnieFigures};
-use crate::workload::{Operation, Outcome, Process, Request, dd, files, iozone, rawio};
+use crate::workload::{IoRequest, Operation, Outcome, Process, dd, files, iozone, rawio};
 
 /// Length of the writes that give a device content, and how many are under way.
 const FILL_BYTES: usize = 1 << 20;
@@ -96,19 +96,19 @@ pub(crate) fn fill(on: &On, work: &Work) -> Result<(), LabError> {
         writes: true,
         ..wish(on, work)?
     };
-    let place = Place::open(on.name, wish)?;
+    let place = RealPlace::open(on.name, wish)?;
     let used = work.used_bytes(on.name, place.size_bytes())?;
     let requests = (0..used)
         .step_by(FILL_BYTES)
-        .map(move |at| Request::write(at, used.min(at + FILL_BYTES as u64) - at));
+        .map(move |at| IoRequest::write(at, used.min(at + FILL_BYTES as u64) - at));
     let writes = Process {
         depth: FILL_DEPTH,
         requests: Box::new(requests),
     };
     place.run(vec![Actor::of(writes)], None)?;
-    let flush = Request {
+    let flush = IoRequest {
         operation: Operation::Flush,
-        ..Request::read(0, 0)
+        ..IoRequest::read(0, 0)
     };
     let flush = Process::single(std::iter::once(flush));
     place.run(vec![Actor::of(flush)], None).map(drop)
@@ -140,7 +140,7 @@ pub fn rehearse_on(on: &On, work: &Work, seed: u64) -> Result<(), LabError> {
     if work.kind != "trace" {
         phases(work, u64::MAX >> 1, seed)?;
     }
-    let size = Place::rehearse(on.name, wish(on, work)?)?;
+    let size = RealPlace::rehearse(on.name, wish(on, work)?)?;
     files_of(work, seed)?;
     match size {
         Some(size) => phases(work, work.used_bytes(on.name, size)?, seed).map(drop),
@@ -160,7 +160,7 @@ pub fn measure_on(on: &On, work: &Work, seed: u64) -> Result<Measurement, LabErr
         phases(work, u64::MAX >> 1, seed)?;
     }
     interrupt::catch()?;
-    let place = Place::open(on.name, wish(on, work)?)?;
+    let place = RealPlace::open(on.name, wish(on, work)?)?;
     let size = place.size_bytes();
     let used = work.used_bytes(on.name, size)?;
     let files = files_of(work, seed)?;

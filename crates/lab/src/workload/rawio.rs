@@ -9,7 +9,7 @@
 
 use plexum_disks::rng::Rng;
 
-use super::{Operation, Process, Request};
+use super::{IoRequest, Operation, Process};
 use crate::error::LabError;
 
 /// Unit of lengths and offsets.
@@ -205,7 +205,7 @@ impl Rawio {
         begin: u64,
         share: u64,
         mut rng: Rng,
-    ) -> impl Iterator<Item = Request> + use<> {
+    ) -> impl Iterator<Item = IoRequest> + use<> {
         let lengths = Lengths::new(self.mix);
         let mut next = begin;
         (0..self.request_count).map(move |_| {
@@ -219,7 +219,7 @@ impl Rawio {
                 next += length;
                 next - length
             };
-            Request {
+            IoRequest {
                 operation: test.operation(),
                 offset_bytes: at * SECTOR_BYTES,
                 length_bytes: length * SECTOR_BYTES,
@@ -252,7 +252,7 @@ pub fn classic(rows: &[(String, [(f64, f64); 4])]) -> String {
 mod tests {
     use super::*;
 
-    fn all(rawio: &Rawio, test: Test, size_bytes: u64) -> Vec<Vec<Request>> {
+    fn all(rawio: &Rawio, test: Test, size_bytes: u64) -> Vec<Vec<IoRequest>> {
         let processes = rawio.processes(test, size_bytes).unwrap();
         processes
             .into_iter()

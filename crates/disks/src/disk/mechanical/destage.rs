@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use super::super::timed::{Inner, TimedDisk};
+use super::super::timed::{TimedDisk, TimedHardware};
 
 use super::{BATCH_NS, CACHED_RANGES_MAX, CANDIDATES, Machine, State, is_under_head};
 
 impl Machine {
     /// Writes a batch of the cache out.
-    pub(super) fn destage(&self, inner: &Rc<Inner>, state: &mut State) {
+    pub(super) fn destage(&self, inner: &Rc<TimedHardware>, state: &mut State) {
         let now = inner.clock.now_ns();
         let mut at = now as f64;
         self.stop_stream(state, at);
@@ -36,7 +36,7 @@ impl Machine {
     /// Writes the beginning of one range, up to what time is left of the batch; returns when it ends.
     fn destage_range(
         &self,
-        inner: &Rc<Inner>,
+        inner: &Rc<TimedHardware>,
         state: &mut State,
         (start, end): (u64, u64),
         now_ns: f64,
@@ -94,7 +94,7 @@ impl Machine {
     }
 
     /// A batch is on the platter: there is room again, and flushes may be done.
-    fn destaged(&self, inner: &Rc<Inner>, bytes: u64) {
+    fn destaged(&self, inner: &Rc<TimedHardware>, bytes: u64) {
         let mut done = Vec::new();
         {
             let mut state = self.state.borrow_mut();

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use zerocopy::FromBytes;
 
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 use crate::kept::Kept;
 use crate::units::{EventCount, SECTOR_BYTES};
 
@@ -50,7 +50,7 @@ impl BitmapHeader {
     /// [`FormatError`] naming the field; clustered and host-endian bitmaps are refused by name, unknown versions and
     /// flags by number ([`Problem::Unsupported`]: whoever reads it must not write the array).
     pub fn parse(bytes: &[u8], offset_bytes: u64, room_sectors: u64) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: "md bitmap",
             base_bytes: offset_bytes,
         };
@@ -94,7 +94,11 @@ impl BitmapHeader {
         Ok(header)
     }
 
-    pub(super) fn check_room(&self, room_sectors: u64, place: Place) -> Result<(), FormatError> {
+    pub(super) fn check_room(
+        &self,
+        room_sectors: u64,
+        place: StructurePlace,
+    ) -> Result<(), FormatError> {
         let sync_size = self.sync_size_sectors;
         let regions = self.region_count();
         let regions_max = match self.kind {
@@ -207,7 +211,11 @@ impl BitmapHeader {
 }
 
 /// Bytes of a region: md counts them in bytes, in a lockless bitmap in sectors.
-fn region_bytes(raw: &RawHeader, kind: BitmapKind, place: Place) -> Result<u32, FormatError> {
+fn region_bytes(
+    raw: &RawHeader,
+    kind: BitmapKind,
+    place: StructurePlace,
+) -> Result<u32, FormatError> {
     let recorded = raw.chunksize.get();
     let (region, expected) = match kind {
         BitmapKind::Bits => (
@@ -230,7 +238,7 @@ fn region_bytes(raw: &RawHeader, kind: BitmapKind, place: Place) -> Result<u32, 
     Ok(region.unwrap_or(recorded))
 }
 
-fn check_kind(raw: &RawHeader, place: Place) -> Result<BitmapKind, FormatError> {
+fn check_kind(raw: &RawHeader, place: StructurePlace) -> Result<BitmapKind, FormatError> {
     if raw.magic.get() != MAGIC {
         let found = format!("{:#010x}", raw.magic.get());
         let expected = format!("{MAGIC:#010x}");

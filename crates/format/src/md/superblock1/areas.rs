@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use crate::error::{FormatError, Place};
+use crate::error::{FormatError, StructurePlace};
 use crate::units::SECTOR_BYTES;
 
 use super::super::superblock::{MdVersion, Role, SUPERBLOCK_BYTES, Superblock};
@@ -16,7 +16,7 @@ pub(super) fn check_placement(
     superblock: &Superblock,
     head: &RawHead,
     device_sectors: u64,
-    place: Place,
+    place: StructurePlace,
 ) -> Result<(), FormatError> {
     let super_start = superblock.super_offset_sectors;
     let data_start = superblock.data_offset_sectors;
@@ -72,7 +72,7 @@ fn check_areas(
     superblock: &Superblock,
     head: &RawHead,
     device_sectors: u64,
-    place: Place,
+    place: StructurePlace,
 ) -> Result<(), FormatError> {
     if superblock.has_bad_blocks {
         let size = head.bblog_size.get();

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use zerocopy::FromBytes;
 
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 use crate::units::SECTOR_BYTES;
 
 use super::super::superblock::{MAX_ROLES, MdTime, Role, SUPERBLOCK_BYTES, Superblock, feature};
@@ -17,7 +17,7 @@ use super::{
 
 /// Refuses what the 1.x format has no place for.
 pub(in crate::md) fn check_encodable(superblock: &Superblock) -> Result<(), FormatError> {
-    let place = Place {
+    let place = StructurePlace {
         structure: superblock.version.structure(),
         base_bytes: superblock.super_offset_sectors.saturating_mul(SECTOR_BYTES),
     };

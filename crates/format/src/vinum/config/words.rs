@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 use crate::units::SECTOR_BYTES;
 
 use super::super::script::unit_bytes;
@@ -14,7 +14,10 @@ use super::{
 };
 
 /// The note of a growth in the comment of a line.
-pub(super) fn growth(comment: &[&str], place: Place) -> Result<Option<Growth>, FormatError> {
+pub(super) fn growth(
+    comment: &[&str],
+    place: StructurePlace,
+) -> Result<Option<Growth>, FormatError> {
     let text = comment.join(" ");
     let words: Vec<&str> = text.trim_start_matches('#').split_whitespace().collect();
     let parsed = Growth::parse(&words).transpose();
@@ -25,7 +28,7 @@ pub(super) fn growth(comment: &[&str], place: Place) -> Result<Option<Growth>, F
 }
 
 /// The note of where the places of a plex end, in the comment of a line.
-pub(super) fn end(comment: &[&str], place: Place) -> Result<Option<u64>, FormatError> {
+pub(super) fn end(comment: &[&str], place: StructurePlace) -> Result<Option<u64>, FormatError> {
     let text = comment.join(" ");
     let words: Vec<&str> = text.trim_start_matches('#').split_whitespace().collect();
     let ["ends", rest @ ..] = words.as_slice() else {
@@ -46,7 +49,7 @@ pub(super) fn end(comment: &[&str], place: Place) -> Result<Option<u64>, FormatE
 /// The words of a line behind its first.
 pub(super) struct Words<'a> {
     pub(super) words: std::vec::IntoIter<&'a str>,
-    pub(super) place: Place,
+    pub(super) place: StructurePlace,
 }
 
 impl<'a> Words<'a> {
