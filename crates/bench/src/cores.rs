@@ -1,8 +1,8 @@
 //! Group `cores`: one volume on two cores beside the same volume on one (W12), a load generator inside each shard.
 //!
-//! A client would be a program of its own and take the second core away, so nobody connects here. What the machine and the members
-//! allow is measured in the same round: two volumes that share nothing, each on a core of its own; of members in files they share the
-//! files, because the kernel locks a file for each write to it.
+//! A client would be a program of its own and take the second core away, so nobody connects here. What the machine and
+//! the members allow is measured in the same round: two volumes that share nothing, each on a core of its own; of
+//! members in files they share the files, because the kernel locks a file for each write to it.
 
 use std::rc::Rc;
 use std::sync::{Arc, Barrier};

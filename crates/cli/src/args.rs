@@ -1,4 +1,5 @@
-//! The command line as clap sees it. Names and meanings are the contract in docs; habits of other tools are in `habits.rs`.
+//! The command line as clap sees it. Names and meanings are the contract in docs; habits of other tools are in
+//! `habits.rs`.
 
 mod attach;
 pub mod lab;
@@ -445,10 +446,12 @@ pub struct Serve {
     /// Start although a member is missing that was there at the last stop
     #[arg(long, alias = "run")]
     pub run_degraded: bool,
-    /// Of a RAID-0 of unequal members whose superblocks do not say: original (Linux before 3.14) or alternate (3.14 to 5.3)
+    /// Of a RAID-0 of unequal members whose superblocks do not say: original (Linux before 3.14) or alternate (3.14 to
+    /// 5.3)
     #[arg(long, value_name = "LAYOUT")]
     pub raid0_layout: Option<String>,
-    /// Where several sets claim a member's bytes, the one that is meant: md-1.2, md-1.1, md-1.0, md-0.90, gmirror, gstripe, gconcat or gvinum
+    /// Where several sets claim a member's bytes, the one that is meant: md-1.2, md-1.1, md-1.0, md-0.90, gmirror,
+    /// gstripe, gconcat or gvinum
     #[arg(long, alias = "metadata")]
     pub format: Option<String>,
     /// Which copy is read: round-robin, prefer, split, split:SIZE, load, load-7, nearest, adaptive or adaptive:ahead
@@ -457,7 +460,8 @@ pub struct Serve {
     /// Member I/O: auto, uring or threads
     #[arg(long, default_value = "auto")]
     pub io: String,
-    /// Instructions that compute parity: auto (the fastest) or one of scalar, ssse3, neon, avx2, gfni-avx2, avx512, gfni-avx512
+    /// Instructions that compute parity: auto (the fastest) or one of scalar, ssse3, neon, avx2, gfni-avx2, avx512,
+    /// gfni-avx512
     #[arg(long, value_name = "KERNEL", default_value = "auto")]
     pub parity: String,
     /// Memory for requests and caches
@@ -466,7 +470,8 @@ pub struct Serve {
     /// Threads that serve each volume; connections go to them in turn
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub cores: usize,
-    /// Look for a client's next request awake for so many microseconds before sleeping, 0 to 1000 [default: 50; 0 on one processor]
+    /// Look for a client's next request awake for so many microseconds before sleeping, 0 to 1000 [default: 50; 0 on
+    /// one processor]
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(0..=1000))]
     pub spin: Option<u64>,
     /// Return when the volume is ready; the server goes on in the background
@@ -507,7 +512,8 @@ pub struct Sim {
     /// Format of the arrays: md, gmirror or gvinum
     #[arg(long, value_name = "FORMAT", default_value = "md", value_parser = ["md", "gmirror", "gvinum"])]
     pub format: String,
-    /// Instructions that compute parity: auto (the fastest) or one of scalar, ssse3, neon, avx2, gfni-avx2, avx512, gfni-avx512
+    /// Instructions that compute parity: auto (the fastest) or one of scalar, ssse3, neon, avx2, gfni-avx2, avx512,
+    /// gfni-avx512
     #[arg(long, value_name = "KERNEL", default_value = "auto")]
     pub parity: String,
 }
@@ -515,7 +521,8 @@ pub struct Sim {
 /// `plexum bench`.
 #[derive(clap::Args, Debug)]
 pub struct Bench {
-    /// Groups of goals: parity, engine, cores, served, scrub, rebuild, start, log [default: all]; of parts alone: direct, nbd, consistency, pool
+    /// Groups of goals: parity, engine, cores, served, scrub, rebuild, start, log [default: all]; of parts alone:
+    /// direct, nbd, consistency, pool
     #[arg(value_name = "GROUP")]
     pub groups: Vec<String>,
     /// Rounds, in which everybody is asked by turns; the median counts

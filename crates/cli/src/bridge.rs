@@ -1,8 +1,10 @@
 //! The way from an attachment's file to the server, which may end and come back: requests wait for it, and go on.
 //!
 //! Invariants:
-//! - a request is sent again only to a server of the very same array: what is served under the name by then may be something else;
-//! - nothing waits longer than the limit that was given at `attach`; after it requests fail at once until the server is back;
+//! - a request is sent again only to a server of the very same array: what is served under the name by then may be
+//!   something else;
+//! - nothing waits longer than the limit that was given at `attach`; after it requests fail at once until the server is
+//!   back;
 //! - what was answered before the server ended is on the members, or in their caches, which the next flush covers.
 
 use std::cell::{Cell, RefCell};
@@ -98,7 +100,8 @@ impl Bridge {
                 self.lose(remote);
             }
             let clock = self.handle.clock();
-            // Each waits from the moment on at which the server was lost; one that a living server refuses, from now on.
+            // Each waits from the moment on at which the server was lost; one that a living server refuses, from now
+            // on.
             let since = self.lost_at.get().unwrap_or_else(|| clock.now());
             let deadline = *deadline.get_or_insert(since);
             if clock.now().since(deadline) >= self.goal.limit {

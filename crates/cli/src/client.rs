@@ -1,7 +1,8 @@
 //! The command's side of the control socket: HTTP/1 over a Unix socket, blocking, one request per connection.
 //!
 //! Invariants:
-//! - an answer larger than `ANSWER_BYTES_MAX` is refused: the server is this user's own, but a file in its place may be anything;
+//! - an answer larger than `ANSWER_BYTES_MAX` is refused: the server is this user's own, but a file in its place may be
+//!   anything;
 //! - a refusal by the server comes back as the same `Problem` that the server made.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -171,7 +172,8 @@ impl Client {
         call(&self.socket, "POST", &self.route("/attached"), None).map(drop)
     }
 
-    /// Asks what a change would be refused for; nothing is changed. The server knows more than the command: who is needed, what fits.
+    /// Asks what a change would be refused for; nothing is changed. The server knows more than the command: who is
+    /// needed, what fits.
     ///
     /// # Errors
     /// Of the server, as of `act`, or `NoServer`; `NotYet` from a server that is older than this.

@@ -36,7 +36,8 @@ const MEMBER_BYTES: u64 = 32 << 20;
 /// Runs the command.
 ///
 /// # Errors
-/// `Usage` for a level without redundancy; whatever keeps the demo from running at all. A check that fails is exit code 1.
+/// `Usage` for a level without redundancy; whatever keeps the demo from running at all. A check that fails is exit code
+/// 1.
 pub fn run(args: &Demo, common: &Common, screen: &Screen) -> Outcome {
     let begun = Instant::now();
     let organisation = organisation(args)?;

@@ -99,7 +99,8 @@ pub fn replace(args: &Replace, common: &Common, screen: &Screen) -> Outcome {
     wait_for_rebuild(&args.volume, args.wait && !common.dry_run, exit, screen)
 }
 
-/// With `--force`: what is on the new member is shown, and has to be agreed to. Without it the server refuses by itself.
+/// With `--force`: what is on the new member is shown, and has to be agreed to. Without it the server refuses by
+/// itself.
 fn agree(
     action: &Action,
     volume: &str,

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - a plan with something to destroy is never carried out without `--force`, nor without an answer or `--yes`;
-//! - `--dry-run` ends after the plan, before anything was written, and is refused for all that the real thing would be refused for;
+//! - `--dry-run` ends after the plan, before anything was written, and is refused for all that the real thing would be
+//!   refused for;
 //! - the question is only asked when standard input and standard error are terminals.
 
 use std::io::{BufRead, IsTerminal, Write};

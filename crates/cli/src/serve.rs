@@ -36,7 +36,8 @@ use crate::sets;
 use crate::traces::record;
 use crate::units::show_bytes;
 
-/// Set for a server that another process waits for, and what it says when all that can be served is; its exit code follows.
+/// Set for a server that another process waits for, and what it says when all that can be served is; its exit code
+/// follows.
 const IN_BACKGROUND: &str = "PLEXUM_IN_BACKGROUND";
 const END: &str = "\u{4}all that can be is served: ";
 
@@ -379,8 +380,8 @@ fn tls_mode(args: &Serve) -> Result<TlsMode, Problem> {
     }
 }
 
-/// Records how the volume is served, and says that clients may come. Whoever cannot be told would never know. Gives the exit code
-/// as `announce` does.
+/// Records how the volume is served, and says that clients may come. Whoever cannot be told would never know. Gives the
+/// exit code as `announce` does.
 fn tell(ready: &Ready, records: &mut Vec<PathBuf>, screen: &Screen) -> Result<u8, Problem> {
     record::write(&ready.control, &ready.status.volume);
     records.push(ready.control.clone());
@@ -461,7 +462,8 @@ fn plan(request: &ServeRequest, screen: &Screen) -> Outcome {
     Ok(tell_left_out(&rehearsal.left_out, screen))
 }
 
-/// The file that takes what the server says, with space for a message: without it nobody would hear why it does not start.
+/// The file that takes what the server says, with space for a message: without it nobody would hear why it does not
+/// start.
 fn log_file(log: &std::path::Path) -> Result<std::fs::File, Problem> {
     let shown = log.display().to_string();
     let tell = |error: std::io::Error| Problem::from_io(&error, "writing", &shown);

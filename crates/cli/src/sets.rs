@@ -42,7 +42,8 @@ impl FoundSet {
     }
 }
 
-/// All sets in folders, files and devices; with no places on all disks and partitions. Sorted by the first member's path.
+/// All sets in folders, files and devices; with no places on all disks and partitions. Sorted by the first member's
+/// path.
 ///
 /// # Errors
 /// `NoSuchFile` for a place that does not exist.

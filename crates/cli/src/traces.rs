@@ -20,8 +20,8 @@ pub mod record {
     /// Set for a server that `--background` has started.
     pub const BACKGROUND: &str = "PLEXUM_IN_BACKGROUND";
 
-    /// Records the command line of this process for the volume whose control socket is `control`. A server without it works
-    /// as well, so nothing is said when it cannot be written.
+    /// Records the command line of this process for the volume whose control socket is `control`. A server without it
+    /// works as well, so nothing is said when it cannot be written.
     pub fn write(control: &Path, volume: &str) {
         let mut words: Vec<String> = std::env::args().skip(1).map(|word| full(&word)).collect();
         words.retain(|word| word != "--json");

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - a cell compares with the best classic policy chosen *after the fact*: no single policy is that good;
-//! - every policy is measured alike: the same seeds, the same requests, `WARM_NS` before anything counts. A cell holds the
-//!   median over the seeds: the best of five noisy figures of one seed is better than any of the five policies;
+//! - every policy is measured alike: the same seeds, the same requests, `WARM_NS` before anything counts. A cell holds
+//!   the median over the seeds: the best of five noisy figures of one seed is better than any of the five policies;
 //! - the same seeds give the same table.
 //!
 //! Source: lab.md section 10 (the matrix) and section 6 (weighted speed-up and Jain's index).
@@ -45,7 +45,8 @@ const REBUILD_BYTES: u64 = 128 << 10;
 /// Size of a sequential reader's requests.
 const FORWARD_BYTES: u64 = 64 << 10;
 
-/// The policies in the order of the tables; the first five are the classics, `adaptive` is judged, without and with read-ahead.
+/// The policies in the order of the tables; the first five are the classics, `adaptive` is judged, without and with
+/// read-ahead.
 #[must_use]
 pub fn policies() -> [(&'static str, Policy); 7] {
     [
@@ -263,7 +264,8 @@ fn client_processes(
     }
 }
 
-/// Runs the cells whose load (and set) contain the given words; all for empty words. `progress` is told after each cell.
+/// Runs the cells whose load (and set) contain the given words; all for empty words. `progress` is told after each
+/// cell.
 ///
 /// # Errors
 /// `Usage` when nothing matches, or there is no seed.

@@ -1,4 +1,5 @@
-//! The laboratory: the real engine over timed disks in virtual time, the workloads people measured RAID with, and reports.
+//! The laboratory: the real engine over timed disks in virtual time, the workloads people measured RAID with, and
+//! reports.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -76,8 +76,8 @@ impl Prediction {
     }
 }
 
-/// Predicts all experiments with the preset, then runs each `rounds` times, the rounds interleaved. `tell` gets how many
-/// runs are done of how many.
+/// Predicts all experiments with the preset, then runs each `rounds` times, the rounds interleaved. `tell` gets how
+/// many runs are done of how many.
 ///
 /// # Errors
 /// `Usage` for a preset that does not exist or a device too small; a read that failed.

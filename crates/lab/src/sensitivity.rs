@@ -186,8 +186,8 @@ pub struct Verdict {
     pub is_other: bool,
 }
 
-/// The verdicts on a workload, in the order of `CHANGES`. `now` names its arrangements with their figures, the best first.
-/// One that is as good as the best within the margins is the same answer.
+/// The verdicts on a workload, in the order of `CHANGES`. `now` names its arrangements with their figures, the best
+/// first. One that is as good as the best within the margins is the same answer.
 #[must_use]
 pub fn verdicts(changed: &[Changed], work: &Work, now: &[(String, Spread)]) -> Vec<Verdict> {
     let Some((best, figure)) = now.first() else {

@@ -45,8 +45,8 @@ pub struct Setup {
     /// How a volume of Plexum is reached: `nbd` (also when empty), `device` (FUSE and loop) or `kernel-nbd`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub through: String,
-    /// What closes the write hole: `log`, `write-back`, `ppl`, `bitmap`, `resync`; empty: the usual, which is a bitmap alone
-    /// on simulated disks. Of volumes over volumes it is the upper one's.
+    /// What closes the write hole: `log`, `write-back`, `ppl`, `bitmap`, `resync`; empty: the usual, which is a bitmap
+    /// alone on simulated disks. Of volumes over volumes it is the upper one's.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub consistency: String,
     /// Presets (or preset files) of the disks; the last one is repeated.

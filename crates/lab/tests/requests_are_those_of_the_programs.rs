@@ -1,5 +1,5 @@
-//! The request streams of the laboratory beside what the real programs do: fio's own log of its requests, and the system calls of dd and
-//! bonnie++.
+//! The request streams of the laboratory beside what the real programs do: fio's own log of its requests, and the
+//! system calls of dd and bonnie++.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;

@@ -1,8 +1,9 @@
 //! Group `parity`: the kernels that run here beside ISA-L and SnapRAID, on the same shapes.
 //!
-//! GB/s of data by the thread's CPU time. Warm: one stripe again and again; cold: 256 MiB of stripes in turn. Blocks lie at
-//! page offsets; those of 256 KiB lie as in SnapRAID's own speed test, 1,792 bytes further. ISA-L is measured by a small C program that is
-//! compiled here (`isa_l.c`), SnapRAID, which has nothing wider than AVX2, by its own speed test.
+//! GB/s of data by the thread's CPU time. Warm: one stripe again and again; cold: 256 MiB of stripes in turn. Blocks
+//! lie at page offsets; those of 256 KiB lie as in SnapRAID's own speed test, 1,792 bytes further. ISA-L is measured by
+//! a small C program that is compiled here (`isa_l.c`), SnapRAID, which has nothing wider than AVX2, by its own speed
+//! test.
 
 mod shapes;
 

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - all servers run from the start to the end of the group and are asked by turns, by the same client;
-//! - CPU time is the server's alone; where file systems or loop devices work for it, the kernel's threads are counted too;
+//! - CPU time is the server's alone; where file systems or loop devices work for it, the kernel's threads are counted
+//!   too;
 //! - every volume was written in full before, and only that span is asked for.
 
 mod btrfs;

@@ -1,8 +1,8 @@
-//! Groups `scrub` and `rebuild`: what an array does for itself, over members on tmpfs, beside SnapRAID and btrfs, and over
-//! members on disk, beside what those give by themselves.
+//! Groups `scrub` and `rebuild`: what an array does for itself, over members on tmpfs, beside SnapRAID and btrfs, and
+//! over members on disk, beside what those give by themselves.
 //!
-//! All figures are user data of the whole array a second: what a scrub or a rebuild goes through, however many members it
-//! reads for it.
+//! All figures are user data of the whole array a second: what a scrub or a rebuild goes through, however many members
+//! it reads for it.
 
 mod bound;
 mod btrfs;

@@ -105,7 +105,8 @@ pub struct Stats {
     /// Show the difference every S seconds
     #[arg(long = "interval", value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
     pub interval_s: Option<u64>,
-    /// Rates in the columns of this iostat; without `--interval` since the start or the last reset [default with it: plexum]
+    /// Rates in the columns of this iostat; without `--interval` since the start or the last reset [default with it:
+    /// plexum]
     #[arg(long, value_enum, value_name = "WHOSE")]
     pub columns: Option<StatsColumns>,
     /// Start counting anew

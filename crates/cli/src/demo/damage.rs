@@ -1,8 +1,8 @@
 //! Damage behind the engine's back: where it may be, and doing it.
 //!
 //! Invariants:
-//! - where redundancy cannot tell which member is wrong, only redundancy is damaged, never data: a repair makes parity or
-//!   later copies follow the data, and would otherwise make wrong data look right;
+//! - where redundancy cannot tell which member is wrong, only redundancy is damaged, never data: a repair makes parity
+//!   or later copies follow the data, and would otherwise make wrong data look right;
 //! - places are a row or more apart, so that a report names each by itself.
 
 use std::fs::OpenOptions;

@@ -1,7 +1,8 @@
 //! `gmirror status`, `list` and `dump`: FreeBSD's formats, and an object each with `--json`.
 //!
 //! Invariants:
-//! - of a mirror that is served its server knows best: what it has dropped is not shown as a component, whatever labels say.
+//! - of a mirror that is served its server knows best: what it has dropped is not shown as a component, whatever labels
+//!   say.
 //!
 //! Source: freebsd-geom.md section 1.13.
 

@@ -12,8 +12,8 @@ use crate::output::Screen;
 use crate::stats::vinum_lines;
 use crate::words::Words;
 
-/// Volumes that are named, by themselves or by an object of theirs; otherwise those of the systems in the places; otherwise
-/// all gvinum volumes that are served.
+/// Volumes that are named, by themselves or by an object of theirs; otherwise those of the systems in the places;
+/// otherwise all gvinum volumes that are served.
 fn clients(words: &Words) -> Result<Vec<Client>, Problem> {
     let mut names: Vec<String> = Vec::new();
     for object in &words.rest {

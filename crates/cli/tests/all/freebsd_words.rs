@@ -1,4 +1,5 @@
-//! What people of FreeBSD type: words that are missing, unknown or too many; mirrors that are served; systems that get more.
+//! What people of FreeBSD type: words that are missing, unknown or too many; mirrors that are served; systems that get
+//! more.
 
 use crate::common::Place;
 

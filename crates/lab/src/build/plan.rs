@@ -1,6 +1,7 @@
 //! What a real volume is to be: words checked, sizes and the options of programs computed (pure).
 //!
-//! Invariant: nothing here touches the system; what cannot be at all is `Usage`, what only this system cannot is `Skipped`.
+//! Invariant: nothing here touches the system; what cannot be at all is `Usage`, what only this system cannot is
+//! `Skipped`.
 
 use plexum_engine::balance::Policy;
 use plexum_layout::{Geometry, GeometrySpec, Level, Organisation};

@@ -1,6 +1,7 @@
 //! A device or a file, opened for reading or, when its content may be lost, for both.
 //!
-//! Invariant: what is opened for writing is nobody else's: block devices exclusively, files with the lock that servers take.
+//! Invariant: what is opened for writing is nobody else's: block devices exclusively, files with the lock that servers
+//! take.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, Seek, SeekFrom};

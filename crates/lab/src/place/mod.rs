@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - nothing is written to a device, file or export that was not named as the one that may be destroyed;
-//! - in a folder of somebody else's only one folder of ours is made, and it is removed again, after an interruption too;
+//! - in a folder of somebody else's only one folder of ours is made, and it is removed again, after an interruption
+//!   too;
 //! - a request that does not lie in the place is refused, never cut.
 
 mod file;
@@ -89,8 +90,8 @@ impl RealPlace {
     /// Opens what `name` says: a folder, a device, a file or an NBD URI.
     ///
     /// # Errors
-    /// `WouldDestroy` when it would be written to and was not named as the one that may be destroyed; `Usage` when it is
-    /// not there, in use, or too small.
+    /// `WouldDestroy` when it would be written to and was not named as the one that may be destroyed; `Usage` when it
+    /// is not there, in use, or too small.
     pub fn open(name: &str, wish: Wish) -> Result<Self, LabError> {
         let mut notes = Vec::new();
         let told = |error: std::io::Error| LabError::Usage(format!("{name}: {error}"));

@@ -1,9 +1,9 @@
-//! The ratios of 2020: RAID-6 and RAID-10 of md under ext4 beside a copy-on-write pool with two parities and with mirrors, eight
-//! disks; the bitmap on and off. The article's charts are pictures, so ratios are all there is.
+//! The ratios of 2020: RAID-6 and RAID-10 of md under ext4 beside a copy-on-write pool with two parities and with
+//! mirrors, eight disks; the bitmap on and off. The article's charts are pictures, so ratios are all there is.
 //!
 //! Invariants:
-//! - the arrays are the engine's; ext4 with its journal and the pool are models (lab.md 3), and none of their constants was chosen by
-//!   looking at a cell;
+//! - the arrays are the engine's; ext4 with its journal and the pool are models (lab.md 3), and none of their constants
+//!   was chosen by looking at a cell;
 //! - XFS and bursts that end in memory are not modelled: these rows of the table have no cell.
 
 mod said;

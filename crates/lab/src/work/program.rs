@@ -184,7 +184,8 @@ impl Call<'_> {
             None => fio::Target::File(self.on),
         };
         let (file, notes) = fio::handed_on(text, &target)?;
-        // In a folder of ours fio lays its files out before it reads them; nothing else is ever made longer by a reader.
+        // In a folder of ours fio lays its files out before it reads them; nothing else is ever made longer by a
+        // reader.
         let is_reader = self.place.folder().is_none() && !fio::text_writes(text);
         let options: &[&str] = if is_reader { &["--readonly"] } else { &[] };
         let mut seen = Self::run_fio(&file, &[], options)?;
@@ -308,7 +309,8 @@ impl Call<'_> {
         };
         command.args(["-q", "-n", &files, "-m", "plexum", "-s"]);
         command.arg(mib.to_string());
-        // Told nothing of the memory: or it refuses a file that fits there, and many files where there seems to be little.
+        // Told nothing of the memory: or it refuses a file that fits there, and many files where there seems to be
+        // little.
         command.args(["-r", "0"]);
         command.arg("-d").arg(folder);
         if std::fs::metadata(folder).map_err(told)?.uid() == 0 {

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - no phase of bonnie syncs: the clock stops at close; those of bonnie++ do;
 //! - rewrite reads each piece and writes it back where it was;
-//! - seeks: so many tickets shared by three processes; each reads one piece anywhere, its 1st, 11th, 21st ... is written back.
+//! - seeks: so many tickets shared by three processes; each reads one piece anywhere, its 1st, 11th, 21st ... is
+//!   written back.
 //!
 //! Source: lab.md section 5. K = 1024 bytes. Pieces are of 8192 bytes, in other copies of the program of 16384.
 
@@ -45,7 +46,8 @@ pub struct Bonnie {
 }
 
 impl Bonnie {
-    /// The data phases of bonnie++ 2.00a; its phases with many files, which need a file system, are in `place/files.rs`.
+    /// The data phases of bonnie++ 2.00a; its phases with many files, which need a file system, are in
+    /// `place/files.rs`.
     #[must_use]
     pub fn plus() -> Self {
         Self {

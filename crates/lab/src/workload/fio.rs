@@ -1,8 +1,8 @@
 //! fio job files, a subset: what they ask for becomes request streams. Unknown keys are refused by name.
 //!
 //! Invariants:
-//! - clones and jobs of one named file share its range, others have one each; random jobs touch every block of it once before any
-//!   twice, where so many can be kept in order;
+//! - clones and jobs of one named file share its range, others have one each; random jobs touch every block of it once
+//!   before any twice, where so many can be kept in order;
 //! - requests of `posixaio` on one descriptor go one after another, whatever `iodepth` says (glibc does so; lab.md 3);
 //! - nothing is read ahead or delayed: jobs see the volume as with `direct=1`.
 
@@ -458,8 +458,8 @@ pub fn parse(text: &str, place_bytes: Option<u64>) -> Result<JobFile, LabError> 
     Ok(file)
 }
 
-/// Where the files of each job of a group begin, and what all take together. A named file is there once, as long as the longest
-/// of its jobs needs.
+/// Where the files of each job of a group begin, and what all take together. A named file is there once, as long as the
+/// longest of its jobs needs.
 #[must_use]
 pub fn starts(group: &[Job]) -> (Vec<u64>, u64) {
     let mut named: BTreeMap<&str, u64> = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! rawio: so many processes on a raw device; random read, sequential read, random write, sequential write.
 //!
-//! Its source could not be found. What is known: eight processes, four tests, results in K/s and transfers/s, lengths of
-//! 1 to 120 sectors with a mean of about 8 kB in its author's measurements (lab.md 5).
+//! Its source could not be found. What is known: eight processes, four tests, results in K/s and transfers/s, lengths
+//! of 1 to 120 sectors with a mean of about 8 kB in its author's measurements (lab.md 5).
 //!
 //! Invariants:
 //! - in the sequential tests each process stays in its own N-th of the device;

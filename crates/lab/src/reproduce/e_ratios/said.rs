@@ -50,8 +50,8 @@ pub(super) const STATED: [(&str, &str, Ratio); 9] = [
     ),
 ];
 
-/// Effects: what is said, the ratio, the bounds in which it is right, whether it must stay so. What "changes nothing" or has "no visible
-/// difference" in the article is within 10 % here: how much its bars differ is not known.
+/// Effects: what is said, the ratio, the bounds in which it is right, whether it must stay so. What "changes nothing"
+/// or has "no visible difference" in the article is within 10 % here: how much its bars differ is not known.
 pub(super) const EFFECTS: [(&str, Ratio, f64, f64, bool); 19] = [
     (
         "1 MiB asynchronous writes: RAID-Z2 more than twice md6",
