@@ -73,10 +73,7 @@ impl Drop for Server {
 
 /// The socket of the volume `nas`.
 pub fn uri(place: &Place) -> String {
-    format!(
-        "nbd+unix:///nas?socket={}/plexum/nas.nbd",
-        place.folder.display()
-    )
+    super::uri(place, "nas")
 }
 
 /// Runs plexum, which must succeed.
