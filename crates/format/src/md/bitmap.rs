@@ -331,28 +331,6 @@ impl Bitmap {
         is_alike
     }
 
-    /// Sector of the area (0: the one with the header) that holds the region's bit: the one to write after a change.
-    #[must_use]
-    pub fn area_sector_of(&self, region: u64) -> u64 {
-        let (byte, _) = self.position(region);
-        (HEADER_BYTES + byte) as u64 / SECTOR_BYTES
-    }
-
-    /// The regions whose bits lie in a sector of the area.
-    #[must_use]
-    pub fn regions_in_area_sector(&self, area_sector: u64) -> Range<u64> {
-        let (start, per_byte) = match self.header.kind {
-            BitmapKind::Bits => (HEADER_BYTES, 8),
-            BitmapKind::Lockless => (LOCKLESS_STATES_AT, 1),
-        };
-        let first_bit = |sector: u64| {
-            let byte = sector.saturating_mul(SECTOR_BYTES);
-            let byte = byte.saturating_sub(start as u64);
-            byte.saturating_mul(per_byte).min(self.region_count())
-        };
-        first_bit(area_sector)..first_bit(area_sector.saturating_add(1))
-    }
-
     /// The bytes of some sectors of the area, as they should be on disk; the header is part of sector 0.
     ///
     /// # Panics
@@ -425,9 +403,6 @@ mod tests {
                     .collect();
                 assert_eq!(changed, [256 + (region / 8) as usize]);
                 assert_eq!(dirty[changed[0]], 1 << (region % 8));
-                let sector = bitmap.area_sector_of(region);
-                assert_eq!(sector, changed[0] as u64 / 512);
-                assert!(bitmap.regions_in_area_sector(sector).contains(&region));
                 assert_eq!(bitmap.set_regions().collect::<Vec<_>>(), [region]);
                 assert!(bitmap.set(region, false));
             }
@@ -471,13 +446,6 @@ mod tests {
             .flat_map(|s| bitmap.encode_sectors(s..s + 1))
             .collect();
         assert_eq!(pieces, whole);
-        let regions: u64 = (0..count)
-            .map(|sector| {
-                let range = bitmap.regions_in_area_sector(sector);
-                range.end - range.start
-            })
-            .sum();
-        assert_eq!(regions, bitmap.region_count());
     }
 
     #[test]
