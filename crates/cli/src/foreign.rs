@@ -22,7 +22,7 @@ use crate::offline::runtime;
 use crate::output::{Screen, object, table};
 use crate::plan::{Force, Found as Destroyed, Plan, Verdict, check_size};
 use crate::units::show_bytes;
-use crate::verdict::SetVerdict;
+use crate::verdict::{SetVerdict, show_start};
 use crate::words::Words;
 
 fn usage(text: impl Into<String>) -> Problem {
@@ -391,13 +391,6 @@ fn show_judged(judged: &Judged, verdict: &SetVerdict, words: &str, option: &str,
         }),
     );
     screen.object(&verdict.put_into(set));
-    match &judged.problem {
-        None => screen.line(format!("to serve it:   plexum serve {words}{option}")),
-        Some(problem) => {
-            screen.line(format!("cannot start as it is: {}", problem.message));
-            for line in problem.why.iter().chain(&problem.hints) {
-                screen.line(format!("  {line}"));
-            }
-        }
-    }
+    let command = format!("plexum serve {words}{option}");
+    show_start(judged.problem.as_ref(), &command, screen);
 }

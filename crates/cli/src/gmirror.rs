@@ -128,11 +128,7 @@ fn mirrors(places: &[String]) -> Result<Vec<Known>, Problem> {
         sets.extend(find_sets(&served)?);
     }
     for set in sets {
-        let found: Vec<&Found> = set
-            .examined
-            .iter()
-            .filter_map(|one| one.foreign.as_ref())
-            .collect();
+        let found = set.foreign();
         if !matches!(found.first(), Some(Found::Mirror(_))) {
             continue;
         }

@@ -116,11 +116,7 @@ pub fn run(words: &[String], common: &Common, screen: &Screen) -> Outcome {
 fn systems(places: &[String]) -> Result<Vec<(System, Vec<String>)>, Problem> {
     let mut systems = Vec::new();
     for set in find_sets(places)? {
-        let found: Vec<&Found> = set
-            .examined
-            .iter()
-            .filter_map(|one| one.foreign.as_ref())
-            .collect();
+        let found = set.foreign();
         if matches!(found.first(), Some(Found::Drive(_))) {
             let system = system_of(&found)
                 .map_err(|error| Problem::new(Code::DamagedMetadata, error.to_string()))?;

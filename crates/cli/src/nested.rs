@@ -125,11 +125,7 @@ fn tell_group(found: &[Found], mirrors: &[Named]) -> Vec<SetInMirrors> {
 
 /// What a mirror holds, when that is a member of something, with the mirror's name.
 fn within(set: &FoundSet) -> Option<(String, Found)> {
-    let found: Vec<&Found> = set
-        .examined
-        .iter()
-        .filter_map(|one| one.foreign.as_ref())
-        .collect();
+    let found = set.foreign();
     if !matches!(found.first(), Some(Found::Mirror(_))) {
         return None;
     }

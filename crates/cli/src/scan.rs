@@ -1,7 +1,7 @@
 //! `plexum scan`: all sets on these disks, with what is there and what is missing.
 
 use plexum_daemon::examine::judge;
-use plexum_daemon::foreign::offline::{self, Found};
+use plexum_daemon::foreign::offline::{self};
 use plexum_daemon::open::MemberWord;
 use plexum_daemon::problem::Problem;
 use plexum_md::assemble::{Assembly, JournalUse, Options};
@@ -128,11 +128,7 @@ fn tell_all(set: &FoundSet) -> Vec<Told> {
     if !set.is_foreign() {
         return vec![tell(set)];
     }
-    let found: Vec<&Found> = set
-        .examined
-        .iter()
-        .filter_map(|one| one.foreign.as_ref())
-        .collect();
+    let found = set.foreign();
     let judged = offline::judge(&found).into_iter();
     judged
         .map(|judged| Told {

@@ -35,6 +35,13 @@ impl FoundSet {
         foreign.map_or_else(md, |found| Some(Format::Foreign(found.kind())))
     }
 
+    /// What its members carry of FreeBSD's formats.
+    #[must_use]
+    pub fn foreign(&self) -> Vec<&Found> {
+        let examined = self.examined.iter();
+        examined.filter_map(|one| one.foreign.as_ref()).collect()
+    }
+
     /// Whether it is one of FreeBSD's.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
@@ -249,11 +256,7 @@ fn has_partition_folders(folder: &Path) -> bool {
 /// Puts a member of FreeBSD's formats to those it fits.
 fn add_foreign(sets: &mut Vec<FoundSet>, word: String, examined: Examination) {
     let fits = |set: &&mut FoundSet| {
-        let others: Vec<&Found> = set
-            .examined
-            .iter()
-            .filter_map(|one| one.foreign.as_ref())
-            .collect();
+        let others = set.foreign();
         examined
             .foreign
             .as_ref()

@@ -8,11 +8,11 @@
 
 use crate::describe::Field;
 use crate::error::{FormatError, Problem, StructurePlace};
-use crate::geom::{LABEL_BYTES, Packed, has_magic, is_name};
+use crate::geom::{LABEL_BYTES, Packed, check_name, label_in};
 use crate::kept::Kept;
 use crate::units::Slot;
 
-const MAGIC: &[u8] = b"GEOM::CONCAT";
+const MAGIC: &str = "GEOM::CONCAT";
 const STRUCTURE: &str = "gconcat metadata";
 /// The newest version.
 pub const NEWEST_VERSION: u32 = 4;
@@ -54,14 +54,7 @@ impl ConcatLabel {
             structure: STRUCTURE,
             base_bytes: offset_bytes,
         };
-        let Some(bytes) = sector.first_chunk::<LABEL_BYTES>() else {
-            let found = format!("{} bytes", sector.len());
-            return Err(place.error(Problem::TooShort, 0, "sector", found, "512 bytes"));
-        };
-        if !has_magic(bytes, MAGIC) {
-            let found = crate::error::escape_text(&bytes[..12]);
-            return Err(place.error(Problem::NoMagic, 0, "magic", found, "GEOM::CONCAT"));
-        }
+        let bytes = label_in(sector, MAGIC, place)?;
         let mut label = Self::empty(*bytes);
         label.walk(&mut Packed::reader(bytes));
         if label.version > NEWEST_VERSION {
@@ -129,7 +122,8 @@ impl ConcatLabel {
     #[must_use]
     pub fn encode(&self) -> [u8; LABEL_BYTES] {
         let mut bytes = *self.raw;
-        self.clone().walk(&mut Packed::writer(&mut bytes, MAGIC));
+        self.clone()
+            .walk(&mut Packed::writer(&mut bytes, MAGIC.as_bytes()));
         bytes
     }
 
@@ -147,11 +141,7 @@ impl ConcatLabel {
             structure: STRUCTURE,
             base_bytes: 0,
         };
-        if !is_name(name) {
-            let found = format!("{name:?}");
-            let expected = "1 to 15 bytes, printable";
-            return Err(place.error(Problem::Request, 20, "name", found, expected));
-        }
+        check_name(name, place)?;
         let label = Self {
             name: name.to_owned(),
             volume_id,

@@ -9,12 +9,12 @@
 
 use crate::describe::Field;
 use crate::error::{FormatError, Problem, StructurePlace};
-use crate::geom::{LABEL_BYTES, Packed, has_magic, is_name};
+use crate::geom::{LABEL_BYTES, Packed, check_name, label_in};
 use crate::kept::Kept;
 use crate::md5::md5;
 use crate::units::SECTOR_BYTES;
 
-const MAGIC: &[u8] = b"GEOM::MIRROR";
+const MAGIC: &str = "GEOM::MIRROR";
 const STRUCTURE: &str = "gmirror metadata";
 /// The newest version; older labels are rewritten as this one once they were attached.
 pub const NEWEST_VERSION: u32 = 4;
@@ -131,14 +131,7 @@ impl MirrorLabel {
             structure: STRUCTURE,
             base_bytes: offset_bytes,
         };
-        let Some(bytes) = sector.first_chunk::<LABEL_BYTES>() else {
-            let found = format!("{} bytes", sector.len());
-            return Err(place.error(Problem::TooShort, 0, "sector", found, "512 bytes"));
-        };
-        if !has_magic(bytes, MAGIC) {
-            let found = crate::error::escape_text(&bytes[..12]);
-            return Err(place.error(Problem::NoMagic, 0, "magic", found, "GEOM::MIRROR"));
-        }
+        let bytes = label_in(sector, MAGIC, place)?;
         let mut label = Self::empty(*bytes);
         Packed::reader(bytes).u32("version", &mut label.version);
         if label.version > NEWEST_VERSION {
@@ -283,7 +276,7 @@ impl MirrorLabel {
         if bytes[16..20] != self.version.to_le_bytes() {
             bytes.fill(0); // another layout: old bytes would land in other fields
         }
-        let mut fields = Packed::writer(&mut bytes, MAGIC);
+        let mut fields = Packed::writer(&mut bytes, MAGIC.as_bytes());
         self.clone().walk(&mut fields);
         let covered = fields.position();
         let digest = md5(&bytes[..covered]);
@@ -301,11 +294,7 @@ impl MirrorLabel {
             structure: STRUCTURE,
             base_bytes: 0,
         };
-        if !is_name(new.name) {
-            let found = format!("{:?}", new.name);
-            let expected = "1 to 15 bytes, printable";
-            return Err(place.error(Problem::Request, 20, "name", found, expected));
-        }
+        check_name(new.name, place)?;
         let label = Self {
             name: new.name.to_owned(),
             mirror_id: new.mirror_id,
