@@ -1,5 +1,5 @@
-//! Measures groups quickly: `cargo run --release -p plexum-bench --example quick -- direct`. Groups that start servers want
-//! the path of a built `plexum` in `PLEXUM_PROGRAM`.
+//! Measures groups quickly: `cargo run --release -p plexum-bench --example quick -- direct`. Groups that start servers
+//! want the path of a built `plexum` in `PLEXUM_PROGRAM`.
 
 fn main() -> Result<(), plexum_bench::BenchError> {
     let options = plexum_bench::BenchOptions {

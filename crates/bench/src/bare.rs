@@ -1,5 +1,5 @@
-//! The bare server: one file served with as little as possible between socket and file. It is the yardstick of what a server
-//! that keeps nothing, checks nothing and knows no members would reach, never something to serve with.
+//! The bare server: one file served with as little as possible between socket and file. It is the yardstick of what a
+//! server that keeps nothing, checks nothing and knows no members would reach, never something to serve with.
 //!
 //! Every request that one receive brings is done by a plain read or write of the file; all answers go out in one send.
 

@@ -1,4 +1,5 @@
-//! Who asks the served volumes: fio's nbd engine, or a plain client of our own where fio has none. The same for all servers.
+//! Who asks the served volumes: fio's nbd engine, or a plain client of our own where fio has none. The same for all
+//! servers.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -88,8 +89,9 @@ pub(crate) fn fill(socket: &Path, export: &str, span_bytes: u64) -> Result<(), B
     filled.pop().expect("one was asked for")
 }
 
-/// As `fill`, for many servers, piece by piece in turn: all get the same mixture of memory. Who is filled first gets the pages that were in
-/// use before, which lie scattered, and is up to a fifth slower in large transfers than the same program filled last.
+/// As `fill`, for many servers, piece by piece in turn: all get the same mixture of memory. Who is filled first gets
+/// the pages that were in use before, which lie scattered, and is up to a fifth slower in large transfers than the same
+/// program filled last.
 pub(crate) fn fill_by_turns(
     servers: &[(&Path, &str)],
     span_bytes: u64,

@@ -60,7 +60,8 @@ impl Samples {
         }
     }
 
-    /// Moves everything to `target`; figures of metrics that begin with `word` become the limit of those that `metrics` names.
+    /// Moves everything to `target`; figures of metrics that begin with `word` become the limit of those that `metrics`
+    /// names.
     pub fn split_limits(
         self,
         target: &mut Samples,

@@ -1,8 +1,8 @@
 //! Group `cores`: one volume on two cores beside the same volume on one (W12), a load generator inside each shard.
 //!
-//! A client would be a program of its own and take the second core away, so nobody connects here. What the machine and the members
-//! allow is measured in the same round: two volumes that share nothing, each on a core of its own; of members in files they share the
-//! files, because the kernel locks a file for each write to it.
+//! A client would be a program of its own and take the second core away, so nobody connects here. What the machine and
+//! the members allow is measured in the same round: two volumes that share nothing, each on a core of its own; of
+//! members in files they share the files, because the kernel locks a file for each write to it.
 
 use std::rc::Rc;
 use std::sync::{Arc, Barrier};
@@ -21,8 +21,8 @@ use plexum_runtime::{Handle, IoChoice, Runtime};
 
 use crate::compare::{Probe, Role, Samples, take_turns};
 use crate::device::BenchDevice;
+use crate::folder::TemporaryFolder;
 use crate::load::{PATTERNS, Pattern, Target, run_where};
-use crate::place::Place;
 use crate::row::Figures;
 use crate::setup::{Case, Consistency, MemberKind, Path, Running};
 use crate::{BenchError, BenchOptions, Progress};
@@ -50,7 +50,7 @@ pub(crate) fn measure(
         samples.skip("plexum", "cores", "there is one processor");
         return Ok(());
     }
-    let place = Place::make(options)?;
+    let place = TemporaryFolder::make(options)?;
     let mut own = Samples::default();
     let probes = rows().into_iter().map(|(metric, case)| Probe {
         name: "plexum".to_owned(),
@@ -120,7 +120,7 @@ struct Rates {
     apart: f64,
 }
 
-fn once(options: &BenchOptions, case: &Case, place: &Place) -> Result<Rates, BenchError> {
+fn once(options: &BenchOptions, case: &Case, place: &TemporaryFolder) -> Result<Rates, BenchError> {
     let folder = |name: &str| {
         let folder = Some(place.folder(name)?);
         Ok::<_, BenchError>(BenchOptions {
@@ -403,7 +403,7 @@ mod tests {
             disk_folder: None,
             program: "plexum".into(),
         };
-        let place = Place::make(&options).expect("a folder for files");
+        let place = TemporaryFolder::make(&options).expect("a folder for files");
         for (metric, case) in rows() {
             let Rates { one, shared, apart } = once(&options, &case, &place).expect(metric);
             assert!(one > 0.0 && shared > 0.0 && apart > 0.0, "{metric}");

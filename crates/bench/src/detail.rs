@@ -1,4 +1,5 @@
-//! The parts by themselves, beside nobody: organisations over members of all kinds, with and without NBD, consistencies, pools.
+//! The parts by themselves, beside nobody: organisations over members of all kinds, with and without NBD,
+//! consistencies, pools.
 
 use plexum_runtime::Runtime;
 

@@ -13,8 +13,8 @@ pub(crate) enum BenchDevice {
         head: RefCell<Vec<u8>>,
         size_bytes: u64,
     },
-    /// Keeps everything in memory, page-aligned: a copy whose target lies 16 bytes behind its source, modulo a page, as it
-    /// would in a `Vec`, takes four times as long.
+    /// Keeps everything in memory, page-aligned: a copy whose target lies 16 bytes behind its source, modulo a page, as
+    /// it would in a `Vec`, takes four times as long.
     Memory(RefCell<BufMut>),
     /// A sparse file.
     File(FileDevice),

@@ -1,9 +1,11 @@
 //! What each layer of the engine adds to a request: the same load on ways through it that differ by one layer.
 //!
 //! Invariants:
-//! - nothing is taken out of the engine for this: each way is one that requests take, a drive's reads of metadata included;
-//! - a figure is the difference of two ways in the same round. They are asked by turns, in short slices, up and down again: what the
-//!   machine does to one, it does to the other, and what it does in the course of the round cancels out;
+//! - nothing is taken out of the engine for this: each way is one that requests take, a drive's reads of metadata
+//!   included;
+//! - a figure is the difference of two ways in the same round. They are asked by turns, in short slices, up and down
+//!   again: what the machine does to one, it does to the other, and what it does in the course of the round cancels
+//!   out;
 //! - all members are of the type that is served, and all ways have the same pool of buffers.
 
 use std::future::Future;
@@ -71,7 +73,8 @@ struct Ladder {
     pattern: Pattern,
 }
 
-/// All of them: what a volume of one member is made of, for reads and for writes, and what reads of a mirror may have besides.
+/// All of them: what a volume of one member is made of, for reads and for writes, and what reads of a mirror may have
+/// besides.
 const LADDERS: [Ladder; 3] = [
     Ladder {
         ways: volume_by_layers,

@@ -14,6 +14,7 @@ mod cores;
 mod detail;
 mod device;
 mod engine;
+mod folder;
 mod goals;
 mod layers;
 mod line;
@@ -21,7 +22,6 @@ mod load;
 mod log;
 mod machine;
 mod parity;
-mod place;
 mod pool;
 mod process;
 mod row;
@@ -57,7 +57,8 @@ pub struct BenchOptions {
     pub io: IoChoice,
     /// Folder for members in files; none: memory as a file system, or the folder for temporary files.
     pub folder: Option<std::path::PathBuf>,
-    /// Folder for members in files that are opened past the page cache; none: the one for temporary files that survive a restart.
+    /// Folder for members in files that are opened past the page cache; none: the one for temporary files that survive
+    /// a restart.
     pub disk_folder: Option<std::path::PathBuf>,
     /// The `plexum` that is measured as a process of its own.
     pub program: std::path::PathBuf,
@@ -90,8 +91,8 @@ pub struct Report {
 /// Measures. `progress` hears of each measurement before it begins.
 ///
 /// # Errors
-/// `BenchError` when a group is unknown, the runtime cannot start or members cannot be made; a contestant that fails is in
-/// [`Report::skipped`].
+/// `BenchError` when a group is unknown, the runtime cannot start or members cannot be made; a contestant that fails is
+/// in [`Report::skipped`].
 pub fn run(options: &BenchOptions, progress: &mut Progress<'_>) -> Result<Report, BenchError> {
     let all = || GROUPS.iter().chain(DETAILS);
     if let Some(group) = options

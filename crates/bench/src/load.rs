@@ -225,8 +225,8 @@ pub(crate) async fn run_where<T: Target + Clone + 'static>(
     })
 }
 
-/// Becomes true after `time`. The load reads no clock of its own: a target that reads it for each request would spare the load a
-/// reading, and seem cheaper beside one that does not.
+/// Becomes true after `time`. The load reads no clock of its own: a target that reads it for each request would spare
+/// the load a reading, and seem cheaper beside one that does not.
 fn in_time(handle: &Handle, time: Duration) -> Rc<Cell<bool>> {
     let is_over = Rc::new(Cell::new(false));
     let (clock, flag) = (handle.clock(), Rc::clone(&is_over));

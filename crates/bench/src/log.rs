@@ -1,9 +1,9 @@
 //! Group `log`: what closing the write hole costs, counted in virtual time on simulated disks.
 //!
-//! Counts and virtual times are the same on every machine and in every run. One I/O in a thousand takes a hundred times as long
-//! as the others, as on real disks, and a single one of them decides over a short load at depth 32: so each figure is the median
-//! of several worlds, which differ in when that happens. What is counted begins with the first of 1,000 client writes and ends
-//! when the array has come to rest after the last.
+//! Counts and virtual times are the same on every machine and in every run. One I/O in a thousand takes a hundred times
+//! as long as the others, as on real disks, and a single one of them decides over a short load at depth 32: so each
+//! figure is the median of several worlds, which differ in when that happens. What is counted begins with the first of
+//! 1,000 client writes and ends when the array has come to rest after the last.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -310,7 +310,8 @@ mod tests {
         assert_eq!(cpu_ticks("12 (a) S 1"), None);
     }
 
-    /// A program in the background with a child that has worked and ended, and one that works for ever; and its number file.
+    /// A program in the background with a child that has worked and ended, and one that works for ever; and its number
+    /// file.
     fn with_children(folder: &Path) -> Process {
         let file = folder.join("number");
         let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";

@@ -216,7 +216,8 @@ impl Running {
         Self::on(handle, case, devices).await
     }
 
-    /// The volume that `start` has made of files with these options, once more: for a load of which each has places of its own.
+    /// The volume that `start` has made of files with these options, once more: for a load of which each has places of
+    /// its own.
     pub async fn start_again(
         handle: &Handle,
         case: &Case,
@@ -342,8 +343,8 @@ pub(crate) fn file_folder(options: &BenchOptions) -> std::path::PathBuf {
     folder.unwrap_or_else(std::env::temp_dir)
 }
 
-/// A fresh file. All of it was written once: on a virtual machine the first use of a page may cost more than a hundred requests, and
-/// the first to be measured would pay for it.
+/// A fresh file. All of it was written once: on a virtual machine the first use of a page may cost more than a hundred
+/// requests, and the first to be measured would pay for it.
 fn file(
     handle: &Handle,
     options: &BenchOptions,

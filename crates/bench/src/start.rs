@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::Plain;
 use crate::compare::{Probe, Reading, Role, Samples, take_turns};
-use crate::place::Place;
+use crate::folder::TemporaryFolder;
 use crate::process::{Process, need_program};
 use crate::served::{NAME, Volume, ask_status, command, socket};
 use crate::{BenchError, BenchOptions, Progress};
@@ -44,7 +44,7 @@ pub(crate) fn measure(
     samples: &mut Samples,
     progress: &mut Progress<'_>,
 ) -> Result<(), BenchError> {
-    let place = Place::make(options)?;
+    let place = TemporaryFolder::make(options)?;
     let folder = place.folder("one")?;
     let members = ARRAY.create(options, &folder, NAME)?;
     let several = place.folder("several")?;

@@ -16,11 +16,11 @@ use crate::wait::Few;
 /// The locks of one address space. Units are the caller's: row numbers or bytes, never mixed in one instance.
 #[derive(Default)]
 pub struct RangeLocks {
-    inner: RefCell<Inner>,
+    inner: RefCell<Queue>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct Queue {
     next_ticket: u64,
     /// In order of arrival. Bounded by the number of request tags plus the background tasks.
     entries: Vec<Entry>,

@@ -1,7 +1,10 @@
-//! The command line as clap sees it. Names and meanings are the contract in docs; habits of other tools are in `habits.rs`.
+//! The command line as clap sees it. Names and meanings are the contract in docs; habits of other tools are in
+//! `habits.rs`.
 
 mod attach;
 mod daemon;
+pub mod lab;
+mod served;
 
 use std::path::PathBuf;
 
@@ -9,6 +12,10 @@ use crate::units::parse_bytes;
 
 pub use attach::{Attach, AttachBy, AttachNbdProcess, AttachProcess, Detach, TreeProcess};
 pub use daemon::{Daemon, Forget};
+pub use served::{
+    AddMember, Debug, Events, ReAdd, Replace, Scrub, Set, Stats, StatsColumns, Status, Stop,
+    VolumeMember,
+};
 
 /// Software RAID as a program: volumes on disks, files and remote exports, served over NBD.
 #[derive(clap::Parser, Debug)]
@@ -170,7 +177,7 @@ pub enum Command {
     #[command(
         after_help = "Example:\n  plexum lab work rawio --level 1 --members 2\n  plexum lab reproduce vinum"
     )]
-    Lab(crate::lab::Lab),
+    Lab(lab::Lab),
     /// Grow or reshape a volume (not yet)
     #[command(hide = true)]
     Grow(Later),
@@ -444,10 +451,12 @@ pub struct Serve {
     /// Start although a member is missing that was there at the last stop
     #[arg(long, alias = "run")]
     pub run_degraded: bool,
-    /// Of a RAID-0 of unequal members whose superblocks do not say: original (Linux before 3.14) or alternate (3.14 to 5.3)
+    /// Of a RAID-0 of unequal members whose superblocks do not say: original (Linux before 3.14) or alternate (3.14 to
+    /// 5.3)
     #[arg(long, value_name = "LAYOUT")]
     pub raid0_layout: Option<String>,
-    /// Where several sets claim a member's bytes, the one that is meant: md-1.2, md-1.1, md-1.0, md-0.90, gmirror, gstripe, gconcat or gvinum
+    /// Where several sets claim a member's bytes, the one that is meant: md-1.2, md-1.1, md-1.0, md-0.90, gmirror,
+    /// gstripe, gconcat or gvinum
     #[arg(long, alias = "metadata")]
     pub format: Option<String>,
     /// Which copy is read: round-robin, prefer, split, split:SIZE, load, load-7, nearest, adaptive or adaptive:ahead
@@ -456,7 +465,8 @@ pub struct Serve {
     /// Member I/O: auto, uring or threads
     #[arg(long, default_value = "auto")]
     pub io: String,
-    /// Instructions that compute parity: auto (the fastest) or one of scalar, ssse3, neon, avx2, gfni-avx2, avx512, gfni-avx512
+    /// Instructions that compute parity: auto (the fastest) or one of scalar, ssse3, neon, avx2, gfni-avx2, avx512,
+    /// gfni-avx512
     #[arg(long, value_name = "KERNEL", default_value = "auto")]
     pub parity: String,
     /// Memory for requests and caches
@@ -465,7 +475,8 @@ pub struct Serve {
     /// Threads that serve each volume; connections go to them in turn
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub cores: usize,
-    /// Look for a client's next request awake for so many microseconds before sleeping, 0 to 1000 [default: 50; 0 on one processor]
+    /// Look for a client's next request awake for so many microseconds before sleeping, 0 to 1000 [default: 50; 0 on
+    /// one processor]
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u64).range(0..=1000))]
     pub spin: Option<u64>,
     /// Return when the volume is ready; the server goes on in the background
@@ -486,160 +497,6 @@ pub struct Serve {
     /// TLS on --listen: forced, or selective (clients may) [default: forced, with a certificate]
     #[arg(long, value_name = "MODE")]
     pub tls: Option<String>,
-}
-
-/// `plexum status`.
-#[derive(clap::Args, Debug)]
-pub struct Status {
-    /// Name of the volume [default: all]
-    pub volume: Option<String>,
-    /// Show again every second
-    #[arg(long)]
-    pub watch: bool,
-}
-
-/// `plexum stop`.
-#[derive(clap::Args, Debug)]
-pub struct Stop {
-    /// Name of the volume; may be left out when one runs
-    pub volume: Option<String>,
-    /// Stop it although it is attached, or clients are connected: they get errors from then on
-    #[arg(long)]
-    pub force: bool,
-}
-
-/// A command on one member of a volume.
-#[derive(clap::Args, Debug)]
-pub struct VolumeMember {
-    /// Name of the volume
-    pub volume: String,
-    /// Path, slot number or serial
-    pub member: String,
-}
-
-/// `plexum add`.
-#[derive(clap::Args, Debug)]
-pub struct AddMember {
-    /// Name of the volume
-    pub volume: String,
-    /// File, device or URI
-    pub member: String,
-    /// Overwrite what was found on it
-    #[arg(long)]
-    pub force: bool,
-    /// Wait until it is in sync
-    #[arg(long)]
-    pub wait: bool,
-}
-
-/// `plexum re-add`.
-#[derive(clap::Args, Debug)]
-pub struct ReAdd {
-    /// Name of the volume
-    pub volume: String,
-    /// Path, slot number or serial
-    pub member: String,
-    /// Wait until it is in sync
-    #[arg(long)]
-    pub wait: bool,
-}
-
-/// `plexum replace`.
-#[derive(clap::Args, Debug)]
-pub struct Replace {
-    /// Name of the volume
-    pub volume: String,
-    /// The old member: path, slot number or serial
-    pub old: String,
-    /// The new member: file, device or URI
-    pub new: String,
-    /// Overwrite what was found on the new member
-    #[arg(long)]
-    pub force: bool,
-    /// Wait until the new one serves
-    #[arg(long)]
-    pub wait: bool,
-}
-
-/// `plexum scrub`.
-#[derive(clap::Args, Debug)]
-pub struct Scrub {
-    /// Name of the volume; may be left out when one runs
-    pub volume: Option<String>,
-    /// Mend what differs
-    #[arg(long)]
-    pub repair: bool,
-    /// Wait for the end and report
-    #[arg(long)]
-    pub wait: bool,
-    /// Stop the scrub that runs
-    #[arg(long, conflicts_with_all = ["repair", "wait"])]
-    pub stop: bool,
-}
-
-/// `plexum set`.
-#[derive(clap::Args, Debug)]
-pub struct Set {
-    /// Name of the volume (may be left out when one runs), then NAME=VALUE ...
-    #[arg(value_name = "[VOLUME] NAME=VALUE", required = true)]
-    pub words: Vec<String>,
-}
-
-/// `plexum stats`.
-#[derive(clap::Args, Debug)]
-pub struct Stats {
-    /// Name of the volume; may be left out when one runs
-    pub volume: Option<String>,
-    /// Show the difference every S seconds
-    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
-    pub interval: Option<u64>,
-    /// Rates in the columns of this iostat; without `--interval` since the start or the last reset [default with it: plexum]
-    #[arg(long, value_enum, value_name = "WHOSE")]
-    pub columns: Option<StatsColumns>,
-    /// Start counting anew
-    #[arg(long)]
-    pub reset: bool,
-}
-
-/// Whose columns `plexum stats` shows.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatsColumns {
-    /// Plexum's: rates, flushes, queue, time of a request, share of time busy
-    Plexum,
-    /// Of FreeBSD's `iostat -x`
-    Freebsd,
-    /// Of Linux's `iostat -x`
-    Linux,
-}
-
-/// `plexum events`.
-#[derive(clap::Args, Debug)]
-pub struct Events {
-    /// Name of the volume; may be left out when one runs
-    pub volume: Option<String>,
-    /// Go on until interrupted
-    #[arg(long, short = 'f')]
-    pub follow: bool,
-}
-
-/// What `plexum debug` understands. `bug` ends with a panic on purpose, to see what a bug looks like.
-fn debug_topics() -> clap::builder::PossibleValuesParser {
-    use clap::builder::PossibleValue;
-    [
-        PossibleValue::new("requests"),
-        PossibleValue::new("bug").hide(true),
-    ]
-    .into()
-}
-
-/// `plexum debug`.
-#[derive(clap::Args, Debug)]
-pub struct Debug {
-    /// What to show: requests
-    #[arg(value_parser = debug_topics())]
-    pub what: String,
-    /// Name of the volume; may be left out when one runs
-    pub volume: Option<String>,
 }
 
 /// `plexum sim`.
@@ -663,7 +520,8 @@ pub struct Sim {
     /// Format of the arrays: md, gmirror or gvinum
     #[arg(long, value_name = "FORMAT", default_value = "md", value_parser = ["md", "gmirror", "gvinum"])]
     pub format: String,
-    /// Instructions that compute parity: auto (the fastest) or one of scalar, ssse3, neon, avx2, gfni-avx2, avx512, gfni-avx512
+    /// Instructions that compute parity: auto (the fastest) or one of scalar, ssse3, neon, avx2, gfni-avx2, avx512,
+    /// gfni-avx512
     #[arg(long, value_name = "KERNEL", default_value = "auto")]
     pub parity: String,
 }
@@ -671,7 +529,8 @@ pub struct Sim {
 /// `plexum bench`.
 #[derive(clap::Args, Debug)]
 pub struct Bench {
-    /// Groups of goals: parity, engine, cores, served, scrub, rebuild, start, log [default: all]; of parts alone: direct, nbd, consistency, pool
+    /// Groups of goals: parity, engine, cores, served, scrub, rebuild, start, log [default: all]; of parts alone:
+    /// direct, nbd, consistency, pool
     #[arg(value_name = "GROUP")]
     pub groups: Vec<String>,
     /// Rounds, in which everybody is asked by turns; the median counts

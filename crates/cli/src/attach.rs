@@ -4,9 +4,8 @@
 //! layers, each on the one before: a process that shows the volume as a FUSE file (`attach_file.rs`); for root a loop
 //! device on that file; a mounted file system. `attachment.rs` undoes them.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use plexum_daemon::problem::{Code, Problem};
 use plexum_export::process;
@@ -20,7 +19,7 @@ use crate::bridge::identity;
 use crate::client::Client;
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
-use crate::system::{Process, tool};
+use crate::system::tool;
 use crate::{attach_nbd, attach_tree};
 
 /// What is to be attached, and where.
@@ -300,42 +299,24 @@ fn start(
     by: AttachBy,
     as_json: bool,
 ) -> Result<Result<Answer, u8>, Problem> {
-    let failed = |error: std::io::Error| {
-        Problem::from_io(&error, "starting", "the process of the attachment")
-    };
     // Written down before there is a device: it is found by it whatever happens.
     attachment.nbd = match by {
         AttachBy::Nbd => Some(attach_nbd::new_identifier(&attachment.volume)),
         AttachBy::Fuse => None,
     };
     attachment.save()?;
-    let log = attachment.log();
-    let errors = std::fs::File::create(&log).map_err(failed)?;
-    let mut child = command(attachment, plan, as_json)
-        .map_err(failed)?
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(errors)
-        .spawn()
-        .map_err(failed)?;
-    attachment.process = Process::find(child.id());
-    attachment.save()?;
-    let mut line = String::new();
-    if let Some(out) = child.stdout.take() {
-        BufReader::new(out).read_line(&mut line).map_err(failed)?;
-    }
-    let answer = serde_json::from_str(&line);
+    let command = command(attachment, plan, as_json);
+    let started = attachment.start(command)?;
+    let answer = serde_json::from_str(&started.line);
     if let Ok(ready @ Answer::Ready(_)) = answer {
         return Ok(Ok(ready));
     }
-    let status = child.wait().map_err(failed)?;
-    attachment.process = None;
+    let exit = attachment.wait(started)?;
     if let Ok(unfit) = answer {
         return Ok(Ok(unfit));
     }
-    crate::output::tell_part!("{}", std::fs::read_to_string(&log).unwrap_or_default());
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(Err(code.unwrap_or(Code::Bug.exit())))
+    attachment.tell_log();
+    Ok(Err(exit))
 }
 
 fn make_device(attachment: &Attachment, ready: &Ready) -> Result<PathBuf, Problem> {

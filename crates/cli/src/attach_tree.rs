@@ -3,9 +3,9 @@
 //! A process of its own reads the pool and answers the kernel; `plexum detach` (or `umount`) ends it.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::rc::Rc;
 
 use plexum_daemon::open::{AnyDevice, MemberWord};
@@ -13,7 +13,7 @@ use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::zfs::{of_zfs, open_pool};
 use plexum_export::process;
 use plexum_export::tree::{
-    Answer, Attributes, Kind, Name, Question, ROOT, Refusal, Request, mount_tree,
+    Answer, Attributes, Kind, Name, Question, ROOT, Refusal, TreeRequest, mount_tree,
 };
 use plexum_format::zfs::znode::FileKind;
 use plexum_runtime::mailbox::mailbox;
@@ -26,7 +26,6 @@ use crate::attach_file::no_fuse;
 use crate::attachment::Attachment;
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
-use crate::system::Process;
 
 /// Questions that wait; the kernel has far fewer in flight.
 const QUESTIONS_MAX: usize = 1 << 14;
@@ -114,46 +113,25 @@ fn start(
     txg: Option<u64>,
     as_json: bool,
 ) -> Result<Option<u8>, Problem> {
-    let failed = |error: std::io::Error| {
-        Problem::from_io(&error, "starting", "the process of the attachment")
-    };
-    let log = attachment.log();
-    let errors = std::fs::File::create(&log).map_err(failed)?;
-    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    command.arg("tree-process");
-    if as_json {
-        command.arg("--json");
+    let command = std::env::current_exe().map(|program| {
+        let mut command = Command::new(program);
+        command.arg("tree-process");
+        command.args(as_json.then_some("--json"));
+        command.arg("--dataset").arg(dataset);
+        command.arg("--folder").arg(folder);
+        if let Some(txg) = txg {
+            command.arg("--txg").arg(txg.to_string());
+        }
+        command.arg("--");
+        command.args(members.iter().map(|word| absolute(word)));
+        command
+    });
+    let started = attachment.start(command)?;
+    attachment.tell_log();
+    match started.line.trim() {
+        "ready" => Ok(None),
+        _ => attachment.wait(started).map(Some),
     }
-    command
-        .arg("--dataset")
-        .arg(dataset)
-        .arg("--folder")
-        .arg(folder);
-    if let Some(txg) = txg {
-        command.arg("--txg").arg(txg.to_string());
-    }
-    let mut child = command
-        .arg("--")
-        .args(members.iter().map(|word| absolute(word)))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(errors)
-        .spawn()
-        .map_err(failed)?;
-    attachment.process = Process::find(child.id());
-    attachment.save()?;
-    let mut line = String::new();
-    if let Some(out) = child.stdout.take() {
-        BufReader::new(out).read_line(&mut line).map_err(failed)?;
-    }
-    crate::output::tell_part!("{}", std::fs::read_to_string(&log).unwrap_or_default());
-    if line.trim() == "ready" {
-        return Ok(None);
-    }
-    let status = child.wait().map_err(failed)?;
-    attachment.process = None;
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(Some(code.unwrap_or(Code::Bug.exit())))
 }
 
 /// The process goes to another folder, so paths must not depend on this one.
@@ -238,7 +216,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    async fn answer(&self, request: Request) {
+    async fn answer(&self, request: TreeRequest) {
         let answer = self.find(&request.question).await;
         request.answer(answer.map_err(|error| match error {
             ZfsError::NotFound(_) => Refusal::NotFound,

@@ -4,10 +4,10 @@
 //! - `RUNTIME/attach/NAME.json` exists before the first step and until after the last undone one;
 //! - each step of `undo` looks whether there is still something to undo, so that it can be repeated.
 
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::runtime_dir::Surroundings;
@@ -85,6 +85,17 @@ pub fn on_volume(volume: &str) -> Vec<Attachment> {
     let mut all = all();
     all.retain(|one| one.volume == volume && one.tree.is_none());
     all
+}
+
+/// The process of an attachment, just started.
+pub struct Started {
+    child: Child,
+    /// Its first line.
+    pub line: String,
+}
+
+fn not_started(error: &std::io::Error) -> Problem {
+    Problem::from_io(error, "starting", "the process of the attachment")
 }
 
 impl Attachment {
@@ -185,6 +196,44 @@ impl Attachment {
 
     fn to_bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("texts and numbers become JSON")
+    }
+
+    /// Starts its process and reads the one line that this prints; what it says besides goes to the log.
+    ///
+    /// # Errors
+    /// Of starting it.
+    pub fn start(&mut self, command: std::io::Result<Command>) -> Result<Started, Problem> {
+        let mut child = File::create(self.log())
+            .and_then(|errors| {
+                let mut command = command?;
+                command.stdin(Stdio::null()).stdout(Stdio::piped());
+                command.stderr(errors).spawn()
+            })
+            .map_err(|error| not_started(&error))?;
+        self.process = Process::find(child.id());
+        self.save()?;
+        let mut line = String::new();
+        if let Some(out) = child.stdout.take() {
+            let read = BufReader::new(out).read_line(&mut line);
+            read.map_err(|error| not_started(&error))?;
+        }
+        Ok(Started { child, line })
+    }
+
+    /// The process is not what was wanted, and ends: its exit code.
+    ///
+    /// # Errors
+    /// Of waiting for it.
+    pub fn wait(&mut self, mut started: Started) -> Result<u8, Problem> {
+        let status = started.child.wait().map_err(|error| not_started(&error))?;
+        self.process = None;
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        Ok(code.unwrap_or(Code::Bug.exit()))
+    }
+
+    /// Tells what the process has written to its log.
+    pub fn tell_log(&self) {
+        crate::output::tell_part!("{}", fs::read_to_string(self.log()).unwrap_or_default());
     }
 
     /// Where the process writes its errors.

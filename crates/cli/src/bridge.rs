@@ -1,8 +1,10 @@
 //! The way from an attachment's file to the server, which may end and come back: requests wait for it, and go on.
 //!
 //! Invariants:
-//! - a request is sent again only to a server of the very same array: what is served under the name by then may be something else;
-//! - nothing waits longer than the limit that was given at `attach`; after it requests fail at once until the server is back;
+//! - a request is sent again only to a server of the very same array: what is served under the name by then may be
+//!   something else;
+//! - nothing waits longer than the limit that was given at `attach`; after it requests fail at once until the server is
+//!   back;
 //! - what was answered before the server ended is on the members, or in their caches, which the next flush covers.
 
 use std::cell::{Cell, RefCell};
@@ -15,7 +17,7 @@ use plexum_block::clock::{Clock, Moment};
 use plexum_block::device::IoError;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_export::remote::Remote;
-use plexum_export::request::{Request, perform};
+use plexum_export::request::{VolumeRequest, perform};
 use plexum_front::export::{Export, ExportInfo};
 use plexum_nbd::client::{ConnectOptions, connect};
 use plexum_nbd::uri::{Address, NbdUri};
@@ -83,7 +85,7 @@ impl Bridge {
     }
 
     /// Carries a request out, on this connection or on the next one, and answers it.
-    pub async fn run(self: Rc<Self>, request: Request) {
+    pub async fn run(self: Rc<Self>, request: VolumeRequest) {
         let mut deadline = None;
         loop {
             let remote = self.remote.borrow().clone();
@@ -98,7 +100,8 @@ impl Bridge {
                 self.lose(remote);
             }
             let clock = self.handle.clock();
-            // Each waits from the moment on at which the server was lost; one that a living server refuses, from now on.
+            // Each waits from the moment on at which the server was lost; one that a living server refuses, from now
+            // on.
             let since = self.lost_at.get().unwrap_or_else(|| clock.now());
             let deadline = *deadline.get_or_insert(since);
             if clock.now().since(deadline) >= self.goal.limit {

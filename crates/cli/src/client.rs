@@ -128,9 +128,16 @@ impl Client {
     ///
     /// # Errors
     /// Of the server, or `NoServer`.
-    pub fn stats(&self, reset: bool) -> Result<Value, Problem> {
-        let route = self.route(if reset { "/stats?reset=true" } else { "/stats" });
-        call(&self.socket, "GET", &route, None)
+    pub fn stats(&self) -> Result<Value, Problem> {
+        call(&self.socket, "GET", &self.route("/stats"), None)
+    }
+
+    /// The same; from then on they count anew.
+    ///
+    /// # Errors
+    /// As `stats`.
+    pub fn take_stats(&self) -> Result<Value, Problem> {
+        call(&self.socket, "GET", &self.route("/stats?reset=true"), None)
     }
 
     /// Requests in flight as JSON.
@@ -159,7 +166,8 @@ impl Client {
         call(&self.socket, "POST", &self.route("/attached"), None).map(drop)
     }
 
-    /// Asks what a change would be refused for; nothing is changed. The server knows more than the command: who is needed, what fits.
+    /// Asks what a change would be refused for; nothing is changed. The server knows more than the command: who is
+    /// needed, what fits.
     ///
     /// # Errors
     /// Of the server, as of `act`, or `NoServer`; `NotYet` from a server that is older than this.

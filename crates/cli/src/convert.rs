@@ -15,8 +15,8 @@ use plexum_freebsd::in_place::InPlace;
 use serde_json::json;
 
 use crate::args::{Cli, Command, Common, Convert, Create};
-use crate::create::{rehearse_members, runtime};
 use crate::errors::Outcome;
+use crate::offline::{rehearse_members, runtime};
 use crate::output::{Screen, object};
 use crate::progress::Progress;
 use crate::units::show_bytes;

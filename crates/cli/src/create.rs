@@ -1,18 +1,17 @@
 //! `plexum create`: from the words of the command line to a plan, and from the plan to metadata on members.
 
 use plexum_daemon::create::{CreateRequest, Creation, PlannedMember, Start, this_host};
-use plexum_daemon::open::{AnyDevice, MemberWord};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::balance::Policy;
 use plexum_format::md::MdVersion;
 use plexum_layout::{Level, Organisation};
-use plexum_runtime::file::{Access, OpenOptions};
-use plexum_runtime::{IoChoice, Runtime};
+use plexum_runtime::file::Access;
 
 use crate::args::{Common, Create};
 use crate::errors::Outcome;
+use crate::offline::runtime;
 use crate::output::{Screen, object, table};
-use crate::plan::{Found, Plan, Verdict};
+use crate::plan::{Found, Plan, Verdict, check_size};
 use crate::units::show_bytes;
 
 /// Runs the command.
@@ -44,7 +43,7 @@ pub fn run(args: &Create, common: &Common, screen: &Screen) -> Outcome {
             screen.note(note);
         }
     }
-    if plan.confirm(common, args.force, screen)? == Verdict::OnlyShown {
+    if plan.confirm(common, args.force.into(), screen)? == Verdict::OnlyShown {
         return Ok(0);
     }
     let report = object("created", Some(&creation.name), plan.details.clone());
@@ -63,47 +62,6 @@ pub fn run(args: &Create, common: &Common, screen: &Screen) -> Outcome {
     }
     screen.done(format!("to serve it:   plexum serve {words}"));
     Ok(0)
-}
-
-/// Whether what is made can take what shall be copied to it.
-///
-/// # Errors
-/// `MemberTooSmall`.
-pub fn check_size(args: &Create, volume_bytes: u64) -> Result<(), Problem> {
-    match args.size_min_bytes {
-        Some(needed) if volume_bytes < needed => Err(Problem::new(
-            Code::MemberTooSmall,
-            format!("the new volume would have {volume_bytes} bytes, the old one has {needed}"),
-        )
-        .hint("give more or larger members")),
-        _ => Ok(()),
-    }
-}
-
-/// A runtime for offline work: a few transfers, so threads are as good as a ring.
-///
-/// # Errors
-/// `IoError` when the process is out of resources.
-pub fn runtime() -> Result<Runtime, Problem> {
-    Runtime::new(IoChoice::Threads).map_err(|error| Problem::new(Code::IoError, error.to_string()))
-}
-
-/// Opens members as for writing, and writes nothing: what a dry run of a change of what is on them is refused for.
-///
-/// # Errors
-/// Of opening; `Busy`.
-pub fn rehearse_members(members: &[String]) -> Result<(), Problem> {
-    let mut runtime = runtime()?;
-    let handle = runtime.handle();
-    handle.rehearse();
-    runtime.block_on(async {
-        let mut open = Vec::new();
-        for member in members {
-            let word = MemberWord::parse(member);
-            open.push(AnyDevice::open(&handle, &word, &OpenOptions::read_write()).await?);
-        }
-        Ok(())
-    })
 }
 
 fn usage(text: impl Into<String>) -> Problem {

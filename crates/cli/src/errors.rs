@@ -4,6 +4,8 @@
 
 use plexum_daemon::problem::Problem;
 
+use crate::output::Screen;
+
 /// What a command ends with: an exit code (0, or 1 for bad news), or a problem.
 pub type Outcome = Result<u8, Problem>;
 
@@ -21,14 +23,24 @@ pub fn render(problem: &Problem) -> String {
     text
 }
 
-/// Prints a problem on standard error and gives its exit code.
-pub fn report(problem: &Problem, as_json: bool) -> u8 {
-    if as_json {
-        crate::output::tell_line!("{}", problem.to_json());
-    } else {
-        crate::output::tell_part!("{}", render(problem));
-    }
+/// Prints a problem on standard error, for people, and gives its exit code.
+pub fn report(problem: &Problem) -> u8 {
+    crate::output::tell_part!("{}", render(problem));
     problem.code.exit()
+}
+
+/// The same for programs: one object.
+pub fn report_json(problem: &Problem) -> u8 {
+    crate::output::tell_line!("{}", problem.to_json());
+    problem.code.exit()
+}
+
+/// The same in the form that standard output has.
+pub fn report_beside(problem: &Problem, screen: &Screen) -> u8 {
+    match screen.is_json {
+        true => report_json(problem),
+        false => report(problem),
+    }
 }
 
 #[cfg(test)]

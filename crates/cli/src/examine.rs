@@ -11,16 +11,17 @@ use plexum_daemon::open::MemberWord;
 use plexum_daemon::problem::Code;
 use plexum_daemon::zfs::PoolView;
 use plexum_format::Container;
-use plexum_format::md::{Field, Role, Superblock, Value as FieldValue};
+use plexum_format::md::{Role, Superblock};
 use serde_json::{Map, Value, json};
 
 use self::together::Together;
 use crate::args::Examine;
-use crate::errors::{Outcome, report};
+use crate::errors::{Outcome, report_beside};
 use crate::examine_zfs;
+use crate::fields::{fields_json, show_fields};
 use crate::foreign::ForeignSets;
-use crate::output::{Color, Screen, object, table};
-use crate::scan::into_sets;
+use crate::output::{Color, Screen, object};
+use crate::sets::into_sets;
 use crate::units::{show_bytes, show_time};
 
 /// Runs the command. Exit code 4 when a member holds nothing usable or the members are not of one array.
@@ -46,7 +47,7 @@ pub fn run(args: &Examine, screen: &Screen) -> Outcome {
             Err(problem) if args.members.len() == 1 => return Err(problem),
             // The others can be looked at all the same.
             Err(problem) => {
-                exit = exit.max(report(&problem, screen.is_json));
+                exit = exit.max(report_beside(&problem, screen));
                 continue;
             }
         };
@@ -350,20 +351,6 @@ fn headline(examination: &Examination, screen: &Screen) -> String {
     )
 }
 
-pub(crate) fn show_fields(title: &str, fields: &[Field], screen: &Screen) {
-    if fields.is_empty() {
-        return;
-    }
-    screen.line(format!("  {title}"));
-    let rows: Vec<Vec<String>> = fields
-        .iter()
-        .map(|field| vec![field.name.to_owned(), field.value.to_string()])
-        .collect();
-    for line in table(&rows) {
-        screen.line(format!("    {line}"));
-    }
-}
-
 /// Hex dump of the superblock; lines of zeroes are left out.
 fn show_raw(superblock: &Superblock, screen: &Screen) {
     let bytes = superblock.encode();
@@ -378,25 +365,4 @@ fn show_raw(superblock: &Superblock, screen: &Screen) {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-pub(crate) fn fields_json(fields: &[Field]) -> Value {
-    if fields.is_empty() {
-        return Value::Null;
-    }
-    let entries = fields
-        .iter()
-        .map(|field| (field.name.to_owned(), value_json(&field.value)));
-    Value::Object(entries.collect::<Map<String, Value>>())
-}
-
-fn value_json(value: &FieldValue) -> Value {
-    match value {
-        FieldValue::None => Value::Null,
-        FieldValue::Flag(flag) => (*flag).into(),
-        FieldValue::Number(number) => (*number).into(),
-        FieldValue::Signed(number) => (*number).into(),
-        FieldValue::List(values) => values.iter().map(value_json).collect(),
-        other => other.to_string().into(),
-    }
 }

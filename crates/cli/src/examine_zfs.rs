@@ -5,7 +5,7 @@ use plexum_daemon::zfs::{PoolView, ZfsMember, bystanders, pools};
 use plexum_format::zfs::label::roots;
 use serde_json::{Value, json};
 
-use crate::examine::{fields_json, show_fields};
+use crate::fields::{fields_json, show_fields};
 use crate::output::{Screen, object, table};
 use crate::units::show_time;
 use crate::verdict::SetVerdict;

@@ -17,12 +17,12 @@ use plexum_runtime::file::{Access, OpenOptions};
 use serde_json::json;
 
 use crate::args::{Common, Create};
-use crate::create::runtime;
 use crate::errors::Outcome;
+use crate::offline::runtime;
 use crate::output::{Screen, object, table};
-use crate::plan::{Found as Destroyed, Plan, Verdict};
+use crate::plan::{Force, Found as Destroyed, Plan, Verdict, check_size};
 use crate::units::show_bytes;
-use crate::verdict::SetVerdict;
+use crate::verdict::{SetVerdict, show_start};
 use crate::words::Words;
 
 fn usage(text: impl Into<String>) -> Problem {
@@ -154,7 +154,7 @@ pub fn create(request: &CreateRequest, args: &Create, common: &Common, screen: &
         }
     };
     if let [volume] = creation.volumes.as_slice() {
-        crate::create::check_size(args, volume.size_bytes)?;
+        check_size(args, volume.size_bytes)?;
     }
     let plan = plan(&creation);
     if !screen.is_json {
@@ -162,7 +162,7 @@ pub fn create(request: &CreateRequest, args: &Create, common: &Common, screen: &
             screen.note(note);
         }
     }
-    if plan.confirm(common, args.force, screen)? == Verdict::OnlyShown {
+    if plan.confirm(common, args.force.into(), screen)? == Verdict::OnlyShown {
         return Ok(0);
     }
     let report = object("created", Some(&plan.volume), plan.details.clone());
@@ -249,7 +249,7 @@ fn plan(creation: &ForeignCreation) -> Plan {
 
 /// What is asked about members that become ones of a mirror or a system that is there.
 pub struct NewMember<'a> {
-    is_forced: bool,
+    force: Force,
     common: &'a Common,
     screen: &'a Screen,
 }
@@ -258,7 +258,7 @@ impl<'a> NewMember<'a> {
     /// As the words of the command say; `-f` overwrites what is found.
     pub fn of(words: &Words, common: &'a Common, screen: &'a Screen) -> Self {
         Self {
-            is_forced: words.has('f'),
+            force: words.has('f').into(),
             common,
             screen,
         }
@@ -292,8 +292,7 @@ impl<'a> NewMember<'a> {
         if plan.destroys.is_empty() {
             return Ok(());
         }
-        plan.confirm(self.common, self.is_forced, self.screen)
-            .map(drop)
+        plan.confirm(self.common, self.force, self.screen).map(drop)
     }
 }
 
@@ -392,13 +391,6 @@ fn show_judged(judged: &Judged, verdict: &SetVerdict, words: &str, option: &str,
         }),
     );
     screen.object(&verdict.put_into(set));
-    match &judged.problem {
-        None => screen.line(format!("to serve it:   plexum serve {words}{option}")),
-        Some(problem) => {
-            screen.line(format!("cannot start as it is: {}", problem.message));
-            for line in problem.why.iter().chain(&problem.hints) {
-                screen.line(format!("  {line}"));
-            }
-        }
-    }
+    let command = format!("plexum serve {words}{option}");
+    show_start(judged.problem.as_ref(), &command, screen);
 }

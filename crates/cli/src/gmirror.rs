@@ -25,11 +25,11 @@ use plexum_freebsd::gmirror::{
 };
 
 use crate::args::Common;
-use crate::create::runtime;
 use crate::errors::Outcome;
 use crate::foreign::{CreateRequest, NewMember, check_owners, label_balance};
+use crate::offline::runtime;
 use crate::output::Screen;
-use crate::scan::find_sets;
+use crate::sets::find_sets;
 use crate::words::{self, Vocabulary, Words};
 
 /// What gmirror understands. Source: freebsd-geom.md section 1.13.
@@ -88,7 +88,8 @@ pub fn run(words: &[String], common: &Common, screen: &Screen) -> Outcome {
     match command {
         "help" => VOCABULARY.help(screen),
         "load" | "unload" => finish(&words, common, screen), // there is no module
-        "status" | "list" => show::run(command == "status", &words, screen),
+        "status" => show::run(show::Form::Status, &words, screen),
+        "list" => show::run(show::Form::List, &words, screen),
         "dump" => show::dump(&words, screen),
         "label" => label(&words, common, screen),
         "clear" => clear(&words, common, screen),
@@ -127,11 +128,7 @@ fn mirrors(places: &[String]) -> Result<Vec<Known>, Problem> {
         sets.extend(find_sets(&served)?);
     }
     for set in sets {
-        let found: Vec<&Found> = set
-            .examined
-            .iter()
-            .filter_map(|one| one.foreign.as_ref())
-            .collect();
+        let found = set.foreign();
         if !matches!(found.first(), Some(Found::Mirror(_))) {
             continue;
         }

@@ -20,17 +20,17 @@ use plexum_daemon::foreign::create::{Edit, carry_out};
 use plexum_daemon::foreign::offline::{Found, system_of};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_format::vinum::{Config, DriveHeader, SubdiskState};
-use plexum_freebsd::gvinum::edit::{self, Force};
+use plexum_freebsd::gvinum::edit::{self, Depth, Force};
 use plexum_freebsd::gvinum::{Drive, Store, System, subdisks_of};
 use serde_json::json;
 
 use crate::args::Common;
 use crate::config::text_of;
-use crate::create::runtime;
 use crate::errors::Outcome;
 use crate::foreign::{NewMember, check_owners};
+use crate::offline::runtime;
 use crate::output::{Screen, object};
-use crate::scan::find_sets;
+use crate::sets::find_sets;
 use crate::units::parse_bytes;
 use crate::words::{self, Vocabulary, Words};
 
@@ -116,11 +116,7 @@ pub fn run(words: &[String], common: &Common, screen: &Screen) -> Outcome {
 fn systems(places: &[String]) -> Result<Vec<(System, Vec<String>)>, Problem> {
     let mut systems = Vec::new();
     for set in find_sets(places)? {
-        let found: Vec<&Found> = set
-            .examined
-            .iter()
-            .filter_map(|one| one.foreign.as_ref())
-            .collect();
+        let found = set.foreign();
         if matches!(found.first(), Some(Found::Drive(_))) {
             let system = system_of(&found)
                 .map_err(|error| Problem::new(Code::DamagedMetadata, error.to_string()))?;
@@ -150,7 +146,10 @@ fn change(command: &'static str, words: &Words, common: &Common, screen: &Screen
     } else {
         Force::No
     };
-    let is_deep = words.has('r');
+    let depth = match words.has('r') {
+        true => Depth::All,
+        false => Depth::One,
+    };
     let asked = NewMember::of(words, common, screen);
     let before = system.config.clone();
     let rest: Vec<&str> = words.rest.iter().map(String::as_str).collect();
@@ -162,8 +161,8 @@ fn change(command: &'static str, words: &Words, common: &Common, screen: &Screen
         ("rename", [object, new]) if names_a_drive => {
             old::rename_drive(&mut system, object, new)?;
         }
-        ("rename", [object, new]) => edit::rename(config, object, new, is_deep).map_err(refused)?,
-        ("rm", objects) => remove(&mut system, objects, is_deep)?,
+        ("rename", [object, new]) => edit::rename(config, object, new, depth).map_err(refused)?,
+        ("rm", objects) => remove(&mut system, objects, depth)?,
         ("hotspare", drives) => {
             for drive in drives {
                 let (name, _) = known_or_new(&mut system, &mut paths, drive, &asked)?;
@@ -226,7 +225,9 @@ fn attach(config: &mut Config, object: &str, to: &str, more: &[&str]) -> Result<
     };
     let mut names = (0..).map(|number| format!("{to}.{letter}{number}"));
     match names.find(|name| name == object || !is_taken(name)) {
-        Some(name) if name != object => edit::rename(config, object, &name, true).map_err(refused),
+        Some(name) if name != object => {
+            edit::rename(config, object, &name, Depth::All).map_err(refused)
+        }
         _ => Ok(()),
     }
 }
@@ -263,12 +264,12 @@ fn set_states(
 }
 
 /// Removes objects and drives.
-fn remove(system: &mut System, objects: &[&str], is_deep: bool) -> Result<(), Problem> {
+fn remove(system: &mut System, objects: &[&str], depth: Depth) -> Result<(), Problem> {
     for object in objects {
         if system.drive(object).is_some() {
-            old::remove_drive(system, object, is_deep)?;
+            old::remove_drive(system, object, depth)?;
         } else {
-            edit::remove(&mut system.config, object, is_deep).map_err(refused)?;
+            edit::remove(&mut system.config, object, depth).map_err(refused)?;
         }
     }
     Ok(())

@@ -5,7 +5,7 @@ mod report;
 mod work;
 
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -23,128 +23,11 @@ use plexum_lab::sensitivity;
 use serde_json::json;
 
 use crate::args::Common;
+use crate::args::lab::{Balance, Lab, LabCommand, Reproduce, RunFile};
 use crate::control::runtime_dir;
 use crate::errors::Outcome;
 use crate::output::{Color, Screen, object};
 use crate::units::show_seconds;
-
-/// `plexum lab`.
-#[derive(clap::Args, Debug)]
-pub struct Lab {
-    /// What to do
-    #[command(subcommand)]
-    pub command: LabCommand,
-}
-
-/// The commands of the laboratory.
-#[derive(clap::Subcommand, Debug)]
-pub enum LabCommand {
-    /// Run one workload: on a simulated arrangement in virtual time, or on something real
-    #[command(
-        after_help = "Example:\n  plexum lab work random-read --level 10 --members 4 --disk nas-12t\n  \
-        plexum lab work rawio --level 1 --members 2 --balance round-robin\n  \
-        plexum lab work random-read --on \"nbd+unix:///pool1?socket=pool1.sock\" --depth 16\n  \
-        plexum lab work bonnie++ --on /mnt/array --range 16G\n  \
-        plexum lab work sequential-write --on /dev/sdx --destroy /dev/sdx"
-    )]
-    Work(Box<work::Work>),
-    /// Run the published tables again and show published figures beside ours
-    #[command(
-        after_help = "Example:\n  plexum lab reproduce vinum\n  plexum lab reproduce --check"
-    )]
-    Reproduce(Reproduce),
-    /// Compare read balance policies: disk sets times loads, and why one is faster
-    #[command(
-        after_help = "Example:\n  plexum lab balance\n  plexum lab balance --disks \"2 equal\" --load rebuild -v"
-    )]
-    Balance(Balance),
-    /// Run an experiment file: a matrix of arrangements and workloads, resumable
-    #[command(after_help = "Example:\n  plexum lab run strips.toml --out strips/")]
-    Run(RunFile),
-    /// Report of an experiment: which arrangement is best, by how much, and why
-    #[command(after_help = "Example:\n  plexum lab report strips/")]
-    Report(Report),
-    /// Measure a real disk by reads alone, and make a preset of it
-    #[command(
-        after_help = "Example:\n  plexum lab calibrate /dev/sdb --out sdb.toml\n  \
-        plexum lab work random-read --level 5 --members 4 --disk sdb.toml"
-    )]
-    Calibrate(real::Calibrate),
-    /// Predict twelve experiments on a disk by simulation, then run them by reads alone
-    #[command(after_help = "Example:\n  plexum lab predict /dev/sdb --disk sdb.toml")]
-    Predict(real::Predict),
-    /// List the simulated disks
-    Presets,
-}
-
-/// `plexum lab balance`.
-#[derive(clap::Args, Debug)]
-pub struct Balance {
-    /// Only disk sets whose name contains this
-    #[arg(long, default_value = "")]
-    pub disks: String,
-    /// Only loads whose name contains this
-    #[arg(long, default_value = "")]
-    pub load: String,
-    /// Exit with 1 when the policy `adaptive` misses its bands
-    #[arg(long)]
-    pub check: bool,
-    /// First seed
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// How many seeds: a cell is their median
-    #[arg(long, default_value_t = 5)]
-    pub seeds: u64,
-    /// text, csv, json (JSON Lines) or markdown
-    #[arg(long, default_value = "text")]
-    pub format: String,
-}
-
-/// `plexum lab run`.
-#[derive(clap::Args, Debug)]
-pub struct RunFile {
-    /// The experiment file
-    pub file: PathBuf,
-    /// Folder of the results [default: the file's name without its ending]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-}
-
-/// `plexum lab report`.
-#[derive(clap::Args, Debug)]
-pub struct Report {
-    /// Folder of the results
-    pub folder: PathBuf,
-    /// What fio wrote with --output-format=json, as one more result; may be repeated, and needs no experiment
-    #[arg(long, value_name = "FILE")]
-    pub fio: Vec<PathBuf>,
-    /// Do not write the report (HTML, Markdown, charts) into the folder
-    #[arg(long)]
-    pub no_files: bool,
-}
-
-/// `plexum lab reproduce`.
-#[derive(clap::Args, Debug)]
-pub struct Reproduce {
-    /// Tables [default: all]
-    #[arg(value_name = "TABLE")]
-    pub tables: Vec<String>,
-    /// Exit with 1 when a band is missed; runs 5 seeds
-    #[arg(long)]
-    pub check: bool,
-    /// First seed
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Number of seeds [default: 1, with --check 5]
-    #[arg(long)]
-    pub seeds: Option<u64>,
-    /// Write a page with all of it: published beside ours, errors, effects, what each disk did
-    #[arg(long, value_name = "FILE.html")]
-    pub out: Option<PathBuf>,
-    /// text, csv, json (JSON Lines) or markdown
-    #[arg(long, default_value = "text")]
-    pub format: String,
-}
 
 pub(crate) fn problem(error: &LabError) -> Problem {
     match error {

@@ -34,6 +34,7 @@ mod events;
 mod examine;
 mod examine_zfs;
 mod explain;
+mod fields;
 mod foreign;
 mod gmirror;
 mod gvinum;
@@ -44,6 +45,7 @@ mod man;
 mod member_ops;
 mod nbd_device;
 mod nested;
+mod offline;
 mod output;
 mod parity;
 mod plan;
@@ -53,6 +55,7 @@ mod scan;
 mod scrub;
 mod serve;
 mod set;
+mod sets;
 mod stats;
 mod status;
 mod stop;
@@ -93,22 +96,22 @@ pub fn run(further: Further) -> ExitCode {
         .skip(1)
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
-    let as_json = words
-        .iter()
-        .take_while(|word| *word != "--")
-        .any(|word| word == "--json");
+    let mut options = words.iter().take_while(|word| *word != "--");
+    let report = match options.any(|word| word == "--json") {
+        true => errors::report_json,
+        false => errors::report,
+    };
     let result = std::panic::catch_unwind(|| parse_and_run(&words, &typed, further));
     let exit = match result {
         Ok(Ok(exit)) => match output::failure() {
-            Some(problem) => errors::report(&problem, as_json),
+            Some(problem) => report(&problem),
             None => exit,
         },
-        Ok(Err(problem)) => errors::report(&problem, as_json),
-        Err(_) => errors::report(
+        Ok(Err(problem)) => report(&problem),
+        Err(_) => report(
             &Problem::new(Code::Bug, "a bug in Plexum ended the command").hint(
                 "please report it with the lines above, the command line and `plexum --version`",
             ),
-            as_json,
         ),
     };
     ExitCode::from(exit)

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::args::{AddMember, Common, ReAdd, Replace, VolumeMember};
 use crate::client::Client;
-use crate::create::runtime;
 use crate::errors::Outcome;
+use crate::offline::runtime;
 use crate::output::{Screen, object};
 use crate::plan::{Found, Plan};
 use crate::progress;
@@ -99,7 +99,8 @@ pub fn replace(args: &Replace, common: &Common, screen: &Screen) -> Outcome {
     wait_for_rebuild(&args.volume, args.wait && !common.dry_run, exit, screen)
 }
 
-/// With `--force`: what is on the new member is shown, and has to be agreed to. Without it the server refuses by itself.
+/// With `--force`: what is on the new member is shown, and has to be agreed to. Without it the server refuses by
+/// itself.
 fn agree(
     action: &Action,
     volume: &str,
@@ -146,7 +147,7 @@ fn agree(
         plan.show(screen); // the server has looked whether it may be
         return Ok(());
     }
-    plan.confirm(common, is_forced, screen).map(|_| ())
+    plan.confirm(common, is_forced.into(), screen).map(|_| ())
 }
 
 fn act(volume: &str, action: &Action, common: &Common, screen: &Screen) -> Outcome {

@@ -13,14 +13,14 @@ use serde_json::json;
 
 use crate::control::runtime_dir;
 use crate::output::{Screen, object};
-use crate::scan::{FoundSet, find_sets};
+use crate::sets::{FoundSet, find_sets};
 use crate::units::show_bytes;
 
 /// A mirror by its name, with its members.
 type Named = (String, Vec<String>);
 
 /// A set inside of mirrors.
-pub struct Inner {
+pub struct SetInMirrors {
     /// Its line in the table.
     pub row: Vec<String>,
     /// The same for programs.
@@ -33,7 +33,7 @@ pub struct Inner {
     mirrors: Vec<Named>,
 }
 
-impl Inner {
+impl SetInMirrors {
     /// How it is served: its mirrors first, then it over them.
     pub fn way(&self) -> Vec<String> {
         let members: Vec<&str> = self
@@ -65,7 +65,7 @@ impl Inner {
 }
 
 /// The sets inside of mirrors that were found.
-pub fn inside(sets: &[FoundSet]) -> Vec<Inner> {
+pub fn inside(sets: &[FoundSet]) -> Vec<SetInMirrors> {
     let mut groups: Vec<(Vec<Found>, Vec<Named>)> = Vec::new();
     for set in sets {
         let Some((name, found)) = within(set) else {
@@ -87,7 +87,7 @@ pub fn inside(sets: &[FoundSet]) -> Vec<Inner> {
         .collect()
 }
 
-fn tell_group(found: &[Found], mirrors: &[Named]) -> Vec<Inner> {
+fn tell_group(found: &[Found], mirrors: &[Named]) -> Vec<SetInMirrors> {
     let is_bound = found.iter().any(|one| match one {
         Found::Stripe(member) => !member.label.provider.is_empty(),
         Found::Concat(member) => !member.label.provider.is_empty(),
@@ -96,7 +96,7 @@ fn tell_group(found: &[Found], mirrors: &[Named]) -> Vec<Inner> {
     });
     let all: Vec<&Found> = found.iter().collect();
     let judged = judge(&all).into_iter();
-    let told = judged.map(|judged| Inner {
+    let told = judged.map(|judged| SetInMirrors {
         row: vec![
             judged.name.clone(),
             judged.level.clone(),
@@ -125,11 +125,7 @@ fn tell_group(found: &[Found], mirrors: &[Named]) -> Vec<Inner> {
 
 /// What a mirror holds, when that is a member of something, with the mirror's name.
 fn within(set: &FoundSet) -> Option<(String, Found)> {
-    let found: Vec<&Found> = set
-        .examined
-        .iter()
-        .filter_map(|one| one.foreign.as_ref())
-        .collect();
+    let found = set.foreign();
     if !matches!(found.first(), Some(Found::Mirror(_))) {
         return None;
     }

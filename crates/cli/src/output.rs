@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - with `--json` standard output carries one JSON object per line and nothing else;
-//! - a reader that goes away (`plexum status | head -1`) is no error: nothing more is printed, and the command ends as it would have;
+//! - a reader that goes away (`plexum status | head -1`) is no error: nothing more is printed, and the command ends as
+//!   it would have;
 //! - output that cannot be written (a full disk) ends the command with a problem, never with a panic.
 
 use std::io::{ErrorKind, IsTerminal, Write};

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - a plan with something to destroy is never carried out without `--force`, nor without an answer or `--yes`;
-//! - `--dry-run` ends after the plan, before anything was written, and is refused for all that the real thing would be refused for;
+//! - `--dry-run` ends after the plan, before anything was written, and is refused for all that the real thing would be
+//!   refused for;
 //! - the question is only asked when standard input and standard error are terminals.
 
 use std::io::{BufRead, IsTerminal, Write};
@@ -10,7 +11,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use plexum_daemon::problem::{Code, Problem};
 use serde_json::{Value, json};
 
-use crate::args::Common;
+use crate::args::{Common, Create};
 use crate::output::{Screen, object};
 
 /// Something found on a member that would be overwritten.
@@ -46,6 +47,24 @@ pub enum Verdict {
     OnlyShown,
 }
 
+/// Whether the user agrees that what was found is overwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// He does, by `--force` or `-f`.
+    Yes,
+    /// It is not to be lost.
+    No,
+}
+
+impl From<bool> for Force {
+    fn from(is_forced: bool) -> Self {
+        match is_forced {
+            true => Self::Yes,
+            false => Self::No,
+        }
+    }
+}
+
 impl Plan {
     /// Shows the plan where needed and asks where needed.
     ///
@@ -54,12 +73,12 @@ impl Plan {
     pub fn confirm(
         &self,
         common: &Common,
-        is_forced: bool,
+        force: Force,
         screen: &Screen,
     ) -> Result<Verdict, Problem> {
         if common.dry_run {
             self.show(screen);
-            if !self.destroys.is_empty() && !is_forced {
+            if !self.destroys.is_empty() && force == Force::No {
                 return Err(self.refusal());
             }
             return Ok(Verdict::OnlyShown);
@@ -67,7 +86,7 @@ impl Plan {
         if self.destroys.is_empty() {
             return Ok(Verdict::Go);
         }
-        if !is_forced {
+        if force == Force::No {
             return Err(self.refusal());
         }
         if common.yes {
@@ -133,6 +152,21 @@ impl Plan {
     }
 }
 
+/// Whether what is made can take what shall be copied to it.
+///
+/// # Errors
+/// `MemberTooSmall`.
+pub fn check_size(args: &Create, volume_bytes: u64) -> Result<(), Problem> {
+    match args.size_min_bytes {
+        Some(needed) if volume_bytes < needed => Err(Problem::new(
+            Code::MemberTooSmall,
+            format!("the new volume would have {volume_bytes} bytes, the old one has {needed}"),
+        )
+        .hint("give more or larger members")),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,7 +197,7 @@ mod tests {
             member: "a.img".into(),
             what: "ext4 file system".into(),
         }];
-        let ask = |destroys: &Vec<Found>, dry_run, force, yes| {
+        let ask = |destroys: &Vec<Found>, dry_run, force: bool, yes| {
             let common = Common {
                 dry_run,
                 yes,
@@ -171,7 +205,7 @@ mod tests {
                 ..Common::default()
             };
             plan(destroys.clone())
-                .confirm(&common, force, &screen())
+                .confirm(&common, force.into(), &screen())
                 .map_err(|problem| problem.code)
         };
         let none = Vec::new();

@@ -29,14 +29,15 @@ use serde_json::json;
 use crate::args::{Common, Serve};
 use crate::control::runtime_dir;
 use crate::daemon_client::Daemon;
-use crate::errors::{Outcome, report};
+use crate::errors::{Outcome, report_beside};
 use crate::nested;
 use crate::output::{Screen, check, object, write_raw};
-use crate::scan;
+use crate::sets;
 use crate::traces::record;
 use crate::units::show_bytes;
 
-/// Set for a server that another process waits for, and what it says when all that can be served is; its exit code follows.
+/// Set for a server that another process waits for, and what it says when all that can be served is; its exit code
+/// follows.
 const IN_BACKGROUND: &str = "PLEXUM_IN_BACKGROUND";
 const END: &str = "\u{4}all that can be is served: ";
 
@@ -60,7 +61,25 @@ pub fn run(args: &Serve, common: &Common, screen: &Screen) -> Outcome {
         return by_daemon(&daemon, args, screen);
     }
     let request = request(args)?;
-    start(request, args.background, common, screen)
+    start(request, args.background.into(), common, screen)
+}
+
+/// Where the server runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ground {
+    /// In this process, until the volumes were stopped.
+    Fore,
+    /// In a process of its own, which goes on.
+    Back,
+}
+
+impl From<bool> for Ground {
+    fn from(in_background: bool) -> Self {
+        match in_background {
+            true => Self::Back,
+            false => Self::Fore,
+        }
+    }
 }
 
 /// Has the daemon serve what was named or found, and returns when clients may come.
@@ -143,16 +162,11 @@ fn check_daemon_words(args: &Serve) -> Result<(), Problem> {
 ///
 /// # Errors
 /// As `run`.
-pub fn start(
-    request: ServeRequest,
-    in_background: bool,
-    common: &Common,
-    screen: &Screen,
-) -> Outcome {
+pub fn start(request: ServeRequest, ground: Ground, common: &Common, screen: &Screen) -> Outcome {
     if common.dry_run {
         return plan(&request, screen);
     }
-    if in_background {
+    if ground == Ground::Back {
         return background(screen);
     }
     nested::tell(&request, screen);
@@ -271,7 +285,7 @@ fn named_volumes(
     args: &Serve,
     template: &AssembleRequest,
 ) -> Result<Vec<AssembleRequest>, Problem> {
-    let sets = scan::mirrors_among(&args.members);
+    let sets = sets::mirrors_among(&args.members);
     if args.name.is_some() && !sets.is_empty() {
         return Err(usage(format!(
             "--name is for one volume, {} were named",
@@ -292,7 +306,7 @@ fn found_volumes(
     args: &Serve,
     template: &AssembleRequest,
 ) -> Result<Vec<AssembleRequest>, Problem> {
-    let mut sets = scan::find_sets(&args.scan)?;
+    let mut sets = sets::find_sets(&args.scan)?;
     if let Choice::Format(format) = template.choice {
         sets.retain(|set| set.format() == Some(format));
     }
@@ -417,8 +431,8 @@ fn tls_mode(args: &Serve) -> Result<TlsMode, Problem> {
     }
 }
 
-/// Records how the volume is served, and says that clients may come. Whoever cannot be told would never know. Gives the exit code
-/// as `announce` does.
+/// Records how the volume is served, and says that clients may come. Whoever cannot be told would never know. Gives the
+/// exit code as `announce` does.
 fn tell(ready: &Ready, records: &mut Vec<PathBuf>, screen: &Screen) -> Result<u8, Problem> {
     record::write(&ready.control, &ready.status.volume);
     records.push(ready.control.clone());
@@ -470,7 +484,7 @@ fn tell_left_out(left_out: &[(String, Problem)], screen: &Screen) -> u8 {
     let mut exit = 0;
     for (members, problem) in left_out {
         screen.note(format!("not served: {members}"));
-        let code = report(problem, screen.is_json);
+        let code = report_beside(problem, screen);
         exit = if exit == 0 { code } else { exit };
     }
     exit
@@ -499,7 +513,8 @@ fn plan(request: &ServeRequest, screen: &Screen) -> Outcome {
     Ok(tell_left_out(&rehearsal.left_out, screen))
 }
 
-/// The file that takes what the server says, with space for a message: without it nobody would hear why it does not start.
+/// The file that takes what the server says, with space for a message: without it nobody would hear why it does not
+/// start.
 fn log_file(log: &std::path::Path) -> Result<std::fs::File, Problem> {
     let shown = log.display().to_string();
     let tell = |error: std::io::Error| Problem::from_io(&error, "writing", &shown);

@@ -18,8 +18,11 @@ use crate::units::show_bytes;
 /// `NoSuchVolume`, `AmbiguousVolume`, `NoServer`.
 pub fn run(args: &Stats, common: &Common, screen: &Screen) -> Outcome {
     let client = Client::find(args.volume.as_deref())?;
-    let mut before = client.stats(args.reset && !common.dry_run)?;
-    let Some(seconds) = args.interval else {
+    let mut before = match args.reset && !common.dry_run {
+        true => client.take_stats()?,
+        false => client.stats()?,
+    };
+    let Some(seconds) = args.interval_s else {
         match args.columns {
             None => show(&before, screen),
             Some(columns) => show_rates(&before, None, columns, screen),
@@ -28,7 +31,7 @@ pub fn run(args: &Stats, common: &Common, screen: &Screen) -> Outcome {
     };
     while !is_lost() {
         std::thread::sleep(Duration::from_secs(seconds));
-        let now = client.stats(false)?;
+        let now = client.stats()?;
         let columns = args.columns.unwrap_or(StatsColumns::Plexum);
         show_rates(&now, Some(&before), columns, screen);
         before = now;

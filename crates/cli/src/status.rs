@@ -20,7 +20,8 @@ use crate::progress;
 use crate::traces::{Dead, Traces};
 use crate::units::{show_bytes, show_seconds, show_time};
 
-/// Runs the command. Exit code 1 when any volume is not whole, 8 when one has failed, 7 when a server ended without a stop.
+/// Runs the command. Exit code 1 when any volume is not whole, 8 when one has failed, 7 when a server ended without a
+/// stop.
 ///
 /// # Errors
 /// `NoSuchVolume` when the named one does not run.

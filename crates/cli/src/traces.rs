@@ -13,8 +13,6 @@ use plexum_daemon::problem::Problem;
 use plexum_daemon::runtime_dir::{Kind, RuntimeDir, Surroundings};
 use serde_json::{Value, json};
 
-use crate::control::runtime_dir;
-
 /// How a server was started is recorded beside its control socket, so that `status` can say how to start it again.
 pub mod record {
     use super::*;
@@ -22,8 +20,8 @@ pub mod record {
     /// Set for a server that `--background` has started.
     pub const BACKGROUND: &str = "PLEXUM_IN_BACKGROUND";
 
-    /// Records the command line of this process for the volume whose control socket is `control`. A server without it works
-    /// as well, so nothing is said when it cannot be written.
+    /// Records the command line of this process for the volume whose control socket is `control`. A server without it
+    /// works as well, so nothing is said when it cannot be written.
     pub fn write(control: &Path, volume: &str) {
         let mut words: Vec<String> = std::env::args().skip(1).map(|word| full(&word)).collect();
         words.retain(|word| word != "--json");
@@ -164,8 +162,8 @@ pub struct Traces {
 impl Traces {
     /// Looks for them.
     pub fn look() -> Self {
-        let own = runtime_dir();
         let from = Surroundings::of_this_process();
+        let own = RuntimeDir::locate(&from);
         let usual = usual_folders(from.user_id);
         let others = usual.into_iter().filter(|folder| folder != own.path());
         Self {

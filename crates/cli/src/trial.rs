@@ -16,8 +16,8 @@ use plexum_runtime::file::Access;
 
 use crate::args::{Common, Create};
 use crate::control::runtime_dir;
-use crate::create::runtime;
 use crate::errors::Outcome;
+use crate::offline::runtime;
 use crate::output::Screen;
 
 /// Serves what would be made.
@@ -62,7 +62,7 @@ pub fn run(args: &Create, request: CreateRequest, common: &Common, screen: &Scre
         runtime_dir: runtime_dir(),
         state_dir: None,
     };
-    crate::serve::start(request, args.background, common, screen)
+    crate::serve::start(request, args.background.into(), common, screen)
 }
 
 /// The superblocks that would be written, without what they point to: that is not there.

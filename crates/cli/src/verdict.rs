@@ -7,6 +7,7 @@ use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::zfs::PoolView;
 use serde_json::{Map, Value};
 
+use crate::output::Screen;
 use crate::units::show_bytes;
 
 /// One set in one line.
@@ -17,6 +18,18 @@ pub(crate) struct SetVerdict {
     obstacle: Option<String>,
     /// What to do: words, then a command.
     next: String,
+}
+
+/// The last lines about a set: what serves it, or why nothing does.
+pub(crate) fn show_start(problem: Option<&Problem>, command: &str, screen: &Screen) {
+    let Some(problem) = problem else {
+        screen.line(format!("to serve it:   {command}"));
+        return;
+    };
+    screen.line(format!("cannot start as it is: {}", problem.message));
+    for line in problem.why.iter().chain(&problem.hints) {
+        screen.line(format!("  {line}"));
+    }
 }
 
 impl SetVerdict {

@@ -51,17 +51,16 @@ impl Ord for Event {
 }
 
 #[derive(Default)]
-struct Inner {
+struct Timeline {
     now_ns: Cell<u64>,
     order: Cell<u64>,
-    wall_shift_seconds: Cell<i64>,
     events: RefCell<BinaryHeap<Event>>,
 }
 
 /// The clock of one simulated world. Clones show the same time.
 #[derive(Clone, Default)]
 pub struct SimClock {
-    inner: Rc<Inner>,
+    inner: Rc<Timeline>,
 }
 
 impl SimClock {
@@ -114,12 +113,6 @@ impl SimClock {
         drop(dropped);
     }
 
-    /// Moves the wall clock (not the monotonic one) by `seconds`, as an administrator or a time server may.
-    pub fn shift_wall(&self, seconds: i64) {
-        let shift = &self.inner.wall_shift_seconds;
-        shift.set(shift.get().saturating_add(seconds));
-    }
-
     fn jump_to(&self, moment_ns: u64) {
         assert!(moment_ns >= self.now_ns(), "virtual time never goes back");
         self.inner.now_ns.set(moment_ns);
@@ -142,8 +135,7 @@ impl Clock for SimClock {
     }
 
     fn wall_seconds(&self) -> u64 {
-        let now = WALL_START_SECONDS + self.now_ns() / 1_000_000_000;
-        now.saturating_add_signed(self.inner.wall_shift_seconds.get())
+        WALL_START_SECONDS + self.now_ns() / 1_000_000_000
     }
 
     async fn sleep(&self, duration: Duration) {
@@ -268,14 +260,5 @@ mod tests {
         }
         assert!(!clock.advance());
         assert_eq!(clock.now_ns(), 0);
-    }
-
-    #[test]
-    fn the_wall_clock_can_jump_without_the_monotonic_one() {
-        let clock = SimClock::new();
-        let before = clock.wall_seconds();
-        clock.shift_wall(-3600);
-        assert_eq!(clock.wall_seconds(), before - 3600);
-        assert_eq!(clock.now(), Moment(0));
     }
 }

@@ -75,7 +75,7 @@ pub struct Event {
     pub c: u64,
 }
 
-struct Inner {
+struct Recording {
     clock: SimClock,
     hash: Cell<u64>,
     count: Cell<u64>,
@@ -86,7 +86,7 @@ struct Inner {
 /// The recorder of one world. Clones write to the same trace.
 #[derive(Clone)]
 pub struct Trace {
-    inner: Rc<Inner>,
+    inner: Rc<Recording>,
 }
 
 impl Trace {
@@ -94,7 +94,7 @@ impl Trace {
     #[must_use]
     pub fn new(clock: SimClock, is_kept: bool) -> Self {
         Self {
-            inner: Rc::new(Inner {
+            inner: Rc::new(Recording {
                 clock,
                 hash: Cell::new(GOLDEN),
                 count: Cell::new(0),

@@ -53,14 +53,14 @@ struct Tasks {
     free: Vec<u32>,
 }
 
-struct Inner {
+struct LiveTasks {
     tasks: RefCell<Tasks>,
     live_count: Cell<usize>,
     is_closed: Cell<bool>,
     ready: Arc<Ready>,
 }
 
-impl Inner {
+impl LiveTasks {
     fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
         let (handle, outcome) = join::pair();
         if self.is_closed.get() {
@@ -129,7 +129,7 @@ impl Inner {
 
 /// Runs futures on the thread that owns it, one poll at a time.
 pub struct Executor<O: Order = Fifo> {
-    inner: Rc<Inner>,
+    inner: Rc<LiveTasks>,
     order: O,
 }
 
@@ -138,7 +138,7 @@ impl<O: Order> Executor<O> {
     #[must_use]
     pub fn new(order: O) -> Self {
         Self {
-            inner: Rc::new(Inner {
+            inner: Rc::new(LiveTasks {
                 tasks: RefCell::default(),
                 live_count: Cell::new(0),
                 is_closed: Cell::new(false),
@@ -240,7 +240,7 @@ impl<O: Order> Drop for Executor<O> {
 
 /// Retires a task after its last poll, also when that poll panicked.
 struct RetireOnDrop<'a> {
-    inner: &'a Inner,
+    inner: &'a LiveTasks,
     id: Option<TaskId>,
 }
 
@@ -255,7 +255,7 @@ impl Drop for RetireOnDrop<'_> {
 /// Spawns tasks on an executor; clones are cheap. Stays valid after the executor is gone, but then drops what it gets.
 #[derive(Clone)]
 pub struct Spawner {
-    inner: Rc<Inner>,
+    inner: Rc<LiveTasks>,
 }
 
 impl Spawner {

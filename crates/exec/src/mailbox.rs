@@ -156,12 +156,12 @@ enum Line<T> {
     Over,
 }
 
-struct Shared<T> {
+struct SharedLine<T> {
     line: Mutex<Line<T>>,
     has_changed: Condvar,
 }
 
-impl<T> Shared<T> {
+impl<T> SharedLine<T> {
     fn settle(&self, end: Line<T>) {
         let old = std::mem::replace(&mut *lock(&self.line), end);
         self.has_changed.notify_all();
@@ -174,7 +174,7 @@ impl<T> Shared<T> {
 /// A pair for one answer: `Reply` travels with the request, `Answer` stays with who asks.
 #[must_use]
 pub fn reply<T>() -> (Reply<T>, Answer<T>) {
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(SharedLine {
         line: Mutex::new(Line::Open(None)),
         has_changed: Condvar::new(),
     });
@@ -187,7 +187,7 @@ pub fn reply<T>() -> (Reply<T>, Answer<T>) {
 
 /// Gives the answer, from any thread. Dropped unused, it tells the asker that there will be none.
 pub struct Reply<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<SharedLine<T>>,
     is_sent: bool,
 }
 
@@ -209,7 +209,7 @@ impl<T> Drop for Reply<T> {
 
 /// Waits for the answer: as a future, or with `wait` on a thread that may block.
 pub struct Answer<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<SharedLine<T>>,
 }
 
 impl<T> Answer<T> {

@@ -18,7 +18,7 @@ use fuser::{
 use plexum_block::buf::BufPool;
 use plexum_block::device::IoError;
 
-use crate::request::{Answer, Operation, Request};
+use crate::request::{Answer, Operation, VolumeRequest};
 
 /// The file; the folder is `INodeNo::ROOT`.
 const FILE: INodeNo = INodeNo(2);
@@ -69,7 +69,7 @@ pub struct Mounted {
 pub fn mount(
     folder: &Path,
     info: FileInfo,
-    send: impl Fn(Request) + Send + Sync + 'static,
+    send: impl Fn(VolumeRequest) + Send + Sync + 'static,
 ) -> io::Result<Mounted> {
     let mut options = vec![
         MountOption::FSName("plexum".to_owned()),
@@ -105,7 +105,7 @@ struct OneFile {
     user_id: u32,
     group_id: u32,
     pool: BufPool,
-    send: Box<dyn Fn(Request) + Send + Sync>,
+    send: Box<dyn Fn(VolumeRequest) + Send + Sync>,
 }
 
 /// What a failed request tells the kernel. Never ENOSYS, see above.
@@ -166,7 +166,7 @@ impl OneFile {
     }
 
     fn send(&self, operation: Operation, reply: impl FnOnce(Answer) + Send + 'static) {
-        (self.send)(Request::new(operation, reply));
+        (self.send)(VolumeRequest::new(operation, reply));
     }
 }
 

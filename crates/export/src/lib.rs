@@ -1,8 +1,9 @@
 //! A volume as a file or a device of the operating system: a FUSE file system with one file, which a loop device can
 //! stand on; or a device of the kernel's own NBD client.
 //!
-//! By FUSE the kernel's requests arrive on threads of the FUSE session and leave them at once as `request::Request`s;
-//! whoever owns the volume carries them out where it lives, many at a time, and each takes its answer back by itself.
+//! By FUSE the kernel's requests arrive on threads of the FUSE session and leave them at once as
+//! `request::VolumeRequest`s; whoever owns the volume carries them out where it lives, many at a time, and each takes
+//! its answer back by itself.
 //! The kernel's NBD client needs nobody for its requests: it is given connections to the server, and new ones.
 //!
 //! Invariants:

@@ -36,12 +36,12 @@ pub enum Operation {
 pub type Answer = Result<Rope, IoError>;
 
 /// An operation and the way its answer takes. Dropping it answers EIO.
-pub struct Request {
+pub struct VolumeRequest {
     operation: Operation,
     reply: Box<dyn FnOnce(Answer) + Send>,
 }
 
-impl Request {
+impl VolumeRequest {
     /// A request whose answer goes to `reply`.
     pub fn new(operation: Operation, reply: impl FnOnce(Answer) + Send + 'static) -> Self {
         Self {
@@ -169,7 +169,7 @@ mod tests {
         let mut executor = Executor::new(Fifo);
         let result = Arc::new(Mutex::new(None));
         let seen = Arc::clone(&result);
-        let request = Request::new(operation, move |answer| {
+        let request = VolumeRequest::new(operation, move |answer| {
             *seen.lock().unwrap() = Some(answer.map(|rope| rope.to_vec()));
         });
         let export = Rc::clone(export);

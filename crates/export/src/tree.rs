@@ -1,4 +1,4 @@
-//! A read-only tree of files as a FUSE file system. What is in it is asked of its owner, over `Request`s.
+//! A read-only tree of files as a FUSE file system. What is in it is asked of its owner, over `TreeRequest`s.
 //!
 //! Invariants:
 //! - nothing waits on the threads of the session: every question leaves them at once and brings its answer back itself;
@@ -143,13 +143,13 @@ pub enum Refusal {
 type Reply = Box<dyn FnOnce(Result<Answer, Refusal>) + Send>;
 
 /// A question and the way its answer takes. Dropping it answers EIO.
-pub struct Request {
+pub struct TreeRequest {
     /// The question.
     pub question: Question,
     reply: Option<Reply>,
 }
 
-impl Request {
+impl TreeRequest {
     fn new(
         question: Question,
         reply: impl FnOnce(Result<Answer, Refusal>) + Send + 'static,
@@ -168,7 +168,7 @@ impl Request {
     }
 }
 
-impl Drop for Request {
+impl Drop for TreeRequest {
     fn drop(&mut self) {
         if let Some(reply) = self.reply.take() {
             reply(Err(Refusal::Io));
@@ -189,7 +189,7 @@ pub struct MountedTree {
 pub fn mount_tree(
     folder: &Path,
     name: &str,
-    send: impl Fn(Request) + Send + Sync + 'static,
+    send: impl Fn(TreeRequest) + Send + Sync + 'static,
 ) -> io::Result<MountedTree> {
     let mut config = Config::default();
     config.mount_options = vec![
@@ -211,7 +211,7 @@ pub fn mount_tree(
 }
 
 struct Tree {
-    send: Box<dyn Fn(Request) + Send + Sync>,
+    send: Box<dyn Fn(TreeRequest) + Send + Sync>,
 }
 
 impl Tree {
@@ -220,7 +220,7 @@ impl Tree {
         question: Question,
         reply: impl FnOnce(Result<Answer, Refusal>) + Send + 'static,
     ) {
-        (self.send)(Request::new(question, reply));
+        (self.send)(TreeRequest::new(question, reply));
     }
 }
 
@@ -367,7 +367,7 @@ mod tests {
     fn a_question_that_is_dropped_is_answered() {
         let (sender, answers) = mpsc::channel();
         let question = Question::Attributes { number: ROOT };
-        drop(Request::new(question, move |answer| {
+        drop(TreeRequest::new(question, move |answer| {
             sender.send(answer.is_err()).unwrap()
         }));
         assert!(answers.recv().unwrap());

@@ -97,14 +97,14 @@ impl std::error::Error for FormatError {}
 
 /// Builds errors of one structure at one place, so that checks stay one line each.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct StructurePlace {
     /// The structure's name.
     pub structure: &'static str,
     /// Byte offset of the structure's first byte.
     pub base_bytes: u64,
 }
 
-impl Place {
+impl StructurePlace {
     /// An error about the field at `field_offset` bytes into the structure.
     pub(crate) fn error(
         self,
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn an_error_is_one_line_with_structure_offset_field_found_and_expected() {
-        let place = Place {
+        let place = StructurePlace {
             structure: "md superblock 1.2",
             base_bytes: 4096,
         };

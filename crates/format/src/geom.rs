@@ -7,8 +7,10 @@
 //!
 //! Source: freebsd-geom.md sections 1.2 and 3.
 
+use std::ops::RangeFrom;
+
 use crate::describe::{Field, List};
-use crate::error::{FormatError, Place, Problem, escape_text};
+use crate::error::{FormatError, Problem, StructurePlace, escape_text};
 
 /// Bytes of the sector in which the structures lie; larger sectors carry zeroes behind.
 pub(crate) const LABEL_BYTES: usize = 512;
@@ -87,8 +89,8 @@ impl<'a> Packed<'a> {
     }
 
     /// Whether fields that only some versions have are next. They are told always.
-    pub(crate) fn has(&self, is_in_version: bool) -> bool {
-        is_in_version || matches!(self.way, Way::Tell(_))
+    pub(crate) fn has(&self, version: u32, since: RangeFrom<u32>) -> bool {
+        since.contains(&version) || matches!(self.way, Way::Tell(_))
     }
 
     number!(u8, u8);
@@ -206,7 +208,7 @@ impl<'a> Packed<'a> {
     ///
     /// # Errors
     /// [`Problem::Unsupported`] or [`Problem::Invalid`] with the field.
-    pub(crate) fn check(self, place: Place) -> Result<(), FormatError> {
+    pub(crate) fn check(self, place: StructurePlace) -> Result<(), FormatError> {
         match self.odd {
             None => Ok(()),
             Some(odd) => Err(place.error(
@@ -242,9 +244,31 @@ pub(crate) fn shown_text(field: &[u8]) -> String {
     escape_text(&field[..length])
 }
 
-/// Whether a name fits a field: at most 15 bytes, printable, not empty.
-pub(crate) fn is_name(name: &str) -> bool {
-    !name.is_empty()
+/// The bytes of a label that starts with this magic, at the beginning of a sector.
+pub(crate) fn label_in<'a>(
+    sector: &'a [u8],
+    magic: &'static str,
+    place: StructurePlace,
+) -> Result<&'a [u8; LABEL_BYTES], FormatError> {
+    let Some(bytes) = sector.first_chunk::<LABEL_BYTES>() else {
+        let found = format!("{} bytes", sector.len());
+        return Err(place.error(Problem::TooShort, 0, "sector", found, "512 bytes"));
+    };
+    if !has_magic(bytes, magic.as_bytes()) {
+        let found = escape_text(&bytes[..12]);
+        return Err(place.error(Problem::NoMagic, 0, "magic", found, magic));
+    }
+    Ok(bytes)
+}
+
+/// Whether a name for a new label fits its field: at most 15 bytes, printable, not empty.
+pub(crate) fn check_name(name: &str, place: StructurePlace) -> Result<(), FormatError> {
+    let fits = !name.is_empty()
         && name.len() < NAME_BYTES
-        && !name.contains(|c: char| c.is_control() || c == '/')
+        && !name.contains(|c: char| c.is_control() || c == '/');
+    if fits {
+        return Ok(());
+    }
+    let (found, expected) = (format!("{name:?}"), "1 to 15 bytes, printable");
+    Err(place.error(Problem::Request, 20, "name", found, expected))
 }

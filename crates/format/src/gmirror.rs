@@ -8,13 +8,13 @@
 //! Source: freebsd-geom.md sections 1.2, 1.3 and 1.4.
 
 use crate::describe::Field;
-use crate::error::{FormatError, Place, Problem};
-use crate::geom::{LABEL_BYTES, Packed, has_magic, is_name};
+use crate::error::{FormatError, Problem, StructurePlace};
+use crate::geom::{LABEL_BYTES, Packed, check_name, label_in};
 use crate::kept::Kept;
 use crate::md5::md5;
 use crate::units::SECTOR_BYTES;
 
-const MAGIC: &[u8] = b"GEOM::MIRROR";
+const MAGIC: &str = "GEOM::MIRROR";
 const STRUCTURE: &str = "gmirror metadata";
 /// The newest version; older labels are rewritten as this one once they were attached.
 pub const NEWEST_VERSION: u32 = 4;
@@ -127,18 +127,11 @@ impl MirrorLabel {
         offset_bytes: u64,
         provider_bytes: u64,
     ) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: offset_bytes,
         };
-        let Some(bytes) = sector.first_chunk::<LABEL_BYTES>() else {
-            let found = format!("{} bytes", sector.len());
-            return Err(place.error(Problem::TooShort, 0, "sector", found, "512 bytes"));
-        };
-        if !has_magic(bytes, MAGIC) {
-            let found = crate::error::escape_text(&bytes[..12]);
-            return Err(place.error(Problem::NoMagic, 0, "magic", found, "GEOM::MIRROR"));
-        }
+        let bytes = label_in(sector, MAGIC, place)?;
         let mut label = Self::empty(*bytes);
         Packed::reader(bytes).u32("version", &mut label.version);
         if label.version > NEWEST_VERSION {
@@ -193,7 +186,7 @@ impl MirrorLabel {
         fields.u32("mirror_id", &mut self.mirror_id);
         fields.u32("component_id", &mut self.component_id);
         fields.u8("member_count", &mut self.component_count);
-        if fields.has(self.version >= 2) {
+        if fields.has(self.version, 2..) {
             fields.u32("generation_id", &mut self.generation_id);
         }
         fields.u32("sync_id", &mut self.sync_id);
@@ -237,7 +230,7 @@ impl MirrorLabel {
             ],
         );
         fields.name("provider", &mut self.provider);
-        if fields.has(self.version >= 3) {
+        if fields.has(self.version, 3..) {
             fields.size("provider_bytes", &mut self.provider_bytes);
         }
     }
@@ -247,7 +240,7 @@ impl MirrorLabel {
         &self,
         provider_bytes: u64,
         offset_bytes: u64,
-        place: Place,
+        place: StructurePlace,
     ) -> Result<(), FormatError> {
         let count = self.component_count;
         place.check(count >= 1, 44, "number of components", count, "at least 1")?;
@@ -283,7 +276,7 @@ impl MirrorLabel {
         if bytes[16..20] != self.version.to_le_bytes() {
             bytes.fill(0); // another layout: old bytes would land in other fields
         }
-        let mut fields = Packed::writer(&mut bytes, MAGIC);
+        let mut fields = Packed::writer(&mut bytes, MAGIC.as_bytes());
         self.clone().walk(&mut fields);
         let covered = fields.position();
         let digest = md5(&bytes[..covered]);
@@ -297,15 +290,11 @@ impl MirrorLabel {
     /// [`FormatError`] of the first value that the format forbids.
     /// Source: freebsd-geom.md section 1.3.
     pub fn create(new: &NewMirrorLabel<'_>) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: 0,
         };
-        if !is_name(new.name) {
-            let found = format!("{:?}", new.name);
-            let expected = "1 to 15 bytes, printable";
-            return Err(place.error(Problem::Request, 20, "name", found, expected));
-        }
+        check_name(new.name, place)?;
         let label = Self {
             name: new.name.to_owned(),
             mirror_id: new.mirror_id,

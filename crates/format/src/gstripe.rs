@@ -7,12 +7,12 @@
 //! Source: freebsd-geom.md section 3.
 
 use crate::describe::Field;
-use crate::error::{FormatError, Place, Problem};
-use crate::geom::{LABEL_BYTES, Packed, has_magic, is_name};
+use crate::error::{FormatError, Problem, StructurePlace};
+use crate::geom::{LABEL_BYTES, Packed, check_name, label_in};
 use crate::kept::Kept;
 use crate::units::{SECTOR_BYTES, Slot};
 
-const MAGIC: &[u8] = b"GEOM::STRIPE";
+const MAGIC: &str = "GEOM::STRIPE";
 const STRUCTURE: &str = "gstripe metadata";
 /// The newest version.
 pub const NEWEST_VERSION: u32 = 3;
@@ -52,18 +52,11 @@ impl StripeLabel {
         offset_bytes: u64,
         provider_bytes: u64,
     ) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: offset_bytes,
         };
-        let Some(bytes) = sector.first_chunk::<LABEL_BYTES>() else {
-            let found = format!("{} bytes", sector.len());
-            return Err(place.error(Problem::TooShort, 0, "sector", found, "512 bytes"));
-        };
-        if !has_magic(bytes, MAGIC) {
-            let found = crate::error::escape_text(&bytes[..12]);
-            return Err(place.error(Problem::NoMagic, 0, "magic", found, "GEOM::STRIPE"));
-        }
+        let bytes = label_in(sector, MAGIC, place)?;
         let mut label = Self::empty(*bytes);
         label.walk(&mut Packed::reader(bytes));
         if label.version > NEWEST_VERSION {
@@ -96,15 +89,15 @@ impl StripeLabel {
         fields.u16("slot", &mut self.slot.0);
         fields.u16("member_count", &mut self.member_count);
         fields.u32("strip_bytes", &mut self.strip_bytes);
-        if fields.has(self.version >= 2) {
+        if fields.has(self.version, 2..) {
             fields.name("provider", &mut self.provider);
         }
-        if fields.has(self.version >= 3) {
+        if fields.has(self.version, 3..) {
             fields.recorded("provider_bytes", &mut self.provider_bytes);
         }
     }
 
-    fn check(&self, provider_bytes: u64, place: Place) -> Result<(), FormatError> {
+    fn check(&self, provider_bytes: u64, place: StructurePlace) -> Result<(), FormatError> {
         let count = self.member_count;
         place.check(
             count >= MIN_MEMBERS,
@@ -137,7 +130,8 @@ impl StripeLabel {
     #[must_use]
     pub fn encode(&self) -> [u8; LABEL_BYTES] {
         let mut bytes = *self.raw;
-        self.clone().walk(&mut Packed::writer(&mut bytes, MAGIC));
+        self.clone()
+            .walk(&mut Packed::writer(&mut bytes, MAGIC.as_bytes()));
         bytes
     }
 
@@ -152,15 +146,11 @@ impl StripeLabel {
         strip_bytes: u32,
         provider_bytes: u64,
     ) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: 0,
         };
-        if !is_name(name) {
-            let found = format!("{name:?}");
-            let expected = "1 to 15 bytes, printable";
-            return Err(place.error(Problem::Request, 20, "name", found, expected));
-        }
+        check_name(name, place)?;
         let label = Self {
             name: name.to_owned(),
             volume_id,

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::alloc::peak_bytes;
 use crate::input::{Input, corpus};
-use crate::mutate::{Dice, damage};
+use crate::mutate::{Dice, Hand, damage};
 use crate::targets::Target;
 
 /// Memory that a parser may take at most: far above all that is valid, far below what an unchecked count asks for.
@@ -108,8 +108,11 @@ impl<'a> Run<'a> {
     /// What the parser did wrong.
     pub fn step(&mut self) -> Result<(), Fault> {
         let mut input = self.pool[self.dice.below(self.pool.len())].clone();
-        let is_gentle = self.counts.accepted_percent() < 2 * ACCEPTED_PERCENT_MIN;
-        damage(&mut input, &self.target.hints, &mut self.dice, is_gentle);
+        let hand = match self.counts.accepted_percent() < 2 * ACCEPTED_PERCENT_MIN {
+            true => Hand::Gentle,
+            false => Hand::Rough,
+        };
+        damage(&mut input, &self.target.hints, &mut self.dice, hand);
         input.bytes.truncate(self.target.length_max_bytes);
         // Once in a while the checksum stays wrong.
         if self.dice.below(64) != 0 {

@@ -67,8 +67,18 @@ pub struct Hints {
     pub words: &'static [&'static [u8]],
 }
 
-/// Damages `input`. `is_gentle`: in soft places only, once.
-pub fn damage(input: &mut Input, hints: &Hints, dice: &mut Dice, is_gentle: bool) {
+/// How an input is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hand {
+    /// Once, in soft places only.
+    Gentle,
+    /// Anywhere, up to four times.
+    Rough,
+}
+
+/// Damages `input`.
+pub fn damage(input: &mut Input, hints: &Hints, dice: &mut Dice, hand: Hand) {
+    let is_gentle = hand == Hand::Gentle;
     let rounds = if is_gentle { 1 } else { 1 + dice.below(4) };
     for _ in 0..rounds {
         let wants_soft = is_gentle || dice.below(3) > 0;
@@ -191,7 +201,7 @@ mod tests {
         let mut changed = 0;
         for _ in 0..1000 {
             let mut input = whole.clone();
-            damage(&mut input, &HINTS, &mut dice, true);
+            damage(&mut input, &HINTS, &mut dice, Hand::Gentle);
             assert_eq!(input.bytes[..4], [0x55; 4]);
             assert_eq!(input.bytes[8..], [0x55; 8]);
             changed += usize::from(input != whole);
@@ -208,7 +218,7 @@ mod tests {
                     numbers: [0; 4],
                     bytes: vec![b'1'; length],
                 };
-                damage(&mut input, &HINTS, &mut dice, false);
+                damage(&mut input, &HINTS, &mut dice, Hand::Rough);
             }
         }
     }

@@ -2,11 +2,13 @@
 //!
 //! Invariants:
 //! - a cell compares with the best classic policy chosen *after the fact*: no single policy is that good;
-//! - every policy is measured alike: the same seeds, the same requests, `WARM_NS` before anything counts. A cell holds the
-//!   median over the seeds: the best of five noisy figures of one seed is better than any of the five policies;
+//! - every policy is measured alike: the same seeds, the same requests, `WARM_NS` before anything counts. A cell holds
+//!   the median over the seeds: the best of five noisy figures of one seed is better than any of the five policies;
 //! - the same seeds give the same table.
 //!
 //! Source: lab.md section 10 (the matrix) and section 6 (weighted speed-up and Jain's index).
+
+mod loads;
 
 use std::cell::Cell as Counter;
 use std::ops::Range;
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plexum_block::device::{Device, Fua};
-use plexum_disks::disk::mechanical_spec::{DiskSpec, QueueOrder};
+use plexum_disks::disk::mechanical_spec::DiskSpec;
 use plexum_disks::disk::timed::TimedDisk;
 use plexum_engine::balance::Policy;
 use plexum_layout::Organisation;
@@ -25,11 +27,13 @@ use crate::array::{ArraySpec, DiskSet, Mode, Surroundings, build};
 use crate::error::LabError;
 use crate::iostat::{MemberRow, Sampler};
 use crate::member::Member;
-use crate::preset;
 use crate::report::table::Table;
 use crate::target::Target;
 use crate::workload::{Operation, Process, mixed};
 use crate::world::World;
+
+use loads::{Client, LOADS, M, disk, sets};
+pub use loads::{load_names, set_names};
 
 /// Virtual time that does not count, of every policy: disks are known and streams have found their places.
 const WARM_NS: u64 = 2_000_000_000;
@@ -41,106 +45,8 @@ const REBUILD_BYTES: u64 = 128 << 10;
 /// Size of a sequential reader's requests.
 const FORWARD_BYTES: u64 = 64 << 10;
 
-/// What one client does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Client {
-    /// Reads forward.
-    Forward,
-    /// Reads blocks of this size anywhere.
-    Random(u64),
-    /// Copies the mirror to a new disk.
-    Rebuild,
-}
-
-/// A load: its group in the summary, its name, its clients.
-type Load = (&'static str, &'static str, &'static [(Client, usize)]);
-
-const K: u64 = 1 << 10;
-const M: u64 = 1 << 20;
-
-/// The 17 loads.
-const LOADS: [Load; 17] = [
-    ("1 sequential", "1 sequential", &[(Client::Forward, 1)]),
-    (
-        "1 random, 4/64 KiB",
-        "1 random 4 KiB",
-        &[(Client::Random(4 * K), 1)],
-    ),
-    (
-        "1 random, 4/64 KiB",
-        "1 random 64 KiB",
-        &[(Client::Random(64 * K), 1)],
-    ),
-    (
-        "1 random, 1 MiB",
-        "1 random 1 MiB",
-        &[(Client::Random(M), 1)],
-    ),
-    (
-        "4 and 16 sequential",
-        "4 sequential",
-        &[(Client::Forward, 4)],
-    ),
-    (
-        "4 and 16 sequential",
-        "16 sequential",
-        &[(Client::Forward, 16)],
-    ),
-    (
-        "4-64 random",
-        "4 random 4 KiB",
-        &[(Client::Random(4 * K), 4)],
-    ),
-    (
-        "4-64 random",
-        "16 random 4 KiB",
-        &[(Client::Random(4 * K), 16)],
-    ),
-    (
-        "4-64 random",
-        "64 random 4 KiB",
-        &[(Client::Random(4 * K), 64)],
-    ),
-    (
-        "4-64 random",
-        "4 random 64 KiB",
-        &[(Client::Random(64 * K), 4)],
-    ),
-    (
-        "4-64 random",
-        "16 random 64 KiB",
-        &[(Client::Random(64 * K), 16)],
-    ),
-    ("4-64 random", "4 random 1 MiB", &[(Client::Random(M), 4)]),
-    (
-        "mixed",
-        "1 sequential, 4 random",
-        &[(Client::Forward, 1), (Client::Random(4 * K), 4)],
-    ),
-    (
-        "mixed",
-        "4 sequential, 4 random",
-        &[(Client::Forward, 4), (Client::Random(4 * K), 4)],
-    ),
-    (
-        "mixed",
-        "2 sequential, 16 random",
-        &[(Client::Forward, 2), (Client::Random(16 * K), 16)],
-    ),
-    ("rebuild", "rebuild", &[(Client::Rebuild, 1)]),
-    (
-        "rebuild",
-        "rebuild, 4 random",
-        &[(Client::Rebuild, 1), (Client::Random(4 * K), 4)],
-    ),
-];
-
-/// Names of the loads.
-pub fn load_names() -> impl Iterator<Item = &'static str> {
-    LOADS.iter().map(|(_, name, _)| *name)
-}
-
-/// The policies in the order of the tables; the first five are the classics, `adaptive` is judged, without and with read-ahead.
+/// The policies in the order of the tables; the first five are the classics, `adaptive` is judged, without and with
+/// read-ahead.
 #[must_use]
 pub fn policies() -> [(&'static str, Policy); 7] {
     [
@@ -152,41 +58,6 @@ pub fn policies() -> [(&'static str, Policy); 7] {
         ("adaptive", Policy::Adaptive { reads_ahead: false }),
         ("adaptive:ahead", Policy::Adaptive { reads_ahead: true }),
     ]
-}
-
-fn disk(depth: u32, slow_factor: f64) -> DiskSpec {
-    let mut spec = preset::sata_7200_750();
-    spec.queue_depth = depth;
-    spec.slow_factor = slow_factor;
-    if depth > 1 {
-        spec.order = QueueOrder::Fifo;
-    }
-    DiskSpec::Mechanical(spec)
-}
-
-/// The eight disk sets.
-fn sets() -> Vec<(&'static str, Vec<DiskSpec>)> {
-    let ssd = preset::find("ssd-sata").expect("the preset exists");
-    let fast = DiskSpec::Mechanical(preset::scsi_10k());
-    vec![
-        ("2 equal", vec![disk(1, 1.0); 2]),
-        ("2 equal, queue 32", vec![disk(32, 1.0); 2]),
-        ("4 equal", vec![disk(1, 1.0); 4]),
-        ("4 equal, queue 32", vec![disk(32, 1.0); 4]),
-        ("unequal pair", vec![disk(1, 1.0), fast]),
-        (
-            "3, first four times slower",
-            vec![disk(1, 4.0), disk(1, 1.0), disk(1, 1.0)],
-        ),
-        ("SSD first", vec![ssd.clone(), disk(32, 1.0)]),
-        ("SSD last", vec![disk(32, 1.0), ssd]),
-    ]
-}
-
-/// Names of the disk sets.
-#[must_use]
-pub fn set_names() -> Vec<&'static str> {
-    sets().into_iter().map(|(name, _)| name).collect()
 }
 
 /// One policy in one cell.
@@ -385,7 +256,7 @@ fn client_processes(
                     let next = Arc::clone(&next);
                     Process::single(std::iter::from_fn(move || {
                         let at = next.fetch_add(REBUILD_BYTES, Ordering::Relaxed);
-                        Some(crate::workload::Request::read(at, REBUILD_BYTES))
+                        Some(crate::workload::IoRequest::read(at, REBUILD_BYTES))
                     }))
                 })
                 .collect())
@@ -393,7 +264,8 @@ fn client_processes(
     }
 }
 
-/// Runs the cells whose load (and set) contain the given words; all for empty words. `progress` is told after each cell.
+/// Runs the cells whose load (and set) contain the given words; all for empty words. `progress` is told after each
+/// cell.
 ///
 /// # Errors
 /// `Usage` when nothing matches, or there is no seed.
@@ -609,7 +481,9 @@ pub fn near_by_seed(cells: &[MatrixCell]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::loads::K;
     use super::*;
+    use crate::preset;
 
     /// The median of `adaptive` over the best median of the classics.
     fn adaptive_over_best(disks: &[DiskSpec], clients: &[(Client, usize)]) -> f64 {

@@ -20,7 +20,7 @@ use crate::real::RealDisk;
 use crate::report::svg;
 use crate::report::table::Table;
 use crate::stats::Spread;
-use crate::workload::Request;
+use crate::workload::IoRequest;
 use crate::world::World;
 
 /// Places where the sustained rate is measured.
@@ -63,7 +63,7 @@ pub trait Probe {
     ///
     /// # Errors
     /// A read that failed.
-    fn at_once_ns(&mut self, readers: &[Vec<Request>]) -> Result<f64, LabError>;
+    fn at_once_ns(&mut self, readers: &[Vec<IoRequest>]) -> Result<f64, LabError>;
 }
 
 /// A real device or file, opened for reading only.
@@ -89,11 +89,11 @@ impl Probe for RealProbe {
     }
 
     fn read_ns(&mut self, offset_bytes: u64, length_bytes: u64) -> Result<f64, LabError> {
-        let request = Request::read(offset_bytes, length_bytes);
+        let request = IoRequest::read(offset_bytes, length_bytes);
         self.disk.read_ns(&self.pool, &request)
     }
 
-    fn at_once_ns(&mut self, readers: &[Vec<Request>]) -> Result<f64, LabError> {
+    fn at_once_ns(&mut self, readers: &[Vec<IoRequest>]) -> Result<f64, LabError> {
         Ok(self.disk.run(readers, None)?.elapsed_s * 1e9)
     }
 }
@@ -135,7 +135,7 @@ impl Probe for SimProbe {
         Ok((self.world.clock().now_ns() - started) as f64)
     }
 
-    fn at_once_ns(&mut self, readers: &[Vec<Request>]) -> Result<f64, LabError> {
+    fn at_once_ns(&mut self, readers: &[Vec<IoRequest>]) -> Result<f64, LabError> {
         let started = self.world.clock().now_ns();
         let readers: Vec<_> = readers
             .iter()
@@ -232,8 +232,8 @@ pub fn probe(device: &mut dyn Probe) -> Result<Figures, LabError> {
         }
     }
     for readers in READERS {
-        let mut read = || Request::read(rng.below(size / SMALL_BYTES) * SMALL_BYTES, SMALL_BYTES);
-        let lists: Vec<Vec<Request>> = (0..readers)
+        let mut read = || IoRequest::read(rng.below(size / SMALL_BYTES) * SMALL_BYTES, SMALL_BYTES);
+        let lists: Vec<Vec<IoRequest>> = (0..readers)
             .map(|_| (0..AT_ONCE_READS).map(|_| read()).collect())
             .collect();
         let took_ns = device.at_once_ns(&lists)?.max(1.0);

@@ -45,7 +45,7 @@ pub enum Shape {
     Mirrors,
 }
 
-struct Inner {
+struct PoolBody {
     shape: Shape,
     disks: Vec<Target>,
     spawner: Spawner,
@@ -62,7 +62,7 @@ struct Inner {
 /// The pool with one file. Clones are the same pool.
 #[derive(Clone)]
 pub struct CowPool {
-    inner: Rc<Inner>,
+    inner: Rc<PoolBody>,
 }
 
 /// A part of a block on one disk.
@@ -99,7 +99,7 @@ impl CowPool {
         let sectors = records * shape.sectors(record_bytes);
         let region_bytes = sectors * SECTOR_BYTES / disks.len() as u64;
         Self {
-            inner: Rc::new(Inner {
+            inner: Rc::new(PoolBody {
                 shape,
                 outstanding: RefCell::new(vec![0; disks.len()]),
                 disks,

@@ -104,7 +104,7 @@ enum Cluster {
     There,
 }
 
-struct Inner {
+struct CachedFile {
     spec: HostSpec,
     target: Target,
     spawner: Spawner,
@@ -122,7 +122,7 @@ struct Inner {
 /// A file on a simulated volume as a program sees it. Clones are the same file.
 #[derive(Clone)]
 pub struct HostFile {
-    inner: Rc<Inner>,
+    inner: Rc<CachedFile>,
 }
 
 impl HostFile {
@@ -131,7 +131,7 @@ impl HostFile {
     pub fn new(spec: HostSpec, target: Target, spawner: Spawner) -> Self {
         let size_bytes = target.size_bytes();
         Self {
-            inner: Rc::new(Inner {
+            inner: Rc::new(CachedFile {
                 spec,
                 target,
                 spawner,

@@ -1,4 +1,5 @@
-//! What went on inside of a run: how long requests took, what each disk did at each moment, and whether the books balance.
+//! What went on inside of a run: how long requests took, what each disk did at each moment, and whether the books
+//! balance.
 //!
 //! Invariants:
 //! - a recording asks nothing of the disks that takes virtual time: figures are the same with and without it;
@@ -13,7 +14,7 @@ use plexum_disks::disk::timed::TimedDisk;
 use plexum_disks::disk::timed_stats::DiskFigures;
 use serde::{Deserialize, Serialize};
 
-use crate::setup::Running;
+use crate::setup::running::Running;
 use crate::stats::Latencies;
 use crate::target::Traffic;
 
@@ -33,7 +34,8 @@ pub struct DiskLine {
     pub device: String,
     /// Share of each interval with something outstanding, in percent.
     pub busy_percent: Vec<f64>,
-    /// Where the head stood at the end of each interval, in percent of the cylinders from outside; nothing without moving parts.
+    /// Where the head stood at the end of each interval, in percent of the cylinders from outside; nothing without
+    /// moving parts.
     pub head_percent: Vec<f64>,
 }
 
@@ -46,7 +48,8 @@ pub struct Timeline {
     pub disks: Vec<DiskLine>,
 }
 
-/// Two sums from different books that belong together: equal, or the first one larger by what only the lower layer counts.
+/// Two sums from different books that belong together: equal, or the first one larger by what only the lower layer
+/// counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// What is compared, and where.

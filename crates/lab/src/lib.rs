@@ -1,4 +1,5 @@
-//! The laboratory: the real engine over timed disks in virtual time, the workloads people measured RAID with, and reports.
+//! The laboratory: the real engine over timed disks in virtual time, the workloads people measured RAID with, and
+//! reports.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -6,6 +7,7 @@ pub mod array;
 pub mod balance;
 pub mod build;
 pub mod calibrate;
+mod change;
 pub mod cow;
 pub mod error;
 pub mod experiment;

@@ -1,4 +1,5 @@
-//! Results as JSON lines, one for each run that has ended: what was there before a kill is kept, half a line is left out.
+//! Results as JSON lines, one for each run that has ended: what was there before a kill is kept, half a line is left
+//! out.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};

@@ -15,7 +15,7 @@ use crate::reproduce::Band;
 use crate::setup::Setup;
 use crate::work::{Work, measure};
 use crate::workload::mixed::{self, Shape};
-use crate::workload::{Operation, Request};
+use crate::workload::{IoRequest, Operation};
 
 /// Workload, length of a request in bytes, processes.
 pub const EXPERIMENTS: [(&str, u64, usize); 12] = [
@@ -76,8 +76,8 @@ impl Prediction {
     }
 }
 
-/// Predicts all experiments with the preset, then runs each `rounds` times, the rounds interleaved. `tell` gets how many
-/// runs are done of how many.
+/// Predicts all experiments with the preset, then runs each `rounds` times, the rounds interleaved. `tell` gets how
+/// many runs are done of how many.
 ///
 /// # Errors
 /// `Usage` for a preset that does not exist or a device too small; a read that failed.
@@ -156,7 +156,7 @@ fn requests(
     processes: usize,
     disk: &RealDisk,
     seed: u64,
-) -> Result<Vec<Vec<Request>>, LabError> {
+) -> Result<Vec<Vec<IoRequest>>, LabError> {
     let shape = Shape {
         operation: Operation::Read,
         read_percent: None,

@@ -57,8 +57,8 @@ fn base() -> MechanicalSpec {
 #[must_use]
 pub fn sata_7200_750() -> MechanicalSpec {
     MechanicalSpec {
-        // With the transfer 1.0 ms for 128 KiB: what the target of the rebuild by round-robin shows, which nothing holds up
-        // (35 % busy with 350 writes a second). The class figure, 0.23 ms, is that of a read from the buffer.
+        // With the transfer 1.0 ms for 128 KiB: what the target of the rebuild by round-robin shows, which nothing
+        // holds up (35 % busy with 350 writes a second). The class figure, 0.23 ms, is that of a read from the buffer.
         write_ms: 0.45,
         ..base()
     }

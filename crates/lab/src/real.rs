@@ -12,7 +12,7 @@ use plexum_block::buf::BufPool;
 
 use crate::error::LabError;
 use crate::place::lanes::Span;
-use crate::workload::{Operation, Request};
+use crate::workload::{IoRequest, Operation};
 
 /// Memory that the buffers of one process may keep, in bytes.
 const POOL_BYTES: usize = 4 << 20;
@@ -78,7 +78,7 @@ impl RealDisk {
     ///
     /// # Errors
     /// A read that failed.
-    pub fn read_ns(&self, pool: &BufPool, request: &Request) -> Result<f64, LabError> {
+    pub fn read_ns(&self, pool: &BufPool, request: &IoRequest) -> Result<f64, LabError> {
         let length = usize::try_from(request.length_bytes)
             .map_err(|error| LabError::Bug(error.to_string()))?;
         let mut buf = pool.take(length);
@@ -97,7 +97,7 @@ impl RealDisk {
     /// `Bug` for a request that is no read; a read that failed.
     pub fn run(
         &self,
-        processes: &[Vec<Request>],
+        processes: &[Vec<IoRequest>],
         limit: Option<Duration>,
     ) -> Result<RealRun, LabError> {
         let requests = || processes.iter().flatten();
@@ -127,7 +127,7 @@ impl RealDisk {
 
     fn process(
         &self,
-        requests: &[Request],
+        requests: &[IoRequest],
         limit: Option<Duration>,
         start: &Barrier,
     ) -> Result<(u64, u64, Instant, Instant), LabError> {

@@ -218,8 +218,8 @@ pub fn effects_table(effects: &[Effect]) -> Table {
     table
 }
 
-/// All of it as one page: the cells of each table as bars of their errors and as figures, effects, what each disk did. Of the
-/// runs that several seeds made, those of `seed`.
+/// All of it as one page: the cells of each table as bars of their errors and as figures, effects, what each disk did.
+/// Of the runs that several seeds made, those of `seed`.
 #[must_use]
 pub fn html(all: &Reproduction, seed: u64) -> String {
     let mut body = String::from(

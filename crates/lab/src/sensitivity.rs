@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use plexum_disks::disk::mechanical_spec::{DiskSpec, MechanicalSpec, QueueOrder};
 use serde::{Deserialize, Serialize};
 
+use crate::change::CHANGES;
 use crate::error::LabError;
 use crate::experiment::{Run, RunResult};
 use crate::lines::{self, Lines};
@@ -24,106 +24,6 @@ const FILE: &str = "sensitivity.jsonl";
 const RIVALS: usize = 3;
 /// Another arrangement has to be better by this share before the answer counts as changed.
 const MARGIN: f64 = 0.02;
-
-/// A change of a disk; nothing when it has nothing of the kind.
-type Change = fn(&mut DiskSpec);
-
-fn rotating(spec: &mut DiskSpec, change: impl Fn(&mut MechanicalSpec)) {
-    if let DiskSpec::Mechanical(spec) = spec {
-        change(spec);
-    }
-}
-
-fn seeks(spec: &mut DiskSpec, factor: f64) {
-    rotating(spec, |spec| {
-        spec.seek_track_ms *= factor;
-        spec.seek_average_ms *= factor;
-        spec.seek_full_ms *= factor;
-    })
-}
-
-fn rate(spec: &mut DiskSpec, factor: f64) {
-    match spec {
-        DiskSpec::Mechanical(spec) => {
-            spec.outer_bytes_per_s *= factor;
-            spec.inner_bytes_per_s *= factor;
-        }
-        DiskSpec::Ssd(spec) => {
-            spec.read_bytes_per_s *= factor;
-            spec.write_bytes_per_s *= factor;
-        }
-    }
-}
-
-fn commands(spec: &mut DiskSpec, factor: f64) {
-    match spec {
-        DiskSpec::Mechanical(spec) => {
-            spec.overhead_ms *= factor;
-            spec.hit_ms *= factor;
-            spec.write_ms *= factor;
-        }
-        DiskSpec::Ssd(spec) => {
-            spec.read_us *= factor;
-            spec.write_us *= factor;
-        }
-    }
-}
-
-fn at_once(spec: &mut DiskSpec, count: u32) {
-    match spec {
-        DiskSpec::Mechanical(spec) => {
-            spec.queue_depth = count;
-            if count > 1 {
-                spec.order = QueueOrder::Fifo;
-            }
-        }
-        DiskSpec::Ssd(spec) => spec.channel_count = count,
-    }
-}
-
-/// The changes by their names.
-pub const CHANGES: [(&str, Change); 11] = [
-    ("seeks take half the time", |spec| seeks(spec, 0.5)),
-    ("seeks take twice the time", |spec| seeks(spec, 2.0)),
-    ("they turn half as fast", |spec| {
-        rotating(spec, |spec| spec.rpm *= 0.5)
-    }),
-    ("they turn twice as fast", |spec| {
-        rotating(spec, |spec| spec.rpm *= 2.0)
-    }),
-    ("the medium gives half the rate", |spec| rate(spec, 0.5)),
-    ("the medium gives twice the rate", |spec| rate(spec, 2.0)),
-    ("commands cost twice the time", |spec| commands(spec, 2.0)),
-    ("they take one command at a time", |spec| at_once(spec, 1)),
-    ("they take 32 commands at once", |spec| at_once(spec, 32)),
-    ("they read nothing ahead", |spec| {
-        rotating(spec, |spec| {
-            spec.ahead_bytes = 0;
-            spec.ahead_sequential_bytes = 0;
-        })
-    }),
-    ("they have no write cache", |spec| {
-        rotating(spec, |spec| spec.write_cache_bytes = 0)
-    }),
-];
-
-/// Changes a disk; says whether it is another one now.
-///
-/// # Errors
-/// `Usage` for a change that does not exist.
-pub fn apply(change: &str, spec: &mut DiskSpec) -> Result<bool, LabError> {
-    let found = CHANGES.iter().find(|(name, _)| *name == change);
-    let Some((_, change)) = found else {
-        let names: Vec<&str> = CHANGES.iter().map(|(name, _)| *name).collect();
-        return Err(LabError::Usage(format!(
-            "\"{change}\" is no change of a disk; there are: {}",
-            names.join(", ")
-        )));
-    };
-    let before = spec.clone();
-    change(spec);
-    Ok(*spec != before)
-}
 
 /// The main figure of one arrangement with changed disks; one line of the results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -286,8 +186,8 @@ pub struct Verdict {
     pub is_other: bool,
 }
 
-/// The verdicts on a workload, in the order of `CHANGES`. `now` names its arrangements with their figures, the best first.
-/// One that is as good as the best within the margins is the same answer.
+/// The verdicts on a workload, in the order of `CHANGES`. `now` names its arrangements with their figures, the best
+/// first. One that is as good as the best within the margins is the same answer.
 #[must_use]
 pub fn verdicts(changed: &[Changed], work: &Work, now: &[(String, Spread)]) -> Vec<Verdict> {
     let Some((best, figure)) = now.first() else {
@@ -359,7 +259,6 @@ pub fn sentence(verdicts: &[Verdict], winner: Winner) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::preset;
 
     fn changed(change: &str, level: &str, value: f64) -> Changed {
         let setup = Setup {
@@ -406,27 +305,5 @@ mod tests {
         let near = [now[0].clone(), (name("10"), spread(&[19.9, 20.1]))];
         let seen = verdicts(&all, &Work::default(), &near);
         assert!(!seen[1].is_other, "they are alike now: {seen:?}");
-    }
-
-    #[test]
-    fn every_change_makes_a_disk_and_unknown_ones_are_refused_by_name() {
-        for preset in preset::presets() {
-            let mut made = 0;
-            for (change, _) in CHANGES {
-                let mut spec = preset.spec.clone();
-                if apply(change, &mut spec).unwrap() {
-                    spec.check()
-                        .unwrap_or_else(|error| panic!("{} {change}: {error}", preset.name));
-                    assert_ne!(spec, preset.spec, "{} {change}", preset.name);
-                    made += 1;
-                }
-            }
-            assert!(made >= 4, "{}", preset.name);
-        }
-        let error = apply("more colours", &mut preset::presets()[0].spec).unwrap_err();
-        assert!(
-            error.to_string().contains("seeks take half the time"),
-            "{error}"
-        );
     }
 }

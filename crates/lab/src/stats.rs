@@ -200,37 +200,6 @@ pub fn spread(values: &[f64]) -> Spread {
     }
 }
 
-/// Rank correlation (Spearman) of pairs; 0 for fewer than two.
-#[must_use]
-pub fn rank_correlation(pairs: &[(f64, f64)]) -> f64 {
-    if pairs.len() < 2 {
-        return 0.0;
-    }
-    let left = ranks(&pairs.iter().map(|pair| pair.0).collect::<Vec<_>>());
-    let right = ranks(&pairs.iter().map(|pair| pair.1).collect::<Vec<_>>());
-    let mean = (pairs.len() as f64 + 1.0) / 2.0;
-    let (mut both, mut one, mut other) = (0.0, 0.0, 0.0);
-    for (a, b) in left.iter().zip(&right) {
-        both += (a - mean) * (b - mean);
-        one += (a - mean).powi(2);
-        other += (b - mean).powi(2);
-    }
-    if one == 0.0 || other == 0.0 {
-        return 0.0;
-    }
-    both / (one * other).sqrt()
-}
-
-/// Ranks from 1; equal values share the mean of theirs.
-fn ranks(values: &[f64]) -> Vec<f64> {
-    let rank = |value: &f64| {
-        let below = values.iter().filter(|other| *other < value).count();
-        let equal = values.iter().filter(|other| *other == value).count();
-        below as f64 + (equal as f64 + 1.0) / 2.0
-    };
-    values.iter().map(rank).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,13 +225,5 @@ mod tests {
         assert_eq!(spread(&[7.0]).margin, 0.0);
         let seen = spread(&[10.0, 12.0, 11.0, 13.0, 9.0]);
         assert!((seen.mean - 11.0).abs() < 1e-9 && (seen.margin - 1.963).abs() < 0.01);
-    }
-
-    #[test]
-    fn ranks_agree_when_orders_do() {
-        let rising: Vec<(f64, f64)> = (0..5).map(|n| (f64::from(n), f64::from(n * n))).collect();
-        assert!((rank_correlation(&rising) - 1.0).abs() < 1e-12);
-        let falling: Vec<(f64, f64)> = (0..5).map(|n| (f64::from(n), f64::from(-n))).collect();
-        assert!((rank_correlation(&falling) + 1.0).abs() < 1e-12);
     }
 }

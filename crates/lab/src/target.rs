@@ -23,7 +23,7 @@ use crate::world::World;
 /// Longest request in bytes.
 pub const REQUEST_BYTES_MAX: usize = 4 << 20;
 
-enum Place {
+enum Store {
     Device(Member),
     Volume(Rc<SimVolume>),
 }
@@ -65,8 +65,8 @@ impl Drop for Turn {
     }
 }
 
-struct Inner {
-    place: Place,
+struct View {
+    store: Store,
     start_bytes: u64,
     size_bytes: u64,
     /// Longer requests go in pieces, one after another; 0 = never.
@@ -88,7 +88,7 @@ struct Inner {
 /// A range of a disk or of a volume. Clones are the same target with the same counters.
 #[derive(Clone)]
 pub struct Target {
-    inner: Rc<Inner>,
+    inner: Rc<View>,
 }
 
 /// What went through a target.
@@ -115,11 +115,11 @@ impl Traffic {
 }
 
 impl Target {
-    fn new(world: &World, place: Place, size_bytes: u64) -> Self {
+    fn new(world: &World, store: Store, size_bytes: u64) -> Self {
         let payload = world.pool().take_zeroed(REQUEST_BYTES_MAX).freeze();
         Self {
-            inner: Rc::new(Inner {
-                place,
+            inner: Rc::new(View {
+                store,
                 start_bytes: 0,
                 size_bytes,
                 cut_bytes: 0,
@@ -140,13 +140,13 @@ impl Target {
     #[must_use]
     pub fn device(world: &World, member: &Member) -> Self {
         let size_bytes = member.info().size_bytes;
-        Self::new(world, Place::Device(member.clone()), size_bytes)
+        Self::new(world, Store::Device(member.clone()), size_bytes)
     }
 
     /// A volume.
     #[must_use]
     pub fn volume(world: &World, volume: &Rc<SimVolume>) -> Self {
-        Self::new(world, Place::Volume(Rc::clone(volume)), volume.size_bytes())
+        Self::new(world, Store::Volume(Rc::clone(volume)), volume.size_bytes())
     }
 
     /// A part of it, as a target with counters of its own.
@@ -191,7 +191,7 @@ impl Target {
 
     /// Counts one request of the plex.
     fn count_plex(&self, direction: Direction, at_bytes: u64, length_bytes: u64) {
-        if let (Some(plex), Place::Volume(volume)) = (&self.inner.plex, &self.inner.place) {
+        if let (Some(plex), Store::Volume(volume)) = (&self.inner.plex, &self.inner.store) {
             let range = at_bytes..at_bytes + length_bytes;
             let geometry = volume.geometry();
             *plex.borrow_mut() +=
@@ -200,14 +200,14 @@ impl Target {
     }
 
     /// The same target with counters of its own and a change.
-    fn derive(&self, change: impl FnOnce(&mut Inner)) -> Self {
+    fn derive(&self, change: impl FnOnce(&mut View)) -> Self {
         let inner = &self.inner;
-        let place = match &inner.place {
-            Place::Device(member) => Place::Device(member.clone()),
-            Place::Volume(volume) => Place::Volume(Rc::clone(volume)),
+        let store = match &inner.store {
+            Store::Device(member) => Store::Device(member.clone()),
+            Store::Volume(volume) => Store::Volume(Rc::clone(volume)),
         };
-        let mut derived = Inner {
-            place,
+        let mut derived = View {
+            store,
             start_bytes: inner.start_bytes,
             size_bytes: inner.size_bytes,
             cut_bytes: inner.cut_bytes,
@@ -313,11 +313,11 @@ impl Target {
         let started = self.inner.clock.now();
         for (at, length) in self.pieces(at, length_bytes) {
             self.count_plex(Direction::Read, at, length as u64);
-            match &self.inner.place {
-                Place::Device(member) => {
+            match &self.inner.store {
+                Store::Device(member) => {
                     drop(member.read(at, self.inner.pool.take(length)).await?);
                 }
-                Place::Volume(volume) => drop(volume.read(at, length).await?),
+                Store::Volume(volume) => drop(volume.read(at, length).await?),
             }
         }
         let took = self.inner.clock.now().since(started);
@@ -354,9 +354,9 @@ impl Target {
                 Some(rows) => Some(rows.turn(at, length as u64).await),
                 None => None,
             };
-            match &self.inner.place {
-                Place::Device(member) => member.write(at, data, fua).await?,
-                Place::Volume(volume) => volume.write(at, data, fua).await?,
+            match &self.inner.store {
+                Store::Device(member) => member.write(at, data, fua).await?,
+                Store::Volume(volume) => volume.write(at, data, fua).await?,
             }
         }
         let took = self.inner.clock.now().since(started);
@@ -374,9 +374,9 @@ impl Target {
 
     async fn flush_now(&self) -> Result<(), IoError> {
         let started = self.inner.clock.now();
-        match &self.inner.place {
-            Place::Device(member) => member.flush().await?,
-            Place::Volume(volume) => volume.flush().await?,
+        match &self.inner.store {
+            Store::Device(member) => member.flush().await?,
+            Store::Volume(volume) => volume.flush().await?,
         }
         let took = self.inner.clock.now().since(started);
         self.inner.flushes.borrow_mut().add(took, 0);

@@ -1,5 +1,5 @@
-//! The request streams of the laboratory beside what the real programs do: fio's own log of its requests, and the system calls of dd and
-//! bonnie++.
+//! The request streams of the laboratory beside what the real programs do: fio's own log of its requests, and the
+//! system calls of dd and bonnie++.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::Command;
 use plexum_lab::program::fio::{Target, job_file};
 use plexum_lab::workload::bonnie::{self, Bonnie};
 use plexum_lab::workload::files::{self, Order};
-use plexum_lab::workload::{Operation, Process, Request, dd, fio};
+use plexum_lab::workload::{IoRequest, Operation, Process, dd, fio};
 
 const PIECE: u64 = 8192;
 
@@ -21,26 +21,26 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{name}: {told}");
 }
 
-fn flush() -> Request {
-    Request {
+fn flush() -> IoRequest {
+    IoRequest {
         operation: Operation::Flush,
-        ..Request::read(0, 0)
+        ..IoRequest::read(0, 0)
     }
 }
 
-fn listed(processes: Vec<Process>) -> Vec<Vec<Request>> {
+fn listed(processes: Vec<Process>) -> Vec<Vec<IoRequest>> {
     let list = |process: Process| process.requests.collect();
     processes.into_iter().map(list).collect()
 }
 
 /// The requests that fio logged: `TIME FILE WHAT OFFSET LENGTH`.
-fn of_log(log: &str) -> Vec<Request> {
+fn of_log(log: &str) -> Vec<IoRequest> {
     let request = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |word: usize| words[word].parse().unwrap();
         match words.get(2).copied() {
-            Some("read") => Some(Request::read(number(3), number(4))),
-            Some("write") => Some(Request::write(number(3), number(4))),
+            Some("read") => Some(IoRequest::read(number(3), number(4))),
+            Some("write") => Some(IoRequest::write(number(3), number(4))),
             Some("sync" | "datasync") => Some(flush()),
             _ => None,
         }
@@ -86,8 +86,8 @@ fn fio_makes_the_requests_of_its_job_file() {
 }
 
 /// Orders are random in both; everything else is the same.
-fn compare_random(job: &str, real: &[Request], ours: &[Request]) {
-    let offsets = |all: &[Request]| {
+fn compare_random(job: &str, real: &[IoRequest], ours: &[IoRequest]) {
+    let offsets = |all: &[IoRequest]| {
         let data = all.iter().filter(|one| one.operation != Operation::Flush);
         let mut offsets: Vec<(u64, u64)> = data
             .map(|one| (one.offset_bytes, one.length_bytes))
@@ -98,7 +98,7 @@ fn compare_random(job: &str, real: &[Request], ours: &[Request]) {
         offsets
     };
     assert_eq!(offsets(real), offsets(ours), "{job}: every block once");
-    let share = |all: &[Request]| {
+    let share = |all: &[IoRequest]| {
         let reads = all.iter().filter(|one| one.operation == Operation::Read);
         reads.count() as f64 / all.len() as f64
     };
@@ -106,7 +106,7 @@ fn compare_random(job: &str, real: &[Request], ours: &[Request]) {
         (share(real) - share(ours)).abs() < 0.12,
         "{job}: share of reads"
     );
-    let flushes = |all: &[Request]| -> Vec<usize> {
+    let flushes = |all: &[IoRequest]| -> Vec<usize> {
         let places = all.iter().enumerate();
         let places = places.filter(|(_, one)| one.operation == Operation::Flush);
         places.map(|(place, _)| place).collect()
@@ -115,8 +115,8 @@ fn compare_random(job: &str, real: &[Request], ours: &[Request]) {
 }
 
 /// What a process did with the file whose name contains `word`, opening by opening: from the output of `strace -ff`.
-fn of_calls(trace: &Path, word: &str) -> Vec<Vec<Request>> {
-    let (mut all, mut fd, mut at) = (Vec::<Vec<Request>>::new(), String::new(), 0_u64);
+fn of_calls(trace: &Path, word: &str) -> Vec<Vec<IoRequest>> {
+    let (mut all, mut fd, mut at) = (Vec::<Vec<IoRequest>>::new(), String::new(), 0_u64);
     for line in std::fs::read_to_string(trace).unwrap().lines() {
         let Some((call, result)) = line.rsplit_once(" = ") else {
             continue;
@@ -146,9 +146,9 @@ fn of_calls(trace: &Path, word: &str) -> Vec<Vec<Request>> {
             list.push(flush());
         } else if (is("read") || is("write")) && result > 0 {
             let make = if is("read") {
-                Request::read
+                IoRequest::read
             } else {
-                Request::write
+                IoRequest::write
             };
             list.push(make(at, result));
             at += result;
@@ -171,16 +171,16 @@ fn dd_reads_block_after_block() {
         .args(["of=/dev/null", "bs=16k", "count=50"]));
     // dd moves the file to descriptor 0.
     let text = std::fs::read_to_string(&trace).unwrap();
-    let reads: Vec<Request> = text
+    let reads: Vec<IoRequest> = text
         .lines()
         .filter(|line| line.starts_with("read(0,"))
         .enumerate()
         .map(|(number, line)| {
             let length = line.rsplit_once(" = ").unwrap().1.trim().parse().unwrap();
-            Request::read(number as u64 * 16384, length)
+            IoRequest::read(number as u64 * 16384, length)
         })
         .collect();
-    let ours: Vec<Request> = dd::sequential(Operation::Read, 16384, 50, 1 << 20)
+    let ours: Vec<IoRequest> = dd::sequential(Operation::Read, 16384, 50, 1 << 20)
         .unwrap()
         .collect();
     assert_eq!(reads, ours);
@@ -235,8 +235,8 @@ fn bonnie_plus_writes_rewrites_reads_and_seeks_as_the_program_does() {
                 let at = pair[0].offset_bytes;
                 assert!(at.is_multiple_of(PIECE) && at < MIB << 20, "{who}: {at}");
                 if pair[1].operation == Operation::Write {
-                    assert_eq!(pair[0], Request::read(at, PIECE), "{who}");
-                    assert_eq!(pair[1], Request::write(at, PIECE), "{who}");
+                    assert_eq!(pair[0], IoRequest::read(at, PIECE), "{who}");
+                    assert_eq!(pair[1], IoRequest::write(at, PIECE), "{who}");
                     backs += 1;
                 }
             }

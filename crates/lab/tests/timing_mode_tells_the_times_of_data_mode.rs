@@ -5,7 +5,8 @@ use std::rc::Rc;
 use plexum_block::device::Fua;
 use plexum_disks::rng::Rng;
 use plexum_lab::array::Mode;
-use plexum_lab::setup::{Running, Setup};
+use plexum_lab::setup::Setup;
+use plexum_lab::setup::running::Running;
 use plexum_lab::work::{Work, measure_in};
 
 fn arrangement(level: &str) -> Setup {

@@ -448,14 +448,6 @@ impl Geometry {
         }
     }
 
-    /// Whether the data would still all be there if `slot` were lost besides `missing`.
-    #[must_use]
-    pub fn survives_one_more(&self, missing: &[bool], slot: usize) -> bool {
-        let mut more = missing.to_vec();
-        more[slot] = true;
-        self.tolerates(&more)
-    }
-
     /// How many further members may be lost, whichever they are. 0 also when too many are already missing.
     #[must_use]
     pub fn losses_left(&self, missing: &[bool]) -> usize {

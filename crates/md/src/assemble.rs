@@ -10,6 +10,7 @@
 
 mod history;
 mod join;
+mod logs;
 mod problem;
 mod reading;
 mod stale;
@@ -418,7 +419,7 @@ fn put_together(
     let name = display_name(newest);
     start::check_features(&name, newest, options)?;
     let slot_count = start::slot_count(&name, newest)?;
-    let bitmap = start::judge_bitmap(examined, newest);
+    let bitmap = logs::judge_bitmap(examined, newest);
     let judge = join::Judge::new(newest, slot_count, &bitmap, bug);
     let mut members = join::join(examined, &history, &judge)?;
     stale::take_all(examined, &history, &judge, &mut members, options);
@@ -431,8 +432,8 @@ fn put_together(
     let taken = stale::take_needed(examined, &history, &judge, &mut members, options, is_enough);
     check_enough(&members)?;
     start::check_torn(&name, reshape.as_ref(), options)?;
-    start::check_journal(&name, newest, &members, options)?;
-    let journal = start::judge_journal(newest, &members);
+    logs::check_journal(&name, newest, &members, options)?;
+    let journal = logs::judge_journal(newest, &members);
     let is_only_read = stale::is_only_read(taken, &geometry, &mut members, bug);
     let options = &Options {
         read_only: options.read_only || is_only_read,
@@ -441,11 +442,11 @@ fn put_together(
     let (is_unproven, notes) = reading::check(&name, newest, examined, &members, options)?;
     let missing = start::missing(slot_count, &members);
     let resync_start_bytes = start::resync_start_bytes(newest, &geometry);
-    let log = match start::judge_log(examined, &members, resync_start_bytes, options) {
+    let log = match logs::judge_log(examined, &members, resync_start_bytes, options) {
         log if taken != Taken::Nobody && log.is_usable() => LogUse::Void, // rings of two times
         log => log,
     };
-    start::check_answers_in_log(&name, newest, examined, &members, &log, options)?;
+    logs::check_answers_in_log(&name, newest, examined, &members, &log, options)?;
     let has_ppl = newest.ppl.is_some() && !options.read_only;
     // Dirty with a partial parity log counts as clean, once it was replayed (linux-md.md 5).
     let is_mended = has_ppl && resync_start_bytes == Some(0) || log.makes_all_right();

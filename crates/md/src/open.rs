@@ -5,36 +5,33 @@
 //! - every count that comes from a device was bounded by the format's parser before memory is taken for it;
 //! - a bitmap counts only from members that are fresh (W7); the bits of all of them count together.
 
+mod examine;
 mod logs;
 mod pieces;
 
-use std::ops::Range;
+use plexum_format::md::{Bitmap, BitmapHeader, MdVersion, Superblock};
+use plexum_format::stripe_log::superblock_hash;
+use plexum_format::{FormatError, SECTOR_BYTES};
 
-use plexum_format::md::{BadBlocks, Bitmap, BitmapHeader, MdVersion, Superblock};
-use plexum_format::stripe_log::area::header_offset_bytes;
-use plexum_format::stripe_log::{
-    LogGeometry, LogHeader, NoLog, PAGE_BYTES, check_area, superblock_hash,
-};
-use plexum_format::{FormatError, Found, SECTOR_BYTES};
-
-use crate::adapter::{MdMetadata, bitmap_sectors};
+use crate::adapter::MdMetadata;
 use crate::assemble::{
     AssembleError, AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, LogUse,
-    Options, Refused, assemble_with,
+    Options, assemble_with,
 };
 use crate::journal::is_in_journal;
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
-use plexum_block::device::{Device, IoError, read_range};
+use plexum_block::device::{Device, IoError};
 use plexum_block::ranges::RangeSet;
-use plexum_engine::detect::detect_on;
 use plexum_engine::intent::regions::Regions;
 use plexum_engine::mutant::{DeliberateBug, Mutant};
 use plexum_engine::state::{MemberRecord, Standing};
-use plexum_engine::volume::VolumeOptions;
-use plexum_engine::volume::{DrivePart, FormerMember, Volume, VolumeParts};
+use plexum_engine::volume::{DrivePart, Volume, VolumeParts};
+use plexum_engine::volume::{Force, VolumeOptions};
 use plexum_layout::Geometry;
 
+use examine::{as_planned, read_bad, read_bitmap};
+pub use examine::{examine, examine_as, former_member, judge_log_page, log_header_place};
 use logs::{log_headers, start_log, start_ppl};
 use pieces::Side;
 pub use pieces::{Pieces, open_pieces};
@@ -106,219 +103,6 @@ impl OpenError {
     }
 }
 
-/// Examines one device: superblock and bitmap header.
-///
-/// # Errors
-/// `OpenError` with `index` when there is nothing, or nothing usable.
-pub async fn examine<D: Device>(
-    device: &D,
-    pool: &BufPool,
-    index: usize,
-    name: &str,
-) -> Result<Examined, OpenError> {
-    examine_as(device, pool, index, name, None).await
-}
-
-/// The same. `version`: the superblock to believe, whatever else is there.
-///
-/// # Errors
-/// As `examine`.
-pub async fn examine_as<D: Device>(
-    device: &D,
-    pool: &BufPool,
-    index: usize,
-    name: &str,
-    version: Option<MdVersion>,
-) -> Result<Examined, OpenError> {
-    let detection = detect_on(device, pool)
-        .await
-        .map_err(|error| OpenError::Io { index, error })?;
-    let told = version.map(|version| detection.md_of(version));
-    let superblock = match detection.best() {
-        _ if told.is_some() => match told.flatten() {
-            Some(superblock) => superblock.clone(),
-            None => return Err(OpenError::NothingFound { index }),
-        },
-        None => return Err(OpenError::NothingFound { index }),
-        Some(Found::Md(superblock)) => (**superblock).clone(),
-        Some(Found::Damaged { error, .. }) => {
-            return Err(OpenError::Format {
-                index,
-                error: Box::new(error.clone()),
-            });
-        }
-        Some(_) => {
-            return Err(OpenError::NotSupported(
-                "this format cannot be served yet".to_owned(),
-            ));
-        }
-    };
-    let (bitmap, refused_bitmap) = match read_bitmap_header(device, pool, &superblock).await {
-        Ok(header) => (header, None),
-        Err(error) => (None, Some(error)),
-    };
-    let bad_blocks = match read_bad(device, pool, &superblock).await {
-        Ok(_) => None,
-        Err(OpenError::Format { error, .. }) => Some(error.to_string()),
-        Err(OpenError::Io {
-            error: IoError::Medium | IoError::OutOfRange,
-            ..
-        }) => Some("its bad block log cannot be read".to_owned()),
-        Err(error) => return Err(error.of_member(index)),
-    };
-    let log = read_log_header(device, pool, &superblock, bitmap.as_ref()).await;
-    Ok(Examined {
-        index,
-        name: name.to_owned(),
-        device_bytes: device.info().size_bytes,
-        superblock,
-        bitmap,
-        refused: Refused {
-            bitmap: refused_bitmap,
-            bad_blocks,
-        },
-        log,
-    })
-}
-
-/// A device with a superblock that nobody has written: it has nothing beside it.
-fn as_planned<D: Device>(device: &D, index: usize, name: &str, planned: &Superblock) -> Examined {
-    Examined {
-        index,
-        name: name.to_owned(),
-        device_bytes: device.info().size_bytes,
-        superblock: planned.clone(),
-        bitmap: None,
-        refused: Refused::default(),
-        log: None,
-    }
-}
-
-async fn read_log_header<D: Device>(
-    device: &D,
-    pool: &BufPool,
-    superblock: &Superblock,
-    bitmap: Option<&BitmapHeader>,
-) -> Option<(LogHeader, Option<NoLog>)> {
-    let place = log_header_place(superblock)?;
-    let page = read_range(device, pool, place).await.ok()?;
-    judge_log_page(&page, superblock, bitmap)
-}
-
-/// Bytes of a member where the header of its ring has to lie when it has one.
-#[must_use]
-pub fn log_header_place(superblock: &Superblock) -> Option<Range<u64>> {
-    let at = header_offset_bytes(superblock).filter(|_| matches!(superblock.level, 4..=6))?;
-    Some(at..at + PAGE_BYTES as u64)
-}
-
-/// The header of the member's ring in what was read at `log_header_place`, and what speaks against its place (L1).
-#[must_use]
-pub fn judge_log_page(
-    page: &[u8],
-    superblock: &Superblock,
-    bitmap: Option<&BitmapHeader>,
-) -> Option<(LogHeader, Option<NoLog>)> {
-    let at = log_header_place(superblock)?.start;
-    let header = LogHeader::parse(page, at).ok()?;
-    let is_ours = header.array_uuid == superblock.array_uuid
-        && header.device_uuid == superblock.device_uuid
-        && header.geometry == LogGeometry::of(superblock)
-        && header.area.header_offset_bytes() == at;
-    if !is_ours {
-        return None; // of an array that was here before, or of this one before it changed its shape
-    }
-    let bitmap = bitmap.map_or(0, bitmap_sectors);
-    let reason = check_area(&header.area, superblock, bitmap).err();
-    Some((header, reason))
-}
-
-async fn read_bitmap_header<D: Device>(
-    device: &D,
-    pool: &BufPool,
-    superblock: &Superblock,
-) -> Result<Option<BitmapHeader>, FormatError> {
-    let room = superblock.bitmap_room_sectors(device.info().size_bytes / SECTOR_BYTES);
-    let (Some(sector), Some(room)) = (superblock.bitmap_sector(), room) else {
-        return Ok(None);
-    };
-    let start = sector * SECTOR_BYTES;
-    let Ok(bytes) = read_range(device, pool, start..start + 512).await else {
-        return Ok(None);
-    };
-    BitmapHeader::parse(&bytes, start, room).map(Some)
-}
-
-async fn read_bitmap<D: Device>(
-    device: &D,
-    pool: &BufPool,
-    superblock: &Superblock,
-) -> Option<Bitmap> {
-    let header = read_bitmap_header(device, pool, superblock).await.ok()??;
-    let start = superblock.bitmap_sector()? * SECTOR_BYTES;
-    let room = superblock.bitmap_room_sectors(device.info().size_bytes / SECTOR_BYTES)?;
-    let bytes = read_range(
-        device,
-        pool,
-        start..start + header.area_sectors() * SECTOR_BYTES,
-    )
-    .await
-    .ok()?;
-    Bitmap::parse(&bytes, start, room).ok()
-}
-
-/// Bad ranges of a member, in bytes of its data area. A list that is damaged or cannot be read says that nothing of the
-/// member can be trusted: assembly leaves it out.
-async fn read_bad<D: Device>(
-    device: &D,
-    pool: &BufPool,
-    superblock: &Superblock,
-) -> Result<RangeSet, OpenError> {
-    let mut bad = RangeSet::new();
-    let (true, Some(area), Some(sector)) = (
-        superblock.has_bad_blocks,
-        superblock.bad_block_log,
-        superblock.bad_block_log_sector(),
-    ) else {
-        return Ok(bad);
-    };
-    let start = sector * SECTOR_BYTES;
-    let bytes = read_range(
-        device,
-        pool,
-        start..start + u64::from(area.size_sectors) * SECTOR_BYTES,
-    )
-    .await
-    .map_err(|error| OpenError::Io { index: 0, error })?;
-    let log = BadBlocks::parse(&bytes, area.shift, start).map_err(|error| OpenError::Format {
-        index: 0,
-        error: Box::new(error),
-    })?;
-    for range in log.ranges() {
-        let from = range.start.max(superblock.data_offset_sectors) - superblock.data_offset_sectors;
-        let to = range.end.saturating_sub(superblock.data_offset_sectors);
-        if from < to {
-            bad.insert(from * SECTOR_BYTES..to * SECTOR_BYTES);
-        }
-    }
-    Ok(bad)
-}
-
-/// What a device that was a member says of itself, for a re-add. `None`: it had no slot, or its bad-block list cannot
-/// be read, so that nobody knows what of it may be trusted and it has to be copied whole.
-pub async fn former_member<D: Device>(
-    device: &D,
-    pool: &BufPool,
-    superblock: &Superblock,
-) -> Option<FormerMember> {
-    Some(FormerMember {
-        slot: superblock.role().slot()?.0,
-        event_count: superblock.events.0,
-        was_active: superblock.rebuild_offset_sectors.is_none(),
-        bad_ranges: read_bad(device, pool, superblock).await.ok()?,
-    })
-}
-
 /// What opening a volume asks for besides the devices.
 #[derive(Clone, Debug, Default)]
 pub struct OpenRequest {
@@ -362,7 +146,10 @@ pub async fn open_volume<D: Device, C: Clock>(
         return Err(OpenError::InPieces);
     }
     let geometry = assembly.geometry.clone();
-    let is_forced = request.assemble.force;
+    let force = match request.assemble.force {
+        true => Force::Yes,
+        false => Force::No,
+    };
     let volume = build(
         devices,
         clock,
@@ -375,8 +162,8 @@ pub async fn open_volume<D: Device, C: Clock>(
     )
     .await?;
     let headers = log_headers(&examined, &assembly).unwrap_or_default();
-    start_log(&volume, &assembly, &headers, is_forced).await?;
-    start_ppl(&volume, &assembly, is_forced).await?;
+    start_log(&volume, &assembly, &headers, force).await?;
+    start_ppl(&volume, &assembly, force).await?;
     Ok((volume, assembly))
 }
 

@@ -14,20 +14,20 @@ static RUNNING: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
 
 /// A place among the running guests; given back when dropped.
-struct Place;
+struct Permit;
 
-impl Place {
-    fn take() -> Place {
+impl Permit {
+    fn take() -> Permit {
         let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut running = ENDED
             .wait_while(running, |running| *running >= GUESTS_MAX)
             .unwrap_or_else(PoisonError::into_inner);
         *running += 1;
-        Place
+        Permit
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         ENDED.notify_one();
@@ -50,7 +50,7 @@ pub(crate) fn run(
     limit_s: u64,
 ) -> Result<(), String> {
     assert!(members.len() <= MEMBERS_MAX, "a guest takes 16 members");
-    let _place = Place::take();
+    let _place = Permit::take();
     let output = Command::new(program())
         .arg("--timeout")
         .arg(limit_s.to_string())

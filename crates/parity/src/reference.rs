@@ -31,15 +31,6 @@ pub fn inverse(x: u8) -> Option<u8> {
     (1..=255).find(|&y| mul(x, y) == 1)
 }
 
-/// The byte of one parity from one byte of each data block: the sum of base^exponent times data.
-///
-/// `base` is 1 for P, 2 for Q, 4 for R; `bytes` gives (exponent, data byte) pairs.
-pub fn parity_byte(base: u8, bytes: impl IntoIterator<Item = (u8, u8)>) -> u8 {
-    bytes.into_iter().fold(0, |sum, (exponent, byte)| {
-        sum ^ mul(power(base, u32::from(exponent)), byte)
-    })
-}
-
 /// One parity of whole blocks into `target`: `base` is 1 for P, 2 for Q, 4 for R.
 ///
 /// Blocks shorter than the target count as continued by zeros; longer ones are cut.

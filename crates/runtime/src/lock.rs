@@ -5,11 +5,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::Stat;
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
-use crate::file::{Lock, set_lock};
-use crate::open::{Access, Part};
+use crate::kernel::{Lock, set_lock};
+use crate::options::{Access, Part};
 
 /// Which file or device something is, independent of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,7 +30,7 @@ pub enum Identity {
 
 impl Identity {
     pub(crate) fn of(stat: &Stat) -> Self {
-        if crate::file::is_block_device(stat.st_mode) {
+        if is_block_device(stat.st_mode) {
             Identity::Device {
                 number: stat.st_rdev,
             }
@@ -41,6 +41,11 @@ impl Identity {
             }
         }
     }
+}
+
+/// Whether `mode` (of a `stat`) is that of a block device.
+pub(crate) fn is_block_device(mode: u32) -> bool {
+    FileType::from_raw_mode(mode) == FileType::BlockDevice
 }
 
 /// An open file or socket. A lock ends here, with the last operation that uses the file: the kernel itself may keep

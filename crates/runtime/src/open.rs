@@ -1,8 +1,7 @@
 //! Opening a member: which kind of file it is, exclusively, with or without the page cache.
 
-use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +13,9 @@ use rustix::io::Errno;
 
 use crate::Handle;
 use crate::blockdev;
-use crate::file::{FileDevice, Route};
-use crate::lock::{self, Identity, OpenFile};
+use crate::file::FileDevice;
+use crate::lock::{self, Identity, OpenFile, is_block_device};
+use crate::options::{Access, DirectIo, OpenError, OpenOptions, Route};
 use crate::users;
 
 /// Sector size of files in bytes: the smallest that NBD and md know.
@@ -29,144 +29,6 @@ const MEMORY_FILE_SYSTEMS: [u32; 2] = [0x0102_1994, 0x8584_58f6];
 const OPEN_RETRIES_MAX: u32 = 50;
 const OPEN_RETRY: Duration = Duration::from_millis(20);
 
-/// What a member is opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Nothing is changed; several readers may have it open.
-    ReadOnly,
-    /// For this process alone.
-    ReadWrite,
-}
-
-/// Whether transfers bypass the page cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DirectIo {
-    /// Where the file system takes it.
-    #[default]
-    Auto,
-    /// Never.
-    Off,
-}
-
-/// How to open a member.
-#[derive(Clone, Copy, Debug)]
-pub struct OpenOptions {
-    /// What for.
-    pub access: Access,
-    /// Whether to bypass the page cache.
-    pub direct_io: DirectIo,
-    /// `None`: inline for files in memory, otherwise queued.
-    pub route: Option<Route>,
-    /// The bytes that are used, when that is only a part of it: nobody else may have those. `None`: all.
-    pub part: Option<Part>,
-}
-
-/// A part of a file, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Where it begins.
-    pub start_bytes: u64,
-    /// How long it is, above 0.
-    pub length_bytes: u64,
-}
-
-impl OpenOptions {
-    /// For reading and writing, alone, direct where possible.
-    #[must_use]
-    pub fn read_write() -> Self {
-        Self {
-            access: Access::ReadWrite,
-            direct_io: DirectIo::Auto,
-            route: None,
-            part: None,
-        }
-    }
-
-    /// For reading only, beside other readers.
-    #[must_use]
-    pub fn read_only() -> Self {
-        Self {
-            access: Access::ReadOnly,
-            ..Self::read_write()
-        }
-    }
-}
-
-/// Why a member could not be opened. The text is one line: what, where, and what to do where that is known.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The file does not exist, may not be opened, or a call on it failed.
-    #[error("{}: cannot {action}: {source}", path.display())]
-    System {
-        /// The file as given.
-        path: PathBuf,
-        /// The verb: what was tried.
-        action: &'static str,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// Neither a regular file nor a block device.
-    #[error("{}: is {found}; a member is a regular file or a block device", path.display())]
-    NotAMember {
-        /// The file as given.
-        path: PathBuf,
-        /// What it is instead, with its article.
-        found: &'static str,
-    },
-    /// It was to be written, and can only be read.
-    #[error("{}: is read-only: {why}", path.display())]
-    ReadOnly {
-        /// The file as given.
-        path: PathBuf,
-        /// Who says so, as a clause.
-        why: &'static str,
-    },
-    /// Another process, or another member of this one, has it.
-    #[error("{}: in use by {}", path.display(), user_of(*pid))]
-    InUse {
-        /// The file as given.
-        path: PathBuf,
-        /// The process, where the kernel tells.
-        pid: Option<u32>,
-    },
-    /// The kernel has it: a block device that is mounted, swap, or part of an array; a file behind a loop device, or
-    /// swap.
-    #[error("{}: in use by {}", path.display(), holders_of(holders))]
-    Busy {
-        /// The device as given.
-        path: PathBuf,
-        /// Each holder with how to end its use, as far as known.
-        holders: Vec<String>,
-    },
-}
-
-impl OpenError {
-    /// Whether somebody else uses the member (exit code 6).
-    #[must_use]
-    pub fn is_busy(&self) -> bool {
-        matches!(self, OpenError::InUse { .. } | OpenError::Busy { .. })
-    }
-}
-
-fn holders_of(holders: &[String]) -> String {
-    if holders.is_empty() {
-        "another process or the kernel (mounted, swap, or opened exclusively)".to_owned()
-    } else {
-        holders.join(", ")
-    }
-}
-
-fn user_of(pid: Option<u32>) -> String {
-    match pid {
-        Some(pid) if pid == std::process::id() => {
-            "this process already (was it given twice?)".to_owned()
-        }
-        Some(pid) => format!("another process ({pid})"),
-        None => "another process".to_owned(),
-    }
-}
-
 impl FileDevice {
     /// Opens and locks a member. Blocks for the time of a few system calls.
     ///
@@ -176,7 +38,7 @@ impl FileDevice {
         let opening = Opening { path, options };
         let found = opening.step("open it", rustix::fs::stat(path))?;
         opening.check_type(&found)?;
-        let is_device = crate::file::is_block_device(found.st_mode);
+        let is_device = is_block_device(found.st_mode);
         let fd = opening.open_alone(is_device)?;
         Self::of(handle, &opening, fd)
     }
@@ -218,7 +80,7 @@ impl FileDevice {
     fn of(handle: &Handle, opening: &Opening<'_>, fd: OpenFile) -> Result<Self, OpenError> {
         let (path, options) = (opening.path, opening.options);
         let stat = opening.step("look at it", rustix::fs::fstat(&fd))?;
-        let is_device = crate::file::is_block_device(stat.st_mode);
+        let is_device = is_block_device(stat.st_mode);
         let system = opening.step("look at its file system", rustix::fs::fstatfs(&fd))?;
         // A device node says where the node is, not where the data are.
         let is_in_memory = !is_device && MEMORY_FILE_SYSTEMS.contains(&(system.f_type as u32));
@@ -388,7 +250,7 @@ impl Opening<'_> {
     /// The system lets root write to a file that nobody may write, and opens a write-blocked disk: the first write
     /// fails.
     fn check_writable(&self, stat: &Stat) -> Result<(), OpenError> {
-        let is_device = crate::file::is_block_device(stat.st_mode);
+        let is_device = is_block_device(stat.st_mode);
         if is_device && blockdev::is_read_only(stat.st_rdev) {
             return Err(self.read_only("the device is write-protected"));
         }

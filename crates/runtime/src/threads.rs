@@ -75,7 +75,7 @@ impl Jobs {
     }
 }
 
-struct Shared {
+struct SharedJobs {
     jobs: Mutex<Jobs>,
     has_jobs: Condvar,
     ended: Mutex<Vec<(Key, Op, Outcome)>>,
@@ -89,7 +89,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 pub(crate) struct Threads {
-    shared: Arc<Shared>,
+    shared: Arc<SharedJobs>,
     /// Where the workers run.
     processors: Option<CpuSet>,
     /// What the last `poll` said, for `reap`.
@@ -100,7 +100,7 @@ pub(crate) struct Threads {
 impl Threads {
     pub(crate) fn new(wake: Arc<EventFd>) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedJobs {
                 jobs: Mutex::default(),
                 has_jobs: Condvar::new(),
                 ended: Mutex::default(),
@@ -212,7 +212,7 @@ impl Drop for Threads {
 }
 
 /// A worker's life.
-fn work(shared: &Shared) {
+fn work(shared: &SharedJobs) {
     let mut worked_on = None;
     loop {
         let mut jobs = lock(&shared.jobs);

@@ -10,14 +10,14 @@ use rustix::fs::{FileType, Stat};
 use crate::blockdev::mount_of;
 use crate::lock;
 
-/// A file of one file system.
+/// A file of one file system, whatever its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct FileNumber {
     device: u64,
     inode: u64,
 }
 
-impl Place {
+impl FileNumber {
     fn at(path: &Path) -> Option<Self> {
         let meta = fs::metadata(path).ok()?;
         Some(Self {
@@ -32,12 +32,12 @@ impl Place {
 pub fn holders(stat: &Stat) -> Vec<String> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {
-            let place = Place {
+            let file = FileNumber {
                 device: stat.st_dev,
                 inode: stat.st_ino,
             };
-            let mut lines = loops_on(Path::new("/sys/block"), place);
-            lines.extend(swap_on(place));
+            let mut lines = loops_on(Path::new("/sys/block"), file);
+            lines.extend(swap_on(file));
             lines
         }
         FileType::BlockDevice => locked_behind(stat).into_iter().collect(),
@@ -47,14 +47,14 @@ pub fn holders(stat: &Stat) -> Vec<String> {
 
 /// Loop devices on the file. The kernel tells a path, which may name another file by now or none: that one is not
 /// meant.
-fn loops_on(blocks: &Path, place: Place) -> Vec<String> {
+fn loops_on(blocks: &Path, file: FileNumber) -> Vec<String> {
     let entries = fs::read_dir(blocks).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| name.starts_with("loop"))
         .filter(|name| {
-            let file = backing_file(&blocks.join(name));
-            file.and_then(|file| Place::at(&file)) == Some(place)
+            let behind = backing_file(&blocks.join(name));
+            behind.and_then(|behind| FileNumber::at(&behind)) == Some(file)
         })
         .collect();
     names.sort();
@@ -76,11 +76,11 @@ fn describe_loop(name: &str) -> String {
 }
 
 /// The swap space that the file is. The first word of a line is its path, with `\040` for a blank.
-fn swap_on(place: Place) -> Option<String> {
+fn swap_on(file: FileNumber) -> Option<String> {
     let text = fs::read_to_string("/proc/swaps").ok()?;
     let path = text.lines().skip(1).find_map(|line| {
         let path = line.split_whitespace().next()?.replace("\\040", " ");
-        (Place::at(Path::new(&path)) == Some(place)).then_some(path)
+        (FileNumber::at(Path::new(&path)) == Some(file)).then_some(path)
     })?;
     Some(format!("swap (end it with: swapoff {path})"))
 }
@@ -112,7 +112,7 @@ fn locked_behind(stat: &Stat) -> Option<String> {
 /// members that are about to be overwritten, not for each opening.
 #[must_use]
 pub fn writer(path: &Path) -> Option<u32> {
-    let place = Place::at(path).filter(|_| path.is_file())?;
+    let file = FileNumber::at(path).filter(|_| path.is_file())?;
     let own = std::process::id();
     let entries = fs::read_dir("/proc").ok()?.flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -120,8 +120,9 @@ pub fn writer(path: &Path) -> Option<u32> {
         let fds = fs::read_dir(format!("/proc/{pid}/fd"))
             .into_iter()
             .flatten();
-        fds.flatten()
-            .any(|fd| Place::at(&fd.path()) == Some(place) && is_for_writing(*pid, &fd.file_name()))
+        fds.flatten().any(|fd| {
+            FileNumber::at(&fd.path()) == Some(file) && is_for_writing(*pid, &fd.file_name())
+        })
     })
 }
 
@@ -156,13 +157,13 @@ mod tests {
                 .expect("a file");
         }
         fs::create_dir_all(blocks.join("loop5")).expect("a folder");
-        let place = Place::at(&link).expect("a file");
-        let lines = loops_on(&blocks, place);
+        let number = FileNumber::at(&link).expect("a file");
+        let lines = loops_on(&blocks, number);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].contains("losetup -d /dev/loop3"), "{lines:?}");
         fs::remove_file(&file).expect("it is there");
         fs::write(&file, "y").expect("another file of that name");
-        assert!(loops_on(&blocks, place).is_empty());
+        assert!(loops_on(&blocks, number).is_empty());
     }
 
     #[test]

@@ -102,12 +102,20 @@ impl Tiny {
         let mut bytes = bytes.to_vec();
         bytes.resize(bytes.len().next_multiple_of(512), 0);
         let at = self.put(&bytes);
-        self.pointer(at, &bytes, level, false)
+        self.pointer(at, &bytes, level)
+    }
+
+    /// The pointer to a gang block, whose header lies at that plex offset.
+    #[must_use]
+    pub fn gang_pointer(&self, at: usize, bytes: &[u8], level: u64) -> Pointer {
+        let mut pointer = self.pointer(at, bytes, level);
+        pointer[15] |= 1 << 7; // the highest bit of the second word
+        pointer
     }
 
     /// The pointer to bytes that lie at that plex offset.
     #[must_use]
-    pub fn pointer(&self, at: usize, bytes: &[u8], level: u64, is_gang: bool) -> Pointer {
+    pub fn pointer(&self, at: usize, bytes: &[u8], level: u64) -> Pointer {
         let sectors = bytes.len() as u64 / 512;
         let prop = (sectors - 1)
             | (sectors - 1) << 16
@@ -118,7 +126,7 @@ impl Tiny {
             | 1 << 63;
         let mut words = [0; 16];
         words[0] = sectors;
-        words[1] = (at as u64 / 512) | (u64::from(is_gang) << 63);
+        words[1] = at as u64 / 512;
         words[6] = prop;
         words[10] = TXG;
         words[12..].copy_from_slice(&fletcher4(bytes));

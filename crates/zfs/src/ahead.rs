@@ -17,7 +17,7 @@ use plexum_block::device::Device;
 
 use crate::block::Blocks;
 use crate::error::ZfsError;
-use crate::object::{Object, Place};
+use crate::object::{BlockPlace, Object};
 use crate::parts::Parts;
 use crate::plex::Extent;
 
@@ -165,8 +165,8 @@ impl<D: Device + 'static> ReadAhead<D> {
             let id = self.next_block;
             let read = async move {
                 match blocks.place(&object.dnode, id, &object.name).await? {
-                    Place::Hole { end_block } => Ok(Read::Hole { end_block }),
-                    Place::Stored(pointer, what) => {
+                    BlockPlace::Hole { end_block } => Ok(Read::Hole { end_block }),
+                    BlockPlace::Stored(pointer, what) => {
                         let block = blocks.read(&pointer, &what, Extent::Needed).await?;
                         Ok(Read::Data(block))
                     }

@@ -31,7 +31,7 @@ pub struct Object {
 }
 
 /// Where a block of an object is.
-pub(crate) enum Place {
+pub(crate) enum BlockPlace {
     /// The pointer to it, and what messages call it.
     Stored(Box<BlockPointer>, String),
     /// Zeroes up to that block.
@@ -92,8 +92,8 @@ impl<D: Device> Blocks<D> {
         name: &str,
     ) -> Result<Option<Rc<Vec<u8>>>, ZfsError> {
         match self.place(dnode, block_id, name).await? {
-            Place::Hole { .. } => Ok(None),
-            Place::Stored(pointer, what) => self.cached(&pointer, &what).await.map(Some),
+            BlockPlace::Hole { .. } => Ok(None),
+            BlockPlace::Stored(pointer, what) => self.cached(&pointer, &what).await.map(Some),
         }
     }
 
@@ -103,8 +103,8 @@ impl<D: Device> Blocks<D> {
         dnode: &Dnode,
         block_id: u64,
         name: &str,
-    ) -> Result<Place, ZfsError> {
-        let beyond = Place::Hole {
+    ) -> Result<BlockPlace, ZfsError> {
+        let beyond = BlockPlace::Hole {
             end_block: u64::MAX,
         };
         if block_id > dnode.block_id_max {
@@ -137,7 +137,7 @@ impl<D: Device> Blocks<D> {
             let problem = format!("it has {found} bytes, not {expected}");
             return Err(ZfsError::Invalid { what, problem });
         }
-        Ok(Place::Stored(Box::new(pointer), what))
+        Ok(BlockPlace::Stored(Box::new(pointer), what))
     }
 
     /// The bytes of a range; what is beyond the object's blocks is zero. For small ranges of metadata.
@@ -167,11 +167,11 @@ impl<D: Device> Blocks<D> {
 }
 
 /// The hole at a pointer of `level` above (or at) `block_id`.
-fn hole(block_id: u64, shift: u32, level: usize) -> Place {
+fn hole(block_id: u64, shift: u32, level: usize) -> BlockPlace {
     // Cannot overflow: below 2^64 + 2^63.
     let bits = shift.saturating_mul(level as u32).min(63);
     let end = ((u128::from(block_id) >> bits) + 1) << bits;
-    Place::Hole {
+    BlockPlace::Hole {
         end_block: u64::try_from(end).unwrap_or(u64::MAX),
     }
 }

@@ -104,7 +104,7 @@ fn a_gang_block_is_put_together_from_its_parts() {
         let at = tiny.used;
         seal_embedded(&mut header, [0, at as u64, 10, 0]);
         tiny.put(&header);
-        let file = tiny.pointer(at, &bytes, 0, true);
+        let file = tiny.gang_pointer(at, &bytes, 0);
         let master = file_system_with_block_bytes(&mut tiny, file, 1024);
         tiny.finish_with(master, None);
         if let Some(offset) = damage {

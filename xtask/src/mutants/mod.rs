@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use build::Copy;
 use list::Mutant;
-use report::{Outcome, Results};
+use report::{Before, Outcome, Results};
 use units::{End, Unit};
 
 /// State and intent: what the requirement is about, with the formats, which are asked for by their folders
@@ -61,7 +61,11 @@ pub fn run(root: &Path, words: &[&str]) -> Result<(), String> {
     let folder = folder_of(&arguments.files)?;
     let package = package_in(&folder);
     let mutants = list::ask(root, &package, &arguments.files)?;
-    let mut results = Results::open(&place, arguments.is_fresh)?;
+    let before = match arguments.is_fresh {
+        true => Before::Removed,
+        false => Before::Kept,
+    };
+    let mut results = Results::open(&place, before)?;
     if arguments.is_report {
         print!("{}", results.report(&mutants));
         return Ok(());

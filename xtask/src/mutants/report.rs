@@ -55,6 +55,15 @@ impl std::fmt::Display for Outcome {
     }
 }
 
+/// What becomes of results that are there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    /// They count.
+    Kept,
+    /// All begins anew.
+    Removed,
+}
+
 /// The results of all runs; the last one counts.
 pub struct Results {
     path: PathBuf,
@@ -66,9 +75,9 @@ impl Results {
     ///
     /// # Errors
     /// When the old ones cannot be removed.
-    pub fn open(place: &Path, is_fresh: bool) -> Result<Results, String> {
+    pub fn open(place: &Path, before: Before) -> Result<Results, String> {
         let path = place.join("results.jsonl");
-        if is_fresh && path.exists() {
+        if before == Before::Removed && path.exists() {
             std::fs::remove_file(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         }
         let mut by_name = BTreeMap::new();
@@ -187,7 +196,7 @@ mod tests {
         let mutants = parse(list).expect("the list is well-formed");
         let place = std::env::temp_dir().join(format!("mutants-{}", std::process::id()));
         std::fs::create_dir_all(&place).expect("a folder can be made");
-        let mut results = Results::open(&place, true).expect("nothing is there");
+        let mut results = Results::open(&place, Before::Removed).expect("nothing is there");
         let mut put = |outcome, by| {
             results
                 .put(&mutants[0], outcome, by)
@@ -195,7 +204,7 @@ mod tests {
         };
         put(Outcome::Survived, "");
         put(Outcome::Caught, "unit tests: engine: it_is_so");
-        let results = Results::open(&place, false).expect("it is read");
+        let results = Results::open(&place, Before::Kept).expect("it is read");
         let catcher = results.catcher(&mutants[0]);
         assert_eq!(catcher, Some("unit tests: engine: it_is_so"));
         let report = results.report(&mutants);

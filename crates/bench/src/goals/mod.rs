@@ -1,8 +1,8 @@
 //! The goals: what must be reached and what the limits allow, for each metric, and whether it was.
 //!
 //! Invariants:
-//! - a verdict needs figures of one run: nothing here is compared with figures of another day, but for the few limits that
-//!   are plain values;
+//! - a verdict needs figures of one run: nothing here is compared with figures of another day, but for the few limits
+//!   that are plain values;
 //! - what was not measured is said with its reason, never left out and never counted as reached.
 
 mod table;

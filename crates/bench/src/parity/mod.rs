@@ -1,8 +1,9 @@
 //! Group `parity`: the kernels that run here beside ISA-L and SnapRAID, on the same shapes.
 //!
-//! GB/s of data by the thread's CPU time. Warm: one stripe again and again; cold: 256 MiB of stripes in turn. Blocks lie at
-//! page offsets; those of 256 KiB lie as in SnapRAID's own speed test, 1,792 bytes further. ISA-L is measured by a small C program that is
-//! compiled here (`isa_l.c`), SnapRAID, which has nothing wider than AVX2, by its own speed test.
+//! GB/s of data by the thread's CPU time. Warm: one stripe again and again; cold: 256 MiB of stripes in turn. Blocks
+//! lie at page offsets; those of 256 KiB lie as in SnapRAID's own speed test, 1,792 bytes further. ISA-L is measured by
+//! a small C program that is compiled here (`isa_l.c`), SnapRAID, which has nothing wider than AVX2, by its own speed
+//! test.
 
 mod shapes;
 
@@ -12,7 +13,7 @@ use std::process::Command;
 use plexum_parity::{Kernel, Kernels, chosen};
 
 use crate::compare::{Probe, Reading, Role, Samples, take_turns};
-use crate::place::Place;
+use crate::folder::TemporaryFolder;
 use crate::process::{need_program, output};
 use crate::{BenchError, BenchOptions, Progress};
 use shapes::{SHAPES, Shape};
@@ -29,7 +30,7 @@ pub(crate) fn measure(
     samples: &mut Samples,
     progress: &mut Progress<'_>,
 ) -> Result<(), BenchError> {
-    let place = Place::make(options)?;
+    let place = TemporaryFolder::make(options)?;
     let millis = options.millis.min(MILLIS_MAX);
     let mut probes: Vec<Probe<'_>> = Vec::new();
     for shape in &SHAPES {

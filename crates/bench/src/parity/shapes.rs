@@ -12,7 +12,8 @@ use crate::compare::Reading;
 /// Where blocks begin: at multiples of this, all of them.
 const PAGE_BYTES: usize = 4096;
 
-/// By how much SnapRAID's speed test moves each block away from the one before, so that they do not meet in the same lines of the caches.
+/// By how much SnapRAID's speed test moves each block away from the one before, so that they do not meet in the same
+/// lines of the caches.
 const SNAPRAID_GAP_BYTES: usize = 1792;
 
 /// Data of all cold stripes together.
@@ -202,7 +203,8 @@ pub(super) fn measure(kernels: &Kernels, shape: &Shape, millis: u64) -> Vec<Read
     readings
 }
 
-/// What is lost goes to the places of the parities, which costs the same; the parities that are read lie beside the stripes.
+/// What is lost goes to the places of the parities, which costs the same; the parities that are read lie beside the
+/// stripes.
 fn recover(
     kernels: &Kernels,
     stripes: &mut Stripes,

@@ -1,5 +1,5 @@
-//! btrfs over loop devices with a volume as one file in it, and qemu-nbd on top: RAID of the kernel that a user can have
-//! without a block device of its own. Without checksums of data and past the page cache above it.
+//! btrfs over loop devices with a volume as one file in it, and qemu-nbd on top: RAID of the kernel that a user can
+//! have without a block device of its own. Without checksums of data and past the page cache above it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - all servers run from the start to the end of the group and are asked by turns, by the same client;
-//! - CPU time is the server's alone; where file systems or loop devices work for it, the kernel's threads are counted too;
+//! - CPU time is the server's alone; where file systems or loop devices work for it, the kernel's threads are counted
+//!   too;
 //! - every volume was written in full before, and only that span is asked for.
 
 mod btrfs;
@@ -17,7 +18,7 @@ use crate::client::{Client, Served, fill_by_turns};
 use crate::compare::{Probe, Reading, Role, Samples, take_turns};
 use crate::load::{PATTERNS, Pattern};
 use crate::process::{Process, kernel_cpu_seconds};
-use crate::{BenchError, BenchOptions, Progress, place::Place};
+use crate::{BenchError, BenchOptions, Progress, folder::TemporaryFolder};
 
 pub(crate) use btrfs::{Mounted, loop_device};
 pub(crate) use plexum::{NAME, Volume, ask_status, command, socket};
@@ -150,7 +151,7 @@ pub(crate) fn measure(
     samples: &mut Samples,
     progress: &mut Progress<'_>,
 ) -> Result<(), BenchError> {
-    let place = Place::make(options)?;
+    let place = TemporaryFolder::make(options)?;
     let client = Client::find();
     let mut servers: Vec<(&Shape, String, Role, Server)> = Vec::new();
     for shape in &SHAPES {

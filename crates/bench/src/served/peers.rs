@@ -129,8 +129,9 @@ fn storage_daemon(folder: &Path, copies: usize) -> Result<Server, BenchError> {
     server("qemu-storage-daemon", &mut command, folder, "x")
 }
 
-/// nbd-server over one file. In the foreground it serves one connection and ends, so it runs in the background, with a process
-/// for each connection. It listens long before it answers: first it makes parameters for TLS, which filling the export waits for.
+/// nbd-server over one file. In the foreground it serves one connection and ends, so it runs in the background, with a
+/// process for each connection. It listens long before it answers: first it makes parameters for TLS, which filling the
+/// export waits for.
 fn nbd_server(folder: &Path) -> Result<Server, BenchError> {
     let (socket, number, settings) = (
         socket(folder),

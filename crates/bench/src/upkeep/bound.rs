@@ -1,5 +1,5 @@
-//! What one core allows: the members' files read, their parity computed, and compared or the lost member written; no locks, no
-//! metadata, nobody served.
+//! What one core allows: the members' files read, their parity computed, and compared or the lost member written; no
+//! locks, no metadata, nobody served.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;

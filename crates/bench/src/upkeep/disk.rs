@@ -1,26 +1,19 @@
 //! Arrays whose members are files on a real file system, opened past its page cache, beside what the same files give by
 //! themselves: all members at once, in requests of 1 MiB, since they may share one disk.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, OFlags, fallocate};
-
-use super::{Array, Keeper, Made, Work, fill_with_noise, probes};
+use super::direct::{each_request, fill};
+use super::{Array, Keeper, Made, Work, probes};
 use crate::compare::{Role, Samples, take_turns};
-use crate::place::Place;
+use crate::folder::TemporaryFolder;
 use crate::{BenchError, BenchOptions, Progress};
 
 /// User data of each array: so much that the beginning and the end of a job weigh little.
 const DATA_BYTES: u64 = 2 << 30;
-
-/// Bytes of a request.
-const REQUEST_BYTES: usize = 1 << 20;
-
-/// What memory and offsets have to be multiples of, wherever direct I/O is possible.
-const ALIGNMENT_BYTES: usize = 4096;
 
 const SCRUBBED: Array = Array {
     metric: "mirror of 2, O_DIRECT on disk",
@@ -52,7 +45,7 @@ pub(super) fn measure(
         Work::Scrub => SCRUBBED,
         Work::Rebuild => REBUILT,
     };
-    let place = match Place::on_disk(options) {
+    let place = match TemporaryFolder::on_disk(options) {
         Ok(place) => place,
         Err(error) => {
             samples.skip("plexum", array.metric, error.to_string());
@@ -136,47 +129,6 @@ impl Keeper for Alone {
     }
 }
 
-/// Calls `request` for every piece of a file, one after the other.
-fn each_request(
-    length_bytes: u64,
-    mut request: impl FnMut(u64, &mut [u8]) -> std::io::Result<()>,
-) -> std::io::Result<()> {
-    let mut memory = vec![7; REQUEST_BYTES + ALIGNMENT_BYTES];
-    let start = memory.as_ptr().align_offset(ALIGNMENT_BYTES);
-    for offset in (0..length_bytes).step_by(REQUEST_BYTES) {
-        let left = usize::try_from(length_bytes - offset).unwrap_or(usize::MAX);
-        request(offset, &mut memory[start..start + left.min(REQUEST_BYTES)])?;
-    }
-    Ok(())
-}
-
-/// A file whose blocks are all on the disk and written, so that nobody pays for their first use.
-pub(super) fn fill(path: &Path, length_bytes: u64) -> Result<File, BenchError> {
-    let told = |error: std::io::Error| BenchError(format!("{}: {error}", path.display()));
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .custom_flags(direct_flag())
-        .open(path)
-        .map_err(told)?;
-    let _ = fallocate(&file, FallocateFlags::empty(), 0, length_bytes); // less scattered where the file system can
-    let mut random = crate::upkeep::NOISE;
-    each_request(length_bytes, |offset, piece| {
-        fill_with_noise(piece, &mut random);
-        file.write_all_at(piece, offset)
-    })
-    .and_then(|()| file.sync_data())
-    .map_err(told)?;
-    Ok(file)
-}
-
-/// The flag of `open` that asks for direct I/O.
-pub(crate) fn direct_flag() -> i32 {
-    i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,20 +139,5 @@ mod tests {
             let mut goals = crate::goals::GOALS.iter();
             assert!(goals.any(|goal| goal.group == group && goal.metric == array.metric));
         }
-    }
-
-    #[test]
-    fn every_byte_of_a_file_is_asked_for_once_and_from_aligned_memory() {
-        let mut asked = Vec::new();
-        let length = 2 * REQUEST_BYTES as u64 + 8192;
-        each_request(length, |offset, piece| {
-            assert_eq!(piece.as_ptr() as usize % ALIGNMENT_BYTES, 0);
-            asked.push((offset, piece.len()));
-            Ok(())
-        })
-        .unwrap();
-        let step = REQUEST_BYTES as u64;
-        let expected = [(0, REQUEST_BYTES), (step, REQUEST_BYTES), (2 * step, 8192)];
-        assert_eq!(asked, expected);
     }
 }

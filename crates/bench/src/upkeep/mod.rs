@@ -1,19 +1,20 @@
-//! Groups `scrub` and `rebuild`: what an array does for itself, over members on tmpfs, beside SnapRAID and btrfs, and over
-//! members on disk, beside what those give by themselves.
+//! Groups `scrub` and `rebuild`: what an array does for itself, over members on tmpfs, beside SnapRAID and btrfs, and
+//! over members on disk, beside what those give by themselves.
 //!
-//! All figures are user data of the whole array a second: what a scrub or a rebuild goes through, however many members it
-//! reads for it.
+//! All figures are user data of the whole array a second: what a scrub or a rebuild goes through, however many members
+//! it reads for it.
 
 mod bound;
 mod btrfs;
-pub(crate) mod disk;
+mod direct;
+mod disk;
 mod plexum;
 mod snapraid;
 
 use std::time::{Duration, Instant};
 
 use crate::compare::{Probe, Role, Samples, take_turns};
-use crate::place::Place;
+use crate::folder::TemporaryFolder;
 use crate::{BenchError, BenchOptions, Progress};
 
 /// User data of each array in memory.
@@ -87,7 +88,7 @@ pub(crate) fn measure(
     samples: &mut Samples,
     progress: &mut Progress<'_>,
 ) -> Result<(), BenchError> {
-    let place = Place::make(options)?;
+    let place = TemporaryFolder::make(options)?;
     for array in ARRAYS {
         if work == Work::Rebuild && array.level == "1" {
             continue;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{Array, Keeper, Made, Work, disk, write_noise};
+use super::{Array, Keeper, Made, Work, direct, write_noise};
 use crate::client::fill;
 use crate::process::output;
 use crate::served::{NAME, Server, Volume, ask_status, command};
@@ -43,7 +43,7 @@ pub(super) fn make(options: &BenchOptions, folder: &Path, array: Array) -> Made 
     };
     if array.is_on_disk {
         for path in volume.paths(folder, NAME) {
-            disk::fill(&path, member_bytes)?;
+            direct::fill(&path, member_bytes)?;
         }
     }
     let server = volume.serve(options, folder)?;
@@ -110,7 +110,7 @@ impl Keeper for Served {
         let new = self.folder.join(format!("new-{count}.img"));
         // Nobody pays for the first use of a block or a page: the devices that btrfs fills were filled before, too.
         if self.is_on_disk {
-            disk::fill(&new, self.member_bytes)?;
+            direct::fill(&new, self.member_bytes)?;
         } else {
             write_noise(&new, self.member_bytes)?;
         }

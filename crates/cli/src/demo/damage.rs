@@ -1,8 +1,8 @@
 //! Damage behind the engine's back: where it may be, and doing it.
 //!
 //! Invariants:
-//! - where redundancy cannot tell which member is wrong, only redundancy is damaged, never data: a repair makes parity or
-//!   later copies follow the data, and would otherwise make wrong data look right;
+//! - where redundancy cannot tell which member is wrong, only redundancy is damaged, never data: a repair makes parity
+//!   or later copies follow the data, and would otherwise make wrong data look right;
 //! - places are a row or more apart, so that a report names each by itself.
 
 use std::fs::OpenOptions;
@@ -10,7 +10,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use plexum_daemon::problem::{Code, Problem};
+use plexum_daemon::status::{Mismatch, ScrubStatus};
 use plexum_layout::{Geometry, Level};
+use plexum_md::assemble::Assembly;
 
 use super::load::{BLOCK_BYTES, Dice};
 
@@ -108,6 +110,51 @@ pub fn inflict(
     block.iter_mut().for_each(|byte| *byte = !*byte);
     file.write_all_at(&block, at).map_err(tell)?;
     file.sync_data().map_err(tell)
+}
+
+/// The place that a report gives for a damage: mirrors are named by the volume, parity by the member.
+pub(super) fn place_of(damage: &Damage, assembly: &Assembly) -> u64 {
+    if assembly.geometry.organisation().level().has_parity() {
+        damage.member_offset_bytes
+    } else {
+        damage.volume_offset_bytes
+    }
+}
+
+/// The place that a report gives for what it found, in the same terms.
+pub(super) fn found_at(range: &Mismatch, assembly: &Assembly) -> u64 {
+    if assembly.geometry.organisation().level().has_parity() {
+        range.member_offset_bytes
+    } else {
+        range.volume_offset_bytes
+    }
+}
+
+/// What a report has too much or too little, as sentences.
+pub(super) fn compare(damages: &[Damage], found: &ScrubStatus, assembly: &Assembly) -> Vec<String> {
+    let mut differences = Vec::new();
+    for damage in damages {
+        let place = place_of(damage, assembly);
+        let is_found = found.ranges.iter().any(|range| {
+            found_at(range, assembly) == place && range.length_bytes == BLOCK_BYTES as u64
+        });
+        if !is_found {
+            differences.push(format!("the damage at byte {place} was not found"));
+        }
+    }
+    for range in &found.ranges {
+        let place = found_at(range, assembly);
+        if !damages
+            .iter()
+            .any(|damage| place_of(damage, assembly) == place)
+        {
+            differences.push(format!(
+                "{} bytes at byte {place} differ, which nobody damaged",
+                range.length_bytes
+            ));
+        }
+    }
+    differences
 }
 
 #[cfg(test)]

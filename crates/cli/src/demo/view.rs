@@ -12,6 +12,16 @@ use crate::output::{Color, Screen, object};
 use crate::progress::percent;
 use crate::units::show_bytes;
 
+/// Something that has to be so.
+pub struct Check<'a> {
+    /// What.
+    pub text: &'a str,
+    /// Whether it is so.
+    pub is_good: bool,
+    /// What is wrong, when it is not.
+    pub details: &'a [String],
+}
+
 /// The demo's screen.
 pub struct View {
     screen: Screen,
@@ -44,7 +54,12 @@ impl View {
     }
 
     /// Something was checked. A failed check makes the demo fail.
-    pub fn check(&self, text: &str, is_good: bool, details: &[String]) {
+    pub fn check(&self, check: &Check<'_>) {
+        let Check {
+            text,
+            is_good,
+            details,
+        } = *check;
         self.erase();
         let word = if is_good {
             self.screen.paint(Color::Green, "ok")

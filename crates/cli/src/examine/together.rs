@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use crate::disputed::format_option;
 use crate::output::{Screen, object, table};
 use crate::units::show_bytes;
-use crate::verdict::SetVerdict;
+use crate::verdict::{SetVerdict, show_start};
 
 /// Members of md, judged.
-pub(super) struct Together<'a> {
+pub struct Together<'a> {
     examinations: &'a [Examination],
     name: String,
     judged: Result<Assembly, Problem>,
@@ -22,7 +22,7 @@ pub(super) struct Together<'a> {
 
 impl<'a> Together<'a> {
     /// Judges them; `None` when none of them has a superblock.
-    pub(super) fn of(examinations: &'a [Examination]) -> Option<Self> {
+    pub fn of(examinations: &'a [Examination]) -> Option<Self> {
         let first = examinations.iter().find(|one| one.superblock.is_some())?;
         let judged = judge(examinations, &Options::default());
         // Refusals that an option overrides still have a judgement for each member.
@@ -46,7 +46,7 @@ impl<'a> Together<'a> {
     }
 
     /// The set in one line.
-    pub(super) fn verdict(&self) -> SetVerdict {
+    pub fn verdict(&self) -> SetVerdict {
         let first = self
             .examinations
             .iter()
@@ -85,7 +85,7 @@ impl<'a> Together<'a> {
     }
 
     /// Shows it; the exit code.
-    pub(super) fn show(&self, screen: &Screen) -> u8 {
+    pub fn show(&self, screen: &Screen) -> u8 {
         screen.line("");
         if let Some(assembly) = &self.described {
             screen.line(format!(
@@ -103,15 +103,7 @@ impl<'a> Together<'a> {
         let problem = self.judged.as_ref().err();
         let set = set_json(&self.name, &needs, problem, self.described.as_ref());
         screen.object(&self.verdict().put_into(set));
-        match problem {
-            None => screen.line(format!("to serve it:   {needs}")),
-            Some(problem) => {
-                screen.line(format!("cannot start as it is: {}", problem.message));
-                for line in problem.why.iter().chain(&problem.hints) {
-                    screen.line(format!("  {line}"));
-                }
-            }
-        }
+        show_start(problem, &needs, screen);
         let is_mixed = problem.is_some_and(|p| {
             matches!(
                 p.code,

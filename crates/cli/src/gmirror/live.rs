@@ -1,4 +1,5 @@
-//! FreeBSD's words for a mirror that is served: what its server can do is asked of it, the rest is refused with the way.
+//! FreeBSD's words for a mirror that is served: what its server can do is asked of it, the rest is refused with the
+//! way.
 //!
 //! Invariants:
 //! - labels of members that a server holds are never written from here.

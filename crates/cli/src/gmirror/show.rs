@@ -1,7 +1,8 @@
 //! `gmirror status`, `list` and `dump`: FreeBSD's formats, and an object each with `--json`.
 //!
 //! Invariants:
-//! - of a mirror that is served its server knows best: what it has dropped is not shown as a component, whatever labels say.
+//! - of a mirror that is served its server knows best: what it has dropped is not shown as a component, whatever labels
+//!   say.
 //!
 //! Source: freebsd-geom.md section 1.13.
 
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{Known, live, mirrors, provider_at};
 use crate::errors::Outcome;
-use crate::examine::fields_json;
+use crate::fields::fields_json;
 use crate::output::{Screen, object};
 use crate::words::Words;
 
@@ -104,11 +105,20 @@ fn of_server<'a>(label: Shown<'a>, path: &str, status: &VolumeStatus) -> Option<
     }
 }
 
+/// How much is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `status`: a line for each component.
+    Status,
+    /// `list`: everything.
+    List,
+}
+
 /// `status` and `list`.
 ///
 /// # Errors
 /// `NoMetadata` for a mirror that is named and not there.
-pub fn run(is_short: bool, words: &Words, screen: &Screen) -> Outcome {
+pub fn run(form: Form, words: &Words, screen: &Screen) -> Outcome {
     let served = live::served();
     let known = mirrors(&words.places)?;
     let mut views = Vec::new();
@@ -131,10 +141,9 @@ pub fn run(is_short: bool, words: &Words, screen: &Screen) -> Outcome {
     if !words.rest.is_empty() {
         views.retain(|view| words.rest.iter().any(|name| is_called(view.mirror, name)));
     }
-    let lines = if is_short {
-        status(&views, words.has('s'), words.has('g'))
-    } else {
-        views.iter().flat_map(list).collect()
+    let lines = match form {
+        Form::Status => status(&views, words.has('s'), words.has('g')),
+        Form::List => views.iter().flat_map(list).collect(),
     };
     for line in lines {
         screen.line(line);

@@ -12,8 +12,8 @@ use crate::output::Screen;
 use crate::stats::vinum_lines;
 use crate::words::Words;
 
-/// Volumes that are named, by themselves or by an object of theirs; otherwise those of the systems in the places; otherwise
-/// all gvinum volumes that are served.
+/// Volumes that are named, by themselves or by an object of theirs; otherwise those of the systems in the places;
+/// otherwise all gvinum volumes that are served.
 fn clients(words: &Words) -> Result<Vec<Client>, Problem> {
     let mut names: Vec<String> = Vec::new();
     for object in &words.rest {
@@ -49,7 +49,7 @@ fn clients(words: &Words) -> Result<Vec<Client>, Problem> {
 /// `NoSuchVolume` when what is named is not served.
 pub fn list(words: &Words, screen: &Screen) -> Outcome {
     for client in clients(words)? {
-        let stats = client.stats(false)?;
+        let stats = client.stats()?;
         screen.object(&stats);
         for line in vinum_lines(&stats["vinum"]) {
             screen.line(line.replacen("V volume", &format!("V {}", client.volume), 1));
@@ -64,7 +64,7 @@ pub fn list(words: &Words, screen: &Screen) -> Outcome {
 /// As `list`.
 pub fn reset(words: &Words, screen: &Screen) -> Outcome {
     for client in clients(words)? {
-        client.stats(true)?;
+        client.take_stats()?;
         screen.done(format!("{} counts anew", client.volume));
     }
     Ok(0)

@@ -10,15 +10,15 @@ use plexum_daemon::foreign::offline::Found;
 use plexum_daemon::problem::{Code, Problem};
 use plexum_format::vinum::{CONFIG_BYTES, CONFIG_OFFSETS_BYTES, DriveHeader, HEADER_OFFSET_BYTES};
 use plexum_freebsd::gvinum::System;
-use plexum_freebsd::gvinum::edit::remove_on_drive;
+use plexum_freebsd::gvinum::edit::{Depth, remove_on_drive};
 
 use super::{VOCABULARY, refused, systems};
 use crate::args::{Cli, Command, Common};
 use crate::client::Client;
-use crate::create::runtime;
 use crate::errors::Outcome;
-use crate::examine::fields_json;
+use crate::fields::fields_json;
 use crate::foreign::check_owners;
+use crate::offline::runtime;
 use crate::output::{Screen, object};
 use crate::words::Words;
 
@@ -111,18 +111,18 @@ pub fn dump(words: &Words, screen: &Screen) -> Outcome {
     Ok(0)
 }
 
-/// Marks a drive as removed. What is on it goes with it when `is_deep`.
+/// Marks a drive as removed. What is on it goes with it or forbids it.
 ///
 /// # Errors
 /// A sentence: subdisks are on it, or it is not there.
-pub fn remove_drive(system: &mut System, name: &str, is_deep: bool) -> Result<(), Problem> {
+pub fn remove_drive(system: &mut System, name: &str, depth: Depth) -> Result<(), Problem> {
     let on_drive = system
         .config
         .subdisks
         .iter()
         .filter(|one| one.drive == name);
     let names: Vec<String> = on_drive.map(|one| one.name.clone()).collect();
-    if !names.is_empty() && !is_deep {
+    if !names.is_empty() && depth == Depth::One {
         return Err(refused(format!(
             "{name} holds {}; -r removes them, too",
             names.join(" ")

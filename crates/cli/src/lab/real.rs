@@ -1,52 +1,21 @@
 //! `plexum lab calibrate` and `plexum lab predict`: a real disk, measured by reads alone, beside its simulated twin.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use plexum_daemon::problem::{Code, Problem};
 use plexum_lab::calibrate::{self, PROBES, Probe, RealProbe};
 use plexum_lab::error::LabError;
 use plexum_lab::predict;
 use plexum_lab::real::RealDisk;
-use plexum_lab::workload::Request;
+use plexum_lab::workload::IoRequest;
 use serde_json::json;
 
 use super::{Steps, print, problem, show_band};
 use crate::args::Common;
+use crate::args::lab::{Calibrate, Predict};
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
-
-/// `plexum lab calibrate`.
-#[derive(clap::Args, Debug)]
-pub struct Calibrate {
-    /// Device or file; it is only read
-    pub device: PathBuf,
-    /// Write the preset to this new file, and a chart beside it [default: print it]
-    #[arg(long, value_name = "FILE")]
-    pub out: Option<PathBuf>,
-}
-
-/// `plexum lab predict`.
-#[derive(clap::Args, Debug)]
-pub struct Predict {
-    /// Device or file; it is only read
-    pub device: PathBuf,
-    /// Preset that stands for it, as `lab calibrate` writes them
-    #[arg(long, value_name = "PRESET")]
-    pub disk: String,
-    /// Real runs of each experiment; their median counts
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=100))]
-    pub rounds: u8,
-    /// Seed
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Exit with 1 when less than 9 of the 12 predictions are within 30 %
-    #[arg(long)]
-    pub check: bool,
-    /// text, csv, json (JSON Lines) or markdown
-    #[arg(long, default_value = "text")]
-    pub format: String,
-}
 
 /// A probe that says how far it is.
 struct Told {
@@ -74,7 +43,7 @@ impl Probe for Told {
         self.inner.read_ns(offset_bytes, length_bytes)
     }
 
-    fn at_once_ns(&mut self, readers: &[Vec<Request>]) -> Result<f64, LabError> {
+    fn at_once_ns(&mut self, readers: &[Vec<IoRequest>]) -> Result<f64, LabError> {
         self.step();
         self.inner.at_once_ns(readers)
     }

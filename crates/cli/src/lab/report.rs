@@ -11,8 +11,9 @@ use plexum_lab::report::results as rows;
 use plexum_lab::sensitivity;
 use serde_json::json;
 
-use super::{Report, problem, read_text, write_file};
+use super::{problem, read_text, write_file};
 use crate::args::Common;
+use crate::args::lab::Report;
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
 

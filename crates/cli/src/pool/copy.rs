@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 
 use super::args::Cp;
 use super::copied::Copied;
-use super::{Place, problem};
+use super::{PoolPath, problem};
 use crate::args::Common;
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
@@ -40,7 +40,7 @@ const COUNTED_MAX: usize = 1_000_000;
 /// # Errors
 /// No such place; the destination cannot be used; a single file that cannot be read.
 pub async fn run(pool: &RealPool, args: &Cp, common: &Common, screen: &Screen) -> Outcome {
-    let place = Place::parse(&args.place);
+    let place = PoolPath::parse(&args.place);
     let tell = |error| problem(error, &args.place);
     let Some(path) = &place.path else {
         return Err(

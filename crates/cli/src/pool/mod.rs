@@ -70,12 +70,12 @@ fn with_pool(
 }
 
 /// `DATASET[@SNAP][:/PATH]` taken apart.
-pub(crate) struct Place {
+pub(crate) struct PoolPath {
     pub(crate) dataset: DatasetName,
     pub(crate) path: Option<String>,
 }
 
-impl Place {
+impl PoolPath {
     pub(crate) fn parse(text: &str) -> Self {
         // Names of data sets may hold colons, but no slash follows one: that would end the name.
         let (dataset, path) = match text.split_once(":/") {
@@ -110,11 +110,11 @@ mod tests {
 
     #[test]
     fn a_place_is_data_set_snapshot_and_path() {
-        let place = Place::parse("tank/a@monday:/b:c/d");
+        let place = PoolPath::parse("tank/a@monday:/b:c/d");
         assert_eq!(place.dataset.to_string(), "tank/a@monday");
         assert_eq!(place.dataset.snapshot.as_deref(), Some("monday"));
         assert_eq!(place.path.as_deref(), Some("/b:c/d"));
-        let place = Place::parse("tank/vol");
+        let place = PoolPath::parse("tank/vol");
         assert_eq!(
             (place.dataset.path.as_str(), place.path),
             ("tank/vol", None)

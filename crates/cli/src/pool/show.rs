@@ -9,7 +9,7 @@ use plexum_zfs::{Node, Piece};
 use serde_json::json;
 
 use super::args::{Cat, Ls};
-use super::{Place, problem};
+use super::{PoolPath, problem};
 use crate::errors::Outcome;
 use crate::output::{Screen, object, table};
 use crate::units::{show_bytes, show_time};
@@ -22,7 +22,7 @@ static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 /// # Errors
 /// No such place; why it cannot be read.
 pub async fn ls(pool: &RealPool, args: &Ls, screen: &Screen) -> Outcome {
-    let place = Place::parse(&args.place);
+    let place = PoolPath::parse(&args.place);
     let tell = |error| problem(error, &args.place);
     let system = pool.file_system(&place.dataset).await.map_err(tell)?;
     let path = place.path.clone().unwrap_or_else(|| "/".into());
@@ -132,7 +132,7 @@ fn entry_json(place: &str, name: &str, node: &Node, target: Option<&str>) -> ser
 /// # Errors
 /// No such place; which block cannot be read.
 pub async fn cat(pool: &RealPool, args: &Cat) -> Outcome {
-    let place = Place::parse(&args.place);
+    let place = PoolPath::parse(&args.place);
     let tell = |error| problem(error, &args.place);
     let mut reader = match &place.path {
         None => pool.volume(&place.dataset).await.map_err(tell)?.reader(),

@@ -1,5 +1,5 @@
-//! What a served volume and its members did between two answers of the server: iostat's columns, and where the time went as
-//! far as counters tell.
+//! What a served volume and its members did between two answers of the server: iostat's columns, and where the time
+//! went as far as counters tell.
 //!
 //! Invariants: times are the server's; counters that have gone back, or were reset in between, count from zero.
 

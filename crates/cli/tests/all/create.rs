@@ -7,7 +7,8 @@ use crate::common::served::{Server, content, done, fill, status, wait_until};
 
 const MIB: u64 = 1 << 20;
 
-/// What mdadm counts in a member's bitmap: `3 dirty (1.2%)`. It reads bitmaps of plain files only from files of their own.
+/// What mdadm counts in a member's bitmap: `3 dirty (1.2%)`. It reads bitmaps of plain files only from files of their
+/// own.
 fn dirty_bits(place: &Place, member: &str, format: &str) -> String {
     let start = if format == "1.2" { 8192 } else { 4096 };
     let mut area = vec![0; 4096];

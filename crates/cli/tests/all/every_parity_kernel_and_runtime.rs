@@ -1,5 +1,5 @@
-//! Each parity kernel that this machine can run, with each runtime, forced by options: golden arrays are read with as many
-//! members missing as they can spare, and what Plexum writes is right to the real md driver.
+//! Each parity kernel that this machine can run, with each runtime, forced by options: golden arrays are read with as
+//! many members missing as they can spare, and what Plexum writes is right to the real md driver.
 
 use crate::common::Place;
 use crate::common::served::{Server, content, done, fill, wait_until_clean};
@@ -25,7 +25,8 @@ const GOLDEN: [&str; 10] = [
     "s15_raid6_ra",
 ];
 
-/// The options of every pair that runs here; without a ring of the kernel the test fails, as the server would not start.
+/// The options of every pair that runs here; without a ring of the kernel the test fails, as the server would not
+/// start.
 fn pairs() -> impl Iterator<Item = (Kernel, &'static str)> {
     let kernels = Kernel::ALL
         .into_iter()

@@ -2,14 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::Place;
+use crate::common::{Place, ok, uri};
 use plexum_testkit::{freebsd_cases, unpack_freebsd_case};
 use serde_json::Value;
-
-fn uri(place: &Place, volume: &str) -> String {
-    let folder = place.folder.display();
-    format!("nbd+unix:///{volume}?socket={folder}/plexum/{volume}.nbd")
-}
 
 fn expect_content(place: &Place, volume: &str, sha256: &str, what: &str) {
     let copied = place.tool("nbdcopy", &format!("{} content", uri(place, volume)));
@@ -22,7 +17,7 @@ fn expect_content(place: &Place, volume: &str, sha256: &str, what: &str) {
 }
 
 /// Copies a case into the place, each file named after its provider.
-fn lay_out(place: &Place, case: &Value, list: &str) -> Vec<String> {
+pub fn lay_out(place: &Place, case: &Value, list: &str) -> Vec<String> {
     let unpacked = unpack_freebsd_case(case["id"].as_str().unwrap());
     let mut names = Vec::new();
     for member in case[list].as_array().unwrap() {
@@ -148,14 +143,8 @@ fn examine_scan_and_config_tell_what_disks_were() {
     }
 }
 
-fn ok(place: &Place, words: &str) -> String {
-    let run = place.plexum(words);
-    assert_eq!(run.exit, 0, "plexum {words}: {}{}", run.out, run.err);
-    run.out
-}
-
 /// Writes a pattern and waits for its end.
-fn fill(place: &Place, volume: &str, bytes: usize, byte: u8) {
+pub fn fill(place: &Place, volume: &str, bytes: usize, byte: u8) {
     std::fs::write(place.file("pattern"), vec![byte; bytes]).unwrap();
     let run = place.tool("nbdcopy", &format!("pattern {}", uri(place, volume)));
     assert_eq!(run.exit, 0, "{}", run.err);
@@ -291,143 +280,6 @@ fn what_makes_no_sense_is_refused_and_nothing_is_written() {
     let run = place.plexum("serve m0.img");
     assert_eq!(run.exit, 4, "{}", run.err);
     assert!(run.err.contains("md5"), "{}", run.err);
-}
-
-#[test]
-fn a_mirror_becomes_a_linux_array_and_comes_back_in_place() {
-    let place = Place::new("convert-in-place");
-    ok(
-        &place,
-        "create gm0 --level 1 --format gmirror --member-size 2M a.img b.img",
-    );
-    let before = place.snapshot();
-    let refused = place.plexum("convert a.img b.img --to md-1.0");
-    assert_eq!(refused.exit, 4, "{}", refused.err);
-    assert!(
-        refused.err.contains("7680 bytes smaller"),
-        "{}",
-        refused.err
-    );
-    assert!(place.snapshot() == before, "nothing was written");
-    ok(&place, "gmirror resize --in . -s 4000 gm0");
-    ok(&place, "serve --background --write a.img b.img");
-    fill(&place, "gm0", 2_048_000, 6);
-    ok(&place, "stop gm0");
-    let before = place.snapshot();
-    let plan = ok(&place, "convert --dry-run a.img b.img --to md-1.0");
-    assert!(plan.contains("gmirror becomes raid1, md-1.0"), "{plan}");
-    assert!(
-        plan.contains("erase 512 bytes at byte 2096640 of a.img"),
-        "{plan}"
-    );
-    assert!(place.snapshot() == before, "only a plan");
-    ok(&place, "convert a.img b.img --to md-1.0");
-    assert!(ok(&place, "examine a.img").contains("md superblock 1.0"));
-    ok(&place, "serve --background a.img b.img");
-    fill(&place, "gm0", 512, 7);
-    ok(&place, "stop gm0");
-    ok(&place, "convert a.img b.img --to gmirror");
-    assert!(ok(&place, "convert a.img b.img --to gmirror").contains("already"));
-    let list = ok(&place, "gmirror list --in .");
-    assert!(list.contains("State: COMPLETE"), "{list}");
-    let data = std::fs::read(place.file("b.img")).unwrap();
-    assert_eq!(
-        (data[..512] == [7; 512], data[512..4096] == [6; 3584]),
-        (true, true)
-    );
-}
-
-#[test]
-fn a_linux_array_becomes_a_vinum_volume_in_place() {
-    let place = Place::new("convert-to-gvinum");
-    let words = "convert a.img b.img --to gvinum";
-    ok(
-        &place,
-        "create v --level 0 --format md-1.1 --strip 64k --member-size 8M a.img b.img",
-    );
-    ok(&place, "serve --background a.img b.img");
-    fill(&place, "v", 300_032, 6);
-    ok(&place, "stop v");
-    ok(&place, words);
-    assert!(ok(&place, words).contains("current already"));
-    let list = ok(&place, "gvinum list --in .");
-    assert!(list.contains("P v.p0                S State: up"), "{list}");
-    let data = std::fs::read(place.file("a.img")).unwrap();
-    assert!(data[..4096].iter().all(|byte| *byte == 0));
-    assert!(
-        data[2 << 20..][..512] == [6; 512],
-        "the data stay where they were"
-    );
-    ok(
-        &place,
-        "create w --level 1 --format md-1.2 --member-size 8M c.img d.img",
-    );
-    let refused = place.plexum("convert c.img d.img --to gvinum");
-    assert_eq!(refused.exit, 4, "{}", refused.err);
-    let (why, way) = ("where the header of a Vinum drive goes", "--onto MEMBER");
-    assert!(
-        refused.err.contains(why) && refused.err.contains(way),
-        "{}",
-        refused.err
-    );
-}
-
-#[test]
-fn a_vinum_volume_is_copied_onto_a_linux_array_and_back() {
-    let place = Place::new("convert-onto");
-    ok(
-        &place,
-        "create v --level 5 --format gvinum --member-size 3M d0.img d1.img d2.img",
-    );
-    ok(&place, "serve --background --write d0.img d1.img d2.img");
-    fill(&place, "v", 1 << 20, 9);
-    ok(&place, "stop v");
-    let small = place.plexum(
-        "convert d0.img d1.img d2.img --to md-1.2 --level 1 --member-size 5M --onto x.img y.img",
-    );
-    assert_eq!(small.exit, 4, "{}", small.err);
-    assert!(small.err.contains("the old one has"), "{}", small.err);
-    assert!(!place.file("x.img").exists());
-    let words =
-        "convert d0.img d1.img d2.img --to md-1.2 --level 1 --member-size 16M --onto x.img y.img";
-    ok(&place, &format!("{words} --dry-run"));
-    assert!(!place.file("x.img").exists());
-    ok(&place, words);
-    assert!(!place.file("plexum-convert-v.journal").exists());
-    ok(
-        &place,
-        "convert x.img y.img --to gvinum --member-size 20M --onto e0.img e1.img",
-    );
-    ok(&place, "serve --background e0.img e1.img");
-    let run = place.tool("nbdcopy", &format!("{} content", uri(&place, "v")));
-    assert_eq!(run.exit, 0, "{}", run.err);
-    ok(&place, "stop v");
-    assert!(std::fs::read(place.file("content")).unwrap()[..1 << 20] == [9; 1 << 20]);
-}
-
-#[test]
-fn headers_of_before_2009_are_converted_on_request() {
-    let place = Place::new("convert-headers");
-    let cases = freebsd_cases("gvinum");
-    let legacy = cases.iter().find(|case| {
-        let drives = case["drives"].as_array().unwrap();
-        case["id"].as_str().unwrap().contains("legacy") && !drives.is_empty()
-    });
-    let legacy = legacy.expect("a golden image has headers of before 2009");
-    let files = lay_out(&place, legacy, "drives").join(" ");
-    assert!(ok(&place, &format!("examine {files}")).contains("legacy"));
-    let config = ok(&place, &format!("config {files}"));
-    let before = place.snapshot();
-    ok(&place, &format!("convert --dry-run {files} --to gvinum"));
-    assert!(place.snapshot() == before);
-    ok(&place, &format!("convert {files} --to gvinum"));
-    let after = ok(&place, &format!("examine {files}"));
-    assert!(
-        !after.contains("legacy") && after.contains("current"),
-        "{after}"
-    );
-    assert_eq!(ok(&place, &format!("config {files}")), config);
-    assert!(ok(&place, &format!("convert {files} --to gvinum")).contains("current already"));
 }
 
 #[test]
@@ -570,142 +422,6 @@ fn a_new_mirror_of_different_disks_is_filled_from_the_first_one() {
             "{name} was filled from the first one"
         );
     }
-}
-
-/// A drive whose both copies say `text`.
-fn drive_that_says(place: &Place, name: &str, text: &[u8]) {
-    ok(
-        place,
-        &format!("create v --level linear --format gvinum --member-size 1M {name}"),
-    );
-    let mut bytes = std::fs::read(place.file(name)).unwrap();
-    for at in [4608, 70_144] {
-        bytes[at..at + 65_536].fill(0);
-        bytes[at..at + text.len()].copy_from_slice(text);
-    }
-    std::fs::write(place.file(name), bytes).unwrap();
-}
-
-#[test]
-fn damaged_disks_are_refused_with_their_reason_and_not_touched() {
-    let place = Place::new("foreign-damage");
-    let garbage: Vec<u8> = (0..65_536_u32)
-        .map(|at| (at * 7919 % 251) as u8 | 1)
-        .collect();
-    let subdisk = "sd name v.p0.s0 drive gvinumdrive0 len 512s driveoffset 265s plex v.p0 plexoffset 0s state up";
-    let top = "volume v state up\nplex name v.p0 org concat vol v state up\n";
-    let cases: [(&str, Vec<u8>, &str); 9] = [
-        ("garbage", garbage, "makes sense"),
-        (
-            "dangling-plex",
-            format!("volume v state up\n{subdisk}\n").into(),
-            "plex of a subdisk",
-        ),
-        (
-            "dangling-volume",
-            "plex name v.p0 org concat vol x state up\n".into(),
-            "volume of a plex",
-        ),
-        (
-            "twice",
-            format!("{top}{subdisk}\n{subdisk}\n").into(),
-            "names",
-        ),
-        (
-            "absurd-length",
-            format!(
-                "{top}{}\n",
-                subdisk.replace("512s", "99999999999999999999s")
-            )
-            .into(),
-            "len",
-        ),
-        (
-            "beyond",
-            format!("{top}{}\n", subdisk.replace("512s", "9999999s")).into(),
-            "driveoffset",
-        ),
-        (
-            "in-the-header",
-            format!("{top}{}\n", subdisk.replace("265s", "8s")).into(),
-            "driveoffset",
-        ),
-        (
-            "no-strip",
-            "plex name v.p0 org striped 0s vol v state up\n".into(),
-            "stripe size",
-        ),
-        (
-            "half-grown",
-            format!("{top}{subdisk}\n")
-                .replace(
-                    "vol v state up",
-                    "vol v state growable # grows from 7 at 8s backup 0s",
-                )
-                .into(),
-            "growth",
-        ),
-    ];
-    for (name, text, expected) in cases {
-        let image = format!("{name}.img");
-        drive_that_says(&place, &image, &text);
-        let before = place.snapshot();
-        for command in [
-            "serve --write",
-            "convert --to md-1.1",
-            "gvinum saveconfig --in",
-        ] {
-            let run = place.plexum(&format!("{command} {image}"));
-            assert_ne!(run.exit, 0, "{command} {name}");
-            assert_eq!(
-                run.err.matches("error: ").count(),
-                1,
-                "{command} {name}: {}",
-                run.err
-            );
-            if command.starts_with("serve") {
-                assert!(run.err.contains(expected), "{name}: {}", run.err);
-            }
-        }
-        assert!(place.snapshot() == before, "{name} was written to");
-        std::fs::remove_file(place.file(&image)).unwrap();
-    }
-    // Sectors that are not there any more.
-    ok(
-        &place,
-        "create g --level 1 --format gmirror --member-size 1M m0.img m1.img",
-    );
-    ok(
-        &place,
-        "create c --level linear --format gconcat --member-size 1M c0.img c1.img",
-    );
-    ok(
-        &place,
-        "create w --level linear --format gvinum --member-size 1M w0.img",
-    );
-    for (name, length) in [
-        ("m0.img", 1_048_064),
-        ("c0.img", 1_000_000),
-        ("w0.img", 100_000),
-    ] {
-        let file = std::fs::OpenOptions::new()
-            .write(true)
-            .open(place.file(name))
-            .unwrap();
-        file.set_len(length).unwrap();
-    }
-    let before = place.snapshot();
-    for (files, exit) in [("m0.img m1.img", 4), ("c0.img c1.img", 4), ("w0.img", 4)] {
-        let run = place.plexum(&format!("serve --write {files}"));
-        assert_eq!(run.exit, exit, "{files}: {}", run.err);
-        assert_eq!(
-            run.err.matches("error: ").count(),
-            1,
-            "{files}: {}",
-            run.err
-        );
-    }
-    assert!(place.snapshot() == before, "nothing was written");
 }
 
 #[test]

@@ -1,12 +1,6 @@
 //! Damaged and contradicting disks, and texts that make no sense: one clear line each, and nothing is written.
 
-use crate::common::Place;
-
-fn ok(place: &Place, words: &str) -> String {
-    let run = place.plexum(words);
-    assert_eq!(run.exit, 0, "plexum {words}: {}{}", run.out, run.err);
-    run.out
-}
+use crate::common::{Place, ok};
 
 /// The command fails with exit code `exit`, one error that says `expected`, and no file has changed.
 fn refused(place: &Place, words: &str, exit: i32, expected: &str) {
@@ -290,4 +284,140 @@ fn texts_with_loops_dangling_names_and_absurd_sizes_make_nothing() {
         refused(&place, &format!("config {name}"), 2, "line 1");
         refused(&place, &format!("gvinum create {name}"), 2, "line 1");
     }
+}
+
+/// A drive whose both copies say `text`.
+fn drive_that_says(place: &Place, name: &str, text: &[u8]) {
+    ok(
+        place,
+        &format!("create v --level linear --format gvinum --member-size 1M {name}"),
+    );
+    let mut bytes = std::fs::read(place.file(name)).unwrap();
+    for at in [4608, 70_144] {
+        bytes[at..at + 65_536].fill(0);
+        bytes[at..at + text.len()].copy_from_slice(text);
+    }
+    std::fs::write(place.file(name), bytes).unwrap();
+}
+
+#[test]
+fn damaged_disks_are_refused_with_their_reason_and_not_touched() {
+    let place = Place::new("foreign-damage");
+    let garbage: Vec<u8> = (0..65_536_u32)
+        .map(|at| (at * 7919 % 251) as u8 | 1)
+        .collect();
+    let subdisk = "sd name v.p0.s0 drive gvinumdrive0 len 512s driveoffset 265s plex v.p0 plexoffset 0s state up";
+    let top = "volume v state up\nplex name v.p0 org concat vol v state up\n";
+    let cases: [(&str, Vec<u8>, &str); 9] = [
+        ("garbage", garbage, "makes sense"),
+        (
+            "dangling-plex",
+            format!("volume v state up\n{subdisk}\n").into(),
+            "plex of a subdisk",
+        ),
+        (
+            "dangling-volume",
+            "plex name v.p0 org concat vol x state up\n".into(),
+            "volume of a plex",
+        ),
+        (
+            "twice",
+            format!("{top}{subdisk}\n{subdisk}\n").into(),
+            "names",
+        ),
+        (
+            "absurd-length",
+            format!(
+                "{top}{}\n",
+                subdisk.replace("512s", "99999999999999999999s")
+            )
+            .into(),
+            "len",
+        ),
+        (
+            "beyond",
+            format!("{top}{}\n", subdisk.replace("512s", "9999999s")).into(),
+            "driveoffset",
+        ),
+        (
+            "in-the-header",
+            format!("{top}{}\n", subdisk.replace("265s", "8s")).into(),
+            "driveoffset",
+        ),
+        (
+            "no-strip",
+            "plex name v.p0 org striped 0s vol v state up\n".into(),
+            "stripe size",
+        ),
+        (
+            "half-grown",
+            format!("{top}{subdisk}\n")
+                .replace(
+                    "vol v state up",
+                    "vol v state growable # grows from 7 at 8s backup 0s",
+                )
+                .into(),
+            "growth",
+        ),
+    ];
+    for (name, text, expected) in cases {
+        let image = format!("{name}.img");
+        drive_that_says(&place, &image, &text);
+        let before = place.snapshot();
+        for command in [
+            "serve --write",
+            "convert --to md-1.1",
+            "gvinum saveconfig --in",
+        ] {
+            let run = place.plexum(&format!("{command} {image}"));
+            assert_ne!(run.exit, 0, "{command} {name}");
+            assert_eq!(
+                run.err.matches("error: ").count(),
+                1,
+                "{command} {name}: {}",
+                run.err
+            );
+            if command.starts_with("serve") {
+                assert!(run.err.contains(expected), "{name}: {}", run.err);
+            }
+        }
+        assert!(place.snapshot() == before, "{name} was written to");
+        std::fs::remove_file(place.file(&image)).unwrap();
+    }
+    // Sectors that are not there any more.
+    ok(
+        &place,
+        "create g --level 1 --format gmirror --member-size 1M m0.img m1.img",
+    );
+    ok(
+        &place,
+        "create c --level linear --format gconcat --member-size 1M c0.img c1.img",
+    );
+    ok(
+        &place,
+        "create w --level linear --format gvinum --member-size 1M w0.img",
+    );
+    for (name, length) in [
+        ("m0.img", 1_048_064),
+        ("c0.img", 1_000_000),
+        ("w0.img", 100_000),
+    ] {
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(place.file(name))
+            .unwrap();
+        file.set_len(length).unwrap();
+    }
+    let before = place.snapshot();
+    for (files, exit) in [("m0.img m1.img", 4), ("c0.img c1.img", 4), ("w0.img", 4)] {
+        let run = place.plexum(&format!("serve --write {files}"));
+        assert_eq!(run.exit, exit, "{files}: {}", run.err);
+        assert_eq!(
+            run.err.matches("error: ").count(),
+            1,
+            "{files}: {}",
+            run.err
+        );
+    }
+    assert!(place.snapshot() == before, "nothing was written");
 }

@@ -1,17 +1,7 @@
-//! What people of FreeBSD type: words that are missing, unknown or too many; mirrors that are served; systems that get more.
+//! What people of FreeBSD type: words that are missing, unknown or too many; mirrors that are served; systems that get
+//! more.
 
-use crate::common::Place;
-
-fn ok(place: &Place, words: &str) -> String {
-    let run = place.plexum(words);
-    assert_eq!(run.exit, 0, "plexum {words}: {}{}", run.out, run.err);
-    run.out
-}
-
-fn uri(place: &Place, volume: &str) -> String {
-    let folder = place.folder.display();
-    format!("nbd+unix:///{volume}?socket={folder}/plexum/{volume}.nbd")
-}
+use crate::common::{Place, ok, uri};
 
 fn mirror(place: &Place) {
     ok(

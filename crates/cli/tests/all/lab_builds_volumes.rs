@@ -1,5 +1,5 @@
-//! `plexum lab run` with real volumes: built, measured, taken apart; with the kernel's loop devices, FUSE, ext4, XFS and
-//! btrfs. Needs root.
+//! `plexum lab run` with real volumes: built, measured, taken apart; with the kernel's loop devices, FUSE, ext4, XFS
+//! and btrfs. Needs root.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Volumes that several threads serve (`--cores`), with real clients over several connections: content, losses, crashes, counters.
+//! Volumes that several threads serve (`--cores`), with real clients over several connections: content, losses,
+//! crashes, counters.
 
 use crate::common::Place;
 use crate::common::served::{

@@ -1,5 +1,5 @@
-//! The report of a small real run beside a small simulated one, opened in Chromium without a screen: charts drawn, nothing clipped,
-//! no script error, no request to anybody.
+//! The report of a small real run beside a small simulated one, opened in Chromium without a screen: charts drawn,
+//! nothing clipped, no script error, no request to anybody.
 
 use crate::common::{Place, Run};
 use serde_json::Value;

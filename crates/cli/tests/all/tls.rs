@@ -42,7 +42,8 @@ fn make_certificate(place: &Place, folder: &str, who: &str, signer: &str, extens
     );
 }
 
-/// Folders `own` (authority, server, client), `bare` (our authority, no client), `strange` (a client of another authority).
+/// Folders `own` (authority, server, client), `bare` (our authority, no client), `strange` (a client of another
+/// authority).
 fn make_certificates(place: &Place) {
     make_authority(place, "own");
     make_authority(place, "other");

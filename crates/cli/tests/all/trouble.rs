@@ -1,14 +1,7 @@
 //! Members that vanish and file systems that fill up while clients are served.
 
-use crate::common::served::wait_until;
+use crate::common::served::{uri, wait_until};
 use crate::common::{Place, Run};
-
-fn uri(place: &Place) -> String {
-    format!(
-        "nbd+unix:///nas?socket={}/plexum/nas.nbd",
-        place.folder.display()
-    )
-}
 
 fn qemu_io(place: &Place, command: &str) -> Run {
     let output = place

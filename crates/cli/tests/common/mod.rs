@@ -117,6 +117,17 @@ impl Drop for Place {
     }
 }
 
+/// Runs plexum, which must succeed; what it printed.
+pub fn ok(place: &Place, words: &str) -> String {
+    served::done(place, words).out
+}
+
+/// Where a volume is served for clients of NBD.
+pub fn uri(place: &Place, volume: &str) -> String {
+    let folder = place.folder.display();
+    format!("nbd+unix:///{volume}?socket={folder}/plexum/{volume}.nbd")
+}
+
 fn run(command: &mut Command) -> Run {
     let program = Path::new(command.get_program()).display().to_string();
     let output = command

@@ -1,4 +1,5 @@
-//! A volume that is served, filled with a pattern and read back; what the tests with the kernel's driver have in common.
+//! A volume that is served, filled with a pattern and read back; what the tests with the kernel's driver have in
+//! common.
 
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
@@ -72,10 +73,7 @@ impl Drop for Server {
 
 /// The socket of the volume `nas`.
 pub fn uri(place: &Place) -> String {
-    format!(
-        "nbd+unix:///nas?socket={}/plexum/nas.nbd",
-        place.folder.display()
-    )
+    super::uri(place, "nas")
 }
 
 /// Runs plexum, which must succeed.
@@ -138,7 +136,8 @@ pub fn size_bytes(place: &Place) -> u64 {
     status(place)["size_bytes"].as_u64().unwrap()
 }
 
-/// Random writes of one byte in the second quarter of the volume, and SIGKILL in the middle of them. The answer is where.
+/// Random writes of one byte in the second quarter of the volume, and SIGKILL in the middle of them. The answer is
+/// where.
 pub fn kill_under_load(place: &Place, server: Server) -> Range<u64> {
     kill_under_load_of(place, server, "4k-64k")
 }

@@ -28,8 +28,8 @@ pub fn blocks(page: &str, kind: &str) -> String {
         .collect()
 }
 
-/// Runs `tour` in `folder`, within `limit_seconds`; its standard output and errors. Panics when a line ends otherwise than
-/// the page says.
+/// Runs `tour` in `folder`, within `limit_seconds`; its standard output and errors. Panics when a line ends otherwise
+/// than the page says.
 pub fn run(folder: &Path, tour: &str, clean_up: &str, limit_seconds: u32) -> (String, String) {
     std::fs::write(folder.join("tour"), tour).unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_plexum"));

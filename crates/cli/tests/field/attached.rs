@@ -1,5 +1,5 @@
-//! Attached volumes: who stops their server is told, requests wait for a server that comes back, and what the kernel's write-out goes
-//! through is marked as such. Needs root, FUSE and loop devices.
+//! Attached volumes: who stops their server is told, requests wait for a server that comes back, and what the kernel's
+//! write-out goes through is marked as such. Needs root, FUSE and loop devices.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;

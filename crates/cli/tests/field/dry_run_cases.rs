@@ -1,5 +1,6 @@
-// A dry run of every command: words that the real thing refuses, and words that it would carry out. Read by the test that runs them, and
-// by the one that holds the commands against the declaration of the command line, so that none is forgotten.
+// A dry run of every command: words that the real thing refuses, and words that it would carry out. Read by the test
+// that runs them, and by the one that holds the commands against the declaration of the command line, so that none is
+// forgotten.
 
 /// A command with its dry runs; words are separated by blanks. `Z` stands for the members of a ZFS pool.
 pub struct Case {

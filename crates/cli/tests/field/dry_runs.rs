@@ -1,5 +1,5 @@
-//! A dry run goes the whole way to the first write and no further: it is refused for what the real thing is refused for, in the same
-//! words, and where the real thing would go on nothing changes.
+//! A dry run goes the whole way to the first write and no further: it is refused for what the real thing is refused
+//! for, in the same words, and where the real thing would go on nothing changes.
 
 use std::collections::BTreeMap;
 use std::fs::File;

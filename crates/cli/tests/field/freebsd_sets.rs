@@ -1,19 +1,8 @@
 //! Sets of FreeBSD that lose a part, are nested, or are found beside one that cannot start.
 
-use crate::common::Place;
+use crate::common::{Place, ok, uri};
 
 const PLEX_BYTES: usize = 3 << 20;
-
-fn ok(place: &Place, words: &str) -> String {
-    let run = place.plexum(words);
-    assert_eq!(run.exit, 0, "plexum {words}: {}{}", run.out, run.err);
-    run.out
-}
-
-fn uri(place: &Place, volume: &str) -> String {
-    let folder = place.folder.display();
-    format!("nbd+unix:///{volume}?socket={folder}/plexum/{volume}.nbd")
-}
 
 fn write(place: &Place, volume: &str, content: &[u8]) -> i32 {
     std::fs::write(place.file("content"), content).unwrap();

@@ -1,5 +1,5 @@
-//! Files that somebody else uses: a loop device on them, swap, a program that writes to them. They are never overwritten, `--force` or
-//! not, and the refusal says how that use is ended.
+//! Files that somebody else uses: a loop device on them, swap, a program that writes to them. They are never
+//! overwritten, `--force` or not, and the refusal says how that use is ended.
 
 use std::process::{Child, Stdio};
 

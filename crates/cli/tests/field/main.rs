@@ -1,4 +1,5 @@
-//! Stories of users that were tried on Plexum, each with the outcome that they would expect; `docs/field.md` has the table.
+//! Stories of users that were tried on Plexum, each with the outcome that they would expect; `docs/field.md` has the
+//! table.
 //!
 //! One program for all of them, so that they cost one link step. A module is one kind of story.
 #![allow(clippy::unwrap_used)]

@@ -2,7 +2,7 @@
 
 use plexum_testkit::Unpacked;
 
-use crate::common::{Place, Run};
+use crate::common::{Place, Run, uri};
 use crate::inputs::{unpack_story, wrong_blocks};
 
 /// Paths of files of a story, in one line.
@@ -205,12 +205,6 @@ fn has_finding(status: &serde_json::Value, code: &str) -> bool {
     findings.iter().any(|finding| finding["code"] == code)
 }
 
-/// The URI of the volume `v`.
-fn uri(place: &Place) -> String {
-    let folder = place.folder.display();
-    format!("nbd+unix:///v?socket={folder}/plexum/v.nbd")
-}
-
 #[test]
 fn what_a_reshape_in_place_was_moving_is_never_served_as_good() {
     let story = unpack_story("md-in-place-reshape-critical-section");
@@ -227,7 +221,10 @@ fn what_a_reshape_in_place_was_moving_is_never_served_as_good() {
     );
     let forced = serve(&place, &format!("--read-only --force {files}"));
     assert_eq!(forced.exit, 0, "{}", forced.err);
-    let copied = place.tool("nbdcopy", &format!("--no-extents {} copy", uri(&place)));
+    let copied = place.tool(
+        "nbdcopy",
+        &format!("--no-extents {} copy", uri(&place, "v")),
+    );
     assert_ne!(copied.exit, 0, "bytes in doubt answer with errors");
     assert_eq!(place.plexum("stop v").exit, 0);
     let forced = serve(&place, &format!("--read-only --force --force-data {files}"));
@@ -323,7 +320,7 @@ fn status_and_advice_speak_of_both_halves_of_a_reshape() {
 
 /// Whether the served volume has what was written; ten blocks were written last, and answered.
 fn has_answered_writes(place: &Place) -> bool {
-    let copied = place.tool("nbdcopy", &format!("--no-extents {} copy", uri(place)));
+    let copied = place.tool("nbdcopy", &format!("--no-extents {} copy", uri(place, "v")));
     assert_eq!(copied.exit, 0, "{}", copied.err);
     let bytes = std::fs::read(place.file("copy")).unwrap();
     let mut has_new = true;

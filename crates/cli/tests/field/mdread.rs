@@ -5,7 +5,7 @@ use std::path::Path;
 
 use plexum_testkit::{Unpacked, md_cases, unpack_case};
 
-use crate::common::{Place, Run};
+use crate::common::{Place, Run, uri};
 use crate::inputs::{unpack_story, wrong_blocks};
 
 /// Where superblock and bitmap of the stories' members begin.
@@ -21,14 +21,9 @@ fn serve(place: &Place, words: &str) -> Run {
     place.plexum(&format!("serve --name v --background {words}"))
 }
 
-fn uri(place: &Place) -> String {
-    let folder = place.folder.display();
-    format!("nbd+unix:///v?socket={folder}/plexum/v.nbd")
-}
-
 /// Copies the volume to `copy` and stops it.
 fn copy_served(place: &Place) {
-    let copied = place.tool("nbdcopy", &format!("--no-extents {} copy", uri(place)));
+    let copied = place.tool("nbdcopy", &format!("--no-extents {} copy", uri(place, "v")));
     assert_eq!(copied.exit, 0, "{}", copied.err);
     assert_eq!(place.plexum("stop v").exit, 0);
 }
@@ -89,7 +84,7 @@ fn a_lockless_bitmap_is_read_and_keeps_the_array_from_being_written() {
     started(&serve(&place, &format!("--read-only {all}")));
     copy_served(&place);
     // What the lost member held was never written: parity does not tell it, and whoever wants it all the same says so.
-    let read = format!("-r -f raw -c 'read 0 4k' {}", uri(&place));
+    let read = format!("-r -f raw -c 'read 0 4k' {}", uri(&place, "v"));
     let run = serve(&place, &format!("--read-only --run-degraded {without_a}"));
     started(&run);
     assert!(run.err.contains("--force-data"), "{}", run.err);
@@ -153,7 +148,7 @@ fn the_logical_block_size_of_newer_kernels_is_announced_and_kept() {
             &place,
             &format!("--run-degraded {}", paths(&story, "a")),
         ));
-        let info = place.tool("nbdinfo", &format!("--json {}", uri(&place)));
+        let info = place.tool("nbdinfo", &format!("--json {}", uri(&place, "v")));
         let info: serde_json::Value = serde_json::from_str(&info.out).unwrap();
         let export = &info["exports"][0];
         assert_eq!(export["block_size_minimum"], block_bytes, "{info}");
@@ -211,7 +206,7 @@ fn a_damaged_bitmap_of_one_member_is_made_anew_from_the_others() {
         });
         let files = paths(&case, "m0.img m1.img");
         started(&serve(&place, &files));
-        let write = format!("-f raw -c write\\ -P\\ 7\\ 0\\ 4k {}", uri(&place));
+        let write = format!("-f raw -c write\\ -P\\ 7\\ 0\\ 4k {}", uri(&place, "v"));
         let mut shell = place.command("sh");
         let written = shell.args(["-c", &format!("qemu-io {write}")]).output();
         assert!(written.unwrap().status.success());

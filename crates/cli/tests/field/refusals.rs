@@ -7,7 +7,8 @@ use plexum_testkit::fixtures;
 
 use crate::common::Place;
 
-/// Runs one step in the folder, with this build's `plexum` first on the path. The answer is its exit code and standard error.
+/// Runs one step in the folder, with this build's `plexum` first on the path. The answer is its exit code and standard
+/// error.
 fn step(place: &Place, line: &str) -> (i32, String) {
     let program = Path::new(env!("CARGO_BIN_EXE_plexum"));
     let found = std::env::var("PATH").unwrap_or_default();

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
-use super::common::Place;
+use super::common::{Place, uri};
 
 /// `plexum serve` in the foreground, killed at the end when it still runs.
 pub struct Server {
@@ -55,10 +55,7 @@ impl Drop for Server {
 
 /// Runs commands of qemu-io on a served volume; they must succeed.
 pub fn qemu_io(place: &Place, volume: &str, commands: &[String]) {
-    let uri = format!(
-        "nbd+unix:///{volume}?socket={}/plexum/{volume}.nbd",
-        place.folder.display()
-    );
+    let uri = uri(place, volume);
     let mut command = place.command("qemu-io");
     command.args(["-f", "raw"]);
     for words in commands {

@@ -1,4 +1,5 @@
-//! md's partial parity log is written by one side and replayed by the other: no resync, no lost member's byte, both ways.
+//! md's partial parity log is written by one side and replayed by the other: no resync, no lost member's byte, both
+//! ways.
 
 use std::ops::Range;
 use std::path::PathBuf;

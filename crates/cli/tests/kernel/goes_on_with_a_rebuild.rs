@@ -1,4 +1,5 @@
-//! A rebuild begun by one of the two, the real md driver or Plexum, is ended by the other; a spare of one serves the other.
+//! A rebuild begun by one of the two, the real md driver or Plexum, is ended by the other; a spare of one serves the
+//! other.
 
 use std::path::PathBuf;
 

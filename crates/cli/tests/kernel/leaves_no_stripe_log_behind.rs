@@ -1,5 +1,5 @@
-//! Twins of one crash with a stripe log that is not empty: without the kernel the log brings every byte back, though a member
-//! is gone; after the kernel had the array its data stand, and the log is not replayed.
+//! Twins of one crash with a stripe log that is not empty: without the kernel the log brings every byte back, though a
+//! member is gone; after the kernel had the array its data stand, and the log is not replayed.
 
 use std::ops::Range;
 use std::path::PathBuf;

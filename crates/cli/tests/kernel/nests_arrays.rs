@@ -1,4 +1,5 @@
-//! Arrays of arrays: what the real md driver nested is served by Plexum, and what Plexum nested assembles in the driver.
+//! Arrays of arrays: what the real md driver nested is served by Plexum, and what Plexum nested assembles in the
+//! driver.
 
 use std::path::PathBuf;
 

@@ -17,8 +17,8 @@ struct Arrays {
 }
 
 impl Arrays {
-    /// An array of `sizes_mib.len()` members, created with `words`. `lost` are the members that the kernel does without, too:
-    /// none of an organisation without redundancy.
+    /// An array of `sizes_mib.len()` members, created with `words`. `lost` are the members that the kernel does
+    /// without, too: none of an organisation without redundancy.
     fn add(&mut self, words: &str, sizes_mib: &[u64], lost: &[usize]) {
         let name = format!("kr-{}-{}", words.replace([' ', '-'], ""), sizes_mib.len());
         let place = Place::new(&name);
@@ -50,7 +50,8 @@ impl Arrays {
     }
 }
 
-/// Random writes, SIGKILL in the middle of them, a second life until all is clean, stop. The answer is the content's hash.
+/// Random writes, SIGKILL in the middle of them, a second life until all is clean, stop. The answer is the content's
+/// hash.
 fn killed_and_served_again(place: &Place, members: &str, is_redundant: bool) -> String {
     let server = Server::start(place, members);
     let area = kill_under_load(place, server);
@@ -76,8 +77,8 @@ fn limit_bytes(place: &Place, members: &str) -> u64 {
     dirty * number("region_bytes")
 }
 
-/// Nothing but the regions that were dirty has been read or written; parity that was right need not be written. A stripe log leaves
-/// nothing to resync at all.
+/// Nothing but the regions that were dirty has been read or written; parity that was right need not be written. A
+/// stripe log leaves nothing to resync at all.
 fn check_resynced(place: &Place, limit: u64) {
     let stats = stats(place);
     let status = crate::common::served::status(place);

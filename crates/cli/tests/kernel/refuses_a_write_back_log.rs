@@ -1,5 +1,5 @@
-//! Answered writes that are only in the log: the kernel refuses every member, `--force` included; Plexum replays them, without
-//! a member too; after a clean stop the kernel takes the array.
+//! Answered writes that are only in the log: the kernel refuses every member, `--force` included; Plexum replays them,
+//! without a member too; after a clean stop the kernel takes the array.
 
 use crate::common::Place;
 use crate::common::served::{

@@ -1,4 +1,5 @@
-//! One of the two, the real md driver or Plexum, leaves an array dirty, degraded or both; the other takes it over, or refuses.
+//! One of the two, the real md driver or Plexum, leaves an array dirty, degraded or both; the other takes it over, or
+//! refuses.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! The real md driver makes arrays and leaves them clean or in the middle of writes; Plexum serves them; the kernel agrees.
+//! The real md driver makes arrays and leaves them clean or in the middle of writes; Plexum serves them; the kernel
+//! agrees.
 
 use std::path::PathBuf;
 

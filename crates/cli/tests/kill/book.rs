@@ -3,8 +3,8 @@
 //! Invariants:
 //! - a sector tells who wrote it (run, address, number) and that it is whole: its words come from a mixing function, so
 //!   neither an old nor a foreign sector nor the XOR of several passes;
-//! - write A is out of the question only when a later write B was sent after A's answer and, for a reader, B was answered
-//!   before the read was sent; after a crash, B was durable (or only answered, where the answer must survive);
+//! - write A is out of the question only when a later write B was sent after A's answer and, for a reader, B was
+//!   answered before the read was sent; after a crash, B was durable (or only answered, where the answer must survive);
 //! - what was read after a crash is from then on the only right content.
 
 use super::dice::mix;

@@ -165,8 +165,8 @@ impl From<Failure> for Trouble {
     }
 }
 
-/// Reads everything after a crash and binds it. The answer is how many bytes could not be read, which is an error unless
-/// `may_fail`.
+/// Reads everything after a crash and binds it. The answer is how many bytes could not be read, which is an error
+/// unless `may_fail`.
 pub fn sweep(socket: &Path, book: &Mutex<Book>, may_fail: bool) -> Result<u64, String> {
     let mut client = Client::open(socket, "nas").map_err(|error| format!("connecting: {error}"))?;
     let mut book = open(book);

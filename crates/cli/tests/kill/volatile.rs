@@ -143,8 +143,8 @@ impl Export for Member {
     }
 }
 
-/// Serves pairs of socket and file until killed. Says `ready` when clients can come. `words`: seed, whether flushes lie,
-/// the pairs.
+/// Serves pairs of socket and file until killed. Says `ready` when clients can come. `words`: seed, whether flushes
+/// lie, the pairs.
 pub fn serve(words: &[String]) -> Result<(), String> {
     let [seed, is_lying, pairs @ ..] = words else {
         return Err("SEED true|false SOCKET FILE ...".to_owned());

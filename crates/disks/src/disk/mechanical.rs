@@ -9,6 +9,8 @@
 //!
 //! Source: lab.md section 2, points 5 to 9 and 11.
 
+mod destage;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -16,7 +18,7 @@ use std::rc::Rc;
 use super::mechanical_buffer::{DirtyRanges, Lookup, ReadBuffer};
 use super::mechanical_geometry::DiskGeometry;
 use super::mechanical_spec::{MechanicalSpec, QueueOrder};
-use super::timed::{Bus, Command, Inner, Operation, TimedDisk};
+use super::timed::{Bus, Command, Operation, TimedDisk, TimedHardware};
 
 /// The write cache starts to write out after this time ...
 const DESTAGE_AFTER_NS: u64 = 12_000_000;
@@ -150,7 +152,7 @@ impl Machine {
         self.state.borrow().cached_bytes()
     }
 
-    pub fn submit(&self, inner: &Rc<Inner>, command: Command) {
+    pub fn submit(&self, inner: &Rc<TimedHardware>, command: Command) {
         self.state.borrow_mut().waiting.push_back(command);
         self.pump(inner);
     }
@@ -160,7 +162,7 @@ impl Machine {
     }
 
     /// Lets everything go on that can.
-    fn pump(&self, inner: &Rc<Inner>) {
+    fn pump(&self, inner: &Rc<TimedHardware>) {
         let mut state = self.state.borrow_mut();
         while state.held < self.spec.queue_depth && !state.waiting.is_empty() {
             let job = self.next_waiting(&mut state, inner.clock.now_ns());
@@ -213,7 +215,7 @@ impl Machine {
     }
 
     /// A job enters the drive.
-    fn place(&self, inner: &Rc<Inner>, state: &mut State, job: Job) {
+    fn place(&self, inner: &Rc<TimedHardware>, state: &mut State, job: Job) {
         let now = inner.clock.now_ns();
         inner.figures.borrow_mut().queue_ns += now - job.arrived_ns;
         match job.operation {
@@ -233,7 +235,7 @@ impl Machine {
         }
     }
 
-    fn place_write(&self, inner: &Rc<Inner>, state: &mut State, job: Job) {
+    fn place_write(&self, inner: &Rc<TimedHardware>, state: &mut State, job: Job) {
         state.buffer.forget(job.offset_bytes, job.end_bytes());
         if job.is_fua || job.length_bytes > self.spec.write_cache_bytes {
             state.mechanical.push(job);
@@ -248,7 +250,7 @@ impl Machine {
     }
 
     /// The write cache takes a write.
-    fn accept(&self, inner: &Rc<Inner>, state: &mut State, job: Job) {
+    fn accept(&self, inner: &Rc<TimedHardware>, state: &mut State, job: Job) {
         let now = inner.clock.now_ns();
         state.accepting_bytes += job.length_bytes;
         state.accepting_count += 1;
@@ -274,7 +276,7 @@ impl Machine {
     /// Moves bytes between host and buffer; returns when that ends.
     fn transfer(
         &self,
-        inner: &Rc<Inner>,
+        inner: &Rc<TimedHardware>,
         state: &mut State,
         earliest_ns: u64,
         length_bytes: u64,
@@ -290,7 +292,7 @@ impl Machine {
         end
     }
 
-    fn answer_hit(&self, inner: &Rc<Inner>, state: &mut State, job: Job) {
+    fn answer_hit(&self, inner: &Rc<TimedHardware>, state: &mut State, job: Job) {
         let overhead = self.ms(self.spec.hit_ms) as u64;
         let now = inner.clock.now_ns();
         let end = self.transfer(inner, state, now + overhead, job.length_bytes);
@@ -302,7 +304,7 @@ impl Machine {
         self.answer_at(inner, job, end);
     }
 
-    fn answer_at(&self, inner: &Rc<Inner>, job: Job, at_ns: u64) {
+    fn answer_at(&self, inner: &Rc<TimedHardware>, job: Job, at_ns: u64) {
         let shared = Rc::clone(inner);
         let delay = at_ns - inner.clock.now_ns();
         inner.clock.call_after(delay, move || {
@@ -310,7 +312,7 @@ impl Machine {
         });
     }
 
-    fn answer(&self, inner: &Rc<Inner>, job: Job) {
+    fn answer(&self, inner: &Rc<TimedHardware>, job: Job) {
         self.state.borrow_mut().held -= 1;
         for command in job.commands {
             inner.finish(command);
@@ -319,7 +321,7 @@ impl Machine {
     }
 
     /// Gives the idle mechanism something to do. True when it should be asked again: something was answered without it.
-    fn start(&self, inner: &Rc<Inner>, state: &mut State) -> bool {
+    fn start(&self, inner: &Rc<TimedHardware>, state: &mut State) -> bool {
         let now = inner.clock.now_ns();
         let is_late = |job: &Job| now.saturating_sub(job.arrived_ns) >= LATE_NS;
         let is_pressed = state.is_pressed
@@ -407,7 +409,7 @@ impl Machine {
     /// Moves the arm and counts it.
     fn position(
         &self,
-        inner: &Inner,
+        inner: &TimedHardware,
         state: &mut State,
         at_bytes: u64,
         now_ns: f64,
@@ -442,7 +444,7 @@ impl Machine {
     }
 
     /// Reads by the mechanism. True when the buffer had it after all.
-    fn read(&self, inner: &Rc<Inner>, state: &mut State, job: Job) -> bool {
+    fn read(&self, inner: &Rc<TimedHardware>, state: &mut State, job: Job) -> bool {
         let now = inner.clock.now_ns();
         let (start, length) = (job.offset_bytes, job.length_bytes);
         let found = state
@@ -488,7 +490,7 @@ impl Machine {
     /// The mechanism is busy until `end_ns`; the answer may have to wait for the bus.
     fn finish_media(
         &self,
-        inner: &Rc<Inner>,
+        inner: &Rc<TimedHardware>,
         state: &mut State,
         job: Job,
         media_ns: f64,
@@ -519,7 +521,7 @@ impl Machine {
     }
 
     /// Writes to the platter before the answer. The data come over the bus while the arm moves.
-    fn write_through(&self, inner: &Rc<Inner>, state: &mut State, job: Job) {
+    fn write_through(&self, inner: &Rc<TimedHardware>, state: &mut State, job: Job) {
         let now = inner.clock.now_ns();
         self.stop_stream(state, now as f64);
         let overhead = self.ms(self.spec.overhead_ms);
@@ -554,7 +556,12 @@ impl Machine {
     }
 
     /// When the bytes of a write begin and end to arrive.
-    fn transfer_ahead(&self, inner: &Inner, earliest_ns: u64, length_bytes: u64) -> (u64, u64) {
+    fn transfer_ahead(
+        &self,
+        inner: &TimedHardware,
+        earliest_ns: u64,
+        length_bytes: u64,
+    ) -> (u64, u64) {
         match &self.bus {
             Some(bus) => {
                 let taken = bus.reserve(inner.clock.now_ns(), earliest_ns, length_bytes);
@@ -563,122 +570,6 @@ impl Machine {
             }
             None => (earliest_ns, earliest_ns),
         }
-    }
-
-    /// Writes a batch of the cache out.
-    fn destage(&self, inner: &Rc<Inner>, state: &mut State) {
-        let now = inner.clock.now_ns();
-        let mut at = now as f64;
-        self.stop_stream(state, at);
-        state.is_destaging = true;
-        let until = at + BATCH_NS * self.spec.slow_factor;
-        let mut taken = 0;
-        while at < until
-            && let Some((start, end)) = self.next_range(state, at)
-        {
-            at = self.destage_range(inner, state, (start, end), at, until, &mut taken);
-        }
-        state.destaging_bytes += taken;
-        if state.dirty.is_empty() {
-            state.dirty_since_ns = None;
-        }
-        self.watch_pressure(state);
-        state.is_busy = true;
-        let shared = Rc::clone(inner);
-        let end_ns = at.ceil() as u64;
-        inner.clock.call_after(end_ns.max(now) - now, move || {
-            TimedDisk::machine(&shared).destaged(&shared, taken);
-        });
-    }
-
-    /// Writes the beginning of one range, up to what time is left of the batch; returns when it ends.
-    fn destage_range(
-        &self,
-        inner: &Rc<Inner>,
-        state: &mut State,
-        (start, end): (u64, u64),
-        now_ns: f64,
-        until_ns: f64,
-        taken: &mut u64,
-    ) -> f64 {
-        let mut at = now_ns;
-        if !is_under_head(state, start, at) {
-            at += self.spec.range_overhead_us * 1e3 * self.spec.slow_factor;
-            at = self.position(inner, state, start, at, true);
-        }
-        let share = self.spec.write_efficiency / self.spec.slow_factor;
-        let room_ns = (until_ns - at).max(0.0) * share;
-        let room = self.geometry.advance(start, room_ns) - start;
-        // At least a little of it, so that a batch never ends with nothing done.
-        let cut = state.dirty.take(start, room.max(64 << 10).min(end - start));
-        let transfer = self.geometry.transfer_ns(start, cut - start) / share;
-        at += transfer;
-        *taken += cut - start;
-        self.leave_head(state, cut, at);
-        let mut figures = inner.figures.borrow_mut();
-        figures.transfer_ns += transfer as u64;
-        figures.destaged_ranges += 1;
-        figures.destaged_bytes += cut - start;
-        at
-    }
-
-    /// The range that costs least to get to.
-    fn next_range(&self, state: &State, now_ns: f64) -> Option<(u64, u64)> {
-        if let Some(range) = state.dirty.starting_at(state.head_bytes)
-            && is_under_head(state, range.0, now_ns)
-        {
-            return Some(range);
-        }
-        let at = now_ns + self.spec.range_overhead_us * 1e3 * self.spec.slow_factor;
-        let mut best: Option<((u64, u64), f64)> = None;
-        for range in state.dirty.near(state.head_bytes, CANDIDATES) {
-            let way = self.positioning(state, range.0, at, true);
-            let cost = way.seek_ns + way.rotation_ns;
-            if best.is_none_or(|(_, least)| cost < least) {
-                best = Some((range, cost));
-            }
-        }
-        best.map(|(range, _)| range)
-    }
-
-    fn watch_pressure(&self, state: &mut State) {
-        let (cached, cache) = (state.cached_bytes(), self.spec.write_cache_bytes);
-        let ranges = state.cached_ranges();
-        if cached > cache / 4 * 3 || ranges > CACHED_RANGES_MAX / 4 * 3 {
-            state.is_pressed = true;
-        } else if cached <= cache / 2 && ranges <= CACHED_RANGES_MAX / 2 {
-            state.is_pressed = false;
-        }
-    }
-
-    /// A batch is on the platter: there is room again, and flushes may be done.
-    fn destaged(&self, inner: &Rc<Inner>, bytes: u64) {
-        let mut done = Vec::new();
-        {
-            let mut state = self.state.borrow_mut();
-            state.is_busy = false;
-            state.destaging_bytes -= bytes;
-            let is_empty = state.cached_bytes() == 0;
-            for mut flush in std::mem::take(&mut state.flushes) {
-                flush.left_bytes = flush.left_bytes.saturating_sub(bytes);
-                if flush.left_bytes == 0 || is_empty {
-                    done.push(flush.job);
-                } else {
-                    state.flushes.push(flush);
-                }
-            }
-            while let Some(job) = state.blocked.front()
-                && state.has_room(job.length_bytes, self.spec.write_cache_bytes)
-            {
-                let job = state.blocked.pop_front().expect("one is at the front");
-                self.accept(inner, &mut state, job);
-            }
-            self.watch_pressure(&mut state);
-        }
-        for job in done {
-            self.answer(inner, job);
-        }
-        self.pump(inner);
     }
 }
 

@@ -7,6 +7,7 @@
 //! - each I/O is answered once, at a seeded moment, so overlapping I/Os in flight land in any order.
 
 mod cache;
+mod hardware;
 mod mechanical;
 mod mechanical_buffer;
 pub mod mechanical_geometry;
@@ -25,12 +26,15 @@ use plexum_block::buf::{Buf, BufMut};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError, ZeroMode, check_range};
 
 use crate::clock::{SimClock, Slot};
-use crate::fault::{FAULT_KINDS, Fault, FaultState, overlaps, take_hit};
+use crate::fault::{FAULT_KINDS, Fault, FaultState, overlaps};
 use crate::rng::Rng;
 use crate::trace::{Actor, Trace, Verb};
 
 use cache::{Payload, State, Written};
 pub use sparse::Sparse;
+
+pub use hardware::outcome_number;
+use hardware::{Hardware, Work};
 
 /// What a disk owed while it hung comes this many times later than what it is asked now: it may still change the disk
 /// when the disk is in use again.
@@ -62,26 +66,6 @@ pub struct DiskShape {
     pub flush_times: u64,
 }
 
-enum Work {
-    Read {
-        offset_bytes: u64,
-        buf: BufMut,
-        is_sampled: bool,
-        answer: Rc<Slot<Result<BufMut, IoError>>>,
-    },
-    Write {
-        range: Range<u64>,
-        written: Option<Written>,
-        fua: Fua,
-        outcome: Result<(), IoError>,
-        answer: Rc<Slot<Result<(), IoError>>>,
-    },
-    Flush {
-        covers: u64,
-        answer: Rc<Slot<Result<(), IoError>>>,
-    },
-}
-
 /// What a disk did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
@@ -99,19 +83,11 @@ pub struct DiskCounters {
     pub faults_hit: [u64; FAULT_KINDS],
 }
 
-struct Shared {
-    number: u32,
-    shape: DiskShape,
-    clock: SimClock,
-    trace: Trace,
-    state: RefCell<State>,
-}
-
 /// An open handle of a simulated disk. Clones are the same handle; after `Vanish` it is dead and `reopen` makes a new
 /// one.
 #[derive(Clone)]
 pub struct SimDisk {
-    shared: Rc<Shared>,
+    hardware: Rc<Hardware>,
     generation: u32,
 }
 
@@ -135,7 +111,7 @@ impl SimDisk {
             },
             counters: DiskCounters::default(),
         };
-        let shared = Shared {
+        let hardware = Hardware {
             number,
             shape,
             clock,
@@ -143,7 +119,7 @@ impl SimDisk {
             state: RefCell::new(state),
         };
         Self {
-            shared: Rc::new(shared),
+            hardware: Rc::new(hardware),
             generation: 0,
         }
     }
@@ -151,9 +127,9 @@ impl SimDisk {
     /// A fresh handle; it works unless the disk has vanished.
     #[must_use]
     pub fn reopen(&self) -> Self {
-        let generation = self.shared.state.borrow().generation;
+        let generation = self.hardware.state.borrow().generation;
         Self {
-            shared: Rc::clone(&self.shared),
+            hardware: Rc::clone(&self.hardware),
             generation,
         }
     }
@@ -162,7 +138,7 @@ impl SimDisk {
     #[must_use]
     pub fn at_handle(&self, handle: u64) -> Self {
         Self {
-            shared: Rc::clone(&self.shared),
+            hardware: Rc::clone(&self.hardware),
             generation: (handle >> 32) as u32,
         }
     }
@@ -170,44 +146,44 @@ impl SimDisk {
     /// Number of the disk.
     #[must_use]
     pub fn number(&self) -> u32 {
-        self.shared.number
+        self.hardware.number
     }
 
     /// Size in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        self.shared.shape.size_bytes
+        self.hardware.shape.size_bytes
     }
 
     /// Whether the disk can be reached by a fresh handle.
     #[must_use]
     pub fn is_present(&self) -> bool {
-        !self.shared.state.borrow().faults.is_vanished
+        !self.hardware.state.borrow().faults.is_vanished
     }
 
     /// Counters so far.
     #[must_use]
     pub fn counters(&self) -> DiskCounters {
-        self.shared.state.borrow().counters
+        self.hardware.state.borrow().counters
     }
 
     /// I/Os taken and not answered.
     #[must_use]
     pub fn in_flight_count(&self) -> usize {
-        self.shared.state.borrow().in_flight.len()
+        self.hardware.state.borrow().in_flight.len()
     }
 
     /// Whether a flush is under way.
     #[must_use]
     pub fn is_flushing(&self) -> bool {
-        let state = self.shared.state.borrow();
+        let state = self.hardware.state.borrow();
         let is_flush = |work: &Work| matches!(work, Work::Flush { .. });
         state.in_flight.values().any(is_flush)
     }
 
     /// Copies the present contents out, behind the engine's back: for checkers and the reference model.
     pub fn peek(&self, offset_bytes: u64, target: &mut [u8]) {
-        self.shared
+        self.hardware
             .state
             .borrow()
             .current
@@ -216,7 +192,7 @@ impl SimDisk {
 
     /// Overwrites durable and present contents, behind the engine's back: for test images and a foreign actor.
     pub fn poke(&self, offset_bytes: u64, source: &[u8]) {
-        let mut state = self.shared.state.borrow_mut();
+        let mut state = self.hardware.state.borrow_mut();
         state.current.write(offset_bytes, source);
         state.durable.write(offset_bytes, source);
     }
@@ -224,7 +200,7 @@ impl SimDisk {
     /// Whether any byte of the range was ever written and not given back.
     #[must_use]
     pub fn is_allocated(&self, offset_bytes: u64, length_bytes: u64) -> bool {
-        self.shared
+        self.hardware
             .state
             .borrow()
             .current
@@ -234,7 +210,7 @@ impl SimDisk {
     /// Whether any sector of the range (bytes of the disk) cannot be read now.
     #[must_use]
     pub fn has_read_errors(&self, range: &Range<u64>) -> bool {
-        let state = self.shared.state.borrow();
+        let state = self.hardware.state.borrow();
         state
             .faults
             .read_errors
@@ -245,7 +221,7 @@ impl SimDisk {
     /// Whether writes to some range fail for good.
     #[must_use]
     pub fn has_write_errors(&self) -> bool {
-        !self.shared.state.borrow().faults.write_errors.is_empty()
+        !self.hardware.state.borrow().faults.write_errors.is_empty()
     }
 
     /// Whether no fault was ever put into it.
@@ -257,25 +233,25 @@ impl SimDisk {
     /// Whether some writes find no space now.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        !self.shared.state.borrow().faults.no_space.is_empty()
+        !self.hardware.state.borrow().faults.no_space.is_empty()
     }
 
     /// Whether it takes I/Os and answers none.
     #[must_use]
     pub fn is_hung(&self) -> bool {
-        self.shared.state.borrow().faults.is_hung
+        self.hardware.state.borrow().faults.is_hung
     }
 
     /// Whether an interrupted I/O is still to come.
     #[must_use]
     pub fn has_retryable(&self) -> bool {
-        self.shared.state.borrow().faults.retryable_left > 0
+        self.hardware.state.borrow().faults.retryable_left > 0
     }
 
     /// Crashes the disk: I/Os in flight end unanswered, un-flushed sectors survive by chance. Handles stay alive;
     /// whoever crashes the world drops the engine's tasks first and opens new handles.
     pub fn crash(&self, kind: CrashKind) {
-        let mut state = self.shared.state.borrow_mut();
+        let mut state = self.hardware.state.borrow_mut();
         let flying = std::mem::take(&mut state.in_flight);
         state.hung.clear();
         for (_, work) in flying {
@@ -287,20 +263,20 @@ impl SimDisk {
                 state.unflushed.push_back(written);
             }
         }
-        state.toss(kind, self.shared.shape.atom_bytes);
+        state.toss(kind, self.hardware.shape.atom_bytes);
         state.faults.is_hung = false;
     }
 
     /// Puts a fault in; it stays until the rules of its kind end it.
     pub fn put_fault(&self, fault: &Fault) {
-        let shared = &self.shared;
-        shared.state.borrow_mut().counters.faults_put[fault.kind()] += 1;
-        shared.trace.note(
-            Actor::Disk(shared.number),
+        let hardware = &self.hardware;
+        hardware.state.borrow_mut().counters.faults_put[fault.kind()] += 1;
+        hardware.trace.note(
+            Actor::Disk(hardware.number),
             Verb::Fault,
             [fault.kind() as u64, 0, 0],
         );
-        let mut state = shared.state.borrow_mut();
+        let mut state = hardware.state.borrow_mut();
         match fault.clone() {
             Fault::ReadError(range) => state.faults.read_errors.push(range),
             Fault::WriteError(range) => state.faults.write_errors.push(range),
@@ -330,7 +306,7 @@ impl SimDisk {
                 let owed = std::mem::take(&mut state.hung);
                 drop(state);
                 for io in owed {
-                    self.shared.schedule(io, OWED_FACTOR);
+                    self.hardware.schedule(io, OWED_FACTOR);
                 }
             }
         }
@@ -338,15 +314,15 @@ impl SimDisk {
 
     /// Whether a flush has failed since the last crash: what it covered may be gone after any crash, a kill too.
     pub fn has_dropped(&self) -> bool {
-        !self.shared.state.borrow().limbo.is_empty()
+        !self.hardware.state.borrow().limbo.is_empty()
     }
 
     /// Ends every fault: nothing strikes any more, what was damaged stays damaged. A vanished disk returns.
     pub fn end_faults(&self) {
-        if !self.is_present() || self.shared.state.borrow().faults.is_hung {
+        if !self.is_present() || self.hardware.state.borrow().faults.is_hung {
             self.put_fault(&Fault::Return);
         }
-        let mut state = self.shared.state.borrow_mut();
+        let mut state = self.hardware.state.borrow_mut();
         state.faults = FaultState {
             slow_factor: 1,
             ..FaultState::default()
@@ -355,7 +331,7 @@ impl SimDisk {
 
     fn vanish(&self) {
         let answers = {
-            let mut state = self.shared.state.borrow_mut();
+            let mut state = self.hardware.state.borrow_mut();
             state.faults.is_vanished = true;
             state.faults.is_hung = false;
             state.generation += 1;
@@ -373,7 +349,7 @@ impl SimDisk {
                 }
                 answers.push(work);
             }
-            state.toss(CrashKind::PowerCut, self.shared.shape.atom_bytes);
+            state.toss(CrashKind::PowerCut, self.hardware.shape.atom_bytes);
             answers
         };
         for work in answers {
@@ -382,11 +358,11 @@ impl SimDisk {
     }
 
     fn begin(&self, length_bytes: u64, offset_bytes: u64) -> Result<(), IoError> {
-        let state = self.shared.state.borrow();
+        let state = self.hardware.state.borrow();
         if self.generation != state.generation || state.faults.is_vanished {
             return Err(IoError::Gone);
         }
-        check_range(&self.shared.info(), offset_bytes, length_bytes)
+        check_range(&self.hardware.info(), offset_bytes, length_bytes)
     }
 
     async fn submit_write(&self, written: Written, fua: Fua) -> Result<(), IoError> {
@@ -394,7 +370,7 @@ impl SimDisk {
         let length_bytes = written.range.end - written.range.start;
         self.begin(length_bytes, written.range.start)?;
         let io = {
-            let mut state = self.shared.state.borrow_mut();
+            let mut state = self.hardware.state.borrow_mut();
             state.counters.writes += 1;
             state.counters.written_bytes += length_bytes;
             let io = state.take_number();
@@ -402,7 +378,7 @@ impl SimDisk {
             let written = Written { io, ..written };
             // Half of the writes are seen by reads before they are answered, half only when they are.
             let (written, outcome) = if state.rng.chance(1, 2) {
-                (None, self.shared.apply(&mut state, written))
+                (None, self.hardware.apply(&mut state, written))
             } else {
                 (Some(written), Ok(()))
             };
@@ -418,247 +394,21 @@ impl SimDisk {
             );
             io
         };
-        self.shared.schedule(io, 1);
+        self.hardware.schedule(io, 1);
         answer.wait().await
-    }
-}
-
-impl Work {
-    fn answer_error(self, error: IoError) {
-        match self {
-            Work::Read { answer, .. } => answer.fill(Err(error)),
-            Work::Write { answer, .. } | Work::Flush { answer, .. } => answer.fill(Err(error)),
-        }
-    }
-}
-
-impl Shared {
-    fn info(&self) -> DeviceInfo {
-        DeviceInfo {
-            size_bytes: self.shape.size_bytes,
-            sector_bytes: self.shape.sector_bytes,
-            is_rotational: false,
-            has_zeroing_trim: self.shape.has_zeroing_trim,
-        }
-    }
-
-    /// Completes an I/O after so many times the usual latency.
-    fn schedule(self: &Rc<Self>, io: u64, factor: u64) {
-        let delay_ns = {
-            let mut state = self.state.borrow_mut();
-            if state.faults.is_hung {
-                state.hit(10);
-                state.hung.push(io);
-                return;
-            }
-            state.latency_ns(self.shape.latency_ns.saturating_mul(factor))
-        };
-        let shared = Rc::clone(self);
-        self.clock.call_after(delay_ns, move || shared.complete(io));
-    }
-
-    fn complete(&self, io: u64) {
-        let mut state = self.state.borrow_mut();
-        if state.faults.is_hung {
-            state.hung.push(io); // it hung while the I/O was under way
-            return;
-        }
-        let Some(work) = state.in_flight.remove(&io) else {
-            return; // answered when the disk vanished
-        };
-        match work {
-            Work::Read {
-                offset_bytes,
-                mut buf,
-                is_sampled,
-                answer,
-            } => {
-                let outcome = self.read_outcome(&mut state, offset_bytes, buf.len() as u64);
-                if !is_sampled {
-                    state.current.read(offset_bytes, &mut buf);
-                }
-                drop(state);
-                self.note(Verb::ReadDone, offset_bytes, buf.len() as u64, outcome);
-                answer.fill(outcome.map(|()| buf));
-            }
-            Work::Write {
-                range,
-                written,
-                fua,
-                outcome,
-                answer,
-            } => {
-                let outcome = match written {
-                    Some(written) => self.apply(&mut state, written),
-                    None => outcome,
-                };
-                let answered_at = state.take_number();
-                // A FUA write over it may have cut it into parts.
-                for entry in state.unflushed.iter_mut().filter(|entry| entry.io == io) {
-                    entry.answered_at = answered_at;
-                }
-                if fua == Fua::Yes && outcome.is_ok() {
-                    state.settle_fua(io);
-                }
-                drop(state);
-                self.note(
-                    Verb::WriteDone,
-                    range.start,
-                    range.end - range.start,
-                    outcome,
-                );
-                answer.fill(outcome);
-            }
-            Work::Flush { covers, answer } => {
-                let outcome = self.finish_flush(&mut state, covers);
-                drop(state);
-                self.note(Verb::FlushDone, 0, 0, outcome);
-                answer.fill(outcome);
-            }
-        }
-    }
-
-    fn finish_flush(&self, state: &mut State, covers: u64) -> Result<(), IoError> {
-        if state.faults.flush_errors_left > 0 {
-            state.faults.flush_errors_left -= 1;
-            state.hit(2);
-            state.fail_flush(covers, self.shape.atom_bytes);
-            return Err(IoError::Medium);
-        }
-        state.harden(covers);
-        Ok(())
-    }
-
-    fn read_outcome(
-        &self,
-        state: &mut State,
-        offset_bytes: u64,
-        length_bytes: u64,
-    ) -> Result<(), IoError> {
-        if state.faults.is_quiet() {
-            return Ok(());
-        }
-        if state.faults.retryable_left > 0 {
-            state.faults.retryable_left -= 1;
-            state.hit(8);
-            return Err(IoError::Retryable);
-        }
-        let range = offset_bytes..offset_bytes + length_bytes;
-        if state
-            .faults
-            .read_errors
-            .iter()
-            .any(|bad| overlaps(bad, &range))
-        {
-            state.hit(0);
-            return Err(IoError::Medium);
-        }
-        Ok(())
-    }
-
-    /// Carries a write out, or what a fault makes of it.
-    fn apply(&self, state: &mut State, written: Written) -> Result<(), IoError> {
-        if state.faults.is_quiet() {
-            state.take(written);
-            return Ok(());
-        }
-        let range = written.range.clone();
-        if state.faults.retryable_left > 0 {
-            state.faults.retryable_left -= 1;
-            state.hit(8);
-            return Err(IoError::Retryable);
-        }
-        if state
-            .faults
-            .write_errors
-            .iter()
-            .any(|bad| overlaps(bad, &range))
-        {
-            state.hit(1);
-            return Err(IoError::Medium);
-        }
-        if state
-            .faults
-            .no_space
-            .iter()
-            .any(|full| overlaps(full, &range))
-        {
-            state.hit(7);
-            return Err(IoError::NoSpace);
-        }
-        if take_hit(&mut state.faults.lost, &range, |lost| lost).is_some() {
-            state.hit(4);
-            return Ok(());
-        }
-        if let Some((_, shift_bytes)) =
-            take_hit(&mut state.faults.misdirected, &range, |(at, _)| at)
-        {
-            state.hit(5);
-            let length = range.end - range.start;
-            let start = self.shifted(range.start, shift_bytes, length);
-            state.take(Written {
-                range: start..start + length,
-                ..written
-            });
-            return Ok(());
-        }
-        if take_hit(&mut state.faults.torn, &range, |torn| torn).is_some() {
-            state.hit(6);
-            let sector = u64::from(self.shape.sector_bytes);
-            let sectors = (range.end - range.start) / sector;
-            let kept = range.start + state.rng.below(sectors) * sector;
-            state.take(written.part(range.start..kept));
-            return Err(IoError::Medium);
-        }
-        state.faults.heal(&range);
-        state.take(written);
-        Ok(())
-    }
-
-    /// Where a misdirected write lands: inside of the disk, at a sector border.
-    fn shifted(&self, start: u64, shift_bytes: i64, length: u64) -> u64 {
-        let sector = u64::from(self.shape.sector_bytes);
-        let room = (self.shape.size_bytes - length) / sector + 1;
-        let moved = (i128::from(start) + i128::from(shift_bytes)) / i128::from(sector);
-        moved.rem_euclid(i128::from(room)) as u64 * sector
-    }
-
-    fn note(&self, verb: Verb, a: u64, b: u64, outcome: Result<(), IoError>) {
-        self.trace.note(
-            Actor::Disk(self.number),
-            verb,
-            [a, b, outcome_number(outcome)],
-        );
-    }
-}
-
-/// Number of an outcome in a trace: 0 is success.
-#[must_use]
-pub fn outcome_number(outcome: Result<(), IoError>) -> u64 {
-    match outcome {
-        Ok(()) => 0,
-        Err(IoError::Retryable) => 1,
-        Err(IoError::Medium) => 2,
-        Err(IoError::Gone) => 3,
-        Err(IoError::NoSpace) => 4,
-        Err(IoError::OutOfRange) => 5,
-        Err(IoError::ReadOnly) => 6,
-        Err(IoError::Unsupported) => 7,
-        Err(IoError::Failed) => 8,
-        Err(_) => 99,
     }
 }
 
 impl Device for SimDisk {
     fn info(&self) -> DeviceInfo {
-        self.shared.info()
+        self.hardware.info()
     }
 
     async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
         let answer = Slot::new();
         self.begin(buf.len() as u64, offset_bytes)?;
         let io = {
-            let mut state = self.shared.state.borrow_mut();
+            let mut state = self.hardware.state.borrow_mut();
             state.counters.reads += 1;
             let io = state.take_number();
             // Half of the reads see the disk as it was when they came, half as it is when they are answered.
@@ -678,7 +428,7 @@ impl Device for SimDisk {
             );
             io
         };
-        self.shared.schedule(io, 1);
+        self.hardware.schedule(io, 1);
         answer.wait().await
     }
 
@@ -694,7 +444,7 @@ impl Device for SimDisk {
         let answer = Slot::new();
         self.begin(0, 0)?;
         let io = {
-            let mut state = self.shared.state.borrow_mut();
+            let mut state = self.hardware.state.borrow_mut();
             state.counters.flushes += 1;
             let io = state.take_number();
             state.in_flight.insert(
@@ -706,7 +456,7 @@ impl Device for SimDisk {
             );
             io
         };
-        self.shared.schedule(io, self.shared.shape.flush_times);
+        self.hardware.schedule(io, self.hardware.shape.flush_times);
         answer.wait().await
     }
 
@@ -716,7 +466,7 @@ impl Device for SimDisk {
         length_bytes: u64,
         _mode: ZeroMode,
     ) -> Result<(), IoError> {
-        if !self.shared.shape.has_zeroing_trim {
+        if !self.hardware.shape.has_zeroing_trim {
             return Err(IoError::Unsupported);
         }
         let end = offset_bytes
@@ -731,7 +481,7 @@ impl Device for SimDisk {
     }
 
     fn handle(&self) -> Option<u64> {
-        Some(u64::from(self.generation) << 32 | u64::from(self.shared.number))
+        Some(u64::from(self.generation) << 32 | u64::from(self.hardware.number))
     }
 
     fn busy(&self) -> usize {

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::mechanical_spec::SsdSpec;
-use super::timed::{Command, Inner, Operation};
+use super::timed::{Command, Operation, TimedHardware};
 
 struct State {
     /// When each channel is free.
@@ -32,7 +32,7 @@ impl Channels {
         }
     }
 
-    pub fn submit(&self, inner: &Rc<Inner>, command: Command) {
+    pub fn submit(&self, inner: &Rc<TimedHardware>, command: Command) {
         let now = inner.clock.now_ns();
         let spec = &self.spec;
         let (latency_us, rate) = match command.operation {

@@ -96,7 +96,7 @@ enum Model {
     Ssd(Channels),
 }
 
-pub(super) struct Inner {
+pub(super) struct TimedHardware {
     pub clock: SimClock,
     size_bytes: u64,
     is_rotational: bool,
@@ -108,7 +108,7 @@ pub(super) struct Inner {
     model: Model,
 }
 
-impl Inner {
+impl TimedHardware {
     /// Integrates the queue up to now.
     fn tick(&self) {
         let now = self.clock.now_ns();
@@ -159,7 +159,7 @@ impl Inner {
 /// A disk in virtual time. Clones are the same disk.
 #[derive(Clone)]
 pub struct TimedDisk {
-    inner: Rc<Inner>,
+    inner: Rc<TimedHardware>,
 }
 
 impl TimedDisk {
@@ -182,7 +182,7 @@ impl TimedDisk {
         };
         let size_bytes = spec.capacity_bytes() / 4096 * 4096;
         Ok(Self {
-            inner: Rc::new(Inner {
+            inner: Rc::new(TimedHardware {
                 clock: clock.clone(),
                 size_bytes,
                 is_rotational: matches!(spec, DiskSpec::Mechanical(_)),
@@ -258,7 +258,7 @@ impl TimedDisk {
         answer.wait().await;
     }
 
-    pub(super) fn machine(inner: &Inner) -> &Machine {
+    pub(super) fn machine(inner: &TimedHardware) -> &Machine {
         match &inner.model {
             Model::Mechanical(machine) => machine,
             Model::Ssd(_) => unreachable!("only a machine schedules calls to itself"),

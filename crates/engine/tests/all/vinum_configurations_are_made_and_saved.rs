@@ -294,9 +294,9 @@ fn drives_are_settled_when_every_volume_is() {
     let system = system(&drives(RAID5, SIZE));
     let mut store = Store::new(&system);
     assert_eq!(header(&store).mark, Mark::Settled);
-    store.set_settled("v", false);
+    store.clear_settled("v");
     assert_eq!(header(&store).mark, Mark::Writing);
-    store.set_settled("v", true);
+    store.mark_settled("v");
     assert_eq!(header(&store).mark, Mark::Settled);
 }
 

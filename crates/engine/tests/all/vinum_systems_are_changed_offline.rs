@@ -3,7 +3,7 @@
 use crate::common::vinum::{drives, system};
 use plexum_format::vinum::{Config, Plex, PlexState, Subdisk, SubdiskState};
 use plexum_freebsd::gvinum::edit::{
-    Force, attach, detach, grow, move_subdisk, remove, rename, set_state,
+    Depth, Force, attach, detach, grow, move_subdisk, remove, rename, set_state,
 };
 
 const SIZE: usize = 135_680 + 256 * 1024;
@@ -61,7 +61,7 @@ fn names_have_one_to_63_visible_letters() {
         ("a\\b".to_owned(), false),
     ] {
         let mut config = before.clone();
-        let result = rename(&mut config, "v", &name, false);
+        let result = rename(&mut config, "v", &name, Depth::One);
         assert_eq!(result.is_ok(), is_fine, "{name:?}: {result:?}");
         assert_eq!(config == before, !is_fine, "{name:?}");
     }
@@ -70,7 +70,7 @@ fn names_have_one_to_63_visible_letters() {
 #[test]
 fn a_subdisk_that_is_removed_takes_no_other_with_it() {
     let mut config = with(&[("concat", &["64k", "64k"])]);
-    let refused = remove(&mut config, "v.p0.s1", false).unwrap_err();
+    let refused = remove(&mut config, "v.p0.s1", Depth::One).unwrap_err();
     assert_eq!(refused, "v.p0.s1 is part of v.p0; detach it first");
     detach(&mut config, "v.p0.s1", Force::Yes).unwrap();
     assert_eq!(subdisk(&config, "v.p0.s1").plex, None);
@@ -82,14 +82,17 @@ fn a_subdisk_that_is_removed_takes_no_other_with_it() {
         detach(&mut config, "v.p0.s1", Force::Yes).unwrap_err(),
         "v.p0.s1 is detached already"
     );
-    remove(&mut config, "v.p0.s1", false).unwrap();
+    remove(&mut config, "v.p0.s1", Depth::One).unwrap();
     let left: Vec<&str> = config
         .subdisks
         .iter()
         .map(|one| one.name.as_str())
         .collect();
     assert_eq!(left, ["v.p0.s0"]);
-    assert!(remove(&mut config, "v.p0.s1", false).is_err(), "it is gone");
+    assert!(
+        remove(&mut config, "v.p0.s1", Depth::One).is_err(),
+        "it is gone"
+    );
 }
 
 #[test]
@@ -97,10 +100,10 @@ fn a_plex_that_is_removed_takes_its_own_subdisks_with_it() {
     let mut config = with(&[("concat", &["64k", "64k"]), ("concat", &["64k", "64k"])]);
     detach(&mut config, "v.p1", Force::Yes).unwrap();
     assert!(
-        remove(&mut config, "v.p1", false).is_err(),
+        remove(&mut config, "v.p1", Depth::One).is_err(),
         "it has subdisks"
     );
-    remove(&mut config, "v.p1", true).unwrap();
+    remove(&mut config, "v.p1", Depth::All).unwrap();
     let mut left: Vec<&str> = config
         .subdisks
         .iter()

@@ -13,7 +13,7 @@ use std::ops::Range;
 use zerocopy::byteorder::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 use crate::units::SECTOR_BYTES;
 
 /// Bytes of the header.
@@ -65,7 +65,7 @@ impl BackupHeader {
     /// # Errors
     /// [`Problem::NoMagic`], or [`Problem::Invalid`] for a section that does not lie in the file.
     pub fn parse(bytes: &[u8], file_bytes: u64) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: 0,
         };

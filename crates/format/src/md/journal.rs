@@ -10,7 +10,7 @@ use std::mem::{offset_of, size_of};
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 use crate::units::SECTOR_BYTES;
 
 /// Bytes of a meta block.
@@ -92,7 +92,7 @@ impl JournalMeta {
         offset_bytes: u64,
         array_uuid: &[u8; 16],
     ) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: offset_bytes,
         };
@@ -145,7 +145,7 @@ impl JournalMeta {
     }
 }
 
-fn parse_payloads(used: &[u8], place: Place) -> Result<Vec<JournalPayload>, FormatError> {
+fn parse_payloads(used: &[u8], place: StructurePlace) -> Result<Vec<JournalPayload>, FormatError> {
     let mut payloads = Vec::new();
     let mut offset = size_of::<RawMeta>();
     while offset < used.len() {

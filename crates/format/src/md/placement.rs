@@ -7,7 +7,7 @@
 //!
 //! Source: linux-md.md section 1 (layout of a member as mdadm makes it), cli.md (Defaults).
 
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 use crate::units::SECTOR_BYTES;
 
 use super::superblock::{BadBlockArea, MdVersion, super_offset_sectors};
@@ -63,7 +63,7 @@ pub struct Placement {
 /// [`Problem::Request`] when the device is too small for it, or the bitmap too large for the version.
 pub fn place_member(request: &PlacementRequest) -> Result<Placement, FormatError> {
     let refuse = |field, found: String, expected: String| {
-        let place = Place {
+        let place = StructurePlace {
             structure: request.version.structure(),
             base_bytes: 0,
         };

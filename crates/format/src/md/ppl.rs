@@ -13,7 +13,7 @@ use std::ops::Range;
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 use crate::kept::Kept;
 use crate::units::{SECTOR_BYTES, Slot};
 
@@ -110,7 +110,7 @@ impl PplHeader {
     /// [`Problem::Foreign`] for another array's signature, [`Problem::Checksum`], [`Problem::Invalid`] for counts or
     /// roles that cannot be.
     pub fn parse(bytes: &[u8], offset_bytes: u64, signature: u32) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: offset_bytes,
         };
@@ -221,7 +221,11 @@ impl PplHeader {
     }
 }
 
-fn decode_entry(raw: &RawEntry, index: usize, place: Place) -> Result<PplEntry, FormatError> {
+fn decode_entry(
+    raw: &RawEntry,
+    index: usize,
+    place: StructurePlace,
+) -> Result<PplEntry, FormatError> {
     let offset = (offset_of!(RawHeader, entries) + index * size_of::<RawEntry>()) as u64;
     let slot = raw.parity_disk.get();
     let fits = slot < MAX_MEMBERS;
@@ -313,7 +317,7 @@ impl PplEntry {
     /// # Errors
     /// [`Problem::Invalid`] when the entry does not describe rows of that geometry.
     pub fn replay_rows(&self, geometry: &PplGeometry) -> Result<Vec<ReplayRow>, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: 0,
         };

@@ -9,7 +9,7 @@ use std::mem::{offset_of, size_of};
 use zerocopy::byteorder::little_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::error::{FormatError, Place, Problem, escape_text};
+use crate::error::{FormatError, Problem, StructurePlace, escape_text};
 use crate::kept::Kept;
 use crate::units::{EventCount, SECTOR_BYTES, Slot};
 
@@ -17,6 +17,10 @@ use super::superblock::{
     BadBlockArea, MAX_ROLES, MdTime, MdVersion, PplArea, Reshape, Role, SUPERBLOCK_BYTES,
     Superblock, feature,
 };
+
+use areas::check_placement;
+
+pub(super) use encode::{check_encodable, encode};
 
 /// Bytes before the role table.
 pub(super) const HEAD_BYTES: usize = 256;
@@ -110,6 +114,9 @@ macro_rules! at {
     };
 }
 
+mod areas;
+mod encode;
+
 /// Decodes and checks; see [`Superblock::parse`].
 pub(super) fn parse(
     area: &[u8; SUPERBLOCK_BYTES],
@@ -117,7 +124,7 @@ pub(super) fn parse(
     device_sectors: u64,
     version: MdVersion,
 ) -> Result<Superblock, FormatError> {
-    let place = Place {
+    let place = StructurePlace {
         structure: version.structure(),
         base_bytes: found_at_sector.saturating_mul(SECTOR_BYTES),
     };
@@ -135,7 +142,7 @@ fn check_identity(
     head: &RawHead,
     area: &[u8; SUPERBLOCK_BYTES],
     found_at_sector: u64,
-    place: Place,
+    place: StructurePlace,
 ) -> Result<(), FormatError> {
     if head.magic.get() != MAGIC {
         let found = format_args!("{:#010x}", head.magic.get()).to_string();
@@ -191,7 +198,7 @@ fn check_identity(
     place.check(pad.is_none(), pad_offset, "pad3", "not zero", "zeroes")
 }
 
-fn check_features(head: &RawHead, place: Place) -> Result<(), FormatError> {
+fn check_features(head: &RawHead, place: StructurePlace) -> Result<(), FormatError> {
     let map = head.feature_map.get();
     let refuse = |problem, found: &str, expected: &str| {
         Err(place.error(problem, at!(feature_map), "feature_map", found, expected))
@@ -236,7 +243,7 @@ fn check_features(head: &RawHead, place: Place) -> Result<(), FormatError> {
     }
 }
 
-fn check_geometry(head: &RawHead, place: Place) -> Result<(), FormatError> {
+fn check_geometry(head: &RawHead, place: StructurePlace) -> Result<(), FormatError> {
     check_level(head.level.get(), at!(level), "level", place)?;
     let chunk = head.chunksize.get();
     check_strip(head.level.get(), chunk, at!(chunksize), "chunksize", place)?;
@@ -273,7 +280,7 @@ pub(super) fn check_level(
     level: i32,
     offset: u64,
     field: &'static str,
-    place: Place,
+    place: StructurePlace,
 ) -> Result<(), FormatError> {
     if matches!(level, -1 | 0 | 1 | 4 | 5 | 6 | 10) {
         return Ok(());
@@ -288,7 +295,7 @@ pub(super) fn check_strip(
     strip_sectors: u32,
     offset: u64,
     field: &'static str,
-    place: Place,
+    place: StructurePlace,
 ) -> Result<(), FormatError> {
     let (fits, expected) = match level {
         0 => (
@@ -397,137 +404,9 @@ fn decode_bad_block_area(head: &RawHead) -> Option<BadBlockArea> {
     (area.offset_sectors != 0 && area.size_sectors != 0).then_some(area)
 }
 
-/// Refuses areas that lie outside the device or on each other, so that nobody who obeys the superblock can write
-/// where data or another structure are. Source: linux-md.md section 1, load-time refusals; the overlap of bitmap, bad
-/// block log and parity log with data is our own rule (the kernel does not look).
-fn check_placement(
-    superblock: &Superblock,
-    head: &RawHead,
-    device_sectors: u64,
-    place: Place,
-) -> Result<(), FormatError> {
-    let super_start = superblock.super_offset_sectors;
-    let data_start = superblock.data_offset_sectors;
-    let data_size = superblock.data_size_sectors;
-    let field = "data_size";
-    let expected = format!("at least {MIN_DATA_SECTORS} sectors");
-    place.check(
-        data_size >= MIN_DATA_SECTORS,
-        at!(data_size),
-        field,
-        data_size,
-        expected,
-    )?;
-    let data_limit = if superblock.version == MdVersion::V10 {
-        super_start.min(device_sectors)
-    } else {
-        let after = super_start.saturating_add(SUPERBLOCK_BYTES as u64 / SECTOR_BYTES);
-        let expected = format!("at least {after}, behind the superblock");
-        place.check(
-            data_start >= after,
-            at!(data_offset),
-            "data_offset",
-            data_start,
-            expected,
-        )?;
-        if let Some(change) = superblock.reshape.and_then(|r| r.new_offset_sectors) {
-            let new_start = data_start.checked_add_signed(i64::from(change));
-            let fits = new_start.is_some_and(|start| start >= after);
-            let expected = format!("a new data offset of at least {after}");
-            place.check(fits, at!(new_offset), "new_offset", change, expected)?;
-        }
-        device_sectors
-    };
-    let room = data_limit.saturating_sub(data_start);
-    let expected = format!("at most the {room} sectors between data offset and end of the room");
-    place.check(
-        data_size <= room,
-        at!(data_size),
-        "data_size",
-        data_size,
-        expected,
-    )?;
-    if matches!(superblock.role(), Role::Active(_)) && superblock.level > 0 {
-        let size = superblock.component_sectors;
-        let fits = size >= 1 && size <= data_size;
-        let expected = format!("1 to {data_size} (data_size)");
-        place.check(fits, at!(size), "size", size, expected)?;
-    }
-    check_areas(superblock, head, device_sectors, place)
-}
-
-fn check_areas(
-    superblock: &Superblock,
-    head: &RawHead,
-    device_sectors: u64,
-    place: Place,
-) -> Result<(), FormatError> {
-    if superblock.has_bad_blocks {
-        let size = head.bblog_size.get();
-        let fits = (1..=MAX_BAD_BLOCK_SECTORS).contains(&size);
-        let expected = format!("1 to {MAX_BAD_BLOCK_SECTORS} sectors");
-        place.check(fits, at!(bblog_size), "bblog_size", size, expected)?;
-        let offset = head.bblog_offset.get();
-        place.check(
-            offset != 0,
-            at!(bblog_offset),
-            "bblog_offset",
-            offset,
-            "not 0",
-        )?;
-    }
-    let areas = [
-        (
-            superblock.bitmap_offset_sectors,
-            1,
-            at!(bitmap_offset),
-            "bitmap_offset",
-        ),
-        (
-            superblock.bad_block_log.map(|log| log.offset_sectors),
-            superblock
-                .bad_block_log
-                .map_or(0, |log| u64::from(log.size_sectors)),
-            at!(bblog_offset),
-            "bblog_offset",
-        ),
-        (
-            superblock.ppl.map(|ppl| i32::from(ppl.offset_sectors)),
-            superblock
-                .ppl
-                .map_or(0, |ppl| u64::from(ppl.size_sectors).max(8)),
-            at!(bitmap_offset),
-            "ppl.offset",
-        ),
-    ];
-    for (offset, size, field_offset, field) in areas {
-        let Some(offset) = offset else { continue };
-        let fits = area_is_free(superblock, i64::from(offset), size, device_sectors);
-        let expected = "a place on the device beside superblock and data";
-        place.check(fits, field_offset, field, offset, expected)?;
-    }
-    Ok(())
-}
-
-/// Whether `size` sectors at `offset` from the superblock lie on the device and touch neither superblock nor data.
-fn area_is_free(superblock: &Superblock, offset: i64, size: u64, device_sectors: u64) -> bool {
-    let super_start = superblock.super_offset_sectors;
-    let Some(start) = super_start.checked_add_signed(offset) else {
-        return false;
-    };
-    let Some(end) = start.checked_add(size).filter(|end| *end <= device_sectors) else {
-        return false;
-    };
-    let super_end = super_start + superblock.used_bytes().div_ceil(SECTOR_BYTES as usize) as u64;
-    let data_start = superblock.data_offset_sectors;
-    let data_end = data_start.saturating_add(superblock.used_sectors());
-    let is_apart = |other_start: u64, other_end: u64| end <= other_start || start >= other_end;
-    is_apart(super_start, super_end) && is_apart(data_start, data_end)
-}
-
 /// The refusal of a new superblock on a device that is too short for the `wanted_sectors` of its data.
 pub(super) fn clipped(made: &Superblock, wanted_sectors: u64) -> FormatError {
-    let place = Place {
+    let place = StructurePlace {
         structure: made.version.structure(),
         base_bytes: made.super_offset_sectors.saturating_mul(SECTOR_BYTES),
     };
@@ -543,182 +422,12 @@ pub(super) fn clipped(made: &Superblock, wanted_sectors: u64) -> FormatError {
     )
 }
 
-/// Refuses what the 1.x format has no place for.
-pub(super) fn check_encodable(superblock: &Superblock) -> Result<(), FormatError> {
-    let place = Place {
-        structure: superblock.version.structure(),
-        base_bytes: superblock.super_offset_sectors.saturating_mul(SECTOR_BYTES),
-    };
-    let refuse = |offset, field, found: String, expected: String| {
-        Err(place.error(Problem::Request, offset, field, found, expected))
-    };
-    if superblock.roles.len() > MAX_ROLES {
-        let found = superblock.roles.len().to_string();
-        return refuse(
-            at!(max_dev),
-            "max_dev",
-            found,
-            format!("at most {MAX_ROLES}"),
-        );
-    }
-    let high = superblock.roles.iter().filter_map(|role| role.slot());
-    let too_high = |slot: &u16| *slot >= ROLE_ERROR_FLAG;
-    if let Some(slot) = high.map(|slot| slot.0).find(too_high) {
-        let expected = format!("at most {}", ROLE_ERROR_FLAG - 1);
-        return refuse(HEAD_BYTES as u64, "dev_roles", slot.to_string(), expected);
-    }
-    if superblock.ppl.is_some() && superblock.bitmap_offset_sectors.is_some() {
-        let expected = "either bitmap or partial parity log".to_owned();
-        return refuse(
-            at!(bitmap_offset),
-            "bitmap_offset",
-            "both".to_owned(),
-            expected,
-        );
-    }
-    Ok(())
-}
-
-/// The area's bytes; see [`Superblock::encode`].
-pub(super) fn encode(superblock: &Superblock) -> [u8; SUPERBLOCK_BYTES] {
-    if let Err(error) = check_encodable(superblock) {
-        panic!("a superblock that the format can hold: {error}");
-    }
-    let mut area = *superblock.raw;
-    encode_roles(superblock, &mut area);
-    let (head, _) = RawHead::mut_from_prefix(&mut area).expect("the area is longer than the head");
-    let old_map = head.feature_map.get();
-    let old_area = decode_bad_block_area(head);
-    head.magic.set(MAGIC);
-    head.major_version.set(1);
-    head.feature_map.set(superblock.features());
-    head.set_uuid = superblock.array_uuid;
-    encode_name(superblock, head);
-    head.ctime.set(encode_time(superblock.ctime));
-    head.utime.set(encode_time(superblock.utime));
-    head.level.set(superblock.level);
-    head.layout.set(superblock.layout);
-    head.size.set(superblock.component_sectors);
-    head.chunksize.set(superblock.strip_sectors);
-    head.raid_disks.set(superblock.member_count);
-    head.data_offset.set(superblock.data_offset_sectors);
-    if !superblock.is_clipped {
-        head.data_size.set(superblock.data_size_sectors);
-    }
-    head.logical_block_size.set(superblock.logical_block_bytes);
-    head.super_offset.set(superblock.super_offset_sectors);
-    head.dev_number.set(superblock.dev_number);
-    head.cnt_corrected_read.set(superblock.corrected_reads);
-    head.device_uuid = superblock.device_uuid;
-    set_flag(
-        &mut head.devflags,
-        FLAG_WRITE_MOSTLY,
-        superblock.is_write_mostly,
-    );
-    set_flag(&mut head.devflags, FLAG_FAILFAST, superblock.is_failfast);
-    head.events.set(superblock.events.0);
-    head.resync_offset
-        .set(superblock.resync_offset_sectors.unwrap_or(CLEAN));
-    head.max_dev.set(superblock.roles.len() as u32);
-    encode_optional(superblock, head, old_map);
-    match superblock.bad_block_log {
-        Some(log) => {
-            head.bblog_offset.set(log.offset_sectors);
-            head.bblog_size.set(log.size_sectors);
-            head.bblog_shift = log.shift;
-        }
-        None if old_area.is_some() => {
-            head.bblog_offset.set(0);
-            head.bblog_size.set(0);
-            head.bblog_shift = 0;
-        }
-        None => {}
-    }
-    let sum = checksum(&area, superblock.roles.len());
-    let (head, _) = RawHead::mut_from_prefix(&mut area).expect("the area is longer than the head");
-    head.sb_csum.set(sum);
-    area
-}
-
-/// Fields that share bytes or belong to a feature: written when it is on, zeroed when it has just gone off.
-fn encode_optional(superblock: &Superblock, head: &mut RawHead, old_map: u32) {
-    let went_off = |mask: u32| old_map & mask != 0;
-    if let Some(offset) = superblock.bitmap_offset_sectors {
-        head.bitmap_offset = offset.to_le_bytes();
-    } else if let Some(ppl) = superblock.ppl {
-        let [a, b] = ppl.offset_sectors.to_le_bytes();
-        let [c, d] = ppl.size_sectors.to_le_bytes();
-        head.bitmap_offset = [a, b, c, d];
-    } else if went_off(feature::BITMAP | feature::PPL | feature::MULTIPLE_PPLS) {
-        head.bitmap_offset = [0; 4];
-    }
-    if let Some(offset) = superblock.rebuild_offset_sectors {
-        head.recovery_offset.set(offset);
-    } else if let Some(tail) = superblock.journal_tail_sectors {
-        head.recovery_offset.set(tail);
-    } else if went_off(feature::RECOVERY_OFFSET) {
-        head.recovery_offset.set(0);
-    }
-    if let Some(reshape) = &superblock.reshape {
-        head.new_level.set(reshape.new_level);
-        head.reshape_position.set(reshape.position_sectors);
-        head.delta_disks.set(reshape.member_count_change);
-        head.new_layout.set(reshape.new_layout);
-        head.new_chunk.set(reshape.new_strip_sectors);
-        if let Some(change) = reshape.new_offset_sectors {
-            head.new_offset.set(change);
-        } else if went_off(feature::NEW_OFFSET) {
-            head.new_offset.set(0);
-        }
-    } else if went_off(feature::RESHAPE) {
-        head.new_level.set(0);
-        head.reshape_position.set(0);
-        head.delta_disks.set(0);
-        head.new_layout.set(0);
-        head.new_chunk.set(0);
-        head.new_offset.set(0);
-    }
-}
-
-/// Roles that still read the same keep their bytes (unknown role numbers above 0xfeff read as spare).
-fn encode_roles(superblock: &Superblock, area: &mut [u8; SUPERBLOCK_BYTES]) {
-    let (head, table) = area.split_at_mut(HEAD_BYTES);
-    let (head, _) = RawHead::ref_from_prefix(head).expect("the head is 256 bytes");
-    let known = head.max_dev.get() as usize;
-    for (index, (pair, role)) in table.chunks_exact_mut(2).zip(&superblock.roles).enumerate() {
-        let old = u16::from_le_bytes([pair[0], pair[1]]);
-        if index >= known || decode_role(old) != *role {
-            pair.copy_from_slice(&encode_role(*role).to_le_bytes());
-        }
-    }
-}
-
-fn encode_name(superblock: &Superblock, head: &mut RawHead) {
-    if superblock.name == shown_name(&head.set_name) {
-        return; // also keeps names that are not UTF-8
-    }
-    let mut length = superblock.name.len().min(NAME_BYTES);
-    while !superblock.name.is_char_boundary(length) {
-        length -= 1;
-    }
-    head.set_name = [0; NAME_BYTES];
-    head.set_name[..length].copy_from_slice(&superblock.name.as_bytes()[..length]);
-}
-
 fn shown_name(name: &[u8; NAME_BYTES]) -> String {
     let length = name
         .iter()
         .position(|byte| *byte == 0)
         .unwrap_or(NAME_BYTES);
     escape_text(&name[..length])
-}
-
-fn set_flag(flags: &mut u8, mask: u8, is_set: bool) {
-    *flags = if is_set {
-        *flags | mask
-    } else {
-        *flags & !mask
-    };
 }
 
 fn decode_role(number: u16) -> Role {
@@ -737,15 +446,6 @@ pub(super) fn has_error_flag(area: &[u8; SUPERBLOCK_BYTES], dev_number: usize) -
     entry.is_some_and(|pair| (ROLE_ERROR_FLAG..=ROLE_MAX).contains(&u16::from_le_bytes(*pair)))
 }
 
-fn encode_role(role: Role) -> u16 {
-    match role {
-        Role::Active(slot) => slot.0,
-        Role::Spare => ROLE_SPARE,
-        Role::Faulty => ROLE_FAULTY,
-        Role::Journal => ROLE_JOURNAL,
-    }
-}
-
 const SECONDS_BITS: u32 = 40;
 
 fn decode_time(time: u64) -> MdTime {
@@ -753,10 +453,6 @@ fn decode_time(time: u64) -> MdTime {
         seconds: time & ((1 << SECONDS_BITS) - 1),
         microseconds: (time >> SECONDS_BITS) as u32, // 24 bits are left
     }
-}
-
-fn encode_time(time: MdTime) -> u64 {
-    (time.seconds & ((1 << SECONDS_BITS) - 1)) | (u64::from(time.microseconds) << SECONDS_BITS)
 }
 
 /// Sum of the 32-bit words of head and role table with `sb_csum` as 0, folded to 32 bits.

@@ -13,7 +13,7 @@ use zerocopy::byteorder::big_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::describe::{Field, List};
-use crate::error::{FormatError, Place, Problem, escape_text};
+use crate::error::{FormatError, Problem, StructurePlace, escape_text};
 use crate::geom::shown_text;
 use crate::kept::Kept;
 
@@ -105,7 +105,7 @@ impl DriveHeader {
     /// [`Problem::NoMagic`] when this is no Vinum drive, [`Problem::Invalid`] for another configuration length or a
     /// name that cannot be one.
     pub fn parse(bytes: &[u8], offset_bytes: u64) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: offset_bytes,
         };
@@ -173,7 +173,7 @@ impl DriveHeader {
     /// # Errors
     /// [`Problem::Request`] when a name does not fit.
     pub fn create(host: &str, name: &str, created: (u64, u64)) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: 0,
         };

@@ -1,6 +1,6 @@
 //! Little and big-endian words out of byte slices, with the place in the error.
 
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 
 /// The word at `at`, little-endian; `None` past the end.
 pub(super) fn le64(bytes: &[u8], at: usize) -> Option<u64> {
@@ -22,7 +22,7 @@ pub(super) fn le16(bytes: &[u8], at: usize) -> Option<u16> {
 
 /// Refuses fewer than `needed` bytes.
 pub(super) fn require(
-    place: Place,
+    place: StructurePlace,
     bytes: &[u8],
     needed: usize,
     what: &'static str,
@@ -36,8 +36,8 @@ pub(super) fn require(
 }
 
 /// The place of a structure whose position on the member its parser does not know.
-pub(super) fn nowhere(structure: &'static str) -> Place {
-    Place {
+pub(super) fn nowhere(structure: &'static str) -> StructurePlace {
+    StructurePlace {
         structure,
         base_bytes: 0,
     }

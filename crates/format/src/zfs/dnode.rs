@@ -23,8 +23,6 @@ pub mod object_type {
     pub const DSL_DATASET: u8 = 16;
     /// Attributes in the old form.
     pub const ZNODE: u8 = 17;
-    /// Contents of a plain file.
-    pub const PLAIN_FILE: u8 = 19;
     /// Attributes.
     pub const SA: u8 = 44;
 }

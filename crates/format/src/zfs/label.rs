@@ -8,7 +8,7 @@ use super::tree::PlexConfig;
 use super::uberblock::{SLOT_BYTES_MIN, Uberblock};
 use super::{ASHIFT_MIN, unreadable_features};
 use crate::describe::{Field, List, Value};
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 
 /// Bytes of a label.
 pub const LABEL_BYTES: usize = 256 << 10;
@@ -169,7 +169,7 @@ impl Label {
     /// [`Problem::NoMagic`] when this is no label, [`Problem::Checksum`], [`Problem::Unsupported`] for unknown
     /// versions, [`Problem::Invalid`] for numbers that cannot be.
     pub fn parse(bytes: &[u8], offset_bytes: u64) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: STRUCTURE,
             base_bytes: offset_bytes,
         };
@@ -194,7 +194,7 @@ impl Label {
         Self::from_list(&list, place)
     }
 
-    fn from_list(list: &NvList, place: Place) -> Result<Self, FormatError> {
+    fn from_list(list: &NvList, place: StructurePlace) -> Result<Self, FormatError> {
         let version = list.number("version").unwrap_or(0);
         let is_known = (1..=LEGACY_VERSION_MAX).contains(&version) || version == FEATURES_VERSION;
         if !is_known {

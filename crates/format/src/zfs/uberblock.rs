@@ -5,7 +5,7 @@
 use super::blockptr::BlockPointer;
 use super::bytes::{le64, require};
 use super::checksum::verify_embedded;
-use crate::error::{FormatError, Place, Problem};
+use crate::error::{FormatError, Problem, StructurePlace};
 
 /// First word of an uberblock, in the byte order of the pool.
 const MAGIC: u64 = 0x00ba_b10c;
@@ -44,7 +44,7 @@ impl Uberblock {
     /// [`Problem::NoMagic`] for an empty slot, [`Problem::Checksum`], [`Problem::Unsupported`] for the other byte
     /// order, and those of its block pointer.
     pub fn parse(slot: &[u8], offset_bytes: u64) -> Result<Self, FormatError> {
-        let place = Place {
+        let place = StructurePlace {
             structure: "zfs uberblock",
             base_bytes: offset_bytes,
         };

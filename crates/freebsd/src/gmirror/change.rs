@@ -4,6 +4,14 @@
 
 use super::{Component, ComponentState, Effect, Key, Mirror, Outcome, Refusal};
 
+/// What an I/O error says.
+pub(super) struct Failure {
+    /// The component does not answer any more; otherwise a sector of it does not work.
+    pub(super) is_gone: bool,
+    /// Of a write: what is on the component is behind now.
+    pub(super) is_write: bool,
+}
+
 impl Mirror {
     /// What has to be durable before the data of a write (W1): the mark, and a syncid that the absent do not have.
     pub(super) fn before_write(&mut self) -> Vec<Effect> {
@@ -124,7 +132,8 @@ impl Mirror {
     }
 
     /// An I/O error. The last active component stays: its errors go to the caller.
-    pub(super) fn failed(&mut self, key: Key, is_gone: bool, is_write: bool) -> Outcome {
+    pub(super) fn failed(&mut self, key: Key, failure: Failure) -> Outcome {
+        let Failure { is_gone, is_write } = failure;
         let component = self.component_mut(key)?;
         if component.state == ComponentState::Active && self.active_count() == 1 {
             return Err(Refusal::LastActive);

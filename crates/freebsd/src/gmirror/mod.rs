@@ -24,6 +24,9 @@ use std::fmt;
 
 use plexum_format::gmirror::{Balance, MirrorLabel, NEWEST_VERSION};
 
+use change::Failure;
+use taste::Others;
+
 pub use adapter::GmirrorMetadata;
 pub use command::{Command, NewComponent, Settings};
 pub use open::{MirrorRequest, open_mirror};
@@ -401,13 +404,22 @@ impl Mirror {
     pub fn apply(&mut self, event: Event) -> Outcome {
         let effects = match event {
             Event::Taste(provider) => self.taste(*provider)?,
-            Event::StartTimeout => self.start_check(true),
+            Event::StartTimeout => self.start_check(Others::GivenUp),
             Event::Write => self.before_write(),
             Event::Quiet => self.quiet(),
             Event::Unplugged(key) => self.unplugged(key)?,
-            Event::ReadFailed { key, is_gone } => self.failed(key, is_gone, false)?,
-            Event::WriteFailed { key, is_gone } => self.failed(key, is_gone, true)?,
-            Event::LabelFailed(key) => self.failed(key, false, true)?,
+            Event::ReadFailed { key, is_gone } => {
+                let is_write = false;
+                self.failed(key, Failure { is_gone, is_write })?
+            }
+            Event::WriteFailed { key, is_gone } => {
+                let is_write = true;
+                self.failed(key, Failure { is_gone, is_write })?
+            }
+            Event::LabelFailed(key) => {
+                let (is_gone, is_write) = (false, true);
+                self.failed(key, Failure { is_gone, is_write })?
+            }
             Event::RebuildAt { key, offset_bytes } => self.rebuild_at(key, offset_bytes)?,
             Event::RebuildDone(key) => self.rebuild_done(key)?,
             Event::Command(command) => self.command(command)?,

@@ -29,6 +29,15 @@ impl Provider {
     }
 }
 
+/// What becomes of components that are not there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Others {
+    /// They may still come.
+    Awaited,
+    /// The time is over.
+    GivenUp,
+}
+
 impl Mirror {
     /// A new mirror from the first provider that shows up.
     ///
@@ -83,7 +92,7 @@ impl Mirror {
         if self.is_running {
             effects.extend(self.decide(index));
         } else {
-            effects.extend(self.start_check(false));
+            effects.extend(self.start_check(Others::Awaited));
         }
         Ok(effects)
     }
@@ -152,7 +161,8 @@ impl Mirror {
     }
 
     /// Starts when everybody is there, or with those that are when the time is over.
-    pub(super) fn start_check(&mut self, is_timeout: bool) -> Vec<Effect> {
+    pub(super) fn start_check(&mut self, others: Others) -> Vec<Effect> {
+        let is_timeout = others == Others::GivenUp;
         if self.is_running {
             return Vec::new();
         }

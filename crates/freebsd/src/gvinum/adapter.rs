@@ -53,18 +53,25 @@ pub struct GvinumMetadata {
 impl GvinumMetadata {
     /// The metadata of the volume (or of its only plex) called `volume`.
     #[must_use]
-    pub fn new(store: SharedStore, volume: &str, members: Vec<Held>, may_settle: bool) -> Self {
+    pub fn new(store: SharedStore, volume: &str, members: Vec<Held>) -> Self {
         Self {
             store,
             volume: volume.to_owned(),
             members,
-            may_settle,
+            may_settle: true,
             slots: Vec::new(),
             only_lowers: false,
             only_evens: false,
             saved: None,
             bug: DeliberateBug::NONE,
         }
+    }
+
+    /// It never says that parity or copies agree.
+    #[must_use]
+    pub fn never_settling(mut self) -> Self {
+        self.may_settle = false;
+        self
     }
 
     /// With a deliberate bug.
@@ -144,7 +151,10 @@ impl GvinumMetadata {
                 let now = known.map_or(SubdiskState::Down, |subdisk| subdisk.state);
                 let is_one = held.subdisks.len() == 1;
                 if !is_plex {
-                    store.set_behind(name, record.standing != Standing::Active);
+                    match record.standing {
+                        Standing::Active => store.clear_behind(name),
+                        _ => store.mark_behind(name),
+                    }
                 }
                 let is_for_plex = is_plex && (store.is_behind(name) || now == SubdiskState::Down);
                 let state = match record.standing {
@@ -169,12 +179,18 @@ impl GvinumMetadata {
             held.is_filled &= record.standing != Standing::Active;
         }
         for (name, state) in &taken {
-            store.set_behind(name, *state != SubdiskState::Up);
+            match state {
+                SubdiskState::Up => store.clear_behind(name),
+                _ => store.mark_behind(name),
+            }
         }
         states.extend(taken);
         store.set_states(&states);
-        let is_equal = !view.state.is_dirty && !view.is_doubtful && self.may_settle;
-        store.set_settled(&self.volume, is_equal);
+        if view.state.is_dirty || view.is_doubtful || !self.may_settle {
+            store.clear_settled(&self.volume);
+        } else {
+            store.mark_settled(&self.volume);
+        }
         store.next_save(view.wall_seconds);
     }
 }
@@ -313,10 +329,10 @@ mod tests {
             held(&["m.p0.s0"], Some(0), false),
             held(&names, Some(0), true),
         ];
-        let mut volume = GvinumMetadata::new(Rc::clone(&store), "m", outside, true);
+        let mut volume = GvinumMetadata::new(Rc::clone(&store), "m", outside);
         let inside = names.iter().map(|name| held(&[name], None, false));
         let inside = inside.collect();
-        let mut plex = GvinumMetadata::new(Rc::clone(&store), "m.p1", inside, true).only_lowering();
+        let mut plex = GvinumMetadata::new(Rc::clone(&store), "m.p1", inside).only_lowering();
 
         save(&mut volume, 1, &[Standing::Active, FILLING]);
         assert_eq!(seen(&store), [Stale; 3]);
@@ -339,8 +355,7 @@ mod tests {
     fn drives_under_a_plex_without_redundancy_are_made_even_by_one_save_that_changes_no_state() {
         let store = store();
         let members = vec![held(&["m.p0.s0"], None, false)];
-        let mut metadata =
-            GvinumMetadata::new(Rc::clone(&store), "m", members, true).only_evening();
+        let mut metadata = GvinumMetadata::new(Rc::clone(&store), "m", members).only_evening();
         let before = store.borrow().config.clone();
         assert!(metadata.has_commits());
         save(&mut metadata, 1, &[Standing::Faulty]);

@@ -22,15 +22,24 @@ pub enum Force {
     No,
 }
 
-/// Gives an object another name. `is_deep` also renames what is below, by its place: `NEW.p0`, `NEW.p0.s1`.
+/// Whether what is below an object is changed with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// The object alone.
+    One,
+    /// What is below it, too: `-r`.
+    All,
+}
+
+/// Gives an object another name. `Depth::All` also renames what is below, by its place: `NEW.p0`, `NEW.p0.s1`.
 ///
 /// # Errors
 /// A sentence: no such object, a name that is taken or does not fit.
-pub fn rename(config: &mut Config, object: &str, new: &str, is_deep: bool) -> Result<(), String> {
-    keeping_places(config, |config| call(config, object, new, is_deep))
+pub fn rename(config: &mut Config, object: &str, new: &str, depth: Depth) -> Result<(), String> {
+    keeping_places(config, |config| call(config, object, new, depth))
 }
 
-fn call(config: &mut Config, object: &str, new: &str, is_deep: bool) -> Result<(), String> {
+fn call(config: &mut Config, object: &str, new: &str, depth: Depth) -> Result<(), String> {
     let is_letter = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'\\');
     let is_comment = new.starts_with('#');
     let fits = !new.is_empty() && new.len() < 64 && new.bytes().all(is_letter) && !is_comment;
@@ -58,10 +67,10 @@ fn call(config: &mut Config, object: &str, new: &str, is_deep: bool) -> Result<(
                 below.push(plex.name.clone());
             }
         }
-        if is_deep {
+        if depth == Depth::All {
             below.sort();
             for (number, plex) in below.iter().enumerate() {
-                call(config, plex, &format!("{new}.p{number}"), true)?;
+                call(config, plex, &format!("{new}.p{number}"), Depth::All)?;
             }
         }
         return Ok(());
@@ -81,10 +90,10 @@ fn call(config: &mut Config, object: &str, new: &str, is_deep: bool) -> Result<(
                 below.push((*offset, subdisk.name.clone()));
             }
         }
-        if is_deep {
+        if depth == Depth::All {
             below.sort();
             for (number, (_, subdisk)) in below.iter().enumerate() {
-                call(config, subdisk, &format!("{new}.s{number}"), true)?;
+                call(config, subdisk, &format!("{new}.s{number}"), Depth::All)?;
             }
         }
         return Ok(());
@@ -101,17 +110,17 @@ fn call(config: &mut Config, object: &str, new: &str, is_deep: bool) -> Result<(
     Ok(())
 }
 
-/// Removes an object; `is_deep` what is below, too.
+/// Removes an object, with what is below or only when that is nothing.
 ///
 /// # Errors
 /// A sentence: something is below, or it is the only plex of a volume, or a subdisk of a plex.
-pub fn remove(config: &mut Config, object: &str, is_deep: bool) -> Result<(), String> {
+pub fn remove(config: &mut Config, object: &str, depth: Depth) -> Result<(), String> {
     if config.volumes.iter().any(|volume| volume.name == object) {
         let plexes: Vec<String> = plexes_of(config, object)
             .iter()
             .map(|plex| plex.name.clone())
             .collect();
-        if !plexes.is_empty() && !is_deep {
+        if !plexes.is_empty() && depth == Depth::One {
             return Err(format!("{object} has plexes; -r removes them, too"));
         }
         for plex in &plexes {
@@ -126,7 +135,7 @@ pub fn remove(config: &mut Config, object: &str, is_deep: bool) -> Result<(), St
         if is_only {
             return Err(format!("{object} is the only plex of its volume"));
         }
-        if !subdisks_of(config, object).is_empty() && !is_deep {
+        if !subdisks_of(config, object).is_empty() && depth == Depth::One {
             return Err(format!("{object} has subdisks; -r removes them, too"));
         }
         drop_plex(config, object);
@@ -593,12 +602,12 @@ mod tests {
     #[test]
     fn renaming_goes_down_when_asked() {
         let mut shallow = config();
-        rename(&mut shallow, "v", "w", false).unwrap();
+        rename(&mut shallow, "v", "w", Depth::One).unwrap();
         reads_back(&shallow);
         assert_eq!(plexes_of(&shallow, "w").len(), 2);
         assert_eq!(shallow.plexes[0].name, "v.p0");
         let mut deep = config();
-        rename(&mut deep, "v", "w", true).unwrap();
+        rename(&mut deep, "v", "w", Depth::All).unwrap();
         reads_back(&deep);
         assert_eq!(subdisks_of(&deep, "w.p1")[1].name, "w.p1.s1");
         for (object, new, expected) in [
@@ -608,7 +617,7 @@ mod tests {
             ("v.p0", "plain", "a dot"),
             ("v.p0.s0", "v.p9", "two dots"),
         ] {
-            let error = rename(&mut config(), object, new, false).unwrap_err();
+            let error = rename(&mut config(), object, new, Depth::One).unwrap_err();
             assert!(error.contains(expected), "{object}: {error}");
         }
     }
@@ -621,18 +630,18 @@ mod tests {
             ("v.p0.s0", "detach it first"),
             ("x", "no x"),
         ] {
-            let error = remove(&mut config(), object, false).unwrap_err();
+            let error = remove(&mut config(), object, Depth::One).unwrap_err();
             assert!(error.contains(expected), "{object}: {error}");
         }
         let mut changed = config();
-        remove(&mut changed, "v.p1", true).unwrap();
+        remove(&mut changed, "v.p1", Depth::All).unwrap();
         reads_back(&changed);
         assert!(
-            remove(&mut changed, "v.p0", true)
+            remove(&mut changed, "v.p0", Depth::All)
                 .unwrap_err()
                 .contains("only plex")
         );
-        remove(&mut changed, "v", true).unwrap();
+        remove(&mut changed, "v", Depth::All).unwrap();
         assert_eq!(changed, Config::default());
     }
 

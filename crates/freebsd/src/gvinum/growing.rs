@@ -128,7 +128,7 @@ impl<D: Device, C: Clock> Ledger for PlexLedger<D, C> {
     }
 
     fn note_proven(&self) {
-        self.store.borrow_mut().set_settled(&self.volume, true);
+        self.store.borrow_mut().mark_settled(&self.volume);
     }
 }
 
@@ -362,7 +362,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         }
         map.subdisks
             .retain(|subdisk| subdisk.state == SubdiskState::Up);
-        let metadata = self.metadata(name, &map, &[], true).only_lowering();
+        let metadata = self.metadata(name, &map, &[]).only_lowering();
         Ok(Volume::new(VolumeParts {
             name: name.to_owned(),
             regions: Regions::without_bitmap(&map.geometry, 512, doubt),

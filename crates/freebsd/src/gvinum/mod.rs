@@ -12,6 +12,7 @@ mod adapter;
 mod build;
 pub mod counters;
 mod discover;
+mod drive;
 pub mod edit;
 mod geometry;
 mod growing;
@@ -30,13 +31,12 @@ use plexum_format::vinum::{Config, DATA_OFFSET_BYTES, DriveHeader, Mark, Plex, S
 pub use adapter::{GvinumMetadata, Held};
 pub use build::{BuildError, Room, SHORTCUT_STRIP_BYTES, Shortcut, build, print_config};
 pub use discover::{FoundDrive, assemble, said_by};
+pub use drive::{UNREADABLE_COPY, read_drive};
 use geometry::keeping_places;
 pub use geometry::{PlexMap, free_place, grown_map, is_free, places_of, plex_map, volume_bytes};
 pub use growing::Growing;
-pub use open::{
-    OpenedSystem, OpenedVolume, SystemRequest, UNREADABLE_COPY, open_system, read_drive,
-};
-pub use states::{derive_plex, derive_volume, settle};
+pub use open::{OpenedSystem, OpenedVolume, SystemRequest, open_system};
+pub use states::{Beside, derive_plex, derive_volume, settle};
 pub use store::{SharedStore, Store};
 
 /// A drive that the system knows.

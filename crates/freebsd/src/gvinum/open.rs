@@ -5,21 +5,21 @@
 //! - a plex that lacks a part is never written to; it is read, where its parts are current, only when no whole plex is
 //!   there, and then the volume is read-only.
 
+mod several;
+
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_format::vinum::{
-    CONFIG_BYTES, CONFIG_OFFSETS_BYTES, Config, DATA_OFFSET_BYTES, DriveHeader,
-    HEADER_OFFSET_BYTES, Mark, Plex, PlexState, Subdisk, SubdiskState,
+    Config, DATA_OFFSET_BYTES, HEADER_OFFSET_BYTES, Mark, Plex, PlexState, Subdisk, SubdiskState,
 };
 
 use crate::labels::ForeignError;
 use crate::stacked::{Lane, LaneUser, PlexMember, Stacked};
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
-use plexum_block::device::read_range;
-use plexum_block::device::{Device, IoError};
+use plexum_block::device::Device;
 use plexum_block::ranges::RangeSet;
 use plexum_block::wait::Mutex;
 use plexum_engine::balance::Policy;
@@ -30,23 +30,14 @@ use plexum_engine::mutant::Mutant;
 use plexum_engine::state::{MemberRecord, Standing};
 use plexum_engine::volume::VolumeOptions;
 use plexum_engine::volume::{DrivePart, Volume, VolumeParts};
-use plexum_layout::{Geometry, GeometrySpec, Organisation};
 
 use super::adapter::{GvinumMetadata, Held};
+use super::drive::read_drive;
 use super::growing::Growing;
 use super::spares::{SpareArea, take_over};
 use super::store::{SharedStore, Store};
 use super::tally::{PlexTally, VolumeTally};
-use super::{
-    FoundDrive, PlexMap, System, assemble, plex_map, plexes_of, subdisks_of, volume_bytes,
-};
-
-/// What stands for a copy of the configuration that cannot be read. It is no text: words that nobody knows would be
-/// passed over, and leave a system without objects.
-pub const UNREADABLE_COPY: &[u8] = &[0xff];
-
-/// A plex has so many times as long to answer as a drive.
-const PLEX_PATIENCE: u32 = 4;
+use super::{PlexMap, System, assemble, plex_map, plexes_of};
 
 /// What opening a system asks for besides the drives.
 #[derive(Clone, Debug, Default)]
@@ -85,43 +76,6 @@ pub struct OpenedSystem<D: Device, C: Clock> {
     pub refused: Vec<(String, ForeignError)>,
 }
 
-/// Reads header and configuration of a drive.
-///
-/// # Errors
-/// `ForeignError` with `index`.
-pub async fn read_drive<D: Device>(
-    device: &D,
-    pool: &BufPool,
-    index: usize,
-    name: &str,
-) -> Result<FoundDrive, ForeignError> {
-    let read = |at: u64, length: u64| read_range(device, pool, at..at + length);
-    let io = |error| match error {
-        IoError::OutOfRange => ForeignError::NothingFound(index),
-        error => ForeignError::Io(index, error),
-    };
-    let header = read(HEADER_OFFSET_BYTES, 512).await.map_err(io)?;
-    let header = DriveHeader::parse(&header, HEADER_OFFSET_BYTES);
-    let header = header.map_err(|error| match error.problem {
-        plexum_format::Problem::NoMagic => ForeignError::NothingFound(index),
-        _ => ForeignError::Format(index, Box::new(error)),
-    })?;
-    let mut copies = [Vec::new(), Vec::new()];
-    for (copy, at) in copies.iter_mut().zip(CONFIG_OFFSETS_BYTES) {
-        // A copy that cannot be read is one that makes no sense: the other one counts.
-        *copy = read(at, CONFIG_BYTES)
-            .await
-            .unwrap_or_else(|_| UNREADABLE_COPY.to_vec());
-    }
-    Ok(FoundDrive {
-        key: index,
-        device: name.to_owned(),
-        size_bytes: device.info().size_bytes,
-        header,
-        copies,
-    })
-}
-
 /// Opens all volumes of the system that these drives belong to.
 ///
 /// # Errors
@@ -146,7 +100,7 @@ pub async fn open_system<D: Device, C: Clock + Clone>(
         }
     }
     if !request.volume.is_read_only {
-        take_over(&mut system, request.run_degraded);
+        take_over(&mut system, &request);
     }
     let store: SharedStore = Rc::new(RefCell::new(Store::new(&system)));
     let builder = Builder {
@@ -302,19 +256,23 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             )));
         }
         let metadata: Box<dyn Metadata> = if has_parity {
-            let may_settle = self.system.mark == Mark::Settled || !is_degraded;
-            Box::new(self.metadata(name, &map, &spares, may_settle))
+            let metadata = self.metadata(name, &map, &spares);
+            Box::new(match self.system.mark == Mark::Settled || !is_degraded {
+                true => metadata,
+                false => metadata.never_settling(),
+            })
         } else if self.system.is_uneven {
-            Box::new(self.metadata(name, &map, &[], true).only_evening())
+            Box::new(self.metadata(name, &map, &[]).only_evening())
         } else {
             Box::new(PlainMetadata::new("gvinum"))
         };
+        let resync = (doubt && has_parity).then_some(0);
         let options = self.request.volume.clone();
         let tally = VolumeTally {
             plexes: vec![self.tally(plex, &map)],
             counts_itself: false,
         };
-        let volume = self.plex_volume(name, &map, metadata, doubt, options, spares);
+        let volume = self.plex_volume(name, &map, metadata, resync, options, spares);
         Ok(OpenedVolume {
             volume,
             plexes: Vec::new(),
@@ -337,7 +295,6 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         name: &str,
         map: &PlexMap,
         spares: &[SpareArea],
-        may_settle: bool,
     ) -> GvinumMetadata {
         let here = map.subdisks.iter();
         let here = here.filter(|subdisk| self.device(subdisk).is_some());
@@ -357,7 +314,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         });
         let held = held.chain(spares).collect();
         let slots = map.subdisks.iter().map(|subdisk| subdisk.name.clone());
-        GvinumMetadata::new(Rc::clone(&self.store), name, held, may_settle)
+        GvinumMetadata::new(Rc::clone(&self.store), name, held)
             .with_slots(slots.collect())
             .with_bug(self.request.volume.bug)
     }
@@ -378,7 +335,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         name: &str,
         map: &PlexMap,
         metadata: Box<dyn Metadata>,
-        doubt: bool,
+        resync: Option<u64>,
         options: VolumeOptions,
         spares: Vec<SpareArea>,
     ) -> Volume<Stacked<D, C>, C> {
@@ -411,8 +368,6 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
                 .into_iter()
                 .filter_map(|spare| self.spare_part(spare)),
         );
-        let has_parity = map.geometry.parity_count() > 0;
-        let resync = (doubt && has_parity).then_some(0);
         Volume::new(VolumeParts {
             name: name.to_owned(),
             regions: Regions::without_bitmap(&map.geometry, sector_bytes, resync),
@@ -448,220 +403,6 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             ))),
         }
     }
-
-    /// Several plexes: copies over them, with the engine's own code.
-    fn several(&self, name: &str, plexes: &[String]) -> Result<OpenedVolume<D, C>, ForeignError> {
-        self.check_absent(name)?;
-        let sources = self.sources(plexes)?;
-        let is_whole = |source: &Source<D, C>| {
-            source.standing == Standing::Active && source.missing.is_empty()
-        };
-        let has_whole = sources.iter().flatten().any(is_whole);
-        let readable = sources.iter().flatten();
-        let bytes = volume_bytes(self.config(), name);
-        if !has_whole && !covers(readable.map(|source| &source.missing), bytes) {
-            let text = format!("{name}: no plex is whole, and together they lack a part");
-            return Err(ForeignError::Missing(text));
-        }
-        let geometry = Geometry::new(&GeometrySpec {
-            organisation: Organisation::Raid1,
-            member_count: u16::try_from(plexes.len()).unwrap_or(u16::MAX),
-            strip_bytes: 0,
-            component_bytes: bytes,
-            member_sizes_bytes: Vec::new(),
-        })
-        .map_err(|error| ForeignError::Unfit(None, format!("{name}: {error}")))?;
-        let slots = plexes.iter().filter_map(|plex| self.only_subdisk(plex));
-        let slots: Vec<String> = slots.collect();
-        let (mut members, mut held, mut stacked) = stack(sources, has_whole, bytes);
-        if has_whole && slots.len() == plexes.len() {
-            self.add_spare_plexes(name, plexes, bytes, &mut members, &mut held, &mut stacked);
-        }
-        let mut options = self.request.volume.clone();
-        options.balance = self.request.balance.unwrap_or(Policy::RoundRobin);
-        options.member_timeout *= PLEX_PATIENCE; // a plex looks after its drives, and has an answer without one
-        let read_only_reason = (!has_whole).then(|| {
-            format!(
-                "{name}: no plex is whole; what one lacks is read from another, nothing is written"
-            )
-        });
-        options.is_read_only |= !has_whole;
-        let doubt = self.doubt(false, false).then_some(0);
-        let metadata = GvinumMetadata::new(Rc::clone(&self.store), name, held, true);
-        let metadata = metadata.with_slots(slots).with_bug(self.request.volume.bug);
-        let volume = Volume::new(VolumeParts {
-            name: name.to_owned(),
-            regions: Regions::without_bitmap(&geometry, 512, doubt),
-            geometry,
-            clock: self.clock.clone(),
-            pool: self.pool.clone(),
-            members,
-            metadata: Box::new(metadata),
-            event_count: 0,
-            is_uneven: false,
-            log: None,
-            resync_start_bytes: doubt,
-            options,
-        });
-        let tally = VolumeTally {
-            plexes: stacked.iter().map(|plex| Rc::clone(&plex.tally)).collect(),
-            counts_itself: true,
-        };
-        Ok(OpenedVolume {
-            volume,
-            plexes: stacked,
-            growing: None,
-            tally,
-            read_only_reason,
-        })
-    }
-
-    /// The plexes that can be used at all, in order.
-    fn sources(&self, plexes: &[String]) -> Result<Vec<Option<Source<D, C>>>, ForeignError> {
-        plexes.iter().map(|plex| self.source(plex)).collect()
-    }
-
-    fn source(&self, plex: &str) -> Result<Option<Source<D, C>>, ForeignError> {
-        if self.check_growth(plex).is_err() || self.growth_of(plex).is_some() {
-            return Ok(None);
-        }
-        // One without subdisks has nothing to read; another one does.
-        let Ok(map) = self.map(plex) else {
-            return Ok(None);
-        };
-        let is_up = |subdisk: &Subdisk| subdisk.state == SubdiskState::Up;
-        let lost: Vec<bool> = map.subdisks.iter().map(|subdisk| !is_up(subdisk)).collect();
-        let all_here = map
-            .subdisks
-            .iter()
-            .all(|subdisk| self.device(subdisk).is_some());
-        // Parity that is not proven gives nothing back: another plex does.
-        let is_doubtful =
-            lost.contains(&true) && self.doubt(true, true) && self.has_whole_beside(plex);
-        let is_whole = map.geometry.tolerates(&lost) && !(is_doubtful && all_here);
-        let has_none = lost.iter().all(|lost| *lost);
-        let (standing, missing) = if is_whole {
-            (Standing::Active, RangeSet::new())
-        } else if all_here {
-            // Everything is there, some of it stale: the plex is filled from another one.
-            let standing = Standing::Rebuilding {
-                valid_below_bytes: 0,
-                by_bitmap: false,
-            };
-            (standing, RangeSet::new())
-        } else if has_none {
-            return Ok(None);
-        } else {
-            (Standing::Active, missing_ranges(&map.geometry, &lost))
-        };
-        let is_filled = matches!(standing, Standing::Rebuilding { .. });
-        let mut options = self.request.volume.clone();
-        options.is_read_only |= !is_whole && !all_here;
-        let filled = is_filled.then(|| self.all_up(plex));
-        let volume = match &filled {
-            None => self.inner(plex, &map, options, false),
-            Some(config) => {
-                let map = plex_map(config, plex)
-                    .map_err(|error| ForeignError::Unfit(None, error.to_string()))?;
-                self.inner(plex, &map, options, true)
-            }
-        };
-        let (drives, names) = self.drives_of(&map);
-        let store = Rc::clone(&self.store);
-        let labels = move || {
-            let store = store.borrow();
-            let each = names.iter().map(|(key, drive)| (*key, store.writes(drive)));
-            each.collect()
-        };
-        Ok(Some(Source {
-            subdisks: map
-                .subdisks
-                .iter()
-                .map(|subdisk| subdisk.name.clone())
-                .collect(),
-            standing,
-            missing,
-            plex: Rc::new(PlexMember {
-                name: plex.to_owned(),
-                tally: self.tally(plex, &map),
-                volume,
-                drives,
-                labels: Box::new(labels),
-            }),
-        }))
-    }
-
-    /// Whether another plex of the same volume lacks nothing.
-    fn has_whole_beside(&self, plex: &str) -> bool {
-        let config = self.config();
-        let found = config.plexes.iter().find(|other| other.name == plex);
-        let volume = found.and_then(|plex| plex.volume.as_deref());
-        let plexes = plexes_of(config, volume.unwrap_or_default());
-        plexes.iter().any(|other| {
-            let subdisks = subdisks_of(config, &other.name);
-            let is_up = |subdisk: &&Subdisk| subdisk.state == SubdiskState::Up;
-            other.name != plex && !subdisks.is_empty() && subdisks.iter().all(is_up)
-        })
-    }
-
-    /// A plex that is filled as a whole takes every subdisk as good: it is read only where it was filled.
-    fn all_up(&self, plex: &str) -> Config {
-        let mut config = self.config().clone();
-        for subdisk in &mut config.subdisks {
-            let on = subdisk.plex.as_ref().map(|(name, _)| name.as_str());
-            if on == Some(plex) {
-                subdisk.state = SubdiskState::Up;
-            }
-        }
-        config
-    }
-
-    /// Each drive under a plex once, and its name.
-    #[allow(clippy::type_complexity)] // two lists of one walk
-    pub(super) fn drives_of(
-        &self,
-        map: &PlexMap,
-    ) -> (Vec<(usize, Stacked<D, C>)>, Vec<(usize, String)>) {
-        let mut drives: Vec<(usize, Stacked<D, C>)> = Vec::new();
-        let mut names: Vec<(usize, String)> = Vec::new();
-        for subdisk in &map.subdisks {
-            if let Some((key, _, device)) = self.device(subdisk)
-                && !drives.iter().any(|(known, _)| *known == key)
-            {
-                drives.push((key, device));
-                names.push((key, subdisk.drive.clone()));
-            }
-        }
-        (drives, names)
-    }
-
-    /// A plex under a volume of several. With parity it keeps its own redundancy and records it under its own name; of
-    /// one that is filled from another plex only that knows when something in it is up.
-    pub(super) fn inner(
-        &self,
-        plex: &str,
-        map: &PlexMap,
-        options: VolumeOptions,
-        is_filled: bool,
-    ) -> Volume<Stacked<D, C>, C> {
-        let has_parity = map.geometry.parity_count() > 0;
-        let metadata: Box<dyn Metadata> = if has_parity {
-            let metadata = self.metadata(plex, map, &[], true);
-            Box::new(if is_filled {
-                metadata.only_lowering()
-            } else {
-                metadata
-            })
-        } else {
-            Box::new(PlainMetadata::new("gvinum"))
-        };
-        let is_degraded = map
-            .subdisks
-            .iter()
-            .any(|subdisk| subdisk.state != SubdiskState::Up);
-        let doubt = has_parity && self.doubt(true, is_degraded);
-        self.plex_volume(plex, map, metadata, doubt, options, Vec::new())
-    }
 }
 
 /// A subdisk of a volume that is away and was up at the last save.
@@ -678,15 +419,6 @@ pub(super) fn absent<'a>(system: &'a System, volume: &str) -> Option<&'a Subdisk
     let away = system.config.subdisks.iter().filter(is_in);
     let mut away = away.filter(|subdisk| subdisk.state == SubdiskState::Down);
     away.find(was_up)
-}
-
-/// A plex that can be used for copies.
-struct Source<D: Device, C: Clock> {
-    plex: Rc<PlexMember<D, C>>,
-    subdisks: Vec<String>,
-    standing: Standing,
-    /// Plex addresses that it lacks.
-    missing: RangeSet,
 }
 
 pub(super) fn part<D: Device, C: Clock>(
@@ -709,83 +441,4 @@ pub(super) fn part<D: Device, C: Clock>(
         data,
         bad,
     }
-}
-
-/// Plexes as members, with what each stands for. A plex that lacks a part is used only where no whole one is.
-#[allow(clippy::type_complexity)] // three lists of one walk
-fn stack<D: Device, C: Clock>(
-    sources: Vec<Option<Source<D, C>>>,
-    has_whole: bool,
-    bytes: u64,
-) -> (
-    Vec<DrivePart<Stacked<D, C>>>,
-    Vec<Held>,
-    Vec<Rc<PlexMember<D, C>>>,
-) {
-    let (mut members, mut held, mut stacked) = (Vec::new(), Vec::new(), Vec::new());
-    for (slot, source) in (0_u16..).zip(sources) {
-        let Some(source) = source.filter(|source| !has_whole || source.missing.is_empty()) else {
-            continue;
-        };
-        let label_at = PlexMember::<D, C>::label_at_bytes(
-            source.plex.volume.size_bytes(),
-            source.plex.volume.sector_bytes(),
-        );
-        held.push(Held {
-            subdisks: source.subdisks,
-            drives: Vec::new(),
-            label_at_bytes: Some(label_at),
-            is_filled: matches!(source.standing, Standing::Rebuilding { .. }),
-            spare: None,
-        });
-        let device = Stacked::Plex(Rc::clone(&source.plex));
-        let plex_name = source.plex.name.clone();
-        let (standing, bad) = (source.standing, source.missing);
-        members.push(part(plex_name, device, slot, standing, 0..bytes, bad));
-        stacked.push(source.plex);
-    }
-    (members, held, stacked)
-}
-
-/// Addresses of a plex whose only place is on a lost slot.
-fn missing_ranges(geometry: &Geometry, lost: &[bool]) -> RangeSet {
-    let mut missing = RangeSet::new();
-    if geometry.parity_count() > 0 {
-        missing.insert(0..geometry.volume_bytes()); // more is lost than parity gives back
-        return missing;
-    }
-    let mut at = 0;
-    while at < geometry.volume_bytes() {
-        let place = geometry.locate(at);
-        let end = (at + place.length_bytes).min(geometry.volume_bytes());
-        if lost[place.slot] {
-            missing.insert(at..end);
-        }
-        at = end;
-    }
-    missing
-}
-
-/// Whether every byte is missing from at most all but one of the plexes.
-fn covers<'a>(missing: impl Iterator<Item = &'a RangeSet>, bytes: u64) -> bool {
-    let mut uncovered: Option<RangeSet> = None;
-    for set in missing {
-        let next = match uncovered {
-            None => set.clone(),
-            Some(known) => {
-                let mut both = RangeSet::new();
-                for one in known.iter() {
-                    for other in set.iter() {
-                        let (start, end) = (one.start.max(other.start), one.end.min(other.end));
-                        if start < end {
-                            both.insert(start..end);
-                        }
-                    }
-                }
-                both
-            }
-        };
-        uncovered = Some(next);
-    }
-    uncovered.is_some_and(|set| !set.iter().any(|range| range.start < bytes))
 }

@@ -19,7 +19,7 @@ use plexum_engine::state::{MemberRecord, Standing};
 use plexum_engine::volume::DrivePart;
 
 use super::adapter::Held;
-use super::open::{Builder, absent, part};
+use super::open::{Builder, SystemRequest, absent, part};
 use super::{System, free_areas, is_free, places_of, plex_map, plexes_of, settle, subdisks_of};
 
 /// A place on a hot spare.
@@ -62,11 +62,11 @@ fn find(system: &System, taken: &Config, length_bytes: u64, avoided: &[&str]) ->
 }
 
 /// Puts what is on absent drives on hot spares, in every volume that can be filled and may start without them.
-pub(super) fn take_over(system: &mut System, run_degraded: bool) {
+pub(super) fn take_over(system: &mut System, request: &SystemRequest) {
     let volumes = system.config.volumes.iter();
     let volumes: Vec<String> = volumes.map(|volume| volume.name.clone()).collect();
     for volume in volumes {
-        if !run_degraded && absent(system, &volume).is_some() {
+        if !request.run_degraded && absent(system, &volume).is_some() {
             continue;
         }
         for subdisk in replaceable(system, &volume) {
@@ -223,7 +223,7 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
             let plex = Rc::new(PlexMember {
                 name: name.clone(),
                 tally: self.tally(&name, &map),
-                volume: self.inner(&name, &map, options, false),
+                volume: self.inner(&name, &map, options),
                 drives,
                 labels: Box::new(labels),
             });

@@ -15,15 +15,27 @@ fn subdisks_min(organisation: Organisation) -> usize {
     }
 }
 
-/// State of a plex from its subdisks. `is_filling`: a sync or rebuild runs on it. A plex that was recorded growable and
-/// does not say how far it is is down: its addresses are half old, half new (defect 6).
+/// What is known of a plex beside the states of its subdisks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Beside {
+    /// It was recorded growable, and does not say how far it is.
+    pub was_growable: bool,
+    /// A sync or rebuild runs on it.
+    pub is_filling: bool,
+}
+
+/// State of a plex from its subdisks. One that was growable and does not say how far it is is down: its addresses are
+/// half old, half new (defect 6).
 #[must_use]
 pub fn derive_plex(
     organisation: Organisation,
     subdisks: &[SubdiskState],
-    was_growable: bool,
-    is_filling: bool,
+    beside: &Beside,
 ) -> PlexState {
+    let Beside {
+        was_growable,
+        is_filling,
+    } = *beside;
     use SubdiskState::{Down, Initializing, Reviving, Stale, Up};
     if subdisks.len() < subdisks_min(organisation) || was_growable {
         return PlexState::Down;
@@ -77,12 +89,11 @@ pub fn settle(config: &mut Config, is_filling: impl Fn(&str) -> bool) {
             let subdisks = places_of(config, &plex.name).unwrap_or_default();
             let states: Vec<SubdiskState> = subdisks.iter().map(|subdisk| subdisk.state).collect();
             let was_growable = plex.state == PlexState::Growable && plex.growth.is_none();
-            let state = derive_plex(
-                plex.organisation,
-                &states,
+            let beside = Beside {
                 was_growable,
-                is_filling(&plex.name),
-            );
+                is_filling: is_filling(&plex.name),
+            };
+            let state = derive_plex(plex.organisation, &states, &beside);
             match state {
                 PlexState::Up | PlexState::Degraded if plex.growth.is_some() => PlexState::Growable,
                 state => state,

@@ -78,15 +78,16 @@ impl Store {
     }
 
     /// Whether the plex of a subdisk does without it now, or is filling it. Said by the plex, before its next save.
-    pub fn set_behind(&mut self, subdisk: &str, is_behind: bool) {
-        if is_behind {
-            self.behind.insert(subdisk.to_owned());
-        } else {
-            self.behind.remove(subdisk);
-        }
+    pub fn mark_behind(&mut self, subdisk: &str) {
+        self.behind.insert(subdisk.to_owned());
     }
 
-    /// What `set_behind` said last.
+    /// It is as good as the others again.
+    pub fn clear_behind(&mut self, subdisk: &str) {
+        self.behind.remove(subdisk);
+    }
+
+    /// What `mark_behind` and `clear_behind` said last.
     #[must_use]
     pub fn is_behind(&self, subdisk: &str) -> bool {
         self.behind.contains(subdisk)
@@ -149,12 +150,13 @@ impl Store {
     }
 
     /// Whether copies or parity of a volume may differ.
-    pub fn set_settled(&mut self, volume: &str, is_settled: bool) {
-        if is_settled {
-            self.unsettled.remove(volume);
-        } else {
-            self.unsettled.insert(volume.to_owned());
-        }
+    pub fn mark_settled(&mut self, volume: &str) {
+        self.unsettled.remove(volume);
+    }
+
+    /// They may differ.
+    pub fn clear_settled(&mut self, volume: &str) {
+        self.unsettled.insert(volume.to_owned());
     }
 
     /// A save begins: it gets a time of its own.

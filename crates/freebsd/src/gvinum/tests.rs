@@ -242,6 +242,15 @@ fn a_plex_that_was_down_got_no_writes_whatever_its_subdisks_say() {
 #[test]
 fn plex_states_follow_from_their_subdisks() {
     use SubdiskState::{Down, Initializing, Reviving, Stale, Up};
+    let nothing = Beside::default();
+    let growable = Beside {
+        was_growable: true,
+        ..nothing
+    };
+    let filling = Beside {
+        is_filling: true,
+        ..nothing
+    };
     let all = [Down, Stale, Initializing, Reviving, Up];
     let strip_bytes = 512;
     let raid5 = Organisation::Raid5 { strip_bytes };
@@ -250,7 +259,7 @@ fn plex_states_follow_from_their_subdisks() {
             for c in all {
                 let subdisks = [a, b, c];
                 for organisation in [Organisation::Concat, Organisation::Striped { strip_bytes }] {
-                    let state = derive_plex(organisation, &subdisks, false, false);
+                    let state = derive_plex(organisation, &subdisks, &nothing);
                     let is_up = subdisks == [Up, Up, Up];
                     let expected = if is_up {
                         PlexState::Up
@@ -259,7 +268,7 @@ fn plex_states_follow_from_their_subdisks() {
                     };
                     assert_eq!(state, expected, "{subdisks:?}");
                 }
-                let state = derive_plex(raid5, &subdisks, false, false);
+                let state = derive_plex(raid5, &subdisks, &nothing);
                 let not_up: Vec<SubdiskState> =
                     subdisks.into_iter().filter(|state| *state != Up).collect();
                 let expected = match not_up.as_slice() {
@@ -268,19 +277,19 @@ fn plex_states_follow_from_their_subdisks() {
                     _ => PlexState::Down,
                 };
                 assert_eq!(state, expected, "{subdisks:?}");
-                assert_eq!(derive_plex(raid5, &subdisks, true, false), PlexState::Down);
+                assert_eq!(derive_plex(raid5, &subdisks, &growable), PlexState::Down);
             }
         }
     }
-    assert_eq!(derive_plex(raid5, &[Up, Up], false, false), PlexState::Down);
+    assert_eq!(derive_plex(raid5, &[Up, Up], &nothing), PlexState::Down);
     assert_eq!(
-        derive_plex(raid5, &[Up, Up, Reviving], false, true),
+        derive_plex(raid5, &[Up, Up, Reviving], &filling),
         PlexState::Degraded
     );
     let striped = Organisation::Striped { strip_bytes };
-    assert_eq!(derive_plex(striped, &[Up], false, false), PlexState::Down);
+    assert_eq!(derive_plex(striped, &[Up], &nothing), PlexState::Down);
     assert_eq!(
-        derive_plex(Organisation::Concat, &[], false, false),
+        derive_plex(Organisation::Concat, &[], &nothing),
         PlexState::Down
     );
     let degraded = [(striped, PlexState::Degraded)];

@@ -14,14 +14,13 @@ use std::path::{Path, PathBuf};
 
 use plan::Plan;
 pub use plan::SYSTEMS;
-pub(crate) use plan::{check_consistency_word, label};
 pub use site::MEMBERS_PREFIX;
 use site::Site;
 
 use crate::error::LabError;
 use crate::place::{interrupt, look_at_device};
 use crate::setup::Setup;
-use crate::work::real::{On, check_on, fill, measure_on};
+use crate::work::real::{On, Space, check_on, fill, measure_on};
 use crate::work::{Measurement, Work};
 
 /// Space that stays free in a folder of members.
@@ -75,8 +74,11 @@ pub fn check(setup: &Setup, work: &Work) -> Result<(), LabError> {
         Some(folder) => check_folder(setup, folder, plan.member_bytes)?,
         None => plan.member_bytes = check_devices(setup)?,
     }
-    let volume_bytes = plan.volume_bytes();
-    check_on(work, plan.is_mounted(), volume_bytes).map_err(|error| match error {
+    let space = match plan.is_mounted() {
+        true => Space::Folder(plan.volume_bytes()),
+        false => Space::Device(plan.volume_bytes()),
+    };
+    check_on(work, space).map_err(|error| match error {
         LabError::Usage(text) => refused(setup, &text),
         other => other,
     })

@@ -1,12 +1,13 @@
 //! What a real volume is to be: words checked, sizes and the options of programs computed (pure).
 //!
-//! Invariant: nothing here touches the system; what cannot be at all is `Usage`, what only this system cannot is `Skipped`.
+//! Invariant: nothing here touches the system; what cannot be at all is `Usage`, what only this system cannot is
+//! `Skipped`.
 
 use plexum_engine::balance::Policy;
 use plexum_layout::{Geometry, GeometrySpec, Level, Organisation};
 
 use crate::error::LabError;
-use crate::setup::Setup;
+use crate::setup::{KERNEL_NBD, Setup, check_consistency_word, one_of};
 
 /// Who builds volumes.
 pub const SYSTEMS: [&str; 5] = ["plexum", "md", "btrfs", "zfs", "gmirror"];
@@ -14,10 +15,6 @@ pub const SYSTEMS: [&str; 5] = ["plexum", "md", "btrfs", "zfs", "gmirror"];
 const FILE_SYSTEMS: [&str; 4] = ["", "ext4", "xfs", "btrfs"];
 /// Ways to a volume of Plexum; with a file system it is a device in any case.
 const THROUGH: [&str; 4] = ["", "nbd", "device", KERNEL_NBD];
-/// The kernel's own NBD client instead of FUSE and a loop device.
-pub(super) const KERNEL_NBD: &str = "kernel-nbd";
-/// What closes the write hole.
-const CONSISTENCY: [&str; 6] = ["", "log", "write-back", "ppl", "bitmap", "resync"];
 
 /// Member files when nothing is said.
 const MEMBER_BYTES: u64 = 512 << 20;
@@ -32,29 +29,6 @@ const BTRFS_MEMBER_BYTES_MIN: u64 = 128 << 20;
 
 fn usage(text: String) -> LabError {
     LabError::Usage(text)
-}
-
-fn one_of(what: &str, word: &str, known: &[&str]) -> Result<(), LabError> {
-    if known.contains(&word) {
-        return Ok(());
-    }
-    let known: Vec<&str> = known
-        .iter()
-        .copied()
-        .filter(|one| !one.is_empty())
-        .collect();
-    Err(usage(format!(
-        "{what} = \"{word}\" is not known; there are: {}",
-        known.join(", ")
-    )))
-}
-
-/// Whether `consistency` is a word that is known.
-///
-/// # Errors
-/// `Usage` with those that are.
-pub(crate) fn check_consistency_word(word: &str) -> Result<(), LabError> {
-    one_of("consistency", word, &CONSISTENCY)
 }
 
 /// A volume that is to be built.
@@ -174,49 +148,6 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// What an arrangement is called in tables.
-pub(crate) fn label(setup: &Setup) -> String {
-    let plain = Setup {
-        system: String::new(),
-        consistency: String::new(),
-        has_bitmap: true,
-        queue_depth: 0,
-        ..setup.clone()
-    };
-    let level = setup.level.parse::<Level>().ok();
-    let has_copies = matches!(level, Some(Level::Raid1 | Level::Raid10));
-    let mut label = format!("{} {}", setup.system, plain.label());
-    if !matches!(setup.system.as_str(), "plexum") && has_copies {
-        label = label.trim_end_matches(&setup.balance).trim_end().to_owned();
-    }
-    if matches!(setup.system.as_str(), "btrfs" | "zfs" | "gmirror") {
-        // Strips and layouts are their own.
-        let level = plain.label();
-        let words: Vec<&str> = level.split(' ').take(3).collect();
-        return format!("{} {}", setup.system, words.join(" "));
-    }
-    let is_redundant = level.is_some_and(|level| level.has_redundancy());
-    if is_redundant && !setup.consistency.is_empty() {
-        label += &format!(" {}", setup.consistency);
-    }
-    if is_redundant && lacks_bitmap(setup) {
-        label += " no bitmap";
-    }
-    if !setup.file_system.is_empty() {
-        label += &format!(", {}", setup.file_system);
-    }
-    match (setup.system.as_str(), setup.through.as_str()) {
-        ("plexum", KERNEL_NBD) => label + ", kernel NBD",
-        ("plexum", "device") if setup.file_system.is_empty() => label + ", device",
-        _ => label,
-    }
-}
-
-/// Whether the bitmap is left out by its own word; `consistency` may decide about it.
-fn lacks_bitmap(setup: &Setup) -> bool {
-    !setup.has_bitmap && matches!(setup.consistency.as_str(), "" | "log" | "write-back")
-}
-
 impl Plan<'_> {
     /// Words for `plexum create` after its name.
     ///
@@ -250,7 +181,7 @@ impl Plan<'_> {
             }
             other => words.push(format!("--consistency={other}")),
         }
-        if lacks_bitmap(self.setup) {
+        if self.setup.lacks_bitmap() {
             words.push("--bitmap=none".to_owned());
         }
         Ok(words)

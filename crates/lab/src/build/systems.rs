@@ -6,11 +6,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::plan::{KERNEL_NBD, Plan};
+use super::plan::Plan;
 use super::site::{NAME, Site, Step, is_free_nbd};
 use super::tool::{LOOK_EVERY, Process, find, one_line};
 use crate::error::LabError;
 use crate::place::interrupt;
+use crate::setup::KERNEL_NBD;
 
 /// Devices of the kernel's NBD client that are looked at.
 const NBD_DEVICES_MAX: usize = 256;

@@ -1,6 +1,7 @@
 //! A device or a file, opened for reading or, when its content may be lost, for both.
 //!
-//! Invariant: what is opened for writing is nobody else's: block devices exclusively, files with the lock that servers take.
+//! Invariant: what is opened for writing is nobody else's: block devices exclusively, files with the lock that servers
+//! take.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, Seek, SeekFrom};
@@ -11,9 +12,9 @@ use plexum_block::buf::{BufMut, BufPool};
 use rustix::fs::FlockOperation;
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::{check, failed};
+use super::{Wish, check, failed};
 use crate::error::LabError;
-use crate::workload::{Operation, Request};
+use crate::workload::{IoRequest, Operation};
 
 /// Memory that the buffers of one lane may keep, in bytes.
 const POOL_BYTES: usize = 4 << 20;
@@ -61,7 +62,7 @@ fn check_users(path: &Path) -> Result<(), LabError> {
 }
 
 impl FilePlace {
-    pub(super) fn open(path: &Path, writes: bool, is_direct: bool) -> Result<Self, LabError> {
+    pub(super) fn open(path: &Path, wish: &Wish<'_>) -> Result<Self, LabError> {
         let told = |error: std::io::Error| LabError::Usage(format!("{}: {error}", path.display()));
         let kind = std::fs::metadata(path).map_err(told)?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
@@ -76,12 +77,13 @@ impl FilePlace {
                 path.display()
             ))
         };
+        let writes = wish.writes;
         if writes {
             check_users(path)?;
         }
         let is_exclusive = writes && kind.is_block_device();
         let flags = if is_exclusive { libc::O_EXCL } else { 0 };
-        let (file, is_direct) = match open_file(path, writes, is_direct, flags) {
+        let (file, is_direct) = match open_file(path, writes, wish.is_direct, flags) {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Err(in_use()),
             opened => opened.map_err(told)?,
         };
@@ -100,10 +102,10 @@ impl FilePlace {
     }
 
     /// A new file; `size_bytes` is what the workload may use of it.
-    pub(super) fn create(path: &Path, size_bytes: u64, is_direct: bool) -> Result<Self, LabError> {
+    pub(super) fn create(path: &Path, size_bytes: u64, wish: &Wish<'_>) -> Result<Self, LabError> {
         let told = |error: std::io::Error| LabError::Io(format!("{}: {error}", path.display()));
         drop(File::create_new(path).map_err(told)?);
-        let (file, is_direct) = open_file(path, true, is_direct, 0).map_err(told)?;
+        let (file, is_direct) = open_file(path, true, wish.is_direct, 0).map_err(told)?;
         Ok(Self {
             file,
             size_bytes,
@@ -140,7 +142,7 @@ pub(super) struct Lane<'a> {
 
 impl Lane<'_> {
     /// One request, waited for.
-    pub(super) fn carry_out(&mut self, request: &Request) -> Result<(), LabError> {
+    pub(super) fn carry_out(&mut self, request: &IoRequest) -> Result<(), LabError> {
         let length = check(request, self.place.size_bytes)?;
         let done = match request.operation {
             Operation::Read => {

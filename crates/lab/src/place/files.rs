@@ -1,6 +1,7 @@
 //! Many files in a folder of ours: created, read and deleted as bonnie++ does it, each phase with its time.
 //!
-//! Invariants: one folder below ours, made anew for each order and removed with its last file; after an error or Ctrl-C ours is removed whole.
+//! Invariants: one folder below ours, made anew for each order and removed with its last file; after an error or Ctrl-C
+//! ours is removed whole.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};

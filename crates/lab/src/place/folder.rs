@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::file::FilePlace;
 use super::{Wish, interrupt};
 use crate::error::LabError;
-use crate::workload::{Operation, Request};
+use crate::workload::{IoRequest, Operation};
 
 /// How the folder's name begins; a number follows.
 pub const FOLDER_PREFIX: &str = "plexum-lab-";
@@ -60,7 +60,7 @@ impl Folder {
         let path = parent.join(format!("{FOLDER_PREFIX}{}", std::process::id()));
         std::fs::create_dir(&path).map_err(told)?;
         let mut made = Made(Some(path.clone()));
-        let file = FilePlace::create(&path.join("data"), size_bytes, wish.is_direct)?;
+        let file = FilePlace::create(&path.join("data"), size_bytes, wish)?;
         if wish.has_content {
             let mut lane = file.lane(0);
             let mut at = 0;
@@ -68,9 +68,9 @@ impl Folder {
                 interrupt::check()?;
                 let length = FILL_BYTES.min(size_bytes - at);
                 let operation = Operation::Write;
-                lane.carry_out(&Request {
+                lane.carry_out(&IoRequest {
                     operation,
-                    ..Request::read(at, length)
+                    ..IoRequest::read(at, length)
                 })?;
                 at += length;
             }

@@ -7,7 +7,7 @@ use super::file::FilePlace;
 use super::{Actor, Timed, interrupt};
 use crate::error::LabError;
 use crate::target::Traffic;
-use crate::workload::{Operation, Outcome, Request};
+use crate::workload::{IoRequest, Operation, Outcome};
 
 /// From the first start to the last end. Whoever waits for the threads may be scheduled long after they began, so that
 /// it cannot tell.
@@ -119,13 +119,13 @@ fn work(
 }
 
 /// How long a request waits before it goes out.
-pub(super) fn pause(at_ns: Option<u64>, request: &Request, now: Duration) -> Duration {
+pub(super) fn pause(at_ns: Option<u64>, request: &IoRequest, now: Duration) -> Duration {
     let due = Duration::from_nanos(at_ns.unwrap_or(0)).saturating_sub(now);
     due + Duration::from_nanos(request.think_ns)
 }
 
 /// Counts a request that has ended.
-pub(super) fn note(traffic: &mut Traffic, request: &Request, took: Duration) {
+pub(super) fn note(traffic: &mut Traffic, request: &IoRequest, took: Duration) {
     let latencies = match request.operation {
         Operation::Read => &mut traffic.reads,
         Operation::Write | Operation::WriteThrough => &mut traffic.writes,

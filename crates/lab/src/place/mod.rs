@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - nothing is written to a device, file or export that was not named as the one that may be destroyed;
-//! - in a folder of somebody else's only one folder of ours is made, and it is removed again, after an interruption too;
+//! - in a folder of somebody else's only one folder of ours is made, and it is removed again, after an interruption
+//!   too;
 //! - a request that does not lie in the place is refused, never cut.
 
 mod file;
@@ -18,7 +19,7 @@ use std::time::Duration;
 pub use folder::FOLDER_PREFIX;
 
 use crate::error::LabError;
-use crate::workload::{Outcome, Process, Request};
+use crate::workload::{IoRequest, Outcome, Process};
 
 /// Requests under way at most, all processes together.
 pub const LANES_MAX: usize = 1024;
@@ -27,7 +28,7 @@ pub const LANES_MAX: usize = 1024;
 const TRACE_DEPTH: usize = 64;
 
 /// A request with the time after the start before which it does not go out.
-pub type Timed = (Option<u64>, Request);
+pub type Timed = (Option<u64>, IoRequest);
 
 /// One process: its requests, each with a time when it has one.
 pub struct Actor {
@@ -49,7 +50,7 @@ impl Actor {
 
     /// A trace.
     #[must_use]
-    pub fn replay(trace: Vec<(u64, Request)>) -> Self {
+    pub fn replay(trace: Vec<(u64, IoRequest)>) -> Self {
         Self {
             depth: TRACE_DEPTH.min(trace.len()).max(1),
             requests: Box::new(trace.into_iter().map(|(at, request)| (Some(at), request))),
@@ -79,24 +80,24 @@ enum Kind {
 }
 
 /// Something real.
-pub struct Place {
+pub struct RealPlace {
     kind: Kind,
     /// What a reader of the figures should know.
     pub notes: Vec<String>,
 }
 
-impl Place {
+impl RealPlace {
     /// Opens what `name` says: a folder, a device, a file or an NBD URI.
     ///
     /// # Errors
-    /// `WouldDestroy` when it would be written to and was not named as the one that may be destroyed; `Usage` when it is
-    /// not there, in use, or too small.
+    /// `WouldDestroy` when it would be written to and was not named as the one that may be destroyed; `Usage` when it
+    /// is not there, in use, or too small.
     pub fn open(name: &str, wish: Wish) -> Result<Self, LabError> {
         let mut notes = Vec::new();
         let told = |error: std::io::Error| LabError::Usage(format!("{name}: {error}"));
         if name.contains("://") {
             may_write(name, wish)?;
-            let kind = Kind::Nbd(nbd::NbdPlace::open(name, wish.writes)?);
+            let kind = Kind::Nbd(nbd::NbdPlace::open(name, &wish)?);
             return Ok(Self { kind, notes });
         }
         let path = Path::new(name);
@@ -110,7 +111,7 @@ impl Place {
             return Ok(Self { kind, notes });
         }
         may_write(name, wish)?;
-        let file = file::FilePlace::open(path, wish.writes, wish.is_direct)?;
+        let file = file::FilePlace::open(path, &wish)?;
         if wish.is_direct && !file.is_direct {
             notes.push(format!(
                 "{name}: requests go through the page cache here; what is measured is memory as much as the disk"
@@ -184,7 +185,11 @@ pub(crate) fn look_at_device(path: &Path) -> Result<u64, LabError> {
     if !std::os::unix::fs::FileTypeExt::is_block_device(&kind) {
         return Err(LabError::Usage(format!("{shown} is no block device")));
     }
-    Ok(file::FilePlace::open(path, true, false)?.size_bytes)
+    let wish = Wish {
+        writes: true,
+        ..Wish::default()
+    };
+    Ok(file::FilePlace::open(path, &wish)?.size_bytes)
 }
 
 fn not_destroyed(name: &str) -> LabError {
@@ -206,7 +211,7 @@ fn may_write(name: &str, wish: Wish) -> Result<(), LabError> {
 }
 
 /// Why a request failed, in one line.
-fn failed(request: &Request, error: impl std::fmt::Display) -> LabError {
+fn failed(request: &IoRequest, error: impl std::fmt::Display) -> LabError {
     LabError::Io(format!(
         "{:?} of {} bytes at byte {}: {error}",
         request.operation, request.length_bytes, request.offset_bytes
@@ -214,7 +219,7 @@ fn failed(request: &Request, error: impl std::fmt::Display) -> LabError {
 }
 
 /// Refuses what does not lie in the place.
-fn check(request: &Request, size_bytes: u64) -> Result<usize, LabError> {
+fn check(request: &IoRequest, size_bytes: u64) -> Result<usize, LabError> {
     let end = request.offset_bytes.checked_add(request.length_bytes);
     let length = usize::try_from(request.length_bytes).unwrap_or(usize::MAX);
     if end.is_none_or(|end| end > size_bytes) || length > crate::target::REQUEST_BYTES_MAX {

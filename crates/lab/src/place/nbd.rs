@@ -18,10 +18,10 @@ use plexum_runtime::socket::{Socket, connect_tcp, connect_unix};
 use plexum_runtime::{Handle, IoChoice, Runtime};
 
 use super::lanes::{note, pause};
-use super::{Actor, Timed, check, failed, interrupt};
+use super::{Actor, Timed, Wish, check, failed, interrupt};
 use crate::error::LabError;
 use crate::target::{REQUEST_BYTES_MAX, Traffic};
-use crate::workload::{Operation, Outcome, Request};
+use crate::workload::{IoRequest, Operation, Outcome};
 
 /// Memory that the buffers of a run may keep, in bytes.
 const POOL_BYTES: usize = 64 << 20;
@@ -37,7 +37,7 @@ fn runtime() -> Result<Runtime, LabError> {
 }
 
 /// What all lanes share.
-struct Shared {
+struct LaneRun {
     size_bytes: u64,
     limit: Option<Duration>,
     started: Instant,
@@ -48,7 +48,7 @@ struct Shared {
 
 impl NbdPlace {
     /// Looks at the export.
-    pub(super) fn open(name: &str, writes: bool) -> Result<Self, LabError> {
+    pub(super) fn open(name: &str, wish: &Wish<'_>) -> Result<Self, LabError> {
         let uri: NbdUri = name
             .parse()
             .map_err(|error| LabError::Usage(format!("{name}: {error}")))?;
@@ -64,7 +64,7 @@ impl NbdPlace {
             let remote = client.remote();
             Ok::<_, LabError>((remote.size_bytes, remote.has(tflag::READ_ONLY)))
         })?;
-        if writes && is_read_only {
+        if wish.writes && is_read_only {
             return Err(LabError::Usage(format!("{name} is served read-only")));
         }
         Ok(Self { uri, size_bytes })
@@ -93,7 +93,7 @@ impl NbdPlace {
             drop(handle.spawn(async move { driver.run().await }));
             ready.push((actor, client));
         }
-        let shared = Rc::new(Shared {
+        let shared = Rc::new(LaneRun {
             size_bytes: self.size_bytes,
             limit,
             started: Instant::now(),
@@ -162,7 +162,7 @@ type Stream = RefCell<Box<dyn Iterator<Item = Timed> + Send>>;
 
 async fn work<T: Transport>(
     handle: &Handle,
-    shared: &Shared,
+    shared: &LaneRun,
     stream: &Stream,
     client: &Client<T>,
 ) -> Result<u64, LabError> {
@@ -188,9 +188,9 @@ async fn work<T: Transport>(
 }
 
 async fn carry_out<T: Transport>(
-    shared: &Shared,
+    shared: &LaneRun,
     client: &Client<T>,
-    request: &Request,
+    request: &IoRequest,
 ) -> Result<(), LabError> {
     let length = check(request, shared.size_bytes)?;
     let at = request.offset_bytes;

@@ -9,7 +9,7 @@ fn file_of(bytes: &[u8]) -> (tempfile::TempDir, String) {
     (folder, name)
 }
 
-fn actors(requests: Vec<Request>, depth: usize) -> Vec<Actor> {
+fn actors(requests: Vec<IoRequest>, depth: usize) -> Vec<Actor> {
     vec![Actor::of(Process {
         depth,
         requests: Box::new(requests.into_iter()),
@@ -23,18 +23,18 @@ fn nothing_is_written_to_what_was_not_named() {
         writes: true,
         ..Wish::default()
     };
-    let refused = Place::open(&name, wish).err().unwrap();
+    let refused = RealPlace::open(&name, wish).err().unwrap();
     assert!(matches!(refused, LabError::WouldDestroy(_)), "{refused}");
     let other = Wish {
         destroy: Some("/dev/other"),
         ..wish
     };
-    let refused = Place::open(&name, other).err().unwrap();
+    let refused = RealPlace::open(&name, other).err().unwrap();
     assert!(matches!(refused, LabError::Usage(_)), "{refused}");
 
     // Opened for reading, a write fails instead of reaching the file.
-    let place = Place::open(&name, Wish::default()).unwrap();
-    let write = vec![Request::write(0, 4096)];
+    let place = RealPlace::open(&name, Wish::default()).unwrap();
+    let write = vec![IoRequest::write(0, 4096)];
     assert!(place.run(actors(write, 1), None).is_err());
     assert!(std::fs::read(&name).unwrap() == [7; 65536]);
 }
@@ -47,20 +47,20 @@ fn every_request_is_carried_out_where_it_belongs() {
         destroy: Some(&name),
         ..Wish::default()
     };
-    let place = Place::open(&name, wish).unwrap();
+    let place = RealPlace::open(&name, wish).unwrap();
     assert_eq!(place.size_bytes(), 65536);
     let mut requests = vec![
-        Request::write(4096, 4096),
-        Request {
+        IoRequest::write(4096, 4096),
+        IoRequest {
             operation: Operation::WriteThrough,
-            ..Request::read(16384, 8192)
+            ..IoRequest::read(16384, 8192)
         },
-        Request {
+        IoRequest {
             operation: Operation::Flush,
-            ..Request::read(0, 0)
+            ..IoRequest::read(0, 0)
         },
     ];
-    requests.extend((0..16).map(|block| Request::read(block * 4096, 4096)));
+    requests.extend((0..16).map(|block| IoRequest::read(block * 4096, 4096)));
     let outcome = place.run(actors(requests, 3), None).unwrap();
     assert_eq!(outcome.traffic.writes.bytes(), 12288);
     assert_eq!(outcome.traffic.reads.count(), 16);
@@ -75,7 +75,7 @@ fn every_request_is_carried_out_where_it_belongs() {
             "{block}"
         );
     }
-    for bad in [Request::read(65536, 512), Request::read(u64::MAX, 512)] {
+    for bad in [IoRequest::read(65536, 512), IoRequest::read(u64::MAX, 512)] {
         assert!(place.run(actors(vec![bad], 1), None).is_err(), "{bad:?}");
     }
     assert!(place.run(actors(Vec::new(), LANES_MAX + 1), None).is_err());
@@ -92,7 +92,7 @@ fn a_folder_of_ours_is_removed_with_its_file() {
         has_content: true,
         ..Wish::default()
     };
-    let place = Place::open(&name, wish).unwrap();
+    let place = RealPlace::open(&name, wish).unwrap();
     let folder = place.folder().unwrap().to_owned();
     assert_eq!(folder.parent().unwrap(), parent.path());
     let content = std::fs::read(folder.join("data")).unwrap();
@@ -102,7 +102,7 @@ fn a_folder_of_ours_is_removed_with_its_file() {
             .chunks(4096)
             .all(|block| block.iter().any(|byte| *byte != 0))
     );
-    let write = vec![Request::write(0, 4096)];
+    let write = vec![IoRequest::write(0, 4096)];
     place.run(actors(write, 1), None).unwrap();
     drop(place);
     assert!(!folder.exists());
@@ -116,13 +116,16 @@ fn a_folder_of_ours_is_removed_with_its_file() {
         range_bytes: u64::MAX >> 1,
         ..wish
     };
-    assert!(matches!(Place::open(&name, huge), Err(LabError::Usage(_))));
+    assert!(matches!(
+        RealPlace::open(&name, huge),
+        Err(LabError::Usage(_))
+    ));
     let destroy = Wish {
         destroy: Some(&name),
         ..wish
     };
     assert!(matches!(
-        Place::open(&name, destroy),
+        RealPlace::open(&name, destroy),
         Err(LabError::Usage(_))
     ));
     assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 1);
@@ -131,10 +134,10 @@ fn a_folder_of_ours_is_removed_with_its_file() {
 #[test]
 fn a_trace_keeps_its_times() {
     let (_folder, name) = file_of(&[0; 65536]);
-    let place = Place::open(&name, Wish::default()).unwrap();
+    let place = RealPlace::open(&name, Wish::default()).unwrap();
     let trace = vec![
-        (0, Request::read(0, 512)),
-        (30_000_000, Request::read(512, 512)),
+        (0, IoRequest::read(0, 512)),
+        (30_000_000, IoRequest::read(512, 512)),
     ];
     let outcome = place.run(vec![Actor::replay(trace)], None).unwrap();
     assert!(outcome.elapsed_ns >= 30_000_000, "{}", outcome.elapsed_ns);

@@ -87,7 +87,8 @@ pub fn text_writes(text: &str) -> bool {
     })
 }
 
-/// A job file as it is, handed on to fio: only where it works is said anew. The second part of the answer says what was left out.
+/// A job file as it is, handed on to fio: only where it works is said anew. The second part of the answer says what was
+/// left out.
 ///
 /// # Errors
 /// `Usage` for keys that may lead fio elsewhere.
@@ -245,8 +246,8 @@ pub struct Seen {
     pub classic: String,
 }
 
-/// Reads what `--output-format=normal,json` gives: JSON first or in the middle, from a line `{` to a line `}`. `names` are
-/// those of the groups; with none, the jobs' own are taken.
+/// Reads what `--output-format=normal,json` gives: JSON first or in the middle, from a line `{` to a line `}`. `names`
+/// are those of the groups; with none, the jobs' own are taken.
 ///
 /// # Errors
 /// `Io` when there is none, or a job failed.

@@ -1,5 +1,5 @@
-//! The inside of the runs of one workload: how long requests took with the best arrangements, the disks of the best one over
-//! time, and whether the books agree.
+//! The inside of the runs of one workload: how long requests took with the best arrangements, the disks of the best one
+//! over time, and whether the books agree.
 
 use serde_json::json;
 

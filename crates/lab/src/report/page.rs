@@ -1,4 +1,5 @@
-//! The report of an experiment as a whole: text for a terminal, Markdown with charts as files, one HTML file with everything.
+//! The report of an experiment as a whole: text for a terminal, Markdown with charts as files, one HTML file with
+//! everything.
 //!
 //! Invariants:
 //! - the HTML file needs no network and no script;
@@ -332,7 +333,8 @@ mod tests {
             );
         }
         let files = report.files();
-        // Two figures with their bars; inside of the main one: how long reads took, and the disks; one figure over the strip.
+        // Two figures with their bars; inside of the main one: how long reads took, and the disks; one figure over the
+        // strip.
         assert_eq!(files.len(), 2 + 2 + 1);
         for (file, svg) in &files {
             assert!(markdown.contains(&format!("({file})")), "{file}");

@@ -1,4 +1,5 @@
-//! Charts as SVG text, without a script: bars with margins, lines with bands over a logarithmic axis, distributions, disks over time.
+//! Charts as SVG text, without a script: bars with margins, lines with bands over a logarithmic axis, distributions,
+//! disks over time.
 //!
 //! Invariant: the same data give the same bytes.
 

@@ -1,4 +1,5 @@
-//! Figures over a parameter that an experiment varies: strip, members, queue depth, block, processes, requests under way.
+//! Figures over a parameter that an experiment varies: strip, members, queue depth, block, processes, requests under
+//! way.
 //!
 //! Invariant: along a line nothing but the parameter differs.
 

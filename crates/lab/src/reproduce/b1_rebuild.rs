@@ -30,8 +30,8 @@ const SYNC_REQUESTS: usize = 2;
 const SYNC_BYTES: u64 = 128 << 10;
 /// Where on the disk the rebuild was (lab.md 8: fitted).
 const POSITION: f64 = 0.55;
-/// Virtual time that is measured, after a warm-up. Disks of nearly equal speed beat against each other within tens of seconds,
-/// and a rate depends on where in the beat it is taken: twenty minutes see many of them, twenty seconds one.
+/// Virtual time that is measured, after a warm-up. Disks of nearly equal speed beat against each other within tens of
+/// seconds, and a rate depends on where in the beat it is taken: twenty minutes see many of them, twenty seconds one.
 const SECONDS: u64 = 1200;
 const WARM_UP_SECONDS: u64 = 2;
 /// Range of the random reads, in bytes (lab.md 9: needs short seeks).

@@ -1,10 +1,12 @@
-//! The ratios of 2020: RAID-6 and RAID-10 of md under ext4 beside a copy-on-write pool with two parities and with mirrors, eight
-//! disks; the bitmap on and off. The article's charts are pictures, so ratios are all there is.
+//! The ratios of 2020: RAID-6 and RAID-10 of md under ext4 beside a copy-on-write pool with two parities and with
+//! mirrors, eight disks; the bitmap on and off. The article's charts are pictures, so ratios are all there is.
 //!
 //! Invariants:
-//! - the arrays are the engine's; ext4 with its journal and the pool are models (lab.md 3), and none of their constants was chosen by
-//!   looking at a cell;
+//! - the arrays are the engine's; ext4 with its journal and the pool are models (lab.md 3), and none of their constants
+//!   was chosen by looking at a cell;
 //! - XFS and bursts that end in memory are not modelled: these rows of the table have no cell.
+
+mod said;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,17 +17,17 @@ use plexum_disks::disk::timed::TimedDisk;
 use plexum_disks::rng::Rng;
 use plexum_layout::Organisation;
 
-use super::{Cell, Effect, Reproduction, number, seed_rows};
+use super::{Cell, Effect, Reproduction};
 use crate::array::{ArraySpec, DiskSet, Mode, Surroundings, build};
 use crate::cow::{CowPool, Shape};
 use crate::error::LabError;
 use crate::member::{Member, SimVolume};
 use crate::preset;
 use crate::target::Target;
-use crate::workload::{Process, Request, run_processes};
+use crate::workload::{IoRequest, Process, run_processes};
 use crate::world::World;
 
-const RATIOS: &str = include_str!("../../../../fixtures/lab/seed-tables/e1_ars_ratios.csv");
+use said::{EFFECTS, Ratio, STATED, published};
 
 const DISKS: usize = 8;
 const STRIP_BYTES: u64 = 512 << 10;
@@ -82,13 +84,13 @@ fn md(world: &World, level: Organisation, has_bitmap: bool, seed: u64) -> Result
 }
 
 /// Dirty runs of one pass, ascending with holes.
-fn write_back(block_bytes: u64, rng: &mut Rng) -> Vec<Request> {
+fn write_back(block_bytes: u64, rng: &mut Rng) -> Vec<IoRequest> {
     let area = if block_bytes < LARGE_BYTES {
         SMALL_AREA_BYTES
     } else {
         LARGE_AREA_BYTES
     };
-    let mut runs: Vec<Request> = Vec::new();
+    let mut runs: Vec<IoRequest> = Vec::new();
     for block in 0..area / block_bytes {
         if !rng.chance(DIRTY_PERCENT, 100) {
             continue;
@@ -104,7 +106,7 @@ fn write_back(block_bytes: u64, rng: &mut Rng) -> Vec<Request> {
                 {
                     run.length_bytes += length;
                 }
-                _ => runs.push(Request::write(at, length)),
+                _ => runs.push(IoRequest::write(at, length)),
             }
             at += length;
         }
@@ -172,7 +174,7 @@ fn md_read(target: &Target, world: &World, block_bytes: u64, seed: u64) -> Resul
         let mut rng = base.fork(job);
         Process::single(std::iter::repeat_with(move || {
             let block = rng.below(FILES_BYTES / block_bytes);
-            Request::read(FILES_START_BYTES + block * block_bytes, block_bytes)
+            IoRequest::read(FILES_START_BYTES + block * block_bytes, block_bytes)
         }))
     };
     let processes = (0..JOBS).map(job).collect();
@@ -281,9 +283,6 @@ struct Seen {
     mirrors: Figures,
 }
 
-/// A ratio of two arrangements: words of the table's row, test, block.
-type Ratio = (&'static str, &'static str, u64);
-
 impl Seen {
     fn figures(&self, name: &str) -> &Figures {
         match name {
@@ -301,214 +300,6 @@ impl Seen {
         let of = |name| self.figures(name).get(&(test, block)).copied();
         of(upper).unwrap_or(f64::NAN) / of(lower).unwrap_or(f64::NAN)
     }
-}
-
-/// The nine ratios that are stated as numbers other than 1: words of the table, its operation, ours.
-const STATED: [(&str, &str, Ratio); 9] = [
-    (
-        "1MiB",
-        "async write",
-        ("md6 without bitmap / md6 with bitmap", "async", LARGE_BYTES),
-    ),
-    (
-        "1MiB",
-        "write (async and sync)",
-        ("raidz2 / md6", "async", LARGE_BYTES),
-    ),
-    ("1MiB", "read", ("md6 / raidz2", "read", LARGE_BYTES)),
-    (
-        "4KiB",
-        "async write",
-        ("raidz2 / md6", "async", SMALL_BYTES),
-    ),
-    ("4KiB", "read", ("md6 / raidz2", "read", SMALL_BYTES)),
-    (
-        "1MiB",
-        "async write",
-        (
-            "md10 without bitmap / md10 with bitmap",
-            "async",
-            LARGE_BYTES,
-        ),
-    ),
-    ("4KiB", "read", ("md10 / zfs mirrors", "read", SMALL_BYTES)),
-    (
-        "4KiB",
-        "async write",
-        ("zfs mirrors / md10", "async", SMALL_BYTES),
-    ),
-    (
-        "4KiB",
-        "sync write",
-        ("zfs mirrors / md10", "sync", SMALL_BYTES),
-    ),
-];
-
-/// Effects: what is said, the ratio, the bounds in which it is right, whether it must stay so. What "changes nothing" or has "no visible
-/// difference" in the article is within 10 % here: how much its bars differ is not known.
-const EFFECTS: [(&str, Ratio, f64, f64, bool); 19] = [
-    (
-        "1 MiB asynchronous writes: RAID-Z2 more than twice md6",
-        ("raidz2 / md6", "async", LARGE_BYTES),
-        2.0,
-        1e9,
-        true,
-    ),
-    (
-        "1 MiB synchronous writes: RAID-Z2 more than twice md6",
-        ("raidz2 / md6", "sync", LARGE_BYTES),
-        2.0,
-        1e9,
-        true,
-    ),
-    (
-        "1 MiB reads: md6 faster than RAID-Z2",
-        ("md6 / raidz2", "read", LARGE_BYTES),
-        1.0,
-        1e9,
-        true,
-    ),
-    (
-        "1 MiB reads: the bitmap changes nothing on md6",
-        ("md6 without bitmap / md6 with bitmap", "read", LARGE_BYTES),
-        0.9,
-        1.1,
-        true,
-    ),
-    (
-        "1 MiB synchronous writes: the bitmap changes nothing on md6",
-        ("md6 without bitmap / md6 with bitmap", "sync", LARGE_BYTES),
-        0.9,
-        1.1,
-        true,
-    ),
-    (
-        "4 KiB asynchronous writes: RAID-Z2 faster than md6",
-        ("raidz2 / md6", "async", SMALL_BYTES),
-        1.0,
-        1e9,
-        true,
-    ),
-    (
-        "4 KiB reads: md6 faster than RAID-Z2",
-        ("md6 / raidz2", "read", SMALL_BYTES),
-        1.0,
-        1e9,
-        true,
-    ),
-    (
-        "4 KiB asynchronous writes: the bitmap changes nothing on md6",
-        ("md6 without bitmap / md6 with bitmap", "async", SMALL_BYTES),
-        0.9,
-        1.1,
-        true,
-    ),
-    (
-        "1 MiB synchronous writes: the bitmap costs a little on md10",
-        (
-            "md10 without bitmap / md10 with bitmap",
-            "sync",
-            LARGE_BYTES,
-        ),
-        1.0,
-        1.5,
-        true,
-    ),
-    (
-        "1 MiB reads: the bitmap changes nothing on md10",
-        (
-            "md10 without bitmap / md10 with bitmap",
-            "read",
-            LARGE_BYTES,
-        ),
-        0.9,
-        1.1,
-        true,
-    ),
-    (
-        "1 MiB asynchronous writes: mirrors faster than md10",
-        ("zfs mirrors / md10", "async", LARGE_BYTES),
-        1.0,
-        1e9,
-        true,
-    ),
-    (
-        "1 MiB reads: mirrors faster than md10",
-        ("zfs mirrors / md10", "read", LARGE_BYTES),
-        1.0,
-        1e9,
-        true,
-    ),
-    (
-        "4 KiB reads: md10 faster than mirrors",
-        ("md10 / zfs mirrors", "read", SMALL_BYTES),
-        1.0,
-        1e9,
-        true,
-    ),
-    (
-        "4 KiB asynchronous writes: mirrors faster than md10",
-        ("zfs mirrors / md10", "async", SMALL_BYTES),
-        1.0,
-        1e9,
-        true,
-    ),
-    (
-        "4 KiB synchronous writes: mirrors faster than md10",
-        ("zfs mirrors / md10", "sync", SMALL_BYTES),
-        1.0,
-        1e9,
-        true,
-    ),
-    (
-        "4 KiB asynchronous writes: the bitmap changes nothing on md10",
-        (
-            "md10 without bitmap / md10 with bitmap",
-            "async",
-            SMALL_BYTES,
-        ),
-        0.9,
-        1.1,
-        true,
-    ),
-    (
-        "4 KiB asynchronous writes: md10 faster than md6",
-        ("md10 / md6", "async", SMALL_BYTES),
-        1.0,
-        1e9,
-        true,
-    ),
-    (
-        "1 MiB reads: md6 a little less than twice RAID-Z2",
-        ("md6 / raidz2", "read", LARGE_BYTES),
-        1.5,
-        2.0,
-        false,
-    ),
-    (
-        "1 MiB asynchronous writes: the bitmap costs 5 % or so on md10",
-        (
-            "md10 without bitmap / md10 with bitmap",
-            "async",
-            LARGE_BYTES,
-        ),
-        1.0,
-        1.1,
-        false,
-    ),
-];
-
-fn published(block: &str, operation: &str, words: &str) -> f64 {
-    let rows = seed_rows(RATIOS);
-    let is_it = |column: &str, wanted: &str, row: &BTreeMap<String, String>| {
-        row.get(column).is_some_and(|cell| cell == wanted)
-    };
-    let row = rows.iter().find(|row| {
-        is_it("block", block, row)
-            && is_it("operation", operation, row)
-            && is_it("ratio_of", words, row)
-    });
-    row.map_or(f64::NAN, |row| number(row, "value"))
 }
 
 /// The table.

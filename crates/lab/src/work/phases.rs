@@ -1,12 +1,12 @@
 //! A workload as requests alone: phases, one after another, without a model of the host.
 
-use super::programs::{self, FILE_BYTES};
-use super::{Work, processes, rawio_of};
+use super::Work;
+use super::job_file::{fio_groups, read_file};
 use crate::error::LabError;
 use crate::place::Actor;
 use crate::workload::bonnie::{self, Bonnie};
-use crate::workload::rawio::Test;
-use crate::workload::{Operation, Process, fio, iozone, trace};
+use crate::workload::rawio::{Mix, Rawio, Test};
+use crate::workload::{Operation, Process, dd, fio, iozone, mixed, superblocks, trace};
 
 /// A part of a workload that has a figure of its own.
 pub(super) struct Phase {
@@ -27,6 +27,9 @@ impl Phase {
         }
     }
 }
+
+/// File of iozone when nothing else is said.
+pub(super) const FILE_BYTES: u64 = 100 << 20;
 
 /// Bytes of the file of bonnie and iozone.
 pub(super) fn file_bytes(work: &Work, size_bytes: u64) -> Result<u64, LabError> {
@@ -90,6 +93,76 @@ pub(super) fn bonnie_of(work: &Work, seed: u64) -> Bonnie {
     Bonnie { seed, ..options }
 }
 
+/// What a request of a kind does; of `mixed` what those do that are no reads.
+fn operation_of(kind: &str, is_sync: bool) -> Operation {
+    match (kind.ends_with("write") || kind == "mixed", is_sync) {
+        (false, _) => Operation::Read,
+        (true, false) => Operation::Write,
+        (true, true) => Operation::WriteThrough,
+    }
+}
+
+/// The processes of a workload of one phase.
+pub(super) fn processes(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Process>, LabError> {
+    let operation = operation_of(&work.kind, work.is_sync);
+    match work.kind.as_str() {
+        "dd-read" | "dd-write" => Ok(vec![Process::single(dd::sequential(
+            operation,
+            work.block_bytes,
+            work.requests,
+            size_bytes,
+        )?)]),
+        "random-dd" => Ok(vec![Process::single(dd::random(
+            work.block_bytes,
+            work.requests,
+            size_bytes,
+            seed,
+        )?)]),
+        "superblocks" => superblocks::processes(
+            &superblocks::Shape {
+                group_bytes: work.group_bytes,
+                update: match work.is_sync {
+                    true => Operation::WriteThrough,
+                    false => Operation::Write,
+                },
+                read_percent: work.read_percent,
+                process_count: work.processes,
+                depth: work.depth,
+                request_count: work.requests,
+            },
+            size_bytes,
+            seed,
+        ),
+        kind => mixed::processes(
+            &mixed::Shape {
+                operation,
+                read_percent: (kind == "mixed").then_some(work.read_percent),
+                is_random: !kind.starts_with("sequential"),
+                block_bytes: work.block_bytes,
+                process_count: work.processes,
+                depth: work.depth,
+                request_count: work.requests,
+            },
+            size_bytes,
+            seed,
+        ),
+    }
+}
+
+/// The options of rawio.
+pub(super) fn rawio_of(work: &Work, seed: u64) -> Rawio {
+    Rawio {
+        process_count: work.processes,
+        request_count: work.requests,
+        mix: if work.has_vinum_mix {
+            Mix::Vinum
+        } else {
+            Mix::Uniform
+        },
+        seed,
+    }
+}
+
 /// All phases on a place of `size_bytes`.
 ///
 /// # Errors
@@ -115,7 +188,7 @@ pub(super) fn phases(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Phas
             }
         }
         "fio" => {
-            for group in programs::fio_groups(work, size_bytes, seed)? {
+            for group in fio_groups(work, size_bytes, seed)? {
                 all.push(Phase {
                     limit_ns: group.limit_ns,
                     ..Phase::new(&group.name, group.processes)
@@ -123,7 +196,7 @@ pub(super) fn phases(work: &Work, size_bytes: u64, seed: u64) -> Result<Vec<Phas
             }
         }
         "trace" => {
-            let entries = trace::parse(&programs::read_file(work)?, size_bytes)?;
+            let entries = trace::parse(&read_file(work)?, size_bytes)?;
             all.push(Phase {
                 actors: vec![Actor::replay(entries)],
                 ..Phase::new("trace", Vec::new())
@@ -154,11 +227,11 @@ pub(super) fn writes(work: &Work) -> Result<bool, LabError> {
         "random-read" | "sequential-read" | "dd-read" | "random-dd" => false,
         "superblocks" => work.read_percent < 100,
         "fio" => {
-            let file = fio::parse(&programs::read_file(work)?, Some(u64::MAX >> 1))?;
+            let file = fio::parse(&read_file(work)?, Some(u64::MAX >> 1))?;
             file.jobs.iter().any(fio::Job::writes)
         }
         "trace" => {
-            let entries = trace::parse(&programs::read_file(work)?, u64::MAX)?;
+            let entries = trace::parse(&read_file(work)?, u64::MAX)?;
             let is_write =
                 |one: Operation| matches!(one, Operation::Write | Operation::WriteThrough);
             entries.iter().any(|(_, one)| is_write(one.operation))

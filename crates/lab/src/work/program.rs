@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use super::phases::{file_bytes, iozone_runs, writes};
-use super::programs::read_file;
+use super::Work;
+use super::job_file::{fio_groups, read_file};
+use super::measurement::{Figure, Measurement};
+use super::phases::{file_bytes, iozone_runs, processes, writes};
 use super::real::{On, wish};
-use super::{Figure, Measurement, Work};
 use crate::error::LabError;
-use crate::place::{Place, Wish, interrupt};
+use crate::place::{RealPlace, Wish, interrupt};
 use crate::program::{self, bonnie, dd, fio, iozone};
 use crate::workload::{dd as requests, fio as jobs, iozone as tests};
 
@@ -88,7 +89,7 @@ fn prepare<'a>(on: &On<'a>, work: &Work) -> Result<Prepared<'a>, LabError> {
 /// As `measure_program`.
 pub fn rehearse_program(on: &On, work: &Work) -> Result<(), LabError> {
     let wished = prepare(on, work)?.wished;
-    if let Some(size) = Place::rehearse(on.name, wished)? {
+    if let Some(size) = RealPlace::rehearse(on.name, wished)? {
         work.used_bytes(on.name, size)?;
     }
     Ok(())
@@ -106,7 +107,7 @@ pub fn measure_program(on: &On, work: &Work, seed: u64) -> Result<Measurement, L
     } = prepare(on, work)?;
     let is_nbd = on.name.contains("://");
     interrupt::catch()?;
-    let place = Place::open(on.name, wished)?;
+    let place = RealPlace::open(on.name, wished)?;
     let size = place.size_bytes();
     let used = work.used_bytes(on.name, size)?;
     let call = Call {
@@ -132,7 +133,7 @@ pub fn measure_program(on: &On, work: &Work, seed: u64) -> Result<Measurement, L
 struct Call<'a> {
     on: &'a str,
     work: &'a Work,
-    place: &'a Place,
+    place: &'a RealPlace,
     used_bytes: u64,
     seed: u64,
 }
@@ -162,14 +163,14 @@ impl Call<'_> {
         let (text, names) = if self.work.kind == "fio" {
             let file = jobs::parse(&read_file(self.work)?, Some(self.used_bytes))?;
             let groups = jobs::groups(file.jobs);
-            super::programs::fio_groups(self.work, self.used_bytes, self.seed)?;
+            fio_groups(self.work, self.used_bytes, self.seed)?;
             let name = |group: &Vec<jobs::Job>| {
                 jobs::group_name(group.iter().map(|job| job.name.as_str()))
             };
             let names = groups.iter().map(name).collect();
             (fio::job_file(&groups, &target), names)
         } else {
-            super::processes(self.work, self.used_bytes, self.seed)?;
+            processes(self.work, self.used_bytes, self.seed)?;
             let text = fio::job_file_of(self.work, self.used_bytes, &target);
             (text, vec![self.work.kind.clone()])
         };
@@ -183,7 +184,8 @@ impl Call<'_> {
             None => fio::Target::File(self.on),
         };
         let (file, notes) = fio::handed_on(text, &target)?;
-        // In a folder of ours fio lays its files out before it reads them; nothing else is ever made longer by a reader.
+        // In a folder of ours fio lays its files out before it reads them; nothing else is ever made longer by a
+        // reader.
         let is_reader = self.place.folder().is_none() && !fio::text_writes(text);
         let options: &[&str] = if is_reader { &["--readonly"] } else { &[] };
         let mut seen = Self::run_fio(&file, &[], options)?;
@@ -307,7 +309,8 @@ impl Call<'_> {
         };
         command.args(["-q", "-n", &files, "-m", "plexum", "-s"]);
         command.arg(mib.to_string());
-        // Told nothing of the memory: or it refuses a file that fits there, and many files where there seems to be little.
+        // Told nothing of the memory: or it refuses a file that fits there, and many files where there seems to be
+        // little.
         command.args(["-r", "0"]);
         command.arg("-d").arg(folder);
         if std::fs::metadata(folder).map_err(told)?.uid() == 0 {

@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
+use super::Work;
+use super::job_file::{fio_bytes, fio_notes};
+use super::measurement::{Figure, Measurement, summarise, without_files};
 use super::phases::{
-    Phase, bonnie_of, file_bytes, iozone_runs, is_buffered, makes_its_file, phases, writes,
+    FILE_BYTES, Phase, bonnie_of, file_bytes, iozone_runs, is_buffered, makes_its_file, phases,
+    writes,
 };
-use super::programs::FILE_BYTES;
-use super::{Figure, Measurement, Work, programs, summarise, without_files};
+use super::programs::fio_figures;
 use crate::error::LabError;
 use crate::place::files::Files;
-use crate::place::{Actor, Place, Wish, interrupt};
+use crate::place::{Actor, RealPlace, Wish, interrupt};
 use crate::workload::bonnie::{self, BonnieFigures};
-use crate::workload::{Operation, Outcome, Process, Request, dd, files, iozone, rawio};
+use crate::workload::{IoRequest, Operation, Outcome, Process, dd, files, iozone, rawio};
 
 /// Length of the writes that give a device content, and how many are under way.
 const FILL_BYTES: usize = 1 << 20;
@@ -44,16 +47,29 @@ fn needed_bytes(work: &Work, is_folder: bool) -> Result<u64, LabError> {
         0 if is_folder && work.kind.starts_with("dd") => {
             work.block_bytes.saturating_mul(work.requests)
         }
-        0 if is_folder && work.kind == "fio" => programs::fio_bytes(work)?,
+        0 if is_folder && work.kind == "fio" => fio_bytes(work)?,
         bytes => bytes,
     })
 }
 
-/// Whether a workload fits on a device or a file system of about that size, before there is one.
+/// What a workload will run on, and about how many bytes that has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Space {
+    /// A folder of a file system.
+    Folder(u64),
+    /// A device or an export.
+    Device(u64),
+}
+
+/// Whether a workload fits, before there is what it will run on.
 ///
 /// # Errors
 /// `Usage` when it does not, or can only run on simulated disks.
-pub(crate) fn check_on(work: &Work, is_folder: bool, size_bytes: u64) -> Result<(), LabError> {
+pub(crate) fn check_on(work: &Work, space: Space) -> Result<(), LabError> {
+    let (is_folder, size_bytes) = match space {
+        Space::Folder(bytes) => (true, bytes),
+        Space::Device(bytes) => (false, bytes),
+    };
     let used = match (needed_bytes(work, is_folder)?, is_folder) {
         (0, true) if work.is_auto => iozone::auto(0).last().map_or(0, |(file, _)| *file),
         (0, true) => FILE_BYTES,
@@ -80,19 +96,19 @@ pub(crate) fn fill(on: &On, work: &Work) -> Result<(), LabError> {
         writes: true,
         ..wish(on, work)?
     };
-    let place = Place::open(on.name, wish)?;
+    let place = RealPlace::open(on.name, wish)?;
     let used = work.used_bytes(on.name, place.size_bytes())?;
     let requests = (0..used)
         .step_by(FILL_BYTES)
-        .map(move |at| Request::write(at, used.min(at + FILL_BYTES as u64) - at));
+        .map(move |at| IoRequest::write(at, used.min(at + FILL_BYTES as u64) - at));
     let writes = Process {
         depth: FILL_DEPTH,
         requests: Box::new(requests),
     };
     place.run(vec![Actor::of(writes)], None)?;
-    let flush = Request {
+    let flush = IoRequest {
         operation: Operation::Flush,
-        ..Request::read(0, 0)
+        ..IoRequest::read(0, 0)
     };
     let flush = Process::single(std::iter::once(flush));
     place.run(vec![Actor::of(flush)], None).map(drop)
@@ -124,7 +140,7 @@ pub fn rehearse_on(on: &On, work: &Work, seed: u64) -> Result<(), LabError> {
     if work.kind != "trace" {
         phases(work, u64::MAX >> 1, seed)?;
     }
-    let size = Place::rehearse(on.name, wish(on, work)?)?;
+    let size = RealPlace::rehearse(on.name, wish(on, work)?)?;
     files_of(work, seed)?;
     match size {
         Some(size) => phases(work, work.used_bytes(on.name, size)?, seed).map(drop),
@@ -144,7 +160,7 @@ pub fn measure_on(on: &On, work: &Work, seed: u64) -> Result<Measurement, LabErr
         phases(work, u64::MAX >> 1, seed)?;
     }
     interrupt::catch()?;
-    let place = Place::open(on.name, wish(on, work)?)?;
+    let place = RealPlace::open(on.name, wish(on, work)?)?;
     let size = place.size_bytes();
     let used = work.used_bytes(on.name, size)?;
     let files = files_of(work, seed)?;
@@ -169,7 +185,7 @@ pub fn measure_on(on: &On, work: &Work, seed: u64) -> Result<Measurement, LabErr
     show(&mut measurement, work, on.name, used, &parts, seed)?;
     measurement.notes.clone_from(&place.notes);
     if work.kind == "fio" {
-        measurement.notes.extend(programs::fio_notes(work)?);
+        measurement.notes.extend(fio_notes(work)?);
     }
     match (files, place.folder()) {
         (Some(files), Some(folder)) => {
@@ -241,7 +257,7 @@ fn show(
         "fio" => {
             seen.figures.clear();
             for (name, outcome) in parts {
-                seen.classic += &programs::fio_figures(name, outcome, &mut seen.figures);
+                seen.classic += &fio_figures(name, outcome, &mut seen.figures);
             }
         }
         kind if kind.contains("dd") => {

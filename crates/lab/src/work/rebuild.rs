@@ -8,11 +8,12 @@ use std::rc::Rc;
 use plexum_engine::state::Standing;
 use plexum_engine::volume::NewMember;
 
-use super::{Figure, Measurement, Work};
+use super::Work;
+use super::measurement::{Figure, Measurement};
 use crate::error::LabError;
 use crate::inside::Inside;
 use crate::member::{Member, SimVolume};
-use crate::setup::Running;
+use crate::setup::running::Running;
 use crate::workload::{Operation, mixed};
 
 /// How often the volume is looked at for each time that it is asked for all it knows.

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - no phase of bonnie syncs: the clock stops at close; those of bonnie++ do;
 //! - rewrite reads each piece and writes it back where it was;
-//! - seeks: so many tickets shared by three processes; each reads one piece anywhere, its 1st, 11th, 21st ... is written back.
+//! - seeks: so many tickets shared by three processes; each reads one piece anywhere, its 1st, 11th, 21st ... is
+//!   written back.
 //!
 //! Source: lab.md section 5. K = 1024 bytes. Pieces are of 8192 bytes, in other copies of the program of 16384.
 
@@ -17,7 +18,7 @@ use plexum_exec::Spawner;
 
 use crate::error::LabError;
 use crate::host::HostFile;
-use crate::workload::{Operation, Process, Request, Stream};
+use crate::workload::{IoRequest, Operation, Process, Stream};
 
 /// Processes of the seek phase.
 const SEEKERS: u64 = 3;
@@ -45,7 +46,8 @@ pub struct Bonnie {
 }
 
 impl Bonnie {
-    /// The data phases of bonnie++ 2.00a; its phases with many files, which need a file system, are in `place/files.rs`.
+    /// The data phases of bonnie++ 2.00a; its phases with many files, which need a file system, are in
+    /// `place/files.rs`.
     #[must_use]
     pub fn plus() -> Self {
         Self {
@@ -204,7 +206,7 @@ impl Bonnie {
     }
 }
 
-const FLUSH: Request = Request {
+const FLUSH: IoRequest = IoRequest {
     operation: Operation::Flush,
     offset_bytes: 0,
     length_bytes: 0,
@@ -232,12 +234,12 @@ pub fn requests(
         let end = std::iter::repeat_n(FLUSH, flushes);
         (name, vec![Process::single(requests.chain(end))])
     };
-    let writes = move || (0..pieces).map(move |number| Request::write(at(number), piece));
-    let reads = (0..pieces).map(move |number| Request::read(at(number), piece));
+    let writes = move || (0..pieces).map(move |number| IoRequest::write(at(number), piece));
+    let reads = (0..pieces).map(move |number| IoRequest::read(at(number), piece));
     let both = (0..pieces).flat_map(move |number| {
         [
-            Request::read(at(number), piece),
-            Request::write(at(number), piece),
+            IoRequest::read(at(number), piece),
+            IoRequest::write(at(number), piece),
         ]
     });
     let write = phase("block write", Box::new(writes()));
@@ -276,8 +278,8 @@ fn seekers(options: &Bonnie, pieces: u64) -> Vec<Process> {
             let at = ticket % pieces * piece;
             owed = deciding
                 .is_multiple_of(10)
-                .then(|| Request::write(at, piece));
-            Some(Request::read(at, piece))
+                .then(|| IoRequest::write(at, piece));
+            Some(IoRequest::read(at, piece))
         }))
     };
     (0..count).map(seeker).collect()
@@ -325,7 +327,7 @@ mod tests {
 
     const SIZE: u64 = 8192 * 50;
 
-    fn phases(options: &Bonnie) -> Vec<(&'static str, Vec<Vec<Request>>)> {
+    fn phases(options: &Bonnie) -> Vec<(&'static str, Vec<Vec<IoRequest>>)> {
         let all = requests(options, SIZE).unwrap();
         let listed = |processes: Vec<Process>| {
             processes
@@ -356,7 +358,7 @@ mod tests {
         assert_eq!(rewrite[0].len(), 101, "a flush at the end");
         assert_eq!(
             rewrite[0][2..4],
-            [Request::read(8192, 8192), Request::write(8192, 8192)]
+            [IoRequest::read(8192, 8192), IoRequest::write(8192, 8192)]
         );
         assert!(requests(&Bonnie::default(), 8192 * 3 + 1).is_err());
     }
@@ -375,13 +377,13 @@ mod tests {
         // One process alone takes all tickets here: its 1st, 11th, 21st ... read is written back.
         assert_eq!(
             seekers[0][1],
-            Request::write(seekers[0][0].offset_bytes, 8192)
+            IoRequest::write(seekers[0][0].offset_bytes, 8192)
         );
         assert_eq!(seekers[0].len(), 440);
         assert_eq!(seekers[0][2].operation, Operation::Read);
         assert_eq!(
             seekers[0][12],
-            Request::write(seekers[0][11].offset_bytes, 8192)
+            IoRequest::write(seekers[0][11].offset_bytes, 8192)
         );
         let (_, plus) = phases(&Bonnie::plus()).remove(3);
         assert_eq!(plus.len(), 5);
@@ -390,12 +392,12 @@ mod tests {
     }
 
     /// Writes, each of which must be of the piece read just before.
-    fn written_back(list: &[Request]) -> usize {
+    fn written_back(list: &[IoRequest]) -> usize {
         let writes = list
             .windows(2)
             .filter(|pair| pair[1].operation == Operation::Write);
         writes
-            .inspect(|pair| assert_eq!(pair[1], Request::write(pair[0].offset_bytes, 8192)))
+            .inspect(|pair| assert_eq!(pair[1], IoRequest::write(pair[0].offset_bytes, 8192)))
             .count()
     }
 }

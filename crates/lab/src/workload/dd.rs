@@ -4,7 +4,7 @@
 
 use plexum_disks::rng::Rng;
 
-use super::{Operation, Outcome, Request};
+use super::{IoRequest, Operation, Outcome};
 use crate::error::LabError;
 
 /// Time between two reads of random dd: the start of a process (lab.md 5).
@@ -19,14 +19,14 @@ pub fn sequential(
     block_bytes: u64,
     count: u64,
     size_bytes: u64,
-) -> Result<impl Iterator<Item = Request>, LabError> {
+) -> Result<impl Iterator<Item = IoRequest>, LabError> {
     let end = block_bytes.checked_mul(count);
     if block_bytes == 0 || end.is_none_or(|end| end > size_bytes) {
         return Err(LabError::Usage(format!(
             "dd: {count} blocks of {block_bytes} bytes do not fit into {size_bytes} bytes"
         )));
     }
-    Ok((0..count).map(move |block| Request {
+    Ok((0..count).map(move |block| IoRequest {
         operation,
         offset_bytes: block * block_bytes,
         length_bytes: block_bytes,
@@ -43,7 +43,7 @@ pub fn random(
     count: u64,
     range_bytes: u64,
     seed: u64,
-) -> Result<impl Iterator<Item = Request>, LabError> {
+) -> Result<impl Iterator<Item = IoRequest>, LabError> {
     let blocks = range_bytes.checked_div(block_bytes).unwrap_or(0);
     if blocks == 0 {
         return Err(LabError::Usage(format!(
@@ -51,9 +51,9 @@ pub fn random(
         )));
     }
     let mut rng = Rng::new(seed);
-    Ok((0..count).map(move |_| Request {
+    Ok((0..count).map(move |_| IoRequest {
         think_ns: PROCESS_NS,
-        ..Request::read(rng.below(blocks) * block_bytes, block_bytes)
+        ..IoRequest::read(rng.below(blocks) * block_bytes, block_bytes)
     }))
 }
 
@@ -75,19 +75,19 @@ mod tests {
 
     #[test]
     fn dd_reads_every_block_once_and_in_order() {
-        let requests: Vec<Request> = sequential(Operation::Read, 16 << 10, 100, 16 << 20)
+        let requests: Vec<IoRequest> = sequential(Operation::Read, 16 << 10, 100, 16 << 20)
             .unwrap()
             .collect();
         assert_eq!(requests.len(), 100);
         for (number, request) in requests.iter().enumerate() {
-            assert_eq!(*request, Request::read(number as u64 * 16384, 16384));
+            assert_eq!(*request, IoRequest::read(number as u64 * 16384, 16384));
         }
         assert!(sequential(Operation::Read, 16 << 10, 1025, 16 << 20).is_err());
     }
 
     #[test]
     fn random_dd_pauses_and_stays_in_its_range() {
-        let requests: Vec<Request> = random(16 << 10, 200, 1 << 20, 5).unwrap().collect();
+        let requests: Vec<IoRequest> = random(16 << 10, 200, 1 << 20, 5).unwrap().collect();
         assert!(requests.iter().all(|r| r.think_ns == 1_000_000
             && r.length_bytes == 16384
             && r.offset_bytes % 16384 == 0

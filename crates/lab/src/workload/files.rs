@@ -1,11 +1,13 @@
 //! bonnie++'s phases with many files: what the files are called, and in which order they are asked for. Pure.
 //!
 //! Invariants:
-//! - a name is the file's number in ten hexadecimal digits, and up to twelve letters and digits: behind it in sequential order, before it in
-//!   random order;
-//! - files are created by number in both orders; in random order the list is shuffled before it is read, and again before it is deleted.
+//! - a name is the file's number in ten hexadecimal digits, and up to twelve letters and digits: behind it in
+//!   sequential order, before it in random order;
+//! - files are created by number in both orders; in random order the list is shuffled before it is read, and again
+//!   before it is deleted.
 //!
-//! Source: lab.md section 5, and the system calls of the program: crates/lab/tests/requests_are_those_of_the_programs.rs.
+//! Source: lab.md section 5, and the system calls of the program:
+//! crates/lab/tests/requests_are_those_of_the_programs.rs.
 
 use plexum_disks::rng::Rng;
 

@@ -1,8 +1,8 @@
 //! fio job files, a subset: what they ask for becomes request streams. Unknown keys are refused by name.
 //!
 //! Invariants:
-//! - clones and jobs of one named file share its range, others have one each; random jobs touch every block of it once before any
-//!   twice, where so many can be kept in order;
+//! - clones and jobs of one named file share its range, others have one each; random jobs touch every block of it once
+//!   before any twice, where so many can be kept in order;
 //! - requests of `posixaio` on one descriptor go one after another, whatever `iodepth` says (glibc does so; lab.md 3);
 //! - nothing is read ahead or delayed: jobs see the volume as with `direct=1`.
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use plexum_disks::rng::Rng;
 
-use super::{Operation, Process, Request};
+use super::{IoRequest, Operation, Process};
 use crate::error::LabError;
 
 /// Most jobs (clones counted) of a file.
@@ -458,8 +458,8 @@ pub fn parse(text: &str, place_bytes: Option<u64>) -> Result<JobFile, LabError> 
     Ok(file)
 }
 
-/// Where the files of each job of a group begin, and what all take together. A named file is there once, as long as the longest
-/// of its jobs needs.
+/// Where the files of each job of a group begin, and what all take together. A named file is there once, as long as the
+/// longest of its jobs needs.
 #[must_use]
 pub fn starts(group: &[Job]) -> (Vec<u64>, u64) {
     let mut named: BTreeMap<&str, u64> = BTreeMap::new();
@@ -531,7 +531,7 @@ pub fn processes(
         .collect())
 }
 
-fn stream(job: &Job, start_bytes: u64, mut rng: Rng) -> impl Iterator<Item = Request> + use<> {
+fn stream(job: &Job, start_bytes: u64, mut rng: Rng) -> impl Iterator<Item = IoRequest> + use<> {
     let blocks = job.size_bytes / job.block_bytes;
     let (is_random, reads) = match job.pattern {
         Pattern::Forward(reads) => (false, reads),
@@ -549,9 +549,9 @@ fn stream(job: &Job, start_bytes: u64, mut rng: Rng) -> impl Iterator<Item = Req
     let job = job.clone();
     let (mut next, mut writes, mut has_ended) = (0u64, 0u64, false);
     let mut owes_flush = false;
-    let flush = Request {
+    let flush = IoRequest {
         operation: Operation::Flush,
-        ..Request::read(0, 0)
+        ..IoRequest::read(0, 0)
     };
     std::iter::from_fn(move || {
         if owes_flush {
@@ -574,13 +574,13 @@ fn stream(job: &Job, start_bytes: u64, mut rng: Rng) -> impl Iterator<Item = Req
         next += 1;
         let at = start_bytes + block * job.block_bytes;
         if reads >= 100 || rng.chance(reads, 100) {
-            return Some(Request::read(at, job.block_bytes));
+            return Some(IoRequest::read(at, job.block_bytes));
         }
         writes += 1;
         // fio does not flush after the last write of all, unless end_fsync asks for it.
         let goes_on = next < blocks || job.is_time_based;
         owes_flush = goes_on && job.flush_every > 0 && writes.is_multiple_of(job.flush_every);
-        Some(Request::write(at, job.block_bytes))
+        Some(IoRequest::write(at, job.block_bytes))
     })
 }
 
@@ -603,7 +603,7 @@ mod tests {
         let processes = processes(&jobs[0], 0, 1 << 20, 1).unwrap();
         assert_eq!(processes.len(), 8);
         for (clone, process) in processes.into_iter().enumerate() {
-            let all: Vec<Request> = process.requests.collect();
+            let all: Vec<IoRequest> = process.requests.collect();
             // Sixteen blocks, a flush between them, one at the end.
             assert_eq!(all.len(), 32);
             let mut blocks: Vec<u64> = all
@@ -786,7 +786,7 @@ mod tests {
     fn a_mixed_forward_job_keeps_its_share_and_order() {
         let text = "[a]\nrw=rw\nrwmixread=25\nbs=4k\nsize=16m\n";
         let jobs = parse(text, None).unwrap().jobs;
-        let all: Vec<Request> = processes(&jobs[0], 0, 1 << 30, 2)
+        let all: Vec<IoRequest> = processes(&jobs[0], 0, 1 << 30, 2)
             .unwrap()
             .remove(0)
             .requests

@@ -10,7 +10,7 @@
 
 use plexum_disks::rng::Rng;
 
-use super::Request;
+use super::IoRequest;
 use crate::error::LabError;
 
 /// Step of the stride test, in records.
@@ -122,7 +122,7 @@ pub fn requests(
     file_bytes: u64,
     record_bytes: u64,
     seed: u64,
-) -> Result<impl Iterator<Item = Request> + use<>, LabError> {
+) -> Result<impl Iterator<Item = IoRequest> + use<>, LabError> {
     let count = file_bytes.checked_div(record_bytes).unwrap_or(0);
     if count == 0 || count > RECORDS_MAX {
         return Err(LabError::Usage(format!(
@@ -132,9 +132,9 @@ pub fn requests(
     let is_write = test.contains("write");
     Ok(records(test, count, seed).into_iter().map(move |record| {
         if is_write {
-            Request::write(record * record_bytes, record_bytes)
+            IoRequest::write(record * record_bytes, record_bytes)
         } else {
-            Request::read(record * record_bytes, record_bytes)
+            IoRequest::read(record * record_bytes, record_bytes)
         }
     }))
 }

@@ -4,7 +4,7 @@
 
 use plexum_disks::rng::Rng;
 
-use super::{Operation, Process, Request};
+use super::{IoRequest, Operation, Process};
 use crate::error::LabError;
 
 /// What each process does.
@@ -61,7 +61,7 @@ pub fn processes(shape: &Shape, size_bytes: u64, seed: u64) -> Result<Vec<Proces
                     Some(_) => shape.operation,
                     None => shape.operation,
                 };
-                Request {
+                IoRequest {
                     operation,
                     offset_bytes: block * shape.block_bytes,
                     length_bytes: shape.block_bytes,
@@ -90,7 +90,7 @@ mod tests {
         request_count: 100,
     };
 
-    fn requests(shape: &Shape) -> Vec<Vec<Request>> {
+    fn requests(shape: &Shape) -> Vec<Vec<IoRequest>> {
         let processes = processes(shape, 1 << 20, 7).unwrap();
         processes
             .into_iter()
@@ -102,7 +102,7 @@ mod tests {
     fn forward_processes_stay_in_their_parts() {
         for (process, list) in requests(&SHAPE).iter().enumerate() {
             let first = process as u64 * (256 / 3) * 4096;
-            assert_eq!(list[0], Request::write(first, 4096));
+            assert_eq!(list[0], IoRequest::write(first, 4096));
             assert_eq!(list[1].offset_bytes, first + 4096);
             assert_eq!(list[85].offset_bytes, first, "it begins again");
         }
@@ -120,7 +120,7 @@ mod tests {
             operation: Operation::WriteThrough,
             ..shape
         };
-        let is_plain = |r: &Request| r.operation == Operation::Write;
+        let is_plain = |r: &IoRequest| r.operation == Operation::Write;
         assert!(!requests(&through).concat().iter().any(is_plain));
         let all = requests(&shape).concat();
         let reads = all

@@ -41,7 +41,7 @@ pub enum Operation {
 
 /// One request of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct IoRequest {
     /// What.
     pub operation: Operation,
     /// Where.
@@ -52,7 +52,7 @@ pub struct Request {
     pub think_ns: u64,
 }
 
-impl Request {
+impl IoRequest {
     /// A read without a pause.
     #[must_use]
     pub fn read(offset_bytes: u64, length_bytes: u64) -> Self {
@@ -75,7 +75,7 @@ impl Request {
 }
 
 /// A stream of requests.
-pub type Stream = Box<dyn Iterator<Item = Request> + Send>;
+pub type Stream = Box<dyn Iterator<Item = IoRequest> + Send>;
 
 /// One process of a workload.
 pub struct Process {
@@ -88,7 +88,7 @@ pub struct Process {
 impl Process {
     /// One request at a time.
     #[must_use]
-    pub fn single(requests: impl Iterator<Item = Request> + Send + 'static) -> Self {
+    pub fn single(requests: impl Iterator<Item = IoRequest> + Send + 'static) -> Self {
         Self {
             depth: 1,
             requests: Box::new(requests),
@@ -157,7 +157,7 @@ impl Outcome {
 }
 
 /// One request on the target.
-pub(crate) async fn carry_out(target: &Target, request: Request) -> Result<(), LabError> {
+pub(crate) async fn carry_out(target: &Target, request: IoRequest) -> Result<(), LabError> {
     if request.think_ns > 0 {
         target
             .clock()

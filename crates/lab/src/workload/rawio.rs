@@ -1,7 +1,7 @@
 //! rawio: so many processes on a raw device; random read, sequential read, random write, sequential write.
 //!
-//! Its source could not be found. What is known: eight processes, four tests, results in K/s and transfers/s, lengths of
-//! 1 to 120 sectors with a mean of about 8 kB in its author's measurements (lab.md 5).
+//! Its source could not be found. What is known: eight processes, four tests, results in K/s and transfers/s, lengths
+//! of 1 to 120 sectors with a mean of about 8 kB in its author's measurements (lab.md 5).
 //!
 //! Invariants:
 //! - in the sequential tests each process stays in its own N-th of the device;
@@ -9,7 +9,7 @@
 
 use plexum_disks::rng::Rng;
 
-use super::{Operation, Process, Request};
+use super::{IoRequest, Operation, Process};
 use crate::error::LabError;
 
 /// Unit of lengths and offsets.
@@ -205,7 +205,7 @@ impl Rawio {
         begin: u64,
         share: u64,
         mut rng: Rng,
-    ) -> impl Iterator<Item = Request> + use<> {
+    ) -> impl Iterator<Item = IoRequest> + use<> {
         let lengths = Lengths::new(self.mix);
         let mut next = begin;
         (0..self.request_count).map(move |_| {
@@ -219,7 +219,7 @@ impl Rawio {
                 next += length;
                 next - length
             };
-            Request {
+            IoRequest {
                 operation: test.operation(),
                 offset_bytes: at * SECTOR_BYTES,
                 length_bytes: length * SECTOR_BYTES,
@@ -252,7 +252,7 @@ pub fn classic(rows: &[(String, [(f64, f64); 4])]) -> String {
 mod tests {
     use super::*;
 
-    fn all(rawio: &Rawio, test: Test, size_bytes: u64) -> Vec<Vec<Request>> {
+    fn all(rawio: &Rawio, test: Test, size_bytes: u64) -> Vec<Vec<IoRequest>> {
         let processes = rawio.processes(test, size_bytes).unwrap();
         processes
             .into_iter()

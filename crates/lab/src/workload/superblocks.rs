@@ -5,7 +5,7 @@
 
 use plexum_disks::rng::Rng;
 
-use super::{Operation, Process, Request};
+use super::{IoRequest, Operation, Process};
 use crate::error::LabError;
 
 /// Superblock copy and map of a group, read and written together.
@@ -52,11 +52,11 @@ pub fn processes(shape: &Shape, size_bytes: u64, seed: u64) -> Result<Vec<Proces
     let process = |number| {
         let mut rng = base.fork(number);
         let requests = (0..shape.request_count).map(move |_| {
-            let read = Request::read(rng.below(groups) * group_bytes, HEAD_BYTES);
+            let read = IoRequest::read(rng.below(groups) * group_bytes, HEAD_BYTES);
             if rng.chance(shape.read_percent, 100) {
                 return read;
             }
-            Request {
+            IoRequest {
                 operation: shape.update,
                 ..read
             }
@@ -84,7 +84,7 @@ mod tests {
         request_count: 1000,
     };
 
-    fn requests(shape: &Shape, size_bytes: u64) -> Vec<Request> {
+    fn requests(shape: &Shape, size_bytes: u64) -> Vec<IoRequest> {
         let processes = processes(shape, size_bytes, 5).unwrap();
         assert!(processes.iter().all(|process| process.depth == shape.depth));
         processes
@@ -112,7 +112,7 @@ mod tests {
                 ..SHAPE
             };
             let all = requests(&shape, 1 << 30);
-            let is_update = |one: &&Request| one.operation == Operation::WriteThrough;
+            let is_update = |one: &&IoRequest| one.operation == Operation::WriteThrough;
             let updates = all.iter().filter(is_update).count();
             let reads = all.iter().filter(|one| one.operation == Operation::Read);
             assert_eq!(reads.count() + updates, all.len());

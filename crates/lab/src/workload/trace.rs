@@ -7,7 +7,7 @@ use std::time::Duration;
 use plexum_block::clock::Clock;
 use plexum_exec::Spawner;
 
-use super::{Operation, Outcome, Request, carry_out};
+use super::{IoRequest, Operation, Outcome, carry_out};
 use crate::error::LabError;
 use crate::target::Target;
 
@@ -18,8 +18,8 @@ const REQUESTS_MAX: usize = 10_000_000;
 ///
 /// # Errors
 /// `Usage` with the line that does not fit.
-pub fn parse(text: &str, size_bytes: u64) -> Result<Vec<(u64, Request)>, LabError> {
-    let mut all: Vec<(u64, Request)> = Vec::new();
+pub fn parse(text: &str, size_bytes: u64) -> Result<Vec<(u64, IoRequest)>, LabError> {
+    let mut all: Vec<(u64, IoRequest)> = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default();
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -62,7 +62,7 @@ pub fn parse(text: &str, size_bytes: u64) -> Result<Vec<(u64, Request)>, LabErro
         }
         all.push((
             at_ns,
-            Request {
+            IoRequest {
                 operation,
                 offset_bytes,
                 length_bytes,
@@ -80,7 +80,7 @@ pub fn parse(text: &str, size_bytes: u64) -> Result<Vec<(u64, Request)>, LabErro
 pub async fn replay(
     spawner: &Spawner,
     target: &Target,
-    trace: Vec<(u64, Request)>,
+    trace: Vec<(u64, IoRequest)>,
 ) -> Result<Outcome, LabError> {
     drop(target.take_traffic());
     let started = target.now_ns();
@@ -117,7 +117,7 @@ mod tests {
             1 << 20,
         )
         .unwrap();
-        assert_eq!(trace[1], (500_000_000, Request::write(8192, 512)));
+        assert_eq!(trace[1], (500_000_000, IoRequest::write(8192, 512)));
         assert_eq!(trace.len(), 3);
         for bad in [
             "0 X 0 512",

@@ -35,7 +35,7 @@ pub(super) async fn start_log<D: Device, C: Clock>(
     volume: &Volume<D, C>,
     assembly: &Assembly,
     headers: &[Option<LogHeader>],
-    is_forced: bool,
+    force: Force,
 ) -> Result<(), OpenError> {
     if !matches!(assembly.log, LogUse::Replay { .. }) {
         volume.begin_log_anew();
@@ -46,7 +46,7 @@ pub(super) async fn start_log<D: Device, C: Clock>(
     match volume.replay_log(headers).await {
         Ok(()) => Ok(()),
         Err(ReplayError::Io(error)) => Err(failed(error)),
-        Err(ReplayError::Damaged) if assembly.is_degraded && !is_forced => {
+        Err(ReplayError::Damaged) if assembly.is_degraded && force == Force::No => {
             let text = "a record in the middle of the stripe log is damaged, and a member is missing: rows that were \
                         being written may give wrong data; add the missing member, or --force";
             Err(OpenError::Log(text.to_owned()))
@@ -62,7 +62,7 @@ pub(super) async fn start_log<D: Device, C: Clock>(
 pub(super) async fn start_ppl<D: Device, C: Clock>(
     volume: &Volume<D, C>,
     assembly: &Assembly,
-    is_forced: bool,
+    force: Force,
 ) -> Result<(), OpenError> {
     if !assembly.has_ppl {
         return Ok(());
@@ -71,7 +71,6 @@ pub(super) async fn start_ppl<D: Device, C: Clock>(
         Some(0) => Dirty::Yes,
         _ => Dirty::No,
     };
-    let force = if is_forced { Force::Yes } else { Force::No };
     match volume.start_ppl(dirty, force).await {
         Ok(()) => Ok(()),
         Err(PplError::Doubt) => {

@@ -3,7 +3,8 @@
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::upkeep::disk::direct_flag;
+use rustix::fs::OFlags;
+
 use crate::{BenchError, BenchOptions};
 
 /// Memory as a file system, where Linux has it.
@@ -16,9 +17,9 @@ const DISK: &str = "/var/tmp";
 const MEMORY_FILE_SYSTEMS: [u32; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// A folder that is removed with everything in it.
-pub(crate) struct Place(PathBuf);
+pub(crate) struct TemporaryFolder(PathBuf);
 
-impl Place {
+impl TemporaryFolder {
     pub fn make(options: &BenchOptions) -> Result<Self, BenchError> {
         let memory = Path::new(MEMORY);
         let base = match &options.folder {
@@ -80,8 +81,13 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0); // what is left is in the folder for temporary files
     }
+}
+
+/// The flag of `open` that asks for direct I/O.
+pub(crate) fn direct_flag() -> i32 {
+    i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0)
 }

@@ -1,0 +1,156 @@
+//! The words of commands on a volume that is served.
+
+/// `plexum status`.
+#[derive(clap::Args, Debug)]
+pub struct Status {
+    /// Name of the volume [default: all]
+    pub volume: Option<String>,
+    /// Show again every second
+    #[arg(long)]
+    pub watch: bool,
+}
+
+/// `plexum stop`.
+#[derive(clap::Args, Debug)]
+pub struct Stop {
+    /// Name of the volume; may be left out when one runs
+    pub volume: Option<String>,
+    /// Stop it although it is attached, or clients are connected: they get errors from then on
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// A command on one member of a volume.
+#[derive(clap::Args, Debug)]
+pub struct VolumeMember {
+    /// Name of the volume
+    pub volume: String,
+    /// Path, slot number or serial
+    pub member: String,
+}
+
+/// `plexum add`.
+#[derive(clap::Args, Debug)]
+pub struct AddMember {
+    /// Name of the volume
+    pub volume: String,
+    /// File, device or URI
+    pub member: String,
+    /// Overwrite what was found on it
+    #[arg(long)]
+    pub force: bool,
+    /// Wait until it is in sync
+    #[arg(long)]
+    pub wait: bool,
+}
+
+/// `plexum re-add`.
+#[derive(clap::Args, Debug)]
+pub struct ReAdd {
+    /// Name of the volume
+    pub volume: String,
+    /// Path, slot number or serial
+    pub member: String,
+    /// Wait until it is in sync
+    #[arg(long)]
+    pub wait: bool,
+}
+
+/// `plexum replace`.
+#[derive(clap::Args, Debug)]
+pub struct Replace {
+    /// Name of the volume
+    pub volume: String,
+    /// The old member: path, slot number or serial
+    pub old: String,
+    /// The new member: file, device or URI
+    pub new: String,
+    /// Overwrite what was found on the new member
+    #[arg(long)]
+    pub force: bool,
+    /// Wait until the new one serves
+    #[arg(long)]
+    pub wait: bool,
+}
+
+/// `plexum scrub`.
+#[derive(clap::Args, Debug)]
+pub struct Scrub {
+    /// Name of the volume; may be left out when one runs
+    pub volume: Option<String>,
+    /// Mend what differs
+    #[arg(long)]
+    pub repair: bool,
+    /// Wait for the end and report
+    #[arg(long)]
+    pub wait: bool,
+    /// Stop the scrub that runs
+    #[arg(long, conflicts_with_all = ["repair", "wait"])]
+    pub stop: bool,
+}
+
+/// `plexum set`.
+#[derive(clap::Args, Debug)]
+pub struct Set {
+    /// Name of the volume (may be left out when one runs), then NAME=VALUE ...
+    #[arg(value_name = "[VOLUME] NAME=VALUE", required = true)]
+    pub words: Vec<String>,
+}
+
+/// `plexum stats`.
+#[derive(clap::Args, Debug)]
+pub struct Stats {
+    /// Name of the volume; may be left out when one runs
+    pub volume: Option<String>,
+    /// Show the difference every S seconds
+    #[arg(long = "interval", value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
+    pub interval_s: Option<u64>,
+    /// Rates in the columns of this iostat; without `--interval` since the start or the last reset [default with it:
+    /// plexum]
+    #[arg(long, value_enum, value_name = "WHOSE")]
+    pub columns: Option<StatsColumns>,
+    /// Start counting anew
+    #[arg(long)]
+    pub reset: bool,
+}
+
+/// Whose columns `plexum stats` shows.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatsColumns {
+    /// Plexum's: rates, flushes, queue, time of a request, share of time busy
+    Plexum,
+    /// Of FreeBSD's `iostat -x`
+    Freebsd,
+    /// Of Linux's `iostat -x`
+    Linux,
+}
+
+/// `plexum events`.
+#[derive(clap::Args, Debug)]
+pub struct Events {
+    /// Name of the volume; may be left out when one runs
+    pub volume: Option<String>,
+    /// Go on until interrupted
+    #[arg(long, short = 'f')]
+    pub follow: bool,
+}
+
+/// What `plexum debug` understands. `bug` ends with a panic on purpose, to see what a bug looks like.
+fn debug_topics() -> clap::builder::PossibleValuesParser {
+    use clap::builder::PossibleValue;
+    [
+        PossibleValue::new("requests"),
+        PossibleValue::new("bug").hide(true),
+    ]
+    .into()
+}
+
+/// `plexum debug`.
+#[derive(clap::Args, Debug)]
+pub struct Debug {
+    /// What to show: requests
+    #[arg(value_parser = debug_topics())]
+    pub what: String,
+    /// Name of the volume; may be left out when one runs
+    pub volume: Option<String>,
+}
