@@ -253,7 +253,7 @@ fn model(
         Transport::Usb if udev.get("ID_ATA").is_none() => None,
         _ => udev.model(),
     };
-    identified.or_else(|| match (of_udev, attribute) {
+    identified.or(match (of_udev, attribute) {
         (Some(udev), Some(kernel)) if kernel.len() > udev.len() => Some(kernel),
         (Some(udev), _) => Some(udev),
         (None, kernel) => kernel,

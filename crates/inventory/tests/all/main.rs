@@ -8,4 +8,4 @@ mod damaged_trees_are_only_unknown;
 mod disks_are_known_by_their_stickers;
 mod equal_names_are_told_apart;
 mod lights_are_addressed_by_bay;
-//mod smartctl_documents_are_judged;
+mod smartctl_documents_are_judged;
