@@ -79,14 +79,19 @@ fn ahci(roots: &Roots, controller: &str) -> Ledctl {
     }
 }
 
-/// VMD puts its disks into PCI domains of their own, above the 16 bits that real ones have.
-fn vmd(roots: &Roots, slot: &str, pci: &str) -> Ledctl {
+/// Whether a PCI address is behind Intel's VMD, which puts its disks into domains above the 16 bits that real ones
+/// have.
+pub(crate) fn is_behind_vmd(pci: &str) -> bool {
     let domain = pci.split(':').next().unwrap_or_default();
-    let is_behind_vmd = u32::from_str_radix(domain, 16).is_ok_and(|domain| domain > 0xffff);
+    u32::from_str_radix(domain, 16).is_ok_and(|domain| domain > 0xffff)
+}
+
+/// The slot is behind VMD and has the file that takes ledctl's codes.
+fn vmd(roots: &Roots, slot: &str, pci: &str) -> Ledctl {
     let slots = roots.sys().join("bus/pci/slots");
     let mut names = names_in(&slots).into_iter();
     let has_file = names.any(|name| name == slot && slots.join(&name).join("attention").is_file());
-    match is_behind_vmd && has_file {
+    match is_behind_vmd(pci) && has_file {
         true => Ledctl::ThroughVmd,
         false => Ledctl::WouldNot,
     }

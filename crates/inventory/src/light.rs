@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::bay::{BayAddress, components};
-use crate::ledctl::{Ledctl, would_ledctl};
+use crate::ledctl::{Ledctl, is_behind_vmd, would_ledctl};
 use crate::roots::{Roots, names_in, read_number, read_text};
 
 /// Which light of a bay.
@@ -122,16 +122,57 @@ fn hint(ledctl: Ledctl, enclosures_without_driver: &usize) -> String {
     }
 }
 
+/// A file that is a light, and what its numbers mean.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Switch {
+    file: PathBuf,
+    way: Way,
+}
+
+/// What the numbers in a light's file mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Zero is off, all else is on: enclosures report a fault as bits.
+    Flag,
+    /// One lamp for both: 0 is off, 1 steady ("look here"), 2 blinking ("this one"). Only this number is this light.
+    Attention(u64),
+}
+
+impl Switch {
+    fn read(&self) -> Option<Lit> {
+        let value = read_number(&self.file)?;
+        let is_on = match self.way {
+            Way::Flag => value != 0,
+            Way::Attention(on) => value == on,
+        };
+        Some(if is_on { Lit::On } else { Lit::Off })
+    }
+
+    fn write(&self, lit: Lit) -> std::io::Result<()> {
+        let value = match (lit, self.way) {
+            // The lamp shows the other light: that is not ours to switch off.
+            (Lit::Off, Way::Attention(_)) if self.read() == Some(Lit::Off) => return Ok(()),
+            (Lit::Off, _) => 0,
+            (Lit::On, Way::Flag) => 1,
+            (Lit::On, Way::Attention(on)) => on,
+        };
+        // One write: the kernel takes each as a command of its own. Nothing is created.
+        let mut file = OpenOptions::new().write(true).open(&self.file)?;
+        file.write_all(format!("{value}\n").as_bytes())
+    }
+}
+
 /// Whether a light is on.
 ///
 /// # Errors
 /// `NobodySpeaks`, `NoSuchBay`, `NoSuchLight`.
 pub fn read_light(roots: &Roots, bay: &BayAddress, light: Light) -> Result<Lit, LightError> {
-    let files = files_of(roots, bay, light)?;
-    read_file(files.first()).ok_or_else(|| LightError::NoSuchLight {
+    let missing = || LightError::NoSuchLight {
         bay: bay.clone(),
         light,
-    })
+    };
+    let switches = switches_of(roots, bay, light)?;
+    switches.first().and_then(Switch::read).ok_or_else(missing)
 }
 
 /// Switches a light on or off. Answers what it was before.
@@ -145,63 +186,58 @@ pub fn set_light(
     lit: Lit,
 ) -> Result<Lit, LightError> {
     let before = read_light(roots, bay, light)?;
-    let mut refusal = None;
+    let mut refusal = LightError::NoSuchLight {
+        bay: bay.clone(),
+        light,
+    };
     // A shelf with two ways has the bay twice; either way does.
-    for file in files_of(roots, bay, light)? {
-        match write(&file, lit) {
-            Ok(()) if read_file(Some(&file)) == Some(lit) => return Ok(before),
+    for switch in switches_of(roots, bay, light)? {
+        match switch.write(lit) {
+            Ok(()) if switch.read() == Some(lit) => return Ok(before),
             Ok(()) => {
-                refusal = Some(LightError::NotTaken {
+                refusal = LightError::NotTaken {
                     bay: bay.clone(),
                     light,
                     lit,
-                })
+                }
             }
             Err(error) => {
                 let reason = error.to_string();
-                refusal = Some(LightError::Refused {
+                refusal = LightError::Refused {
                     bay: bay.clone(),
                     light,
                     lit,
                     reason,
-                });
+                };
             }
         }
     }
-    Err(refusal.unwrap_or_else(|| LightError::NoSuchLight {
-        bay: bay.clone(),
-        light,
-    }))
+    Err(refusal)
 }
 
-/// Any number but zero is on: enclosures report a fault as bits.
-fn read_file(file: Option<&PathBuf>) -> Option<Lit> {
-    let value = read_number(file?)?;
-    Some(if value == 0 { Lit::Off } else { Lit::On })
-}
-
-fn write(file: &PathBuf, lit: Lit) -> std::io::Result<()> {
-    // One write: the kernel takes each as a command of its own. Nothing is created.
-    let value: &[u8] = match lit {
-        Lit::On => b"1\n",
-        Lit::Off => b"0\n",
+/// The switches of a bay's light; there is at least one.
+fn switches_of(roots: &Roots, bay: &BayAddress, light: Light) -> Result<Vec<Switch>, LightError> {
+    let flag = |file| Switch {
+        file,
+        way: Way::Flag,
     };
-    OpenOptions::new().write(true).open(file)?.write_all(value)
-}
-
-/// The files of a bay's light; there is at least one.
-fn files_of(roots: &Roots, bay: &BayAddress, light: Light) -> Result<Vec<PathBuf>, LightError> {
-    let files = match bay {
+    let switches: Vec<Switch> = match bay {
         BayAddress::Enclosure {
             enclosure,
             component,
             ..
-        } => enclosure_files(roots, bay, (enclosure, component), light)?,
-        BayAddress::PciSlot { pci, .. } => npem_files(roots, pci, light),
+        } => {
+            let files = enclosure_files(roots, bay, (enclosure, component), light)?;
+            files.into_iter().map(flag).collect()
+        }
+        BayAddress::PciSlot { slot, pci } => {
+            let own = npem_files(roots, pci, light).into_iter().map(flag);
+            own.chain(attention(roots, (slot, pci), light)).collect()
+        }
         BayAddress::AtaPort { .. } | BayAddress::Path { .. } => Vec::new(),
     };
-    if !files.is_empty() {
-        return Ok(files);
+    if !switches.is_empty() {
+        return Ok(switches);
     }
     Err(match bay {
         BayAddress::Enclosure { .. } => LightError::NoSuchLight {
@@ -213,6 +249,23 @@ fn files_of(roots: &Roots, bay: &BayAddress, light: Light) -> Result<Vec<PathBuf
             ledctl: would_ledctl(roots, bay),
             enclosures_without_driver: enclosures_without_driver(roots),
         },
+    })
+}
+
+/// The attention lamp of a hot-plug slot. Behind VMD the same file has codes of its own, which are ledctl's business.
+/// Source: kernel.org, PCI hot plug, `attention` of a slot.
+fn attention(roots: &Roots, (slot, pci): (&str, &str), light: Light) -> Option<Switch> {
+    let slots = roots.sys().join("bus/pci/slots");
+    let name = names_in(&slots).into_iter().find(|name| name == slot)?;
+    let file = slots.join(name).join("attention");
+    let on = match light {
+        Light::Fault => 1,
+        Light::Locate => 2,
+    };
+    let is_usable = file.is_file() && !is_behind_vmd(pci);
+    is_usable.then_some(Switch {
+        file,
+        way: Way::Attention(on),
     })
 }
 
@@ -238,7 +291,7 @@ fn enclosure_files(
 }
 
 /// Lights of native PCIe enclosure management: `/sys/class/leds/ADDRESS:enclosure:WHICH/brightness`, of the disk's
-/// function or of the port above it. Source: Documentation/ABI/testing/sysfs-bus-pci of Linux 6.13.
+/// function or of the port above it. Source: `drivers/pci/npem.c` of Linux 6.13.
 fn npem_files(roots: &Roots, pci: &str, light: Light) -> Vec<PathBuf> {
     let which = match light {
         Light::Locate => "locate",

@@ -131,6 +131,34 @@ fn an_nvme_slot_has_the_lights_of_its_port() {
 }
 
 #[test]
+fn the_attention_lamp_of_a_slot_is_two_lights() {
+    let tree = unpack("nvme");
+    let bay = bay_of(&tree, "nvme2n1");
+    let lamp = || fs::read_to_string(tree.sys("bus/pci/slots/8/attention")).unwrap();
+    assert_eq!(
+        set_light(&tree.roots, &bay, Light::Locate, Lit::On),
+        Ok(Lit::Off)
+    );
+    assert_eq!(lamp(), "2\n", "it blinks");
+    assert_eq!(read_light(&tree.roots, &bay, Light::Fault), Ok(Lit::Off));
+    assert_eq!(
+        set_light(&tree.roots, &bay, Light::Fault, Lit::Off),
+        Ok(Lit::Off)
+    );
+    assert_eq!(lamp(), "2\n", "who ends a fault does not end a search");
+    assert_eq!(
+        set_light(&tree.roots, &bay, Light::Fault, Lit::On),
+        Ok(Lit::Off)
+    );
+    assert_eq!(lamp(), "1\n", "it is steady");
+    assert_eq!(
+        set_light(&tree.roots, &bay, Light::Fault, Lit::Off),
+        Ok(Lit::On)
+    );
+    assert_eq!(lamp(), "0\n");
+}
+
+#[test]
 fn where_nobody_speaks_it_is_said_and_whether_ledctl_would() {
     for (tree, disk, want, hint) in [
         (
@@ -145,7 +173,6 @@ fn where_nobody_speaks_it_is_said_and_whether_ledctl_would() {
             Ledctl::ThroughVmd,
             "`ledctl` (package ledmon) would reach it",
         ),
-        ("nvme", "nvme2n1", Ledctl::WouldNot, "nor would `ledctl`"),
         ("virtio", "vda", Ledctl::WouldNot, "nor would `ledctl`"),
         ("usb-dock", "sdc", Ledctl::WouldNot, "nor would `ledctl`"),
         (
@@ -164,6 +191,17 @@ fn where_nobody_speaks_it_is_said_and_whether_ledctl_would() {
         assert_eq!(*ledctl, want, "{disk}");
         assert!(refused.to_string().contains(hint), "{refused}");
     }
+    // An empty slot without a lamp.
+    let tree = unpack("nvme");
+    let empty = BayAddress::PciSlot {
+        slot: "5".into(),
+        pci: "0000:02:00".into(),
+    };
+    let refused = read_light(&tree.roots, &empty, Light::Locate).unwrap_err();
+    assert!(
+        refused.to_string().contains("nor would `ledctl`"),
+        "{refused}"
+    );
     // The same board with messages switched off.
     let tree = unpack("sata-ahci");
     let bay = bay_of(&tree, "sda");
