@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("zfs", &["block", "format", "layout", "parity"]),
     ("disks", &["block"]),
     // edges
+    ("inventory", &[]), // reads sysfs; knows nothing of volumes
     ("front", &["block"]),
     ("nbd", &["block", "front"]),
     ("export", &["block", "front", "nbd"]),
@@ -39,8 +40,21 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "daemon",
         &[
-            "block", "engine", "exec", "export", "format", "freebsd", "front", "layout", "md",
-            "nbd", "parity", "pool", "runtime", "zfs",
+            "block",
+            "engine",
+            "exec",
+            "export",
+            "format",
+            "freebsd",
+            "front",
+            "inventory",
+            "layout",
+            "md",
+            "nbd",
+            "parity",
+            "pool",
+            "runtime",
+            "zfs",
         ],
     ),
     (
@@ -53,8 +67,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "block", "daemon", "disks", "engine", "exec", "export", "format", "freebsd", "front",
-            "lab", "layout", "md", "nbd", "parity", "pool", "runtime", "zfs",
+            "block",
+            "daemon",
+            "disks",
+            "engine",
+            "exec",
+            "export",
+            "format",
+            "freebsd",
+            "front",
+            "inventory",
+            "lab",
+            "layout",
+            "md",
+            "nbd",
+            "parity",
+            "pool",
+            "runtime",
+            "zfs",
         ],
     ),
     // the command with what its developers need
