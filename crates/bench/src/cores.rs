@@ -22,8 +22,8 @@ use plexum_runtime::{Handle, IoChoice, Runtime};
 use crate::compare::{Probe, Role, Samples, take_turns};
 use crate::device::BenchDevice;
 use crate::folder::TemporaryFolder;
+use crate::load::Figures;
 use crate::load::{PATTERNS, Pattern, Target, run_where};
-use crate::row::Figures;
 use crate::setup::{Case, Consistency, MemberKind, Path, Running};
 use crate::{BenchError, BenchOptions, Progress};
 

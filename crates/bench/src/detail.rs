@@ -4,7 +4,8 @@
 use plexum_runtime::Runtime;
 
 use crate::compare::Step;
-use crate::row::{Figures, Row};
+use crate::load::Figures;
+use crate::row::Row;
 use crate::setup::{self, BenchError, Case, Path};
 use crate::{BenchOptions, Progress, pool};
 

@@ -30,8 +30,8 @@ use plexum_runtime::{Handle, Runtime};
 
 use crate::compare::{Probe, Reading, Role};
 use crate::device::BenchDevice;
+use crate::load::Figures;
 use crate::load::{PATTERNS, Pattern, Target, run};
-use crate::row::Figures;
 use crate::{BenchError, BenchOptions};
 
 /// Bytes of each member, and of each volume: all ways are asked for the same addresses.

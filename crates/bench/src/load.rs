@@ -14,7 +14,13 @@ use plexum_nbd::transport::Transport;
 use plexum_runtime::{Handle, yield_now};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::row::Figures;
+/// Figures of one measurement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    pub iops: f64,
+    pub bytes_per_s: f64,
+    pub cpu_us_per_io: f64,
+}
 
 /// What one row does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

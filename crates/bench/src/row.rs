@@ -2,15 +2,8 @@
 
 use serde::Serialize;
 
+use crate::load::Figures;
 use crate::setup::{Case, MemberKind};
-
-/// Figures of one measurement.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Figures {
-    pub iops: f64,
-    pub bytes_per_s: f64,
-    pub cpu_us_per_io: f64,
-}
 
 /// One row: what was measured, and the medians.
 #[derive(Clone, Debug, Serialize)]

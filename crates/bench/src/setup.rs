@@ -23,8 +23,8 @@ use plexum_runtime::{Handle, JoinHandle};
 
 use crate::BenchOptions;
 use crate::device::BenchDevice;
+use crate::load::Figures;
 use crate::load::{PATTERNS, Pattern, Remote, WRITE_PATTERNS, run};
-use crate::row::Figures;
 
 /// Data bytes of each member.
 const MEMBER_BYTES: u64 = 64 << 20;

@@ -31,20 +31,13 @@ use crate::error::LabError;
 use crate::member::{Member, SimVolume};
 use crate::world::World;
 
+pub use crate::world::Mode;
+
 /// Unit of md's strips.
 const MD_STRIP_BYTES: u64 = 4096;
 
 /// How long a simulated member may take to answer. None of them ever hangs: what takes long is what is measured.
 pub(crate) const MEMBER_TIMEOUT: Duration = Duration::from_secs(3600);
-
-/// Whether bytes move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Only metadata is kept.
-    Timing,
-    /// Everything is kept: the run also proves contents.
-    Data,
-}
 
 /// Disks of one machine: make and bus of each.
 #[derive(Clone, Debug)]

@@ -13,7 +13,14 @@ use plexum_disks::clock::SimClock;
 use plexum_exec::{Executor, Fifo, JoinHandle, Spawner};
 use plexum_parity::NullKernel;
 
-use crate::array::Mode;
+/// Whether bytes move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Only metadata is kept.
+    Timing,
+    /// Everything is kept: the run also proves contents.
+    Data,
+}
 
 /// Memory that the buffers of a world may keep, in bytes.
 const POOL_BYTES: usize = 64 << 20;

@@ -15,7 +15,7 @@ use plexum_format::md::JournalMeta;
 use plexum_format::md::journal::{META_BYTES, PayloadKind, block_checksum};
 
 use crate::assemble::{AssembledStanding, Assembly, Examined};
-use crate::open::OpenError;
+use crate::error::OpenError;
 use plexum_block::buf::BufPool;
 use plexum_block::device::{Device, IoError, read_range};
 use plexum_layout::{Geometry, RowRole};

@@ -7,6 +7,7 @@ mod adapter;
 pub mod assemble;
 mod bitmap_place;
 pub mod create;
+mod error;
 mod journal;
 pub mod open;
 

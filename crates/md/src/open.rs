@@ -9,14 +9,14 @@ mod examine;
 mod logs;
 mod pieces;
 
+use plexum_format::SECTOR_BYTES;
 use plexum_format::md::{Bitmap, BitmapHeader, MdVersion, Superblock};
 use plexum_format::stripe_log::superblock_hash;
-use plexum_format::{FormatError, SECTOR_BYTES};
 
 use crate::adapter::MdMetadata;
 use crate::assemble::{
-    AssembleError, AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, LogUse,
-    Options, assemble_with,
+    AssembledMember, AssembledStanding, Assembly, BitmapUse, Examined, LogUse, Options,
+    assemble_with,
 };
 use crate::journal::is_in_journal;
 use plexum_block::buf::BufPool;
@@ -30,78 +30,12 @@ use plexum_engine::volume::{DrivePart, Volume, VolumeParts};
 use plexum_engine::volume::{Force, VolumeOptions};
 use plexum_layout::Geometry;
 
+pub use crate::error::OpenError;
 use examine::{as_planned, read_bad, read_bitmap};
 pub use examine::{examine, examine_as, former_member, judge_log_page, log_header_place};
 use logs::{log_headers, start_log, start_ppl};
 use pieces::Side;
 pub use pieces::{Pieces, open_pieces};
-
-/// Why devices do not make a volume.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// A device could not be read.
-    Io {
-        /// Index of the device as given.
-        index: usize,
-        /// What happened.
-        error: IoError,
-    },
-    /// A device holds no metadata we know.
-    NothingFound {
-        /// Index of the device as given.
-        index: usize,
-    },
-    /// A device holds damaged metadata.
-    Format {
-        /// Index of the device as given.
-        index: usize,
-        /// What is wrong.
-        error: Box<FormatError>,
-    },
-    /// The members do not fit together.
-    Assemble(Box<AssembleError>),
-    /// The stripe log could not be replayed.
-    Log(String),
-    /// mdadm's backup file is of no use; its name comes first.
-    Backup(String),
-    /// The array was stopped in the middle of a reshape, or has writes in a journal only: `open_pieces` reads it.
-    InPieces,
-    /// The assembly can only be read, and this was not asked for, or cannot be read by this version.
-    NotSupported(String),
-}
-
-impl std::fmt::Display for OpenError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            OpenError::Io { index, error } => write!(f, "member {index}: {error}"),
-            OpenError::NothingFound { index } => {
-                write!(f, "member {index}: no array metadata found")
-            }
-            OpenError::Format { index, error } => write!(f, "member {index}: {error}"),
-            OpenError::Assemble(error) => f.write_str(&error.message),
-            OpenError::InPieces => {
-                f.write_str("the array has to be read from several places; add --read-only")
-            }
-            OpenError::NotSupported(reason)
-            | OpenError::Log(reason)
-            | OpenError::Backup(reason) => f.write_str(reason),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
-
-impl OpenError {
-    /// The same of the member with this index.
-    fn of_member(self, index: usize) -> Self {
-        match self {
-            OpenError::Io { error, .. } => OpenError::Io { index, error },
-            OpenError::Format { error, .. } => OpenError::Format { index, error },
-            other => other,
-        }
-    }
-}
 
 /// What opening a volume asks for besides the devices.
 #[derive(Clone, Debug, Default)]

@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use plexum_block::buf::BufPool;
-use plexum_block::device::{Device, IoError};
+use plexum_block::device::Device;
 use plexum_format::zfs::blockptr::Compression;
 use plexum_format::zfs::checksum::verify_embedded;
 use plexum_format::zfs::{BlockPointer, ChecksumKind, Dva, Payload};
 
 use crate::cache::{Cache, Key};
+use crate::damage::Damage;
 use crate::decompress::decompress;
 use crate::error::ZfsError;
-use crate::member::MemberState;
 use crate::parts::{Parts, has_checksum};
 use crate::plex::{Extent, Plex, Verify, Wanted};
 
@@ -31,72 +31,6 @@ const GANG_BYTES: usize = 512;
 const GANG_POINTERS: usize = 3;
 /// Most gang headers of one block.
 const GANG_HEADERS_MAX: usize = 1 << 15;
-
-/// What was wrong with a place on a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DamageKind {
-    /// Other bytes than those that were written.
-    Checksum,
-    /// It could not be read.
-    Io(#[doc = "What the device said."] IoKind),
-}
-
-/// A failed read, as a finding keeps it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum IoKind {
-    /// The medium could not read the range.
-    Medium,
-    /// The member is too short, or gone.
-    Gone,
-}
-
-impl DamageKind {
-    pub(crate) fn io(error: IoError) -> Self {
-        match error {
-            IoError::Gone | IoError::OutOfRange => Self::Io(IoKind::Gone),
-            _ => Self::Io(IoKind::Medium),
-        }
-    }
-
-    /// One word for tables and JSON.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Checksum => "checksum",
-            Self::Io(IoKind::Medium) => "unreadable",
-            Self::Io(IoKind::Gone) => "beyond its end",
-        }
-    }
-}
-
-/// A place on a member that was wrong although the block could be given, or not.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Damage {
-    /// Name of the member.
-    pub member: String,
-    /// Byte offset on its device.
-    pub offset_bytes: u64,
-    /// How long the place is.
-    pub length_bytes: u64,
-    /// What was wrong.
-    pub kind: DamageKind,
-}
-
-impl Damage {
-    pub(crate) fn new<D: Device>(
-        member: &MemberState<D>,
-        offset_bytes: u64,
-        length_bytes: u64,
-        kind: DamageKind,
-    ) -> Self {
-        Self {
-            member: member.name.clone(),
-            offset_bytes: member.device_offset_bytes(offset_bytes),
-            length_bytes,
-            kind,
-        }
-    }
-}
 
 /// All plexes, and what was read of them a moment ago.
 pub(crate) struct Blocks<D> {

@@ -17,6 +17,7 @@
 mod ahead;
 mod block;
 mod cache;
+mod damage;
 mod dataset;
 mod decompress;
 mod error;
@@ -35,7 +36,7 @@ mod walk;
 mod zap;
 
 pub use ahead::{Piece, ReadAhead};
-pub use block::{Damage, DamageKind, IoKind};
+pub use damage::{Damage, DamageKind, IoKind};
 pub use dataset::{Dataset, DatasetKind, DatasetName};
 pub use decompress::decompress_into;
 pub use error::ZfsError;

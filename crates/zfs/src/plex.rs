@@ -9,7 +9,7 @@ use plexum_block::device::Device;
 use plexum_format::zfs::{PlexConfig, PlexKind};
 use plexum_layout::RaidzGeometry;
 
-use crate::block::{Damage, DamageKind};
+use crate::damage::{Damage, DamageKind};
 use crate::member::{MemberState, read_all};
 use crate::parts::Parts;
 use crate::raidz;

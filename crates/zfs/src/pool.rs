@@ -14,7 +14,8 @@ use plexum_format::zfs::{
     Label, NvList, PlexConfig, PlexKind, PoolState, Uberblock, unreadable_features,
 };
 
-use crate::block::{Blocks, Damage};
+use crate::block::Blocks;
+use crate::damage::Damage;
 use crate::error::ZfsError;
 use crate::member::MemberState;
 use crate::object::{Object, ObjectSet};

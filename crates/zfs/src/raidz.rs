@@ -11,7 +11,7 @@ use plexum_block::device::{Device, IoError};
 use plexum_layout::{RaidzColumn, RaidzGeometry, RaidzMap, RaidzPart};
 use plexum_parity::{Block, RecoverPlan, gen_p, gen_pq, gen_pqr};
 
-use crate::block::{Damage, DamageKind};
+use crate::damage::{Damage, DamageKind};
 use crate::member::read_all;
 use crate::parts::{Bytes, Parts, first_of};
 use crate::plex::{Extent, Plex, Wanted};

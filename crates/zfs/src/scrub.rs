@@ -14,8 +14,9 @@ use plexum_format::zfs::blockptr::POINTER_BYTES;
 use plexum_format::zfs::dnode::DNODE_BYTES;
 use plexum_format::zfs::{BlockPointer, Dnode, ObjectSetKind};
 
-use crate::block::{Blocks, Damage, key};
+use crate::block::{Blocks, key};
 use crate::cache::Key;
+use crate::damage::Damage;
 use crate::dataset::DatasetName;
 use crate::error::ZfsError;
 use crate::object::ObjectSet;
