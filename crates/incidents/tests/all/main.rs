@@ -3,4 +3,10 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 mod common;
+mod configuration;
+mod delivery;
+mod life;
+mod messages;
 mod simulation;
+mod told_too_little;
+mod told_too_much;
