@@ -14,7 +14,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("exec", &[]),
     ("block", &[]),
     ("layout", &[]),
-    ("model", &[]), // the slow reference: shares nothing with what it judges
+    ("incidents", &[]), // plain facts in, messages out: whoever has the facts translates them
+    ("model", &[]),     // the slow reference: shares nothing with what it judges
     // engine
     ("engine", &["block", "exec", "format", "layout", "parity"]),
     ("pool", &["block", "engine", "format", "layout", "parity"]),
@@ -112,12 +113,21 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms that know no operating system, no runtime, no clock and no random source.
-const PURE: [&str; 9] = [
-    "parity", "format", "block", "layout", "engine", "md", "freebsd", "pool", "zfs",
+const PURE: [&str; 10] = [
+    "parity",
+    "format",
+    "block",
+    "layout",
+    "engine",
+    "md",
+    "freebsd",
+    "pool",
+    "zfs",
+    "incidents",
 ];
 
 /// Libraries the pure rooms may use.
-const PURE_LIBRARIES: [&str; 11] = [
+const PURE_LIBRARIES: [&str; 13] = [
     "zerocopy",
     "thiserror",
     // short lists of a request that need no memory of their own
@@ -125,6 +135,9 @@ const PURE_LIBRARIES: [&str; 11] = [
     // one piece of memory, cut into parts that are owned one by one
     "bytes",
     "serde",
+    // text in memory: what is kept and sent, and a part of the configuration
+    "serde_json",
+    "toml",
     "crc-fast",
     "twox-hash",
     // hashes and decompressors of blocks in a ZFS pool

@@ -30,6 +30,7 @@ const GUARDED: [Guarded; 2] = [
         rooms: &[
             "crates/engine/",
             "crates/freebsd/",
+            "crates/incidents/",
             "crates/md/",
             "crates/sim/",
         ],

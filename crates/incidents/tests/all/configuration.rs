@@ -1,0 +1,179 @@
+//! The part `[alarm]` of the configuration: what it gives, and what is said when it is wrong.
+
+use plexum_incidents::channel::webhook::Service;
+use plexum_incidents::config::{AlarmConfig, HeartbeatBy, HeartbeatConfig, Transport};
+use plexum_incidents::finding::Severity;
+
+const WHOLE: &str = r#"
+[volumes.home]
+members = "for others to read"
+
+[alarm]
+heartbeat = { url = "https://example.com/ping/nas", every = "5m" }
+
+[[alarm.channel]]
+name = "root"
+kind = "sendmail"
+to = "root"
+
+[[alarm.channel]]
+name = "phone"
+kind = "ntfy"
+url = "https://example.com/nas"
+token-file = "/etc/plexum/ntfy.token"
+least = "critical"
+
+[[alarm.channel]]
+name = "room"
+kind = "matrix"
+url = "https://example.com"
+room = "!a:example.com"
+token-file = "/etc/plexum/matrix.token"
+
+[[alarm.channel]]
+name = "own"
+kind = "program"
+command = ["/usr/local/bin/alarm", "--all"]
+
+[alarm.expect-missing]
+system = 20
+"#;
+
+#[test]
+fn a_whole_configuration_is_read() {
+    let config = AlarmConfig::parse(WHOLE).unwrap();
+    let names: Vec<&str> = config
+        .channels
+        .iter()
+        .map(|channel| channel.name.as_str())
+        .collect();
+    assert_eq!(names, ["journal", "root", "phone", "room", "own"]);
+    assert_eq!(config.channels[2].least, Severity::Critical);
+    let Transport::Sendmail { to, from, command } = &config.channels[1].transport else {
+        panic!("{:?}", config.channels[1]);
+    };
+    assert_eq!(
+        (to.as_str(), from, command[0].as_str()),
+        ("root", &None, "/usr/sbin/sendmail")
+    );
+    let Transport::Webhook { service, .. } = &config.channels[3].transport else {
+        panic!("{:?}", config.channels[3]);
+    };
+    let room = "!a:example.com".to_owned();
+    assert_eq!(*service, Service::Matrix { room });
+    let heartbeat = HeartbeatConfig {
+        every_s: 300,
+        by: HeartbeatBy::Url("https://example.com/ping/nas".into()),
+    };
+    assert_eq!(config.heartbeat, Some(heartbeat));
+    assert_eq!(config.expected_missing_of("system", "77"), 20);
+    assert_eq!(config.expected_missing_of("77", "system"), 20);
+    assert_eq!(config.expected_missing_of("home", "5a1b"), 0);
+    assert_eq!(config.subscriptions().len(), 5);
+}
+
+#[test]
+fn a_journal_that_is_configured_is_not_there_twice() {
+    let text = "[[alarm.channel]]\nname = \"log\"\nkind = \"journal\"\nleast = \"emergency\"\n";
+    let config = AlarmConfig::parse(text).unwrap();
+    assert_eq!(config.channels.len(), 1);
+    assert_eq!(config.channels[0].least, Severity::Emergency);
+}
+
+#[test]
+fn each_mistake_is_one_line_with_line_and_key() {
+    let channel = |keys: &str| format!("[alarm]\n[[alarm.channel]]\nname = \"a\"\n{keys}\n");
+    for (text, expected) in [
+        (
+            channel("kind = \"pager\""),
+            "line 4: kind: \"pager\" is no kind of channel",
+        ),
+        (
+            channel("kind = \"ntfy\""),
+            "line 2: url: missing: \"ntfy\" needs it",
+        ),
+        (
+            channel("kind = \"ntfy\"\nurl = \"example.com\""),
+            "line 5: url: an address is needed",
+        ),
+        (
+            channel("kind = \"ntfy\"\nurll = \"x\""),
+            "line 5: urll: unknown field",
+        ),
+        (
+            channel("kind = \"ntfy\"\nurl = 5"),
+            "line 5: url: invalid type",
+        ),
+        (
+            channel("kind = \"program\"\ncommand = \"x\""),
+            "line 5: command: invalid type",
+        ),
+        (
+            channel("kind = \"program\"\ncommand = [\"alarm\"]"),
+            "line 5: command: a list is needed",
+        ),
+        (
+            channel("kind = \"program\"\ncommand = []"),
+            "line 5: command: a list is needed",
+        ),
+        (channel("kind = \"sendmail\""), "line 2: to: missing"),
+        (
+            channel("kind = \"sendmail\"\nto = \"a\\nb\""),
+            "line 5: to: an address of one line",
+        ),
+        (
+            channel("kind = \"journal\"\nto = \"root\""),
+            "line 5: to: a channel of kind \"journal\" has no such key",
+        ),
+        (
+            channel("kind = \"gotify\"\nurl = \"https://example.com\""),
+            "line 2: token-file: missing",
+        ),
+        (
+            channel("kind = \"journal\"\nleast = \"bad\""),
+            "line 5: least: unknown variant",
+        ),
+        (
+            "[alarm]\nheartbeat = { every = \"5m\" }".to_owned(),
+            "line 2: heartbeat: either url or command",
+        ),
+        (
+            "[alarm]\nheartbeat = { every = \"5\", url = \"https://example.com\" }".to_owned(),
+            "line 2: every: a time of 10s",
+        ),
+        (
+            "[alarm.heartbeat]\nurl = \"https://example.com\"\nevery = \"1s\"".to_owned(),
+            "line 3: every: a time of 10s",
+        ),
+        (
+            "[alarm.heartbeat]\nurl = \"https://example.com\"\nevery = \"9999999999999999999d\""
+                .to_owned(),
+            "line 3: every:",
+        ),
+        (
+            "[alarm.heartbeat]\nurl = \"https://example.com\"\nevery = \"é\"".to_owned(),
+            "line 3: every:",
+        ),
+        (
+            "[alarm.expect-missing]\nhome = -1".to_owned(),
+            "line 2: home: invalid value",
+        ),
+        (
+            "[alarm]\nchanel = 1".to_owned(),
+            "line 2: chanel: unknown field",
+        ),
+        ("[alarm\n".to_owned(), "line 1: "),
+        ("x = \n".to_owned(), "line 1: x: "),
+    ] {
+        let error = AlarmConfig::parse(&text).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error:?} for {text:?}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn two_channels_of_one_name_are_refused() {
+    let one = "[[alarm.channel]]\nname = \"a\"\nkind = \"journal\"\n";
+    let error = AlarmConfig::parse(&one.repeat(2)).unwrap_err().to_string();
+    assert_eq!(error, "line 5: name: two channels are called \"a\"");
+}
