@@ -38,4 +38,5 @@ pub use ledctl::Ledctl;
 pub use light::{Light, LightError, Lit, read_light, set_light};
 pub use roots::Roots;
 pub use serial::{SerialClaim, SerialSource};
+pub use syspath::{DeviceNumber, device_name};
 pub use transport::Transport;

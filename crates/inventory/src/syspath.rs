@@ -109,6 +109,25 @@ impl SysPath {
     }
 }
 
+/// The number of a device, as `stat` gives it for a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceNumber {
+    /// The driver's number.
+    pub major: u32,
+    /// The device's number at its driver.
+    pub minor: u32,
+}
+
+/// The kernel's name of the block device with this number: whatever path led to its node.
+#[must_use]
+pub fn device_name(roots: &Roots, number: DeviceNumber) -> Option<String> {
+    let link = roots
+        .sys()
+        .join(format!("dev/block/{}:{}", number.major, number.minor));
+    let folder = follow(roots, &link)?;
+    Some(folder.file_name()?.to_str()?.to_owned())
+}
+
 /// Whether a name is a PCI address: domain (4 digits, more behind VMD), bus, device, function.
 pub(crate) fn is_pci_address(name: &str) -> bool {
     let hex = |text: &str, least: usize, most: usize| {

@@ -220,10 +220,12 @@ mod tests {
         let quiet = reading(day + QUIET_S, pending(24));
         assert_eq!(judge(&baseline, &quiet), Verdict::Fine);
         baseline.follow(&quiet);
-        assert!(matches!(
-            judge(&baseline, &reading(100 * day, pending(25))),
-            Verdict::Growing { .. }
-        ));
+        let again = judge(&baseline, &reading(100 * day, pending(25)));
+        assert_eq!(
+            again.to_string(),
+            "growing: pending sectors 24 -> 25",
+            "what was quiet is the past"
+        );
     }
 
     #[test]
@@ -257,6 +259,7 @@ mod tests {
         let mut baseline = Baseline::start(&reading(0, pending(0)));
         baseline.follow(&reading(10, pending(9)));
         baseline.follow(&asleep(20));
+        baseline.follow(&asleep(25));
         let verdict = judge(&baseline, &asleep(30));
         let Verdict::Asleep {
             since_unix_s: 20,

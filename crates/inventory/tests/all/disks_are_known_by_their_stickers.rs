@@ -1,7 +1,8 @@
 //! Model, serial, name, transport and bay of each disk of each tree, as its sticker has them.
 
 use plexum_inventory::{
-    Below, Identity, Inventory, InventoryError, Medium, SerialSource, Stack, Transport, below,
+    Below, DeviceNumber, Identity, Inventory, InventoryError, Medium, SerialSource, Stack,
+    Transport, below, device_name,
 };
 
 use crate::common::unpack;
@@ -288,6 +289,14 @@ fn what_is_no_disk_says_what_is_below_it() {
             disks: vec!["sdd".into(), "sde".into()]
         }
     );
+}
+
+#[test]
+fn a_node_leads_to_its_device_by_number() {
+    let unpacked = unpack("ses-shelf");
+    let name = |major, minor| device_name(&unpacked.roots, DeviceNumber { major, minor });
+    assert_eq!(name(8, 17).as_deref(), Some("sdb1"));
+    assert_eq!(name(8, 99), None);
 }
 
 #[test]
