@@ -6,6 +6,9 @@ use crate::finding::{Code, Finding, Lines, Object, Severity};
 use crate::mutant::{DeliberateBug, Mutant};
 use crate::time::{UnixTime, duration_text};
 
+/// Slots that a message names; the others are counted.
+const NAMED_MAX: usize = 3;
+
 /// Room of which a warning is due, in percent.
 const NEARLY_FULL_PERCENT: u128 = 90;
 
@@ -142,6 +145,11 @@ fn cause(volume: &VolumeFacts) -> String {
         .map(|slot| slot_text(slot, "is missing"))
         .collect();
     parts.extend(filled.iter().map(|slot| slot_text(slot, "is being filled")));
+    let more = parts.len().saturating_sub(NAMED_MAX);
+    parts.truncate(NAMED_MAX);
+    if let (Some(last), 1..) = (parts.last_mut(), more) {
+        last.push_str(&format!(" and {more} more"));
+    }
     if volume.bad_bytes > 0 {
         parts.push(format!(
             "{} are bad on other members",
@@ -202,6 +210,11 @@ fn data(volume: &VolumeFacts, utc_offset_s: i32) -> Vec<String> {
             losses(volume.losses_left_elsewhere)
         ));
     }
+    match volume.spares {
+        0 => {}
+        1 => lines.push("1 spare is ready to take a slot".to_owned()),
+        spares => lines.push(format!("{spares} spares are ready to take slots")),
+    }
     if let Some(again) = volume.safe_again {
         lines.push(format!(
             "redundancy is back at about {} ({} to {})",
@@ -226,6 +239,7 @@ fn advice(volume: &VolumeFacts) -> Vec<String> {
         .iter()
         .filter(|slot| slot.valid_bytes.is_none());
     let mut lines: Vec<String> = empty
+        .take(NAMED_MAX)
         .map(|slot| match &slot.returned {
             Some(path) => format!("it is there again, take it back:   plexum re-add {name} {path}"),
             None => format!(

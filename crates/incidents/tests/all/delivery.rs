@@ -1,11 +1,11 @@
 //! What is on its way arrives: at least once, in order, under one number; and what fails is told elsewhere.
 
-use plexum_incidents::finding::Code;
+use plexum_incidents::finding::{Code, Severity};
 use plexum_incidents::incident::NoticeKind;
 use plexum_incidents::outbox::{ATTEMPTS_MAX, RETRY_S_MAX, WAITING_MAX};
-use plexum_incidents::time::HOUR_S;
+use plexum_incidents::time::{HOUR_S, UnixTime};
 
-use crate::common::{House, facts, whole, without};
+use crate::common::{House, START, facts, whole, without};
 
 #[test]
 fn retries_become_rarer_and_end() {
@@ -129,11 +129,7 @@ fn a_channel_that_is_down_for_days_keeps_one_repetition_and_a_bounded_number_of_
     let mut house = House::new();
     house.broken = vec!["mail".into()];
     house.hours(24 * 5, &facts(vec![without(&[0])]));
-    assert!(
-        house.alarm.waiting_count() <= 2,
-        "{}",
-        house.alarm.waiting_count()
-    );
+    assert_eq!(house.alarm.waiting_count(), 1, "the newest repetition");
     for _ in 0..2 * WAITING_MAX {
         house.alarm.test("mail", house.now).unwrap();
     }
@@ -173,4 +169,60 @@ fn a_heartbeat_that_does_not_arrive_is_tried_after_its_time_and_not_sooner() {
     assert_eq!(house.alarm.heartbeat_last(), None);
     house.alarm.heartbeat_arrived(house.now);
     assert_eq!(house.alarm.heartbeat_last(), Some(house.now));
+}
+
+#[test]
+fn a_clock_that_is_set_back_holds_up_no_message() {
+    let degraded = facts(vec![without(&[0])]);
+    let mut house = House::new();
+    house.broken = vec!["mail".into()];
+    house.hours(3, &degraded);
+    house.broken.clear();
+    house.now = UnixTime(1000);
+    house.second(&degraded);
+    assert_eq!(
+        house.kinds(),
+        [NoticeKind::Opened],
+        "its next attempt was hours away"
+    );
+
+    let mut house = House::new();
+    house.seconds(10, &degraded);
+    house.alarm.run(&degraded, house.now);
+    let (revision, _) = house.alarm.unsaved().unwrap();
+    house.alarm.saved(revision);
+    assert_eq!(house.alarm.due(house.now).len(), 1);
+    house.now = UnixTime(1000);
+    house.seconds(140, &degraded);
+    assert_eq!(
+        house.kinds(),
+        [NoticeKind::Opened],
+        "nobody answered for two minutes"
+    );
+
+    house.alarm.heartbeat_tried(START);
+    assert!(house.alarm.is_heartbeat_due(60, house.now));
+}
+
+#[test]
+fn one_attempt_that_fails_after_others_arrived_is_no_finding() {
+    let mut house = House::new();
+    for _ in 0..4 {
+        house.alarm.test("mail", house.now).unwrap();
+        house.broken = vec!["mail".into()];
+        house.second(&facts(vec![whole()]));
+        house.broken.clear();
+        house.seconds(15, &facts(vec![whole()]));
+    }
+    assert_eq!(house.arrived.len(), 4);
+    house.alarm.test("mail", house.now).unwrap();
+    house.broken = vec!["mail".into()];
+    house.seconds(18, &facts(vec![whole()]));
+    assert_eq!(house.open(), []);
+    house.seconds(60, &facts(vec![whole()]));
+    assert_eq!(
+        house.open(),
+        [(Code::DeliveryFails, Severity::Warning)],
+        "three are one"
+    );
 }

@@ -215,3 +215,43 @@ fn memory_that_is_damaged_or_newer_is_refused_in_one_line() {
     let error = Alarm::restore(&newer, Vec::new()).unwrap_err().to_string();
     assert!(error.contains("version 2"), "{error}");
 }
+
+#[test]
+fn what_comes_and_goes_slowly_all_night_is_told_less_and_less() {
+    let mut house = House::new();
+    for _ in 0..8 * 12 {
+        house.seconds(120, &facts(vec![without(&[2])]));
+        house.seconds(180, &facts(vec![whole()]));
+    }
+    let count = house.kinds().len();
+    assert!(
+        (3..=6).contains(&count),
+        "{count} messages, quiet for 1, 2 and 4 minutes"
+    );
+}
+
+#[test]
+fn a_day_of_peace_makes_the_next_failure_as_new_as_the_first() {
+    let mut house = House::new();
+    for _ in 0..3 {
+        house.seconds(15, &facts(vec![without(&[2])]));
+        house.seconds(200, &facts(vec![whole()]));
+    }
+    house.hours(25, &facts(vec![whole()]));
+    house.seconds(15, &facts(vec![without(&[2])]));
+    house.seconds(61, &facts(vec![whole()]));
+    let last = &house.arrived.last().unwrap().1;
+    assert_eq!((last.kind, last.returns), (NoticeKind::Closed, 0));
+}
+
+#[test]
+fn what_was_found_for_a_moment_when_nobody_could_look_any_more_becomes_an_incident() {
+    let silent = VolumeFacts {
+        cannot_judge: Some("no answer".into()),
+        ..whole()
+    };
+    let mut house = House::new();
+    house.seconds(5, &facts(vec![without(&[0])]));
+    house.seconds(6, &facts(vec![silent]));
+    assert_eq!(house.open(), [(Code::Redundancy, Severity::Warning)]);
+}

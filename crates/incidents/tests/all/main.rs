@@ -5,6 +5,7 @@
 mod common;
 mod configuration;
 mod delivery;
+mod found;
 mod life;
 mod messages;
 mod simulation;
