@@ -40,8 +40,21 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "daemon",
         &[
-            "block", "engine", "exec", "export", "format", "freebsd", "front", "layout", "md",
-            "nbd", "parity", "pool", "runtime", "zfs",
+            "block",
+            "engine",
+            "exec",
+            "export",
+            "format",
+            "freebsd",
+            "front",
+            "incidents",
+            "layout",
+            "md",
+            "nbd",
+            "parity",
+            "pool",
+            "runtime",
+            "zfs",
         ],
     ),
     (
