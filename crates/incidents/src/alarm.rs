@@ -19,7 +19,7 @@ use crate::finding::{Code, Object};
 use crate::heartbeat::{Heartbeat, Pulse};
 use crate::incident::{IncidentId, Notice};
 use crate::incidents::{AcknowledgeError, Incidents, Open};
-use crate::judge::{judge_with, unjudged};
+use crate::judge::{is_looked_at, judge_with, unjudged};
 use crate::message::{Message, Sender};
 use crate::mutant::{DeliberateBug, Mutant};
 use crate::outbox::{ChannelState, Delivery, Outbox, Subscription};
@@ -158,7 +158,10 @@ impl Alarm {
         self.is_journal_writable = facts.daemon.journal_not_writable.is_none();
         let findings = judge_with(&facts, now, self.bug);
         let incidents = &mut self.state.incidents;
-        let notices = incidents.step_with(&findings, &unjudged(&facts), now, self.bug);
+        let mut notices = incidents.step_with(&findings, &unjudged(&facts), now, self.bug);
+        for notice in &mut notices {
+            notice.is_looked_at = is_looked_at(&facts, &notice.finding.object);
+        }
         let revision = self.state.revision + 1;
         for notice in &notices {
             let message = Message::of(notice, &self.sender, now);

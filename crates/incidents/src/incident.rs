@@ -107,6 +107,8 @@ pub struct Notice {
     pub finding: Finding,
     /// Of which incident, with this message counted.
     pub life: Life,
+    /// Its object is still looked at. When it is not, an end says nothing about how it is.
+    pub is_looked_at: bool,
 }
 
 impl Life {

@@ -299,6 +299,7 @@ impl Watched {
             kind,
             finding: self.finding.clone(),
             life: self.life.clone()?,
+            is_looked_at: true,
         })
     }
 

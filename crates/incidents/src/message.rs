@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::finding::{Code, Lines, Object, Severity};
-use crate::incident::{Acknowledgement, Notice, NoticeKind};
+use crate::incident::{Acknowledgement, Life, Notice, NoticeKind};
 use crate::time::{UnixTime, duration_text};
 
 /// Characters of a line. Names and reasons come from disks and networks, and may be anything.
@@ -65,9 +65,14 @@ impl Message {
             kind,
             finding,
             life,
+            is_looked_at,
         } = notice;
+        let end = match is_looked_at {
+            true => finding.code.over(),
+            false => "it is not looked at any more; how it is nobody knows",
+        };
         let lines = match kind {
-            NoticeKind::Closed => over(finding.code, &finding.lines, life.opened, life.closed),
+            NoticeKind::Closed => over(end, &finding.lines, life),
             _ => finding.lines.clone(),
         };
         Self {
@@ -207,10 +212,10 @@ impl Message {
 }
 
 /// What is said when it is over.
-fn over(code: Code, was: &Lines, opened: UnixTime, closed: Option<UnixTime>) -> Lines {
-    let lasted_s = closed.map_or(0, |closed| closed.since_s(opened));
+fn over(end: &str, was: &Lines, life: &Life) -> Lines {
+    let lasted_s = life.closed.map_or(0, |closed| closed.since_s(life.opened));
     Lines {
-        headline: format!("OVER - {}", code.over()),
+        headline: format!("OVER - {end}"),
         what: vec![format!("it lasted {}", duration_text(lasted_s))],
         before: vec![was.headline.clone()],
         ..Lines::default()

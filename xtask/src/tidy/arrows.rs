@@ -48,6 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "format",
             "freebsd",
             "front",
+            "incidents",
             "inventory",
             "layout",
             "md",

@@ -54,6 +54,18 @@ pub fn unjudged(facts: &Facts) -> Vec<Object> {
     objects
 }
 
+/// Whether `object` is still looked at. A volume that somebody has closed is neither well nor ill.
+#[must_use]
+pub fn is_looked_at(facts: &Facts, object: &Object) -> bool {
+    match object {
+        Object::Volume(uuid) | Object::Member(uuid, _) => {
+            facts.volumes.iter().any(|volume| volume.uuid == *uuid)
+        }
+        Object::Disk(identity) => facts.disks.iter().any(|disk| disk.identity == *identity),
+        Object::Channel(_) | Object::Daemon => true,
+    }
+}
+
 /// `8 KiB`, `3.6 TiB`: three digits are enough for a message.
 pub(crate) fn bytes_text(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

@@ -255,3 +255,15 @@ fn what_was_found_for_a_moment_when_nobody_could_look_any_more_becomes_an_incide
     house.seconds(6, &facts(vec![silent]));
     assert_eq!(house.open(), [(Code::Redundancy, Severity::Warning)]);
 }
+
+#[test]
+fn the_end_of_a_volume_that_somebody_closed_does_not_say_that_it_is_well() {
+    let mut house = House::new();
+    house.seconds(15, &facts(vec![without(&[0])]));
+    house.seconds(80, &facts(vec![]));
+    let line = house.arrived[1].1.first_line();
+    assert_eq!(
+        line,
+        "[nas] home: OVER - it is not looked at any more; how it is nobody knows"
+    );
+}
