@@ -151,6 +151,22 @@ pub enum Shortage {
     Last,
 }
 
+/// Crashes while the last one is being got over, up to three deep.
+pub(crate) fn draw_nested(rng: &mut Rng, kind: CrashKind) -> Vec<LifeEnd> {
+    let count = rng.between(1, 3);
+    let crash = |_| {
+        let most = *rng.pick(&[40, 400]);
+        LifeEnd::Crash {
+            requests: 0,
+            rest_ns: 0,
+            stage: None,
+            polls: rng.below(most),
+            kind,
+        }
+    };
+    (0..count).map(crash).collect()
+}
+
 /// What clients ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {

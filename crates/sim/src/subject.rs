@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_block::buf::{Buf, BufPool};
-use plexum_block::device::{Fua, IoError};
+use plexum_block::device::{Fua, IoError, ZeroMode};
 use plexum_engine::mutant::Mutant;
 use plexum_engine::threshold::Thresholds;
 use plexum_exec::Spawner;
@@ -168,17 +168,17 @@ pub trait Subject: Sized + 'static {
     /// What the client would get.
     async fn flush(&self, volume: usize) -> Result<(), IoError>;
 
-    /// Makes a range read as zeroes.
+    /// Makes a range read as zeroes, or gives it back: contents afterwards are the old ones or zeroes then.
     ///
     /// # Errors
     /// What the client would get.
-    async fn zero(&self, volume: usize, bytes: Range<u64>, fua: Fua) -> Result<(), IoError>;
-
-    /// Gives a range back; contents afterwards are the old ones or zeroes.
-    ///
-    /// # Errors
-    /// What the client would get.
-    async fn trim(&self, volume: usize, bytes: Range<u64>) -> Result<(), IoError>;
+    async fn zero(
+        &self,
+        volume: usize,
+        bytes: Range<u64>,
+        mode: ZeroMode,
+        fua: Fua,
+    ) -> Result<(), IoError>;
 
     /// Runs background work until the subject stops; `spawner` starts further tasks.
     async fn background(self: Rc<Self>, spawner: Spawner);

@@ -296,18 +296,15 @@ impl Subject for Array {
         self.volumes[volume].volume.flush().await
     }
 
-    async fn zero(&self, volume: usize, bytes: Range<u64>, fua: Fua) -> Result<(), IoError> {
+    async fn zero(
+        &self,
+        volume: usize,
+        bytes: Range<u64>,
+        mode: ZeroMode,
+        fua: Fua,
+    ) -> Result<(), IoError> {
         let (volume, length) = (&self.volumes[volume].volume, bytes.end - bytes.start);
-        volume
-            .zero(bytes.start, length, ZeroMode::Allocate, fua)
-            .await
-    }
-
-    async fn trim(&self, volume: usize, bytes: Range<u64>) -> Result<(), IoError> {
-        let (volume, length) = (&self.volumes[volume].volume, bytes.end - bytes.start);
-        volume
-            .zero(bytes.start, length, ZeroMode::Unmap, Fua::No)
-            .await
+        volume.zero(bytes.start, length, mode, fua).await
     }
 
     async fn background(self: Rc<Self>, _spawner: Spawner) {

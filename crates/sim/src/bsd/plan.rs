@@ -7,7 +7,7 @@ use std::fmt;
 use plexum_format::gmirror::Balance;
 use plexum_format::vinum::DATA_OFFSET_BYTES;
 
-use crate::course::{Course, LifeEnd, Load, RESTS_NS, Shortage, Wish};
+use crate::course::{Course, LifeEnd, Load, RESTS_NS, Shortage, Wish, draw_nested};
 use plexum_disks::disk::CrashKind;
 use plexum_disks::fault::Fault;
 use plexum_disks::rng::Rng;
@@ -269,20 +269,10 @@ impl Plan {
             self.course.lives.push(end);
             self.pauses.push(pause);
             if rng.chance(1, 4) {
-                // Crashes while the last one is being got over, up to three deep.
-                for _ in 0..rng.between(1, 3) {
-                    let most = *rng.pick(&[40, 400]);
-                    let polls = rng.below(most);
-                    let end = LifeEnd::Crash {
-                        requests: 0,
-                        stage: None,
-                        polls,
-                        rest_ns: 0,
-                        kind,
-                    };
-                    self.course.lives.push(end);
-                    self.pauses.push(Pause::default());
-                }
+                let nested = draw_nested(rng, kind);
+                let pauses = self.pauses.len() + nested.len();
+                self.pauses.resize(pauses, Pause::default());
+                self.course.lives.extend(nested);
             }
         }
     }

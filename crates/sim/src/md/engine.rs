@@ -279,8 +279,14 @@ impl Subject for Engine {
         self.volume.flush().await
     }
 
-    async fn zero(&self, _volume: usize, bytes: Range<u64>, fua: Fua) -> Result<(), IoError> {
-        let (offset_bytes, length_bytes) = (bytes.start, bytes.end - bytes.start);
+    async fn zero(
+        &self,
+        _volume: usize,
+        bytes: Range<u64>,
+        mode: ZeroMode,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        let (start, length) = (bytes.start, bytes.end - bytes.start);
         if let Some(front) = &self.front {
             let client = front.client_in_turn().await;
             let how = ZeroRequest {
@@ -288,27 +294,17 @@ impl Subject for Engine {
                 may_unmap: false,
                 only_if_fast: false,
             };
-            return Ok(client.zero(offset_bytes, length_bytes, how).await?);
+            return match mode {
+                ZeroMode::Unmap => Ok(client.trim(start, length, fua).await?),
+                ZeroMode::Allocate => Ok(client.zero(start, length, how).await?),
+            };
         }
-        if let Some(satellite) = self.crew.as_ref().and_then(Crew::next) {
-            return satellite
-                .zero(offset_bytes, length_bytes, ZeroMode::Allocate, fua)
-                .await;
+        let is_trim = mode == ZeroMode::Unmap; // the home's business
+        let crew = self.crew.as_ref().filter(|_| !is_trim);
+        match crew.and_then(Crew::next) {
+            Some(satellite) => satellite.zero(start, length, mode, fua).await,
+            None => self.volume.zero(start, length, mode, fua).await,
         }
-        self.volume
-            .zero(offset_bytes, length_bytes, ZeroMode::Allocate, fua)
-            .await
-    }
-
-    async fn trim(&self, _volume: usize, bytes: Range<u64>) -> Result<(), IoError> {
-        let (offset_bytes, length_bytes) = (bytes.start, bytes.end - bytes.start);
-        if let Some(front) = &self.front {
-            let client = front.client_in_turn().await;
-            return Ok(client.trim(offset_bytes, length_bytes, Fua::No).await?);
-        }
-        self.volume
-            .zero(offset_bytes, length_bytes, ZeroMode::Unmap, Fua::No)
-            .await
     }
 
     async fn background(self: Rc<Self>, spawner: Spawner) {

@@ -22,6 +22,7 @@ mod silent;
 mod slots;
 mod spec;
 mod stale;
+mod stripes;
 pub mod toy;
 
 pub use slots::{

@@ -13,7 +13,7 @@ use super::aim::Aim;
 use super::cells;
 use super::drill::Drill;
 use super::spec::{Level, Spec};
-use crate::course::{Course, LifeEnd, Load, Plan, RESTS_NS, Shortage, Wish};
+use crate::course::{Course, LifeEnd, Load, Plan, RESTS_NS, Shortage, Wish, draw_nested};
 use plexum_disks::disk::CrashKind;
 use plexum_disks::fault::Fault;
 use plexum_disks::rng::Rng;
@@ -203,6 +203,7 @@ impl Scenario {
         let connections = has_connections.then(|| rng.between(1, 3) as usize);
         let think_ns_max = *rng.pick(&[0, 0, 0, 2_000_000, 200_000_000]);
         let flushes_of_100 = *rng.pick(&[7, 7, 1, 0]);
+        let clients = if is_steady { (3, 5) } else { (1, 8) };
         let mut scenario = Self {
             drill: is_meet.then_some(Drill::Meet).or(aim.map(|_| Drill::Aim)),
             aim,
@@ -226,11 +227,7 @@ impl Scenario {
                 latency_ns: *rng.pick(&[5_000, 50_000, 50_000, 500_000]),
                 flush_times: 1,
                 has_zeroing_trim: rng.chance(1, 2),
-                clients: if is_steady {
-                    rng.between(3, 5) as usize
-                } else {
-                    rng.between(1, 8) as usize
-                },
+                clients: rng.between(clients.0, clients.1) as usize,
                 requests: options.requests,
                 wishes: Vec::new(),
                 lives: Vec::new(),
@@ -459,18 +456,7 @@ impl Scenario {
                     self.course.lives.push(LifeEnd::Foreign { salt });
                 }
                 if rng.chance(1, 5) {
-                    // Crashes while the last one is being got over, up to three deep.
-                    for _ in 0..rng.between(1, 3) {
-                        let most = *rng.pick(&[40, 400]);
-                        let polls = rng.below(most);
-                        self.course.lives.push(LifeEnd::Crash {
-                            requests: 0,
-                            rest_ns: 0,
-                            stage: None,
-                            polls,
-                            kind,
-                        });
-                    }
+                    self.course.lives.extend(draw_nested(rng, kind));
                 }
             }
         }

@@ -116,7 +116,7 @@ impl<'a, S: SlotArray> Trial<'a, S> {
             let spec = &self.scene.plan.spec;
             let stripe = offset / spec.strip_bytes;
             let roles =
-                super::reference::stripe_roles(spec.level, spec.layout, spec.member_count, stripe);
+                super::stripes::stripe_roles(spec.level, spec.layout, spec.member_count, stripe);
             let parities: Vec<usize> = std::iter::once(roles.p).chain(roles.q).collect();
             slot = *self.rng.pick(&parities);
         }

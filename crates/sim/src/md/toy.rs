@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_block::buf::{Buf, BufPool};
-use plexum_block::device::{Device, Fua, IoError};
+use plexum_block::device::{Device, Fua, IoError, ZeroMode};
 use plexum_block::wait::join_all;
 
 use super::scenario::Scenario;
@@ -16,7 +16,7 @@ use plexum_disks::disk::SimDisk;
 
 /// One disk, passed through.
 pub struct Single {
-    disk: SimDisk,
+    disks: Vec<SimDisk>,
     pool: BufPool,
     size_bytes: u64,
 }
@@ -62,100 +62,106 @@ fn handles(spec: &Spec, disks: &[SimDisk]) -> Vec<SimDisk> {
         .collect()
 }
 
-/// What all toys are served by.
-macro_rules! served {
-    () => {
-        type Plan = Scenario;
-        type Memory = SlotMemory;
+/// What all toys have in common, beside how they open, read, write and flush.
+macro_rules! toy {
+    ($toy:ty) => {
+        impl Subject for $toy {
+            type Plan = Scenario;
+            type Memory = SlotMemory;
 
-        async fn zero(&self, volume: usize, bytes: Range<u64>, fua: Fua) -> Result<(), IoError> {
-            let length = (bytes.end - bytes.start) as usize;
-            let zeroes = self.pool.take_zeroed(length).freeze();
-            self.write(volume, bytes.start, zeroes, fua).await
+            async fn read(&self, _volume: usize, bytes: Range<u64>) -> Result<Vec<u8>, IoError> {
+                self.get(bytes).await
+            }
+            async fn write(
+                &self,
+                _volume: usize,
+                offset_bytes: u64,
+                data: Buf,
+                fua: Fua,
+            ) -> Result<(), IoError> {
+                self.put(offset_bytes, data, fua).await
+            }
+            async fn flush(&self, _volume: usize) -> Result<(), IoError> {
+                flush_all(&self.disks).await
+            }
+            async fn zero(
+                &self,
+                _volume: usize,
+                bytes: Range<u64>,
+                mode: ZeroMode,
+                fua: Fua,
+            ) -> Result<(), IoError> {
+                if mode == ZeroMode::Unmap {
+                    return Ok(());
+                }
+                let length = (bytes.end - bytes.start) as usize;
+                let zeroes = self.pool.take_zeroed(length).freeze();
+                self.put(bytes.start, zeroes, fua).await
+            }
+            async fn background(self: Rc<Self>, _spawner: plexum_exec::Spawner) {}
+            async fn operate(&self, _what: Operation, _disks: &[SimDisk]) -> Result<(), String> {
+                Err("a toy has no operations".to_owned())
+            }
+            async fn stop(&self) -> Result<(), IoError> {
+                flush_all(&self.disks).await
+            }
+            fn is_whole(&self) -> bool {
+                true
+            }
+            fn describe(&self) -> String {
+                "a toy".to_owned()
+            }
+            fn condition(&self) -> Option<&'static str> {
+                None
+            }
         }
-        async fn trim(&self, _volume: usize, _bytes: Range<u64>) -> Result<(), IoError> {
-            Ok(())
-        }
-        async fn background(self: Rc<Self>, _spawner: plexum_exec::Spawner) {}
-        async fn operate(&self, _operation: Operation, _disks: &[SimDisk]) -> Result<(), String> {
-            Err("a toy has no operations".to_owned())
-        }
-        async fn stop(&self) -> Result<(), IoError> {
-            self.flush(0).await
-        }
-        fn is_whole(&self) -> bool {
-            true
-        }
-        fn describe(&self) -> String {
-            "a toy".to_owned()
-        }
-        fn condition(&self) -> Option<&'static str> {
-            None
+
+        impl SlotArray for $toy {
+            fn fit(spec: &mut Spec) {
+                Self::shape(spec);
+            }
+            async fn create(
+                setting: &Setting,
+                spec: &Spec,
+                disks: &[SimDisk],
+            ) -> Result<Self, String> {
+                Ok(Self::open(&setting.context, spec, disks))
+            }
+            async fn assemble(
+                setting: &Setting,
+                spec: &Spec,
+                disks: &[SimDisk],
+                _force: Force,
+            ) -> Result<Self, Refusal> {
+                Ok(Self::open(&setting.context, spec, disks))
+            }
+            fn size_bytes(&self) -> u64 {
+                self.size_bytes
+            }
+            fn status(&self) -> Status {
+                healthy(self.disks.len())
+            }
+            fn data_offset_bytes(&self, _disk: u32) -> u64 {
+                0
+            }
         }
     };
 }
 
-/// What all toys have of an array.
-macro_rules! slots {
-    () => {
-        async fn create(setting: &Setting, spec: &Spec, disks: &[SimDisk]) -> Result<Self, String> {
-            Ok(Self::open(&setting.context, spec, disks))
-        }
-        async fn assemble(
-            setting: &Setting,
-            spec: &Spec,
-            disks: &[SimDisk],
-            _force: Force,
-        ) -> Result<Self, Refusal> {
-            Ok(Self::open(&setting.context, spec, disks))
-        }
-        fn size_bytes(&self) -> u64 {
-            self.size_bytes
-        }
-        fn data_offset_bytes(&self, _disk: u32) -> u64 {
-            0
-        }
-    };
-}
+toy!(Single);
+toy!(ToyMirror);
+toy!(ToyParity);
 
 impl Single {
     fn open(context: &Context, spec: &Spec, disks: &[SimDisk]) -> Self {
-        let disk = disks[0].reopen();
         Self {
-            disk,
+            disks: handles(spec, disks),
             pool: context.pool.clone(),
             size_bytes: spec.component_bytes,
         }
     }
-}
 
-impl Subject for Single {
-    served!();
-
-    async fn read(&self, _volume: usize, bytes: Range<u64>) -> Result<Vec<u8>, IoError> {
-        let buf = self.pool.take((bytes.end - bytes.start) as usize);
-        Ok(self.disk.read(bytes.start, buf).await?.to_vec())
-    }
-
-    async fn write(
-        &self,
-        _volume: usize,
-        offset_bytes: u64,
-        data: Buf,
-        fua: Fua,
-    ) -> Result<(), IoError> {
-        self.disk.write(offset_bytes, data, fua).await
-    }
-
-    async fn flush(&self, _volume: usize) -> Result<(), IoError> {
-        self.disk.flush().await
-    }
-}
-
-impl SlotArray for Single {
-    slots!();
-
-    fn fit(spec: &mut Spec) {
+    fn shape(spec: &mut Spec) {
         *spec = Spec {
             level: Level::Linear,
             layout: 0,
@@ -166,8 +172,13 @@ impl SlotArray for Single {
         };
     }
 
-    fn status(&self) -> Status {
-        healthy(1)
+    async fn get(&self, bytes: Range<u64>) -> Result<Vec<u8>, IoError> {
+        let buf = self.pool.take((bytes.end - bytes.start) as usize);
+        Ok(self.disks[0].read(bytes.start, buf).await?.to_vec())
+    }
+
+    async fn put(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        self.disks[0].write(offset_bytes, data, fua).await
     }
 }
 
@@ -180,41 +191,8 @@ impl ToyMirror {
             next_copy: std::cell::Cell::new(0),
         }
     }
-}
 
-impl Subject for ToyMirror {
-    served!();
-
-    async fn read(&self, _volume: usize, bytes: Range<u64>) -> Result<Vec<u8>, IoError> {
-        let copy = self.next_copy.get();
-        self.next_copy.set((copy + 1) % self.disks.len());
-        let buf = self.pool.take((bytes.end - bytes.start) as usize);
-        Ok(self.disks[copy].read(bytes.start, buf).await?.to_vec())
-    }
-
-    async fn write(
-        &self,
-        _volume: usize,
-        offset_bytes: u64,
-        data: Buf,
-        fua: Fua,
-    ) -> Result<(), IoError> {
-        let writes = self
-            .disks
-            .iter()
-            .map(|disk| disk.write(offset_bytes, data.clone(), fua));
-        first_error(join_all(writes).await)
-    }
-
-    async fn flush(&self, _volume: usize) -> Result<(), IoError> {
-        flush_all(&self.disks).await
-    }
-}
-
-impl SlotArray for ToyMirror {
-    slots!();
-
-    fn fit(spec: &mut Spec) {
+    fn shape(spec: &mut Spec) {
         *spec = Spec {
             level: Level::Raid1,
             layout: 0,
@@ -225,8 +203,19 @@ impl SlotArray for ToyMirror {
         };
     }
 
-    fn status(&self) -> Status {
-        healthy(self.disks.len())
+    async fn get(&self, bytes: Range<u64>) -> Result<Vec<u8>, IoError> {
+        let copy = self.next_copy.get();
+        self.next_copy.set((copy + 1) % self.disks.len());
+        let buf = self.pool.take((bytes.end - bytes.start) as usize);
+        Ok(self.disks[copy].read(bytes.start, buf).await?.to_vec())
+    }
+
+    async fn put(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        let writes = self
+            .disks
+            .iter()
+            .map(|disk| disk.write(offset_bytes, data.clone(), fua));
+        first_error(join_all(writes).await)
     }
 }
 
@@ -258,12 +247,19 @@ impl ToyParity {
         }
         pieces
     }
-}
 
-impl Subject for ToyParity {
-    served!();
+    fn shape(spec: &mut Spec) {
+        *spec = Spec {
+            level: Level::Raid4,
+            layout: 0,
+            strip_bytes: 16384,
+            region_bytes: None,
+            ..*spec
+        };
+        spec.member_count = spec.member_count.max(3);
+    }
 
-    async fn read(&self, _volume: usize, bytes: Range<u64>) -> Result<Vec<u8>, IoError> {
+    async fn get(&self, bytes: Range<u64>) -> Result<Vec<u8>, IoError> {
         let mut all = Vec::new();
         for (member, at, length) in self.pieces(bytes) {
             let buf = self.pool.take(length as usize);
@@ -272,13 +268,7 @@ impl Subject for ToyParity {
         Ok(all)
     }
 
-    async fn write(
-        &self,
-        _volume: usize,
-        offset_bytes: u64,
-        data: Buf,
-        fua: Fua,
-    ) -> Result<(), IoError> {
+    async fn put(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
         let mut from = 0;
         for (member, at, length) in self.pieces(offset_bytes..offset_bytes + data.len() as u64) {
             let length = length as usize;
@@ -294,28 +284,5 @@ impl Subject for ToyParity {
             parity_disk.write(at, parity.freeze(), fua).await?;
         }
         Ok(())
-    }
-
-    async fn flush(&self, _volume: usize) -> Result<(), IoError> {
-        flush_all(&self.disks).await
-    }
-}
-
-impl SlotArray for ToyParity {
-    slots!();
-
-    fn fit(spec: &mut Spec) {
-        *spec = Spec {
-            level: Level::Raid4,
-            layout: 0,
-            strip_bytes: 16384,
-            region_bytes: None,
-            ..*spec
-        };
-        spec.member_count = spec.member_count.max(3);
-    }
-
-    fn status(&self) -> Status {
-        healthy(self.disks.len())
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use plexum_block::clock::Clock;
-use plexum_block::device::{Fua, IoError};
+use plexum_block::device::{Fua, IoError, ZeroMode};
 
 use super::operator;
 use super::rules::Rules;
@@ -220,23 +220,20 @@ async fn write<S: Rules>(
 ) {
     let (offset, length) = (sectors.start * 512, (sectors.end - sectors.start) * 512);
     let token = scene.oracles.borrow_mut()[volume].begin_write(sectors.clone(), kind);
-    let result = if kind == WriteKind::Data {
-        let mut data = scene.pool.take(length as usize);
-        scene.oracles.borrow()[volume].fill(&token, &mut data);
-        let subject = begin(scene, client, Verb::Write, offset, length);
-        subject.write(volume, offset, data.freeze(), fua).await
-    } else {
-        let subject = begin(scene, client, Verb::Zero, offset, length);
-        if kind == WriteKind::Trim {
-            subject.trim(volume, offset..offset + length).await
-        } else {
-            subject.zero(volume, offset..offset + length, fua).await
-        }
+    let (verb, done) = match kind {
+        WriteKind::Data => (Verb::Write, Verb::WriteDone),
+        WriteKind::Zeroes | WriteKind::Trim => (Verb::Zero, Verb::ZeroDone),
     };
-    let done = if kind == WriteKind::Data {
-        Verb::WriteDone
-    } else {
-        Verb::ZeroDone
+    let subject = begin(scene, client, verb, offset, length);
+    let bytes = offset..offset + length;
+    let result = match kind {
+        WriteKind::Data => {
+            let mut data = scene.pool.take(length as usize);
+            scene.oracles.borrow()[volume].fill(&token, &mut data);
+            subject.write(volume, offset, data.freeze(), fua).await
+        }
+        WriteKind::Zeroes => subject.zero(volume, bytes, ZeroMode::Allocate, fua).await,
+        WriteKind::Trim => subject.zero(volume, bytes, ZeroMode::Unmap, fua).await,
     };
     end(scene, client, done, offset, length, result);
     let how = match (result, fua) {

@@ -71,83 +71,92 @@ impl<S: Rules> World<S> {
             Ok(opening) => self.opening = opening,
             Err(reason) => return scene.find(Finding::NotStarted(reason)),
         }
-        let lives = scene.course().lives.clone();
-        let mut was_short = false;
-        for (number, end) in lives.iter().enumerate() {
-            let before = scene.counts.borrow().requests;
-            let left = scene.course().requests.saturating_sub(before);
-            match *end {
-                LifeEnd::Crash {
+        for (number, end) in scene.course().lives.iter().enumerate() {
+            self.spend(number, *end);
+            let is_life = !matches!(end, LifeEnd::Foreign { .. });
+            if scene.has_findings() || is_life && self.has_ended() {
+                return;
+            }
+        }
+    }
+
+    /// One life with its end, and what follows on it until the next one.
+    fn spend(&mut self, number: usize, end: LifeEnd) {
+        let scene = Rc::clone(&self.scene);
+        let begun = scene.counts.borrow().requests;
+        let left = scene.course().requests.saturating_sub(begun);
+        match end {
+            LifeEnd::Crash {
+                requests,
+                rest_ns,
+                stage,
+                polls,
+                kind,
+            } => {
+                let due = CrashDue {
                     requests,
                     rest_ns,
                     stage,
                     polls,
-                    kind,
-                } => {
-                    let due = CrashDue {
-                        requests,
-                        rest_ns,
-                        stage,
-                        polls,
-                    };
-                    let quota = if rest_ns > 0 {
-                        requests.min(left)
-                    } else {
-                        left
-                    };
-                    let survived = self.live(number, quota, Some(due));
-                    if self.has_ended() {
-                        return;
-                    }
-                    let ended = if S::stops_instead(self) {
-                        self.stop();
-                        Ended::Stopped
-                    } else {
-                        scene.counts.borrow_mut().nested_crashes += u64::from(was_short);
-                        was_short = !survived && scene.counts.borrow().requests == before;
-                        Ended::Cut
-                    };
-                    self.switch_off(number, kind, ended);
-                }
-                LifeEnd::Stop { requests } => {
-                    self.live(number, requests.min(left), None);
-                    if self.has_ended() {
-                        return;
-                    }
-                    if S::may_stop(&scene) {
-                        self.stop();
-                    }
-                    self.switch_off(number, CrashKind::PowerCut, Ended::Stopped);
-                }
-                LifeEnd::Foreign { salt } => self.lend(salt),
-                LifeEnd::Mend => {
-                    scene.disks.iter().for_each(SimDisk::end_faults);
-                    self.live(number, left, None);
-                    if self.has_ended() {
-                        return;
-                    }
-                    self.mend();
-                    if scene.has_findings() {
-                        return;
-                    }
-                    self.stop();
-                    self.switch_off(number, CrashKind::PowerCut, Ended::Stopped);
-                }
-                LifeEnd::Finale => {
-                    self.live(number, left, None);
-                    if !S::may_stop(&scene) && !scene.has_findings() {
-                        self.switch_off(number, CrashKind::PowerCut, Ended::Cut);
-                        self.live(number + 1, 0, None);
-                    }
-                    if !scene.has_findings() {
-                        self.finale();
-                    }
-                }
+                };
+                self.live_until(number, left, due, kind);
             }
-            if scene.has_findings() {
-                return;
+            LifeEnd::Stop { requests } => {
+                self.live(number, requests.min(left), None);
+                if self.has_ended() {
+                    return;
+                }
+                if S::may_stop(&scene) {
+                    self.stop();
+                }
+                self.switch_off(number, CrashKind::PowerCut, Ended::Stopped);
+            }
+            LifeEnd::Foreign { salt } => self.lend(salt),
+            LifeEnd::Mend => {
+                scene.disks.iter().for_each(SimDisk::end_faults);
+                self.live(number, left, None);
+                if self.has_ended() || !self.mend() || scene.has_findings() {
+                    return;
+                }
+                self.stop();
+                self.switch_off(number, CrashKind::PowerCut, Ended::Stopped);
+            }
+            LifeEnd::Finale => {
+                self.live(number, left, None);
+                if !S::may_stop(&scene) && !scene.has_findings() {
+                    self.switch_off(number, CrashKind::PowerCut, Ended::Cut);
+                    self.live(number + 1, 0, None);
+                }
+                if !scene.has_findings() {
+                    self.finale();
+                }
             }
         }
+    }
+
+    /// One life up to its crash, or to the stop that its subject makes of that.
+    fn live_until(&mut self, number: usize, left: u64, due: CrashDue, kind: CrashKind) {
+        let scene = Rc::clone(&self.scene);
+        let before = scene.counts.borrow().requests;
+        let has_rest = due.rest_ns > 0;
+        let quota = if has_rest {
+            due.requests.min(left)
+        } else {
+            left
+        };
+        let survived = self.live(number, quota, Some(due));
+        if self.has_ended() {
+            return;
+        }
+        let ended = if S::stops_instead(self) {
+            self.stop();
+            Ended::Stopped
+        } else {
+            scene.counts.borrow_mut().nested_crashes += u64::from(self.was_short);
+            self.was_short = !survived && scene.counts.borrow().requests == before;
+            Ended::Cut
+        };
+        self.switch_off(number, kind, ended);
     }
 
     /// Whether no life can follow: it must at least exist. Creation under crashes is the create command's business.

@@ -146,6 +146,8 @@ pub struct World<S: Subject> {
     pub(super) opening: Attempt,
     /// It cannot start any more, rightly.
     pub(super) is_over: bool,
+    /// The last life crashed before it had come to a request.
+    pub(super) was_short: bool,
 }
 
 impl<S: Subject> Scene<S> {
@@ -292,6 +294,7 @@ impl<S: Subject> World<S> {
             executor,
             opening: Attempt::Create,
             is_over: false,
+            was_short: false,
         }
     }
 

@@ -1,7 +1,7 @@
 //! One volume on several cores (W12): satellites serve what is ordinary, and nothing else.
 
 use crate::common::{Bench, spec};
-use plexum_block::device::Fua;
+use plexum_block::device::{Fua, ZeroMode};
 use plexum_sim::md::{Level, SlotArray, Spec};
 use plexum_sim::subject::{Operation, Subject};
 
@@ -99,7 +99,7 @@ fn a_slab_comes_back_to_whoever_wants_its_rows() {
         bench.operate(Operation::Scrub).unwrap();
         let size = bench.subject().size_bytes();
         let subject = bench.subject();
-        let zero = async move { subject.zero(0, 0..size, Fua::No).await };
+        let zero = async move { subject.zero(0, 0..size, ZeroMode::Allocate, Fua::No).await };
         bench.run(zero).unwrap();
         assert!(bench.read(0, size).unwrap().iter().all(|byte| *byte == 0));
         work(&mut bench, 2);

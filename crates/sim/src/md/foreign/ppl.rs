@@ -15,8 +15,9 @@ use plexum_format::{SECTOR_BYTES, Slot};
 
 use super::Kernel;
 use crate::finding::Finding;
-use crate::md::reference::{Reference, stripe_roles};
+use crate::md::reference::Reference;
 use crate::md::slots::SlotArray;
+use crate::md::stripes::stripe_roles;
 
 /// Rows are logged in pieces of this size.
 const PAGE_BYTES: u64 = 4096;
