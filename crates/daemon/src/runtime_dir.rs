@@ -185,8 +185,8 @@ impl RuntimeDir {
     }
 }
 
-/// Why a user's folder cannot be trusted, as the end of a sentence that begins with it: it is a link or a file, somebody
-/// else's, or open to others. `meta` is that of the folder itself, not of what a link leads to.
+/// Why a user's folder cannot be trusted, as the end of a sentence that begins with it: it is a link or a file,
+/// somebody else's, or open to others. `meta` is that of the folder itself, not of what a link leads to.
 pub(crate) fn mistrust(meta: &fs::Metadata, user_id: u32) -> Option<String> {
     if !meta.is_dir() {
         return Some("is not a folder".into());

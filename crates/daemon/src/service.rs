@@ -482,8 +482,8 @@ impl Service {
         }
     }
 
-    /// Takes back members that were not there, or were lost with their device, and are there again. A member that failed
-    /// in another way does not come back by itself.
+    /// Takes back members that were not there, or were lost with their device, and are there again. A member that
+    /// failed in another way does not come back by itself.
     async fn take_back_all(&self) {
         for hosted in self.host.list() {
             for member in self.returned(&hosted) {
@@ -498,8 +498,8 @@ impl Service {
         }
     }
 
-    /// Members of a volume that could be taken back now. Each counts as a return, and one that returns too often is left
-    /// alone until somebody asks for it.
+    /// Members of a volume that could be taken back now. Each counts as a return, and one that returns too often is
+    /// left alone until somebody asks for it.
     fn returned(&self, hosted: &Hosted) -> Vec<String> {
         let Some(status) = hosted.status().filter(|status| !status.is_read_only) else {
             return Vec::new();

@@ -152,7 +152,8 @@ impl Outbox {
         true
     }
 
-    /// What is to be sent now, decided in a revision up to `revision`. Each has to be answered by `arrived` or `failed`.
+    /// What is to be sent now, decided in a revision up to `revision`. Each has to be answered by `arrived` or
+    /// `failed`.
     pub(crate) fn due(&mut self, revision: u64, now: UnixTime) -> Vec<Delivery> {
         let mut due = Vec::new();
         for state in &mut self.channels {
