@@ -190,7 +190,7 @@ pub enum Command {
     #[command(after_help = "Example:\n  plexum daemon\n  plexum daemon --wait 60 --degraded never")]
     Daemon(Daemon),
     /// Have the daemon expect a volume no more; nothing on its members changes
-    #[command(after_help = "Example:\n  plexum stop nas && plexum forget nas")]
+    #[command(after_help = "Example:\n  plexum forget nas")]
     Forget(Forget),
     /// Terminal view (not yet)
     #[command(hide = true)]
