@@ -437,7 +437,6 @@ mod tests {
             "rebuild gm0 a",
             "insert gm0 a",
             "insert",
-            "forget gm0",
             "label gm0 a b",
             "configure",
             "export tank",

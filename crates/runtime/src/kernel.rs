@@ -7,9 +7,9 @@ use rustix::mm::Advice;
 
 use crate::options::Part;
 
-/// For the large buffers of members' I/O ([`BufPool::with_advice`]): asks for large pages, where the kernel has such. A
-/// request of 1 MiB that goes past the page cache is then one piece of memory instead of 256, of which some disks take
-/// no more than one request's at once.
+/// For the large buffers of members' I/O ([`plexum_block::buf::BufPool::with_advice`]): asks for large pages, where the
+/// kernel has such. A request of 1 MiB that goes past the page cache is then one piece of memory instead of 256, of
+/// which some disks take no more than one request's at once.
 pub fn large_pages(memory: &mut [u8]) {
     // SAFETY: the range is that of the slice; this advice changes neither contents nor access, only how large the pages
     // behind it are.

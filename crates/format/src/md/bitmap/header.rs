@@ -19,7 +19,7 @@ use super::{
 pub struct BitmapHeader {
     /// How the regions are told.
     pub kind: BitmapKind,
-    /// Array UUID, raw bytes: compare with [`super::Superblock::bitmap_uuid`].
+    /// Array UUID, raw bytes: compare with [`crate::md::Superblock::bitmap_uuid`].
     pub uuid: [u8; 16],
     /// Events of the superblock that was written after it.
     pub events: EventCount,
@@ -44,7 +44,7 @@ pub struct BitmapHeader {
 
 impl BitmapHeader {
     /// Checks the first 256 bytes of a bitmap that lies at `offset_bytes` of its member and has `room_sectors` to
-    /// itself (see [`super::Superblock::bitmap_room_sectors`]).
+    /// itself (see [`crate::md::Superblock::bitmap_room_sectors`]).
     ///
     /// # Errors
     /// [`FormatError`] naming the field; clustered and host-endian bitmaps are refused by name, unknown versions and
