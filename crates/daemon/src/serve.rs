@@ -23,7 +23,7 @@ use crate::control::events::EventHub;
 use crate::control::request::Ask;
 use crate::control::server::{ControlServer, Post};
 use crate::host::listen::bind_tcp;
-use crate::host::{Close, Host, HostSettings, Hosted};
+use crate::host::{Host, HostSettings, Hosted};
 use crate::memory::StateDir;
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{RuntimeDir, Surroundings, check_socket_path};
@@ -265,14 +265,7 @@ async fn hear(host: &Rc<Host>, mut inbox: Mailbox<Message>) {
     while let Some(message) = inbox.receive().await {
         match message {
             Message::Ask(ask) => answer(host, ask),
-            Message::StopAll => {
-                for hosted in host.list() {
-                    let (host, name) = (Rc::clone(host), hosted.name().to_owned());
-                    let _closing = host.handle().clone().spawn(async move {
-                        let _ = host.close(&name, Close::Drain).await; // the host keeps what went wrong
-                    });
-                }
-            }
+            Message::StopAll => drop(host.close_all()),
         }
     }
 }

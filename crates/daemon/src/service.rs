@@ -31,13 +31,13 @@ use crate::control::open_request::OpenRequest;
 use crate::control::request::{Action, Answer, Ask, Request};
 use crate::control::server::ControlServer;
 use crate::expected::{Expected, Wanted};
-use crate::host::{Close, Host, HostSettings, Hosted, Refusal};
+use crate::host::{Host, HostSettings, Hosted, Refusal};
 use crate::memory::{Keeper, Kept, Key};
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{Surroundings, check_socket_path, free_socket_path};
 use crate::serve::{ASKS_MAX, Message, post};
 use crate::volume::ops::act;
-use crate::volume::status::{JSON_VERSION, MemberState};
+use crate::volume::status::{JSON_VERSION, MemberState, VolumeStatus};
 use plexum_engine::state::FailCause;
 
 /// How often it is looked who waits and who has returned.
@@ -472,44 +472,33 @@ impl Service {
         }
     }
 
-    /// Looks again and again at what waits, and who has returned.
+    /// Looks again and again at what waits, who has returned, and who is in the slots.
     async fn look_again(self: Rc<Self>) {
         loop {
             self.host.handle().clock().sleep(LOOK_EVERY).await;
             Rc::clone(&self).try_all().await;
-            self.take_back_all().await;
-            self.learn_all();
-        }
-    }
-
-    /// Takes back members that were not there, or were lost with their device, and are there again. A member that
-    /// failed in another way does not come back by itself.
-    async fn take_back_all(&self) {
-        for hosted in self.host.list() {
-            for member in self.returned(&hosted) {
-                let Ok((served, under_way)) = hosted.for_change() else {
+            for hosted in self.host.list() {
+                let Some(status) = hosted.status() else {
                     continue; // it is being closed
                 };
-                let action = Action::ReAdd { member };
-                // Why not is told by the volume's status: the member is still missing there.
-                let _ = act(&served, self.host.handle(), action).await;
-                drop((served, under_way));
+                self.learn(&status);
+                for member in self.returned(&status) {
+                    take_back(&self.host, &hosted, member).await;
+                }
             }
         }
     }
 
-    /// Members of a volume that could be taken back now. Each counts as a return, and one that returns too often is
-    /// left alone until somebody asks for it.
-    fn returned(&self, hosted: &Hosted) -> Vec<String> {
-        let Some(status) = hosted.status().filter(|status| !status.is_read_only) else {
-            return Vec::new();
-        };
+    /// Members of a volume that were not there, or were lost with their device, and can be taken back now. Each counts
+    /// as a return, and one that returns too often is left alone until somebody asks for it. A member that failed in
+    /// another way does not come back by itself.
+    fn returned(&self, status: &VolumeStatus) -> Vec<String> {
         let now = self.host.handle().clock().now();
         let mut entries = self.entries.borrow_mut();
         let entry = entries
             .values_mut()
             .find(|entry| entry.expected.volume == status.volume);
-        let Some(entry) = entry else {
+        let Some(entry) = entry.filter(|_| !status.is_read_only) else {
             return Vec::new();
         };
         let mut found = Vec::new();
@@ -530,19 +519,17 @@ impl Service {
         found
     }
 
-    /// Takes over who is in the slots of volumes that are served.
-    fn learn_all(&self) {
+    /// Takes over who is in the slots of a volume that is served.
+    fn learn(&self, status: &VolumeStatus) {
         let mut entries = self.entries.borrow_mut();
-        for (key, entry) in entries.iter_mut() {
-            let status = self.host.get(&entry.expected.volume);
-            let Some(status) = status.and_then(|hosted| hosted.status()) else {
-                continue;
-            };
-            if entry.expected.learn(&status)
-                && let Some(keeper) = &self.keeper
-            {
-                keeper.keep(Kept::Expected(key.clone(), entry.expected.clone()));
-            }
+        let known = entries
+            .iter_mut()
+            .find(|(_, entry)| entry.expected.volume == status.volume);
+        if let Some((key, entry)) = known
+            && entry.expected.learn(status)
+            && let Some(keeper) = &self.keeper
+        {
+            keeper.keep(Kept::Expected(key.clone(), entry.expected.clone()));
         }
     }
 
@@ -601,20 +588,11 @@ impl Service {
     async fn stop_all(self: Rc<Self>) {
         self.is_ending.set(true);
         let _turn = self.turn.lock().await;
-        self.learn_all();
-        let closing: Vec<_> = self
-            .host
-            .list()
-            .into_iter()
-            .map(|hosted| {
-                let (host, name) = (Rc::clone(&self.host), hosted.name().to_owned());
-                self.host.handle().spawn(async move {
-                    let _ = host.close(&name, Close::Drain).await; // the host keeps what went wrong
-                })
-            })
-            .collect();
-        for task in closing {
-            let _ = task.await;
+        for status in self.host.list().iter().filter_map(|hosted| hosted.status()) {
+            self.learn(&status);
+        }
+        for closing in self.host.close_all() {
+            let _ = closing.await; // a task that was aborted has let go
         }
     }
 }
@@ -673,6 +651,16 @@ impl Entry {
 /// Whether something is at a member's path. Addresses are asked when they are opened.
 fn is_there(member: &str) -> bool {
     member.contains("://") || Path::new(member).exists()
+}
+
+/// Takes a member back that is there again.
+async fn take_back(host: &Host, hosted: &Hosted, member: String) {
+    let Ok((served, under_way)) = hosted.for_change() else {
+        return; // it is being closed
+    };
+    // Why not is told by the volume's status: the member is still missing there.
+    let _ = act(&served, host.handle(), Action::ReAdd { member }).await;
+    drop((served, under_way));
 }
 
 fn not_kept(reason: String) -> Problem {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use plexum_block::clock::Clock;
 use plexum_block::wait::{first, join, join_all};
 use plexum_front::client::Leave;
+use plexum_runtime::JoinHandle;
 
 use super::hosted::{Hosted, Stage};
 use super::refusal::Refusal;
@@ -36,6 +37,17 @@ impl Close {
 }
 
 impl Host {
+    /// Begins to close all volumes, each as far as it goes; the host keeps what went wrong.
+    pub fn close_all(self: &Rc<Self>) -> Vec<JoinHandle<()>> {
+        let close = |hosted: Rc<Hosted>| {
+            let (host, name) = (Rc::clone(self), hosted.name().to_owned());
+            self.handle.spawn(async move {
+                let _ = host.close(&name, Close::Drain).await;
+            })
+        };
+        self.list().into_iter().map(close).collect()
+    }
+
     /// Closes a volume. Returns when its members are free. A volume that drains can be forced.
     ///
     /// # Errors
