@@ -13,18 +13,6 @@ use super::{
 
 /// Refuses what 0.90 has no place for.
 pub(in crate::md) fn check_encodable(superblock: &Superblock) -> Result<(), FormatError> {
-    let refuse = |index: usize, field: &'static str, found: String, expected: &str| {
-        let structure = MdVersion::V090.structure();
-        let problem = Problem::Request;
-        Err(FormatError::new(
-            problem,
-            structure,
-            at(index),
-            field,
-            found,
-            expected,
-        ))
-    };
     if superblock.roles.len() > MAX_MEMBERS || superblock.dev_number as usize >= MAX_MEMBERS {
         let found = superblock
             .roles
@@ -63,20 +51,27 @@ pub(in crate::md) fn check_encodable(superblock: &Superblock) -> Result<(), Form
     check_no_extras(superblock)
 }
 
+/// The refusal of a field whose place is the word `index`.
+fn refuse(
+    index: usize,
+    field: &'static str,
+    found: String,
+    expected: &str,
+) -> Result<(), FormatError> {
+    let structure = MdVersion::V090.structure();
+    let problem = Problem::Request;
+    Err(FormatError::new(
+        problem,
+        structure,
+        at(index),
+        field,
+        found,
+        expected,
+    ))
+}
+
 /// Refuses what only 1.x can say.
 fn check_no_extras(superblock: &Superblock) -> Result<(), FormatError> {
-    let refuse = |index: usize, field: &'static str, found: String, expected: &str| {
-        let structure = MdVersion::V090.structure();
-        let problem = Problem::Request;
-        Err(FormatError::new(
-            problem,
-            structure,
-            at(index),
-            field,
-            found,
-            expected,
-        ))
-    };
     let has_foreign_place = superblock
         .bitmap_offset_sectors
         .is_some_and(|offset| offset != BITMAP_OFFSET_SECTORS);
