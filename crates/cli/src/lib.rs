@@ -41,6 +41,7 @@ mod gvinum;
 mod habits;
 mod help;
 mod lab;
+mod log;
 mod man;
 mod member_ops;
 mod nbd_device;

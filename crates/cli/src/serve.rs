@@ -1,6 +1,6 @@
 //! `plexum serve`: from the command line to the server's body, and the server in the background.
 
-use std::io::{BufRead, BufReader, Seek, Write};
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -30,6 +30,7 @@ use crate::args::{Common, Serve};
 use crate::control::runtime_dir;
 use crate::daemon_client::Daemon;
 use crate::errors::{Outcome, report_beside};
+use crate::log::{keep_earlier_log, log_file};
 use crate::nested;
 use crate::output::{Screen, check, object, write_raw};
 use crate::sets;
@@ -43,10 +44,6 @@ const END: &str = "\u{4}all that can be is served: ";
 
 /// Default of `--spin`: about what a sleep and its end cost on a virtual machine.
 const SPIN_US: u64 = 50;
-/// Space for messages of a server in the background without which it is not started.
-const LOG_BYTES_MIN: usize = 4096;
-/// What earlier servers said is kept up to about so much.
-const EARLIER_LOG_BYTES_MAX: u64 = 1 << 20;
 
 /// Runs the command: returns when the volumes were stopped, or with `--background` when they are ready.
 ///
@@ -511,42 +508,6 @@ fn plan(request: &ServeRequest, screen: &Screen) -> Outcome {
         ));
     }
     Ok(tell_left_out(&rehearsal.left_out, screen))
-}
-
-/// The file that takes what the server says, with space for a message: without it nobody would hear why it does not
-/// start.
-fn log_file(log: &std::path::Path) -> Result<std::fs::File, Problem> {
-    let shown = log.display().to_string();
-    let tell = |error: std::io::Error| Problem::from_io(&error, "writing", &shown);
-    let mut file = std::fs::File::create(log).map_err(tell)?;
-    let probed = file.write_all(&[b'\n'; LOG_BYTES_MIN]);
-    if let Err(error) = probed
-        .and_then(|()| file.set_len(0))
-        .and_then(|()| file.rewind())
-    {
-        let _ = std::fs::remove_file(log);
-        return Err(tell(error));
-    }
-    Ok(file)
-}
-
-/// Puts what an earlier server said behind what those before it did, in `NAME.log.1`; too long a one begins anew.
-fn keep_earlier_log(log: &std::path::Path) {
-    let earlier = log.with_extension("log.1");
-    let Ok(text) = std::fs::read(log) else {
-        return; // there was none
-    };
-    let length = std::fs::metadata(&earlier).map_or(0, |meta| meta.len());
-    let mut options = std::fs::File::options();
-    options.create(true).write(true);
-    match length > EARLIER_LOG_BYTES_MAX {
-        true => options.truncate(true),
-        false => options.append(true),
-    };
-    // The server runs already: what cannot be kept does not keep it from that.
-    let _ = options
-        .open(earlier)
-        .and_then(|mut file| file.write_all(&text));
 }
 
 /// Starts the same command without `--background` in a process group of its own and waits for a line of each volume.

@@ -7,20 +7,21 @@
 //! - nothing is forced at a start that somebody has forced once; a member that is missing is waited for before the
 //!   volume starts without it, and only as far as the policy allows.
 
+mod returns;
+mod waiting;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::select;
-use plexum_block::clock::{Clock, Moment};
+use plexum_block::clock::Clock;
 use plexum_block::wait::Mutex;
 use plexum_runtime::Runtime;
 use plexum_runtime::mailbox::{Mailbox, mailbox};
 use plexum_runtime::signals::StopSignals;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::assembly::AssembleRequest;
@@ -40,12 +41,11 @@ use crate::volume::ops::act;
 use crate::volume::status::{JSON_VERSION, MemberState, VolumeStatus};
 use plexum_engine::state::FailCause;
 
+pub use waiting::Waiting;
+use waiting::{Entry, is_there};
+
 /// How often it is looked who waits and who has returned.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-
-/// A member is taken back by itself so often at most, within so long.
-const RETURNS_MAX: usize = 3;
-const RETURNS_WITHIN: Duration = Duration::from_secs(600);
 
 /// Whether a volume starts without a member that was there at the last stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,35 +83,6 @@ pub struct ServiceRequest {
     pub settings: HostSettings,
     /// How volumes start.
     pub start: StartPolicy,
-}
-
-/// A volume that is expected and not served.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
-    /// Its name.
-    pub volume: String,
-    /// Its level, in a word.
-    pub level: String,
-    /// Whether it is to be served.
-    pub wanted: Wanted,
-    /// Who belongs to it.
-    pub members: Vec<String>,
-    /// Those of them that are not there.
-    pub missing: Vec<String>,
-    /// Why it is not served; none of one that was stopped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub problem: Option<Value>,
-}
-
-/// An expected volume as it stands.
-struct Entry {
-    expected: Expected,
-    /// Why it could not be served when it was last tried.
-    problem: Option<Problem>,
-    /// When a member of it was first seen, while it waits.
-    seen: Option<Moment>,
-    /// Who has returned lately.
-    returns: Returns,
 }
 
 /// The daemon. Belongs to one thread.
@@ -194,12 +165,7 @@ pub fn rehearse(request: &ServiceRequest) -> Result<(), Problem> {
 impl Service {
     fn new(host: &Rc<Host>, start: StartPolicy, known: Vec<Expected>) -> Rc<Self> {
         let entries = known.into_iter().map(|expected| {
-            let entry = Entry {
-                expected,
-                problem: None,
-                seen: None,
-                returns: Returns::default(),
-            };
+            let entry = Entry::new(expected);
             (entry.expected.key(), entry)
         });
         Rc::new(Self {
@@ -394,35 +360,28 @@ impl Service {
         let Some(key) = self.key_of(volume) else {
             return Ok(());
         };
-        let changed = {
-            let mut entries = self.entries.borrow_mut();
-            let entry = entries
-                .get_mut(&key)
-                .filter(|entry| entry.expected.wanted != wanted);
-            entry.map(|entry| {
-                entry.expected.wanted = wanted;
-                entry.problem = None;
-                entry.seen = None;
-                entry.expected.clone()
-            })
+        let known = self
+            .entries
+            .borrow()
+            .get(&key)
+            .map(|entry| entry.expected.clone());
+        let Some(expected) = known.filter(|expected| expected.wanted != wanted) else {
+            return Ok(());
         };
-        match changed {
-            Some(expected) => self
-                .keep(Kept::Expected(key, expected))
-                .await
-                .map_err(not_kept),
-            None => Ok(()),
+        let kept = Kept::Expected(key.clone(), Expected { wanted, ..expected });
+        self.keep(kept).await.map_err(not_kept)?;
+        // What counts is what is kept: a refusal changes nothing.
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&key) {
+            entry.expected.wanted = wanted;
+            entry.problem = None;
+            entry.seen = None;
         }
+        Ok(())
     }
 
     async fn expect(&self, expected: Expected) -> Result<(), String> {
         let key = expected.key();
-        let entry = Entry {
-            expected: expected.clone(),
-            problem: None,
-            seen: None,
-            returns: Returns::default(),
-        };
+        let entry = Entry::new(expected.clone());
         self.entries.borrow_mut().insert(key.clone(), entry);
         self.keep(Kept::Expected(key, expected)).await
     }
@@ -455,21 +414,23 @@ impl Service {
 
     /// Tries every volume that should be served and is not.
     async fn try_all(self: Rc<Self>) {
-        let keys: Vec<Key> = {
-            let entries = self.entries.borrow();
-            let wanted = entries.iter().filter(|(_, entry)| {
-                entry.expected.wanted == Wanted::Served
-                    && self.host.get(&entry.expected.volume).is_none()
-            });
-            wanted.map(|(key, _)| key.clone()).collect()
-        };
-        for key in keys {
+        let known: Vec<Key> = self.entries.borrow().keys().cloned().collect();
+        for key in known.into_iter().filter(|key| self.is_awaited(key)) {
             if self.is_ending.get() {
                 return;
             }
             // Why not is in the entry.
             let _ = self.try_one(&key, Insist::WhenItHasWaited).await;
         }
+    }
+
+    /// Whether a volume should be served and is not.
+    fn is_awaited(&self, key: &Key) -> bool {
+        let entries = self.entries.borrow();
+        entries.get(key).is_some_and(|entry| {
+            entry.expected.wanted == Wanted::Served
+                && self.host.get(&entry.expected.volume).is_none()
+        })
     }
 
     /// Looks again and again at what waits, who has returned, and who is in the slots.
@@ -539,8 +500,11 @@ impl Service {
     /// Why not, which is in its entry as well.
     async fn try_one(&self, key: &Key, insist: Insist) -> Result<(), Problem> {
         let _turn = self.turn.lock().await;
+        if !self.is_awaited(key) {
+            return Ok(()); // it was stopped, forgotten or served meanwhile
+        }
         let Some(request) = self.request_of(key, insist) else {
-            return Ok(()); // it was forgotten meanwhile
+            return Ok(());
         };
         let result = match request {
             Ok(request) => self.open_now(&request).await.map(drop),
@@ -597,60 +561,13 @@ impl Service {
     }
 }
 
-/// When members of a volume were taken back, by slot.
-#[derive(Default)]
-struct Returns(BTreeMap<u32, Vec<Moment>>);
-
-impl Returns {
-    /// Whether a member may be taken back now, which is noted: one that comes and goes wears out the others.
-    fn may(&mut self, slot: u32, now: Moment) -> bool {
-        let times = self.0.entry(slot).or_default();
-        let age = |time: &Moment| Duration::from_nanos(now.ns_since(*time));
-        times.retain(|time| age(time) < RETURNS_WITHIN);
-        if times.len() >= RETURNS_MAX {
-            return false;
-        }
-        times.push(now);
-        true
-    }
-}
-
 /// Whether a start may do without members.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Insist {
     /// Only when they have been waited for.
     WhenItHasWaited,
-    /// Somebody has asked: it starts with what is there, or says why not.
+    /// Somebody has asked: it starts at once with all its members, or says why not.
     Now,
-}
-
-impl Entry {
-    fn waiting(&self) -> Waiting {
-        let members = self.expected.members();
-        let missing = members.iter().filter(|member| !is_there(member));
-        Waiting {
-            volume: self.expected.volume.clone(),
-            level: self.expected.level.clone(),
-            wanted: self.expected.wanted,
-            missing: missing.cloned().collect(),
-            members,
-            problem: self.problem.as_ref().map(Problem::to_json),
-        }
-    }
-
-    fn why_not_served(&self) -> String {
-        let volume = &self.expected.volume;
-        match (&self.problem, self.expected.wanted) {
-            (_, Wanted::Stopped) => format!("{volume} was stopped"),
-            (Some(problem), _) => format!("{volume} waits: {}", problem.message),
-            (None, _) => format!("{volume} waits for its members"),
-        }
-    }
-}
-
-/// Whether something is at a member's path. Addresses are asked when they are opened.
-fn is_there(member: &str) -> bool {
-    member.contains("://") || Path::new(member).exists()
 }
 
 /// Takes a member back that is there again.
@@ -671,20 +588,4 @@ fn not_kept(reason: String) -> Problem {
 /// A volume that clients can come to now, as the command tells it.
 fn ready(hosted: &Hosted, notes: &[String]) -> Value {
     json!({"status": hosted.status(), "control": hosted.control_socket(), "notes": notes})
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_member_that_comes_and_goes_is_left_alone_after_the_third_return() {
-        let at = |seconds: u64| Moment(seconds * 1_000_000_000);
-        let mut returns = Returns::default();
-        let told: Vec<bool> = (0..5).map(|n| returns.may(1, at(n * 60))).collect();
-        assert_eq!(told, [true, true, true, false, false]);
-        assert!(returns.may(2, at(300)), "another slot counts for itself");
-        assert!(returns.may(1, at(601)), "the first return is long ago");
-        assert!(!returns.may(1, at(602)));
-    }
 }
