@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_line_of_a_stack_names_the_function_and_its_file() {
         let lines = [
-            "0x00 in plexum_engine::slots::Slots::run::{{closure}}::{{closure}}::hfc9bf5487f317d01 ()",
+            "0x00 in plexum_engine::drive::requests::Slots::run::{{closure}}::{{closure}}::hfc9bf5487f317d01 ()",
             "0x0 in <plexum_daemon::open::AnyDevice as plexum_block::device::Device>::write::{{closure}}::hd57 ()",
             "0x0 in plexum_engine::volume::write::<impl plexum_engine::volume::Volume<D,C>>::write::{{closure}}::h3 ()",
         ];
@@ -269,7 +269,7 @@ mod tests {
             })
             .collect();
         let told = [
-            ("engine/slots.rs", "run"),
+            ("engine/drive/requests.rs", "run"),
             ("daemon/open.rs", "write"),
             ("engine/volume/write.rs", "write"),
         ];

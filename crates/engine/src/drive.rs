@@ -1,11 +1,12 @@
 //! A drive in use: its device, the place of its data, retries, counters, bad blocks.
 //!
 //! Invariants:
-//! - offsets given to `read` and `write` count from the data offset and stay inside the data area;
 //! - a bad range that was written again can be read at once, but is off the durable list only after a flush (W2);
 //! - a fenced drive answers `Gone` to everything new; what is in flight drains unseen (W9);
 //! - whoever waits for an abandoned drive gets `Gone` at once, though the I/O itself goes on in the device's slot (W9);
-//! - `Retryable` never leaves this file.
+//! - requests to it are in `requests.rs` alone.
+
+mod requests;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -14,14 +15,13 @@ use std::time::Duration;
 
 use crate::latency::{Histogram, Latency, Recent};
 use crate::refusals::Refusals;
-use crate::slots::Slots;
 use crate::state::MemberId;
 use crate::threshold::Thresholds;
-use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::busy::{BusyTime, UnderWay};
 use plexum_block::clock::{Clock, Moment};
-use plexum_block::device::{Device, DeviceInfo, Extent, Fua, FuaWay, IoError, ZeroMode};
+use plexum_block::device::{Device, DeviceInfo, FuaWay, IoError};
 use plexum_block::ranges::RangeSet;
+use requests::Slots;
 
 /// How often a retryable error is tried again before it counts as a medium error.
 pub const RETRIES_MAX: u32 = 3;
@@ -425,213 +425,5 @@ impl<D: Device> Drive<D> {
         let before = healed.len();
         healed.retain(|(_, number)| *number > mark);
         healed.len() < before
-    }
-
-    #[inline]
-    fn device_offset(&self, offset_bytes: u64, length_bytes: u64) -> u64 {
-        let end = offset_bytes
-            .checked_add(length_bytes)
-            .expect("offsets inside the data area do not overflow");
-        assert!(
-            end <= self.data_size_bytes,
-            "member I/O stays inside the data area of {}",
-            self.name
-        );
-        self.data_offset_bytes + offset_bytes
-    }
-
-    /// A read or write begins, now. Says whether it goes on where the one before it ends.
-    #[inline]
-    fn begin<'a, C: Clock>(
-        &'a self,
-        clock: &'a C,
-        started: Moment,
-        at: u64,
-        length_bytes: u64,
-    ) -> (UnderWay<'a, C>, bool) {
-        let is_sequential = self.position.replace(at + length_bytes) == at;
-        (self.busy.begin(clock, started), is_sequential)
-    }
-
-    /// Reads `length_bytes` of the data area.
-    ///
-    /// # Errors
-    /// `Medium` for a bad range, `Gone` when the drive is fenced or lost.
-    pub async fn read(
-        &self,
-        pool: &BufPool,
-        clock: &impl Clock,
-        offset_bytes: u64,
-        length_bytes: usize,
-    ) -> Result<BufMut, IoError> {
-        let started = clock.recent();
-        self.read_since(pool, clock, started, offset_bytes, length_bytes)
-            .await
-            .0
-    }
-
-    /// As `read`, for callers who have read the clock already: `started` is now. Also says when it ended. A reading of
-    /// the clock costs as much as a tenth of a read from memory.
-    pub(crate) async fn read_since(
-        &self,
-        pool: &BufPool,
-        clock: &impl Clock,
-        started: Moment,
-        offset_bytes: u64,
-        length_bytes: usize,
-    ) -> (Result<BufMut, IoError>, Moment) {
-        let at = self.device_offset(offset_bytes, length_bytes as u64);
-        let (under_way, is_sequential) = self.begin(clock, started, at, length_bytes as u64);
-        let read = || self.device.read(at, pool.take(length_bytes));
-        let result = self.slots.run(self.retries_max.get(), read).await;
-        let result = result.map_err(in_vain);
-        let ended = clock.now();
-        under_way.end(ended);
-        let took_ns = ended.ns_since(started);
-        self.reads
-            .add(length_bytes as u64, took_ns, result.is_ok(), is_sequential);
-        (result, ended)
-    }
-
-    /// Writes to the data area.
-    ///
-    /// # Errors
-    /// `Medium`, `Gone`, `NoSpace`.
-    pub async fn write(
-        &self,
-        clock: &impl Clock,
-        offset_bytes: u64,
-        data: &Buf,
-        fua: Fua,
-    ) -> Result<(), IoError> {
-        let started = clock.recent();
-        let write = self.write_since(clock, started, offset_bytes, data, fua);
-        write.await.note(clock.now())
-    }
-
-    /// As `write`, for callers who read the clock for several writes together: `started` is now, and what comes back
-    /// has to be told when it ended.
-    pub(crate) async fn write_since<'a, C: Clock>(
-        &'a self,
-        clock: &'a C,
-        started: Moment,
-        offset_bytes: u64,
-        data: &Buf,
-        fua: Fua,
-    ) -> Written<'a, C> {
-        let at = self.device_offset(offset_bytes, data.len() as u64);
-        let length_bytes = data.len() as u64;
-        let (under_way, is_sequential) = self.begin(clock, started, at, length_bytes);
-        let write = || self.device.write(at, data.clone(), fua);
-        let result = self.slots.run(self.retries_max.get(), write).await;
-        Written {
-            result: result.map_err(in_vain),
-            tally: &self.writes,
-            under_way,
-            started,
-            length_bytes,
-            is_sequential,
-        }
-    }
-
-    /// Writes anywhere on the device: superblocks, bitmap, bad-block list.
-    ///
-    /// # Errors
-    /// As `write`.
-    pub async fn write_device(&self, at_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
-        let count = &self.writes.errors;
-        let write = || self.device.write(at_bytes, data.clone(), fua);
-        let written = self.slots.run(self.retries_max.get(), write).await;
-        let written = written.map_err(in_vain);
-        written.inspect_err(|_| count.set(count.get() + 1))
-    }
-
-    /// Reads anywhere on the device, for metadata.
-    ///
-    /// # Errors
-    /// As `read`.
-    pub async fn read_device(
-        &self,
-        pool: &BufPool,
-        at_bytes: u64,
-        length_bytes: usize,
-    ) -> Result<BufMut, IoError> {
-        let read = || self.device.read(at_bytes, pool.take(length_bytes));
-        let result = self.slots.run(self.retries_max.get(), read).await;
-        result.map_err(in_vain)
-    }
-
-    /// Makes a data range zero without a payload.
-    ///
-    /// # Errors
-    /// `Unsupported` when the device does not guarantee zeroes (W11).
-    pub async fn zero(
-        &self,
-        offset_bytes: u64,
-        length_bytes: u64,
-        mode: ZeroMode,
-    ) -> Result<(), IoError> {
-        let at = self.device_offset(offset_bytes, length_bytes);
-        if self.slots.is_closed() {
-            return Err(IoError::Gone);
-        }
-        if !self.device.info().has_zeroing_trim {
-            return Err(IoError::Unsupported);
-        }
-        let zero = || self.device.zero(at, length_bytes, mode);
-        self.slots.run(0, zero).await
-    }
-
-    /// What is known of a data range without reading it; anything that is not known is data.
-    pub async fn extents(
-        &self,
-        offset_bytes: u64,
-        length_bytes: u64,
-        extents_max: usize,
-    ) -> Vec<Extent> {
-        let at = self.device_offset(offset_bytes, length_bytes);
-        let extents = || self.device.extents(at, length_bytes, extents_max);
-        match self.slots.run(0, extents).await {
-            Ok(extents) if !extents.is_empty() => extents,
-            _ => vec![Extent {
-                length_bytes,
-                is_hole: false,
-                is_zero: false,
-            }],
-        }
-    }
-
-    /// Flushes; never retried (W13). After an error every further flush fails too, those under way included: the device
-    /// may have dropped what it could not write, and a later success would say that this is durable, before whoever
-    /// began the failed one has come round to failing the member.
-    ///
-    /// # Errors
-    /// Any error means that the drive must be failed.
-    pub async fn flush(&self) -> Result<(), IoError> {
-        if self.slots.is_closed() {
-            return Err(IoError::Gone);
-        }
-        let result = self.slots.run(0, || self.device.flush()).await;
-        self.flushes.set(self.flushes.get() + 1);
-        let known = self.flush_error.get();
-        self.flush_error.set(known.or(result.err()));
-        self.flush_error.get().map_or(Ok(()), Err)
-    }
-
-    /// Whether the device is still what was opened.
-    ///
-    /// # Errors
-    /// `Gone` when it is not.
-    pub async fn check(&self) -> Result<(), IoError> {
-        self.slots.run(0, || self.device.check()).await
-    }
-}
-
-/// What was interrupted again and again is an error of the medium: `Retryable` never leaves this file.
-#[inline]
-fn in_vain(error: IoError) -> IoError {
-    match error {
-        IoError::Retryable => IoError::Medium,
-        error => error,
     }
 }

@@ -17,7 +17,6 @@ mod options;
 mod refusals;
 mod row;
 pub mod shard;
-mod slots;
 mod spot;
 pub mod stage;
 pub use array::state;

@@ -1,6 +1,9 @@
-//! The I/Os that one drive has under way: how many, how old, and the end of waiting for a drive that hangs (W9).
+//! Requests to a drive: where they go, what they count for, the slots that they have while they are under way, and the
+//! end of waiting for a drive that hangs (W9).
 //!
 //! Invariants:
+//! - offsets given to `read` and `write` count from the data offset and stay inside the data area;
+//! - `Retryable` never leaves this file;
 //! - nothing is cancelled: when waiting ends early, the I/O goes on in the device's own slot with its own buffer and
 //!   drains unseen; the device says with `busy` whether it has;
 //! - age is counted in ticks of the watchman, not by a clock: time in which the whole program stood still is nobody's
@@ -12,8 +15,13 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::{Poll, Waker};
 
-use plexum_block::device::IoError;
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::busy::UnderWay;
+use plexum_block::clock::{Clock, Moment};
+use plexum_block::device::{Device, Extent, Fua, IoError, ZeroMode};
 use plexum_block::wait::Signal;
+
+use super::{Drive, Written};
 
 struct Flight {
     since_tick: u64,
@@ -21,7 +29,7 @@ struct Flight {
 }
 
 /// The slots of one drive.
-pub(crate) struct Slots {
+pub(super) struct Slots {
     most: usize,
     has_waited: Cell<bool>,
     flights: RefCell<Vec<Option<Flight>>>,
@@ -71,7 +79,7 @@ impl Place<'_> {
 
 impl Slots {
     /// So many of them, all free.
-    pub(crate) fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize) -> Self {
         Self {
             most,
             has_waited: Cell::default(),
@@ -87,7 +95,7 @@ impl Slots {
     }
 
     /// Whether some I/O had to wait for a slot.
-    pub(crate) fn has_waited(&self) -> bool {
+    pub(super) fn has_waited(&self) -> bool {
         self.has_waited.get()
     }
 
@@ -97,7 +105,7 @@ impl Slots {
     ///
     /// # Errors
     /// `Gone` once the drive was closed or abandoned; those of the I/O, `Retryable` only when all tries were in vain.
-    pub(crate) async fn run<T, F: Future<Output = Result<T, IoError>>>(
+    pub(super) async fn run<T, F: Future<Output = Result<T, IoError>>>(
         &self,
         retries_max: u32,
         begin: impl Fn() -> F,
@@ -156,12 +164,12 @@ impl Slots {
     }
 
     /// I/Os that somebody waits for.
-    pub(crate) fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.count.get()
     }
 
     /// Time passes; says how many whole ticks the oldest I/O has taken. `busy`: I/Os that the device has.
-    pub(crate) fn tick(&self, busy: usize) -> u64 {
+    pub(super) fn tick(&self, busy: usize) -> u64 {
         let now = self.tick.get() + 1;
         self.tick.set(now);
         if busy <= self.count.get() {
@@ -176,7 +184,7 @@ impl Slots {
 
     /// Whether nothing is under way that ticks could count. If so, `watcher` is woken when that changes. `busy`: I/Os
     /// that the device has.
-    pub(crate) fn rests(&self, busy: usize, watcher: &Waker) -> bool {
+    pub(super) fn rests(&self, busy: usize, watcher: &Waker) -> bool {
         let rests = self.count.get() == 0 && (busy == 0 || self.is_abandoned.get());
         if rests {
             *self.watcher.borrow_mut() = Some(watcher.clone());
@@ -185,25 +193,25 @@ impl Slots {
     }
 
     /// Somebody has stopped to wait for an I/O because another drive answered first; it still counts when it hangs.
-    pub(crate) fn orphan(&self) {
+    pub(super) fn orphan(&self) {
         if self.orphaned_tick.get().is_none() {
             self.orphaned_tick.set(Some(self.tick.get()));
         }
     }
 
     /// Nothing begins any more: who comes, or still waits for a slot, gets `Gone`; what is under way goes on.
-    pub(crate) fn close(&self) {
+    pub(super) fn close(&self) {
         self.is_closed.set(true);
     }
 
     /// Whether `close` was called.
     #[inline]
-    pub(crate) fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.is_closed.get()
     }
 
     /// Nobody waits any more: all I/Os are answered with `Gone`, and so is every later one.
-    pub(crate) fn abandon(&self) {
+    pub(super) fn abandon(&self) {
         self.is_abandoned.set(true);
         let mut wakers = Vec::new();
         for flight in self.flights.borrow_mut().iter_mut().flatten() {
@@ -216,8 +224,218 @@ impl Slots {
     }
 
     /// Whether `abandon` was called.
-    pub(crate) fn is_abandoned(&self) -> bool {
+    pub(super) fn is_abandoned(&self) -> bool {
         self.is_abandoned.get()
+    }
+}
+
+impl<D: Device> Drive<D> {
+    #[inline]
+    fn device_offset(&self, offset_bytes: u64, length_bytes: u64) -> u64 {
+        let end = offset_bytes
+            .checked_add(length_bytes)
+            .expect("offsets inside the data area do not overflow");
+        assert!(
+            end <= self.data_size_bytes,
+            "member I/O stays inside the data area of {}",
+            self.name
+        );
+        self.data_offset_bytes + offset_bytes
+    }
+
+    /// A read or write begins, now. Says whether it goes on where the one before it ends.
+    #[inline]
+    fn begin<'a, C: Clock>(
+        &'a self,
+        clock: &'a C,
+        started: Moment,
+        at: u64,
+        length_bytes: u64,
+    ) -> (UnderWay<'a, C>, bool) {
+        let is_sequential = self.position.replace(at + length_bytes) == at;
+        (self.busy.begin(clock, started), is_sequential)
+    }
+
+    /// Reads `length_bytes` of the data area.
+    ///
+    /// # Errors
+    /// `Medium` for a bad range, `Gone` when the drive is fenced or lost.
+    pub async fn read(
+        &self,
+        pool: &BufPool,
+        clock: &impl Clock,
+        offset_bytes: u64,
+        length_bytes: usize,
+    ) -> Result<BufMut, IoError> {
+        let started = clock.recent();
+        self.read_since(pool, clock, started, offset_bytes, length_bytes)
+            .await
+            .0
+    }
+
+    /// As `read`, for callers who have read the clock already: `started` is now. Also says when it ended. A reading of
+    /// the clock costs as much as a tenth of a read from memory.
+    pub(crate) async fn read_since(
+        &self,
+        pool: &BufPool,
+        clock: &impl Clock,
+        started: Moment,
+        offset_bytes: u64,
+        length_bytes: usize,
+    ) -> (Result<BufMut, IoError>, Moment) {
+        let at = self.device_offset(offset_bytes, length_bytes as u64);
+        let (under_way, is_sequential) = self.begin(clock, started, at, length_bytes as u64);
+        let read = || self.device.read(at, pool.take(length_bytes));
+        let result = self.slots.run(self.retries_max.get(), read).await;
+        let result = result.map_err(in_vain);
+        let ended = clock.now();
+        under_way.end(ended);
+        let took_ns = ended.ns_since(started);
+        self.reads
+            .add(length_bytes as u64, took_ns, result.is_ok(), is_sequential);
+        (result, ended)
+    }
+
+    /// Writes to the data area.
+    ///
+    /// # Errors
+    /// `Medium`, `Gone`, `NoSpace`.
+    pub async fn write(
+        &self,
+        clock: &impl Clock,
+        offset_bytes: u64,
+        data: &Buf,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        let started = clock.recent();
+        let write = self.write_since(clock, started, offset_bytes, data, fua);
+        write.await.note(clock.now())
+    }
+
+    /// As `write`, for callers who read the clock for several writes together: `started` is now, and what comes back
+    /// has to be told when it ended.
+    pub(crate) async fn write_since<'a, C: Clock>(
+        &'a self,
+        clock: &'a C,
+        started: Moment,
+        offset_bytes: u64,
+        data: &Buf,
+        fua: Fua,
+    ) -> Written<'a, C> {
+        let at = self.device_offset(offset_bytes, data.len() as u64);
+        let length_bytes = data.len() as u64;
+        let (under_way, is_sequential) = self.begin(clock, started, at, length_bytes);
+        let write = || self.device.write(at, data.clone(), fua);
+        let result = self.slots.run(self.retries_max.get(), write).await;
+        Written {
+            result: result.map_err(in_vain),
+            tally: &self.writes,
+            under_way,
+            started,
+            length_bytes,
+            is_sequential,
+        }
+    }
+
+    /// Writes anywhere on the device: superblocks, bitmap, bad-block list.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub async fn write_device(&self, at_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        let count = &self.writes.errors;
+        let write = || self.device.write(at_bytes, data.clone(), fua);
+        let written = self.slots.run(self.retries_max.get(), write).await;
+        let written = written.map_err(in_vain);
+        written.inspect_err(|_| count.set(count.get() + 1))
+    }
+
+    /// Reads anywhere on the device, for metadata.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub async fn read_device(
+        &self,
+        pool: &BufPool,
+        at_bytes: u64,
+        length_bytes: usize,
+    ) -> Result<BufMut, IoError> {
+        let read = || self.device.read(at_bytes, pool.take(length_bytes));
+        let result = self.slots.run(self.retries_max.get(), read).await;
+        result.map_err(in_vain)
+    }
+
+    /// Makes a data range zero without a payload.
+    ///
+    /// # Errors
+    /// `Unsupported` when the device does not guarantee zeroes (W11).
+    pub async fn zero(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        mode: ZeroMode,
+    ) -> Result<(), IoError> {
+        let at = self.device_offset(offset_bytes, length_bytes);
+        if self.slots.is_closed() {
+            return Err(IoError::Gone);
+        }
+        if !self.device.info().has_zeroing_trim {
+            return Err(IoError::Unsupported);
+        }
+        let zero = || self.device.zero(at, length_bytes, mode);
+        self.slots.run(0, zero).await
+    }
+
+    /// What is known of a data range without reading it; anything that is not known is data.
+    pub async fn extents(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        extents_max: usize,
+    ) -> Vec<Extent> {
+        let at = self.device_offset(offset_bytes, length_bytes);
+        let extents = || self.device.extents(at, length_bytes, extents_max);
+        match self.slots.run(0, extents).await {
+            Ok(extents) if !extents.is_empty() => extents,
+            _ => vec![Extent {
+                length_bytes,
+                is_hole: false,
+                is_zero: false,
+            }],
+        }
+    }
+
+    /// Flushes; never retried (W13). After an error every further flush fails too, those under way included: the device
+    /// may have dropped what it could not write, and a later success would say that this is durable, before whoever
+    /// began the failed one has come round to failing the member.
+    ///
+    /// # Errors
+    /// Any error means that the drive must be failed.
+    pub async fn flush(&self) -> Result<(), IoError> {
+        if self.slots.is_closed() {
+            return Err(IoError::Gone);
+        }
+        let result = self.slots.run(0, || self.device.flush()).await;
+        self.flushes.set(self.flushes.get() + 1);
+        let known = self.flush_error.get();
+        self.flush_error.set(known.or(result.err()));
+        self.flush_error.get().map_or(Ok(()), Err)
+    }
+
+    /// Whether the device is still what was opened.
+    ///
+    /// # Errors
+    /// `Gone` when it is not.
+    pub async fn check(&self) -> Result<(), IoError> {
+        self.slots.run(0, || self.device.check()).await
+    }
+}
+
+/// What was interrupted again and again is an error of the medium: `Retryable` never leaves this file.
+#[inline]
+fn in_vain(error: IoError) -> IoError {
+    match error {
+        IoError::Retryable => IoError::Medium,
+        error => error,
     }
 }
 
