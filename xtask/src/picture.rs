@@ -66,9 +66,10 @@ mod tests {
     use super::svg;
 
     #[test]
-    fn text_is_escaped_and_every_line_is_drawn() {
-        let picture = svg(&["a < b & c".to_owned(), "x".to_owned()]);
-        assert!(picture.contains("a &lt; b &amp; c"));
+    fn text_is_escaped_keeps_its_blanks_and_every_line_is_drawn() {
+        let picture = svg(&["  a < b & c".to_owned(), "x".to_owned()]);
+        assert!(picture.contains(">  a &lt; b &amp; c<")); // indentation is kept
+        assert!(picture.contains("xml:space=\"preserve\""));
         assert_eq!(picture.matches("<text ").count(), 2);
     }
 }

@@ -134,7 +134,10 @@ fn show_waiting(screen: &Screen, lines: &mut Lines) -> u8 {
 
 /// Servers that ended without a stop, and when none is served here, what is served elsewhere.
 fn show_traces(has_none: bool, screen: &Screen, lines: &mut Lines) -> u8 {
-    let traces = Traces::look();
+    let mut traces = Traces::look();
+    if has_none {
+        traces = traces.with_processes();
+    }
     let elsewhere = traces.elsewhere.iter().filter(|_| has_none);
     let elsewhere: Vec<_> = elsewhere.collect();
     if has_none {

@@ -2,8 +2,10 @@
 //!
 //! Invariants:
 //! - a socket is taken for a trace only when nobody answers on it; it is left where it is;
-//! - folders of other users are not looked into.
+//! - folders of other users, and environments of their processes, are not looked into.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -155,7 +157,7 @@ pub struct Traces {
     pub folder: PathBuf,
     /// Servers of it that ended without a stop.
     pub dead: Vec<Dead>,
-    /// What the other usual folders have.
+    /// What other folders have.
     pub elsewhere: Vec<Elsewhere>,
 }
 
@@ -173,6 +175,23 @@ impl Traces {
                 .collect(),
             folder: own.path().to_owned(),
         }
+    }
+
+    /// Looks as well where servers of this user that run now were told to.
+    #[must_use]
+    pub fn with_processes(mut self) -> Self {
+        let user_id = Surroundings::of_this_process().user_id;
+        let mut folders = folders_of_processes(Path::new("/proc"), user_id);
+        folders.sort();
+        folders.dedup();
+        folders.retain(|folder| {
+            let known = self.elsewhere.iter().map(|other| &other.folder);
+            *folder != self.folder && known.clone().all(|known| known != folder)
+        });
+        let new = folders.into_iter();
+        self.elsewhere
+            .extend(new.filter_map(|folder| look_into(folder, user_id)));
+        self
     }
 
     /// Adds to a refusal what is known of the volume `name`, or of all.
@@ -207,6 +226,32 @@ fn usual_folders(user_id: u32) -> Vec<PathBuf> {
     ]
     .map(PathBuf::from)
     .to_vec()
+}
+
+/// Runtime folders of the servers of `user_id` that run now, by the environment that each was started with.
+fn folders_of_processes(proc: &Path, user_id: u32) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(proc).into_iter().flatten().flatten();
+    let folders = entries.filter_map(|entry| {
+        let process = entry.path();
+        let command = std::fs::read(process.join("cmdline")).ok()?;
+        let mut words = command.split(|&byte| byte == 0);
+        let program = Path::new(OsStr::from_bytes(words.next()?)).file_name()?;
+        let serves = words.any(|word| word == b"serve" || word == b"daemon");
+        let is_own = entry.metadata().is_ok_and(|meta| meta.uid() == user_id);
+        if !is_own || !serves || program != "plexum" {
+            return None;
+        }
+        let environment = std::fs::read(process.join("environ")).ok()?;
+        let mut values = environment.split(|&byte| byte == 0);
+        let value = values.find_map(|value| value.strip_prefix(b"XDG_RUNTIME_DIR="));
+        let value = value.filter(|value| !value.is_empty());
+        let started = Surroundings {
+            xdg_runtime_dir: value.map(|value| OsStr::from_bytes(value).to_owned()),
+            user_id,
+        };
+        Some(RuntimeDir::locate(&started).path().to_owned())
+    });
+    folders.collect()
 }
 
 fn look_into(folder: PathBuf, user_id: u32) -> Option<Elsewhere> {

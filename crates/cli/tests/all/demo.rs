@@ -1,6 +1,8 @@
 //! `plexum demo` as a user runs it; what it keeps is read by nbdcopy and judged by the real md driver.
 
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use crate::common::Place;
 use crate::common::served::{Server, content};
@@ -76,6 +78,34 @@ fn the_demo_holds_for_three_copies() {
 #[test]
 fn the_demo_holds_for_raid10() {
     holds("demo-10", "--level 10 --seed 5");
+}
+
+/// A folder of members in the folder for temporary files, and a server in it, are what a demo makes.
+#[test]
+fn a_demo_that_is_stopped_leaves_no_server_and_no_folder() {
+    let place = Place::new("demo-stopped");
+    std::fs::create_dir(place.file("tmp")).unwrap();
+    let mut command = place.command(env!("CARGO_BIN_EXE_plexum"));
+    command.arg("demo").env("TMPDIR", place.file("tmp"));
+    let mut demo = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(demo.stdout.take().unwrap());
+    let mut line = String::new();
+    told.read_line(&mut line).unwrap();
+    let made = || std::fs::read_dir(place.file("tmp")).unwrap().count();
+    while made() == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(place.tool("kill", &format!("-INT {}", demo.id())).exit, 0);
+    let mut rest = String::new();
+    told.read_to_string(&mut rest).unwrap();
+    assert_eq!(demo.wait().unwrap().code(), Some(1), "{line}{rest}");
+    assert!(rest.contains("the demo was stopped"), "{rest}");
+    assert_eq!(made(), 0);
+    let folder = place.file("tmp").display().to_string();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut commands =
+        processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    assert!(!commands.any(|command| String::from_utf8_lossy(&command).contains(&folder)));
 }
 
 #[test]

@@ -80,6 +80,13 @@ impl Place {
         run(self.command(env!("CARGO_BIN_EXE_plexum")).args(words))
     }
 
+    /// Runs it with further variables of the environment.
+    pub fn plexum_with(&self, words: &str, variables: &[(&str, PathBuf)]) -> Run {
+        let mut command = self.command(env!("CARGO_BIN_EXE_plexum"));
+        command.args(words.split_whitespace());
+        run(command.envs(variables.iter().map(|(name, value)| (name, value))))
+    }
+
     /// Runs another program, which must be installed.
     pub fn tool(&self, program: &str, words: &str) -> Run {
         run(self.command(program).args(words.split_whitespace()))

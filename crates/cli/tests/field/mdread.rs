@@ -5,6 +5,7 @@ use std::path::Path;
 
 use plexum_testkit::{Unpacked, md_cases, unpack_case};
 
+use crate::common::served::done;
 use crate::common::{Place, Run, uri};
 use crate::inputs::{unpack_story, wrong_blocks};
 
@@ -388,4 +389,50 @@ fn a_disk_that_was_cut_behind_what_the_array_uses_is_read_whole() {
     let run = serve(&place, &format!("--read-only {files}"));
     refused(&run, 3, &["data_size is"]);
     reads_as_recorded(&place, id, &format!("--read-only --run-degraded {files}"));
+}
+
+/// Made on files of blocks of 512 bytes, read on devices of blocks of 4096.
+#[test]
+fn a_volume_whose_size_is_no_multiple_of_its_block_is_served_but_for_its_end() {
+    let place = Place::new("mdread-odd-size");
+    let size_bytes = 24 << 20;
+    for name in ["a", "b"] {
+        place.sparse(name, size_bytes + 512);
+    }
+    done(&place, "create odd --level linear a b");
+    let devices = ["a", "b"].map(|name| {
+        let file = std::fs::File::options()
+            .write(true)
+            .open(place.file(name))
+            .unwrap();
+        file.set_len(size_bytes + 4096).unwrap();
+        let device = place.tool(
+            "losetup",
+            &format!("--sector-size 4096 --find --show {name}"),
+        );
+        assert_eq!(device.exit, 0, "{}", device.err);
+        device.out.trim().to_owned()
+    });
+    let served = place.plexum(&format!("serve --background {}", devices.join(" ")));
+    let size = place.tool(
+        "nbdinfo",
+        &format!(
+            "--size nbd+unix:///odd?socket={}",
+            place.file("plexum/odd.nbd").display()
+        ),
+    );
+    let stopped = place.plexum("stop odd");
+    for device in devices {
+        assert_eq!(place.tool("losetup", &format!("-d {device}")).exit, 0);
+    }
+    let note =
+        "note: the last 1024 bytes of odd cannot be reached: its members have blocks of 4096 bytes";
+    assert!(
+        served.exit == 0 && served.err.contains(note),
+        "{}",
+        served.err
+    );
+    let size: u64 = size.out.trim().parse().unwrap();
+    assert!(size > 40 << 20 && size.is_multiple_of(4096), "{size}");
+    assert_eq!(stopped.exit, 0, "{}", stopped.err);
 }

@@ -177,6 +177,36 @@ fn a_server_that_was_killed_is_missed_and_comes_back_by_the_command_that_is_told
 }
 
 #[test]
+fn a_server_that_was_started_with_another_runtime_folder_is_told_by_status() {
+    let (place, server) = mirror("status-elsewhere");
+    std::fs::create_dir(place.file("other")).unwrap();
+    let other = [("XDG_RUNTIME_DIR", place.file("other"))];
+    let shown = place.plexum_with("status", &other);
+    assert_eq!(shown.exit, 7, "{}", shown.out);
+    let folder = place.file("plexum").display().to_string();
+    assert!(
+        shown.out.contains(&format!("in {folder}: nas served")),
+        "{}",
+        shown.out
+    );
+    let parent = place.file("plexum").parent().unwrap().display().to_string();
+    let command = format!("to see it:   env XDG_RUNTIME_DIR={parent} plexum status");
+    assert!(shown.out.contains(&command), "{}", shown.out);
+    server.stop(&place);
+}
+
+#[test]
+fn events_tell_their_time_to_the_second() {
+    let (place, server) = mirror("status-events");
+    let told = place.plexum("events nas");
+    let line = told.out.lines().next().unwrap();
+    let time = line.split_whitespace().nth(1).unwrap();
+    let parts: Vec<usize> = time.split(':').map(|part| part.parse().unwrap()).collect();
+    assert!(parts.len() == 3 && parts[2] < 61, "{line}");
+    server.stop(&place);
+}
+
+#[test]
 fn a_failed_volume_counts_every_loss_and_has_an_exit_code_of_its_own() {
     let place = Place::in_memory("status-failed");
     done(&place, "create nas --level 0 --member-size 24M a b");

@@ -1,5 +1,5 @@
 //! A checkpoint of a rebuild flushes all members, which takes a disk a tenth of a second: the rebuild does not wait for
-//! it, and the next one comes the later.
+//! it, and the next one comes the later. What members were asked for a rebuild says nothing of them behind it.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -129,4 +129,34 @@ fn rows_are_begun_and_filled_while_a_checkpoint_is_made_durable() {
 fn the_next_checkpoint_comes_later_where_one_takes_long() {
     let (_, flushes) = rebuild();
     assert_eq!(flushes, 0, "another checkpoint soon after");
+}
+
+#[test]
+fn nobody_is_called_slow_for_what_a_rebuild_asked_of_it() {
+    let (volume, _) = array();
+    let samples = || -> Vec<u64> {
+        let members = volume.status().members;
+        let latencies = members.iter().map(|member| member.latencies);
+        latencies
+            .flat_map(|(reads, writes)| [reads.samples, writes.samples])
+            .collect()
+    };
+    run(join(volume.run_background(), async {
+        volume.fail(MemberId(1)).await.unwrap();
+        while volume.lost_slots().contains(&true) {
+            yield_once().await;
+            let during = volume.status();
+            assert!(
+                during
+                    .members
+                    .iter()
+                    .all(|member| member.comparison.is_none())
+            );
+        }
+        while volume.status().job.is_some() {
+            yield_once().await;
+        }
+        assert!(samples().iter().all(|&count| count == 0), "{:?}", samples());
+        volume.stop().await.unwrap();
+    }));
 }
