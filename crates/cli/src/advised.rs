@@ -92,7 +92,7 @@ fn filled(command: &str) -> Vec<String> {
             "--member-size" | "--data-offset" => "1G",
             "--format" | "--to" => "md-1.2",
             "--balance" => "load",
-            "--interval" | "--txg" => "1",
+            "--interval" | "--txg" | "undo" => "1",
             "--strip" => "64K",
             "--listen" => "127.0.0.1:1",
             _ => "x",

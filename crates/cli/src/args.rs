@@ -3,6 +3,7 @@
 
 mod attach;
 mod daemon;
+mod history;
 pub mod lab;
 mod served;
 
@@ -12,6 +13,7 @@ use crate::units::parse_bytes;
 
 pub use attach::{Attach, AttachBy, AttachNbdProcess, AttachProcess, Detach, TreeProcess};
 pub use daemon::{Daemon, Forget};
+pub use history::{History, Undo};
 pub use served::{
     AddMember, Debug, Events, ReAdd, Replace, Scrub, Set, Stats, StatsColumns, Status, Stop,
     VolumeMember,
@@ -47,6 +49,9 @@ pub struct Common {
     /// Do not ask; without a terminal a destructive command needs it
     #[arg(short = 'y', long, global = true)]
     pub yes: bool,
+    /// Why: kept in the history of what changes members
+    #[arg(long, global = true, value_name = "TEXT")]
+    pub why: Option<String>,
     /// One JSON object per result
     #[arg(long, global = true)]
     pub json: bool,
@@ -192,6 +197,12 @@ pub enum Command {
     /// Have the daemon expect a volume no more; nothing on its members changes
     #[command(after_help = "Example:\n  plexum forget nas")]
     Forget(Forget),
+    /// What commands wrote on members that nobody served: who, when, why
+    #[command(after_help = "Example:\n  plexum history\n  plexum history --json")]
+    History(History),
+    /// Put back what a command overwrote, as long as nobody has used what it made
+    #[command(after_help = "Example:\n  plexum undo 7 --dry-run\n  plexum undo 7")]
+    Undo(Undo),
     /// Terminal view (not yet)
     #[command(hide = true)]
     Top(Later),

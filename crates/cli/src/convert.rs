@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use plexum_daemon::changes::Reverse;
 use plexum_daemon::examine::examine_path;
 use plexum_daemon::foreign::convert::{
     Goal, Journal, Phase, Source, Step, copy, plan_in_place, run_in_place, source_of,
@@ -16,6 +17,7 @@ use serde_json::json;
 
 use crate::args::{Cli, Command, Common, Convert, Create};
 use crate::errors::Outcome;
+use crate::history::{noted, tell, tell_undo};
 use crate::offline::{rehearse_members, runtime};
 use crate::output::{Screen, object};
 use crate::progress::Progress;
@@ -111,14 +113,16 @@ fn in_place(args: &Convert, goal: Goal, common: &Common, screen: &Screen) -> Out
         return Ok(0);
     }
     let mut progress = Progress::new(screen);
+    let noted = noted(common, Reverse::Allowed);
     let done = runtime.block_on(run_in_place(
         &handle,
         &args.members,
         goal,
+        noted.as_ref(),
         &mut shown(&mut progress, screen),
     ));
     progress.finish();
-    let done = done?;
+    let (done, written) = done?;
     let details = json!({"from": done.from, "to": done.to, "size_bytes": done.volume_bytes, "is_in_place": true});
     screen.object(&object("converted", Some(&done.name), details));
     screen.done(format!("{}: {} is now {}", done.name, done.from, done.to));
@@ -128,6 +132,8 @@ fn in_place(args: &Convert, goal: Goal, common: &Common, screen: &Screen) -> Out
         Goal::Md(_) => "",
     };
     screen.done(format!("to serve it:   plexum serve {write}{words}"));
+    tell(&written, screen);
+    tell_undo(&written, screen);
     Ok(0)
 }
 

@@ -1,5 +1,6 @@
 //! `plexum create`: from the words of the command line to a plan, and from the plan to metadata on members.
 
+use plexum_daemon::changes::Reverse;
 use plexum_daemon::create::{CreateRequest, Creation, PlannedMember, Start, this_host};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::balance::Policy;
@@ -9,6 +10,7 @@ use plexum_runtime::file::Access;
 
 use crate::args::{Common, Create};
 use crate::errors::Outcome;
+use crate::history::{noted, tell, tell_undo};
 use crate::offline::runtime;
 use crate::output::{Screen, object, table};
 use crate::plan::{Found, Plan, Verdict, check_size};
@@ -52,7 +54,9 @@ pub fn run(args: &Create, common: &Common, screen: &Screen) -> Outcome {
     let size = show_bytes(creation.volume_bytes);
     let start = start_words(creation.start);
     let is_assumed = creation.start == Start::AssumedClean;
-    runtime.block_on(creation.carry_out(&handle))?;
+    let has_overwritten = creation.destroys().next().is_some();
+    let noted = noted(common, Reverse::Allowed);
+    let written = runtime.block_on(creation.carry_out(&handle, noted.as_ref()))?;
     screen.object(&report);
     screen.done(format!("{name}: {organisation}, {size}; {start}"));
     if is_assumed {
@@ -61,6 +65,10 @@ pub fn run(args: &Create, common: &Common, screen: &Screen) -> Outcome {
         ));
     }
     screen.done(format!("to serve it:   plexum serve {words}"));
+    tell(&written, screen);
+    if has_overwritten {
+        tell_undo(&written, screen);
+    }
     Ok(0)
 }
 

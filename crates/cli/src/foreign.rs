@@ -1,6 +1,7 @@
 //! FreeBSD's formats on the command line: making volumes, and telling how members fit together.
 
 use plexum_daemon::advice::shell_word;
+use plexum_daemon::changes::Reverse;
 use plexum_daemon::create::this_host;
 use plexum_daemon::examine::Examination;
 use plexum_daemon::foreign::Kind;
@@ -18,6 +19,7 @@ use serde_json::json;
 
 use crate::args::{Common, Create};
 use crate::errors::Outcome;
+use crate::history::{noted, tell, tell_undo};
 use crate::offline::runtime;
 use crate::output::{Screen, object, table};
 use crate::plan::{Force, Found as Destroyed, Plan, Verdict, check_size};
@@ -173,7 +175,12 @@ pub fn create(request: &CreateRequest, args: &Create, common: &Common, screen: &
         .collect();
     let volumes = creation.volumes.clone();
     let format = creation.kind.name();
-    runtime.block_on(creation.carry_out(&handle))?;
+    let has_overwritten = creation
+        .members
+        .iter()
+        .any(|member| !member.found.is_empty());
+    let noted = noted(common, Reverse::Allowed);
+    let written = runtime.block_on(creation.carry_out(&handle, noted.as_ref()))?;
     screen.object(&report);
     for volume in volumes {
         let size = show_bytes(volume.size_bytes);
@@ -186,6 +193,10 @@ pub fn create(request: &CreateRequest, args: &Create, common: &Common, screen: &
         "to serve it:   plexum serve --write {}",
         words.join(" ")
     ));
+    tell(&written, screen);
+    if has_overwritten {
+        tell_undo(&written, screen);
+    }
     Ok(0)
 }
 

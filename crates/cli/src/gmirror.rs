@@ -13,6 +13,7 @@ mod show;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use plexum_daemon::changes::Reverse;
 use plexum_daemon::create::random_uuid;
 use plexum_daemon::examine::{examine_each, examine_path};
 use plexum_daemon::foreign::Kind;
@@ -27,6 +28,7 @@ use plexum_freebsd::gmirror::{
 use crate::args::Common;
 use crate::errors::Outcome;
 use crate::foreign::{CreateRequest, NewMember, check_owners, label_balance};
+use crate::history::{noted, tell};
 use crate::offline::runtime;
 use crate::output::Screen;
 use crate::sets::find_sets;
@@ -211,7 +213,9 @@ fn write(edits: Edits, common: &Common, screen: &Screen) -> Outcome {
     let edits = edits
         .into_iter()
         .map(|(member, writes)| Edit { member, writes });
-    runtime.block_on(carry_out(&handle, edits.collect()))?;
+    let noted = noted(common, Reverse::Refused);
+    let written = runtime.block_on(carry_out(&handle, edits.collect(), noted.as_ref()))?;
+    tell(&written, screen);
     for member in members.iter().filter(|_| common.dry_run) {
         screen.line(format!("would write the label of {member}"));
     }

@@ -14,6 +14,7 @@ mod old;
 
 use std::path::Path;
 
+use plexum_daemon::changes::Reverse;
 use plexum_daemon::create::this_host;
 use plexum_daemon::examine::examine_path;
 use plexum_daemon::foreign::create::{Edit, carry_out};
@@ -28,6 +29,7 @@ use crate::args::Common;
 use crate::config::text_of;
 use crate::errors::Outcome;
 use crate::foreign::{NewMember, check_owners};
+use crate::history::{noted, tell};
 use crate::offline::runtime;
 use crate::output::{Screen, object};
 use crate::sets::find_sets;
@@ -358,7 +360,9 @@ pub fn save(system: &System, paths: &[String], common: &Common, screen: &Screen)
     }
     let members: Vec<String> = edits.iter().map(|edit| edit.member.clone()).collect();
     check_owners(&members, common)?;
-    runtime.block_on(carry_out(&handle, edits))?;
+    let noted = noted(common, Reverse::Refused);
+    let written = runtime.block_on(carry_out(&handle, edits, noted.as_ref()))?;
+    tell(&written, screen);
     if common.dry_run {
         for member in members {
             screen.line(format!("would save the configuration on {member}"));

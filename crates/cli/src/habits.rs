@@ -289,11 +289,6 @@ fn other_tool(first: &str, words: &[String]) -> Option<Problem> {
             "for the state of volumes:",
             "plexum status".to_owned(),
         ),
-        "history" => (
-            "a command of zpool",
-            "to see what happened:",
-            "plexum events".to_owned(),
-        ),
         "check" | "checkparity" | "verify" => (
             "a command of other tools",
             "to compare copies or parity:",
@@ -445,7 +440,6 @@ mod tests {
             "list",
             "lv",
             "detail",
-            "history",
             "check",
             "verify",
             "repair",

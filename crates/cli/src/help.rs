@@ -8,7 +8,9 @@ use crate::args::Cli;
 const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Make and look",
-        &["demo", "create", "examine", "scan", "explain"],
+        &[
+            "demo", "create", "examine", "scan", "explain", "history", "undo",
+        ],
     ),
     (
         "Serve and watch",

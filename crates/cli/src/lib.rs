@@ -40,6 +40,7 @@ mod gmirror;
 mod gvinum;
 mod habits;
 mod help;
+mod history;
 mod lab;
 mod log;
 mod man;
@@ -223,6 +224,8 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Status(args) => status::run(args, screen),
         Command::Daemon(args) => daemon::run(args, common, screen),
         Command::Forget(args) => daemon::forget(args, common, screen),
+        Command::History(_) => history::history(screen),
+        Command::Undo(args) => history::undo(args, common, screen),
         Command::Stop(args) => stop::run(args, common, screen),
         Command::Attach(args) => attach::run(args, common, screen),
         Command::Detach(args) => detach::run(args, common, screen),

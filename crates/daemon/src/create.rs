@@ -13,8 +13,6 @@ mod place;
 
 use std::path::{Path, PathBuf};
 
-use plexum_block::buf::BufPool;
-use plexum_block::device::{Device, Fua, IoError};
 use plexum_engine::metadata::MetadataWrite;
 use plexum_format::md::{MdVersion, Superblock};
 use plexum_format::{FormatError, SECTOR_BYTES, probe_places};
@@ -24,8 +22,9 @@ use plexum_runtime::Handle;
 use plexum_runtime::file::{Access, OpenOptions};
 use serde::Serialize;
 
-use crate::inspect::{Finding, read_unaligned};
-use crate::open::{AnyDevice, MemberWord, problem_of_io};
+use crate::changes::{Noted, Writes, Written};
+use crate::inspect::Finding;
+use crate::open::{AnyDevice, MemberWord};
 use crate::problem::{Code, Problem};
 pub(crate) use check::check_folder;
 pub use check::check_name;
@@ -274,42 +273,52 @@ impl Creation {
         })
     }
 
-    /// Writes the metadata. On an error all members are as they were before.
+    /// Writes the metadata. On an error all members are as they were before. `noted`: where the change is kept.
     ///
     /// # Errors
     /// `NoSpace`, `IoError`; a member that could not be put back is named in the problem.
-    pub async fn carry_out(mut self, handle: &Handle) -> Result<(), Problem> {
-        let mut undo = Undo::default();
-        match self.write_all(handle, &mut undo).await {
-            Ok(()) => Ok(()),
-            Err(problem) => Err(undo.run(&self.members, problem).await),
-        }
+    pub async fn carry_out(
+        mut self,
+        handle: &Handle,
+        noted: Option<&Noted>,
+    ) -> Result<Written, Problem> {
+        let mut made = Vec::new();
+        let result = self.write_all(handle, noted, &mut made).await;
+        result.map_err(|problem| {
+            remove_files(&made);
+            problem.why("nothing else was changed")
+        })
     }
 
-    async fn write_all(&mut self, handle: &Handle, undo: &mut Undo) -> Result<(), Problem> {
+    async fn write_all(
+        &mut self,
+        handle: &Handle,
+        noted: Option<&Noted>,
+        made: &mut Vec<PathBuf>,
+    ) -> Result<Written, Problem> {
         for member in &mut self.members {
             if let Target::NewFile(path) = &member.target {
                 make_file(path, member.size_bytes)?;
-                undo.files.push(path.clone());
+                made.push(path.clone());
                 let word = MemberWord::Path(path.clone());
                 let device = AnyDevice::open(handle, &word, &OpenOptions::read_write()).await?;
                 member.target = Target::Open(Box::new(device));
             }
         }
-        let pool = BufPool::new(1 << 20);
         // First everything that a superblock points to, on every member, then the superblocks.
-        for at in 0..self.members.len() {
-            for write in self.surroundings(at)? {
-                self.write_range(at, write, undo, &pool).await?;
-            }
+        let mut phases = vec![Vec::new(), Vec::new()];
+        let mut members = Vec::new();
+        for (at, member) in self.members.iter().enumerate() {
+            let Target::Open(device) = &member.target else {
+                continue;
+            };
+            let number = members.len();
+            members.push((member.member.as_str(), &**device));
+            let around = self.surroundings(at)?.into_iter();
+            phases[0].extend(around.map(|write| (number, write)));
+            phases[1].extend(self.plan.superblock(at).map(|write| (number, write)));
         }
-        self.flush_all().await?;
-        for at in 0..self.members.len() {
-            if let Some(write) = self.plan.superblock(at) {
-                self.write_range(at, write, undo, &pool).await?;
-            }
-        }
-        self.flush_all().await
+        Writes { members, phases }.carry_out(noted).await
     }
 
     /// What else is written on a member: zeroes over older superblocks elsewhere, and what the plan says.
@@ -345,69 +354,12 @@ impl Creation {
             })
             .collect()
     }
-
-    async fn write_range(
-        &self,
-        at: usize,
-        write: MetadataWrite,
-        undo: &mut Undo,
-        pool: &BufPool,
-    ) -> Result<(), Problem> {
-        let member = &self.members[at];
-        let Target::Open(device) = &member.target else {
-            return Err(Problem::new(Code::Bug, "a member to write is not open"));
-        };
-        let tell = |error: IoError| problem_of_io(error, "writing metadata", &member.member);
-        let MetadataWrite { at_bytes, bytes } = write;
-        let old = read_unaligned(device, pool, at_bytes, bytes.len() as u64)
-            .await
-            .map_err(tell)?;
-        undo.ranges.push((at, at_bytes, old));
-        let data = pool.copy_of(&bytes).freeze();
-        device.write(at_bytes, data, Fua::No).await.map_err(tell)
-    }
-
-    async fn flush_all(&self) -> Result<(), Problem> {
-        for member in &self.members {
-            if let Target::Open(device) = &member.target {
-                device
-                    .flush()
-                    .await
-                    .map_err(|error| problem_of_io(error, "flushing metadata", &member.member))?;
-            }
-        }
-        Ok(())
-    }
 }
 
-/// What has to be put back when something fails.
-#[derive(Default)]
-struct Undo {
-    files: Vec<PathBuf>,
-    ranges: Vec<(usize, u64, Vec<u8>)>,
-}
-
-impl Undo {
-    /// Puts old bytes back, newest first, and removes files that were made. Says where that failed.
-    async fn run(self, members: &[PlannedMember], mut problem: Problem) -> Problem {
-        let pool = BufPool::new(0);
-        for (at, offset, old) in self.ranges.into_iter().rev() {
-            let Target::Open(device) = &members[at].target else {
-                continue;
-            };
-            let data = pool.copy_of(&old).freeze();
-            if device.write(offset, data, Fua::Yes).await.is_err() {
-                problem = problem.why(format!(
-                    "{}: {} bytes at byte {offset} could not be put back",
-                    members[at].member,
-                    old.len()
-                ));
-            }
-        }
-        for path in self.files {
-            let _ = std::fs::remove_file(path);
-        }
-        problem.why("nothing else was changed")
+/// Files that were made for what has failed.
+pub(crate) fn remove_files(made: &[PathBuf]) {
+    for path in made {
+        let _ = std::fs::remove_file(path);
     }
 }
 

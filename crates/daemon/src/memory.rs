@@ -23,6 +23,7 @@ use crate::runtime_dir::mistrust;
 use crate::volume::status::{JSON_VERSION, ScrubStatus};
 
 pub use volume::{Memory, VolumeMemory};
+pub(crate) use writer::replace;
 pub use writer::{Keeper, Kept};
 
 /// What is read of a history at a start, from its end.
@@ -142,7 +143,7 @@ impl StateDir {
     /// One sentence that says why nothing can be kept there.
     pub fn ensure(&self, user_id: u32) -> Result<(), String> {
         let shown = self.path.display();
-        for folder in ["sets", "history", "volumes"] {
+        for folder in ["sets", "history", "volumes", "changes"] {
             let mut builder = fs::DirBuilder::new();
             builder.recursive(true).mode(0o700);
             builder
@@ -240,7 +241,7 @@ fn read_end(path: &Path) -> std::io::Result<String> {
             .to_owned(),
     };
     if length > HISTORY_BYTES_MAX {
-        writer::replace(path, text.as_bytes())?;
+        replace(path, text.as_bytes())?;
     }
     Ok(text)
 }

@@ -117,7 +117,7 @@ impl Script<'_> {
             show_bytes(MEMBER_BYTES),
             show_bytes(creation.volume_bytes)
         );
-        creation.carry_out(&self.handle).await?;
+        creation.carry_out(&self.handle, None).await?;
         self.view.step(&text);
         Ok(())
     }

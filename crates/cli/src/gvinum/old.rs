@@ -4,6 +4,7 @@
 
 use std::io::BufRead;
 
+use plexum_daemon::changes::Reverse;
 use plexum_daemon::examine::examine_path;
 use plexum_daemon::foreign::create::{Edit, carry_out};
 use plexum_daemon::foreign::offline::Found;
@@ -18,6 +19,7 @@ use crate::client::Client;
 use crate::errors::Outcome;
 use crate::fields::fields_json;
 use crate::foreign::check_owners;
+use crate::history::{noted, tell};
 use crate::offline::runtime;
 use crate::output::{Screen, object};
 use crate::words::Words;
@@ -233,7 +235,9 @@ fn wipe(paths: Vec<String>, common: &Common, screen: &Screen) -> Outcome {
     if common.dry_run {
         handle.rehearse();
     }
-    runtime.block_on(carry_out(&handle, edits))?;
+    let noted = noted(common, Reverse::Refused);
+    let written = runtime.block_on(carry_out(&handle, edits, noted.as_ref()))?;
+    tell(&written, screen);
     for line in lines.iter().filter(|_| common.dry_run) {
         screen.line(line);
     }

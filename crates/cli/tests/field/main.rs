@@ -7,6 +7,7 @@
 mod advice;
 mod attached;
 mod bytes;
+mod changes;
 #[path = "../common/mod.rs"]
 mod common;
 mod dry_runs;

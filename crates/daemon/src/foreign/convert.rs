@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Kind, problem_of};
 use crate::assembly::{AssembleRequest, Assembled, Body, open};
+use crate::changes::{ChangeState, Noted, Writes, Written};
 use crate::create::now_seconds;
 use crate::open::{AnyDevice, MemberWord, problem_of_io};
 use crate::owners::{Choice, check_conversion};
@@ -134,7 +135,8 @@ async fn plan_on(
     forms(goal)(&seen, now_seconds()?).map_err(|reason| Problem::new(Code::WrongState, reason))
 }
 
-/// Carries a conversion in place out: make, compare, erase. A second call after a kill goes on.
+/// Carries a conversion in place out: make, compare, erase. A second call after a kill goes on. `noted`: where the
+/// change is kept.
 ///
 /// # Errors
 /// As `plan_in_place`; of writing; `Bug` when both forms do not read the same (the old one stays then).
@@ -142,18 +144,25 @@ pub async fn run_in_place(
     handle: &Handle,
     members: &[String],
     goal: Goal,
+    noted: Option<&Noted>,
     listener: Listener<'_>,
-) -> Result<InPlace, Problem> {
+) -> Result<(InPlace, Written), Problem> {
     let pool = BufPool::new(KEEP_BYTES);
-    let write = async |halves: &dyn Fn(&InPlace) -> Vec<(usize, _)>| {
+    let tell = |(index, error): (usize, IoError)| {
+        problem_of_io(error, "writing metadata", &members[index])
+    };
+    let (plan, begun) = {
         let devices = open_devices(handle, members, &OpenOptions::read_write()).await?;
         let plan = plan_on(&devices, members, goal).await?;
-        in_place::carry_out(&halves(&plan), &devices, &pool)
-            .await
-            .map_err(|(index, error)| problem_of_io(error, "writing metadata", &members[index]))?;
-        Ok::<InPlace, Problem>(plan)
+        let writes = Writes {
+            members: members.iter().map(String::as_str).zip(&devices).collect(),
+            phases: vec![plan.make.clone(), plan.erase.clone()],
+        };
+        let (_, begun) = writes.begin(&pool, noted).await?;
+        let written = in_place::carry_out(&plan.make, &devices, &pool).await;
+        written.map_err(tell)?;
+        (plan, begun)
     };
-    let plan = write(&|plan: &InPlace| plan.make.clone()).await?;
     // Without anything to make the comparison was made before the first old metadata were erased.
     if !plan.make.is_empty() {
         let (old, new) = match goal {
@@ -166,8 +175,11 @@ pub async fn run_in_place(
         let new = open_as(handle, &pool, members, new).await?;
         compare(&old, &new, &plan.name, listener).await?;
     }
-    write(&|plan: &InPlace| plan.erase.clone()).await?;
-    Ok(plan)
+    let devices = open_devices(handle, members, &OpenOptions::read_write()).await?;
+    let rest = plan_on(&devices, members, goal).await?;
+    let erased = in_place::carry_out(&rest.erase, &devices, &pool).await;
+    erased.map_err(tell)?;
+    Ok((plan, begun.end(ChangeState::Done)))
 }
 
 /// Opens members to be read: as what they are found to be, or as one of FreeBSD's formats although there is another.

@@ -9,8 +9,9 @@
 use std::path::{Path, PathBuf};
 
 use plexum_block::buf::BufPool;
-use plexum_block::device::{Device, Fua};
+use plexum_block::device::Device;
 use plexum_engine::detect::detect_on;
+use plexum_engine::metadata::MetadataWrite;
 use plexum_format::Found;
 use plexum_format::gconcat::ConcatLabel;
 use plexum_format::gmirror::{Balance, MirrorLabel, NewMirrorLabel};
@@ -24,8 +25,9 @@ use plexum_runtime::Handle;
 use plexum_runtime::file::{Access, OpenOptions};
 
 use super::Kind;
-use crate::create::{check_folder, make_file, now_seconds, random_uuid};
-use crate::inspect::{Finding, inspect, read_unaligned};
+use crate::changes::{Noted, Writes, Written};
+use crate::create::{check_folder, make_file, now_seconds, random_uuid, remove_files};
+use crate::inspect::{Finding, inspect};
 use crate::open::{AnyDevice, MemberWord, check_writers, problem_of_io};
 use crate::problem::{Code, Problem};
 
@@ -277,73 +279,51 @@ impl ForeignCreation {
         })
     }
 
-    /// Writes it. On an error all members are as they were before.
+    /// Writes it. On an error all members are as they were before. `noted`: where the change is kept.
     ///
     /// # Errors
     /// `NoSpace`, `IoError`.
-    pub async fn carry_out(mut self, handle: &Handle) -> Result<(), Problem> {
-        let mut undo = Undo::default();
-        match self.write_all(handle, &mut undo).await {
-            Ok(()) => Ok(()),
-            Err(problem) => Err(undo.run(&self.members, problem).await),
-        }
+    pub async fn carry_out(
+        mut self,
+        handle: &Handle,
+        noted: Option<&Noted>,
+    ) -> Result<Written, Problem> {
+        let mut made = Vec::new();
+        let result = self.write_all(handle, noted, &mut made).await;
+        result.map_err(|problem| {
+            remove_files(&made);
+            problem.why("nothing else was changed")
+        })
     }
 
-    async fn write_all(&mut self, handle: &Handle, undo: &mut Undo) -> Result<(), Problem> {
+    async fn write_all(
+        &mut self,
+        handle: &Handle,
+        noted: Option<&Noted>,
+        made: &mut Vec<PathBuf>,
+    ) -> Result<Written, Problem> {
         for member in &mut self.members {
             if member.is_new {
                 let path = PathBuf::from(&member.member);
                 make_file(&path, member.size_bytes)?;
-                undo.files.push(path.clone());
+                made.push(path.clone());
                 let word = MemberWord::Path(path);
                 let device = AnyDevice::open(handle, &word, &OpenOptions::read_write()).await?;
                 member.device = Some(device);
             }
         }
-        let pool = BufPool::new(1 << 20);
+        let (mut members, mut phases) = (Vec::new(), Vec::new());
         for (at, member) in self.members.iter().enumerate() {
             let Some(device) = &member.device else {
                 return Err(Problem::new(Code::Bug, "a member to write is not open"));
             };
-            let tell = |error| problem_of_io(error, "writing metadata", &member.member);
+            members.push((member.member.as_str(), device));
             let wipes = member.leftovers.iter().map(|at| (*at, vec![0; 4096]));
-            for (offset, bytes) in wipes.chain(member.writes.iter().cloned()) {
-                let old = read_unaligned(device, &pool, offset, bytes.len() as u64)
-                    .await
-                    .map_err(tell)?;
-                undo.ranges.push((at, offset, old));
-                let data = pool.copy_of(&bytes).freeze();
-                device.write(offset, data, Fua::No).await.map_err(tell)?;
-            }
-            device.flush().await.map_err(tell)?;
+            let writes = wipes.chain(member.writes.iter().cloned());
+            let writes = writes.map(|(at_bytes, bytes)| (at, MetadataWrite { at_bytes, bytes }));
+            phases.push(writes.collect());
         }
-        Ok(())
-    }
-}
-
-#[derive(Default)]
-struct Undo {
-    files: Vec<PathBuf>,
-    ranges: Vec<(usize, u64, Vec<u8>)>,
-}
-
-impl Undo {
-    async fn run(self, members: &[PlannedMember], mut problem: Problem) -> Problem {
-        let pool = BufPool::new(0);
-        for (at, offset, old) in self.ranges.into_iter().rev() {
-            let Some(device) = &members[at].device else {
-                continue;
-            };
-            let data = pool.copy_of(&old).freeze();
-            if device.write(offset, data, Fua::Yes).await.is_err() {
-                let name = &members[at].member;
-                problem = problem.why(format!("{name}: byte {offset} could not be put back"));
-            }
-        }
-        for path in self.files {
-            let _ = std::fs::remove_file(path);
-        }
-        problem.why("nothing else was changed")
+        Writes { members, phases }.carry_out(noted).await
     }
 }
 
@@ -522,11 +502,15 @@ pub struct Edit {
 }
 
 /// Carries out edits of members that nobody serves: all are open and locked before the first write. On an error
-/// everything that was written gets its old bytes back.
+/// everything that was written gets its old bytes back. `noted`: where the change is kept.
 ///
 /// # Errors
 /// `Busy` for a member in use; `IoError`, `NoSpace`.
-pub async fn carry_out(handle: &Handle, edits: Vec<Edit>) -> Result<(), Problem> {
+pub async fn carry_out(
+    handle: &Handle,
+    edits: Vec<Edit>,
+    noted: Option<&Noted>,
+) -> Result<Written, Problem> {
     let mut members = Vec::new();
     for edit in edits {
         let word = MemberWord::parse(&edit.member);
@@ -548,5 +532,5 @@ pub async fn carry_out(handle: &Handle, edits: Vec<Edit>) -> Result<(), Problem>
         members,
         notes: Vec::new(),
     };
-    plan.carry_out(handle).await
+    plan.carry_out(handle, noted).await
 }

@@ -193,7 +193,7 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
 }
 
 /// Puts `bytes` in place of the file: the old ones or the new ones are there at any time.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = File::create(&new)?;
     file.write_all(bytes)?;
