@@ -50,10 +50,13 @@ pub fn run(args: &Demo, common: &Common, screen: &Screen) -> Outcome {
         ));
         return Ok(0);
     }
-    let scratch = Scratch::new(args.keep.as_deref())?;
-    let view = View::new(screen);
     let mut runtime = runtime()?;
     let handle = runtime.handle();
+    // Before the first folder is made: nothing is left whenever it is stopped.
+    let signals = StopSignals::new(&handle)
+        .map_err(|error| Problem::from_io(&error, "catching", "signals"));
+    let scratch = Scratch::new(args.keep.as_deref())?;
+    let view = View::new(screen);
     let mut demo = Script {
         handle,
         view: &view,
@@ -67,8 +70,6 @@ pub fn run(args: &Demo, common: &Common, screen: &Screen) -> Outcome {
         last: (Instant::now(), 0),
     };
     let count = member_count(args, organisation.level())?;
-    let signals = StopSignals::new(&demo.handle)
-        .map_err(|error| Problem::from_io(&error, "catching", "signals"));
     let result = runtime.block_on(unless_stopped(signals, demo.play(count)));
     demo.server = None; // it never outlives the demo
     drop(demo);
