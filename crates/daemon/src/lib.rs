@@ -7,6 +7,7 @@ mod buffers;
 pub mod control;
 pub mod create;
 pub mod date;
+pub mod disk;
 pub mod examine;
 pub mod expected;
 pub mod foreign;
