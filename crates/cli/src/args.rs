@@ -3,6 +3,7 @@
 
 mod attach;
 mod daemon;
+mod disks;
 pub mod lab;
 mod served;
 
@@ -12,6 +13,7 @@ use crate::units::parse_bytes;
 
 pub use attach::{Attach, AttachBy, AttachNbdProcess, AttachProcess, Detach, TreeProcess};
 pub use daemon::{Daemon, Forget};
+pub use disks::{Disks, Locate};
 pub use served::{
     AddMember, Debug, Events, ReAdd, Replace, Scrub, Set, Stats, StatsColumns, Status, Stop,
     VolumeMember,
@@ -192,6 +194,14 @@ pub enum Command {
     /// Have the daemon expect a volume no more; nothing on its members changes
     #[command(after_help = "Example:\n  plexum forget nas")]
     Forget(Forget),
+    /// Which disk is in which slot, where it sits, and how it is
+    #[command(after_help = "Example:\n  plexum disks\n  plexum disks nas")]
+    Disks(Disks),
+    /// Switch the light at a disk's bay on, also when the disk is gone
+    #[command(
+        after_help = "Example:\n  plexum locate nas 2\n  plexum locate nas 2 --off\n  plexum locate --all-off"
+    )]
+    Locate(Locate),
     /// Terminal view (not yet)
     #[command(hide = true)]
     Top(Later),

@@ -28,6 +28,7 @@ mod daemon_client;
 mod demo;
 mod detach;
 mod developer;
+mod disks;
 mod disputed;
 mod errors;
 mod events;
@@ -41,6 +42,7 @@ mod gvinum;
 mod habits;
 mod help;
 mod lab;
+mod locate;
 mod log;
 mod man;
 mod member_ops;
@@ -223,6 +225,8 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Status(args) => status::run(args, screen),
         Command::Daemon(args) => daemon::run(args, common, screen),
         Command::Forget(args) => daemon::forget(args, common, screen),
+        Command::Disks(args) => disks::run(args, screen),
+        Command::Locate(args) => locate::run(args, common, screen),
         Command::Stop(args) => stop::run(args, common, screen),
         Command::Attach(args) => attach::run(args, common, screen),
         Command::Detach(args) => detach::run(args, common, screen),

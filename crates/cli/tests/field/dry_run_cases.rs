@@ -182,6 +182,8 @@ pub const CASES: &[Case] = &[
     case("grow", &["grow nas"], &[]),
     case("daemon", &["daemon --degraded always"], &["daemon"]),
     case("forget", &["forget nas"], &[]),
+    case("disks", &["disks nothere"], &["disks nas"]),
+    case("locate", &["locate nothere 0", "locate nas 7", "locate nas 0"], &["locate --all-off"]),
     case("top", &["top"], &[]),
     case("pool list", &["pool list nothere"], &["pool list Z"]),
     case("pool ls", &["pool ls z01_single_a12:/nothere Z"], &["pool ls z01_single_a12:/dir Z"]),
