@@ -3,6 +3,7 @@
 
 mod attach;
 mod daemon;
+mod disks;
 mod history;
 pub mod lab;
 mod served;
@@ -13,6 +14,7 @@ use crate::units::parse_bytes;
 
 pub use attach::{Attach, AttachBy, AttachNbdProcess, AttachProcess, Detach, TreeProcess};
 pub use daemon::{Daemon, Forget};
+pub use disks::{Disks, Locate};
 pub use history::{History, Undo};
 pub use served::{
     AddMember, Debug, Events, ReAdd, Replace, Scrub, Set, Stats, StatsColumns, Status, Stop,
@@ -203,6 +205,14 @@ pub enum Command {
     /// Put back what a command overwrote, as long as nobody has used what it made
     #[command(after_help = "Example:\n  plexum undo 7 --dry-run\n  plexum undo 7")]
     Undo(Undo),
+    /// Which disk is in which slot, where it sits, and how it is
+    #[command(after_help = "Example:\n  plexum disks\n  plexum disks nas")]
+    Disks(Disks),
+    /// Switch the light at a disk's bay on, also when the disk is gone
+    #[command(
+        after_help = "Example:\n  plexum locate nas 2\n  plexum locate nas 2 --off\n  plexum locate --all-off"
+    )]
+    Locate(Locate),
     /// Terminal view (not yet)
     #[command(hide = true)]
     Top(Later),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use plexum_daemon::disk::DiskSettings;
 use plexum_daemon::host::HostSettings;
 use plexum_daemon::memory::{self, StateDir};
 use plexum_daemon::problem::{Code, Problem};
@@ -70,6 +71,7 @@ fn request(args: &args::Daemon) -> Result<ServiceRequest, Problem> {
             tls: None,
             runtime_dir: runtime_dir(),
             state_dir: StateDir::locate(&memory::Surroundings::of_this_process()),
+            disks: DiskSettings::of_this_process(),
         },
         start: StartPolicy {
             wait: Duration::from_secs(args.wait),

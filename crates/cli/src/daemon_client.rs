@@ -151,7 +151,10 @@ pub fn line_of(waiting: &Waiting) -> String {
         true => format!("{name} {level}: NOT SERVED, {reason}"),
         false => format!(
             "{name} {level}: NOT SERVED, {reason}; not there: {}",
-            waiting.missing.join(" ")
+            match waiting.missing_disks.is_empty() {
+                true => waiting.missing.join(" "),
+                false => waiting.missing_disks.join(" "),
+            }
         ),
     }
 }

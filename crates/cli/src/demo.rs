@@ -53,8 +53,8 @@ pub fn run(args: &Demo, common: &Common, screen: &Screen) -> Outcome {
     let mut runtime = runtime()?;
     let handle = runtime.handle();
     // Before the first folder is made: nothing is left whenever it is stopped.
-    let signals = StopSignals::new(&handle)
-        .map_err(|error| Problem::from_io(&error, "catching", "signals"));
+    let signals =
+        StopSignals::new(&handle).map_err(|error| Problem::from_io(&error, "catching", "signals"));
     let scratch = Scratch::new(args.keep.as_deref())?;
     let view = View::new(screen);
     let mut demo = Script {

@@ -28,6 +28,7 @@ mod daemon_client;
 mod demo;
 mod detach;
 mod developer;
+mod disks;
 mod disputed;
 mod errors;
 mod events;
@@ -42,6 +43,7 @@ mod habits;
 mod help;
 mod history;
 mod lab;
+mod locate;
 mod log;
 mod man;
 mod member_ops;
@@ -226,6 +228,8 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Forget(args) => daemon::forget(args, common, screen),
         Command::History(_) => history::history(screen),
         Command::Undo(args) => history::undo(args, common, screen),
+        Command::Disks(args) => disks::run(args, screen),
+        Command::Locate(args) => locate::run(args, common, screen),
         Command::Stop(args) => stop::run(args, common, screen),
         Command::Attach(args) => attach::run(args, common, screen),
         Command::Detach(args) => detach::run(args, common, screen),

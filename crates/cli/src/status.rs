@@ -14,6 +14,7 @@ use crate::args::Status;
 use crate::attachment::{Attachment, on_volume};
 use crate::client::{Client, no_such_volume, running_volumes};
 use crate::daemon_client::{Daemon, line_of};
+use crate::disks::{bay, last_seen};
 use crate::errors::Outcome;
 use crate::output::{Color, Screen, is_lost, object, table};
 use crate::progress;
@@ -385,8 +386,47 @@ fn learned_line(member: &MemberStatus) -> Option<String> {
     ))
 }
 
+/// The table of members; on a terminal that is too narrow for it without the models.
 fn member_table(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
-    let has_serials = status.members.iter().any(|member| member.serial.is_some());
+    let wide = member_rows(status, screen, &["MODEL", "SERIAL", "BAY"]);
+    let narrow = || member_rows(status, screen, &["SERIAL", "BAY"]);
+    let columns = console::Term::stdout().size().1;
+    fitting(wide, narrow, screen.is_terminal.then_some(columns))
+}
+
+/// The wide table where it fits behind the indent, or where there is no width to fit into; else the narrow one.
+fn fitting(
+    wide: Vec<String>,
+    narrow: impl FnOnce() -> Vec<String>,
+    columns: Option<u16>,
+) -> Vec<String> {
+    let widest = wide.iter().map(|line| line.chars().count() + 2).max();
+    match columns {
+        Some(columns) if widest > Some(columns.into()) => narrow(),
+        _ => wide,
+    }
+}
+
+/// What a column of the member's disk says.
+fn of_disk(member: &MemberStatus, column: &str) -> Option<String> {
+    let disk = member.disk.as_ref();
+    match column {
+        "MODEL" => disk?.model.clone(),
+        "SERIAL" => disk
+            .and_then(|disk| disk.serial.clone())
+            .or_else(|| member.serial.clone()),
+        _ => bay(disk?),
+    }
+}
+
+fn member_rows(status: &VolumeStatus, screen: &Screen, columns: &[&'static str]) -> Vec<String> {
+    let has = |column: &&&str| {
+        status
+            .members
+            .iter()
+            .any(|one| of_disk(one, column).is_some())
+    };
+    let columns: Vec<&'static str> = columns.iter().filter(has).copied().collect();
     let mut head = vec![
         "SLOT",
         "MEMBER",
@@ -395,9 +435,7 @@ fn member_table(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
         "READ p50/p99 ms",
         "vs PEERS",
     ];
-    if has_serials {
-        head.insert(2, "SERIAL");
-    }
+    head.splice(2..2, columns.iter().copied());
     if screen.verbosity > 0 {
         head.extend(["READ", "WRITTEN", "DURABLE BY"]);
     }
@@ -417,16 +455,17 @@ fn member_table(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
         if let Some(was) = &member.was {
             let why = member.failed_because.as_deref();
             let why = why.map_or(String::new(), |why| format!(": {why}"));
-            state.push_str(&format!(" (was {was}{why})"));
+            let seen = member.disk.as_ref().and_then(last_seen);
+            let seen = seen.map_or(String::new(), |seen| format!("; {seen}"));
+            state.push_str(&format!(" (was {was}{why}{seen})"));
         }
         let mut row = vec![
             slot,
             member.path.clone().unwrap_or_else(|| "-".into()),
             state,
         ];
-        if has_serials {
-            row.insert(2, member.serial.clone().unwrap_or_else(|| "-".into()));
-        }
+        let of_disk = |column: &&str| of_disk(member, column).unwrap_or_else(|| "-".into());
+        row.splice(2..2, columns.iter().map(of_disk));
         row.push(format!(
             "{}/{}/{}",
             member.read_errors, member.write_errors, member.corrected_errors
@@ -495,6 +534,15 @@ mod tests {
             ..scrub(1000)
         };
         assert!(scrub_words(&skipped).ends_with("4K not compared"));
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_for_a_terminal_gives_way_to_the_narrow_one() {
+        let wide = || vec!["SLOT  MODEL".to_owned()];
+        let narrow = || vec!["SLOT".to_owned()];
+        assert_eq!(fitting(wide(), narrow, Some(13)), wide());
+        assert_eq!(fitting(wide(), narrow, Some(12)), narrow());
+        assert_eq!(fitting(wide(), narrow, None), wide(), "a pipe has no width");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::OpenRequest;
 use crate::memory::{Key, StateDir};
-use crate::volume::status::{JSON_VERSION, MemberState, VolumeStatus};
+use crate::volume::status::{JSON_VERSION, MemberState, MemberStatus, VolumeStatus};
 
 /// Largest file that is read, in bytes: a volume of many members with long names is a fiftieth of it.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -97,14 +97,17 @@ impl Expected {
         self.spares.clear();
         for member in &status.members {
             let Some(name) = member.path.clone() else {
-                continue; // an empty slot
+                self.learn_gone(member);
+                continue;
             };
             match (member.slot, member.state) {
                 (Some(slot), MemberState::Active | MemberState::Rebuilding) => {
-                    let serial = member.serial.clone();
+                    // The disk is looked for when the member has joined: until it is found it is the one of before.
+                    let before = self.slots.get(&slot).filter(|known| known.member == name);
+                    let before = before.and_then(|known| known.serial.clone());
                     let entry = ExpectedSlot {
                         member: name,
-                        serial,
+                        serial: member.serial.clone().or(before),
                     };
                     self.slots.insert(slot, entry);
                 }
@@ -113,6 +116,29 @@ impl Expected {
             }
         }
         before != (self.slots.clone(), self.spares.clone())
+    }
+
+    /// Takes over the serial of the disk that an empty slot had, where it left before that was known here.
+    fn learn_gone(&mut self, empty: &MemberStatus) {
+        let slot = empty.slot.and_then(|slot| self.slots.get_mut(&slot));
+        if let Some(slot) = slot
+            && empty.was.as_ref() == Some(&slot.member)
+            && slot.serial.is_none()
+        {
+            let disk = empty.disk.as_ref();
+            slot.serial = disk.and_then(|disk| disk.serial.clone());
+        }
+    }
+
+    /// A member with the serial of its disk, where that is known: it may have come back under another path.
+    #[must_use]
+    pub fn with_serial(&self, member: &str) -> String {
+        let mut slots = self.slots.values();
+        let slot = slots.find(|slot| slot.member == member);
+        match slot.and_then(|slot| slot.serial.as_ref()) {
+            Some(serial) => format!("{member} (serial {serial})"),
+            None => member.to_owned(),
+        }
     }
 
     /// Everybody who belongs to it, as far as it is known.

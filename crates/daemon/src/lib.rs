@@ -8,6 +8,7 @@ pub mod changes;
 pub mod control;
 pub mod create;
 pub mod date;
+pub mod disk;
 pub mod examine;
 pub mod expected;
 pub mod foreign;

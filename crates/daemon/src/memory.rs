@@ -1,4 +1,5 @@
-//! What outlives a server: events, the last scrub, why members failed, settings. One folder for all volumes of a user.
+//! What outlives a server: events, the last scrub, why members failed, their disks, settings. One folder for all
+//! volumes of a user.
 //!
 //! Invariants:
 //! - nothing that a volume needs to be served is here: a folder that cannot be read or written costs the memory alone,
@@ -6,6 +7,7 @@
 //! - the server never waits for this folder, which may lie on a volume that it serves: a thread of its own writes;
 //! - a file is replaced as a whole or appended to a line at a time; half a line at the end of a history is passed over.
 
+mod disks;
 mod volume;
 mod writer;
 
@@ -22,6 +24,7 @@ use crate::control::event::Event;
 use crate::runtime_dir::mistrust;
 use crate::volume::status::{JSON_VERSION, ScrubStatus};
 
+pub use disks::{Former, KnownDisk};
 pub use volume::{Memory, VolumeMemory};
 pub(crate) use writer::replace;
 pub use writer::{Keeper, Kept};
@@ -82,6 +85,12 @@ pub struct Remembered {
     /// Who had each slot last: a slot whose member is gone is still known by it.
     #[serde(default)]
     pub slots: BTreeMap<u32, String>,
+    /// The disk of each slot, or the one that it had last.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub disks: BTreeMap<u32, KnownDisk>,
+    /// Disks that had a slot before the one that has it now, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_disks: Vec<Former>,
     /// What was set and no metadata record: of `REMEMBERED_SETTINGS`.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,

@@ -22,6 +22,7 @@ use crate::control::answers::answer;
 use crate::control::events::EventHub;
 use crate::control::request::Ask;
 use crate::control::server::{ControlServer, Post};
+use crate::disk::DiskSettings;
 use crate::host::listen::bind_tcp;
 use crate::host::{Host, HostSettings, Hosted};
 use crate::memory::StateDir;
@@ -180,6 +181,7 @@ fn settings(request: &ServeRequest) -> HostSettings {
         tls: request.tls.clone(),
         runtime_dir: request.runtime_dir.clone(),
         state_dir: request.state_dir.clone(),
+        disks: DiskSettings::of_this_process(),
     }
 }
 

@@ -351,6 +351,7 @@ fn status(
             clients: 0,
         }],
         members,
+        former_disks: Vec::new(),
         attachments: Vec::new(),
         jobs: Vec::new(),
         last_scrub: None,

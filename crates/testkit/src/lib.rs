@@ -8,6 +8,7 @@
 mod freebsd;
 mod md;
 mod poll;
+mod sysfs;
 pub mod tiny_pool;
 mod unpack;
 mod zfs;
@@ -15,5 +16,6 @@ mod zfs;
 pub use freebsd::{freebsd_cases, freebsd_json, unpack_freebsd_case};
 pub use md::{Case, ManifestBitmap, ManifestReshape, Member, OwnRole, md_cases, unpack_case};
 pub use poll::block_on;
+pub use sysfs::unpack_sysfs;
 pub use unpack::{Unpacked, fixtures, unpack};
 pub use zfs::{unpack_zfs_case, zfs_cases};

@@ -9,6 +9,7 @@ mod common;
 mod create;
 mod daemon;
 mod demo;
+mod disks_are_known_by_bay_and_serial;
 mod every_parity_kernel_and_runtime;
 mod examine;
 mod freebsd;

@@ -4,6 +4,7 @@
 pub mod served;
 pub mod tour;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,6 +36,8 @@ impl Run {
 pub struct Place {
     /// The folder.
     pub folder: PathBuf,
+    /// What its commands find in their environment beside what all find.
+    pub environment: Vec<(&'static str, OsString)>,
 }
 
 impl Place {
@@ -60,7 +63,10 @@ impl Place {
         let folder = parent.join(format!("{name:.20}-{}-{number}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
-        Self { folder }
+        Self {
+            folder,
+            environment: Vec::new(),
+        }
     }
 
     /// A command in the folder, with its runtime folder inside.
@@ -70,6 +76,7 @@ impl Place {
             .current_dir(&self.folder)
             .env("XDG_RUNTIME_DIR", &self.folder)
             .env("XDG_STATE_HOME", self.folder.join("state"))
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
         command
     }

@@ -184,6 +184,8 @@ pub const CASES: &[Case] = &[
     case("forget", &["forget nas"], &[]),
     case("history", &["history nothere"], &["history"]),
     case("undo", &["undo 77"], &[]),
+    case("disks", &["disks nothere"], &["disks nas"]),
+    case("locate", &["locate nothere 0", "locate nas 7", "locate nas 0"], &["locate --all-off"]),
     case("top", &["top"], &[]),
     case("pool list", &["pool list nothere"], &["pool list Z"]),
     case("pool ls", &["pool ls z01_single_a12:/nothere Z"], &["pool ls z01_single_a12:/dir Z"]),

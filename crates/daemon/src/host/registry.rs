@@ -406,6 +406,9 @@ impl Host {
         let background = async move { volume.run_background().await };
         tasks.push(self.handle.spawn(background));
         tasks.push(self.handle.spawn(Rc::clone(&served).sample()));
+        let knowing = Rc::clone(&served);
+        let knowing = knowing.know_disks(self.settings.disks.clone(), self.events.clone());
+        tasks.push(self.handle.spawn(knowing));
         let telling = Rc::clone(&served).tell(self.events.clone());
         tasks.push(self.handle.spawn(telling));
         Ok(())

@@ -5,6 +5,7 @@ use std::time::Duration;
 use plexum_nbd::tls::{TlsMode, TlsServer};
 use plexum_runtime::IoChoice;
 
+use crate::disk::DiskSettings;
 use crate::memory::StateDir;
 use crate::runtime_dir::RuntimeDir;
 
@@ -25,4 +26,6 @@ pub struct HostSettings {
     pub runtime_dir: RuntimeDir,
     /// Where events, results and settings are kept for the next start; nowhere for a trial.
     pub state_dir: Option<StateDir>,
+    /// Where disks are looked for.
+    pub disks: DiskSettings,
 }

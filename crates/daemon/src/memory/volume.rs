@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use super::disks::InUse;
 use super::{Found, Keeper, Kept, Key, REMEMBERED_SETTINGS, Remembered, StateDir};
 use crate::volume::status::ScrubStatus;
 
@@ -45,7 +46,8 @@ impl Memory {
 
 /// What a volume remembers. Each change is kept at once, where there is somebody who keeps it.
 pub struct VolumeMemory {
-    now: RefCell<Remembered>,
+    pub(super) now: RefCell<Remembered>,
+    pub(super) in_use: RefCell<InUse>,
     keeper: Option<(Keeper, Key)>,
 }
 
@@ -55,6 +57,7 @@ impl VolumeMemory {
     pub fn unkept(volume: &str) -> Self {
         Self {
             now: RefCell::new(Remembered::nothing(volume)),
+            in_use: RefCell::default(),
             keeper: None,
         }
     }
@@ -64,6 +67,7 @@ impl VolumeMemory {
     pub fn kept(found: Remembered, keeper: Keeper, key: Key) -> Self {
         Self {
             now: RefCell::new(found),
+            in_use: RefCell::default(),
             keeper: Some((keeper, key)),
         }
     }
@@ -146,7 +150,7 @@ impl VolumeMemory {
             .and_then(|(keeper, _)| keeper.failure())
     }
 
-    fn change(&self, apply: impl FnOnce(&mut Remembered) -> bool) {
+    pub(super) fn change(&self, apply: impl FnOnce(&mut Remembered) -> bool) {
         let mut now = self.now.borrow_mut();
         if apply(&mut now)
             && let Some((keeper, key)) = &self.keeper

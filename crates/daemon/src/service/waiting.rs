@@ -23,6 +23,9 @@ pub struct Waiting {
     pub members: Vec<String>,
     /// Those of them that are not there.
     pub missing: Vec<String>,
+    /// The same with the serials of their disks, for people.
+    #[serde(default)]
+    pub missing_disks: Vec<String>,
     /// Why it is not served; none of one that was stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Value>,
@@ -54,11 +57,14 @@ impl Entry {
     pub(super) fn waiting(&self) -> Waiting {
         let members = self.expected.members();
         let missing = members.iter().filter(|member| !is_there(member));
+        let missing: Vec<String> = missing.cloned().collect();
+        let with_serial = |member: &String| self.expected.with_serial(member);
         Waiting {
+            missing_disks: missing.iter().map(with_serial).collect(),
             volume: self.expected.volume.clone(),
             level: self.expected.level.clone(),
             wanted: self.expected.wanted,
-            missing: missing.cloned().collect(),
+            missing,
             members,
             problem: self.problem.as_ref().map(Problem::to_json),
         }

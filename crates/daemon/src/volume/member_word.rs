@@ -17,7 +17,6 @@ use plexum_runtime::Handle;
 use plexum_runtime::file::OpenOptions;
 use serde_json::json;
 
-use super::members::serial_of;
 use super::served::Served;
 use crate::assembly::RealDevice;
 use crate::control::request::Answer;
@@ -57,18 +56,27 @@ pub(crate) fn find(served: &Served, word: &str) -> Result<MemberStatus, Problem>
         let Some(name) = &member.name else {
             return false;
         };
-        name == word
-            || full_path(Path::new(name)) == wanted
-            || serial_of(name).as_deref() == Some(word)
+        name == word || full_path(Path::new(name)) == wanted
     };
+    let has_disk = |member: &&MemberStatus| served.is_disk(member, word);
     let in_slot =
         |member: &&MemberStatus| slot.is_some() && member.slot == slot && !member.is_replacement;
     let was_in_slot = |member: &&MemberStatus| {
         slot.is_some() && member.standing == Standing::Faulty && served.last_slot(member) == slot
     };
+    let mut by_disk = members.iter().filter(has_disk);
+    let (one, another) = (by_disk.next(), by_disk.next());
+    let is_path = members.iter().any(|member| is_it(&member));
+    if let (Some(one), Some(another), false) = (one, another, is_path) {
+        let names = [one, another].map(|member| member.name.clone().unwrap_or_default());
+        let text = format!("{word} is the serial of {} and of {}", names[0], names[1]);
+        return Err(Problem::new(Code::Usage, text)
+            .hint("name the one that is meant by its path, its slot or its world-wide name"));
+    }
     let found = members
         .iter()
         .find(is_it)
+        .or(one)
         .or_else(|| members.iter().find(in_slot))
         .or_else(|| members.iter().rfind(was_in_slot));
     found.cloned().ok_or_else(|| {

@@ -43,7 +43,8 @@ pub(super) fn member_status(member: &EngineMember) -> MemberStatus {
     MemberStatus {
         slot: member.slot.map(u32::from),
         path: member.name.clone(),
-        serial: member.name.as_deref().and_then(serial_of),
+        serial: None,
+        disk: None,
         was: None,
         state: match member.standing {
             _ if member.is_lost => MemberState::Faulty,
@@ -98,6 +99,7 @@ pub(crate) fn empty_slot(slot: u32) -> MemberStatus {
         slot: Some(slot),
         path: None,
         serial: None,
+        disk: None,
         was: None,
         state: MemberState::Missing,
         is_write_mostly: false,
@@ -124,22 +126,4 @@ pub(crate) fn empty_slot(slot: u32) -> MemberStatus {
         unwritten_bytes: None,
         free_bytes: None,
     }
-}
-
-/// Serial number of the disk behind a device's path; none for files.
-#[must_use]
-pub fn serial_of(path: &str) -> Option<String> {
-    let real = std::fs::canonicalize(path).ok()?;
-    let name = real.strip_prefix("/dev").ok()?.to_str()?.replace('/', "!");
-    let folder = std::path::Path::new("/sys/class/block").join(name);
-    // A partition has its disk's folder above it.
-    for place in ["device/serial", "serial", "../device/serial", "device/wwid"] {
-        if let Ok(text) = std::fs::read_to_string(folder.join(place)) {
-            let text = text.trim();
-            if !text.is_empty() {
-                return Some(text.to_owned());
-            }
-        }
-    }
-    None
 }

@@ -4,9 +4,11 @@
 
 pub mod advice;
 mod catch_up;
+mod disks;
 pub mod export;
 pub mod facts;
 mod jobs;
+mod member_disks;
 mod member_word;
 mod members;
 pub mod ops;
@@ -16,4 +18,3 @@ mod stats;
 pub mod status;
 
 pub(crate) use members::empty_slot;
-pub use members::serial_of;

@@ -25,6 +25,7 @@ use super::advice::advise;
 use super::export::VolumeExport;
 use super::facts::Facts;
 use super::jobs::Samples;
+use super::member_disks::MemberDisks;
 use super::members::{empty_slot, member_status, scrub_status};
 use super::status::{
     BitmapStatus, ExportStatus, Finding, JSON_VERSION, JobKind, JobStatus, MemberState,
@@ -51,9 +52,9 @@ pub struct Served {
     pub facts: Facts,
     /// Limits of background work.
     pub pace: Cell<Pace>,
-    has_ended: Cell<bool>,
-    ended: Signal,
-    clock: RealClock,
+    pub(super) has_ended: Cell<bool>,
+    pub(super) ended: Signal,
+    pub(super) clock: RealClock,
     samples: Samples,
     /// Of the scrub that was started last.
     scrub_mode: Cell<ScrubMode>,
@@ -65,6 +66,8 @@ pub struct Served {
     pub(crate) baseline: RefCell<Vec<(u16, plexum_engine::drive::DriveCounters)>>,
     /// The slot that each member had last, by its id: a failed one has none any more, and people still call it by that.
     last_slots: RefCell<BTreeMap<u16, u16>>,
+    /// The members' disks.
+    pub(super) disks: MemberDisks,
 }
 
 impl Served {
@@ -91,6 +94,7 @@ impl Served {
             counting_since: Cell::new(counting_since),
             baseline: RefCell::default(),
             last_slots: RefCell::default(),
+            disks: MemberDisks::default(),
         }
     }
 
@@ -235,6 +239,7 @@ impl Served {
             io: self.facts.io.clone(),
             exports,
             members,
+            former_disks: self.former_disks(),
             attachments: Vec::new(),
             jobs,
             last_scrub,
@@ -247,6 +252,9 @@ impl Served {
         snapshot
             .findings
             .extend(self.facts.findings.iter().cloned());
+        let ailing = self.ailing(&snapshot.members);
+        snapshot.findings.extend(ailing);
+        snapshot.findings.extend(self.twins());
         snapshot.findings.extend(self.not_kept());
         snapshot
     }
@@ -283,6 +291,8 @@ impl Served {
     ) -> Vec<MemberStatus> {
         let status = |member: &EngineMember| {
             let mut status = member_status(member);
+            status.disk = self.disk_of(member);
+            status.serial = status.disk.as_ref().and_then(|disk| disk.serial.clone());
             if let (MemberState::Faulty, Some(path)) = (status.state, &status.path) {
                 status.failed_because = self.memory.cause(path);
             }
@@ -297,6 +307,7 @@ impl Served {
                 members.push(MemberStatus {
                     failed_because: was.as_ref().and_then(|was| self.memory.cause(was)),
                     was,
+                    disk: self.last_disk_of(slot),
                     ..empty_slot(slot)
                 });
             }

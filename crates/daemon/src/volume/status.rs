@@ -5,6 +5,8 @@
 use plexum_runtime::Waits;
 use serde::{Deserialize, Serialize};
 
+use crate::disk::{DiskStatus, FormerDisk};
+
 /// Version of every JSON object that Plexum prints.
 pub const JSON_VERSION: u32 = 1;
 
@@ -94,6 +96,9 @@ pub struct MemberStatus {
     /// Serial number where the system tells one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
+    /// Its disk; of an empty slot the one that it had last, marked as gone. None for files and addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskStatus>,
     /// Of an empty slot: the member that it had last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was: Option<String>,
@@ -457,6 +462,9 @@ pub struct VolumeStatus {
     pub exports: Vec<ExportStatus>,
     /// Members by slot, then spares.
     pub members: Vec<MemberStatus>,
+    /// Disks that had a slot in the last month and whose place another has taken: those to be pulled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_disks: Vec<FormerDisk>,
     /// Block devices and files that `attach` has made of it, as far as whoever asks can see.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<AttachmentStatus>,

@@ -9,6 +9,7 @@ use plexum_block::buf::BufPool;
 use plexum_block::device::Fua;
 use plexum_daemon::assembly::AssembleRequest;
 use plexum_daemon::create::{CreateRequest, Creation};
+use plexum_daemon::disk::DiskSettings;
 use plexum_daemon::events::EventHub;
 use plexum_daemon::host::{Host, HostSettings, Hosted, Refusal};
 use plexum_daemon::owners::Choice;
@@ -50,6 +51,7 @@ impl Ground {
             tls: None,
             runtime_dir,
             state_dir: None,
+            disks: DiskSettings::of_this_process(),
         };
         let events = EventHub::default();
         let handle = runtime.handle();
