@@ -44,6 +44,7 @@ mod lab;
 mod log;
 mod man;
 mod member_ops;
+mod metrics;
 mod nbd_device;
 mod nested;
 mod offline;
@@ -54,6 +55,7 @@ mod pool;
 mod progress;
 mod scan;
 mod scrub;
+mod scrub_line;
 mod serve;
 mod set;
 mod sets;
@@ -223,6 +225,7 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Status(args) => status::run(args, screen),
         Command::Daemon(args) => daemon::run(args, common, screen),
         Command::Forget(args) => daemon::forget(args, common, screen),
+        Command::Metrics(_) => metrics::run(screen),
         Command::Stop(args) => stop::run(args, common, screen),
         Command::Attach(args) => attach::run(args, common, screen),
         Command::Detach(args) => detach::run(args, common, screen),
