@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use crate::units::parse_bytes;
 
 pub use attach::{Attach, AttachBy, AttachNbdProcess, AttachProcess, Detach, TreeProcess};
-pub use daemon::{Daemon, Forget};
+pub use daemon::{Daemon, Forget, Metrics};
 pub use disks::{Disks, Locate};
 pub use history::{History, Undo};
 pub use served::{
@@ -213,6 +213,9 @@ pub enum Command {
         after_help = "Example:\n  plexum locate nas 2\n  plexum locate nas 2 --off\n  plexum locate --all-off"
     )]
     Locate(Locate),
+    /// Print the metrics of all volumes, in the text format of Prometheus
+    #[command(after_help = "Example:\n  plexum metrics")]
+    Metrics(Metrics),
     /// Terminal view (not yet)
     #[command(hide = true)]
     Top(Later),

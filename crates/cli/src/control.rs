@@ -94,6 +94,24 @@ pub(crate) fn call(
         .unwrap_or_else(|| garbled(socket, &format!("HTTP status {}", head.status))))
 }
 
+/// An answer that is text.
+///
+/// # Errors
+/// `NoServer`.
+pub(crate) fn call_text(socket: &Path, route: &str) -> Result<String, Problem> {
+    let mut reader = open(socket, "GET", route, None)?;
+    let head = read_head(&mut reader, socket)?;
+    let mut text = String::new();
+    Body::new(reader, &head)
+        .take(ANSWER_BYTES_MAX)
+        .read_to_string(&mut text)
+        .map_err(|error| no_server(socket, &error.to_string()))?;
+    match head.status {
+        200 => Ok(text),
+        status => Err(garbled(socket, &format!("HTTP status {status}"))),
+    }
+}
+
 /// What matters of an answer's head.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Head {

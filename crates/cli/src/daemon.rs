@@ -6,6 +6,7 @@ use plexum_daemon::disk::DiskSettings;
 use plexum_daemon::host::HostSettings;
 use plexum_daemon::memory::{self, StateDir};
 use plexum_daemon::problem::{Code, Problem};
+use plexum_daemon::scrub::ScrubConfig;
 use plexum_daemon::serve::MEMORY_BYTES_DEFAULT;
 use plexum_daemon::service::{self, DegradedStart, ServiceRequest, StartPolicy};
 use serde_json::{Value, json};
@@ -47,6 +48,9 @@ pub fn run(args: &args::Daemon, common: &Common, screen: &Screen) -> Outcome {
         let count = told["volumes"].as_u64().unwrap_or(0);
         let socket = told["socket"].as_str().unwrap_or_default();
         screen.line(format!("plexum daemon, {count} volumes served: {socket}"));
+        if let Some(address) = told["metrics"].as_str() {
+            screen.line(format!("metrics: http://{address}/metrics"));
+        }
         screen.object(&object("ready", None, told.clone()));
         check()
     };
@@ -77,6 +81,12 @@ fn request(args: &args::Daemon) -> Result<ServiceRequest, Problem> {
             wait: Duration::from_secs(args.wait),
             degraded,
         },
+        scrub: args.scrub_every.map(|every| ScrubConfig {
+            every,
+            within: args.scrub_within.clone().unwrap_or_default(),
+            rate: args.scrub_rate,
+        }),
+        metrics_listen: args.metrics_listen,
     })
 }
 

@@ -47,6 +47,7 @@ mod locate;
 mod log;
 mod man;
 mod member_ops;
+mod metrics;
 mod nbd_device;
 mod nested;
 mod offline;
@@ -57,6 +58,7 @@ mod pool;
 mod progress;
 mod scan;
 mod scrub;
+mod scrub_line;
 mod serve;
 mod set;
 mod sets;
@@ -230,6 +232,7 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Undo(args) => history::undo(args, common, screen),
         Command::Disks(args) => disks::run(args, screen),
         Command::Locate(args) => locate::run(args, common, screen),
+        Command::Metrics(_) => metrics::run(screen),
         Command::Stop(args) => stop::run(args, common, screen),
         Command::Attach(args) => attach::run(args, common, screen),
         Command::Detach(args) => detach::run(args, common, screen),

@@ -18,6 +18,7 @@ use crate::disks::{bay, last_seen};
 use crate::errors::Outcome;
 use crate::output::{Color, Screen, is_lost, object, table};
 use crate::progress;
+use crate::scrub_line::scrub_line;
 use crate::traces::{Dead, Traces};
 use crate::units::{show_bytes, show_seconds, show_time};
 
@@ -222,6 +223,11 @@ pub fn render(status: &VolumeStatus, screen: &Screen) -> Vec<String> {
     if let Some(scrub) = &status.last_scrub {
         lines.push(format!("  Last scrub: {}", scrub_words(scrub)));
     }
+    let now_s = std::time::UNIX_EPOCH
+        .elapsed()
+        .map_or(0, |since| since.as_secs());
+    let plan = status.scrub_plan.as_ref();
+    lines.extend(plan.map(|plan| scrub_line(plan, now_s)));
     if screen.verbosity > 0 {
         lines.push(format!(
             "  uuid {}  events {}  balance {}  consistency {}  io {}  pid {}",

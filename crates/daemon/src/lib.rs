@@ -15,6 +15,7 @@ pub mod foreign;
 pub mod host;
 pub mod inspect;
 pub mod memory;
+pub mod metrics;
 pub mod open;
 pub mod owners;
 mod part;
@@ -29,3 +30,8 @@ pub mod zfs;
 
 pub use control::events;
 pub use volume::{advice, status};
+
+/// How volumes are scrubbed by themselves.
+pub mod scrub {
+    pub use plexum_schedule::{Every, Rate, ScrubConfig, Windows};
+}

@@ -152,7 +152,7 @@ impl StateDir {
     /// One sentence that says why nothing can be kept there.
     pub fn ensure(&self, user_id: u32) -> Result<(), String> {
         let shown = self.path.display();
-        for folder in ["sets", "history", "volumes", "changes"] {
+        for folder in ["sets", "history", "volumes", "scrubs", "changes"] {
             let mut builder = fs::DirBuilder::new();
             builder.recursive(true).mode(0o700);
             builder
@@ -225,6 +225,11 @@ impl StateDir {
 
     fn volume_path(&self, key: &Key) -> PathBuf {
         self.path.join("volumes").join(format!("{}.json", key.0))
+    }
+
+    /// The file of a volume's map of age.
+    pub(crate) fn scrubs_path(&self, key: &Key) -> PathBuf {
+        self.path.join("scrubs").join(format!("{}.json", key.0))
     }
 
     fn history_path(&self, key: &Key) -> PathBuf {

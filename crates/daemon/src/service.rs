@@ -8,10 +8,12 @@
 //!   volume starts without it, and only as far as the policy allows.
 
 mod returns;
+mod scrubs;
 mod waiting;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -22,12 +24,14 @@ use plexum_block::wait::Mutex;
 use plexum_runtime::Runtime;
 use plexum_runtime::mailbox::{Mailbox, mailbox};
 use plexum_runtime::signals::StopSignals;
+use plexum_schedule::ScrubConfig;
 use serde_json::{Value, json};
 
 use crate::assembly::AssembleRequest;
 use crate::control::answers;
 use crate::control::event::cause_words;
 use crate::control::events::EventHub;
+use crate::control::metrics::check_address;
 use crate::control::open_request::OpenRequest;
 use crate::control::request::{Action, Answer, Ask, Request};
 use crate::control::server::ControlServer;
@@ -37,10 +41,11 @@ use crate::memory::{Keeper, Kept, Key};
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{Surroundings, check_socket_path, free_socket_path};
 use crate::serve::{ASKS_MAX, Message, post};
-use crate::volume::ops::act;
 use crate::volume::status::{JSON_VERSION, MemberState, VolumeStatus};
 use plexum_engine::state::FailCause;
 
+use returns::take_back;
+use scrubs::Scrubs;
 pub use waiting::Waiting;
 use waiting::{Entry, is_there};
 
@@ -83,6 +88,10 @@ pub struct ServiceRequest {
     pub settings: HostSettings,
     /// How volumes start.
     pub start: StartPolicy,
+    /// How volumes are scrubbed by themselves; none: only when somebody asks for it.
+    pub scrub: Option<ScrubConfig>,
+    /// The loopback address at which metrics are served; none: on the control sockets alone.
+    pub metrics_listen: Option<SocketAddr>,
 }
 
 /// The daemon. Belongs to one thread.
@@ -125,6 +134,9 @@ pub fn run(
         events,
     )?);
     host.set_control(Rc::clone(&control));
+    let metrics = request.metrics_listen;
+    let metrics = metrics.map(|address| control.listen_metrics(address));
+    let metrics = metrics.transpose()?;
     let signals = StopSignals::new(&handle)
         .map_err(|error| Problem::from_io(&error, "catching", "signals"))?;
     let _watcher = handle.spawn(async move {
@@ -135,14 +147,15 @@ pub fn run(
     let service = Service::new(&host, request.start, known);
     runtime.block_on(Rc::clone(&service).try_all());
     let told = ready(&json!({
-        "version": JSON_VERSION, "kind": "daemon", "socket": socket, "problems": problems,
+        "version": JSON_VERSION, "kind": "daemon", "socket": socket, "problems": problems, "metrics": metrics,
         "volumes": host.list().len(), "waiting": service.waiting(),
     }));
     if told.is_ok() {
         runtime.block_on(async {
             let hearing = pin!(Rc::clone(&service).hear(inbox));
             let trying = pin!(Rc::clone(&service).look_again());
-            select(hearing, trying).await;
+            let scrubbing = pin!(Scrubs::run(Rc::clone(&host), request.scrub));
+            select(hearing, select(trying, scrubbing)).await;
         });
     }
     runtime.block_on(Rc::clone(&service).stop_all());
@@ -159,6 +172,7 @@ pub fn run(
 pub fn rehearse(request: &ServiceRequest) -> Result<(), Problem> {
     let folder = &request.settings.runtime_dir;
     folder.check(&Surroundings::of_this_process())?;
+    request.metrics_listen.map_or(Ok(()), check_address)?;
     check_socket_path(&folder.daemon_socket()).map(drop)
 }
 
@@ -568,16 +582,6 @@ enum Insist {
     WhenItHasWaited,
     /// Somebody has asked: it starts at once with all its members, or says why not.
     Now,
-}
-
-/// Takes a member back that is there again.
-async fn take_back(host: &Host, hosted: &Hosted, member: String) {
-    let Ok((served, under_way)) = hosted.for_change() else {
-        return; // it is being closed
-    };
-    // Why not is told by the volume's status: the member is still missing there.
-    let _ = act(&served, host.handle(), Action::ReAdd { member }).await;
-    drop((served, under_way));
 }
 
 fn not_kept(reason: String) -> Problem {

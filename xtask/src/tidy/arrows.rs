@@ -14,6 +14,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("exec", &[]),
     ("block", &[]),
     ("layout", &[]),
+    ("metrics", &[]),
+    ("schedule", &[]),
     ("incidents", &[]), // plain facts in, messages out: whoever has the facts translates them
     ("model", &[]),     // the slow reference: shares nothing with what it judges
     // engine
@@ -49,6 +51,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "freebsd",
             "front",
             "incidents",
+            "metrics",
+            "schedule",
             "inventory",
             "layout",
             "md",
@@ -114,7 +118,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms that know no operating system, no runtime, no clock and no random source.
-const PURE: [&str; 10] = [
+const PURE: [&str; 12] = [
     "parity",
     "format",
     "block",
@@ -125,10 +129,12 @@ const PURE: [&str; 10] = [
     "pool",
     "zfs",
     "incidents",
+    "metrics",
+    "schedule",
 ];
 
 /// Libraries the pure rooms may use.
-const PURE_LIBRARIES: [&str; 13] = [
+const PURE_LIBRARIES: [&str; 14] = [
     "zerocopy",
     "thiserror",
     // short lists of a request that need no memory of their own
@@ -139,6 +145,8 @@ const PURE_LIBRARIES: [&str; 13] = [
     // text in memory: what is kept and sent, and a part of the configuration
     "serde_json",
     "toml",
+    // calendars and time zones; whoever calls says which zone and what time it is
+    "jiff",
     "crc-fast",
     "twox-hash",
     // hashes and decompressors of blocks in a ZFS pool

@@ -1,5 +1,7 @@
 //! Words of `plexum daemon` and `plexum forget`.
 
+use plexum_daemon::scrub::{Every, Rate, Windows};
+
 use crate::units::parse_bytes;
 
 /// `plexum daemon`.
@@ -23,7 +25,23 @@ pub struct Daemon {
     /// Look for a client's next request awake for so many microseconds before sleeping, 0 to 1000
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1000))]
     pub spin: u64,
+    /// Serve metrics for Prometheus at this address, which must be a loopback one
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics_listen: Option<std::net::SocketAddr>,
+    /// Compare every byte so often, in parts: 30d, 4w, 12h
+    #[arg(long, value_name = "TIME")]
+    pub scrub_every: Option<Every>,
+    /// Do so at these times alone, by this machine's clock: 01:00-06:00, or Sat,Sun 22:00-08:00
+    #[arg(long, value_name = "TIMES", requires = "scrub_every")]
+    pub scrub_within: Option<Windows>,
+    /// Read no more of each member then, in bytes per second
+    #[arg(long, value_name = "RATE", requires = "scrub_every")]
+    pub scrub_rate: Option<Rate>,
 }
+
+/// `plexum metrics`.
+#[derive(clap::Args, Debug)]
+pub struct Metrics {}
 
 /// `plexum forget`.
 #[derive(clap::Args, Debug)]

@@ -8,6 +8,7 @@ mod attach;
 mod common;
 mod create;
 mod daemon;
+mod daemon_watches;
 mod demo;
 mod disks_are_known_by_bay_and_serial;
 mod every_parity_kernel_and_runtime;

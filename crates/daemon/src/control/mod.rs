@@ -3,7 +3,9 @@
 pub(crate) mod answers;
 pub mod event;
 pub mod events;
+pub(crate) mod metrics;
 pub mod open_request;
+mod reach;
 pub mod request;
 pub mod server;
 

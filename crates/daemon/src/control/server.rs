@@ -6,18 +6,18 @@
 //! - every answer is one JSON object; a refusal is `{"error":{...}}` with the slug and the exit code of the command.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path as UrlPath, Query, State};
-use axum::http::StatusCode;
 use axum::response::sse::{Event as SseEvent, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -27,7 +27,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
 use super::events::EventHub;
-use super::request::{Action, Answer, Ask, Request};
+use super::metrics;
+pub use super::reach::Post;
+use super::reach::{Reach, answer_of, refuse};
+use super::request::{Action, Answer, Request};
 use crate::problem::{Code, Problem};
 use crate::runtime_dir;
 use crate::space;
@@ -36,15 +39,14 @@ use crate::volume::status::{JSON_VERSION, VolumeStatus};
 /// Largest request body, in bytes: actions are a few words.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// How requests reach the engine's thread. Called on the control thread; must not block.
-pub type Post = Arc<dyn Fn(Ask) + Send + Sync>;
-
 /// What the thread is told.
 enum Order {
     /// One more socket.
     Listen(PathBuf, StdUnixListener),
     /// Nobody is accepted at this one any more.
     Forget(PathBuf),
+    /// Metrics alone, on the network of this machine.
+    Metrics(std::net::TcpListener),
 }
 
 /// A running control server. Dropping it stops the thread and removes the sockets.
@@ -53,14 +55,6 @@ pub struct ControlServer {
     stop: watch::Sender<bool>,
     orders: mpsc::UnboundedSender<Order>,
     paths: Mutex<Vec<PathBuf>>,
-}
-
-/// What the routes have at hand.
-#[derive(Clone)]
-struct Reach {
-    post: Post,
-    events: EventHub,
-    stop: watch::Receiver<bool>,
 }
 
 impl ControlServer {
@@ -100,6 +94,16 @@ impl ControlServer {
         // A thread that has ended answers nobody, and its socket goes with the server.
         let _ = self.orders.send(Order::Listen(path.to_owned(), listener));
         Ok(())
+    }
+
+    /// Serves metrics, and nothing else, at a loopback address; says at which, where the port was 0.
+    ///
+    /// # Errors
+    /// `Usage` for another address; system errors of binding.
+    pub fn listen_metrics(&self, address: SocketAddr) -> Result<SocketAddr, Problem> {
+        let (bound, listener) = metrics::bind(address)?;
+        let _ = self.orders.send(Order::Metrics(listener));
+        Ok(bound)
     }
 
     /// Removes a socket that was bound here. Whoever is connected by it is still answered.
@@ -157,6 +161,10 @@ fn run(mut orders: mpsc::UnboundedReceiver<Order>, reach: Reach) {
                 let (path, listener) = match order {
                     Order::Listen(path, listener) => (path, UnixListener::from_std(listener).ok()),
                     Order::Forget(path) => (path, None),
+                    Order::Metrics(listener) => {
+                        metrics::serve(listener, reach.clone());
+                        continue;
+                    }
                 };
                 let before = match listener {
                     Some(listener) => {
@@ -227,6 +235,7 @@ fn router(reach: Reach) -> Router {
         // A route of its own: a server that knows no dry run must not take it for the change itself.
         .route("/v1/volumes/{name}/{action}/dry-run", post(rehearse))
         .route("/v1/events", get(events))
+        .route("/metrics", get(metrics::show))
         .fallback(|| async {
             refuse(
                 &Problem::new(Code::Usage, "no such route").hint("routes begin with /v1/volumes"),
@@ -382,28 +391,9 @@ async fn ask(reach: &Reach, request: Request) -> Response {
     respond(answer_of(reach, request).await)
 }
 
-async fn answer_of(reach: &Reach, request: Request) -> Answer {
-    let (ask, answer) = Ask::new(request);
-    (reach.post)(ask);
-    answer
-        .await
-        .unwrap_or_else(|_| Err(Problem::new(Code::NoServer, "the server is stopping")))
-}
-
 fn respond(answer: Answer) -> Response {
     match answer {
         Ok(value) => Json(value).into_response(),
         Err(problem) => refuse(&problem),
     }
-}
-
-fn refuse(problem: &Problem) -> Response {
-    let status = match problem.code.exit() {
-        2 => StatusCode::BAD_REQUEST,
-        3 | 6 => StatusCode::CONFLICT,
-        4 => StatusCode::UNPROCESSABLE_ENTITY,
-        7 => StatusCode::NOT_FOUND,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    (status, Json(problem.to_json())).into_response()
 }

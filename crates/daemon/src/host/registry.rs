@@ -25,7 +25,7 @@ use crate::assembly::{Body, RealVolume};
 use crate::buffers::request_pool;
 use crate::control::events::EventHub;
 use crate::control::server::ControlServer;
-use crate::memory::{Keeper, Memory};
+use crate::memory::{Keeper, Memory, StateDir};
 use crate::problem::{Code, Problem};
 
 /// A client of one volume, on any core.
@@ -129,6 +129,17 @@ impl Host {
     /// Who writes what is to be kept; none where nothing can be.
     pub(crate) fn keeper(&self) -> Option<Keeper> {
         self.memory.as_ref().map(Memory::keeper)
+    }
+
+    /// Where it is kept what outlives this process; none where nothing can be kept.
+    pub(crate) fn state_dir(&self) -> Option<&StateDir> {
+        let dir = self.settings.state_dir.as_ref();
+        dir.filter(|_| self.memory.is_some())
+    }
+
+    /// What happens to volumes is told there.
+    pub(crate) fn events(&self) -> &EventHub {
+        &self.events
     }
 
     /// The volume called `name`, at whatever stage.

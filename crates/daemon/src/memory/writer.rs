@@ -30,6 +30,8 @@ pub enum Kept {
     Expected(Key, Expected),
     /// A volume is expected no more.
     Forgotten(Key),
+    /// Which part of a volume was scrubbed when, in place of what was known.
+    Scrubs(Key, plexum_schedule::State),
 }
 
 /// What is to be written, or the end of the writing and who is told of it.
@@ -159,6 +161,11 @@ impl Writer {
             Kept::Expected(key, expected) => {
                 let path = self.dir.volume_path(&key);
                 let bytes = serde_json::to_vec_pretty(&expected).map_err(io::Error::other);
+                (path.clone(), bytes.and_then(|bytes| replace(&path, &bytes)))
+            }
+            Kept::Scrubs(key, state) => {
+                let path = self.dir.scrubs_path(&key);
+                let bytes = serde_json::to_vec(&state).map_err(io::Error::other);
                 (path.clone(), bytes.and_then(|bytes| replace(&path, &bytes)))
             }
             Kept::Forgotten(key) => {

@@ -13,6 +13,8 @@ mod member_word;
 mod members;
 pub mod ops;
 pub mod rehearse;
+pub mod scrub_plan;
+mod scrubbed;
 pub mod served;
 mod stats;
 pub mod status;

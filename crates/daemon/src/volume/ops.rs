@@ -26,6 +26,9 @@ use crate::assembly::Body;
 use crate::control::request::{Action, Answer};
 use crate::problem::{Code, Problem};
 
+/// A scrub by schedule that somebody has stopped goes on after so many seconds.
+const HOLD_S: u64 = 86_400;
+
 /// How long the end of a scrub is waited for when it is to stop.
 const SCRUB_END_WAIT: Duration = Duration::from_secs(2);
 
@@ -41,7 +44,7 @@ pub async fn act(served: &Served, handle: &Handle, action: Action) -> Answer {
         Action::ReAdd { member } => re_add(served, handle, &member).await,
         Action::Replace { old, new, force } => replace(served, handle, &old, &new, force).await,
         Action::Scrub { stop: true, .. } => stop_scrub(served, handle).await,
-        Action::Scrub { repair, .. } => scrub(served, repair),
+        Action::Scrub { repair, .. } => served.by_hand(|| scrub(served, repair)).await,
         Action::Set { settings } => set(served, &settings).await,
         Action::Stop => Err(Problem::new(Code::Bug, "stop is not an action of a volume")),
     }
@@ -91,6 +94,11 @@ async fn stop_scrub(served: &Served, handle: &Handle) -> Answer {
     }
     volume.stop_scrub();
     let clock = handle.clock();
+    if served.has_scrub_part.get() {
+        served.held_until_s.set(clock.wall_seconds() + HOLD_S);
+        let message = format!("{name}: the scrub by schedule is stopped, and goes on in a day");
+        return Ok(json!({"message": message, "state": "stopping"}));
+    }
     select(
         pin!(volume.scrub_ended()),
         pin!(clock.sleep(SCRUB_END_WAIT)),
@@ -155,7 +163,7 @@ pub(crate) fn check_scrub(served: &Served, repair: bool) -> Result<(), Problem> 
     if repair && volume.status().is_read_only {
         return Err(refused(served, ControlError::ReadOnly, ""));
     }
-    if volume.is_scrubbing() {
+    if volume.is_scrubbing() && !served.has_scrub_part.get() {
         return Err(scrub_runs(served));
     }
     Ok(())

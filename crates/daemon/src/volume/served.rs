@@ -26,10 +26,10 @@ use super::export::VolumeExport;
 use super::facts::Facts;
 use super::jobs::Samples;
 use super::member_disks::MemberDisks;
-use super::members::{empty_slot, member_status, scrub_status};
+use super::members::{empty_slot, member_status};
 use super::status::{
     BitmapStatus, ExportStatus, Finding, JSON_VERSION, JobKind, JobStatus, MemberState,
-    MemberStatus, ScrubStatus, StripeLogStatus, Verdict, VolumeStatus, eta_s,
+    MemberStatus, ScrubPlanStatus, ScrubStatus, StripeLogStatus, Verdict, VolumeStatus, eta_s,
 };
 use crate::assembly::Body;
 use crate::control::event::{cause_words, words_of};
@@ -68,6 +68,14 @@ pub struct Served {
     last_slots: RefCell<BTreeMap<u16, u16>>,
     /// The members' disks.
     pub(super) disks: MemberDisks,
+    /// When it is scrubbed by itself; whoever does so keeps it up to date.
+    pub(crate) scrub_plan: RefCell<Option<ScrubPlanStatus>>,
+    /// The scrub that runs is a part of a scheduled one: whoever scrubs by hand comes first.
+    pub(crate) has_scrub_part: Cell<bool>,
+    /// Somebody waits for the end of that to scrub by hand.
+    pub(super) is_wanted_by_hand: Cell<bool>,
+    /// Until then, in seconds since 1970, nothing is scrubbed by schedule: somebody has stopped it.
+    pub(crate) held_until_s: Cell<u64>,
 }
 
 impl Served {
@@ -95,6 +103,10 @@ impl Served {
             baseline: RefCell::default(),
             last_slots: RefCell::default(),
             disks: MemberDisks::default(),
+            scrub_plan: RefCell::default(),
+            has_scrub_part: Cell::default(),
+            is_wanted_by_hand: Cell::default(),
+            held_until_s: Cell::default(),
         }
     }
 
@@ -224,6 +236,7 @@ impl Served {
             member_bytes: self.facts.member_bytes,
             slots: self.facts.slots,
             spare_failures: status.losses_left as u32, // at most the number of slots
+            designed_spare_failures: self.designed_spare_failures(),
             event_count: status.event_count,
             is_dirty: status.is_dirty,
             is_read_only: status.is_read_only,
@@ -243,6 +256,7 @@ impl Served {
             attachments: Vec::new(),
             jobs,
             last_scrub,
+            scrub_plan: self.scrub_plan.borrow().clone(),
             findings: Vec::new(),
             next: None,
             server_pid: std::process::id(),
@@ -259,6 +273,11 @@ impl Served {
         snapshot
     }
 
+    fn designed_spare_failures(&self) -> Option<u32> {
+        let geometry = self.volume.geometry();
+        u32::try_from(geometry.losses_left(&vec![false; geometry.member_count()])).ok()
+    }
+
     /// What is told where not everything is kept.
     fn not_kept(&self) -> Option<Finding> {
         let failure = self.memory.failure()?;
@@ -267,20 +286,6 @@ impl Served {
             message: format!("events and results are not all kept for the next start: {failure}"),
             commands: Vec::new(),
         })
-    }
-
-    /// The last scrub, of this life or an earlier one. What an earlier one found counts until one has been everywhere.
-    pub(crate) fn last_scrub(&self) -> Option<ScrubStatus> {
-        let before = self.memory.last_scrub();
-        let Some(report) = self.volume.scrub_report() else {
-            return before;
-        };
-        let mut scrub = scrub_status(&report);
-        if !scrub.is_complete {
-            let known = before.map_or(0, |before| before.unmended_bytes());
-            scrub.mismatch_bytes_before = scrub.mismatch_bytes_before.max(known);
-        }
-        Some(scrub)
     }
 
     fn members(

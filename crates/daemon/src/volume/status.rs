@@ -5,6 +5,7 @@
 use plexum_runtime::Waits;
 use serde::{Deserialize, Serialize};
 
+pub use super::scrub_plan::ScrubPlanStatus;
 use crate::disk::{DiskStatus, FormerDisk};
 
 /// Version of every JSON object that Plexum prints.
@@ -441,6 +442,9 @@ pub struct VolumeStatus {
     pub slots: u32,
     /// How many more members may be lost, in the worst order, without losing data.
     pub spare_failures: u32,
+    /// The same when no member is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub designed_spare_failures: Option<u32>,
     /// Event count of the metadata.
     pub event_count: u64,
     /// Whether the metadata says that writes are going on.
@@ -473,6 +477,9 @@ pub struct VolumeStatus {
     /// Last scrub of this server's life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_scrub: Option<ScrubStatus>,
+    /// When it is scrubbed by itself; none where scrubs are on no schedule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scrub_plan: Option<ScrubPlanStatus>,
     /// What is wrong and what to do.
     pub findings: Vec<Finding>,
     /// The next thing to do, as a command to copy.

@@ -62,6 +62,8 @@ pub(crate) struct Book {
     is_running: Cell<bool>,
     pub(super) scrub: RefCell<ScrubState>,
     pub(super) last_scrub: RefCell<Option<ScrubReport>>,
+    /// Of a part.
+    pub(super) last_part: RefCell<Option<ScrubReport>>,
 }
 
 impl Book {

@@ -71,6 +71,8 @@ pub struct ScrubReport {
     pub skipped_bytes: u64,
     /// Whether the scrub went to the end.
     pub is_complete: bool,
+    /// Where it began: 0 but for a scrub of a part.
+    pub from_bytes: u64,
     /// How far it came, of `total_bytes`: nothing is known of what lies behind.
     pub done_bytes: u64,
     /// What there is to compare, in bytes of the sync space.
@@ -116,10 +118,18 @@ impl ScrubReport {
     }
 }
 
+/// What a scrub is to do.
+#[derive(Clone, Debug)]
+pub(super) struct ScrubWish {
+    mode: ScrubMode,
+    /// The part of the sync space to compare; none for all of it.
+    part: Option<Range<u64>>,
+}
+
 /// What the scrub task is asked and what it says.
 #[derive(Clone, Debug, Default)]
 pub struct ScrubState {
-    pub(super) wanted: Option<ScrubMode>,
+    pub(super) wanted: Option<ScrubWish>,
     pub(super) is_running: bool,
     is_stop_asked: bool,
 }
@@ -127,9 +137,22 @@ pub struct ScrubState {
 impl<D: Device, C: Clock> Upkeep<D, C> {
     /// Starts a scrub; says `false` when one is running or the organisation has nothing to compare.
     pub(crate) fn start_scrub(&self, mode: ScrubMode) -> bool {
+        self.wish_scrub(ScrubWish { mode, part: None })
+    }
+
+    /// Starts a scrub of a part of the sync space, as `start_scrub`; what lies beyond its end is not there.
+    pub(crate) fn start_scrub_part(&self, part: Range<u64>) -> bool {
+        let mode = ScrubMode::Check;
+        self.wish_scrub(ScrubWish {
+            mode,
+            part: Some(part),
+        })
+    }
+
+    fn wish_scrub(&self, wish: ScrubWish) -> bool {
         let mut scrub = self.book.scrub.borrow_mut();
         if scrub.is_running
-            || mode == ScrubMode::Repair && self.base.is_read_only()
+            || wish.mode == ScrubMode::Repair && self.base.is_read_only()
             || scrub.wanted.is_some()
             || !self.base.has_redundancy()
             || self.array.is_frozen()
@@ -137,7 +160,7 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
         {
             return false;
         }
-        scrub.wanted = Some(mode);
+        scrub.wanted = Some(wish);
         scrub.is_stop_asked = false;
         drop(scrub);
         self.base.changed().notify();
@@ -166,6 +189,19 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
         self.book.last_scrub.borrow().clone()
     }
 
+    /// The report of the last scrub of a part that ended.
+    pub(crate) fn scrub_part_report(&self) -> Option<ScrubReport> {
+        self.book.last_part.borrow().clone()
+    }
+
+    /// What there is to compare, in bytes of the sync space: of the volume where it has copies, else of each member.
+    pub(crate) fn scrub_bytes(&self) -> u64 {
+        match self.base.has_copies() {
+            true => self.base.size_bytes(),
+            false => self.base.geometry().row_count() * self.base.geometry().strip_bytes(),
+        }
+    }
+
     /// Waits until no scrub runs.
     pub(crate) async fn scrub_ended(&self) {
         self.base
@@ -183,10 +219,15 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
                 wanted
             };
             match wanted {
-                Some(mode) => {
-                    let report = self.run_scrub(mode).await;
-                    self.base.announce(announcement_of(&report));
-                    *self.book.last_scrub.borrow_mut() = Some(report);
+                Some(ScrubWish { mode, part }) => {
+                    let report = self.run_scrub(mode, part.clone()).await;
+                    if part.is_some() {
+                        // Whoever asked for the part puts parts together.
+                        *self.book.last_part.borrow_mut() = Some(report);
+                    } else {
+                        self.base.announce(announcement_of(&report));
+                        *self.book.last_scrub.borrow_mut() = Some(report);
+                    }
                     let mut scrub = self.book.scrub.borrow_mut();
                     scrub.is_running = false;
                     drop(scrub);
@@ -200,13 +241,11 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
         scrub.wanted = None;
     }
 
-    async fn run_scrub(&self, mode: ScrubMode) -> ScrubReport {
+    async fn run_scrub(&self, mode: ScrubMode, part: Option<Range<u64>>) -> ScrubReport {
         let mut report = ScrubReport::default();
-        let total = if self.base.has_copies() {
-            self.base.size_bytes()
-        } else {
-            self.base.geometry().row_count() * self.base.geometry().strip_bytes()
-        };
+        let total = self.scrub_bytes();
+        let range = part.map_or(0..total, |part| part.start.min(total)..part.end.min(total));
+        report.from_bytes = range.start;
         self.begin_job(
             if mode == ScrubMode::Check {
                 JobKind::Scrub
@@ -215,11 +254,11 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
             },
             total,
         );
-        let (mut at, mut ahead) = (0, 0..total);
+        let (mut at, mut ahead) = (range.start, range.clone());
         let mut steps = Steps::new();
         let mut since = self.base.clock().now();
-        while at < total && !self.array.is_ended() && !self.book.scrub.borrow().is_stop_asked {
-            let end_of = |at| self.sync_step_end(at, total);
+        while at < range.end && !self.array.is_ended() && !self.book.scrub.borrow().is_stop_asked {
+            let end_of = |at| self.sync_step_end(at, range.end);
             self.begin_steps(&mut steps, &mut ahead, end_of, |step| {
                 self.scrub_step(step, mode)
             });
@@ -242,7 +281,7 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
         }
         report.mode = mode;
         (report.done_bytes, report.total_bytes) = (at.min(total), total);
-        report.is_complete = at >= total;
+        report.is_complete = range.start == 0 && at >= total;
         report.ended_s = self.base.clock().wall_seconds();
         if !report.is_complete {
             let before = self.book.last_scrub.borrow();

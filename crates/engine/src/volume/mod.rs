@@ -18,6 +18,7 @@ mod status;
 mod under;
 mod write;
 
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 pub use bitmap::BitmapWish;
@@ -358,6 +359,22 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// Starts a scrub; says `false` when one is running or the organisation has nothing to compare.
     pub fn start_scrub(&self, mode: ScrubMode) -> bool {
         self.upkeep.start_scrub(mode)
+    }
+
+    /// Starts a scrub of a part of the sync space, which changes nothing and announces nothing; `false` as
+    /// `start_scrub`. The part begins and ends at multiples of 4 KiB; what lies beyond `scrub_bytes` is not there.
+    pub fn start_scrub_part(&self, part: Range<u64>) -> bool {
+        self.upkeep.start_scrub_part(part)
+    }
+
+    /// What the last scrub of a part has found that has ended.
+    pub fn scrub_part_report(&self) -> Option<ScrubReport> {
+        self.upkeep.scrub_part_report()
+    }
+
+    /// What there is to compare, in bytes of the sync space: of the volume where it has copies, else of each member.
+    pub fn scrub_bytes(&self) -> u64 {
+        self.upkeep.scrub_bytes()
     }
 
     /// Ends a scrub before it is through.

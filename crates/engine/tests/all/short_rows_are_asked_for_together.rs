@@ -243,6 +243,34 @@ fn a_scrub_in_long_pieces_names_the_row_that_is_wrong() {
 }
 
 #[test]
+fn a_scrub_of_a_part_compares_that_part_alone_and_is_no_result_for_the_whole() {
+    let array = array(RAID5, Start::Agreeing);
+    let parts =
+        [0..12, 12..16, 16..1_000_000].map(|rows| rows.start * STRIP_BYTES..rows.end * STRIP_BYTES);
+    let reports = run(join(array.volume.run_background(), async {
+        array.fill().await;
+        array.disks[1].memory.bytes.borrow_mut()[array.row(13) + 5000] ^= 1;
+        let mut reports = Vec::new();
+        for part in &parts {
+            assert!(array.volume.start_scrub_part(part.clone()));
+            array.volume.scrub_ended().await;
+            reports.push(array.volume.scrub_part_report().unwrap());
+        }
+        array.volume.stop().await.unwrap();
+        reports
+    }))
+    .1;
+    let found: Vec<u64> = reports.iter().map(|report| report.mismatch_bytes).collect();
+    assert_eq!(found, [0, 4096, 0]);
+    for (report, part) in reports.iter().zip(&parts) {
+        let end = part.end.min(array.volume.scrub_bytes());
+        assert_eq!((report.from_bytes, report.done_bytes), (part.start, end));
+        assert!(!report.is_complete && report.skipped_bytes == 0);
+    }
+    assert_eq!(array.volume.scrub_report(), None);
+}
+
+#[test]
 fn a_resync_in_long_pieces_makes_every_row_right_and_leaves_all_data() {
     let strip = usize::try_from(STRIP_BYTES).unwrap();
     let array = array(RAID5, Start::Resync);
