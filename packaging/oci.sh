@@ -22,10 +22,10 @@ esac
 
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
-install -D -m 755 "$binary" "$tree/root/usr/bin/plexum"
-strip "$tree/root/usr/bin/plexum"
-mkdir -p "$tree/root/run" "$tree/root/var/lib/plexum" "$tree/root/etc/plexum"
-mkdir -m 1777 "$tree/root/tmp"
+install -D -m 755 "$binary" "$tree/image/usr/bin/plexum"
+strip "$tree/image/usr/bin/plexum"
+mkdir -p "$tree/image/run" "$tree/image/var/lib/plexum" "$tree/image/etc/plexum"
+mkdir -m 1777 "$tree/image/tmp"
 
 rm -rf "$out"
 mkdir -p "$out/blobs/sha256"
@@ -38,7 +38,7 @@ blob() {
 bytes() { stat -c %s "$out/blobs/sha256/$1"; }
 
 tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=ustar \
-    -C "$tree/root" -cf "$tree/layer" etc run tmp usr var
+    -C "$tree/image" -cf "$tree/layer" etc run tmp usr var
 unpacked=$(sha256sum "$tree/layer" | cut -d ' ' -f 1)
 gzip -9n "$tree/layer"
 layer=$(blob "$tree/layer.gz")
