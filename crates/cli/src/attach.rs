@@ -178,9 +178,10 @@ fn tell(attachment: &Attachment, ready: &Ready, way: &Way, screen: &Screen) {
     ));
 }
 
-/// Volume and mount point. One word alone is a mount point when it looks like a path.
+/// Volume and mount point. One word alone is a mount point when it looks like a path; who waits for a volume names it,
+/// and a unit stands in the root folder, where there is a `home`.
 fn words(args: &Attach) -> Result<(Option<&str>, Option<&str>), Problem> {
-    let is_path = |word: &str| word.contains('/') || Path::new(word).exists();
+    let is_path = |word: &str| word.contains('/') || args.wait == 0 && Path::new(word).exists();
     match (args.volume.as_deref(), args.mountpoint.as_deref()) {
         (Some(word), None) if is_path(word) => Ok((None, Some(word))),
         (Some(word), Some(_)) if word.contains('/') => Err(Problem::new(

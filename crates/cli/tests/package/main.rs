@@ -176,9 +176,10 @@ ExecStart=/bin/sh -c 'number=0; while true; do \\
     number=$$((number + 1)); echo $$number >/rounds; done'
 ";
 
-/// As the administrator is told: the boot goes on without it, and what uses it ends before it is unmounted.
-const FSTAB: &str = "/run/plexum/device/nas /srv ext4 \
-    nofail,x-systemd.requires=plexum-attach@nas.service,x-systemd.before=local-fs.target 0 0\n";
+/// As the administrator is told, of a volume that is named as a folder is there: the boot goes on without it, and what
+/// uses it ends before it is unmounted.
+const FSTAB: &str = "/run/plexum/device/home /srv ext4 \
+    nofail,x-systemd.requires=plexum-attach@home.service,x-systemd.before=local-fs.target\n";
 
 #[test]
 fn a_mounted_volume_outlives_a_restart_of_the_daemon_and_is_unmounted_first_at_shutdown() {
@@ -186,12 +187,12 @@ fn a_mounted_volume_outlives_a_restart_of_the_daemon_and_is_unmounted_first_at_s
     machine.install();
     machine.write("etc/systemd/system/load.service", LOAD);
     machine.boot();
-    machine.done("plexum create nas --level 5 --member-size 48M /disks/a /disks/b /disks/c -y");
+    machine.done("plexum create home --level 5 --member-size 48M /disks/a /disks/b /disks/c -y");
     machine.done("plexum serve /disks/a /disks/b /disks/c");
-    let told = machine.done("plexum attach nas");
+    let told = machine.done("plexum attach home --wait 1");
     let device = told.lines().next().unwrap();
-    machine.done("mkfs.ext4 -q /run/plexum/device/nas");
-    machine.done("mount /run/plexum/device/nas /srv");
+    machine.done("mkfs.ext4 -q /run/plexum/device/home");
+    machine.done("mount /run/plexum/device/home /srv");
     machine.done("cp /bin/bash /srv/kept");
     machine.done("systemctl start load");
     rounds_pass(&machine);
@@ -209,12 +210,12 @@ fn a_mounted_volume_outlives_a_restart_of_the_daemon_and_is_unmounted_first_at_s
     assert_ne!(property(&machine, "MainPID"), pid, "it runs on as it was");
     rounds_pass(&machine);
     let (is_ok, words) = machine.tried("dpkg --no-triggers --purge plexum");
-    assert!(!is_ok && words.contains("plexum detach nas"), "{words}");
+    assert!(!is_ok && words.contains("plexum detach home"), "{words}");
     machine.power_off();
     file_system_is_whole(&machine);
     // A machine that ends takes its loop devices with it; those of a container are the host's.
     let (_, left) = tried(Command::new("losetup").arg(device));
-    if left.ends_with("(/nas)") {
+    if left.ends_with("(/home)") {
         done(Command::new("losetup").args(["-d", device]));
     }
 
@@ -247,7 +248,7 @@ fn file_system_is_whole(machine: &Machine) {
     let unmounted = at("Unmounted srv.mount");
     let ended = at("Stopped plexum.service");
     assert!(unmounted < ended, "{journal}");
-    let image = machine.image("nas", &["a", "b", "c"]);
+    let image = machine.image("home", &["a", "b", "c"]);
     let (is_ok, words) = tried(Command::new("e2fsck").arg("-fn").arg(&image));
     assert!(is_ok, "{words}");
     let told = done(Command::new("dumpe2fs").arg("-h").arg(&image));
