@@ -47,3 +47,7 @@ gen:
 # the documentation of all crates
 docs:
     cargo xtask docs
+
+# a Debian package, a static program and an image, in target/package
+package *ARGS:
+    cargo xtask package {{ARGS}}

@@ -53,7 +53,7 @@ const STAGES: &[Stage] = &[
 const FRESH_MINUTES: &str = "3";
 
 /// Programs that judge; `scripts/packages.txt` has their packages.
-const TOOLS: [&str; 24] = [
+const TOOLS: [&str; 28] = [
     "python3",
     "linux.uml",
     "mdadm",
@@ -78,6 +78,10 @@ const TOOLS: [&str; 24] = [
     "mkfs.btrfs",
     "zstd",
     "valgrind",
+    "systemd-nspawn",
+    "nsenter",
+    "lintian",
+    "strip",
 ];
 
 /// Runs all stages, also after one that failed, so that one run shows everything that is wrong.

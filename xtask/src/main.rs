@@ -7,6 +7,7 @@ mod fresh;
 mod instructions;
 mod layouts;
 mod mutants;
+mod package;
 mod picture;
 mod ratchets;
 mod source;
@@ -38,6 +39,8 @@ cargo xtask WORD
   instructions [--write]        instructions a request in the engine, counted by callgrind, beside the committed ones
   flame PATH  a flame graph of one path of crates/engine/examples/hot.rs: flame raid5 null bitmap write 4096 32 random 3000000 > flame.svg
   way [--write]   the way of one write through the program, recorded by gdb, beside the one in ARCHITECTURE.md
+  package [deb] [static] [oci]  what is given to people, optimised, in target/package: a Debian package, a program that
+              needs nothing of the system, an image of it
   gen         tables of on-disk layouts in docs/formats.md
   picture     a terminal's lines as an SVG: plexum demo | cargo xtask picture > docs/demo.svg
   docs        documentation of all crates, in target/doc
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Some((&"ratchets", rest)) => ratchets::run(&root, rest),
         Some((&"flame", rest)) => flame::run(&root, rest),
         Some((&"way", rest)) => way::run(&root, rest),
+        Some((&"package", rest)) => package::run(&root, rest),
         Some((&"gen", [])) => generate(&root),
         Some((&"picture", [])) => picture::run(),
         Some((&"docs", [])) => ci::documentation(&root),

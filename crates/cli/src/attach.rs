@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use plexum_daemon::problem::{Code, Problem};
 use plexum_export::process;
@@ -19,8 +20,8 @@ use crate::bridge::identity;
 use crate::client::Client;
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
-use crate::system::tool;
-use crate::{attach_nbd, attach_tree};
+use crate::system::{tool, wait_for};
+use crate::{attach_nbd, attach_tree, attach_unit};
 
 /// What is to be attached, and where.
 struct Plan {
@@ -52,7 +53,7 @@ pub fn run(args: &Attach, common: &Common, screen: &Screen) -> Outcome {
         return attach_tree::run(args, common, screen);
     }
     let (volume, mountpoint) = words(args)?;
-    let client = Client::find(volume)?;
+    let client = find(volume, Duration::from_secs(args.wait))?;
     let name = client.volume.clone();
     let mountpoint = mountpoint.map(check_mountpoint).transpose()?;
     let mut way = choose(args)?;
@@ -89,6 +90,21 @@ pub fn run(args: &Attach, common: &Common, screen: &Screen) -> Outcome {
     };
     tell(&attachment, &ready, &way, screen);
     Ok(0)
+}
+
+/// The volume's server, waited for when it is not there yet.
+fn find(volume: Option<&str>, limit: Duration) -> Result<Client, Problem> {
+    let mut found = Client::find(volume);
+    wait_for(limit, || {
+        let is_late = found
+            .as_ref()
+            .is_err_and(|problem| matches!(problem.code, Code::NoSuchVolume | Code::NoServer));
+        if is_late {
+            found = Client::find(volume);
+        }
+        !is_late
+    });
+    found
 }
 
 /// By nbd where the kernel and this user's rights have it, else by FUSE; or what was asked for.
@@ -162,9 +178,10 @@ fn tell(attachment: &Attachment, ready: &Ready, way: &Way, screen: &Screen) {
     ));
 }
 
-/// Volume and mount point. One word alone is a mount point when it looks like a path.
+/// Volume and mount point. One word alone is a mount point when it looks like a path; who waits for a volume names it,
+/// and a unit stands in the root folder, where there is a `home`.
 fn words(args: &Attach) -> Result<(Option<&str>, Option<&str>), Problem> {
-    let is_path = |word: &str| word.contains('/') || Path::new(word).exists();
+    let is_path = |word: &str| word.contains('/') || args.wait == 0 && Path::new(word).exists();
     match (args.volume.as_deref(), args.mountpoint.as_deref()) {
         (Some(word), None) if is_path(word) => Ok((None, Some(word))),
         (Some(word), Some(_)) if word.contains('/') => Err(Problem::new(
@@ -258,6 +275,7 @@ fn set_up(
         None => None,
     };
     attachment.save()?;
+    attachment.link()?;
     if let (Some(device), Some(mountpoint)) = (attachment.device.clone(), &plan.mountpoint) {
         attachment.mountpoint = Some(mountpoint.clone());
         attachment.save()?;
@@ -268,7 +286,7 @@ fn set_up(
 
 /// The process that is to be started, with its words.
 fn command(attachment: &Attachment, plan: &Plan, as_json: bool) -> std::io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = attach_unit::command(&attachment.volume)?;
     match &attachment.nbd {
         Some(identifier) => command
             .arg("attach-nbd-process")

@@ -259,6 +259,28 @@ impl Attachment {
             .map_err(|error| told(&error, "writing", &path))
     }
 
+    /// The name that the device has as long as it is attached, whatever number it got: `RUNTIME/device/NAME`.
+    fn device_link(&self) -> PathBuf {
+        let runtime = self.folder.ancestors().nth(2).unwrap_or(Path::new("/"));
+        runtime.join("device").join(&self.volume)
+    }
+
+    /// Makes the name of its device.
+    ///
+    /// # Errors
+    /// Of making it.
+    pub fn link(&self) -> Result<(), Problem> {
+        let Some(device) = &self.device else {
+            return Ok(());
+        };
+        let link = self.device_link();
+        let folder = link.parent().unwrap_or(Path::new("/"));
+        let _ = fs::remove_file(&link);
+        fs::create_dir_all(folder)
+            .and_then(|()| std::os::unix::fs::symlink(device, &link))
+            .map_err(|error| told(&error, "making", &link))
+    }
+
     /// By what the kernel reaches the volume.
     #[must_use]
     pub fn by(&self) -> &'static str {
@@ -310,6 +332,7 @@ impl Attachment {
         if let Some(process) = &self.process {
             end(process);
         }
+        let _ = fs::remove_file(self.device_link());
         let _ = fs::remove_dir(&self.folder);
         let _ = fs::remove_file(self.log());
         let path = self.path();

@@ -9,6 +9,7 @@ use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::scrub::ScrubConfig;
 use plexum_daemon::serve::MEMORY_BYTES_DEFAULT;
 use plexum_daemon::service::{self, DegradedStart, ServiceRequest, StartPolicy};
+use plexum_runtime::process::join_write_out_path;
 use serde_json::{Value, json};
 
 use crate::args::{self, Common};
@@ -35,6 +36,8 @@ pub fn run(args: &args::Daemon, common: &Common, screen: &Screen) -> Outcome {
         ));
         return Ok(0);
     }
+    // Volumes that are attached come back to a daemon that was started again, and it hears nothing of that.
+    let _ = join_write_out_path();
     let mut ready = |told: &Value| {
         for problem in told["problems"].as_array().into_iter().flatten() {
             screen.note(format!(

@@ -97,6 +97,9 @@ what \fBplexum attach\fR has set up
 .I attach/NAME.log
 what the process beside an attachment has said
 .TP
+.I device/NAME
+the device of an attached volume, whatever its number: for \fI/etc/fstab\fR
+.TP
 .I NAME.command
 how the server was started
 .TP

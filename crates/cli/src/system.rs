@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plexum_export::process;
 use plexum_runtime::process::start_ticks;
@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 /// How often, and how many times, it is looked whether the kernel or a process has let go of something.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOKS_MAX: u32 = 250;
+/// How often it is looked whether something has come that may take minutes.
+const LOOK_SELDOM_EVERY: Duration = Duration::from_millis(250);
 /// How many times a file system that is busy is asked: a program that has just been started holds, until it has closed
 /// it, what whoever started it had open, and desktops look into what was mounted.
 pub const BUSY_LOOKS_MAX: u32 = 25;
@@ -63,6 +65,14 @@ pub fn wait_at_most(looks: u32, mut is_so: impl FnMut() -> bool) -> bool {
         std::thread::sleep(LOOK_EVERY);
     }
     false
+}
+
+/// Looks until it is so, for so long at most, and once at least.
+pub fn wait_for(limit: Duration, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() && began.elapsed() < limit {
+        std::thread::sleep(LOOK_SELDOM_EVERY);
+    }
 }
 
 /// Runs a program of the system; its output, or its words when it failed.

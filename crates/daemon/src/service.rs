@@ -7,6 +7,7 @@
 //! - nothing is forced at a start that somebody has forced once; a member that is missing is waited for before the
 //!   volume starts without it, and only as far as the policy allows.
 
+mod notify;
 mod returns;
 mod scrubs;
 mod waiting;
@@ -150,6 +151,7 @@ pub fn run(
         "version": JSON_VERSION, "kind": "daemon", "socket": socket, "problems": problems, "metrics": metrics,
         "volumes": host.list().len(), "waiting": service.waiting(),
     }));
+    let notifier = notify::Notifier::start(&handle, &service);
     if told.is_ok() {
         runtime.block_on(async {
             let hearing = pin!(Rc::clone(&service).hear(inbox));
@@ -158,6 +160,7 @@ pub fn run(
             select(hearing, select(trying, scrubbing)).await;
         });
     }
+    notifier.stopping();
     runtime.block_on(Rc::clone(&service).stop_all());
     host.end();
     let result = told.and(host.failure().map_or(Ok(()), Err));

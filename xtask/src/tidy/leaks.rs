@@ -35,11 +35,12 @@ const INNOCENT: [&str; 6] = [
 ];
 
 /// Hosts that may be named. Registries are reached through cargo and apt and never named.
-const HOSTS: [&str; 10] = [
+const HOSTS: [&str; 11] = [
     "github.com",
     "www.apache.org",
     "rustup.rs",
     "www.kernel.org",
+    "www.debian.org",
     "raid.wiki.kernel.org",
     "man7.org",
     "docs.freebsd.org",

@@ -21,6 +21,9 @@ pub struct Attach {
     /// When the server has gone, requests wait so long for it to come back before they fail; 0: not at all
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub reconnect: u64,
+    /// When the volume, which is named then, is not served yet, wait so long for it
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, conflicts_with = "dataset", value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    pub wait: u64,
     /// By what the kernel reaches the volume; by nbd where it can, else by fuse
     #[arg(long, value_enum, value_name = "WAY", conflicts_with = "dataset")]
     pub by: Option<AttachBy>,
