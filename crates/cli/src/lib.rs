@@ -63,6 +63,7 @@ mod stop;
 mod system;
 mod traces;
 mod trial;
+mod udev_claim;
 mod units;
 mod verdict;
 mod words;
@@ -223,6 +224,7 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Status(args) => status::run(args, screen),
         Command::Daemon(args) => daemon::run(args, common, screen),
         Command::Forget(args) => daemon::forget(args, common, screen),
+        Command::UdevClaim(args) => udev_claim::run(args),
         Command::Stop(args) => stop::run(args, common, screen),
         Command::Attach(args) => attach::run(args, common, screen),
         Command::Detach(args) => detach::run(args, common, screen),

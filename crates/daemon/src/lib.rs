@@ -4,6 +4,7 @@
 
 pub mod assembly;
 mod buffers;
+pub mod claims;
 pub mod control;
 pub mod create;
 pub mod date;
@@ -12,6 +13,7 @@ pub mod expected;
 pub mod foreign;
 pub mod host;
 pub mod inspect;
+mod marks;
 pub mod memory;
 pub mod open;
 pub mod owners;

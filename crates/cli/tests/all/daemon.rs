@@ -272,7 +272,7 @@ fn what_holds_for_a_whole_server_is_refused_while_a_daemon_runs_and_there_is_one
         "its members are not free"
     );
     done(&place, "stop nas");
-    let wrong = place.plexum("daemon --degraded always");
+    let wrong = place.plexum("daemon --degraded sometimes");
     assert_eq!(
         (wrong.exit, wrong.err.lines().count()),
         (2, 1),

@@ -131,6 +131,12 @@ impl Host {
         self.memory.as_ref().map(Memory::keeper)
     }
 
+    /// What holds for all volumes.
+    #[must_use]
+    pub fn settings(&self) -> &HostSettings {
+        &self.settings
+    }
+
     /// The volume called `name`, at whatever stage.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Rc<Hosted>> {
