@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use crate::units::parse_bytes;
 
 pub use attach::{Attach, AttachBy, AttachNbdProcess, AttachProcess, Detach, TreeProcess};
-pub use daemon::{Daemon, Forget, UdevClaim};
+pub use daemon::{Daemon, Doctor, Forget, UdevClaim};
 pub use served::{
     AddMember, Debug, Events, ReAdd, Replace, Scrub, Set, Stats, StatsColumns, Status, Stop,
     VolumeMember,
@@ -192,6 +192,9 @@ pub enum Command {
     /// Have the daemon expect a volume no more; nothing on its members changes
     #[command(after_help = "Example:\n  plexum forget nas")]
     Forget(Forget),
+    /// Who gets which set at the next start of the machine, Plexum or the kernel's md, and why
+    #[command(after_help = "Example:\n  plexum doctor")]
+    Doctor(Doctor),
     /// Tell udev whether a device is a member of a volume that the daemon is to serve
     #[command(hide = true)]
     UdevClaim(UdevClaim),

@@ -29,6 +29,7 @@ mod demo;
 mod detach;
 mod developer;
 mod disputed;
+mod doctor;
 mod errors;
 mod events;
 mod examine;
@@ -224,6 +225,7 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Status(args) => status::run(args, screen),
         Command::Daemon(args) => daemon::run(args, common, screen),
         Command::Forget(args) => daemon::forget(args, common, screen),
+        Command::Doctor(args) => doctor::run(args, screen),
         Command::UdevClaim(args) => udev_claim::run(args),
         Command::Stop(args) => stop::run(args, common, screen),
         Command::Attach(args) => attach::run(args, common, screen),

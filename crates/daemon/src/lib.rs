@@ -8,6 +8,7 @@ pub mod claims;
 pub mod control;
 pub mod create;
 pub mod date;
+pub mod doctor;
 pub mod examine;
 pub mod expected;
 pub mod foreign;

@@ -21,6 +21,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::select;
+use plexum_block::clock::Clock;
 use plexum_block::wait::Mutex;
 use plexum_runtime::Runtime;
 use plexum_runtime::mailbox::{Mailbox, mailbox};
@@ -50,6 +51,9 @@ pub use waiting::Waiting;
 
 /// How often it is looked who waits and who has returned.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether a member answers that somebody wants to be served: a disk may be asleep.
+const LOOKS_MAX: usize = 10;
 
 /// Whether a volume starts without a member that was there at the last stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -318,15 +322,19 @@ impl Service {
 
     /// Whether members answer: one that hangs would keep the engine's thread when it is opened.
     async fn check_answering(&self, members: &[String]) -> Result<(), Problem> {
-        let view = self.looker.look(self.host.handle(), members, Reach::Paths);
-        let words = view.await.words;
-        match words.iter().find(|(_, sight)| **sight == Sight::Silent) {
-            None => Ok(()),
-            Some((word, _)) => {
-                let text = format!("{word} does not answer");
-                Err(Problem::new(Code::DeviceGone, text).member(word))
+        let (handle, mut silent) = (self.host.handle(), None);
+        for _ in 0..LOOKS_MAX {
+            let words = self.looker.look(handle, members, Reach::Paths).await.words;
+            let hangs = |(_, sight): &(String, Sight)| *sight == Sight::Silent;
+            silent = words.into_iter().find(hangs);
+            if silent.is_none() {
+                return Ok(());
             }
+            handle.clock().sleep(LOOK_EVERY).await;
         }
+        let word = silent.map_or_else(String::new, |(word, _)| word);
+        let text = format!("{word} does not answer");
+        Err(Problem::new(Code::DeviceGone, text).member(word))
     }
 
     /// Serves a volume again that is known.

@@ -39,3 +39,14 @@ pub struct UdevClaim {
     /// The device's file
     pub device: std::path::PathBuf,
 }
+
+/// `plexum doctor`.
+#[derive(clap::Args, Debug)]
+pub struct Doctor {
+    /// Folders, files and devices with sets [default: all disks]
+    #[arg(value_name = "PLACE")]
+    pub places: Vec<String>,
+    /// Where the machine's files begin: another machine's root file system
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: std::path::PathBuf,
+}

@@ -9,14 +9,14 @@ use super::common::Place;
 use super::common::served::{done, wait_until};
 
 /// A daemon in the foreground, killed at the end when it still runs.
-struct Daemon {
+pub(super) struct Daemon {
     child: Child,
     /// What it said before it was ready.
     said: String,
 }
 
 impl Daemon {
-    fn start(place: &Place, words: &str) -> Self {
+    pub(super) fn start(place: &Place, words: &str) -> Self {
         let mut child = place
             .command(env!("CARGO_BIN_EXE_plexum"))
             .arg("daemon")
@@ -37,13 +37,13 @@ impl Daemon {
     }
 
     /// SIGKILL, as a crash of the program.
-    fn kill(mut self) {
+    pub(super) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// A clean end.
-    fn end(mut self, place: &Place) {
+    pub(super) fn end(mut self, place: &Place) {
         let pid = self.child.id();
         assert_eq!(place.tool("kill", &format!("-TERM {pid}")).exit, 0);
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
@@ -58,7 +58,7 @@ impl Drop for Daemon {
 }
 
 /// A folder with the members of a mirror `nas` and of a RAID-5 `vault`; nothing is served.
-fn two_sets(name: &str) -> Place {
+pub(super) fn two_sets(name: &str) -> Place {
     let place = Place::in_memory(name);
     done(
         &place,
@@ -69,7 +69,7 @@ fn two_sets(name: &str) -> Place {
 }
 
 /// Names of the volumes that are served, and of those that are not, each with why not.
-fn names(place: &Place) -> (Vec<String>, Vec<(String, String)>) {
+pub(super) fn names(place: &Place) -> (Vec<String>, Vec<(String, String)>) {
     let told = place.plexum("status --json").objects();
     let name = |one: &Value| one["volume"].as_str().unwrap().to_owned();
     let served = told.iter().filter(|one| one["kind"] == "volume").map(name);
@@ -78,7 +78,7 @@ fn names(place: &Place) -> (Vec<String>, Vec<(String, String)>) {
     (served.collect(), waiting.collect())
 }
 
-fn served(place: &Place) -> Vec<String> {
+pub(super) fn served(place: &Place) -> Vec<String> {
     names(place).0
 }
 

@@ -8,6 +8,7 @@ mod attach;
 mod common;
 mod create;
 mod daemon;
+mod daemon_finds;
 mod demo;
 mod every_parity_kernel_and_runtime;
 mod examine;

@@ -26,8 +26,9 @@ use super::find::{Identity, Sight, Stranger, View};
 use crate::marks::{Marks, read_marks};
 use crate::open::MemberWord;
 
-/// How long an answer is waited for. A disk that is woken up for it may take so long.
-const ANSWER_WAIT: Duration = Duration::from_secs(10);
+/// How long an answer is waited for. A disk that is woken up for it takes longer: its answer is remembered, and found by
+/// one of the next looks.
+const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// Threads that look at the same time, those that hang included.
 const THREADS_MAX: usize = 256;
 /// Files of one folder that are looked at: a folder of members has fewer.
