@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use plexum_oracle::{Batch, Folder, Job, Report};
 
-/// Four disks: two of Plexum's mirror `nas`, two of md's mirror. A part ends the script when it goes wrong.
+/// Six disks: two of Plexum's mirror `nas`, two of md's mirror, two that are empty. A part ends the script when it goes wrong.
 const SCRIPT: &str = r##"
 unset XDG_RUNTIME_DIR XDG_STATE_HOME
 mount -t tmpfs tmpfs /var/lib
@@ -31,8 +31,9 @@ daemon() {
 end_daemon() { kill -TERM $DAEMON; wait $DAEMON || die "the daemon ended with $?"; exec 9<&-; }
 # disk HOST: its name now; none while it is out
 disk() { local d; for d in /sys/class/scsi_host/host$1/device/target*/*/block/*; do [ -e "$d" ] && echo "${d##*/}"; done; }
+have() { [ -n "$(disk $1)" ]; }
 pull() { local d; d=$(disk $1); [ -z "$d" ] || echo 1 >/sys/block/$d/device/delete; }
-push() { echo "- - -" >/sys/class/scsi_host/host$1/scan; until_ "disk $1 is there" test -n "$(disk $1)"; }
+push() { echo "- - -" >/sys/class/scsi_host/host$1/scan; until_ "disk $1 is there" have $1; }
 pull_all() { local h; for h in $HOSTS; do pull $h; done; settle; }
 md_has() { local d; d=$(disk $1); grep -q "\b$d\[" /proc/mdstat; }
 stop_md() { until_ "md lets go" mdadm --stop --scan; ! grep -q ^md /proc/mdstat || die "md runs"; }
@@ -42,10 +43,11 @@ whole() { verdict ok && plexum status nas --json | grep -q '"jobs":\[\]'; }
 PART=
 part the_disks_are_there
 /run/modprobe sd_mod
-/run/modprobe scsi_debug add_host=4 per_host_store=1 dev_size_mb=16 delay=0
+/run/modprobe scsi_debug add_host=6 per_host_store=1 dev_size_mb=8 delay=0
 HOSTS=$(ls /sys/class/scsi_host | sed 's/host//' | sort -n | tr '\n' ' ')
-set -- $HOSTS; OUR1=$1 OUR2=$2 MD1=$3 MD2=$4
-for h in $HOSTS; do until_ "disk $h is there" test -n "$(disk $h)"; done
+set -- $HOSTS; OUR1=$1 OUR2=$2 MD1=$3 MD2=$4 NEW1=$5 NEW2=$6
+HOSTS="$1 $2 $3 $4"
+for h in $HOSTS $NEW1 $NEW2; do until_ "disk $h is there" have $h; done
 plexum create nas --level 1 --assume-clean --yes /dev/$(disk $OUR1) /dev/$(disk $OUR2) >>/tmp/log 2>&1 || die "create"
 mdadm --create /dev/md0 --run --level=1 --raid-devices=2 --assume-clean /dev/$(disk $MD1) /dev/$(disk $MD2) >>/tmp/log 2>&1 || die "mdadm"
 stop_md
@@ -84,6 +86,14 @@ daemon --degraded never
 push $OUR1; push $MD2
 until_ "the late member completes it" whole
 ! md_has $OUR1 && ! md_has $OUR2 || die "md has taken one of ours"
+
+part a_set_that_is_made_while_the_daemon_runs_is_not_taken
+udevadm trigger --action=add --subsystem-match=block; settle
+plexum create fresh --level 1 --assume-clean --yes /dev/$(disk $NEW1) /dev/$(disk $NEW2) >>/tmp/log 2>&1 || die "create"
+settle
+udevadm info --query=property --name=/dev/$(disk $NEW1) | grep -q ID_FS_TYPE=plexum_member || die "udev has not looked"
+! md_has $NEW1 || die "md has taken it"
+plexum serve /dev/$(disk $NEW1) /dev/$(disk $NEW2) >>/tmp/log 2>&1 || die "serve"
 
 part a_disk_that_is_pulled_comes_back_by_another_name
 before=$(disk $OUR2)
@@ -136,6 +146,7 @@ parts! {
     without_the_rule_md_takes_every_set
     in_every_order_each_gets_its_own_sets
     the_daemon_finds_its_disks_and_one_that_comes_late
+    a_set_that_is_made_while_the_daemon_runs_is_not_taken
     a_disk_that_is_pulled_comes_back_by_another_name
     without_the_rule_md_has_them_again
 }

@@ -60,8 +60,8 @@ pub(super) struct Present {
     pub(super) missing: Vec<String>,
     /// Those of them that do not answer.
     pub(super) silent: Vec<String>,
-    /// Paths that say they are the same member.
-    pub(super) copies: Vec<String>,
+    /// Paths that say they are the same member, for each that several say they are.
+    pub(super) copies: Vec<Vec<String>>,
 }
 
 /// The mark of a volume on a member.
@@ -137,7 +137,7 @@ fn take_strangers(
         if all.len() > 1 {
             present
                 .copies
-                .extend(all.iter().map(|one| one.path.clone()));
+                .push(all.iter().map(|one| one.path.clone()).collect());
             continue;
         }
         present.members.push(all[0].path.clone());
@@ -306,7 +306,7 @@ mod tests {
         let seen = view(&words, vec![old, new, copy]);
         let present = find(&mirror(), &seen);
         assert_eq!(present.members, ["/dev/sda"]);
-        assert_eq!(present.copies, ["/dev/sdd", "/dev/sde"]);
+        assert_eq!(present.copies, [["/dev/sdd", "/dev/sde"]]);
         assert_eq!(find_returned(&mirror(), &seen, 1, &[]), None);
     }
 

@@ -219,7 +219,7 @@ fn further(view: &View) -> BTreeSet<Target> {
     });
     for (word, sight) in gone {
         match (Path::new(word).parent(), sight) {
-            (Some(folder), Sight::Absent) if !folder.starts_with("/dev") => {
+            (Some(folder), Sight::Absent) if !is_of_devices(folder) => {
                 targets.insert(Target::Folder(folder.to_owned()));
             }
             _ => {
@@ -228,6 +228,11 @@ fn further(view: &View) -> BTreeSet<Target> {
         }
     }
     targets
+}
+
+/// Whether a folder holds names of devices. Memory for files is below `/dev` as well.
+fn is_of_devices(folder: &Path) -> bool {
+    folder.starts_with("/dev") && !folder.starts_with("/dev/shm")
 }
 
 /// Names of all block devices that may be members. What something else stands on is that one's.

@@ -239,11 +239,8 @@ impl Service {
 
 /// Nobody of a volume is there.
 fn none_there(present: &Present) -> Problem {
-    if !present.copies.is_empty() {
-        let text = format!(
-            "{} say they are the same member",
-            present.copies.join(" and ")
-        );
+    if let Some(copies) = present.copies.first() {
+        let text = format!("{} say they are the same member", copies.join(" and "));
         return Problem::new(Code::DuplicateMember, text)
             .why("one of them is a copy of the other, and nothing tells which")
             .hint("take one of them away, or serve the volume by naming its members");
