@@ -1,4 +1,4 @@
-//! The daemon knows members by what is on them: disks get other names, come late, hang, or missed writes.
+//! The daemon knows members by what is on them: disks get other names, come late, or missed writes.
 
 use std::fs;
 
@@ -208,42 +208,6 @@ fn two_volumes_of_one_name_are_told_apart() {
     done(&place, "serve nas");
     assert_eq!(members(&place, "nas"), ["f", "g"]);
     assert_eq!(names(&place).1, []);
-}
-
-#[test]
-fn a_path_that_hangs_holds_up_neither_the_start_nor_clients_nor_status() {
-    let place = known("finds-hangs");
-    // A file of FUSE whose process is stopped answers to nobody.
-    done(
-        &place,
-        "create inner --level 1 --member-size 24M i j --assume-clean -y",
-    );
-    done(&place, "serve i j --background --alone");
-    let attached = done(&place, "attach inner --json --by fuse --reconnect 0")
-        .objects()
-        .remove(0);
-    let file = attached["file"].as_str().unwrap();
-    let process = attached["pid"].as_u64().unwrap();
-    let folder = place.file("state/plexum/volumes");
-    let member = place.file("d").display().to_string();
-    for entry in fs::read_dir(folder).unwrap().flatten() {
-        let text = fs::read_to_string(entry.path()).unwrap();
-        fs::write(
-            entry.path(),
-            text.replace(&format!("\"{member}\""), &format!("\"{file}\"")),
-        )
-        .unwrap();
-    }
-    assert_eq!(place.tool("kill", &format!("-STOP {process}")).exit, 0);
-    let daemon = Daemon::start(&place, "--degraded never");
-    assert_eq!(served(&place), ["nas"]);
-    assert!(qemu_io(&place, "nas", "write -P 9 0 64k"));
-    assert_eq!(served(&place), ["nas"]);
-    assert_eq!(waiting(&place, "vault")["missing"][0], *file);
-    assert_eq!(place.tool("kill", &format!("-CONT {process}")).exit, 0);
-    daemon.end(&place);
-    done(&place, "detach inner");
-    done(&place, "stop inner");
 }
 
 #[test]
