@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use crate::units::parse_bytes;
 
 pub use attach::{Attach, AttachBy, AttachNbdProcess, AttachProcess, Detach, TreeProcess};
-pub use daemon::{Daemon, Forget, Metrics};
+pub use daemon::{Daemon, Doctor, Forget, Metrics, UdevClaim};
 pub use disks::{Disks, Locate};
 pub use history::{History, Undo};
 pub use make::{Convert, Create};
@@ -218,6 +218,12 @@ pub enum Command {
     /// Print the metrics of all volumes, in the text format of Prometheus
     #[command(after_help = "Example:\n  plexum metrics")]
     Metrics(Metrics),
+    /// Who gets which set at the next start of the machine, Plexum or the kernel's md, and why
+    #[command(after_help = "Example:\n  plexum doctor")]
+    Doctor(Doctor),
+    /// Tell udev whether a device is a member of a volume that the daemon is to serve
+    #[command(hide = true)]
+    UdevClaim(UdevClaim),
     /// Terminal view (not yet)
     #[command(hide = true)]
     Top(Later),

@@ -1,6 +1,7 @@
 //! `plexum create`: from the words of the command line to a plan, and from the plan to metadata on members.
 
 use plexum_daemon::changes::Reverse;
+use plexum_daemon::claims::{Claim, blkid_uuid, claim_for_now};
 use plexum_daemon::create::{CreateRequest, Creation, PlannedMember, Start, this_host};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_engine::balance::Policy;
@@ -9,6 +10,8 @@ use plexum_layout::{Level, Organisation};
 use plexum_runtime::file::Access;
 
 use crate::args::{Common, Create};
+use crate::control::runtime_dir;
+use crate::daemon_client::Daemon;
 use crate::errors::Outcome;
 use crate::history::{noted, tell, tell_undo};
 use crate::offline::runtime;
@@ -54,6 +57,7 @@ pub fn run(args: &Create, common: &Common, screen: &Screen) -> Outcome {
     let size = show_bytes(creation.volume_bytes);
     let start = start_words(creation.start);
     let is_assumed = creation.start == Start::AssumedClean;
+    keep_from_md(&creation);
     let has_overwritten = creation.destroys().next().is_some();
     let noted = noted(common, Reverse::Allowed);
     let written = runtime.block_on(creation.carry_out(&handle, noted.as_ref()))?;
@@ -241,6 +245,16 @@ fn has_bitmap(args: &Create, level: Level) -> Result<bool, Problem> {
         return Err(usage("--bitmap-region without a bitmap"));
     }
     Ok(result)
+}
+
+/// Claims the set while a daemon runs: udev hears of the new superblocks as soon as the members are closed, and md would
+/// have them before the daemon is given them.
+fn keep_from_md(creation: &Creation) {
+    if let (true, Some(uuid)) = (Daemon::find().is_some(), blkid_uuid(&creation.uuid)) {
+        let volume = creation.name.clone();
+        // Without it the set is made all the same.
+        let _ = claim_for_now(&runtime_dir(), &Claim { uuid, volume });
+    }
 }
 
 fn plan(creation: &Creation) -> Plan {

@@ -64,8 +64,9 @@ fn request(args: &args::Daemon) -> Result<ServiceRequest, Problem> {
     let degraded = match args.degraded.as_str() {
         "never" => DegradedStart::Never,
         "if-safe" => DegradedStart::IfSafe,
+        "always" => DegradedStart::Always,
         other => {
-            let text = format!("--degraded {other}: it is never or if-safe");
+            let text = format!("--degraded {other}: it is never, if-safe or always");
             return Err(Problem::new(Code::Usage, text));
         }
     };

@@ -74,7 +74,7 @@ impl Daemon {
     /// `NoServer`.
     pub fn waits(&self, volume: &str) -> Result<bool, Problem> {
         let (_, waiting) = self.volumes()?;
-        Ok(waiting.iter().any(|one| one.volume == volume))
+        Ok(waiting.iter().any(|one| is_called(one, volume)))
     }
 
     /// Whether a volume could be forgotten.
@@ -83,11 +83,12 @@ impl Daemon {
     /// As `forget`.
     pub fn check_forget(&self, volume: &str) -> Result<(), Problem> {
         let (served, waiting) = self.volumes()?;
-        if served.iter().any(|one| one.volume == volume) {
+        let is_waiting = waiting.iter().any(|one| is_called(one, volume));
+        if !is_waiting && served.iter().any(|one| one.volume == volume) {
             let problem = Problem::new(Code::WrongState, format!("{volume} is served"));
             return Err(problem.hint(format!("to stop it first:   plexum stop {volume}")));
         }
-        match waiting.iter().any(|one| one.volume == volume) {
+        match is_waiting {
             true => Ok(()),
             false => {
                 let text = format!("the daemon knows no volume {volume}");
@@ -125,6 +126,11 @@ impl Daemon {
         });
         each.collect()
     }
+}
+
+/// Whether a word means this volume: its name, or its UUID where two have one name.
+fn is_called(waiting: &Waiting, word: &str) -> bool {
+    waiting.volume == word || waiting.uuid == word && !word.is_empty()
 }
 
 /// The volumes in an answer that are not served.

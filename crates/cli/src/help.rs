@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "Serve and watch",
         &[
             "serve", "status", "stop", "attach", "detach", "scrub", "set", "stats", "events",
-            "daemon", "forget", "disks", "locate", "metrics", "debug",
+            "daemon", "forget", "disks", "locate", "metrics", "doctor", "debug",
         ],
     ),
     (

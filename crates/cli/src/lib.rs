@@ -31,6 +31,7 @@ mod detach;
 mod developer;
 mod disks;
 mod disputed;
+mod doctor;
 mod errors;
 mod events;
 mod examine;
@@ -69,6 +70,7 @@ mod stop;
 mod system;
 mod traces;
 mod trial;
+mod udev_claim;
 mod units;
 mod verdict;
 mod words;
@@ -234,6 +236,8 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Disks(args) => disks::run(args, screen),
         Command::Locate(args) => locate::run(args, common, screen),
         Command::Metrics(_) => metrics::run(screen),
+        Command::Doctor(args) => doctor::run(args, screen),
+        Command::UdevClaim(args) => udev_claim::run(args),
         Command::Stop(args) => stop::run(args, common, screen),
         Command::Attach(args) => attach::run(args, common, screen),
         Command::Detach(args) => detach::run(args, common, screen),

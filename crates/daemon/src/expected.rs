@@ -37,6 +37,14 @@ pub struct ExpectedSlot {
     /// The serial number of its disk, where that was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
+    /// It has missed writes that others of the volume have.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_behind: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it with a reference
+fn is_false(is: &bool) -> bool {
+    !is
 }
 
 /// A volume that should be there.
@@ -96,11 +104,18 @@ impl Expected {
         let before = (self.slots.clone(), self.spares.clone());
         self.spares.clear();
         for member in &status.members {
+            let is_lost = matches!(member.state, MemberState::Missing | MemberState::Faulty);
+            let slot = member.slot.and_then(|slot| self.slots.get_mut(&slot));
+            if let (Some(slot), true) = (slot, is_lost && !status.is_read_only) {
+                slot.is_behind = true;
+            }
             let Some(name) = member.path.clone() else {
                 self.learn_gone(member);
                 continue;
             };
             match (member.slot, member.state) {
+                // The slot is another one's until this one is filled.
+                (_, MemberState::Rebuilding) if member.is_replacement => self.spares.push(name),
                 (Some(slot), MemberState::Active | MemberState::Rebuilding) => {
                     // The disk is looked for when the member has joined: until it is found it is the one of before.
                     let before = self.slots.get(&slot).filter(|known| known.member == name);
@@ -108,6 +123,7 @@ impl Expected {
                     let entry = ExpectedSlot {
                         member: name,
                         serial: member.serial.clone().or(before),
+                        is_behind: member.state == MemberState::Rebuilding,
                     };
                     self.slots.insert(slot, entry);
                 }
@@ -216,7 +232,7 @@ mod tests {
                 0,
                 ExpectedSlot {
                     member: "/a".into(),
-                    serial: None,
+                    ..ExpectedSlot::default()
                 },
             )]),
             spares: Vec::new(),

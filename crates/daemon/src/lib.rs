@@ -5,15 +5,18 @@
 pub mod assembly;
 mod buffers;
 pub mod changes;
+pub mod claims;
 pub mod control;
 pub mod create;
 pub mod date;
 pub mod disk;
+pub mod doctor;
 pub mod examine;
 pub mod expected;
 pub mod foreign;
 pub mod host;
 pub mod inspect;
+mod marks;
 pub mod memory;
 pub mod metrics;
 pub mod open;

@@ -7,10 +7,14 @@
 //! - nothing is forced at a start that somebody has forced once; a member that is missing is waited for before the
 //!   volume starts without it, and only as far as the policy allows.
 
+mod find;
+mod look;
+mod names;
 mod notify;
 mod returns;
 mod scrubs;
 mod waiting;
+mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -29,8 +33,8 @@ use plexum_schedule::ScrubConfig;
 use serde_json::{Value, json};
 
 use crate::assembly::AssembleRequest;
+use crate::claims::unclaim_for_now;
 use crate::control::answers;
-use crate::control::event::cause_words;
 use crate::control::events::EventHub;
 use crate::control::metrics::check_address;
 use crate::control::open_request::OpenRequest;
@@ -42,16 +46,20 @@ use crate::memory::{Keeper, Kept, Key};
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{Surroundings, check_socket_path, free_socket_path};
 use crate::serve::{ASKS_MAX, Message, post};
-use crate::volume::status::{JSON_VERSION, MemberState, VolumeStatus};
-use plexum_engine::state::FailCause;
+use crate::volume::status::JSON_VERSION;
 
-use returns::take_back;
+use find::Sight;
+use look::{Looker, Reach};
+use names::Meant;
 use scrubs::Scrubs;
+use waiting::Entry;
 pub use waiting::Waiting;
-use waiting::{Entry, is_there};
 
 /// How often it is looked who waits and who has returned.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether a member answers that somebody wants to be served: a disk may be asleep.
+const LOOKS_MAX: usize = 10;
 
 /// Whether a volume starts without a member that was there at the last stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,12 +70,14 @@ pub enum DegradedStart {
     /// what was being written.
     #[default]
     IfSafe,
+    /// When the wait is over, whatever may be wrong: with members that missed writes, and rows in doubt answer errors.
+    Always,
 }
 
 /// How volumes start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartPolicy {
-    /// How long a member is waited for, counted from when somebody of the volume was seen first.
+    /// How long a member is waited for, counted from when the last one of the volume arrived.
     pub wait: Duration,
     /// What comes then.
     pub degraded: DegradedStart,
@@ -104,6 +114,7 @@ struct Service {
     /// One volume at a time gets or loses its place.
     turn: Mutex,
     is_ending: Cell<bool>,
+    looker: Looker,
 }
 
 /// Serves until told to end. `ready` is called once, when every volume was tried that should be there; it hears why
@@ -146,6 +157,8 @@ pub fn run(
     });
     let (known, problems) = state_dir.map_or_else(Default::default, |dir| dir.expected());
     let service = Service::new(&host, request.start, known);
+    let (tell, devices) = mailbox(1);
+    service.looker.listen(tell.clone());
     runtime.block_on(Rc::clone(&service).try_all());
     let told = ready(&json!({
         "version": JSON_VERSION, "kind": "daemon", "socket": socket, "problems": problems, "metrics": metrics,
@@ -155,7 +168,7 @@ pub fn run(
     if told.is_ok() {
         runtime.block_on(async {
             let hearing = pin!(Rc::clone(&service).hear(inbox));
-            let trying = pin!(Rc::clone(&service).look_again());
+            let trying = pin!(Rc::clone(&service).look_again(devices));
             let scrubbing = pin!(Scrubs::run(Rc::clone(&host), request.scrub));
             select(hearing, select(trying, scrubbing)).await;
         });
@@ -164,7 +177,7 @@ pub fn run(
     runtime.block_on(Rc::clone(&service).stop_all());
     host.end();
     let result = told.and(host.failure().map_or(Ok(()), Err));
-    drop((service, host, handle, runtime, control));
+    drop((service, host, handle, runtime, control, tell));
     result
 }
 
@@ -192,6 +205,7 @@ impl Service {
             entries: RefCell::new(entries.collect()),
             turn: Mutex::new(),
             is_ending: Cell::new(false),
+            looker: Looker::default(),
         })
     }
 
@@ -239,20 +253,27 @@ impl Service {
     }
 
     /// Stops a volume; it stays stopped over starts, which is durable before it is stopped.
-    async fn stop(self: Rc<Self>, ask: Ask) {
+    async fn stop(self: Rc<Self>, mut ask: Ask) {
         let Request::Act { volume, .. } = &ask.request else {
             return answers::answer(&self.host, ask);
         };
         let volume = volume.clone();
-        if let Err(problem) = self.want(&volume, Wanted::Stopped).await {
+        let key = match self.key_of(&volume, Meant::Served) {
+            Ok(Some(key)) => key,
+            Ok(None) => return answers::answer(&self.host, ask),
+            Err(problem) => return ask.answer(Err(problem)),
+        };
+        if let Err(problem) = self.want(&key, Wanted::Stopped).await {
             return ask.answer(Err(problem));
         }
-        match self.host.get(&volume).is_none() && self.key_of(&volume).is_some() {
-            true => ask.answer(Ok(
-                json!({"message": format!("{volume} is not waited for any more")}),
-            )),
-            false => answers::answer(&self.host, ask),
+        let Some(hosted) = self.hosted(&key) else {
+            let message = format!("{volume} is not waited for any more");
+            return ask.answer(Ok(json!({"message": message})));
+        };
+        if let Request::Act { volume, .. } = &mut ask.request {
+            *volume = hosted.name().to_owned(); // it may have been named by its UUID
         }
+        answers::answer(&self.host, ask);
     }
 
     /// All volumes: those that are served, and those that should be.
@@ -270,19 +291,17 @@ impl Service {
 
     fn waiting(&self) -> Vec<Waiting> {
         let entries = self.entries.borrow();
-        let absent = entries.values().filter(|entry| {
-            let name = &entry.expected.volume;
-            self.host.get(name).is_none()
-        });
-        absent.map(Entry::waiting).collect()
+        let absent = entries.iter().filter(|(key, _)| self.hosted(key).is_none());
+        absent.map(|(_, entry)| entry.waiting()).collect()
     }
 
     /// Why a volume that is expected is not served.
     fn show_waiting(&self, volume: &str) -> Option<Answer> {
         let entries = self.entries.borrow();
-        let entry = entries
-            .values()
-            .find(|entry| entry.expected.volume == volume)?;
+        let is_it = |entry: &&Entry| {
+            [&entry.expected.volume, &entry.expected.uuid].contains(&&volume.to_owned())
+        };
+        let entry = entries.values().find(is_it)?;
         let problem = Problem::new(Code::NoSuchVolume, entry.why_not_served());
         Some(Err(problem.hint(match entry.expected.wanted {
             Wanted::Stopped => format!("to serve it again:   plexum serve {volume}"),
@@ -296,6 +315,7 @@ impl Service {
             crate::create::check_name(name)?;
         }
         let request = open.assemble()?;
+        self.check_answering(&open.members).await?;
         let _turn = self.turn.lock().await;
         let opened = self.open_now(&request).await?;
         let mut told = Vec::new();
@@ -317,16 +337,34 @@ impl Service {
         Ok(json!({"version": JSON_VERSION, "kind": "opened", "volumes": told}))
     }
 
+    /// Whether members answer: one that hangs would keep the engine's thread when it is opened.
+    async fn check_answering(&self, members: &[String]) -> Result<(), Problem> {
+        let (handle, mut silent) = (self.host.handle(), None);
+        for _ in 0..LOOKS_MAX {
+            let words = self.looker.look(handle, members, Reach::Paths).await.words;
+            let hangs = |(_, sight): &(String, Sight)| *sight == Sight::Silent;
+            silent = words.into_iter().find(hangs);
+            if silent.is_none() {
+                return Ok(());
+            }
+            handle.clock().sleep(LOOK_EVERY).await;
+        }
+        let word = silent.map_or_else(String::new, |(word, _)| word);
+        let text = format!("{word} does not answer");
+        Err(Problem::new(Code::DeviceGone, text).member(word))
+    }
+
     /// Serves a volume again that is known.
-    async fn start_again(self: &Rc<Self>, volume: &str) -> Answer {
-        self.want(volume, Wanted::Served).await?;
-        let Some(key) = self.key_of(volume) else {
+    async fn start_again(&self, volume: &str) -> Answer {
+        let Some(key) = self.key_of(volume, Meant::Waiting)? else {
             return Err(self.unknown(volume));
         };
-        if self.host.get(volume).is_none() {
-            self.try_one(&key, Insist::Now).await?;
+        self.want(&key, Wanted::Served).await?;
+        if self.hosted(&key).is_none() {
+            let view = self.look_for(std::slice::from_ref(&key)).await;
+            self.try_one(&key, Insist::Now, &view).await?;
         }
-        let hosted = self.host.find(volume)?;
+        let hosted = self.hosted(&key).ok_or_else(|| self.unknown(volume))?;
         let told = ready(&hosted, hosted.notes());
         Ok(json!({"version": JSON_VERSION, "kind": "opened", "volumes": [told]}))
     }
@@ -334,53 +372,36 @@ impl Service {
     /// Expects a volume no more.
     async fn forget(&self, volume: &str) -> Answer {
         let _turn = self.turn.lock().await;
-        if self.host.get(volume).is_some() {
+        let key = self.key_of(volume, Meant::Waiting)?;
+        let is_served = match &key {
+            Some(key) => self.hosted(key).is_some(),
+            None => self.host.get(volume).is_some(),
+        };
+        if is_served {
             let problem = Problem::new(Code::WrongState, format!("{volume} is served"));
             return Err(problem.hint(format!("to stop it first:   plexum stop {volume}")));
         }
-        let Some(key) = self.key_of(volume) else {
+        let Some(key) = key else {
             return Err(self.unknown(volume));
         };
         self.keep(Kept::Forgotten(key.clone()))
             .await
             .map_err(not_kept)?;
-        self.entries.borrow_mut().remove(&key);
+        let entry = self.entries.borrow_mut().remove(&key);
+        if let Some(entry) = entry {
+            let runtime = &self.host.settings().runtime_dir;
+            // At worst it stays Plexum's until the machine is started again.
+            let _ = unclaim_for_now(runtime, &entry.expected.uuid);
+        }
         Ok(json!({"message": format!("{volume} is expected no more")}))
     }
 
-    fn unknown(&self, volume: &str) -> Problem {
-        let entries = self.entries.borrow();
-        let names: Vec<&str> = entries
-            .values()
-            .map(|entry| entry.expected.volume.as_str())
-            .collect();
-        let problem = Problem::new(
-            Code::NoSuchVolume,
-            format!("the daemon knows no volume {volume}"),
-        );
-        match names.is_empty() {
-            true => problem.hint("to serve one:   plexum serve MEMBER..."),
-            false => problem.hint(format!("these it knows:   {}", names.join(" "))),
-        }
-    }
-
-    fn key_of(&self, volume: &str) -> Option<Key> {
-        let entries = self.entries.borrow();
-        let mut found = entries
-            .iter()
-            .filter(|(_, entry)| entry.expected.volume == volume);
-        found.next().map(|(key, _)| key.clone())
-    }
-
     /// Notes whether a volume is to be served at the next start; one that is not known stays unknown.
-    async fn want(&self, volume: &str, wanted: Wanted) -> Result<(), Problem> {
-        let Some(key) = self.key_of(volume) else {
-            return Ok(());
-        };
+    async fn want(&self, key: &Key, wanted: Wanted) -> Result<(), Problem> {
         let known = self
             .entries
             .borrow()
-            .get(&key)
+            .get(key)
             .map(|entry| entry.expected.clone());
         let Some(expected) = known.filter(|expected| expected.wanted != wanted) else {
             return Ok(());
@@ -388,10 +409,10 @@ impl Service {
         let kept = Kept::Expected(key.clone(), Expected { wanted, ..expected });
         self.keep(kept).await.map_err(not_kept)?;
         // What counts is what is kept: a refusal changes nothing.
-        if let Some(entry) = self.entries.borrow_mut().get_mut(&key) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(key) {
             entry.expected.wanted = wanted;
             entry.problem = None;
-            entry.seen = None;
+            entry.waits_since = None;
         }
         Ok(())
     }
@@ -427,142 +448,6 @@ impl Service {
             return Err(refusal.problem());
         }
         Ok(admitted)
-    }
-
-    /// Tries every volume that should be served and is not.
-    async fn try_all(self: Rc<Self>) {
-        let known: Vec<Key> = self.entries.borrow().keys().cloned().collect();
-        for key in known.into_iter().filter(|key| self.is_awaited(key)) {
-            if self.is_ending.get() {
-                return;
-            }
-            // Why not is in the entry.
-            let _ = self.try_one(&key, Insist::WhenItHasWaited).await;
-        }
-    }
-
-    /// Whether a volume should be served and is not.
-    fn is_awaited(&self, key: &Key) -> bool {
-        let entries = self.entries.borrow();
-        entries.get(key).is_some_and(|entry| {
-            entry.expected.wanted == Wanted::Served
-                && self.host.get(&entry.expected.volume).is_none()
-        })
-    }
-
-    /// Looks again and again at what waits, who has returned, and who is in the slots.
-    async fn look_again(self: Rc<Self>) {
-        loop {
-            self.host.handle().clock().sleep(LOOK_EVERY).await;
-            Rc::clone(&self).try_all().await;
-            for hosted in self.host.list() {
-                let Some(status) = hosted.status() else {
-                    continue; // it is being closed
-                };
-                self.learn(&status);
-                for member in self.returned(&status) {
-                    take_back(&self.host, &hosted, member).await;
-                }
-            }
-        }
-    }
-
-    /// Members of a volume that were not there, or were lost with their device, and can be taken back now. Each counts
-    /// as a return, and one that returns too often is left alone until somebody asks for it. A member that failed in
-    /// another way does not come back by itself.
-    fn returned(&self, status: &VolumeStatus) -> Vec<String> {
-        let now = self.host.handle().clock().now();
-        let mut entries = self.entries.borrow_mut();
-        let entry = entries
-            .values_mut()
-            .find(|entry| entry.expected.volume == status.volume);
-        let Some(entry) = entry.filter(|_| !status.is_read_only) else {
-            return Vec::new();
-        };
-        let mut found = Vec::new();
-        for slot in &status.members {
-            let is_lost = matches!(slot.state, MemberState::Missing | MemberState::Faulty);
-            let (Some(number), true) = (slot.slot, is_lost) else {
-                continue;
-            };
-            let Some(expected) = entry.expected.slots.get(&number) else {
-                continue;
-            };
-            let why = slot.failed_because.as_deref();
-            let may_return = why.is_none_or(|why| why == cause_words(FailCause::Gone));
-            if may_return && is_there(&expected.member) && entry.returns.may(number, now) {
-                found.push(expected.member.clone());
-            }
-        }
-        found
-    }
-
-    /// Takes over who is in the slots of a volume that is served.
-    fn learn(&self, status: &VolumeStatus) {
-        let mut entries = self.entries.borrow_mut();
-        let known = entries
-            .iter_mut()
-            .find(|(_, entry)| entry.expected.volume == status.volume);
-        if let Some((key, entry)) = known
-            && entry.expected.learn(status)
-            && let Some(keeper) = &self.keeper
-        {
-            keeper.keep(Kept::Expected(key.clone(), entry.expected.clone()));
-        }
-    }
-
-    /// Tries to serve one volume.
-    ///
-    /// # Errors
-    /// Why not, which is in its entry as well.
-    async fn try_one(&self, key: &Key, insist: Insist) -> Result<(), Problem> {
-        let _turn = self.turn.lock().await;
-        if !self.is_awaited(key) {
-            return Ok(()); // it was stopped, forgotten or served meanwhile
-        }
-        let Some(request) = self.request_of(key, insist) else {
-            return Ok(());
-        };
-        let result = match request {
-            Ok(request) => self.open_now(&request).await.map(drop),
-            Err(problem) => Err(problem),
-        };
-        let mut entries = self.entries.borrow_mut();
-        if let Some(entry) = entries.get_mut(key) {
-            entry.problem = result.as_ref().err().cloned();
-            if result.is_ok() {
-                entry.seen = None;
-            }
-        }
-        result
-    }
-
-    /// What is asked of a volume now: with the members that are there, and without those that are not when they have
-    /// been waited for. None when it is not known.
-    fn request_of(&self, key: &Key, insist: Insist) -> Option<Result<AssembleRequest, Problem>> {
-        let now = self.host.handle().clock().now();
-        let mut entries = self.entries.borrow_mut();
-        let entry = entries.get_mut(key)?;
-        let members = entry.expected.members();
-        let there: Vec<String> = members
-            .into_iter()
-            .filter(|member| is_there(member))
-            .collect();
-        if there.is_empty() {
-            let problem = Problem::new(Code::TooFewMembers, "none of its members is there");
-            return Some(Err(problem));
-        }
-        let seen = *entry.seen.get_or_insert(now);
-        let waited = Duration::from_nanos(now.ns_since(seen));
-        let may_lack = insist == Insist::WhenItHasWaited
-            && self.start.degraded == DegradedStart::IfSafe
-            && waited >= self.start.wait;
-        let open = OpenRequest {
-            members: there,
-            run_degraded: may_lack,
-            ..entry.expected.open.clone()
-        };
-        Some(open.assemble())
     }
 
     /// Closes all volumes, each as far as it goes; they are served again at the next start.

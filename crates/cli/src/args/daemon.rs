@@ -7,10 +7,11 @@ use crate::units::parse_bytes;
 /// `plexum daemon`.
 #[derive(clap::Args, Debug)]
 pub struct Daemon {
-    /// Wait so long for a member that was there at the last stop, before a volume starts without it
+    /// Wait so long for a member that was there at the last stop, from when the last other one came, before a volume
+    /// starts without it
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=3600))]
     pub wait: u64,
-    /// Start then without it: never, or if-safe (nothing can be wrong with the data)
+    /// Start then without it: never, if-safe (nothing can be wrong with the data), or always (rows in doubt answer errors)
     #[arg(long, value_name = "POLICY", default_value = "if-safe")]
     pub degraded: String,
     /// Member I/O: auto, uring or threads
@@ -48,4 +49,22 @@ pub struct Metrics {}
 pub struct Forget {
     /// Name of the volume; it must have been stopped
     pub volume: String,
+}
+
+/// `plexum udev-claim`.
+#[derive(clap::Args, Debug)]
+pub struct UdevClaim {
+    /// The device's file
+    pub device: std::path::PathBuf,
+}
+
+/// `plexum doctor`.
+#[derive(clap::Args, Debug)]
+pub struct Doctor {
+    /// Folders, files and devices with sets [default: all disks]
+    #[arg(value_name = "PLACE")]
+    pub places: Vec<String>,
+    /// Where the machine's files begin: another machine's root file system
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: std::path::PathBuf,
 }

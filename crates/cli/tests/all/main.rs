@@ -8,6 +8,7 @@ mod attach;
 mod common;
 mod create;
 mod daemon;
+mod daemon_finds;
 mod daemon_watches;
 mod demo;
 mod disks_are_known_by_bay_and_serial;

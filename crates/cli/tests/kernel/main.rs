@@ -9,6 +9,7 @@ mod attaches_by_nbd;
 mod common;
 mod goes_on_with_a_rebuild;
 mod leaves_no_stripe_log_behind;
+mod leaves_plexums_sets_alone;
 mod nests_arrays;
 mod re_adds_what_was_away;
 mod reads_what_plexum_wrote;

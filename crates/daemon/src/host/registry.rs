@@ -142,6 +142,12 @@ impl Host {
         &self.events
     }
 
+    /// What holds for all volumes.
+    #[must_use]
+    pub fn settings(&self) -> &HostSettings {
+        &self.settings
+    }
+
     /// The volume called `name`, at whatever stage.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Rc<Hosted>> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use plexum_exec::mailbox::{Reply, reply};
 
 use super::{Key, Remembered, StateDir};
+use crate::claims::{Claim, list_path, list_text};
 use crate::control::event::Event;
 use crate::expected::Expected;
 
@@ -161,7 +162,8 @@ impl Writer {
             Kept::Expected(key, expected) => {
                 let path = self.dir.volume_path(&key);
                 let bytes = serde_json::to_vec_pretty(&expected).map_err(io::Error::other);
-                (path.clone(), bytes.and_then(|bytes| replace(&path, &bytes)))
+                let result = bytes.and_then(|bytes| replace(&path, &bytes));
+                (path, result.and_then(|()| self.write_claims()))
             }
             Kept::Scrubs(key, state) => {
                 let path = self.dir.scrubs_path(&key);
@@ -170,7 +172,8 @@ impl Writer {
             }
             Kept::Forgotten(key) => {
                 let path = self.dir.volume_path(&key);
-                (path.clone(), remove(&path))
+                let result = remove(&path);
+                (path, result.and_then(|()| self.write_claims()))
             }
         };
         let problem = result.as_ref().err();
@@ -179,6 +182,19 @@ impl Writer {
             problem.map(|error| format!("{}: {error}", path.display())),
         );
         result.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    }
+}
+
+impl Writer {
+    /// Writes the list of the sets that are Plexum's, where it has changed: an initramfs takes it along.
+    fn write_claims(&self) -> io::Result<()> {
+        let (expected, _) = self.dir.expected();
+        let claims: Vec<Claim> = expected.iter().filter_map(Claim::of).collect();
+        let (path, text) = (list_path(&self.dir), list_text(&claims));
+        match fs::read_to_string(&path) {
+            Ok(then) if then == text => Ok(()),
+            _ => replace(&path, text.as_bytes()),
+        }
     }
 }
 

@@ -5,20 +5,6 @@ use std::time::Duration;
 
 use plexum_block::clock::Moment;
 
-use crate::control::request::Action;
-use crate::host::{Host, Hosted};
-use crate::volume::ops::act;
-
-/// Takes a member back that is there again.
-pub(super) async fn take_back(host: &Host, hosted: &Hosted, member: String) {
-    let Ok((served, under_way)) = hosted.for_change() else {
-        return; // it is being closed
-    };
-    // Why not is told by the volume's status: the member is still missing there.
-    let _ = act(&served, host.handle(), Action::ReAdd { member }).await;
-    drop((served, under_way));
-}
-
 /// A member is taken back by itself so often at most, within so long.
 const RETURNS_MAX: usize = 3;
 const RETURNS_WITHIN: Duration = Duration::from_secs(600);

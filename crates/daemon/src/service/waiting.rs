@@ -1,11 +1,12 @@
 //! Volumes that are expected: how each stands, and what is told of those that are not served.
 
-use std::path::Path;
+use std::collections::BTreeSet;
 
 use plexum_block::clock::Moment;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::find::Present;
 use super::returns::Returns;
 use crate::expected::{Expected, Wanted};
 use crate::problem::Problem;
@@ -15,6 +16,9 @@ use crate::problem::Problem;
 pub struct Waiting {
     /// Its name.
     pub volume: String,
+    /// Its identity.
+    #[serde(default)]
+    pub uuid: String,
     /// Its level, in a word.
     pub level: String,
     /// Whether it is to be served.
@@ -36,8 +40,10 @@ pub(super) struct Entry {
     pub(super) expected: Expected,
     /// Why it could not be served when it was last tried.
     pub(super) problem: Option<Problem>,
-    /// When a member of it was first seen, while it waits.
-    pub(super) seen: Option<Moment>,
+    /// Who of it was found nowhere when it was last looked for.
+    pub(super) missing: Vec<String>,
+    /// Who has arrived while it waits, and when the last one did.
+    pub(super) waits_since: Option<(BTreeSet<String>, Moment)>,
     /// Who has returned lately.
     pub(super) returns: Returns,
 }
@@ -48,24 +54,36 @@ impl Entry {
         Self {
             expected,
             problem: None,
-            seen: None,
+            missing: Vec::new(),
+            waits_since: None,
             returns: Returns::default(),
         }
     }
 
+    /// Takes note of who is there; says when the last one arrived. One that comes and goes arrives once.
+    pub(super) fn note_arrivals(&mut self, present: &Present, now: Moment) -> Moment {
+        let (known, since) = self
+            .waits_since
+            .get_or_insert_with(|| (BTreeSet::new(), now));
+        for member in &present.members {
+            if known.insert(member.clone()) {
+                *since = now;
+            }
+        }
+        *since
+    }
+
     /// What is told of it.
     pub(super) fn waiting(&self) -> Waiting {
-        let members = self.expected.members();
-        let missing = members.iter().filter(|member| !is_there(member));
-        let missing: Vec<String> = missing.cloned().collect();
         let with_serial = |member: &String| self.expected.with_serial(member);
         Waiting {
-            missing_disks: missing.iter().map(with_serial).collect(),
+            missing_disks: self.missing.iter().map(with_serial).collect(),
             volume: self.expected.volume.clone(),
+            uuid: self.expected.uuid.clone(),
             level: self.expected.level.clone(),
             wanted: self.expected.wanted,
-            missing,
-            members,
+            missing: self.missing.clone(),
+            members: self.expected.members(),
             problem: self.problem.as_ref().map(Problem::to_json),
         }
     }
@@ -81,7 +99,26 @@ impl Entry {
     }
 }
 
-/// Whether something is at a member's path. Addresses are asked when they are opened.
-pub(super) fn is_there(member: &str) -> bool {
-    member.contains("://") || Path::new(member).exists()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_begins_anew_with_each_arrival_and_not_with_one_that_comes_and_goes() {
+        let mut entry = Entry::new(Expected::default());
+        let mut at = |seconds: u64, members: &[&str]| {
+            let members = members.iter().map(|member| (*member).to_owned()).collect();
+            let present = Present {
+                members,
+                ..Present::default()
+            };
+            let moment = |seconds: u64| Moment(seconds * 1_000_000_000);
+            entry.note_arrivals(&present, moment(seconds)).0 / 1_000_000_000
+        };
+        assert_eq!(at(1, &["a"]), 1);
+        assert_eq!(at(9, &["a"]), 1);
+        assert_eq!(at(20, &["a", "b"]), 20);
+        assert_eq!(at(25, &["a"]), 20);
+        assert_eq!(at(30, &["a", "b"]), 20);
+    }
 }

@@ -37,10 +37,12 @@ pub(crate) async fn check_re_add(
     handle: &Handle,
     word: &str,
 ) -> Result<(), Problem> {
-    let mut path = word.to_owned();
-    let held = find(served, word).ok();
+    let Held {
+        path,
+        member: held,
+        is_renamed,
+    } = held_as(served, handle, word).await;
     if let Some(member) = &held {
-        path = member.name.clone().unwrap_or(path);
         check_in_use(member, &path)?;
     }
     check_can_catch_up(served, handle, &path, held.as_ref()).await?;
@@ -50,7 +52,7 @@ pub(crate) async fn check_re_add(
     }
     let device = match MemberWord::parse(&path) {
         // The volume still has it locked.
-        MemberWord::Path(file) if held.is_some() => {
+        MemberWord::Path(file) if held.is_some() && !is_renamed => {
             let opened = FileDevice::look_at(handle, &file);
             AnyDevice::File(opened.map_err(|error| problem_of(error, &path))?)
         }
@@ -76,11 +78,9 @@ pub(crate) async fn check_re_add(
 /// # Errors
 /// What keeps it from catching up; the volume is as it was then.
 pub(crate) async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answer {
-    let mut path = word.to_owned();
-    let held = find(served, word).ok();
-    if let Some(member) = &held {
-        path = member.name.clone().unwrap_or(path);
-    }
+    let Held {
+        path, member: held, ..
+    } = held_as(served, handle, word).await;
     // A failed member is still held open: it is let go of, once nothing else is in the way.
     check_re_add(served, handle, word).await?;
     if let Some(member) = held {
@@ -101,6 +101,43 @@ pub(crate) async fn re_add(served: &Served, handle: &Handle, word: &str) -> Answ
     let result = served.volume.add(new, true).await;
     let outcome = result.map_err(|error| cannot_catch_up(served, error, &path))?;
     done(added(served, &path, outcome))
+}
+
+/// Who a word is among the members that the volume still holds.
+struct Held {
+    /// Where it is now.
+    path: String,
+    member: Option<MemberStatus>,
+    /// It was lost with its device, and is back by another name.
+    is_renamed: bool,
+}
+
+/// The member that is named, or the failed one that it was before its disk got another name, by what is on it.
+async fn held_as(served: &Served, handle: &Handle, word: &str) -> Held {
+    if let Ok(member) = find(served, word) {
+        return Held {
+            path: member.name.clone().unwrap_or_else(|| word.to_owned()),
+            member: Some(member),
+            is_renamed: false,
+        };
+    }
+    let was = async {
+        let detection = look(handle, word).await.ok()?;
+        let superblock = detection.md()?.ok()?;
+        let slot = superblock.role().slot().map(|slot| slot.0);
+        let is_own = uuid_of(superblock) == served.facts.uuid && slot.is_some();
+        let members = served.known_members();
+        let is_it = |member: &MemberStatus| {
+            member.standing == Standing::Faulty && served.last_slot(member) == slot
+        };
+        members.into_iter().filter(|_| is_own).rfind(is_it)
+    };
+    let member = was.await;
+    Held {
+        path: word.to_owned(),
+        is_renamed: member.is_some(),
+        member,
+    }
 }
 
 /// A member that is in use cannot come back.

@@ -1,0 +1,310 @@
+//! What the daemon does by itself: it looks who is there, starts what waits, and takes back who returns.
+//!
+//! Invariants:
+//! - members are looked at on other threads (`look`), found by what is on them (`find`), and opened only when they have
+//!   answered;
+//! - a volume starts without members only as far as its policy says, and never with those alone that missed writes
+//!   while the others of them are away, unless the policy is to start always.
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::future::select;
+use plexum_block::clock::Clock;
+use plexum_engine::state::FailCause;
+use plexum_md::assemble::StaleUse;
+use plexum_runtime::mailbox::Mailbox;
+
+use super::find::{Present, View, find, find_returned};
+use super::look::Reach;
+use super::names::key_of_status;
+use super::waiting::Entry;
+use super::{DegradedStart, Insist, LOOK_EVERY, Service};
+use crate::assembly::AssembleRequest;
+use crate::control::event::cause_words;
+use crate::control::open_request::OpenRequest;
+use crate::control::request::Action;
+use crate::expected::{Expected, Wanted};
+use crate::host::{Host, Hosted};
+use crate::memory::{Kept, Key};
+use crate::problem::{Code, Problem};
+use crate::volume::ops::act;
+use crate::volume::status::{MemberState, VolumeStatus};
+
+/// A volume that is to be tried, and how far it may go.
+struct Trial {
+    request: AssembleRequest,
+    /// Rows in doubt may answer errors.
+    is_forced: bool,
+}
+
+impl Service {
+    /// Tries every volume that should be served and is not.
+    pub(super) async fn try_all(self: Rc<Self>) {
+        let known: Vec<Key> = self.entries.borrow().keys().cloned().collect();
+        let mut awaited = known;
+        awaited.retain(|key| self.is_awaited(key));
+        if awaited.is_empty() {
+            return;
+        }
+        let view = self.look_for(&awaited).await;
+        for key in awaited {
+            if self.is_ending.get() {
+                return;
+            }
+            // Why not is in the entry.
+            let _ = self.try_one(&key, Insist::WhenItHasWaited, &view).await;
+        }
+    }
+
+    /// Looks where members of these volumes are: at their paths, and elsewhere where one of them is not there.
+    pub(super) async fn look_for(&self, keys: &[Key]) -> View {
+        let expected: Vec<Expected> = {
+            let entries = self.entries.borrow();
+            let known = keys.iter().filter_map(|key| entries.get(key));
+            known.map(|entry| entry.expected.clone()).collect()
+        };
+        let mut words: Vec<String> = expected.iter().flat_map(Expected::members).collect();
+        words.sort();
+        words.dedup();
+        let handle = self.host.handle();
+        let view = self.looker.look(handle, &words, Reach::Paths).await;
+        let is_whole = |one: &Expected| find(one, &view).missing.is_empty();
+        match expected.iter().all(is_whole) {
+            true => view,
+            false => self.looker.look(handle, &words, Reach::Everywhere).await,
+        }
+    }
+
+    /// Whether a volume should be served and is not.
+    pub(super) fn is_awaited(&self, key: &Key) -> bool {
+        let is_wanted = {
+            let entries = self.entries.borrow();
+            let entry = entries.get(key);
+            entry.is_some_and(|entry| entry.expected.wanted == Wanted::Served)
+        };
+        is_wanted && self.hosted(key).is_none()
+    }
+
+    /// Looks again and again at what waits, who has returned, and who is in the slots: when a device comes or goes, and
+    /// every few seconds, since nothing tells of files.
+    pub(super) async fn look_again(self: Rc<Self>, mut told: Mailbox<()>) {
+        loop {
+            let clock = self.host.handle().clock();
+            select(pin!(told.receive()), pin!(clock.sleep(LOOK_EVERY))).await;
+            Rc::clone(&self).try_all().await;
+            for hosted in self.host.list() {
+                let Some(status) = hosted.status() else {
+                    continue; // it is being closed
+                };
+                self.learn(&status);
+                for member in self.returned(&status).await {
+                    take_back(&self.host, &hosted, member).await;
+                }
+            }
+        }
+    }
+
+    /// Where members of a volume are that were not there, or were lost with their device, and can be taken back now.
+    /// Each counts as a return, and one that returns too often is left alone until somebody asks for it. A member that
+    /// failed in another way does not come back by itself.
+    async fn returned(&self, status: &VolumeStatus) -> Vec<String> {
+        let key = key_of_status(status);
+        let Some(expected) = self.expected(&key).filter(|_| !status.is_read_only) else {
+            return Vec::new();
+        };
+        let lost = lost_slots(status, &expected);
+        if lost.is_empty() {
+            return Vec::new();
+        }
+        let in_use: Vec<String> = status
+            .members
+            .iter()
+            .filter(|one| is_in_use(one.state))
+            .filter_map(|one| one.path.clone())
+            .collect();
+        let mut words = in_use.clone();
+        words.extend(lost.iter().map(|slot| expected.slots[slot].member.clone()));
+        let handle = self.host.handle();
+        let mut view = self.looker.look(handle, &words, Reach::Paths).await;
+        let is_here =
+            |slot: &u32, view: &View| find_returned(&expected, view, *slot, &in_use).is_some();
+        if !lost.iter().all(|slot| is_here(slot, &view)) {
+            view = self.looker.look(handle, &words, Reach::Everywhere).await;
+        }
+        let now = handle.clock().now();
+        let mut entries = self.entries.borrow_mut();
+        let Some(entry) = entries.get_mut(&key) else {
+            return Vec::new(); // it was forgotten meanwhile
+        };
+        let here = lost.into_iter().filter_map(|slot| {
+            let member = find_returned(&expected, &view, slot, &in_use)?;
+            entry.returns.may(slot, now).then_some(member)
+        });
+        here.collect()
+    }
+
+    fn expected(&self, key: &Key) -> Option<Expected> {
+        let entries = self.entries.borrow();
+        entries.get(key).map(|entry| entry.expected.clone())
+    }
+
+    /// Takes over who is in the slots of a volume that is served.
+    pub(super) fn learn(&self, status: &VolumeStatus) {
+        let key = key_of_status(status);
+        let mut entries = self.entries.borrow_mut();
+        if let Some(entry) = entries.get_mut(&key)
+            && entry.expected.learn(status)
+            && let Some(keeper) = &self.keeper
+        {
+            keeper.keep(Kept::Expected(key, entry.expected.clone()));
+        }
+    }
+
+    /// Tries to serve one volume with those who were seen.
+    ///
+    /// # Errors
+    /// Why not, which is in its entry as well.
+    pub(super) async fn try_one(
+        &self,
+        key: &Key,
+        insist: Insist,
+        view: &View,
+    ) -> Result<(), Problem> {
+        let _turn = self.turn.lock().await;
+        if !self.is_awaited(key) {
+            return Ok(()); // it was stopped, forgotten or served meanwhile
+        }
+        let Some(trial) = self.trial_of(key, insist, view) else {
+            return Ok(());
+        };
+        let result = match trial {
+            Ok(trial) => self.open_trial(trial).await,
+            Err(problem) => Err(problem),
+        };
+        let mut entries = self.entries.borrow_mut();
+        if let Some(entry) = entries.get_mut(key) {
+            entry.problem = result.as_ref().err().cloned();
+            if result.is_ok() {
+                entry.waits_since = None;
+            }
+        }
+        result
+    }
+
+    async fn open_trial(&self, trial: Trial) -> Result<(), Problem> {
+        let result = self.open_now(&trial.request).await.map(drop);
+        match result {
+            Err(problem) if trial.is_forced && problem.code == Code::DirtyDegraded => {
+                let mut request = trial.request;
+                request.options.force = true;
+                request.options.stale = StaleUse::Never;
+                self.open_now(&request).await.map(drop)
+            }
+            result => result,
+        }
+    }
+
+    /// What is asked of a volume now: with the members that are there, and without those that are not when they have
+    /// been waited for. None when it is not known.
+    fn trial_of(&self, key: &Key, insist: Insist, view: &View) -> Option<Result<Trial, Problem>> {
+        let now = self.host.handle().clock().now();
+        let mut entries = self.entries.borrow_mut();
+        let entry = entries.get_mut(key)?;
+        let present = find(&entry.expected, view);
+        entry.missing = present.missing.clone();
+        if present.members.is_empty() {
+            return Some(Err(none_there(&present)));
+        }
+        let since = entry.note_arrivals(&present, now);
+        let has_waited = insist == Insist::WhenItHasWaited
+            && Duration::from_nanos(now.ns_since(since)) >= self.start.wait;
+        let may_lack = has_waited && self.start.degraded != DegradedStart::Never;
+        let is_forced = has_waited && self.start.degraded == DegradedStart::Always;
+        if may_lack
+            && !is_forced
+            && let Some(problem) = newer_elsewhere(entry, &present)
+        {
+            return Some(Err(problem));
+        }
+        let open = OpenRequest {
+            members: present.members,
+            run_degraded: may_lack,
+            ..entry.expected.open.clone()
+        };
+        Some(open.assemble().map(|request| Trial { request, is_forced }))
+    }
+}
+
+/// Nobody of a volume is there.
+fn none_there(present: &Present) -> Problem {
+    if let Some(copies) = present.copies.first() {
+        let text = format!("{} say they are the same member", copies.join(" and "));
+        return Problem::new(Code::DuplicateMember, text)
+            .why("one of them is a copy of the other, and nothing tells which")
+            .hint("take one of them away, or serve the volume by naming its members");
+    }
+    match present.silent.is_empty() {
+        true => Problem::new(Code::TooFewMembers, "none of its members is there"),
+        false => {
+            let text = format!("{} does not answer", present.silent.join(" "));
+            Problem::new(Code::DeviceGone, text)
+        }
+    }
+}
+
+/// Evidence of a split: those who are there missed writes, and one that has them is away.
+fn newer_elsewhere(entry: &Entry, present: &Present) -> Option<Problem> {
+    let slots = &entry.expected.slots;
+    let is_here = |number: &u32| match present.slots.is_empty() {
+        true => present.members.contains(&slots[number].member),
+        false => present.slots.contains(number),
+    };
+    let here_and_behind = slots
+        .iter()
+        .any(|(number, slot)| slot.is_behind && is_here(number));
+    let mut away = slots
+        .iter()
+        .filter(|(number, slot)| !slot.is_behind && !is_here(number));
+    let (number, slot) = away.next().filter(|_| here_and_behind)?;
+    let text = format!(
+        "{} (slot {number}) has newer data, and is not there",
+        slot.member
+    );
+    Some(
+        Problem::new(Code::StaleMember, text)
+            .why("those who are there missed writes: a start with them would serve old data")
+            .hint("bring it back; or, if it is lost, serve what is left:   plexum serve MEMBER... --run-degraded"),
+    )
+}
+
+fn is_in_use(state: MemberState) -> bool {
+    matches!(
+        state,
+        MemberState::Active | MemberState::Rebuilding | MemberState::Spare
+    )
+}
+
+/// Slots that are empty or whose member was lost with its device, and whose member is known.
+fn lost_slots(status: &VolumeStatus, expected: &Expected) -> Vec<u32> {
+    let lost = status.members.iter().filter(|slot| {
+        let is_lost = matches!(slot.state, MemberState::Missing | MemberState::Faulty);
+        let why = slot.failed_because.as_deref();
+        is_lost && why.is_none_or(|why| why == cause_words(FailCause::Gone))
+    });
+    let numbers = lost.filter_map(|member| member.slot);
+    numbers
+        .filter(|slot| expected.slots.contains_key(slot))
+        .collect()
+}
+
+/// Takes a member back that is there again.
+async fn take_back(host: &Host, hosted: &Hosted, member: String) {
+    let Ok((served, under_way)) = hosted.for_change() else {
+        return; // it is being closed
+    };
+    // Why not is told by the volume's status: the member is still missing there.
+    let _ = act(&served, host.handle(), Action::ReAdd { member }).await;
+    drop((served, under_way));
+}
