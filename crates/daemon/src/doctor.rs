@@ -265,17 +265,7 @@ fn judge_one(rules: &Rules, set: &FoundSet, is_expected: bool) -> Verdict {
         ),
         true => (
             Owner::Md,
-            match &rules.own {
-                Rule::SwitchedOff(path) => {
-                    format!(
-                        "the daemon expects it, but {} switches Plexum's rule off",
-                        path.display()
-                    )
-                }
-                _ => format!(
-                    "the daemon expects it, but there is no {OWN_RULE}, and md's rule takes it"
-                ),
-            },
+            format!("the daemon expects it, but {}", without_rule(&rules.own)),
             vec![ignore, forget_hint(set)],
         ),
         false if is_listed || by_rule => (
@@ -299,6 +289,14 @@ fn judge_one(rules: &Rules, set: &FoundSet, is_expected: bool) -> Verdict {
         is_expected,
         why,
         hints,
+    }
+}
+
+/// Why Plexum's own rule keeps md off nothing.
+fn without_rule(own: &Rule) -> String {
+    match own {
+        Rule::SwitchedOff(path) => format!("{} switches Plexum's rule off", path.display()),
+        _ => format!("there is no {OWN_RULE}, and md's rule takes it"),
     }
 }
 
