@@ -14,7 +14,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "Serve and watch",
         &[
             "serve", "status", "stop", "attach", "detach", "scrub", "set", "stats", "events",
-            "daemon", "forget", "debug",
+            "daemon", "forget", "incident", "ack", "alert", "debug",
         ],
     ),
     (

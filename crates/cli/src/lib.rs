@@ -40,6 +40,7 @@ mod gmirror;
 mod gvinum;
 mod habits;
 mod help;
+mod incidents;
 mod lab;
 mod log;
 mod man;
@@ -223,6 +224,9 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Status(args) => status::run(args, screen),
         Command::Daemon(args) => daemon::run(args, common, screen),
         Command::Forget(args) => daemon::forget(args, common, screen),
+        Command::Incident(args) => incidents::show(args, screen),
+        Command::Ack(args) => incidents::acknowledge(args, common, screen),
+        Command::Alert(args) => incidents::alert(args, common, screen),
         Command::Stop(args) => stop::run(args, common, screen),
         Command::Attach(args) => attach::run(args, common, screen),
         Command::Detach(args) => detach::run(args, common, screen),

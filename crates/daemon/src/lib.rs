@@ -4,6 +4,7 @@
 
 pub mod assembly;
 mod buffers;
+pub mod config;
 pub mod control;
 pub mod create;
 pub mod date;

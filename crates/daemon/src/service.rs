@@ -7,8 +7,12 @@
 //! - nothing is forced at a start that somebody has forced once; a member that is missing is waited for before the
 //!   volume starts without it, and only as far as the policy allows.
 
+mod alarms;
 mod returns;
+mod tell;
+mod tick;
 mod waiting;
+mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,7 +21,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::select;
-use plexum_block::clock::Clock;
+use plexum_block::clock::{Clock, Moment};
 use plexum_block::wait::Mutex;
 use plexum_runtime::Runtime;
 use plexum_runtime::mailbox::{Mailbox, mailbox};
@@ -25,6 +29,7 @@ use plexum_runtime::signals::StopSignals;
 use serde_json::{Value, json};
 
 use crate::assembly::AssembleRequest;
+use crate::config::{Config, ConfigProblem};
 use crate::control::answers;
 use crate::control::event::cause_words;
 use crate::control::events::EventHub;
@@ -33,7 +38,7 @@ use crate::control::request::{Action, Answer, Ask, Request};
 use crate::control::server::ControlServer;
 use crate::expected::{Expected, Wanted};
 use crate::host::{Host, HostSettings, Hosted, Refusal};
-use crate::memory::{Keeper, Kept, Key};
+use crate::memory::{Keeper, Kept, Key, StateDir};
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{Surroundings, check_socket_path, free_socket_path};
 use crate::serve::{ASKS_MAX, Message, post};
@@ -41,11 +46,14 @@ use crate::volume::ops::act;
 use crate::volume::status::{JSON_VERSION, MemberState, VolumeStatus};
 use plexum_engine::state::FailCause;
 
+use alarms::Alarms;
+use tell::ready;
+use tick::Tick;
 pub use waiting::Waiting;
 use waiting::{Entry, is_there};
 
 /// How often it is looked who waits and who has returned.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const LOOK_EVERY_S: u64 = 2;
 
 /// Whether a volume starts without a member that was there at the last stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +91,10 @@ pub struct ServiceRequest {
     pub settings: HostSettings,
     /// How volumes start.
     pub start: StartPolicy,
+    /// What is configured.
+    pub config: Config,
+    /// What is wrong with the configuration: that does not count.
+    pub config_problems: Vec<ConfigProblem>,
 }
 
 /// The daemon. Belongs to one thread.
@@ -91,6 +103,9 @@ struct Service {
     keeper: Option<Keeper>,
     start: StartPolicy,
     entries: RefCell<BTreeMap<Key, Entry>>,
+    alarms: Rc<Alarms>,
+    tick: Tick,
+    started: Moment,
     /// One volume at a time gets or loses its place.
     turn: Mutex,
     is_ending: Cell<bool>,
@@ -118,6 +133,8 @@ pub fn run(
     let (sender, inbox) = mailbox(ASKS_MAX);
     let events = EventHub::default();
     let state_dir = request.settings.state_dir.clone();
+    let misconfigured = lines_of(&request.config_problems);
+    let configured = (request.config.alarm, misconfigured.first().cloned());
     let host = Host::new(&handle, request.settings, events.clone())?;
     let control = Rc::new(ControlServer::start(
         vec![socket.clone()],
@@ -131,23 +148,33 @@ pub fn run(
         signals.next().await;
         let _ = sender.send(Message::StopAll);
     });
-    let (known, problems) = state_dir.map_or_else(Default::default, |dir| dir.expected());
-    let service = Service::new(&host, request.start, known);
-    runtime.block_on(Rc::clone(&service).try_all());
-    let told = ready(&json!({
-        "version": JSON_VERSION, "kind": "daemon", "socket": socket, "problems": problems,
-        "volumes": host.list().len(), "waiting": service.waiting(),
-    }));
-    if told.is_ok() {
-        runtime.block_on(async {
+    let dir = state_dir.as_ref();
+    let (known, mut problems) = dir.map_or_else(Default::default, StateDir::expected);
+    let keys = known.iter().map(|expected| expected.key().to_string());
+    let (alarms, unread) = Alarms::new(&handle, configured, host.keeper(), dir, keys);
+    problems.extend(unread);
+    let service = Service::new(&host, request.start, known, alarms);
+    let result = {
+        let mut watching = pin!(Rc::clone(&service).watch());
+        // A member that hangs keeps nobody from being told.
+        let trying = pin!(Rc::clone(&service).try_all());
+        runtime.block_on(select(trying, watching.as_mut()));
+        let told = ready(&json!({
+            "version": JSON_VERSION, "kind": "daemon", "socket": socket, "problems": problems,
+            "configuration": misconfigured,
+            "volumes": host.list().len(), "waiting": service.waiting(),
+        }));
+        if told.is_ok() {
             let hearing = pin!(Rc::clone(&service).hear(inbox));
-            let trying = pin!(Rc::clone(&service).look_again());
-            select(hearing, trying).await;
-        });
-    }
+            let looking = pin!(Rc::clone(&service).look_again());
+            runtime.block_on(select(hearing, select(looking, watching)));
+        }
+        told
+    };
     runtime.block_on(Rc::clone(&service).stop_all());
+    runtime.block_on(Rc::clone(&service.alarms).end());
     host.end();
-    let result = told.and(host.failure().map_or(Ok(()), Err));
+    let result = result.and(host.failure().map_or(Ok(()), Err));
     drop((service, host, handle, runtime, control));
     result
 }
@@ -163,7 +190,12 @@ pub fn rehearse(request: &ServiceRequest) -> Result<(), Problem> {
 }
 
 impl Service {
-    fn new(host: &Rc<Host>, start: StartPolicy, known: Vec<Expected>) -> Rc<Self> {
+    fn new(
+        host: &Rc<Host>,
+        start: StartPolicy,
+        known: Vec<Expected>,
+        alarms: Rc<Alarms>,
+    ) -> Rc<Self> {
         let entries = known.into_iter().map(|expected| {
             let entry = Entry::new(expected);
             (entry.expected.key(), entry)
@@ -173,6 +205,9 @@ impl Service {
             keeper: host.keeper(),
             start,
             entries: RefCell::new(entries.collect()),
+            alarms,
+            tick: Tick::default(),
+            started: host.handle().clock().now(),
             turn: Mutex::new(),
             is_ending: Cell::new(false),
         })
@@ -191,6 +226,10 @@ impl Service {
     fn answer(self: &Rc<Self>, ask: Ask) {
         match &ask.request {
             Request::List => ask.answer(self.list()),
+            Request::Alarm(request) => {
+                let request = request.clone();
+                self.alarms.answer(ask, request);
+            }
             Request::Show { volume } if self.host.get(volume).is_none() => {
                 match self.show_waiting(volume) {
                     Some(answer) => ask.answer(answer),
@@ -236,41 +275,6 @@ impl Service {
             )),
             false => answers::answer(&self.host, ask),
         }
-    }
-
-    /// All volumes: those that are served, and those that should be.
-    fn list(&self) -> Answer {
-        let volumes = self.host.list();
-        let served: Vec<_> = volumes
-            .iter()
-            .filter_map(|hosted| hosted.status())
-            .collect();
-        Ok(
-            json!({"version": JSON_VERSION, "kind": "volumes", "volumes": served,
-            "waiting": self.waiting()}),
-        )
-    }
-
-    fn waiting(&self) -> Vec<Waiting> {
-        let entries = self.entries.borrow();
-        let absent = entries.values().filter(|entry| {
-            let name = &entry.expected.volume;
-            self.host.get(name).is_none()
-        });
-        absent.map(Entry::waiting).collect()
-    }
-
-    /// Why a volume that is expected is not served.
-    fn show_waiting(&self, volume: &str) -> Option<Answer> {
-        let entries = self.entries.borrow();
-        let entry = entries
-            .values()
-            .find(|entry| entry.expected.volume == volume)?;
-        let problem = Problem::new(Code::NoSuchVolume, entry.why_not_served());
-        Some(Err(problem.hint(match entry.expected.wanted {
-            Wanted::Stopped => format!("to serve it again:   plexum serve {volume}"),
-            Wanted::Served => format!("to see what is missing:   plexum status {volume}"),
-        })))
     }
 
     /// Serves what is asked for, and expects it from now on.
@@ -436,7 +440,7 @@ impl Service {
     /// Looks again and again at what waits, who has returned, and who is in the slots.
     async fn look_again(self: Rc<Self>) {
         loop {
-            self.host.handle().clock().sleep(LOOK_EVERY).await;
+            self.tick.after(LOOK_EVERY_S).await;
             Rc::clone(&self).try_all().await;
             for hosted in self.host.list() {
                 let Some(status) = hosted.status() else {
@@ -580,12 +584,11 @@ async fn take_back(host: &Host, hosted: &Hosted, member: String) {
     drop((served, under_way));
 }
 
+fn lines_of(problems: &[ConfigProblem]) -> Vec<String> {
+    problems.iter().map(ToString::to_string).collect()
+}
+
 fn not_kept(reason: String) -> Problem {
     Problem::new(Code::IoError, format!("that cannot be kept: {reason}"))
         .why("at the next start it would be as before; nothing was changed")
-}
-
-/// A volume that clients can come to now, as the command tells it.
-fn ready(hosted: &Hosted, notes: &[String]) -> Value {
-    json!({"status": hosted.status(), "control": hosted.control_socket(), "notes": notes})
 }

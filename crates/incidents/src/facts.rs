@@ -232,6 +232,8 @@ pub struct DeliveryFailure {
 pub struct DaemonFacts {
     /// Why what is decided cannot be kept.
     pub journal_not_writable: Option<String>,
+    /// What is wrong with the configuration; what it says there does not count.
+    pub configuration: Option<String>,
     /// Channels that do not deliver.
     pub delivery_failures: Vec<DeliveryFailure>,
     /// Volumes that should be there and are not.

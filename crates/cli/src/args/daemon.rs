@@ -1,16 +1,21 @@
 //! Words of `plexum daemon` and `plexum forget`.
 
+use std::path::PathBuf;
+
 use crate::units::parse_bytes;
 
 /// `plexum daemon`.
 #[derive(clap::Args, Debug)]
 pub struct Daemon {
-    /// Wait so long for a member that was there at the last stop, before a volume starts without it
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=3600))]
-    pub wait: u64,
-    /// Start then without it: never, or if-safe (nothing can be wrong with the data)
-    #[arg(long, value_name = "POLICY", default_value = "if-safe")]
-    pub degraded: String,
+    /// Configuration, and the files of conf.d beside it [default: /etc/plexum/plexum.toml]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Wait so long for a member that was there at the last stop, before a volume starts without it [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub wait: Option<u64>,
+    /// Start then without it: never, or if-safe (nothing can be wrong with the data) [default: if-safe]
+    #[arg(long, value_name = "POLICY")]
+    pub degraded: Option<String>,
     /// Member I/O: auto, uring or threads
     #[arg(long, default_value = "auto")]
     pub io: String,

@@ -9,14 +9,14 @@ use super::common::Place;
 use super::common::served::{done, wait_until};
 
 /// A daemon in the foreground, killed at the end when it still runs.
-struct Daemon {
+pub(super) struct Daemon {
     child: Child,
     /// What it said before it was ready.
-    said: String,
+    pub(super) said: String,
 }
 
 impl Daemon {
-    fn start(place: &Place, words: &str) -> Self {
+    pub(super) fn start(place: &Place, words: &str) -> Self {
         let mut child = place
             .command(env!("CARGO_BIN_EXE_plexum"))
             .arg("daemon")
@@ -37,13 +37,18 @@ impl Daemon {
     }
 
     /// SIGKILL, as a crash of the program.
-    fn kill(mut self) {
+    pub(super) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
+    /// What it says on standard error, from now on.
+    pub(super) fn notes(&mut self) -> impl BufRead + use<> {
+        BufReader::new(self.child.stderr.take().unwrap())
+    }
+
     /// A clean end.
-    fn end(mut self, place: &Place) {
+    pub(super) fn end(mut self, place: &Place) {
         let pid = self.child.id();
         assert_eq!(place.tool("kill", &format!("-TERM {pid}")).exit, 0);
         assert_eq!(self.child.wait().unwrap().code(), Some(0));

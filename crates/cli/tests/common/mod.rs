@@ -69,6 +69,7 @@ impl Place {
         command
             .current_dir(&self.folder)
             .env("XDG_RUNTIME_DIR", &self.folder)
+            .env("XDG_CONFIG_HOME", self.folder.join("config"))
             .env("XDG_STATE_HOME", self.folder.join("state"))
             .stdin(Stdio::null());
         command

@@ -1,5 +1,6 @@
 //! What commands see of a server: the routes of its control socket, and events.
 
+pub mod alarm_request;
 pub(crate) mod answers;
 pub mod event;
 pub mod events;

@@ -57,7 +57,7 @@ pub struct ControlServer {
 
 /// What the routes have at hand.
 #[derive(Clone)]
-struct Reach {
+pub(super) struct Reach {
     post: Post,
     events: EventHub,
     stop: watch::Receiver<bool>,
@@ -227,6 +227,7 @@ fn router(reach: Reach) -> Router {
         // A route of its own: a server that knows no dry run must not take it for the change itself.
         .route("/v1/volumes/{name}/{action}/dry-run", post(rehearse))
         .route("/v1/events", get(events))
+        .merge(super::alarm_request::routes())
         .fallback(|| async {
             refuse(
                 &Problem::new(Code::Usage, "no such route").hint("routes begin with /v1/volumes"),
@@ -378,7 +379,7 @@ async fn events(
     Sse::new(stream).into_response()
 }
 
-async fn ask(reach: &Reach, request: Request) -> Response {
+pub(super) async fn ask(reach: &Reach, request: Request) -> Response {
     respond(answer_of(reach, request).await)
 }
 
@@ -397,7 +398,7 @@ fn respond(answer: Answer) -> Response {
     }
 }
 
-fn refuse(problem: &Problem) -> Response {
+pub(super) fn refuse(problem: &Problem) -> Response {
     let status = match problem.code.exit() {
         2 => StatusCode::BAD_REQUEST,
         3 | 6 => StatusCode::CONFLICT,

@@ -30,6 +30,8 @@ pub enum Kept {
     Expected(Key, Expected),
     /// A volume is expected no more.
     Forgotten(Key),
+    /// All incidents, in place of what was kept of them.
+    Incidents(String),
 }
 
 /// What is to be written, or the end of the writing and who is told of it.
@@ -164,6 +166,10 @@ impl Writer {
             Kept::Forgotten(key) => {
                 let path = self.dir.volume_path(&key);
                 (path.clone(), remove(&path))
+            }
+            Kept::Incidents(text) => {
+                let path = self.dir.incidents_path();
+                (path.clone(), replace(&path, text.as_bytes()))
             }
         };
         let problem = result.as_ref().err();

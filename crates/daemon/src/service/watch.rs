@@ -1,0 +1,87 @@
+//! What the daemon sees of its volumes each second, for its alarms.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use plexum_block::clock::{Clock, Moment};
+use plexum_incidents::facts::AbsentVolume;
+
+use super::Service;
+use super::alarms::Surroundings;
+use super::waiting::Entry;
+use crate::expected::Wanted;
+use crate::host::Hosted;
+use crate::memory::Key;
+
+impl Service {
+    /// Judges everything now and each second, for ever; the daemon's only timer.
+    pub(super) async fn watch(self: Rc<Self>) {
+        loop {
+            self.judge();
+            let clock = self.host.handle().clock();
+            clock.sleep(Duration::from_secs(1)).await;
+            self.tick.pass();
+        }
+    }
+
+    fn judge(&self) {
+        let mut around = self.absent();
+        let mut volumes = Vec::new();
+        for hosted in self.host.list() {
+            let Some(identity) = self.identity_of(&hosted) else {
+                continue; // it is being let go of, and nobody expects it
+            };
+            match self.alarms.volume(identity.clone(), &hosted) {
+                Some(facts) => volumes.push(facts),
+                None => around.starting.push(identity),
+            }
+        }
+        self.alarms.judge(volumes, around);
+    }
+
+    /// What a volume is known by, whatever it is called.
+    fn identity_of(&self, hosted: &Hosted) -> Option<String> {
+        if let Some(key) = self.key_of(hosted.name()) {
+            return Some(key.to_string());
+        }
+        let status = hosted.status()?;
+        Some(Key::of(&status.format, &status.uuid, &status.volume).to_string())
+    }
+
+    /// Volumes that should be there and are not.
+    fn absent(&self) -> Surroundings {
+        let now = self.host.handle().clock().now();
+        let entries = self.entries.borrow();
+        let mut around = Surroundings::default();
+        for (key, entry) in entries.iter() {
+            let name = &entry.expected.volume;
+            if entry.expected.wanted == Wanted::Stopped || self.host.get(name).is_some() {
+                continue;
+            }
+            match self.is_waited_for(entry, now) {
+                true => around.starting.push(key.to_string()),
+                false => around.absent.push(AbsentVolume {
+                    name: name.clone(),
+                    uuid: key.to_string(),
+                    reason: reason(entry),
+                    members: entry.expected.members(),
+                }),
+            }
+        }
+        around
+    }
+
+    /// Whether the time that its members are given is not over yet.
+    fn is_waited_for(&self, entry: &Entry, now: Moment) -> bool {
+        let since = entry.seen.unwrap_or(self.started);
+        Duration::from_nanos(now.ns_since(since)) < self.start.wait
+    }
+}
+
+fn reason(entry: &Entry) -> String {
+    let problem = entry.problem.as_ref();
+    problem.map_or_else(
+        || "its members are waited for".to_owned(),
+        |problem| problem.message.clone(),
+    )
+}
