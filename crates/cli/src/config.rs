@@ -91,7 +91,8 @@ fn check_own(files: &ConfigFiles, screen: &Screen) -> Outcome {
     let (config, problems) = config::Config::read(files);
     let channels = config.alarm.channels.iter().map(|one| one.name.as_str());
     let channels: Vec<&str> = channels.collect();
-    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let mut lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    lines.extend(config.lacking_programs());
     let fields = json!({"file": shown, "problems": lines, "channels": channels});
     screen.object(&object("config_check", None, fields));
     for line in &lines {

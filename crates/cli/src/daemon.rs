@@ -45,6 +45,14 @@ pub fn run(args: &args::Daemon, common: &Common, screen: &Screen) -> Outcome {
             let problem = problem.as_str().unwrap_or_default();
             screen.note(format!("not configured: {problem}"));
         }
+        for lacking in told["channels"].as_array().into_iter().flatten() {
+            screen.note(lacking.as_str().unwrap_or_default());
+        }
+        if let Some(reason) = told["not_kept"].as_str() {
+            screen.note(format!(
+                "incidents are not kept for the next start: {reason}"
+            ));
+        }
         for waiting in waiting_in(told) {
             screen.note(line_of(&waiting));
         }

@@ -134,6 +134,7 @@ pub fn run(
     let events = EventHub::default();
     let state_dir = request.settings.state_dir.clone();
     let misconfigured = lines_of(&request.config_problems);
+    let lacking = request.config.lacking_programs();
     let configured = (request.config.alarm, misconfigured.first().cloned());
     let host = Host::new(&handle, request.settings, events.clone())?;
     let control = Rc::new(ControlServer::start(
@@ -161,7 +162,7 @@ pub fn run(
         runtime.block_on(select(trying, watching.as_mut()));
         let told = ready(&json!({
             "version": JSON_VERSION, "kind": "daemon", "socket": socket, "problems": problems,
-            "configuration": misconfigured,
+            "configuration": misconfigured, "not_kept": service.alarms.not_kept(), "channels": lacking,
             "volumes": host.list().len(), "waiting": service.waiting(),
         }));
         if told.is_ok() {

@@ -219,6 +219,11 @@ fn a_volume_that_is_not_there_is_told_with_its_name_and_why() {
 #[test]
 fn what_is_being_made_sends_nothing() {
     let place = home("alarms-made", "");
+    for member in ["c", "d", "e"] {
+        // What is not all zero has to be made to agree.
+        std::fs::write(place.file(member), vec![7; 64 << 20]).unwrap();
+    }
+    done(&place, "create vault --level 5 c d e -y --force");
     let _daemon = Daemon::start(&place, "");
     done(&place, "serve a b");
     done(&place, "serve c d e");
@@ -336,7 +341,13 @@ fn a_channel_that_does_not_deliver_is_counted_and_told_by_the_others() {
     let broken = channel(&place, "nothere").replace("\"nothere\"", "\"broken\"");
     let text = format!("{AT_ONCE}{}{broken}", channel(&place, "own"));
     configure(&place, &text);
-    let _daemon = Daemon::start(&place, "");
+    let checked = place.plexum("config check");
+    assert!(checked.out.contains("channel broken: "), "{}", checked.out);
+    let mut daemon = Daemon::start(&place, "");
+    let mut notes = daemon.notes();
+    let mut said = String::new();
+    notes.read_line(&mut said).unwrap();
+    assert!(said.starts_with("note: channel broken: "), "{said}");
     done(&place, "serve a b");
     for _ in 0..3 {
         let failed = place.plexum("alert test broken");
@@ -378,8 +389,9 @@ fn a_test_goes_the_whole_way_and_says_what_the_transport_answers() {
         .filter_map(|one| one["channel"].as_str())
         .collect();
     assert_eq!(names, ["journal", "own"]);
+    let mut notes = daemon.notes();
     let mut line = String::new();
-    daemon.notes().read_line(&mut line).unwrap();
+    notes.read_line(&mut line).unwrap();
     assert!(line.starts_with("<5>[") && line.contains("TEST"), "{line}");
     let unknown = place.plexum("alert test phone");
     assert_eq!(unknown.exit, 2);
@@ -467,8 +479,9 @@ fn a_wrong_configuration_is_one_line_and_an_incident_and_volumes_are_served_all_
     assert!(checked.out.starts_with(&line), "{}", checked.out);
     assert_eq!(checked.out.lines().count(), 1, "{}", checked.out);
     let mut daemon = Daemon::start(&place, "");
+    let mut notes = daemon.notes();
     let mut said = String::new();
-    daemon.notes().read_line(&mut said).unwrap();
+    notes.read_line(&mut said).unwrap();
     assert!(
         said.starts_with(&format!("note: not configured: {line}")),
         "{said}"
@@ -497,7 +510,13 @@ fn a_wrong_configuration_is_one_line_and_an_incident_and_volumes_are_served_all_
 
 #[test]
 fn where_nothing_can_be_kept_volumes_are_served_and_what_is_wrong_is_told_all_the_same() {
+    let beats = "printf x >> beats";
     let place = home("alarms-unkept", "");
+    script(&place, "beat", beats);
+    let program = place.file("beat").display().to_string();
+    let heartbeat = format!("[alarm.heartbeat]\nevery = \"10s\"\ncommand = [\"{program}\"]\n");
+    let text = format!("{AT_ONCE}{}{heartbeat}", channel(&place, "own"));
+    configure(&place, &text);
     // Where the new file would be made there is a folder: not even root can write there.
     std::fs::create_dir_all(place.file("state/plexum/incidents.new")).unwrap();
     let tool = place.tool("chmod", "-R 0700 state");
@@ -526,9 +545,14 @@ fn where_nothing_can_be_kept_volumes_are_served_and_what_is_wrong_is_told_all_th
     let known = place.plexum(&format!("ack {id} --why ordered"));
     assert_eq!(known.exit, 5, "{}", known.err);
     assert!(known.err.contains("cannot be kept"), "{}", known.err);
+    assert!(!place.file("beats").exists(), "somebody else is to notice");
     std::fs::remove_dir(place.file("state/plexum/incidents.new")).unwrap();
     wait_until(&place, "they are kept again", || {
         of_code(&place, "journal_not_writable")[0].1 == "closed"
+    });
+    wait_until(&place, "there is a sign of life", || {
+        let _ = place.plexum("incident --json"); // something to do meanwhile
+        place.file("beats").exists()
     });
     daemon.kill();
     let _daemon = Daemon::start(&place, "--wait 0");
@@ -543,7 +567,11 @@ fn where_nothing_can_be_kept_volumes_are_served_and_what_is_wrong_is_told_all_th
 fn a_state_folder_that_is_none_keeps_no_volume_from_being_served() {
     let place = home("alarms-nofolder", "");
     std::fs::write(place.file("state"), "a file").unwrap();
-    let _daemon = Daemon::start(&place, "");
+    let mut daemon = Daemon::start(&place, "");
+    let mut notes = daemon.notes();
+    let mut said = String::new();
+    notes.read_line(&mut said).unwrap();
+    assert!(said.starts_with("note: incidents are not kept"), "{said}");
     done(&place, "serve a b");
     let told = wait_for_messages(&place, 1);
     assert!(
@@ -571,8 +599,9 @@ fn kept_incidents_that_make_no_sense_are_told_put_aside_and_found_again() {
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, &text[..text.len() / 2]).unwrap();
     let mut daemon = Daemon::start(&place, "--wait 0");
+    let mut notes = daemon.notes();
     let mut said = String::new();
-    daemon.notes().read_line(&mut said).unwrap();
+    notes.read_line(&mut said).unwrap();
     assert!(
         said.contains("incidents.json") && said.contains("incidents.damaged"),
         "{said}"

@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use plexum_incidents::config::{AlarmConfig, AlarmPart, ConfigError};
+use plexum_incidents::config::{AlarmConfig, AlarmPart, ConfigError, HeartbeatBy, Transport};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Spanned;
@@ -136,6 +136,34 @@ impl Config {
         }
         let alarm = AlarmConfig::of(alarm);
         (Self { alarm, start }, problems)
+    }
+
+    /// Of each channel whose program is not there, a line. That may change, so it is no mistake in a file.
+    #[must_use]
+    pub fn lacking_programs(&self) -> Vec<String> {
+        let channels = self.alarm.channels.iter().map(|channel| {
+            let program = match &channel.transport {
+                Transport::Program { command } | Transport::Sendmail { command, .. } => {
+                    command.first()
+                }
+                Transport::Journal | Transport::Webhook { .. } => None,
+            };
+            (format!("channel {}", channel.name), program)
+        });
+        let heartbeat = self.alarm.heartbeat.iter().map(|heartbeat| {
+            let program = match &heartbeat.by {
+                HeartbeatBy::Program(command) => command.first(),
+                HeartbeatBy::Url(_) => None,
+            };
+            ("heartbeat".to_owned(), program)
+        });
+        let lacking = channels.chain(heartbeat).filter_map(|(what, program)| {
+            let program = program.filter(|program| !Path::new(program).exists())?;
+            Some(format!(
+                "{what}: {program} is not there, so nothing arrives that way"
+            ))
+        });
+        lacking.collect()
     }
 }
 

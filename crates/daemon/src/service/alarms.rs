@@ -74,6 +74,8 @@ pub(super) struct Alarms {
     saving_since: Cell<Option<UnixTime>>,
     /// Why what is decided cannot be kept.
     not_kept: RefCell<Option<String>>,
+    /// Something was kept in this life: a sign of life before says what is not known.
+    has_kept: Cell<bool>,
     /// Messages and signs of life under way.
     under_way: Cell<usize>,
     /// What became of the last sign of life.
@@ -129,12 +131,18 @@ impl Alarms {
             has_news: Cell::new(true),
             saving: Mutex::new(),
             saving_since: Cell::default(),
+            has_kept: Cell::default(),
             under_way: Cell::default(),
             beat: RefCell::default(),
             tests: RefCell::default(),
             ended: Signal::new(),
         });
         (alarms, problem)
+    }
+
+    /// Why what is decided cannot be kept, as far as that is known.
+    pub(super) fn not_kept(&self) -> Option<String> {
+        self.not_kept.borrow().clone()
     }
 
     fn now(&self) -> UnixTime {
@@ -245,6 +253,7 @@ impl Alarms {
         if let (Some(revision), true) = (revision, kept.is_ok()) {
             self.alarm.borrow_mut().saved(revision);
         }
+        self.has_kept.set(self.has_kept.get() || kept.is_ok());
         *self.not_kept.borrow_mut() = kept.as_ref().err().cloned();
         kept
     }
@@ -286,7 +295,12 @@ impl Alarms {
     }
 
     fn give_sign_of_life(self: &Rc<Self>, now: UnixTime) {
-        let Some(heartbeat) = &self.config.heartbeat else {
+        let Some(heartbeat) = self
+            .config
+            .heartbeat
+            .as_ref()
+            .filter(|_| self.has_kept.get())
+        else {
             return;
         };
         if !self.alarm.borrow().is_heartbeat_due(heartbeat.every_s, now) {
