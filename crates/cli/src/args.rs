@@ -13,7 +13,7 @@ use crate::units::parse_bytes;
 
 pub use alarm::{Ack, Alert, AlertCommand, Incident};
 pub use attach::{Attach, AttachBy, AttachNbdProcess, AttachProcess, Detach, TreeProcess};
-pub use daemon::{Daemon, Forget};
+pub use daemon::{Config, Daemon, Forget};
 pub use served::{
     AddMember, Debug, Events, ReAdd, Replace, Scrub, Set, Stats, StatsColumns, Status, Stop,
     VolumeMember,
@@ -238,14 +238,6 @@ pub struct Words {
         value_name = "WORD"
     )]
     pub words: Vec<String>,
-}
-
-/// `plexum config`.
-#[derive(clap::Args, Debug)]
-pub struct Config {
-    /// Drives, or one text; after `check` a file of Plexum's own configuration, or none for that of this machine
-    #[arg(value_name = "MEMBER|FILE", required = true)]
-    pub members: Vec<String>,
 }
 
 pub use crate::pool::args::PoolArgs;

@@ -8,11 +8,11 @@
 //!   volume starts without it, and only as far as the policy allows.
 
 mod alarms;
+mod judge;
 mod returns;
 mod tell;
 mod tick;
 mod waiting;
-mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -156,10 +156,10 @@ pub fn run(
     problems.extend(unread);
     let service = Service::new(&host, request.start, known, alarms);
     let result = {
-        let mut watching = pin!(Rc::clone(&service).watch());
+        let mut judging = pin!(Rc::clone(&service).keep_judging());
         // A member that hangs keeps nobody from being told.
         let trying = pin!(Rc::clone(&service).try_all());
-        runtime.block_on(select(trying, watching.as_mut()));
+        runtime.block_on(select(trying, judging.as_mut()));
         let told = ready(&json!({
             "version": JSON_VERSION, "kind": "daemon", "socket": socket, "problems": problems,
             "configuration": misconfigured, "not_kept": service.alarms.not_kept(), "channels": lacking,
@@ -168,7 +168,7 @@ pub fn run(
         if told.is_ok() {
             let hearing = pin!(Rc::clone(&service).hear(inbox));
             let looking = pin!(Rc::clone(&service).look_again());
-            runtime.block_on(select(hearing, select(looking, watching)));
+            runtime.block_on(select(hearing, select(looking, judging)));
         }
         told
     };

@@ -1,4 +1,4 @@
-//! Words of `plexum daemon` and `plexum forget`.
+//! Words of `plexum daemon`, `plexum forget` and `plexum config`.
 
 use std::path::PathBuf;
 
@@ -35,4 +35,12 @@ pub struct Daemon {
 pub struct Forget {
     /// Name of the volume; it must have been stopped
     pub volume: String,
+}
+
+/// `plexum config`.
+#[derive(clap::Args, Debug)]
+pub struct Config {
+    /// Drives, or one text; after `check` a file of Plexum's own configuration, or none for that of this machine
+    #[arg(value_name = "MEMBER|FILE", required = true)]
+    pub members: Vec<String>,
 }

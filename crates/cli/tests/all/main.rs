@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap fails the test
 
 mod alarms;
+mod alarms_by_request;
 mod attach;
 #[path = "../common/mod.rs"]
 mod common;

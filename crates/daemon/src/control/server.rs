@@ -10,14 +10,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path as UrlPath, Query, State};
-use axum::http::StatusCode;
 use axum::response::sse::{Event as SseEvent, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -26,8 +25,10 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
+use super::alarm_routes;
 use super::events::EventHub;
-use super::request::{Action, Answer, Ask, Request};
+use super::reach::{Post, Reach, answer_of, ask, refuse, respond};
+use super::request::{Action, Answer, Request};
 use crate::problem::{Code, Problem};
 use crate::runtime_dir;
 use crate::space;
@@ -35,9 +36,6 @@ use crate::volume::status::{JSON_VERSION, VolumeStatus};
 
 /// Largest request body, in bytes: actions are a few words.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-
-/// How requests reach the engine's thread. Called on the control thread; must not block.
-pub type Post = Arc<dyn Fn(Ask) + Send + Sync>;
 
 /// What the thread is told.
 enum Order {
@@ -53,14 +51,6 @@ pub struct ControlServer {
     stop: watch::Sender<bool>,
     orders: mpsc::UnboundedSender<Order>,
     paths: Mutex<Vec<PathBuf>>,
-}
-
-/// What the routes have at hand.
-#[derive(Clone)]
-pub(super) struct Reach {
-    post: Post,
-    events: EventHub,
-    stop: watch::Receiver<bool>,
 }
 
 impl ControlServer {
@@ -227,7 +217,7 @@ fn router(reach: Reach) -> Router {
         // A route of its own: a server that knows no dry run must not take it for the change itself.
         .route("/v1/volumes/{name}/{action}/dry-run", post(rehearse))
         .route("/v1/events", get(events))
-        .merge(super::alarm_request::routes())
+        .merge(alarm_routes::routes())
         .fallback(|| async {
             refuse(
                 &Problem::new(Code::Usage, "no such route").hint("routes begin with /v1/volumes"),
@@ -377,34 +367,4 @@ async fn events(
         },
     );
     Sse::new(stream).into_response()
-}
-
-pub(super) async fn ask(reach: &Reach, request: Request) -> Response {
-    respond(answer_of(reach, request).await)
-}
-
-async fn answer_of(reach: &Reach, request: Request) -> Answer {
-    let (ask, answer) = Ask::new(request);
-    (reach.post)(ask);
-    answer
-        .await
-        .unwrap_or_else(|_| Err(Problem::new(Code::NoServer, "the server is stopping")))
-}
-
-fn respond(answer: Answer) -> Response {
-    match answer {
-        Ok(value) => Json(value).into_response(),
-        Err(problem) => refuse(&problem),
-    }
-}
-
-pub(super) fn refuse(problem: &Problem) -> Response {
-    let status = match problem.code.exit() {
-        2 => StatusCode::BAD_REQUEST,
-        3 | 6 => StatusCode::CONFLICT,
-        4 => StatusCode::UNPROCESSABLE_ENTITY,
-        7 => StatusCode::NOT_FOUND,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    (status, Json(problem.to_json())).into_response()
 }

@@ -43,6 +43,8 @@ use records::Records;
 const KEPT_BYTES_MAX: u64 = 64 << 20;
 /// What is not durable after so many seconds counts as not kept: the folder hangs.
 const SAVE_S_MAX: u64 = 10;
+/// Messages that are sent at once. Of a hundred that are due the others wait: each may be a program.
+const SENDING_MAX: usize = 16;
 /// How long messages under way, and the last save, are waited for at the end.
 const END_WAIT: Duration = Duration::from_secs(5);
 
@@ -78,6 +80,8 @@ pub(super) struct Alarms {
     has_kept: Cell<bool>,
     /// Messages and signs of life under way.
     under_way: Cell<usize>,
+    /// Messages that a thread is sending.
+    sending: Cell<usize>,
     /// What became of the last sign of life.
     beat: RefCell<Option<Result<String, String>>>,
     /// Test messages under way, and what became of them.
@@ -87,8 +91,8 @@ pub(super) struct Alarms {
 }
 
 impl Alarms {
-    /// What was kept goes on; where it makes no sense, that is told and it begins anew. `configured` is what counts, and
-    /// what is wrong with the rest; `known` are the volumes that the daemon has had before.
+    /// What was kept goes on; where it makes no sense, that is told and it begins anew. `configured` is what counts,
+    /// and what is wrong with the rest; `known` are the volumes that the daemon has had before.
     pub(super) fn new(
         handle: &Handle,
         configured: (AlarmConfig, Option<String>),
@@ -133,6 +137,7 @@ impl Alarms {
             saving_since: Cell::default(),
             has_kept: Cell::default(),
             under_way: Cell::default(),
+            sending: Cell::default(),
             beat: RefCell::default(),
             tests: RefCell::default(),
             ended: Signal::new(),
@@ -272,7 +277,13 @@ impl Alarms {
         let id = message.id.clone();
         let configured = self.config.channels.iter().find(|one| one.name == channel);
         let result = match configured.map(|one| one.transport.clone()) {
-            Some(transport) => in_a_thread(move || send::send(&transport, &message)).await,
+            Some(transport) => {
+                self.ended.until(|| self.sending.get() < SENDING_MAX).await;
+                self.sending.set(self.sending.get() + 1);
+                let result = in_a_thread(move || send::send(&transport, &message)).await;
+                self.sending.set(self.sending.get() - 1);
+                result
+            }
             None => Err("it is not configured any more".to_owned()),
         };
         let now = self.now();

@@ -15,7 +15,7 @@ use crate::memory::Key;
 
 impl Service {
     /// Judges everything now and each second, for ever; the daemon's only timer.
-    pub(super) async fn watch(self: Rc<Self>) {
+    pub(super) async fn keep_judging(self: Rc<Self>) {
         loop {
             self.judge();
             let clock = self.host.handle().clock();

@@ -1,0 +1,53 @@
+//! What all routes have at hand: the way to the engine's thread and back.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use tokio::sync::watch;
+
+use super::events::EventHub;
+use super::request::{Answer, Ask, Request};
+use crate::problem::{Code, Problem};
+
+/// How requests reach the engine's thread. Called on the control thread; must not block.
+pub type Post = Arc<dyn Fn(Ask) + Send + Sync>;
+
+/// What the routes have at hand.
+#[derive(Clone)]
+pub(super) struct Reach {
+    pub(super) post: Post,
+    pub(super) events: EventHub,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+pub(super) async fn ask(reach: &Reach, request: Request) -> Response {
+    respond(answer_of(reach, request).await)
+}
+
+pub(super) async fn answer_of(reach: &Reach, request: Request) -> Answer {
+    let (ask, answer) = Ask::new(request);
+    (reach.post)(ask);
+    answer
+        .await
+        .unwrap_or_else(|_| Err(Problem::new(Code::NoServer, "the server is stopping")))
+}
+
+pub(super) fn respond(answer: Answer) -> Response {
+    match answer {
+        Ok(value) => Json(value).into_response(),
+        Err(problem) => refuse(&problem),
+    }
+}
+
+pub(super) fn refuse(problem: &Problem) -> Response {
+    let status = match problem.code.exit() {
+        2 => StatusCode::BAD_REQUEST,
+        3 | 6 => StatusCode::CONFLICT,
+        4 => StatusCode::UNPROCESSABLE_ENTITY,
+        7 => StatusCode::NOT_FOUND,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    (status, Json(problem.to_json())).into_response()
+}
