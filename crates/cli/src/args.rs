@@ -1,6 +1,7 @@
 //! The command line as clap sees it. Names and meanings are the contract in docs; habits of other tools are in
 //! `habits.rs`.
 
+mod alarm;
 mod attach;
 mod daemon;
 mod disks;
@@ -13,8 +14,9 @@ use std::path::PathBuf;
 
 use crate::units::parse_bytes;
 
+pub use alarm::{Ack, Alert, AlertCommand, Incident};
 pub use attach::{Attach, AttachBy, AttachNbdProcess, AttachProcess, Detach, TreeProcess};
-pub use daemon::{Daemon, Doctor, Forget, Metrics, UdevClaim};
+pub use daemon::{Config, Daemon, Doctor, Forget, Metrics, UdevClaim};
 pub use disks::{Disks, Locate};
 pub use history::{History, Undo};
 pub use make::{Convert, Create};
@@ -224,6 +226,15 @@ pub enum Command {
     /// Tell udev whether a device is a member of a volume that the daemon is to serve
     #[command(hide = true)]
     UdevClaim(UdevClaim),
+    /// What is wrong now and was today: incidents, their messages, and what became of them
+    #[command(after_help = "Example:\n  plexum incident\n  plexum incident 1c8f2a3")]
+    Incident(Incident),
+    /// Say that an incident is known: nothing is repeated until it gets worse or ends
+    #[command(after_help = "Example:\n  plexum ack 1c8f2a3 --why \"disk is ordered\"")]
+    Ack(Ack),
+    /// Try whether messages arrive
+    #[command(after_help = "Example:\n  plexum alert test\n  plexum alert test phone")]
+    Alert(Alert),
     /// Terminal view (not yet)
     #[command(hide = true)]
     Top(Later),
@@ -241,8 +252,11 @@ pub enum Command {
     #[command(after_help = "Example:\n  plexum convert a.img b.img --to md-1.0\n  \
         plexum convert da0.img da1.img da2.img --onto x.img y.img z.img --to md-1.2 --member-size 1T")]
     Convert(Convert),
-    /// Print the Vinum configuration of drives, or check a text
-    #[command(after_help = "Example:\n  plexum config d0.img d1.img\n  plexum config vinum.conf")]
+    /// Print the Vinum configuration of drives, or check a text; or check that of Plexum
+    #[command(
+        after_help = "Example:\n  plexum config d0.img d1.img\n  plexum config vinum.conf\n  \
+        plexum config check\n  plexum config check plexum.toml"
+    )]
     Config(Config),
 }
 
@@ -256,14 +270,6 @@ pub struct Words {
         value_name = "WORD"
     )]
     pub words: Vec<String>,
-}
-
-/// `plexum config`.
-#[derive(clap::Args, Debug)]
-pub struct Config {
-    /// Drives, or one text
-    #[arg(value_name = "MEMBER|FILE", required = true)]
-    pub members: Vec<String>,
 }
 
 pub use crate::pool::args::PoolArgs;

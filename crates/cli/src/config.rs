@@ -1,7 +1,9 @@
-//! `plexum config`: the configuration text of Vinum, from a file (checked) or from the drives that carry it.
+//! `plexum config`: the configuration text of Vinum, from a file (checked) or from the drives that carry it; and the
+//! check of Plexum's own configuration.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use plexum_daemon::config::{self, ConfigFiles};
 use plexum_daemon::examine::examine_path;
 use plexum_daemon::foreign::offline::{Found, system_of};
 use plexum_daemon::problem::{Code, Problem};
@@ -10,6 +12,7 @@ use plexum_freebsd::gvinum::{System, print_config};
 use serde_json::json;
 
 use crate::args::Config;
+use crate::daemon::own_files;
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
 
@@ -18,6 +21,13 @@ use crate::output::{Screen, object};
 /// # Errors
 /// `Usage` with the place in a text, `NoMetadata`, `DamagedMetadata`.
 pub fn run(args: &Config, screen: &Screen) -> Outcome {
+    match &args.members[..] {
+        [check] if check == "check" => return check_own(&own_files(), screen),
+        [check, file] if check == "check" => {
+            return check_own(&ConfigFiles::named(PathBuf::from(file)), screen);
+        }
+        _ => {}
+    }
     let mut found = Vec::new();
     for word in &args.members {
         let examined = examine_path(Path::new(word), word)?;
@@ -73,6 +83,28 @@ pub fn text_of(system: &System) -> String {
         place(a).cmp(&place(b)).then(a.name.cmp(&b.name))
     });
     print_config(&config, &drives.collect::<Vec<_>>())
+}
+
+/// Plexum's own configuration: one line for each thing that is wrong with it.
+fn check_own(files: &ConfigFiles, screen: &Screen) -> Outcome {
+    let shown = files.main().unwrap_or(Path::new("-")).display().to_string();
+    let (config, problems) = config::Config::read(files);
+    let channels = config.alarm.channels.iter().map(|one| one.name.as_str());
+    let channels: Vec<&str> = channels.collect();
+    let mut lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    lines.extend(config.lacking_programs());
+    let fields = json!({"file": shown, "problems": lines, "channels": channels});
+    screen.object(&object("config_check", None, fields));
+    for line in &lines {
+        screen.line(line);
+    }
+    if lines.is_empty() {
+        screen.done(format!(
+            "{shown}: fine; messages go to {}",
+            channels.join(", ")
+        ));
+    }
+    Ok(u8::from(!lines.is_empty()))
 }
 
 /// A file that is no drive is a text to be checked.

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use plexum_daemon::config::{Config, ConfigFiles, Surroundings, degraded_start};
 use plexum_daemon::disk::DiskSettings;
 use plexum_daemon::host::HostSettings;
 use plexum_daemon::memory::{self, StateDir};
 use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::scrub::ScrubConfig;
 use plexum_daemon::serve::MEMORY_BYTES_DEFAULT;
-use plexum_daemon::service::{self, DegradedStart, ServiceRequest, StartPolicy};
+use plexum_daemon::service::{self, ServiceRequest};
 use plexum_runtime::process::join_write_out_path;
 use serde_json::{Value, json};
 
@@ -45,6 +46,18 @@ pub fn run(args: &args::Daemon, common: &Common, screen: &Screen) -> Outcome {
                 problem.as_str().unwrap_or_default()
             ));
         }
+        for problem in told["configuration"].as_array().into_iter().flatten() {
+            let problem = problem.as_str().unwrap_or_default();
+            screen.note(format!("not configured: {problem}"));
+        }
+        for lacking in told["channels"].as_array().into_iter().flatten() {
+            screen.note(lacking.as_str().unwrap_or_default());
+        }
+        if let Some(reason) = told["not_kept"].as_str() {
+            screen.note(format!(
+                "incidents are not kept for the next start: {reason}"
+            ));
+        }
         for waiting in waiting_in(told) {
             screen.note(line_of(&waiting));
         }
@@ -61,15 +74,19 @@ pub fn run(args: &args::Daemon, common: &Common, screen: &Screen) -> Outcome {
 }
 
 fn request(args: &args::Daemon) -> Result<ServiceRequest, Problem> {
-    let degraded = match args.degraded.as_str() {
-        "never" => DegradedStart::Never,
-        "if-safe" => DegradedStart::IfSafe,
-        "always" => DegradedStart::Always,
-        other => {
-            let text = format!("--degraded {other}: it is never, if-safe or always");
-            return Err(Problem::new(Code::Usage, text));
-        }
-    };
+    let files = args
+        .config
+        .clone()
+        .map_or_else(own_files, ConfigFiles::named);
+    let (config, config_problems) = Config::read(&files);
+    let mut start = config.start.policy();
+    if let Some(wait_s) = args.wait {
+        start.wait = Duration::from_secs(wait_s);
+    }
+    if let Some(word) = &args.degraded {
+        let usage = |reason| Problem::new(Code::Usage, format!("--degraded {reason}"));
+        start.degraded = degraded_start(word).map_err(usage)?;
+    }
     Ok(ServiceRequest {
         settings: HostSettings {
             io: io_choice(&args.io)?,
@@ -81,17 +98,21 @@ fn request(args: &args::Daemon) -> Result<ServiceRequest, Problem> {
             state_dir: StateDir::locate(&memory::Surroundings::of_this_process()),
             disks: DiskSettings::of_this_process(),
         },
-        start: StartPolicy {
-            wait: Duration::from_secs(args.wait),
-            degraded,
-        },
+        start,
         scrub: args.scrub_every.map(|every| ScrubConfig {
             every,
             within: args.scrub_within.clone().unwrap_or_default(),
             rate: args.scrub_rate,
         }),
         metrics_listen: args.metrics_listen,
+        config,
+        config_problems,
     })
+}
+
+/// The configuration of this user; root's is that of the machine.
+pub fn own_files() -> ConfigFiles {
+    ConfigFiles::locate(&Surroundings::of_this_process())
 }
 
 /// `plexum forget`: the daemon expects a volume no more. Nothing on its members changes.

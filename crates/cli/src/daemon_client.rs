@@ -12,7 +12,7 @@ use plexum_daemon::problem::{Code, Problem};
 use plexum_daemon::serve::Ready;
 use plexum_daemon::service::Waiting;
 use plexum_daemon::status::VolumeStatus;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::control::{call, encode, garbled, runtime_dir};
 
@@ -103,6 +103,42 @@ impl Daemon {
     /// `WrongState` while it is served; `NoSuchVolume`; `IoError` when that cannot be kept.
     pub fn forget(&self, volume: &str) -> Result<(), Problem> {
         self.change(volume, "forget").map(drop)
+    }
+
+    /// All incidents, and how it goes with each channel.
+    ///
+    /// # Errors
+    /// `NoServer`.
+    pub fn incidents(&self) -> Result<Value, Problem> {
+        call(&self.socket, "GET", "/v1/incidents", None)
+    }
+
+    /// One incident, with its messages.
+    ///
+    /// # Errors
+    /// `NoServer`, `NoSuchIncident`.
+    pub fn incident(&self, id: &str) -> Result<Value, Problem> {
+        let route = format!("/v1/incidents/{}", encode(id));
+        call(&self.socket, "GET", &route, None)
+    }
+
+    /// `who` knows of an incident, which is durable when this returns.
+    ///
+    /// # Errors
+    /// `NoServer`, `NoSuchIncident`; `IoError` when that cannot be kept.
+    pub fn acknowledge(&self, id: &str, who: &str, why: &str) -> Result<Value, Problem> {
+        let route = format!("/v1/incidents/{}/acknowledge", encode(id));
+        let body = json!({"who": who, "why": why});
+        call(&self.socket, "POST", &route, Some(&body))
+    }
+
+    /// Sends a message to a channel, to try it.
+    ///
+    /// # Errors
+    /// `NoServer`; `Usage` when there is no such channel; `NotDelivered`.
+    pub fn test_channel(&self, channel: &str) -> Result<Value, Problem> {
+        let route = format!("/v1/channels/{}/test", encode(channel));
+        call(&self.socket, "POST", &route, None)
     }
 
     fn change(&self, volume: &str, word: &str) -> Result<Value, Problem> {

@@ -418,6 +418,10 @@ fn text_of(code: Code) -> (&'static str, &'static str) {
             "Access to a file, device or socket is not allowed.",
             "Devices need root or membership in the group that owns them (often `disk`).",
         ),
+        Code::NotDelivered => (
+            "A message did not arrive where it was sent.",
+            "What the transport said is in the message. Address, token and rights are in the configuration; `plexum config check` reads it.",
+        ),
         Code::Busy => (
             "A member or socket is in use by another process.",
             "Another Plexum, the kernel's md (`/proc/mdstat`; udev assembles arrays by itself), or a mounted file system.",
@@ -433,6 +437,10 @@ fn text_of(code: Code) -> (&'static str, &'static str) {
         Code::NoSuchVolume => (
             "No volume of that name is served by this user.",
             "`plexum status` lists those that are. Servers of other users are not seen.",
+        ),
+        Code::NoSuchIncident => (
+            "No incident of that number is open.",
+            "`plexum incident` lists those that are open or were today. What is over cannot be acknowledged.",
         ),
         Code::NoServer => (
             "The server did not answer.",

@@ -16,7 +16,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "Serve and watch",
         &[
             "serve", "status", "stop", "attach", "detach", "scrub", "set", "stats", "events",
-            "daemon", "forget", "disks", "locate", "metrics", "doctor", "debug",
+            "daemon", "forget", "disks", "locate", "incident", "ack", "alert", "metrics", "doctor",
+            "debug",
         ],
     ),
     (

@@ -44,6 +44,7 @@ mod gvinum;
 mod habits;
 mod help;
 mod history;
+mod incidents;
 mod lab;
 mod locate;
 mod log;
@@ -238,6 +239,9 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Metrics(_) => metrics::run(screen),
         Command::Doctor(args) => doctor::run(args, screen),
         Command::UdevClaim(args) => udev_claim::run(args),
+        Command::Incident(args) => incidents::show(args, screen),
+        Command::Ack(args) => incidents::acknowledge(args, common, screen),
+        Command::Alert(args) => incidents::alert(args, common, screen),
         Command::Stop(args) => stop::run(args, common, screen),
         Command::Attach(args) => attach::run(args, common, screen),
         Command::Detach(args) => detach::run(args, common, screen),

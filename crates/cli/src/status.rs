@@ -16,6 +16,7 @@ use crate::client::{Client, no_such_volume, running_volumes};
 use crate::daemon_client::{Daemon, line_of};
 use crate::disks::{bay, last_seen};
 use crate::errors::Outcome;
+use crate::incidents::summary;
 use crate::output::{Color, Screen, is_lost, object, table};
 use crate::progress;
 use crate::scrub_line::scrub_line;
@@ -34,6 +35,7 @@ pub fn run(args: &Status, screen: &Screen) -> Outcome {
         let mut exit = show(&volumes, screen, &mut lines);
         if args.volume.is_none() {
             exit = exit.max(show_waiting(screen, &mut lines));
+            lines.0.extend(Daemon::find().as_ref().and_then(summary));
             exit = exit.max(show_traces(volumes.is_empty(), screen, &mut lines));
         }
         if !args.watch {

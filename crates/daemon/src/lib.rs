@@ -6,6 +6,7 @@ pub mod assembly;
 mod buffers;
 pub mod changes;
 pub mod claims;
+pub mod config;
 pub mod control;
 pub mod create;
 pub mod date;

@@ -13,6 +13,7 @@ mod writer;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::fs;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::DirBuilderExt;
@@ -232,6 +233,12 @@ impl StateDir {
         self.path.join("scrubs").join(format!("{}.json", key.0))
     }
 
+    /// Where incidents are kept, for all volumes together.
+    #[must_use]
+    pub fn incidents_path(&self) -> PathBuf {
+        self.path.join("incidents.json")
+    }
+
     fn history_path(&self, key: &Key) -> PathBuf {
         self.path.join("history").join(format!("{}.jsonl", key.0))
     }
@@ -263,6 +270,12 @@ fn read_end(path: &Path) -> std::io::Result<String> {
 /// By what a volume is known from one start to the next; part of the names of files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(String);
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 impl Key {
     /// Of a volume's format, identity and name as its metadata have them. An md array is known by its identity alone,

@@ -42,12 +42,14 @@ pub struct OpenIncidents {
     pub count: u64,
 }
 
-/// How many messages a channel has not taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How many times a channel has not taken a message; read of the daemon's list of incidents.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct DeliveryFailures {
     /// Name of the channel.
+    #[serde(rename = "name")]
     pub channel: String,
-    /// Since the server began.
+    /// So often.
+    #[serde(rename = "failed_attempts")]
     pub count: u64,
 }
 

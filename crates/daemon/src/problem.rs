@@ -97,6 +97,8 @@ codes! {
     DeviceGone = "device_gone", 5;
     /// Access to a file, device or socket is not allowed.
     NotPermitted = "not_permitted", 5;
+    /// A message did not arrive.
+    NotDelivered = "not_delivered", 5;
     /// In use by another process.
     Busy = "busy", 6;
     /// A live server already uses the name or the socket.
@@ -105,6 +107,8 @@ codes! {
     JobRunning = "job_running", 6;
     /// No volume of that name is served.
     NoSuchVolume = "no_such_volume", 7;
+    /// No incident of that number is open.
+    NoSuchIncident = "no_such_incident", 7;
     /// The server did not answer.
     NoServer = "no_server", 7;
     /// A bug in Plexum.
@@ -218,7 +222,7 @@ impl Problem {
 }
 
 /// The system's words without "(os error 2)".
-fn words_of(error: &std::io::Error) -> String {
+pub(crate) fn words_of(error: &std::io::Error) -> String {
     let text = error.to_string();
     let words = text.split(" (os error").next().unwrap_or(&text);
     words.to_lowercase()

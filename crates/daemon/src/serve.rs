@@ -21,7 +21,7 @@ use crate::assembly::AssembleRequest;
 use crate::control::answers::answer;
 use crate::control::events::EventHub;
 use crate::control::request::Ask;
-use crate::control::server::{ControlServer, Post};
+use crate::control::{ControlServer, Post};
 use crate::disk::DiskSettings;
 use crate::host::listen::bind_tcp;
 use crate::host::{Host, HostSettings, Hosted};

@@ -284,9 +284,10 @@ impl Served {
                 ..
             } => Ok(json!({"message": format!("{name} is stopped")})),
             Request::Attached { .. } => Ok(json!({"is_fit": join_write_out_path()})),
-            Request::Open { .. } | Request::Start { .. } | Request::Forget { .. } => {
-                Err(not_the_daemon())
-            }
+            Request::Open { .. }
+            | Request::Start { .. }
+            | Request::Forget { .. }
+            | Request::Alarm(_) => Err(not_the_daemon()),
             Request::Stats { .. }
             | Request::Requests { .. }
             | Request::Rehearse { .. }

@@ -7,12 +7,16 @@
 //! - nothing is forced at a start that somebody has forced once; a member that is missing is waited for before the
 //!   volume starts without it, and only as far as the policy allows.
 
+mod alarms;
 mod find;
+mod judge;
 mod look;
 mod names;
 mod notify;
 mod returns;
 mod scrubs;
+mod tell;
+mod tick;
 mod waiting;
 mod watch;
 
@@ -24,7 +28,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::select;
-use plexum_block::clock::Clock;
+use plexum_block::clock::{Clock, Moment};
 use plexum_block::wait::Mutex;
 use plexum_runtime::Runtime;
 use plexum_runtime::mailbox::{Mailbox, mailbox};
@@ -34,6 +38,7 @@ use serde_json::{Value, json};
 
 use crate::assembly::AssembleRequest;
 use crate::claims::unclaim_for_now;
+use crate::config::{Config, ConfigProblem};
 use crate::control::answers;
 use crate::control::events::EventHub;
 use crate::control::metrics::check_address;
@@ -42,21 +47,24 @@ use crate::control::request::{Action, Answer, Ask, Request};
 use crate::control::server::ControlServer;
 use crate::expected::{Expected, Wanted};
 use crate::host::{Host, HostSettings, Hosted, Refusal};
-use crate::memory::{Keeper, Kept, Key};
+use crate::memory::{Keeper, Kept, Key, StateDir};
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{Surroundings, check_socket_path, free_socket_path};
 use crate::serve::{ASKS_MAX, Message, post};
 use crate::volume::status::JSON_VERSION;
 
+use alarms::Alarms;
 use find::Sight;
 use look::{Looker, Reach};
 use names::Meant;
 use scrubs::Scrubs;
+use tell::ready;
+use tick::Tick;
 use waiting::Entry;
 pub use waiting::Waiting;
 
 /// How often it is looked who waits and who has returned.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const LOOK_EVERY_S: u64 = 2;
 
 /// How often it is looked whether a member answers that somebody wants to be served: a disk may be asleep.
 const LOOKS_MAX: usize = 10;
@@ -103,6 +111,10 @@ pub struct ServiceRequest {
     pub scrub: Option<ScrubConfig>,
     /// The loopback address at which metrics are served; none: on the control sockets alone.
     pub metrics_listen: Option<SocketAddr>,
+    /// What is configured.
+    pub config: Config,
+    /// What is wrong with the configuration: that does not count.
+    pub config_problems: Vec<ConfigProblem>,
 }
 
 /// The daemon. Belongs to one thread.
@@ -111,6 +123,9 @@ struct Service {
     keeper: Option<Keeper>,
     start: StartPolicy,
     entries: RefCell<BTreeMap<Key, Entry>>,
+    alarms: Rc<Alarms>,
+    tick: Tick,
+    started: Moment,
     /// One volume at a time gets or loses its place.
     turn: Mutex,
     is_ending: Cell<bool>,
@@ -139,6 +154,9 @@ pub fn run(
     let (sender, inbox) = mailbox(ASKS_MAX);
     let events = EventHub::default();
     let state_dir = request.settings.state_dir.clone();
+    let misconfigured = lines_of(&request.config_problems);
+    let lacking = request.config.lacking_programs();
+    let configured = (request.config.alarm, misconfigured.first().cloned());
     let host = Host::new(&handle, request.settings, events.clone())?;
     let control = Rc::new(ControlServer::start(
         vec![socket.clone()],
@@ -155,28 +173,39 @@ pub fn run(
         signals.next().await;
         let _ = sender.send(Message::StopAll);
     });
-    let (known, problems) = state_dir.map_or_else(Default::default, |dir| dir.expected());
-    let service = Service::new(&host, request.start, known);
+    let dir = state_dir.as_ref();
+    let (known, mut problems) = dir.map_or_else(Default::default, StateDir::expected);
+    let keys = known.iter().map(|expected| expected.key().to_string());
+    let (alarms, unread) = Alarms::new(&handle, configured, host.keeper(), dir, keys);
+    problems.extend(unread);
+    let service = Service::new(&host, request.start, known, alarms);
     let (tell, devices) = mailbox(1);
     service.looker.listen(tell.clone());
-    runtime.block_on(Rc::clone(&service).try_all());
-    let told = ready(&json!({
-        "version": JSON_VERSION, "kind": "daemon", "socket": socket, "problems": problems, "metrics": metrics,
-        "volumes": host.list().len(), "waiting": service.waiting(),
-    }));
-    let notifier = notify::Notifier::start(&handle, &service);
-    if told.is_ok() {
-        runtime.block_on(async {
+    let (result, notifier) = {
+        let mut judging = pin!(Rc::clone(&service).keep_judging());
+        // A member that hangs keeps nobody from being told.
+        let trying = pin!(Rc::clone(&service).try_all());
+        runtime.block_on(select(trying, judging.as_mut()));
+        let told = ready(&json!({
+            "version": JSON_VERSION, "kind": "daemon", "socket": socket, "problems": problems, "metrics": metrics,
+            "configuration": misconfigured, "not_kept": service.alarms.not_kept(), "channels": lacking,
+            "volumes": host.list().len(), "waiting": service.waiting(),
+        }));
+        let notifier = notify::Notifier::start(&handle, &service);
+        if told.is_ok() {
             let hearing = pin!(Rc::clone(&service).hear(inbox));
-            let trying = pin!(Rc::clone(&service).look_again(devices));
-            let scrubbing = pin!(Scrubs::run(Rc::clone(&host), request.scrub));
-            select(hearing, select(trying, scrubbing)).await;
-        });
-    }
+            let looking = pin!(Rc::clone(&service).look_again(devices));
+            let scrubbing = pin!(Scrubs::run(&service, request.scrub));
+            let working = pin!(select(looking, scrubbing));
+            runtime.block_on(select(hearing, select(working, judging)));
+        }
+        (told, notifier)
+    };
     notifier.stopping();
     runtime.block_on(Rc::clone(&service).stop_all());
+    runtime.block_on(Rc::clone(&service.alarms).end());
     host.end();
-    let result = told.and(host.failure().map_or(Ok(()), Err));
+    let result = result.and(host.failure().map_or(Ok(()), Err));
     drop((service, host, handle, runtime, control, tell));
     result
 }
@@ -193,7 +222,12 @@ pub fn rehearse(request: &ServiceRequest) -> Result<(), Problem> {
 }
 
 impl Service {
-    fn new(host: &Rc<Host>, start: StartPolicy, known: Vec<Expected>) -> Rc<Self> {
+    fn new(
+        host: &Rc<Host>,
+        start: StartPolicy,
+        known: Vec<Expected>,
+        alarms: Rc<Alarms>,
+    ) -> Rc<Self> {
         let entries = known.into_iter().map(|expected| {
             let entry = Entry::new(expected);
             (entry.expected.key(), entry)
@@ -203,6 +237,9 @@ impl Service {
             keeper: host.keeper(),
             start,
             entries: RefCell::new(entries.collect()),
+            alarms,
+            tick: Tick::default(),
+            started: host.handle().clock().now(),
             turn: Mutex::new(),
             is_ending: Cell::new(false),
             looker: Looker::default(),
@@ -222,6 +259,10 @@ impl Service {
     fn answer(self: &Rc<Self>, ask: Ask) {
         match &ask.request {
             Request::List => ask.answer(self.list()),
+            Request::Alarm(request) => {
+                let request = request.clone();
+                self.alarms.answer(ask, request);
+            }
             Request::Show { volume } if self.host.get(volume).is_none() => {
                 match self.show_waiting(volume) {
                     Some(answer) => ask.answer(answer),
@@ -276,39 +317,6 @@ impl Service {
         answers::answer(&self.host, ask);
     }
 
-    /// All volumes: those that are served, and those that should be.
-    fn list(&self) -> Answer {
-        let volumes = self.host.list();
-        let served: Vec<_> = volumes
-            .iter()
-            .filter_map(|hosted| hosted.status())
-            .collect();
-        Ok(
-            json!({"version": JSON_VERSION, "kind": "volumes", "volumes": served,
-            "waiting": self.waiting()}),
-        )
-    }
-
-    fn waiting(&self) -> Vec<Waiting> {
-        let entries = self.entries.borrow();
-        let absent = entries.iter().filter(|(key, _)| self.hosted(key).is_none());
-        absent.map(|(_, entry)| entry.waiting()).collect()
-    }
-
-    /// Why a volume that is expected is not served.
-    fn show_waiting(&self, volume: &str) -> Option<Answer> {
-        let entries = self.entries.borrow();
-        let is_it = |entry: &&Entry| {
-            [&entry.expected.volume, &entry.expected.uuid].contains(&&volume.to_owned())
-        };
-        let entry = entries.values().find(is_it)?;
-        let problem = Problem::new(Code::NoSuchVolume, entry.why_not_served());
-        Some(Err(problem.hint(match entry.expected.wanted {
-            Wanted::Stopped => format!("to serve it again:   plexum serve {volume}"),
-            Wanted::Served => format!("to see what is missing:   plexum status {volume}"),
-        })))
-    }
-
     /// Serves what is asked for, and expects it from now on.
     async fn open(&self, open: OpenRequest) -> Answer {
         if let Some(name) = &open.name {
@@ -347,7 +355,7 @@ impl Service {
             if silent.is_none() {
                 return Ok(());
             }
-            handle.clock().sleep(LOOK_EVERY).await;
+            self.tick.after(LOOK_EVERY_S).await;
         }
         let word = silent.map_or_else(String::new, |(word, _)| word);
         let text = format!("{word} does not answer");
@@ -472,12 +480,11 @@ enum Insist {
     Now,
 }
 
+fn lines_of(problems: &[ConfigProblem]) -> Vec<String> {
+    problems.iter().map(ToString::to_string).collect()
+}
+
 fn not_kept(reason: String) -> Problem {
     Problem::new(Code::IoError, format!("that cannot be kept: {reason}"))
         .why("at the next start it would be as before; nothing was changed")
-}
-
-/// A volume that clients can come to now, as the command tells it.
-fn ready(hosted: &Hosted, notes: &[String]) -> Value {
-    json!({"status": hosted.status(), "control": hosted.control_socket(), "notes": notes})
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::Facts;
 use crate::finding::{Code, Object};
 use crate::heartbeat::{Heartbeat, Pulse};
-use crate::incident::{IncidentId, Notice};
+use crate::incident::{Delays, IncidentId, Notice};
 use crate::incidents::{AcknowledgeError, Incidents, Open};
 use crate::judge::{is_looked_at, judge_with, unjudged};
 use crate::message::{Message, Sender};
@@ -132,6 +132,13 @@ impl Alarm {
         }
     }
 
+    /// The same, where something has to hold for as long before it is told.
+    #[must_use]
+    pub fn with_delays(mut self, delays: Delays) -> Self {
+        self.state.incidents.set_delays(delays);
+        self
+    }
+
     /// The same with a deliberate bug.
     #[must_use]
     pub fn with_bug(mut self, bug: DeliberateBug) -> Self {
@@ -237,6 +244,12 @@ impl Alarm {
         Ok(message.id)
     }
 
+    /// Sends the message `id` to `channel` no more: a test that has failed is not tried for days.
+    pub fn withdraw(&mut self, channel: &str, id: &str) {
+        self.state.outbox.withdraw(channel, id);
+        self.state.revision += 1;
+    }
+
     /// `who` knows of incident `id`.
     ///
     /// # Errors
@@ -275,6 +288,12 @@ impl Alarm {
     #[must_use]
     pub fn waiting_count(&self) -> usize {
         self.state.outbox.waiting_count()
+    }
+
+    /// When everything was judged last, by this process.
+    #[must_use]
+    pub fn judged_at(&self) -> Option<UnixTime> {
+        self.judged_at
     }
 
     /// Whether a sign of life is due, one every `every_s`.

@@ -2,6 +2,8 @@
 //!
 //! ```toml
 //! [alarm]
+//! hold = "10s"
+//! quiet = "1m"
 //! heartbeat = { url = "https://example.com/ping/nas", every = "5m" }
 //!
 //! [[alarm.channel]]
@@ -25,6 +27,7 @@ use toml::Spanned;
 
 use crate::channel::webhook::Service;
 use crate::finding::Severity;
+use crate::incident::{Delays, QUIET_S_MAX};
 use crate::outbox::Subscription;
 use crate::time::{DAY_S, HOUR_S, MINUTE_S};
 
@@ -42,6 +45,18 @@ pub struct AlarmConfig {
     pub heartbeat: Option<HeartbeatConfig>,
     /// Slots that are meant to be without a member, by name or `uuid` of the volume.
     pub expected_missing: BTreeMap<String, usize>,
+    /// How long something has to hold before it is told.
+    pub delays: Delays,
+}
+
+/// What one of several files says of alarms.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AlarmPart {
+    channels: Vec<Channel>,
+    heartbeat: Option<HeartbeatConfig>,
+    expected_missing: BTreeMap<String, usize>,
+    hold_s: Option<u64>,
+    quiet_s: Option<u64>,
 }
 
 impl Default for AlarmConfig {
@@ -50,6 +65,7 @@ impl Default for AlarmConfig {
             channels: vec![journal()],
             heartbeat: None,
             expected_missing: BTreeMap::new(),
+            delays: Delays::default(),
         }
     }
 }
@@ -131,32 +147,29 @@ impl AlarmConfig {
     /// # Errors
     /// The first thing that is wrong, with its line and key. The caller puts the file's name in front.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let file: RawFile = toml::from_str(text).map_err(|error| syntax(text, &error))?;
-        let Some(raw) = file.alarm else {
-            return Ok(Self::default());
-        };
-        let source = Source { text };
-        let mut channels: Vec<Channel> = Vec::new();
-        for raw in &raw.channel {
-            let channel = source.channel(raw)?;
-            if channels.iter().any(|other| other.name == channel.name) {
-                let reason = format!("two channels are called \"{}\"", channel.name);
-                return Err(source.error(raw.get_ref().name.span(), "name", &reason));
-            }
-            channels.push(channel);
-        }
+        AlarmPart::parse(text).map(Self::of)
+    }
+
+    /// What all files say together.
+    #[must_use]
+    pub fn of(part: AlarmPart) -> Self {
+        let mut channels = part.channels;
         if !channels
             .iter()
             .any(|channel| channel.transport == Transport::Journal)
         {
             channels.insert(0, journal());
         }
-        let heartbeat = raw.heartbeat.as_ref();
-        Ok(Self {
+        let usual = Delays::default();
+        Self {
             channels,
-            heartbeat: heartbeat.map(|raw| source.heartbeat(raw)).transpose()?,
-            expected_missing: raw.expect_missing,
-        })
+            heartbeat: part.heartbeat,
+            expected_missing: part.expected_missing,
+            delays: Delays {
+                hold_s: part.hold_s.unwrap_or(usual.hold_s),
+                quiet_s: part.quiet_s.unwrap_or(usual.quiet_s),
+            },
+        }
     }
 
     /// Who is told what.
@@ -175,6 +188,68 @@ impl AlarmConfig {
         let by = |key: &str| self.expected_missing.get(key).copied();
         by(uuid).or_else(|| by(name)).unwrap_or(0)
     }
+}
+
+impl AlarmPart {
+    /// The part `[alarm]` of one file.
+    ///
+    /// # Errors
+    /// As [`AlarmConfig::parse`].
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let file: RawFile =
+            toml::from_str(text).map_err(|error| ConfigError::of_toml(text, &error))?;
+        let Some(raw) = file.alarm else {
+            return Ok(Self::default());
+        };
+        let source = Source { text };
+        let mut channels: Vec<Channel> = Vec::new();
+        for raw in &raw.channel {
+            let channel = source.channel(raw)?;
+            if channels.iter().any(|other| other.name == channel.name) {
+                let reason = two_of(&channel.name);
+                return Err(source.error(raw.get_ref().name.span(), "name", &reason));
+            }
+            channels.push(channel);
+        }
+        let heartbeat = raw.heartbeat.as_ref();
+        let delay = |key: &str, raw: &Option<Spanned<String>>| {
+            let delay_s = raw.as_ref().map(|raw| source.delay(key, raw));
+            delay_s.transpose()
+        };
+        Ok(Self {
+            channels,
+            heartbeat: heartbeat.map(|raw| source.heartbeat(raw)).transpose()?,
+            hold_s: delay("hold", &raw.hold)?,
+            quiet_s: delay("quiet", &raw.quiet)?,
+            expected_missing: raw.expect_missing,
+        })
+    }
+
+    /// Adds what a later file says, which counts where both say something.
+    ///
+    /// # Errors
+    /// Two channels have one name; nothing of the later file is added then.
+    pub fn add(&mut self, later: Self) -> Result<(), String> {
+        let known = |channel: &&Channel| self.channels.iter().any(|one| one.name == channel.name);
+        if let Some(channel) = later.channels.iter().find(known) {
+            return Err(two_of(&channel.name));
+        }
+        self.channels.extend(later.channels);
+        self.heartbeat = later.heartbeat.or(self.heartbeat.take());
+        self.expected_missing.extend(later.expected_missing);
+        self.hold_s = later.hold_s.or(self.hold_s);
+        self.quiet_s = later.quiet_s.or(self.quiet_s);
+        Ok(())
+    }
+
+    /// In the volume of this name as many slots are meant to be without a member.
+    pub fn expect_missing(&mut self, volume: &str, slots: usize) {
+        self.expected_missing.insert(volume.to_owned(), slots);
+    }
+}
+
+fn two_of(name: &str) -> String {
+    format!("two channels are called \"{name}\"")
 }
 
 fn journal() -> Channel {
@@ -196,6 +271,8 @@ struct RawAlarm {
     #[serde(default)]
     channel: Vec<Spanned<RawChannel>>,
     heartbeat: Option<Spanned<RawHeartbeat>>,
+    hold: Option<Spanned<String>>,
+    quiet: Option<Spanned<String>>,
     #[serde(default)]
     expect_missing: BTreeMap<String, usize>,
 }
@@ -373,6 +450,14 @@ impl Source<'_> {
         }
     }
 
+    fn delay(&self, key: &str, raw: &Spanned<String>) -> Result<u64, ConfigError> {
+        let delay_s = duration_s(raw.get_ref()).filter(|delay_s| *delay_s <= QUIET_S_MAX);
+        delay_s.ok_or_else(|| {
+            let reason = "a time up to 4h is needed, such as \"10s\" (s, m, h)";
+            self.error(raw.span(), key, reason)
+        })
+    }
+
     fn heartbeat(&self, raw: &Spanned<RawHeartbeat>) -> Result<HeartbeatConfig, ConfigError> {
         let spot = raw.span();
         let raw = raw.get_ref();
@@ -417,7 +502,9 @@ impl RawChannel {
     }
 }
 
-fn duration_s(text: &str) -> Option<u64> {
+/// Seconds of `30s`, `5m`, `1h`, `1d`; none when it is no such time.
+#[must_use]
+pub fn duration_s(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let unit_s = match unit {
         "s" => 1,
@@ -429,27 +516,24 @@ fn duration_s(text: &str) -> Option<u64> {
     number.trim().parse::<u64>().ok()?.checked_mul(unit_s)
 }
 
-/// What the parser says, in one line.
-fn syntax(text: &str, error: &toml::de::Error) -> ConfigError {
-    let start = error.span().map_or(0, |span| span.start);
-    let line = line_of(text, start);
-    let row = text.lines().nth(line - 1).unwrap_or("").trim();
-    let key = match row.split_once('=') {
-        Some((key, _)) => key.trim(),
-        None if row.starts_with('[') => row,
-        None => "syntax",
-    };
-    let mut reason = error.message().lines().collect::<Vec<_>>().join(", ");
-    reason.truncate(
-        reason
-            .char_indices()
-            .nth(300)
-            .map_or(reason.len(), |(at, _)| at),
-    );
-    ConfigError {
-        line,
-        key: key.chars().take(60).collect(),
-        reason,
+impl ConfigError {
+    /// What the parser says of `text`, in one line.
+    #[must_use]
+    pub fn of_toml(text: &str, error: &toml::de::Error) -> Self {
+        let start = error.span().map_or(0, |span| span.start);
+        let line = line_of(text, start);
+        let row = text.lines().nth(line - 1).unwrap_or("").trim();
+        let key = match row.split_once('=') {
+            Some((key, _)) => key.trim(),
+            None if row.starts_with('[') => row,
+            None => "syntax",
+        };
+        let reason = error.message().lines().collect::<Vec<_>>().join(", ");
+        Self {
+            line,
+            key: key.chars().take(60).collect(),
+            reason: reason.chars().take(300).collect(),
+        }
     }
 }
 

@@ -175,6 +175,11 @@ pub enum Health {
         /// Which, and how fast.
         what: String,
     },
+    /// It is hotter than it is made for.
+    Hot {
+        /// How hot.
+        what: String,
+    },
     /// It should have answered and did not.
     CannotJudge {
         /// Why.
@@ -232,6 +237,8 @@ pub struct DeliveryFailure {
 pub struct DaemonFacts {
     /// Why what is decided cannot be kept.
     pub journal_not_writable: Option<String>,
+    /// What is wrong with the configuration; what it says there does not count.
+    pub configuration: Option<String>,
     /// Channels that do not deliver.
     pub delivery_failures: Vec<DeliveryFailure>,
     /// Volumes that should be there and are not.

@@ -51,6 +51,8 @@ pub enum Code {
     DiskHealth,
     /// What is decided cannot be kept.
     JournalNotWritable,
+    /// What is configured cannot be read, and does not count.
+    Configuration,
     /// A channel does not deliver.
     DeliveryFails,
     /// Nothing is wrong: somebody tries the way of a message.
@@ -72,6 +74,7 @@ impl Code {
             Self::Space => "space",
             Self::DiskHealth => "disk_health",
             Self::JournalNotWritable => "journal_not_writable",
+            Self::Configuration => "configuration",
             Self::DeliveryFails => "delivery_fails",
             Self::Test => "test",
         }
@@ -91,6 +94,7 @@ impl Code {
             Self::Space => "there is room again",
             Self::DiskHealth => "nothing grows any more",
             Self::JournalNotWritable => "the journal is written again",
+            Self::Configuration => "the configuration is read again",
             Self::DeliveryFails => "messages are delivered again",
             Self::Test => "the test is over",
         }

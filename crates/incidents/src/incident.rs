@@ -18,6 +18,32 @@ pub const QUIET_S_MAX: u64 = 4 * HOUR_S;
 /// How often something came back is forgotten when it stayed away for as long.
 pub const FORGET_S: u64 = DAY_S;
 
+/// How long something has to hold before it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delays {
+    /// A finding becomes an incident, or a worse one, when it was there for so many seconds.
+    pub hold_s: u64,
+    /// What is over stays over for so many seconds before that is told; twice as many each time it came back.
+    pub quiet_s: u64,
+}
+
+impl Default for Delays {
+    fn default() -> Self {
+        Self {
+            hold_s: HOLD_S,
+            quiet_s: QUIET_S,
+        }
+    }
+}
+
+impl Delays {
+    /// How long what came back `returns` times stays away before that is told.
+    pub(crate) fn quiet_after(self, returns: u32) -> u64 {
+        let doubled = 1_u64.checked_shl(returns.min(32)).unwrap_or(u64::MAX);
+        self.quiet_s.saturating_mul(doubled).min(QUIET_S_MAX)
+    }
+}
+
 /// The number of an incident, written in hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -137,20 +163,25 @@ impl Life {
     }
 
     /// What is to be told while it is open at `severity`.
-    pub(crate) fn follow(&mut self, severity: Severity, now: UnixTime) -> Option<NoticeKind> {
+    pub(crate) fn follow(
+        &mut self,
+        severity: Severity,
+        delays: Delays,
+        now: UnixTime,
+    ) -> Option<NoticeKind> {
         // A clock that was set back must not make anybody wait until it has caught up.
         self.told_at = self.told_at.min(now);
         let is_worse = severity > self.told;
         let is_better = severity < self.told;
         let held_worse_s = hold(&mut self.worse_since, is_worse, now);
         let held_better_s = hold(&mut self.better_since, is_better, now);
-        if is_better && held_better_s >= quiet_s(self.returns) {
+        if is_better && held_better_s >= delays.quiet_after(self.returns) {
             self.told = severity; // from here, getting worse is news again, and a return
             self.returns = self.returns.saturating_add(1);
         }
         let is_repeat_due = now.since_s(self.told_at) >= REPEAT_S;
         let kind = match () {
-            () if is_worse && (held_worse_s >= HOLD_S || is_repeat_due) => NoticeKind::Worse,
+            () if is_worse && (held_worse_s >= delays.hold_s || is_repeat_due) => NoticeKind::Worse,
             () if self.is_acknowledged(severity) => return None,
             () if is_repeat_due => NoticeKind::Repeated,
             () => return None,
@@ -179,10 +210,4 @@ pub(crate) fn hold(since: &mut Option<UnixTime>, is_there: bool, now: UnixTime) 
     let since = since.get_or_insert(now);
     *since = (*since).min(now);
     now.since_s(*since)
-}
-
-/// How long what came back `returns` times stays away before that is told.
-pub(crate) fn quiet_s(returns: u32) -> u64 {
-    let doubled = 1_u64.checked_shl(returns.min(32)).unwrap_or(u64::MAX);
-    QUIET_S.saturating_mul(doubled).min(QUIET_S_MAX)
 }

@@ -1,8 +1,8 @@
 //! All incidents: what was found becomes one, is told, and ends.
 //!
 //! Invariants:
-//! - an incident is open if and only if its finding is there now and was for [`HOLD_S`], however many restarts lie
-//!   between; it does not matter whether anybody saw it begin;
+//! - an incident is open if and only if its finding is there now and was for [`Delays::hold_s`], however many restarts
+//!   lie between; it does not matter whether anybody saw it begin;
 //! - what cannot be judged is as it was when it last could be;
 //! - each incident is told once when it opens, once each time it gets worse, once when it is over; what comes and goes
 //!   is one incident until it stays away.
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::finding::{Code, Finding, Object, Severity};
 use crate::incident::{
-    Acknowledgement, FORGET_S, HOLD_S, IncidentId, Life, Notice, NoticeKind, hold, quiet_s,
+    Acknowledgement, Delays, FORGET_S, IncidentId, Life, Notice, NoticeKind, hold,
 };
 use crate::mutant::{DeliberateBug, Mutant, Overlooked};
 use crate::time::UnixTime;
@@ -25,6 +25,8 @@ pub struct Incidents {
     /// The number of the next one.
     next: u64,
     watched: Vec<Watched>,
+    #[serde(skip)]
+    delays: Delays,
     #[serde(skip)]
     overlooked: Overlooked,
 }
@@ -85,6 +87,11 @@ impl Incidents {
         }
     }
 
+    /// From now on something has to hold for as long.
+    pub(crate) fn set_delays(&mut self, delays: Delays) {
+        self.delays = delays;
+    }
+
     /// A number that nothing else has.
     pub(crate) fn take_number(&mut self) -> IncidentId {
         let id = IncidentId(self.next);
@@ -129,15 +136,16 @@ impl Incidents {
             }
         }
         let mut notices = Vec::new();
+        let delays = self.delays;
         for (watched, is_found) in self.watched.iter_mut().zip(is_found) {
             let object = &watched.finding.object;
             let is_unjudged = unjudged.iter().any(|other| object.is_part_of(other))
                 && !bug.is(Mutant::UnknownIsFine);
             let notice = match is_found {
-                true => watched.there(&mut self.next, now),
-                false if !is_unjudged => watched.gone(now, bug),
+                true => watched.there(&mut self.next, delays, now),
+                false if !is_unjudged => watched.gone(delays, now, bug),
                 // As it was last.
-                false if watched.held_since.is_some() => watched.there(&mut self.next, now),
+                false if watched.held_since.is_some() => watched.there(&mut self.next, delays, now),
                 false => None,
             };
             notices.extend(notice);
@@ -246,9 +254,9 @@ impl Watched {
     }
 
     /// It is there.
-    fn there(&mut self, next: &mut u64, now: UnixTime) -> Option<Notice> {
+    fn there(&mut self, next: &mut u64, delays: Delays, now: UnixTime) -> Option<Notice> {
         let held_s = hold(&mut self.held_since, true, now);
-        if held_s < HOLD_S && self.life.as_ref().is_none_or(|life| life.closed.is_some()) {
+        if held_s < delays.hold_s && self.life.as_ref().is_none_or(|life| life.closed.is_some()) {
             return None;
         }
         let was_here = self.gone_since.take().is_some();
@@ -258,7 +266,7 @@ impl Watched {
                 if life.closed.take().is_some() {
                     life.returns = life.returns.saturating_add(1);
                 }
-                let kind = life.follow(severity, now);
+                let kind = life.follow(severity, delays, now);
                 self.returns = life.returns;
                 kind?
             }
@@ -274,7 +282,7 @@ impl Watched {
     }
 
     /// It is not there.
-    fn gone(&mut self, now: UnixTime, bug: DeliberateBug) -> Option<Notice> {
+    fn gone(&mut self, delays: Delays, now: UnixTime, bug: DeliberateBug) -> Option<Notice> {
         if bug.is(Mutant::IncidentNeverCloses) && self.life.is_some() {
             return None;
         }
@@ -285,7 +293,7 @@ impl Watched {
         }
         let gone_s = hold(&mut self.gone_since, true, now);
         life.closed.get_or_insert(now);
-        if gone_s < quiet_s(self.returns) {
+        if gone_s < delays.quiet_after(self.returns) {
             return None;
         }
         life.count(now);

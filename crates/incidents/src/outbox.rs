@@ -230,6 +230,13 @@ impl Outbox {
         }
     }
 
+    /// `channel` is not to have the message any more.
+    pub(crate) fn withdraw(&mut self, channel: &str, id: &str) {
+        if let Some(state) = self.state_mut(channel) {
+            state.waiting.retain(|waiting| waiting.message.id != id);
+        }
+    }
+
     /// Channels that do not deliver, as facts.
     #[must_use]
     pub fn failures(&self) -> Vec<DeliveryFailure> {

@@ -1,4 +1,6 @@
-//! Words of `plexum daemon` and `plexum forget`.
+//! Words of `plexum daemon`, `plexum forget` and `plexum config`.
+
+use std::path::PathBuf;
 
 use plexum_daemon::scrub::{Every, Rate, Windows};
 
@@ -7,13 +9,17 @@ use crate::units::parse_bytes;
 /// `plexum daemon`.
 #[derive(clap::Args, Debug)]
 pub struct Daemon {
+    /// Configuration, and the files of conf.d beside it [default: /etc/plexum/plexum.toml]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Wait so long for a member that was there at the last stop, from when the last other one came, before a volume
-    /// starts without it
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=3600))]
-    pub wait: u64,
-    /// Start then without it: never, if-safe (nothing can be wrong with the data) or always (rows in doubt fail)
-    #[arg(long, value_name = "POLICY", default_value = "if-safe")]
-    pub degraded: String,
+    /// starts without it [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub wait: Option<u64>,
+    /// Start then without it: never, if-safe (nothing can be wrong with the data) or always (rows in doubt
+    /// fail) [default: if-safe]
+    #[arg(long, value_name = "POLICY")]
+    pub degraded: Option<String>,
     /// Member I/O: auto, uring or threads
     #[arg(long, default_value = "auto")]
     pub io: String,
@@ -67,4 +73,12 @@ pub struct Doctor {
     /// Where the machine's files begin: another machine's root file system
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: std::path::PathBuf,
+}
+
+/// `plexum config`.
+#[derive(clap::Args, Debug)]
+pub struct Config {
+    /// Drives, or one text; after `check` a file of Plexum's own configuration, or none for that of this machine
+    #[arg(value_name = "MEMBER|FILE", required = true)]
+    pub members: Vec<String>,
 }

@@ -12,7 +12,7 @@ use super::common::served::{done, wait_until};
 pub(super) struct Daemon {
     child: Child,
     /// What it said before it was ready.
-    said: String,
+    pub(super) said: String,
 }
 
 impl Daemon {
@@ -40,6 +40,11 @@ impl Daemon {
     pub(super) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// What it says on standard error, from now on.
+    pub(super) fn notes(&mut self) -> impl BufRead + use<> {
+        BufReader::new(self.child.stderr.take().unwrap())
     }
 
     /// A clean end.

@@ -3,6 +3,8 @@
 //! One program for all of them, so that they cost one link step.
 #![allow(clippy::unwrap_used)] // a failed unwrap fails the test
 
+mod alarms;
+mod alarms_by_request;
 mod attach;
 #[path = "../common/mod.rs"]
 mod common;

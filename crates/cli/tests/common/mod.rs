@@ -75,6 +75,7 @@ impl Place {
         command
             .current_dir(&self.folder)
             .env("XDG_RUNTIME_DIR", &self.folder)
+            .env("XDG_CONFIG_HOME", self.folder.join("config"))
             .env("XDG_STATE_HOME", self.folder.join("state"))
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());

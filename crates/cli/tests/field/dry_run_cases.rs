@@ -182,7 +182,7 @@ pub const CASES: &[Case] = &[
     case("grow", &["grow nas"], &[]),
     case(
         "daemon",
-        &["daemon --degraded always", "daemon --metrics-listen 0.0.0.0:0"],
+        &["daemon --degraded bogus", "daemon --metrics-listen 0.0.0.0:0"],
         &["daemon", "daemon --metrics-listen 127.0.0.1:0 --scrub-every 30d --scrub-within 01:00-06:00"],
     ),
     case("forget", &["forget nas"], &[]),
@@ -191,6 +191,9 @@ pub const CASES: &[Case] = &[
     case("disks", &["disks nothere"], &["disks nas"]),
     case("locate", &["locate nothere 0", "locate nas 7", "locate nas 0"], &["locate --all-off"]),
     case("metrics", &["metrics nothere"], &["metrics"]),
+    case("incident", &["incident 1"], &[]),
+    case("ack", &["ack 1 --why known"], &[]),
+    case("alert test", &["alert test journal"], &[]),
     case("top", &["top"], &[]),
     case("pool list", &["pool list nothere"], &["pool list Z"]),
     case("pool ls", &["pool ls z01_single_a12:/nothere Z"], &["pool ls z01_single_a12:/dir Z"]),

@@ -56,7 +56,10 @@ fn look(host: &Rc<Host>, request: &Request) -> Result<serde_json::Value, Refusal
             host.find(volume)?.note_attached();
             json!({"is_fit": join_write_out_path()})
         }
-        Request::Open { .. } | Request::Start { .. } | Request::Forget { .. } => {
+        Request::Open { .. }
+        | Request::Start { .. }
+        | Request::Forget { .. }
+        | Request::Alarm(_) => {
             return Err(not_the_daemon().into());
         }
         Request::Act { .. } | Request::Rehearse { .. } => serde_json::Value::Null,

@@ -1,5 +1,6 @@
 //! `GET /metrics`: the page of metrics, on the control sockets, and for the daemon on a loopback address.
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 
 use axum::Router;
@@ -11,10 +12,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
+use super::alarm_request::AlarmRequest;
 use super::reach::{Reach, answer_of, refuse};
 use super::request::{Answer, Request};
 use crate::expected::Wanted;
-use crate::metrics::{PageFacts, VolumeCounters, page};
+use crate::metrics::{OpenIncidents, PageFacts, VolumeCounters, page};
 use crate::problem::{Code, Problem};
 use crate::volume::status::VolumeStatus;
 
@@ -75,6 +77,30 @@ struct Absent {
     wanted: Wanted,
 }
 
+/// An incident, as the daemon's list of them has it.
+#[derive(Deserialize)]
+struct Incident {
+    code: String,
+    severity: String,
+    closed_s: Option<u64>,
+}
+
+/// How many are open of each kind.
+fn open_incidents(all: &[Incident]) -> Vec<OpenIncidents> {
+    let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for open in all.iter().filter(|one| one.closed_s.is_none()) {
+        *counts.entry((&open.severity, &open.code)).or_default() += 1;
+    }
+    let kinds = counts.into_iter();
+    kinds
+        .map(|((severity, code), count)| OpenIncidents {
+            severity: severity.to_owned(),
+            code: code.to_owned(),
+            count,
+        })
+        .collect()
+}
+
 async fn facts(reach: &Reach) -> Result<PageFacts, Problem> {
     let told = answer_of(reach, Request::List).await?;
     let waiting = all::<Absent>(&told["waiting"])?.into_iter();
@@ -84,6 +110,11 @@ async fn facts(reach: &Reach) -> Result<PageFacts, Problem> {
         judged_s: seconds_since_1970(),
         ..PageFacts::default()
     };
+    if let Ok(alarms) = answer_of(reach, Request::Alarm(AlarmRequest::List)).await {
+        facts.incidents = open_incidents(&all(&alarms["incidents"])?);
+        facts.delivery_failures = all(&alarms["channels"])?;
+        facts.judged_s = alarms["judged_s"].as_u64().unwrap_or(facts.judged_s);
+    }
     for status in all::<VolumeStatus>(&told["volumes"])? {
         let ask = Request::Stats {
             volume: status.volume.clone(),

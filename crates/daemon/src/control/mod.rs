@@ -1,5 +1,7 @@
 //! What commands see of a server: the routes of its control socket, and events.
 
+pub mod alarm_request;
+mod alarm_routes;
 pub(crate) mod answers;
 pub mod event;
 pub mod events;
@@ -10,5 +12,6 @@ pub mod request;
 pub mod server;
 
 pub use open_request::OpenRequest;
+pub use reach::Post;
 pub use request::{Action, Answer, Ask, Request};
-pub use server::{ControlServer, Post};
+pub use server::ControlServer;

@@ -22,6 +22,10 @@ pub(super) struct Reach {
     pub(super) stop: watch::Receiver<bool>,
 }
 
+pub(super) async fn ask(reach: &Reach, request: Request) -> Response {
+    respond(answer_of(reach, request).await)
+}
+
 /// Asks the engine's thread.
 pub(super) async fn answer_of(reach: &Reach, request: Request) -> Answer {
     let (ask, answer) = Ask::new(request);
@@ -29,6 +33,13 @@ pub(super) async fn answer_of(reach: &Reach, request: Request) -> Answer {
     answer
         .await
         .unwrap_or_else(|_| Err(Problem::new(Code::NoServer, "the server is stopping")))
+}
+
+pub(super) fn respond(answer: Answer) -> Response {
+    match answer {
+        Ok(value) => Json(value).into_response(),
+        Err(problem) => refuse(&problem),
+    }
 }
 
 /// Tells why not.

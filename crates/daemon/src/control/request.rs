@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::alarm_request::AlarmRequest;
 use super::open_request::OpenRequest;
 use crate::problem::Problem;
 
@@ -123,6 +124,8 @@ pub enum Request {
         /// Name.
         volume: String,
     },
+    /// Something of alarms: of the daemon alone.
+    Alarm(AlarmRequest),
     /// A dry run of a change.
     Rehearse {
         /// Name.

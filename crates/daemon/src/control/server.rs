@@ -26,10 +26,10 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
+use super::alarm_routes;
 use super::events::EventHub;
 use super::metrics;
-pub use super::reach::Post;
-use super::reach::{Reach, answer_of, refuse};
+use super::reach::{Post, Reach, answer_of, ask, refuse, respond};
 use super::request::{Action, Answer, Request};
 use crate::problem::{Code, Problem};
 use crate::runtime_dir;
@@ -236,6 +236,7 @@ fn router(reach: Reach) -> Router {
         .route("/v1/volumes/{name}/{action}/dry-run", post(rehearse))
         .route("/v1/events", get(events))
         .route("/metrics", get(metrics::show))
+        .merge(alarm_routes::routes())
         .fallback(|| async {
             refuse(
                 &Problem::new(Code::Usage, "no such route").hint("routes begin with /v1/volumes"),
@@ -385,15 +386,4 @@ async fn events(
         },
     );
     Sse::new(stream).into_response()
-}
-
-async fn ask(reach: &Reach, request: Request) -> Response {
-    respond(answer_of(reach, request).await)
-}
-
-fn respond(answer: Answer) -> Response {
-    match answer {
-        Ok(value) => Json(value).into_response(),
-        Err(problem) => refuse(&problem),
-    }
 }

@@ -1,92 +1,34 @@
 //! How disks are, as plain data for whoever judges what is wrong now.
 
+use plexum_incidents::facts::{DiskFacts, Health};
 use plexum_inventory::health::{Silence, Verdict};
 
 use crate::volume::status::VolumeStatus;
 
-/// One disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DiskFacts {
-    /// What it is known by; never a name that changes at the next start.
-    pub identity: String,
-    /// Which disk it is, such as `disk in bay 4 (WD40EFRX, serial WCC4E17)`.
-    pub member: String,
-    /// The volume that it is in, by `uuid`, and its slot.
-    pub used_by: Option<(String, u16)>,
-    /// What it says of itself.
-    pub health: DiskHealthFact,
-}
-
-/// What a disk says of itself, held against what it said when it joined.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DiskHealthFact {
-    /// Nothing grows.
-    Fine,
-    /// It says nothing of itself, or was never asked.
-    NotOffered,
-    /// It sleeps, and nothing bad was known of it before.
-    Asleep,
-    /// Faults grow.
-    Growing {
-        /// Which, and how fast.
-        what: String,
-    },
-    /// It says that it fails.
-    Failing {
-        /// In which words.
-        what: String,
-    },
-    /// Errors on the way to it: cable or bay, not the disk.
-    Connection {
-        /// Which, and how fast.
-        what: String,
-    },
-    /// It is hotter than it is made for.
-    Hot {
-        /// How hot.
-        what: String,
-    },
-    /// It should have answered and did not.
-    CannotJudge {
-        /// Why.
-        reason: String,
-    },
-}
-
-impl DiskHealthFact {
-    /// What a verdict says of the disk itself. One that sleeps is as it was.
-    #[must_use]
-    pub fn of(verdict: &Verdict) -> Self {
-        match verdict {
-            Verdict::Asleep { .. } | Verdict::CannotTell { .. } => Self::of_silent(verdict),
-            Verdict::Fine => Self::Fine,
-            Verdict::Growing { .. } => Self::Growing {
-                what: verdict.to_string(),
-            },
-            Verdict::Failing { .. } => Self::Failing {
-                what: verdict.to_string(),
-            },
-            Verdict::Cable { .. } => Self::Connection {
-                what: verdict.to_string(),
-            },
-            Verdict::Hot { .. } => Self::Hot {
-                what: verdict.to_string(),
-            },
-        }
+/// What a verdict says of the disk itself. One that sleeps is as it was.
+fn health_of(verdict: &Verdict) -> Health {
+    let what = verdict.to_string();
+    match verdict {
+        Verdict::Asleep { .. } | Verdict::CannotTell { .. } => of_silent(verdict),
+        Verdict::Fine => Health::Fine,
+        Verdict::Growing { .. } => Health::Growing { what },
+        Verdict::Failing { .. } => Health::Failing { what },
+        Verdict::Cable { .. } => Health::Connection { what },
+        Verdict::Hot { .. } => Health::Hot { what },
     }
+}
 
-    /// A disk that does not answer now is as it was, when that was bad.
-    fn of_silent(verdict: &Verdict) -> Self {
-        match (verdict, verdict.underlying()) {
-            (_, Some(before)) if *before != Verdict::Fine => Self::of(before),
-            (Verdict::Asleep { .. }, _) => Self::Asleep,
-            (Verdict::CannotTell { silence, .. }, None) if is_never_offered(silence) => {
-                Self::NotOffered
-            }
-            (other, _) => Self::CannotJudge {
-                reason: other.to_string(),
-            },
+/// A disk that does not answer now is as it was, when that was bad.
+fn of_silent(verdict: &Verdict) -> Health {
+    match (verdict, verdict.underlying()) {
+        (_, Some(before)) if *before != Verdict::Fine => health_of(before),
+        (Verdict::Asleep { .. }, _) => Health::Asleep,
+        (Verdict::CannotTell { silence, .. }, None) if is_never_offered(silence) => {
+            Health::NotOffered
         }
+        (other, _) => Health::CannotJudge {
+            reason: other.to_string(),
+        },
     }
 }
 
@@ -98,9 +40,9 @@ fn is_never_offered(silence: &Silence) -> bool {
     )
 }
 
-/// The disks of a volume's members that are there.
+/// The disks of a volume's members that are there. `identity`: by what the volume is known.
 #[must_use]
-pub fn disk_facts(status: &VolumeStatus) -> Vec<DiskFacts> {
+pub fn disk_facts(status: &VolumeStatus, identity: &str) -> Vec<DiskFacts> {
     let mut found = Vec::new();
     for member in &status.members {
         let Some(disk) = member.disk.as_ref().filter(|disk| !disk.is_gone) else {
@@ -117,10 +59,8 @@ pub fn disk_facts(status: &VolumeStatus) -> Vec<DiskFacts> {
                 false => known_by.join(" "),
             },
             member: disk.words(),
-            used_by: slot.map(|slot| (status.uuid.clone(), slot)),
-            health: health.map_or(DiskHealthFact::NotOffered, |health| {
-                DiskHealthFact::of(&health.verdict)
-            }),
+            used_by: slot.map(|slot| (identity.to_owned(), slot)),
+            health: health.map_or(Health::NotOffered, |health| health_of(&health.verdict)),
         });
     }
     found
@@ -148,16 +88,13 @@ mod tests {
                 read_unix_s: 1,
             })
         };
-        let fact = DiskHealthFact::of;
+        let fact = health_of;
         assert_eq!(fact(&asleep(before(&hot))), fact(&hot));
-        assert_eq!(
-            fact(&asleep(before(&Verdict::Fine))),
-            DiskHealthFact::Asleep
-        );
+        assert_eq!(fact(&asleep(before(&Verdict::Fine))), Health::Asleep);
         let silent = |silence, known| Verdict::CannotTell { silence, known };
         let never = silent(Silence::NoHealth, None);
-        assert_eq!(fact(&never), DiskHealthFact::NotOffered);
+        assert_eq!(fact(&never), Health::NotOffered);
         let late = silent(Silence::TimedOut { after_ms: 1 }, before(&Verdict::Fine));
-        assert!(matches!(fact(&late), DiskHealthFact::CannotJudge { .. }));
+        assert!(matches!(fact(&late), Health::CannotJudge { .. }));
     }
 }

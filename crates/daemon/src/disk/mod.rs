@@ -11,7 +11,7 @@ mod settings;
 mod smart;
 mod status;
 
-pub use facts::{DiskFacts, DiskHealthFact, disk_facts};
+pub use facts::disk_facts;
 pub use find::{FoundDisk, find_disks};
 pub use settings::DiskSettings;
 pub use smart::ask;

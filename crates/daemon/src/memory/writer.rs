@@ -33,6 +33,8 @@ pub enum Kept {
     Forgotten(Key),
     /// Which part of a volume was scrubbed when, in place of what was known.
     Scrubs(Key, plexum_schedule::State),
+    /// All incidents, in place of what was kept of them.
+    Incidents(String),
 }
 
 /// What is to be written, or the end of the writing and who is told of it.
@@ -174,6 +176,10 @@ impl Writer {
                 let path = self.dir.volume_path(&key);
                 let result = remove(&path);
                 (path, result.and_then(|()| self.write_claims()))
+            }
+            Kept::Incidents(text) => {
+                let path = self.dir.incidents_path();
+                (path.clone(), replace(&path, text.as_bytes()))
             }
         };
         let problem = result.as_ref().err();

@@ -18,9 +18,11 @@ use std::time::Duration;
 use plexum_block::clock::Clock;
 use plexum_runtime::Handle;
 
-use super::{LOOK_EVERY, Service};
+use super::Service;
 use crate::expected::Wanted;
 
+/// The longest time between signs of life.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Signs of life in the time after which the service manager gives up: one that comes late is not missed.
 const SIGNS_IN_TIME: u32 = 4;
 

@@ -12,7 +12,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
-use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use plexum_block::clock::Clock;
@@ -20,6 +19,7 @@ use plexum_engine::volume::Announcement;
 use plexum_schedule::decide::part_bytes;
 use plexum_schedule::{Decision, Looked, RoundEnd, ScrubConfig, State, VolumeFacts, Why, decide};
 
+use super::Service;
 use crate::control::event::words_of;
 use crate::host::{Host, Hosted};
 use crate::memory::{Kept, Key};
@@ -27,8 +27,8 @@ use crate::volume::ops::check_scrub;
 use crate::volume::served::Served;
 use crate::volume::status::{Mismatch, ScrubPlanStatus, ScrubStatus};
 
-/// How often it is looked what is to be done.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked what is to be done, in seconds.
+const LOOK_EVERY_S: u64 = 1;
 /// Places of mismatches that are kept of one round.
 const RANGES_MAX: usize = 1000;
 
@@ -63,15 +63,15 @@ impl Scrubs {
     }
 
     /// Looks after all volumes, until it is dropped. Without a schedule it does nothing.
-    pub(super) async fn run(host: Rc<Host>, config: Option<ScrubConfig>) {
+    pub(super) async fn run(service: &Service, config: Option<ScrubConfig>) {
         let Some(config) = config else {
             return std::future::pending().await;
         };
-        let scrubs = Self::new(&host, config);
+        let scrubs = Self::new(&service.host, config);
         loop {
-            host.handle().clock().sleep(LOOK_EVERY).await;
+            service.tick.after(LOOK_EVERY_S).await;
             let mut known = Vec::new();
-            for hosted in host.list() {
+            for hosted in service.host.list() {
                 known.extend(scrubs.look(&hosted).await);
             }
             // One that is served again is read back: somebody else may have scrubbed it.

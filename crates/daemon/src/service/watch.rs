@@ -20,7 +20,7 @@ use super::find::{Present, View, find, find_returned};
 use super::look::Reach;
 use super::names::key_of_status;
 use super::waiting::Entry;
-use super::{DegradedStart, Insist, LOOK_EVERY, Service};
+use super::{DegradedStart, Insist, LOOK_EVERY_S, Service};
 use crate::assembly::AssembleRequest;
 use crate::control::event::cause_words;
 use crate::control::open_request::OpenRequest;
@@ -91,8 +91,8 @@ impl Service {
     /// every few seconds, since nothing tells of files.
     pub(super) async fn look_again(self: Rc<Self>, mut told: Mailbox<()>) {
         loop {
-            let clock = self.host.handle().clock();
-            select(pin!(told.receive()), pin!(clock.sleep(LOOK_EVERY))).await;
+            let passed = self.tick.after(LOOK_EVERY_S);
+            select(pin!(told.receive()), pin!(passed)).await;
             Rc::clone(&self).try_all().await;
             for hosted in self.host.list() {
                 let Some(status) = hosted.status() else {

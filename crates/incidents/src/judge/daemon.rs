@@ -10,6 +10,7 @@ pub(super) fn judge(daemon: &DaemonFacts, utc_offset_s: i32) -> Vec<Finding> {
     let failures = daemon.delivery_failures.iter();
     found.extend(failures.map(|failure| delivery(failure, utc_offset_s)));
     found.extend(daemon.journal_not_writable.as_deref().map(journal));
+    found.extend(daemon.configuration.as_deref().map(configuration));
     found
 }
 
@@ -66,6 +67,21 @@ fn journal(reason: &str) -> Finding {
             headline: format!("INCIDENTS CANNOT BE KEPT - {reason}"),
             data: vec!["not concerned; after a restart a message may come twice".to_owned()],
             advice: vec!["look at room and rights of the folder it names".to_owned()],
+            ..Lines::default()
+        },
+    }
+}
+
+fn configuration(reason: &str) -> Finding {
+    Finding {
+        code: Code::Configuration,
+        object: Object::Daemon,
+        name: "plexum".to_owned(),
+        severity: Severity::Warning,
+        lines: Lines {
+            headline: format!("CONFIGURATION IS NOT READ - {reason}"),
+            data: vec!["not concerned; what is written there does not count".to_owned()],
+            advice: vec!["all that is wrong with it:   plexum config check".to_owned()],
             ..Lines::default()
         },
     }

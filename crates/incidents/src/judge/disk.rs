@@ -27,6 +27,11 @@ pub(super) fn judge(disk: &DiskFacts, facts: &Facts) -> Option<Finding> {
             Severity::Warning,
             format!("errors on the way to it, cable or bay - {what}"),
         ),
+        Health::Hot { what } => (
+            Code::DiskHealth,
+            Severity::Warning,
+            format!("is hotter than it is made for - {what}"),
+        ),
         Health::CannotJudge { reason } => (
             Code::NotJudged,
             Severity::Critical,
@@ -48,6 +53,7 @@ pub(super) fn judge(disk: &DiskFacts, facts: &Facts) -> Option<Finding> {
     let advice = match &disk.health {
         Health::Growing { .. } | Health::Failing { .. } => replace,
         Health::Connection { .. } => "look at its cable and its bay first".to_owned(),
+        Health::Hot { .. } => "look at the fans and the air around it".to_owned(),
         _ => format!("ask it by hand:   smartctl -x ({})", disk.identity),
     };
     Some(Finding {

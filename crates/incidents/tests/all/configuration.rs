@@ -1,7 +1,7 @@
 //! The part `[alarm]` of the configuration: what it gives, and what is said when it is wrong.
 
 use plexum_incidents::channel::webhook::Service;
-use plexum_incidents::config::{AlarmConfig, HeartbeatBy, HeartbeatConfig, Transport};
+use plexum_incidents::config::{AlarmConfig, AlarmPart, HeartbeatBy, HeartbeatConfig, Transport};
 use plexum_incidents::finding::Severity;
 
 const WHOLE: &str = r#"
@@ -176,4 +176,52 @@ fn two_channels_of_one_name_are_refused() {
     let one = "[[alarm.channel]]\nname = \"a\"\nkind = \"journal\"\n";
     let error = AlarmConfig::parse(&one.repeat(2)).unwrap_err().to_string();
     assert_eq!(error, "line 5: name: two channels are called \"a\"");
+}
+
+#[test]
+fn how_long_something_has_to_hold_is_configured_up_to_four_hours() {
+    let usual = AlarmConfig::parse("").unwrap().delays;
+    assert_eq!((usual.hold_s, usual.quiet_s), (10, 60));
+    let config = AlarmConfig::parse("[alarm]\nhold = \"0s\"\nquiet = \"5m\"\n").unwrap();
+    assert_eq!((config.delays.hold_s, config.delays.quiet_s), (0, 300));
+    for (text, told) in [
+        (
+            "[alarm]\nhold = \"5h\"\n",
+            "line 2: hold: a time up to 4h is needed",
+        ),
+        (
+            "[alarm]\nquiet = \"soon\"\n",
+            "line 2: quiet: a time up to 4h is needed",
+        ),
+    ] {
+        let error = AlarmConfig::parse(text).unwrap_err().to_string();
+        assert!(error.starts_with(told), "{error}");
+    }
+}
+
+#[test]
+fn of_several_files_the_channels_add_up_and_the_later_word_counts() {
+    let part = |text: &str| AlarmPart::parse(text).unwrap();
+    let own = "[[alarm.channel]]\nname = \"own\"\nkind = \"program\"\ncommand = [\"/bin/true\"]\n";
+    let log = "[[alarm.channel]]\nname = \"log\"\nkind = \"journal\"\nleast = \"critical\"\n";
+    let mut all = part(&format!(
+        "[alarm]\nhold = \"5s\"\nexpect-missing = {{ nas = 1 }}\n{own}"
+    ));
+    all.add(part(&format!("[alarm]\nhold = \"7s\"\n{log}")))
+        .unwrap();
+    assert_eq!(
+        all.add(part(own)).unwrap_err(),
+        "two channels are called \"own\""
+    );
+    all.expect_missing("vault", 2);
+    let config = AlarmConfig::of(all);
+    let names: Vec<&str> = config
+        .channels
+        .iter()
+        .map(|one| one.name.as_str())
+        .collect();
+    assert_eq!(names, ["own", "log"], "one journal is enough");
+    assert_eq!(config.delays.hold_s, 7);
+    assert_eq!(config.expected_missing_of("nas", "0a"), 1);
+    assert_eq!(config.expected_missing_of("vault", "0b"), 2);
 }

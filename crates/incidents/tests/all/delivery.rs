@@ -226,3 +226,16 @@ fn one_attempt_that_fails_after_others_arrived_is_no_finding() {
         "three are one"
     );
 }
+
+#[test]
+fn a_test_that_was_withdrawn_is_not_tried_again_and_its_failure_counts() {
+    let mut house = House::new();
+    let id = house.alarm.test("mail", house.now).unwrap();
+    house.broken.push("mail".to_owned());
+    house.second(&facts(vec![whole()]));
+    house.alarm.withdraw("mail", &id);
+    house.broken.clear();
+    house.seconds(60, &facts(vec![whole()]));
+    assert_eq!(house.arrived, []);
+    assert_eq!(house.alarm.channels()[0].failed_attempts, 1);
+}

@@ -101,3 +101,19 @@ fn many_missing_slots_are_counted_and_not_all_named() {
             .contains(&"1 spare is ready to take a slot".to_owned())
     );
 }
+
+#[test]
+fn a_configuration_that_cannot_be_read_is_a_finding_and_no_word_on_the_data() {
+    let mut facts = facts(vec![whole()]);
+    facts.daemon.configuration = Some("plexum.toml: line 2: waits: unknown field".to_owned());
+    let found = only(&facts);
+    assert_eq!(
+        (found.code, found.severity),
+        (Code::Configuration, Severity::Warning)
+    );
+    assert!(
+        found.lines.headline.contains("line 2: waits"),
+        "{}",
+        found.lines.headline
+    );
+}

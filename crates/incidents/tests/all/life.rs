@@ -3,7 +3,7 @@
 use plexum_incidents::Alarm;
 use plexum_incidents::facts::VolumeFacts;
 use plexum_incidents::finding::{Code, Severity};
-use plexum_incidents::incident::{IncidentId, NoticeKind};
+use plexum_incidents::incident::{Delays, IncidentId, NoticeKind};
 use plexum_incidents::incidents::AcknowledgeError;
 use plexum_incidents::time::{HOUR_S, UnixTime};
 
@@ -266,4 +266,19 @@ fn the_end_of_a_volume_that_somebody_closed_does_not_say_that_it_is_well() {
         line,
         "[nas] home: OVER - it is not looked at any more; how it is nobody knows"
     );
+}
+
+#[test]
+fn who_wants_to_hear_of_everything_at_once_does() {
+    let delays = Delays {
+        hold_s: 0,
+        quiet_s: 0,
+    };
+    let mut house = House::new();
+    house.alarm = house.alarm.with_delays(delays);
+    house.second(&facts(vec![without(&[0])]));
+    house.second(&facts(vec![without(&[0, 1])]));
+    house.second(&facts(vec![whole()]));
+    let kinds = [NoticeKind::Opened, NoticeKind::Worse, NoticeKind::Closed];
+    assert_eq!(house.kinds(), kinds);
 }

@@ -1,0 +1,180 @@
+//! What is configured: `plexum.toml`, and the files of `conf.d` beside it.
+//!
+//! ```toml
+//! [start]
+//! wait = "1m"
+//! degraded = "if-safe"
+//!
+//! [volume.system]
+//! expect-missing = 1
+//!
+//! [[alarm.channel]]
+//! name = "root"
+//! kind = "sendmail"
+//! to = "root"
+//! ```
+//!
+//! Invariants:
+//! - a key that nobody knows is refused by name, with file and line: what is misspelled must not be taken for a wish;
+//! - what is wrong in one table keeps no other one from counting, least of all that of alarms;
+//! - of two files that say something on one key, the later by name counts; `plexum.toml` is the first.
+
+mod files;
+mod start;
+mod volume;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use plexum_incidents::config::{AlarmConfig, AlarmPart, ConfigError, HeartbeatBy, Transport};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use toml::Spanned;
+
+pub use files::{ConfigFiles, Surroundings};
+pub use start::{StartConfig, degraded_start};
+
+use start::RawStart;
+use volume::RawVolume;
+
+/// What is configured. Without any file everything is as usual.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// Who is told what, and how.
+    pub alarm: AlarmConfig,
+    /// How volumes start.
+    pub start: StartConfig,
+}
+
+/// What is wrong with the configuration; as text one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigProblem {
+    /// In which file.
+    pub file: PathBuf,
+    /// Where in it; none when it is not a matter of a place.
+    pub line: Option<usize>,
+    /// What, and what it should be.
+    pub reason: String,
+}
+
+impl fmt::Display for ConfigProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.file.display();
+        match self.line {
+            Some(line) => write!(f, "{file}: line {line}: {}", self.reason),
+            None => write!(f, "{file}: {}", self.reason),
+        }
+    }
+}
+
+/// All tables that there are. Each has a file of its own here that knows its keys.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFile {
+    /// Read by itself, by the crate of alarms.
+    #[serde(rename = "alarm")]
+    _alarm: Option<IgnoredAny>,
+    #[serde(default)]
+    start: RawStart,
+    #[serde(default)]
+    volume: BTreeMap<String, RawVolume>,
+}
+
+/// A text with its place, to say where something is wrong.
+struct Source<'a> {
+    file: &'a Path,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn problem<T>(&self, key: &str, place: &Spanned<T>, reason: &str) -> ConfigProblem {
+        let before = self.text.bytes().take(place.span().start);
+        ConfigProblem {
+            file: self.file.to_owned(),
+            line: Some(before.filter(|byte| *byte == b'\n').count() + 1),
+            reason: format!("{key}: {reason}"),
+        }
+    }
+
+    fn of(&self, error: ConfigError) -> ConfigProblem {
+        ConfigProblem {
+            file: self.file.to_owned(),
+            line: Some(error.line),
+            reason: format!("{}: {}", error.key, error.reason),
+        }
+    }
+}
+
+impl Config {
+    /// Reads all files. What is wrong does not count, and is told.
+    #[must_use]
+    pub fn read(files: &ConfigFiles) -> (Self, Vec<ConfigProblem>) {
+        let (texts, mut problems) = files.texts();
+        let mut alarm = AlarmPart::default();
+        let mut start = StartConfig::default();
+        for (file, text) in &texts {
+            let source = Source { file, text };
+            let found = problems.len();
+            problems.extend(add_alarm(&mut alarm, &source).err());
+            let rest: Result<RawFile, _> = toml::from_str(text);
+            match rest {
+                Ok(raw) => {
+                    problems.extend(start.add(&raw.start, &source).err());
+                    for (volume, raw) in &raw.volume {
+                        raw.add(volume, &mut alarm);
+                    }
+                }
+                Err(error) => {
+                    let problem = source.of(ConfigError::of_toml(text, &error));
+                    // A text that is no TOML is so for both readers.
+                    if !problems[found..].contains(&problem) {
+                        problems.push(problem);
+                    }
+                }
+            }
+        }
+        let alarm = AlarmConfig::of(alarm);
+        (Self { alarm, start }, problems)
+    }
+
+    /// Of each channel whose program is not there, a line. That may change, so it is no mistake in a file.
+    #[must_use]
+    pub fn lacking_programs(&self) -> Vec<String> {
+        let channels = self.alarm.channels.iter().map(|channel| {
+            let program = match &channel.transport {
+                Transport::Program { command } | Transport::Sendmail { command, .. } => {
+                    command.first()
+                }
+                Transport::Journal | Transport::Webhook { .. } => None,
+            };
+            (format!("channel {}", channel.name), program)
+        });
+        let heartbeat = self.alarm.heartbeat.iter().map(|heartbeat| {
+            let program = match &heartbeat.by {
+                HeartbeatBy::Program(command) => command.first(),
+                HeartbeatBy::Url(_) => None,
+            };
+            ("heartbeat".to_owned(), program)
+        });
+        let lacking = channels.chain(heartbeat).filter_map(|(what, program)| {
+            let program = program.filter(|program| !Path::new(program).exists())?;
+            Some(format!(
+                "{what}: {program} is not there, so nothing arrives that way"
+            ))
+        });
+        lacking.collect()
+    }
+}
+
+fn add_alarm(alarm: &mut AlarmPart, source: &Source<'_>) -> Result<(), ConfigProblem> {
+    let part = AlarmPart::parse(source.text).map_err(|error| source.of(error))?;
+    alarm.add(part).map_err(|reason| ConfigProblem {
+        file: source.file.to_owned(),
+        line: None,
+        reason,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+use std::time::Duration;
+
+use super::*;
+use crate::service::DegradedStart;
+
+/// What is read of these files, the first of which is `plexum.toml`; and what is wrong, a line each.
+fn read(main: &str, others: &[(&str, &str)]) -> (Config, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plexum.toml");
+    std::fs::write(&file, main).unwrap();
+    std::fs::create_dir(folder.path().join("conf.d")).unwrap();
+    for (name, text) in others {
+        std::fs::write(folder.path().join("conf.d").join(name), text).unwrap();
+    }
+    let (config, problems) = Config::read(&ConfigFiles::named(file));
+    let shown = folder.path().display().to_string() + "/";
+    let lines = problems
+        .iter()
+        .map(|one| one.to_string().replace(&shown, ""));
+    (config, lines.collect())
+}
+
+#[test]
+fn without_a_file_everything_is_as_usual_unless_somebody_has_named_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = Surroundings {
+        xdg_config_home: Some(folder.path().into()),
+        ..Surroundings::default()
+    };
+    let (config, problems) = Config::read(&ConfigFiles::locate(&from));
+    assert_eq!((config, problems), (Config::default(), vec![]));
+    let named = ConfigFiles::named(folder.path().join("nothere.toml"));
+    let (_, problems) = Config::read(&named);
+    let told = problems[0].to_string();
+    assert!(
+        told.ends_with("nothere.toml: no such file or directory"),
+        "{told}"
+    );
+}
+
+#[test]
+fn all_files_count_and_of_two_that_say_the_same_the_later_one() {
+    let main = "[start]\nwait = \"1m\"\ndegraded = \"never\"\n[volume.nas]\nexpect-missing = 1\n";
+    let later = [
+        ("20.toml", "[start]\nwait = \"5s\"\n"),
+        (
+            "10.toml",
+            "[start]\nwait = \"9s\"\n[[alarm.channel]]\nname = \"own\"\nkind = \"program\"\ncommand = [\"/bin/true\"]\n",
+        ),
+        (".20.toml.swp", "no"),
+        ("README", "no"),
+    ];
+    let (config, problems) = read(main, &later);
+    assert_eq!(problems, [""; 0]);
+    assert_eq!(config.start.wait, Some(Duration::from_secs(5)));
+    assert_eq!(config.start.degraded, Some(DegradedStart::Never));
+    assert_eq!(config.alarm.expected_missing_of("nas", "0a"), 1);
+    let names: Vec<&str> = config
+        .alarm
+        .channels
+        .iter()
+        .map(|one| one.name.as_str())
+        .collect();
+    assert_eq!(names, ["journal", "own"]);
+}
+
+#[test]
+fn what_is_wrong_is_one_line_with_file_and_place_and_keeps_no_other_table_from_counting() {
+    let channel =
+        "[[alarm.channel]]\nname = \"own\"\nkind = \"program\"\ncommand = [\"/bin/true\"]\n";
+    for (text, told) in [
+        (
+            "[start]\nwaits = \"5s\"\n",
+            "plexum.toml: line 2: waits: unknown field `waits`",
+        ),
+        (
+            "[starts]\nwait = \"5s\"\n",
+            "plexum.toml: line 1: [starts]: unknown field `starts`",
+        ),
+        (
+            "[start]\nwait = \"5\"\n",
+            "plexum.toml: line 2: wait: a time up to 1h",
+        ),
+        (
+            "[start]\nwait = 5\n",
+            "plexum.toml: line 2: wait: invalid type",
+        ),
+        (
+            "[start]\ndegraded = \"maybe\"\n",
+            "plexum.toml: line 2: degraded: maybe: it is never",
+        ),
+        (
+            "[volume.nas]\nexpected = 1\n",
+            "plexum.toml: line 2: expected: unknown field",
+        ),
+        (
+            "[volume.nas]\nexpect-missing = -1\n",
+            "plexum.toml: line 2: expect-missing: invalid value",
+        ),
+    ] {
+        let (config, problems) = read(&format!("{text}{channel}"), &[]);
+        assert_eq!(problems.len(), 1, "{text}: {problems:?}");
+        assert!(problems[0].starts_with(told), "{}", problems[0]);
+        assert_eq!(
+            config.alarm.channels.len(),
+            2,
+            "{text}: who is told is still told"
+        );
+    }
+    let (_, problems) = read("[start\n", &[("x.toml", channel), ("y.toml", channel)]);
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(
+        problems[0].starts_with("plexum.toml: line 1: "),
+        "{}",
+        problems[0]
+    );
+    assert_eq!(
+        problems[1],
+        "conf.d/y.toml: two channels are called \"own\""
+    );
+}
+
+#[test]
+fn the_files_follow_the_environment_then_root_then_the_home() {
+    let at = |xdg: Option<&str>, user_id, home: Option<&str>| {
+        let files = ConfigFiles::locate(&Surroundings {
+            xdg_config_home: xdg.map(Into::into),
+            home: home.map(Into::into),
+            user_id,
+        });
+        files.main().map(|path| path.display().to_string())
+    };
+    assert_eq!(
+        at(Some("/x"), 0, None).as_deref(),
+        Some("/x/plexum/plexum.toml")
+    );
+    assert_eq!(
+        at(None, 0, Some("/root")).as_deref(),
+        Some("/etc/plexum/plexum.toml")
+    );
+    let home = at(None, 1000, Some("/u"));
+    assert_eq!(home.as_deref(), Some("/u/.config/plexum/plexum.toml"));
+    assert_eq!(at(None, 1000, None), None);
+}

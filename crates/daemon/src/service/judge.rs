@@ -1,0 +1,89 @@
+//! What the daemon sees of its volumes each second, for its alarms.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use plexum_block::clock::{Clock, Moment};
+use plexum_incidents::facts::AbsentVolume;
+
+use super::Service;
+use super::alarms::Surroundings;
+use super::names::key_of_status;
+use super::waiting::Entry;
+use crate::expected::Wanted;
+use crate::host::Hosted;
+
+impl Service {
+    /// Judges everything now and each second, for ever; the daemon's only timer.
+    pub(super) async fn keep_judging(self: Rc<Self>) {
+        loop {
+            self.judge();
+            let clock = self.host.handle().clock();
+            clock.sleep(Duration::from_secs(1)).await;
+            self.tick.pass();
+        }
+    }
+
+    fn judge(&self) {
+        let mut around = self.absent();
+        let (mut volumes, mut disks) = (Vec::new(), Vec::new());
+        for hosted in self.host.list() {
+            let Some(identity) = self.identity_of(&hosted) else {
+                continue; // it is being let go of, and nobody expects it
+            };
+            match self.alarms.volume(identity.clone(), &hosted) {
+                Some((facts, of_disks)) => {
+                    volumes.push(facts);
+                    disks.extend(of_disks);
+                }
+                None => around.starting.push(identity),
+            }
+        }
+        self.alarms.judge(volumes, disks, around);
+    }
+
+    /// What a volume is known by, whatever it is called.
+    fn identity_of(&self, hosted: &Hosted) -> Option<String> {
+        hosted
+            .status()
+            .map(|status| key_of_status(&status).to_string())
+    }
+
+    /// Volumes that should be there and are not.
+    fn absent(&self) -> Surroundings {
+        let now = self.host.handle().clock().now();
+        let entries = self.entries.borrow();
+        let mut around = Surroundings::default();
+        for (key, entry) in entries.iter() {
+            let name = &entry.expected.volume;
+            if entry.expected.wanted == Wanted::Stopped || self.hosted(key).is_some() {
+                continue;
+            }
+            match self.is_waited_for(entry, now) {
+                true => around.starting.push(key.to_string()),
+                false => around.absent.push(AbsentVolume {
+                    name: name.clone(),
+                    uuid: key.to_string(),
+                    reason: reason(entry),
+                    members: entry.expected.members(),
+                }),
+            }
+        }
+        around
+    }
+
+    /// Whether the time that its members are given is not over yet.
+    fn is_waited_for(&self, entry: &Entry, now: Moment) -> bool {
+        let arrived = entry.waits_since.as_ref().map(|(_, last)| *last);
+        let since = arrived.unwrap_or(self.started);
+        Duration::from_nanos(now.ns_since(since)) < self.start.wait
+    }
+}
+
+fn reason(entry: &Entry) -> String {
+    let problem = entry.problem.as_ref();
+    problem.map_or_else(
+        || "its members are waited for".to_owned(),
+        |problem| problem.message.clone(),
+    )
+}
