@@ -239,8 +239,8 @@ fn has_bitmap(args: &Create, level: Level) -> Result<bool, Problem> {
     Ok(result)
 }
 
-/// Claims the set while a daemon runs: udev hears of the new superblocks as soon as the members are closed, and md would
-/// have them before the daemon is given them.
+/// Claims the set while a daemon runs: udev hears of the new superblocks as soon as the members are closed, and md
+/// would have them before the daemon is given them.
 fn keep_from_md(creation: &Creation) {
     if let (true, Some(uuid)) = (Daemon::find().is_some(), blkid_uuid(&creation.uuid)) {
         let volume = creation.name.clone();

@@ -265,17 +265,7 @@ fn judge_one(rules: &Rules, set: &FoundSet, is_expected: bool) -> Verdict {
         ),
         true => (
             Owner::Md,
-            match &rules.own {
-                Rule::SwitchedOff(path) => {
-                    format!(
-                        "the daemon expects it, but {} switches Plexum's rule off",
-                        path.display()
-                    )
-                }
-                _ => format!(
-                    "the daemon expects it, but there is no {OWN_RULE}, and md's rule takes it"
-                ),
-            },
+            why_unprotected(&rules.own),
             vec![ignore, forget_hint(set)],
         ),
         false if is_listed || by_rule => (
@@ -299,6 +289,17 @@ fn judge_one(rules: &Rules, set: &FoundSet, is_expected: bool) -> Verdict {
         is_expected,
         why,
         hints,
+    }
+}
+
+/// Why Plexum's rule keeps md off nothing.
+fn why_unprotected(own: &Rule) -> String {
+    match own {
+        Rule::SwitchedOff(path) => {
+            let path = path.display();
+            format!("the daemon expects it, but {path} switches Plexum's rule off")
+        }
+        _ => format!("the daemon expects it, but there is no {OWN_RULE}, and md's rule takes it"),
     }
 }
 

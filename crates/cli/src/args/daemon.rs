@@ -9,7 +9,7 @@ pub struct Daemon {
     /// starts without it
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=3600))]
     pub wait: u64,
-    /// Start then without it: never, if-safe (nothing can be wrong with the data), or always (rows in doubt answer errors)
+    /// Start then without it: never, if-safe (nothing can be wrong with the data), or always
     #[arg(long, value_name = "POLICY", default_value = "if-safe")]
     pub degraded: String,
     /// Member I/O: auto, uring or threads

@@ -1,5 +1,6 @@
-//! Looking at paths, folders and disks, on threads of their own: a disk or a file system that hangs keeps its own thread
-//! and nobody else.
+//! Looking at paths, folders and disks, on threads of their own: what hangs there keeps its own thread and nobody else.
+//! Opening what has answered is still done by the engine's thread; it asks for the files behind all loop devices
+//! (`plexum_runtime::users`), and hangs with one of them.
 //!
 //! Invariants:
 //! - the engine's thread opens, reads and asks for nothing here;
@@ -26,8 +27,8 @@ use super::find::{Identity, Sight, Stranger, View};
 use crate::marks::{Marks, read_marks};
 use crate::open::MemberWord;
 
-/// How long an answer is waited for. A disk that is woken up for it takes longer: its answer is remembered, and found by
-/// one of the next looks.
+/// How long an answer is waited for. A disk that is woken up for it takes longer: its answer is remembered, and found
+/// by one of the next looks.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// Threads that look at the same time, those that hang included.
 const THREADS_MAX: usize = 256;
