@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use plexum_block::clock::Clock;
 use plexum_block::wait::join_all;
-use plexum_exec::mailbox::{NoAnswer, Sender, reply};
+use plexum_exec::mailbox::{Sender, reply};
 use plexum_runtime::Handle;
 use plexum_runtime::uevent::{Action, Heard, Listener};
 
@@ -197,7 +197,7 @@ impl Looker {
         let clock = handle.clock();
         let (answer, limit) = (pin!(answer), pin!(clock.sleep(ANSWER_WAIT)));
         match select(answer, limit).await {
-            Either::Left((seen, _)) => seen.unwrap_or_else(|NoAnswer| None),
+            Either::Left((seen, _)) => seen.unwrap_or(None),
             Either::Right(_) => None,
         }
     }
