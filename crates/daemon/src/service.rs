@@ -164,9 +164,8 @@ pub fn run(
         events,
     )?);
     host.set_control(Rc::clone(&control));
-    let metrics = request.metrics_listen;
-    let metrics = metrics.map(|address| control.listen_metrics(address));
-    let metrics = metrics.transpose()?;
+    let listen = request.metrics_listen;
+    let metrics = listen.map_or(Ok(None), |at| control.listen_metrics(at).map(Some))?;
     let signals = StopSignals::new(&handle)
         .map_err(|error| Problem::from_io(&error, "catching", "signals"))?;
     let _watcher = handle.spawn(async move {

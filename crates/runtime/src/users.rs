@@ -45,15 +45,77 @@ pub fn holders(stat: &Stat) -> Vec<String> {
     }
 }
 
+/// The mounts that there are, to tell whether a path leads to a file without asking its file system: one that is
+/// another process, or another machine, may not answer for ever.
+struct Mounts(String);
+
+impl Mounts {
+    fn look() -> Self {
+        Self(fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+    }
+
+    /// Whether `path` may lead to `file`: not when it is known to lie on another file system that others serve.
+    fn may_lead(&self, path: &Path, file: FileNumber) -> bool {
+        let mut on = None;
+        for line in self.0.lines() {
+            let mut fields = line.split(' ');
+            let (Some(number), Some(point)) = (fields.nth(2), fields.nth(1)) else {
+                continue;
+            };
+            let depth = Path::new(&unescaped(point)).components().count();
+            if !path.starts_with(unescaped(point)) || on.is_some_and(|(known, _, _)| known > depth)
+            {
+                continue;
+            }
+            let kind = fields.skip_while(|field| *field != "-").nth(1);
+            on = Some((depth, number, kind.unwrap_or_default())); // a later mount lies over an earlier one
+        }
+        let Some((_, number, kind)) = on else {
+            return true;
+        };
+        let served_by_others = ["fuse", "nfs", "cifs", "smb", "9p", "ceph"];
+        let (major, minor) = (
+            rustix::fs::major(file.device),
+            rustix::fs::minor(file.device),
+        );
+        !served_by_others.iter().any(|one| kind.starts_with(one))
+            || number == format!("{major}:{minor}")
+    }
+}
+
+/// A path of mountinfo, where blanks and the like are written in octal.
+fn unescaped(text: &str) -> String {
+    let mut parts = text.split('\\');
+    let mut path = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = part
+            .get(..3)
+            .and_then(|code| u8::from_str_radix(code, 8).ok());
+        match code {
+            Some(code) => {
+                path.push(char::from(code));
+                path.push_str(&part[3..]);
+            }
+            None => {
+                path.push('\\');
+                path.push_str(part);
+            }
+        }
+    }
+    path
+}
+
 /// Loop devices on the file. The kernel tells a path, which may name another file by now or none: that one is not
 /// meant.
 fn loops_on(blocks: &Path, file: FileNumber) -> Vec<String> {
+    let mounts = Mounts::look();
     let entries = fs::read_dir(blocks).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| name.starts_with("loop"))
         .filter(|name| {
             let behind = backing_file(&blocks.join(name));
+            let behind = behind.filter(|behind| mounts.may_lead(behind, file));
             behind.and_then(|behind| FileNumber::at(&behind)) == Some(file)
         })
         .collect();
@@ -114,6 +176,7 @@ fn locked_behind(stat: &Stat) -> Option<String> {
 pub fn writer(path: &Path) -> Option<u32> {
     let file = FileNumber::at(path).filter(|_| path.is_file())?;
     let own = std::process::id();
+    let mounts = Mounts::look();
     let entries = fs::read_dir("/proc").ok()?.flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter(|pid| *pid != own).find(|pid| {
@@ -121,6 +184,10 @@ pub fn writer(path: &Path) -> Option<u32> {
             .into_iter()
             .flatten();
         fds.flatten().any(|fd| {
+            let opened = fs::read_link(fd.path());
+            if !opened.is_ok_and(|opened| mounts.may_lead(&opened, file)) {
+                return false;
+            }
             FileNumber::at(&fd.path()) == Some(file) && is_for_writing(*pid, &fd.file_name())
         })
     })
@@ -164,6 +231,30 @@ mod tests {
         fs::remove_file(&file).expect("it is there");
         fs::write(&file, "y").expect("another file of that name");
         assert!(loops_on(&blocks, number).is_empty());
+    }
+
+    #[test]
+    fn a_file_system_of_another_process_is_asked_for_its_own_files_alone() {
+        let mounts = Mounts(
+            "22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n\
+             40 22 0:52 / /run/my\\040disk rw,nosuid - fuse plexum rw\n\
+             41 22 0:53 / /srv rw - nfs4 host:/srv rw\n\
+             42 41 8:2 / /srv/local rw - ext4 /dev/sda2 rw\n"
+                .to_owned(),
+        );
+        let on = |major, minor| FileNumber {
+            device: rustix::fs::makedev(major, minor),
+            inode: 7,
+        };
+        let may = |path: &str, file| mounts.may_lead(Path::new(path), file);
+        assert!(!may("/run/my disk/nas", on(8, 1)));
+        assert!(may("/run/my disk/nas", on(0, 52)), "it may be its own file");
+        assert!(!may("/srv/a.img", on(8, 1)));
+        assert!(
+            may("/srv/local/a.img", on(8, 1)),
+            "disks of this machine answer"
+        );
+        assert!(may("/data/a.img", on(8, 1)));
     }
 
     #[test]
