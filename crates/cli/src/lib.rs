@@ -238,7 +238,7 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Locate(args) => locate::run(args, common, screen),
         Command::Metrics(_) => metrics::run(screen),
         Command::Doctor(args) => doctor::run(args, screen),
-        Command::UdevClaim(args) => udev_claim::run(args),
+        Command::UdevClaim(args) => udev_claim::run(args, screen),
         Command::Incident(args) => incidents::show(args, screen),
         Command::Ack(args) => incidents::acknowledge(args, common, screen),
         Command::Alert(args) => incidents::alert(args, common, screen),

@@ -9,12 +9,13 @@ use plexum_daemon::memory::{StateDir, Surroundings};
 use crate::args;
 use crate::control::runtime_dir;
 use crate::errors::Outcome;
+use crate::output::Screen;
 
 /// Runs the command.
 ///
 /// # Errors
 /// None.
-pub fn run(args: &args::UdevClaim) -> Outcome {
+pub fn run(args: &args::UdevClaim, screen: &Screen) -> Outcome {
     // udev gives the properties that it has found so far to a program that it imports from.
     let property = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let blkid = Blkid {
@@ -24,7 +25,7 @@ pub fn run(args: &args::UdevClaim) -> Outcome {
     let state = StateDir::locate(&Surroundings::of_this_process());
     let claims = claims(state.as_ref(), &runtime_dir());
     if let Some(claim) = claim_on(&args.device, &blkid, &claims) {
-        print!("{}", udev_lines(&claim));
+        screen.part(udev_lines(&claim));
     }
     Ok(0)
 }

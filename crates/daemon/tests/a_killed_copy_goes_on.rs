@@ -51,7 +51,7 @@ async fn mirror(handle: &Handle, members: &[String]) -> Vec<u8> {
         mirror: MirrorOptions::default(),
     };
     let creation = ForeignCreation::labels(handle, &request, Access::ReadWrite).await;
-    creation.unwrap().carry_out(handle).await.unwrap();
+    creation.unwrap().carry_out(handle, None).await.unwrap();
     content[..SIZE - 512].to_vec()
 }
 
@@ -77,7 +77,7 @@ async fn raid5(handle: &Handle, members: &[String]) {
         is_forced: true,
     };
     let creation = Creation::prepare(handle, &request, Access::ReadWrite).await;
-    creation.unwrap().carry_out(handle).await.unwrap();
+    creation.unwrap().carry_out(handle, None).await.unwrap();
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn in_place_the_data_decide_whether_old_metadata_are_erased() {
     let members = paths(&folder, ["a", "b"]);
     runtime.block_on(mirror(&handle, &members));
     let goal = Goal::Md(MdVersion::V10);
-    let refused = runtime.block_on(run_in_place(&handle, &members, goal, &mut |_| true));
+    let refused = runtime.block_on(run_in_place(&handle, &members, goal, None, &mut |_| true));
     let problem = refused.unwrap_err();
     assert_eq!(problem.code, Code::WrongState);
     assert!(problem.message.contains("bytes smaller"), "{problem:?}");

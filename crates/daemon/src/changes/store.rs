@@ -91,6 +91,12 @@ pub struct ChangeNote {
     pub reverse: Reverse,
 }
 
+/// What was in a range, and what was written there.
+pub(super) struct Bytes {
+    pub(super) before: Vec<u8>,
+    pub(super) after: Vec<u8>,
+}
+
 /// The changes that were kept; belongs to whoever runs a command.
 #[derive(Clone, Debug)]
 pub struct Changes {
@@ -200,7 +206,7 @@ impl Changes {
     }
 
     /// Of each range of a change what was there before, and what was written.
-    pub(super) fn bytes_of(&self, change: &Change) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Problem> {
+    pub(super) fn bytes_of(&self, change: &Change) -> Result<Vec<Bytes>, Problem> {
         let path = self.bytes_path(change.id);
         let shown = path.display().to_string();
         let tell = |error: std::io::Error| Problem::from_io(&error, "reading", &shown);
@@ -224,7 +230,10 @@ impl Changes {
         };
         let ranges = change.ranges.iter();
         Ok(ranges
-            .map(|range| (cut(range.length_bytes), cut(range.length_bytes)))
+            .map(|range| Bytes {
+                before: cut(range.length_bytes),
+                after: cut(range.length_bytes),
+            })
             .collect())
     }
 

@@ -10,7 +10,7 @@ use plexum_block::device::{Device, Fua};
 use plexum_runtime::Handle;
 use plexum_runtime::file::OpenOptions;
 
-use super::store::{Change, ChangeState, ChangedRange, Changes, Reverse};
+use super::store::{Bytes, Change, ChangeState, ChangedRange, Changes, Reverse};
 use crate::inspect::read_unaligned;
 use crate::open::{AnyDevice, MemberWord, check_writers, problem_of_io};
 use crate::problem::{Code, Problem};
@@ -70,7 +70,7 @@ pub async fn undo(handle: &Handle, changes: &Changes, id: u64) -> Result<Undone,
         let read = read_unaligned(device, &pool, range.at_bytes, range.length_bytes).await;
         let now = read.map_err(|error| problem_of_io(error, "reading metadata", &range.member))?;
         let expected = overlaid(&change.ranges, &bytes, at);
-        let before = &bytes[at].0;
+        let before = &bytes[at].before;
         let mut each = now.iter().zip(expected.iter().zip(before));
         if !each.all(|(now, (written, before))| now == written || now == before) {
             return Err(changed_since(&change, range));
@@ -87,7 +87,7 @@ pub async fn undo(handle: &Handle, changes: &Changes, id: u64) -> Result<Undone,
             if range.phase != phase || standing[at] == Standing::Before {
                 continue;
             }
-            let data = pool.copy_of(&bytes[at].0).freeze();
+            let data = pool.copy_of(&bytes[at].before).freeze();
             let written = device_of(range).write(range.at_bytes, data, Fua::No).await;
             written.map_err(|error| problem_of_io(error, "putting back", &range.member))?;
             written_bytes += range.length_bytes;
@@ -147,10 +147,10 @@ fn changed_since(change: &Change, range: &ChangedRange) -> Problem {
 }
 
 /// What range `at` looked like when the change had ended: later ranges of the same member may lie over it.
-fn overlaid(ranges: &[ChangedRange], bytes: &[(Vec<u8>, Vec<u8>)], at: usize) -> Vec<u8> {
+fn overlaid(ranges: &[ChangedRange], bytes: &[Bytes], at: usize) -> Vec<u8> {
     let own = &ranges[at];
-    let mut expected = bytes[at].1.clone();
-    for (later, (_, after)) in ranges.iter().zip(bytes).skip(at + 1) {
+    let mut expected = bytes[at].after.clone();
+    for (later, Bytes { after, .. }) in ranges.iter().zip(bytes).skip(at + 1) {
         if later.member != own.member {
             continue;
         }
@@ -183,11 +183,10 @@ mod tests {
     #[test]
     fn what_was_written_last_at_a_place_is_what_is_expected_there() {
         let ranges = [range("a", 10, 4), range("b", 10, 4), range("a", 12, 4)];
-        let bytes = [
-            (vec![0; 4], vec![1; 4]),
-            (vec![0; 4], vec![2; 4]),
-            (vec![0; 4], vec![3; 4]),
-        ];
+        let bytes = [[1; 4], [2; 4], [3; 4]].map(|after| Bytes {
+            before: vec![0; 4],
+            after: after.to_vec(),
+        });
         assert_eq!(overlaid(&ranges, &bytes, 0), [1, 1, 3, 3]);
         assert_eq!(overlaid(&ranges, &bytes, 1), [2; 4]);
         assert_eq!(overlaid(&ranges, &bytes, 2), [3; 4]);

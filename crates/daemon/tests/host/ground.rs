@@ -96,7 +96,11 @@ impl Ground {
             is_forced: true,
         };
         let creation = Creation::prepare(&self.handle, &request, Access::ReadWrite).await;
-        creation.unwrap().carry_out(&self.handle).await.unwrap();
+        creation
+            .unwrap()
+            .carry_out(&self.handle, None)
+            .await
+            .unwrap();
         AssembleRequest {
             members,
             name: Some(name.to_owned()),
