@@ -53,7 +53,9 @@ const STAGES: &[Stage] = &[
 const FRESH_MINUTES: &str = "3";
 
 /// Programs that judge; `scripts/packages.txt` has their packages.
-const TOOLS: [&str; 28] = [
+const TOOLS: [&str; 30] = [
+    "curl",
+    "udevadm",
     "python3",
     "linux.uml",
     "mdadm",
