@@ -53,7 +53,8 @@ const STAGES: &[Stage] = &[
 const FRESH_MINUTES: &str = "3";
 
 /// Programs that judge; `scripts/packages.txt` has their packages.
-const TOOLS: [&str; 30] = [
+const TOOLS: [&str; 31] = [
+    "promtool",
     "curl",
     "udevadm",
     "python3",

@@ -87,6 +87,11 @@ fn request(args: &args::Daemon) -> Result<ServiceRequest, Problem> {
         let usage = |reason| Problem::new(Code::Usage, format!("--degraded {reason}"));
         start.degraded = degraded_start(word).map_err(usage)?;
     }
+    let scrub = args.scrub_every.map(|every| ScrubConfig {
+        every,
+        within: args.scrub_within.clone().unwrap_or_default(),
+        rate: args.scrub_rate,
+    });
     Ok(ServiceRequest {
         settings: HostSettings {
             io: io_choice(&args.io)?,
@@ -99,11 +104,7 @@ fn request(args: &args::Daemon) -> Result<ServiceRequest, Problem> {
             disks: DiskSettings::of_this_process(),
         },
         start,
-        scrub: args.scrub_every.map(|every| ScrubConfig {
-            every,
-            within: args.scrub_within.clone().unwrap_or_default(),
-            rate: args.scrub_rate,
-        }),
+        scrub: scrub.or_else(|| config.scrub.clone()),
         metrics_listen: args.metrics_listen,
         config,
         config_problems,

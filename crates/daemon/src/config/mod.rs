@@ -5,6 +5,10 @@
 //! wait = "1m"
 //! degraded = "if-safe"
 //!
+//! [scrub]
+//! every = "30d"
+//! within = "01:00-06:00"
+//!
 //! [volume.system]
 //! expect-missing = 1
 //!
@@ -20,6 +24,7 @@
 //! - of two files that say something on one key, the later by name counts; `plexum.toml` is the first.
 
 mod files;
+mod scrub;
 mod start;
 mod volume;
 
@@ -35,6 +40,8 @@ use toml::Spanned;
 pub use files::{ConfigFiles, Surroundings};
 pub use start::{StartConfig, degraded_start};
 
+use plexum_schedule::ScrubConfig;
+use scrub::{RawScrub, ScrubPart};
 use start::RawStart;
 use volume::RawVolume;
 
@@ -45,6 +52,8 @@ pub struct Config {
     pub alarm: AlarmConfig,
     /// How volumes start.
     pub start: StartConfig,
+    /// How volumes are scrubbed by themselves; none: only when somebody asks for it.
+    pub scrub: Option<ScrubConfig>,
 }
 
 /// What is wrong with the configuration; as text one line.
@@ -77,6 +86,8 @@ struct RawFile {
     _alarm: Option<IgnoredAny>,
     #[serde(default)]
     start: RawStart,
+    #[serde(default)]
+    scrub: RawScrub,
     #[serde(default)]
     volume: BTreeMap<String, RawVolume>,
 }
@@ -113,6 +124,7 @@ impl Config {
         let (texts, mut problems) = files.texts();
         let mut alarm = AlarmPart::default();
         let mut start = StartConfig::default();
+        let mut scrub = ScrubPart::default();
         for (file, text) in &texts {
             let source = Source { file, text };
             let found = problems.len();
@@ -121,6 +133,7 @@ impl Config {
             match rest {
                 Ok(raw) => {
                     problems.extend(start.add(&raw.start, &source).err());
+                    problems.extend(scrub.add(&raw.scrub, &source).err());
                     for (volume, raw) in &raw.volume {
                         raw.add(volume, &mut alarm);
                     }
@@ -135,7 +148,21 @@ impl Config {
             }
         }
         let alarm = AlarmConfig::of(alarm);
-        (Self { alarm, start }, problems)
+        let scrub = scrub.config().unwrap_or_else(|reason| {
+            let last = texts.last().map(|(file, _)| file.clone());
+            problems.push(ConfigProblem {
+                file: last.unwrap_or_default(),
+                line: None,
+                reason,
+            });
+            None
+        });
+        let config = Self {
+            alarm,
+            start,
+            scrub,
+        };
+        (config, problems)
     }
 
     /// Of each channel whose program is not there, a line. That may change, so it is no mistake in a file.

@@ -142,3 +142,42 @@ fn the_files_follow_the_environment_then_root_then_the_home() {
     assert_eq!(home.as_deref(), Some("/u/.config/plexum/plexum.toml"));
     assert_eq!(at(None, 1000, None), None);
 }
+
+#[test]
+fn a_schedule_of_scrubs_is_read_and_what_is_wrong_with_it_leaves_the_rest() {
+    let main = "[start]\nwait = \"5s\"\n[scrub]\nevery = \"30d\"\nwithin = \"01:00-06:00\"\n";
+    let (config, problems) = read(main, &[("9.toml", "[scrub]\nrate = \"50M\"\n")]);
+    assert_eq!(problems, [""; 0]);
+    let scrub = config.scrub.unwrap();
+    assert_eq!(scrub.every.seconds(), 30 * 86_400);
+    assert!(scrub.rate.is_some() && !scrub.within.is_always());
+    let wrong = "[start]\nwait = \"5s\"\n[scrub]\nevery = \"often\"\n";
+    let (config, problems) = read(wrong, &[]);
+    assert!(config.scrub.is_none() && config.start.wait.is_some());
+    assert!(
+        problems[0].starts_with("plexum.toml: line 4: every: "),
+        "{problems:?}"
+    );
+    let (_, problems) = read("[scrub]\nrate = \"50M\"\n", &[]);
+    assert!(problems[0].contains("says not how often"), "{problems:?}");
+}
+
+/// Lines that show what could stand there begin with "#" and no blank behind it.
+#[test]
+fn what_the_packages_file_shows_could_stand_there() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../packaging/etc/plexum.toml"
+    );
+    let shown = std::fs::read_to_string(path).unwrap();
+    assert_eq!(read(&shown, &[]), (Config::default(), Vec::new()));
+    let lines = shown.lines().map(|line| match line.strip_prefix('#') {
+        Some(key) if !key.starts_with(' ') => key,
+        _ => line,
+    });
+    let meant = lines.collect::<Vec<_>>().join("\n");
+    let (config, problems) = read(&meant, &[]);
+    assert_eq!(problems, [""; 0]);
+    assert!(config.scrub.is_some() && config.start.wait.is_some());
+    assert!(config.alarm.channels.len() > 2 && config.alarm.heartbeat.is_some());
+}
