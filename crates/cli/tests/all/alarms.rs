@@ -173,7 +173,7 @@ fn a_volume_that_starts_without_a_member_is_told_as_one_that_loses_it() {
     done(&place, "serve a b");
     daemon.end(&place);
     assert_eq!(messages(&place), []);
-    std::fs::rename(place.file("b"), place.file("elsewhere")).unwrap();
+    std::fs::rename(place.file("b"), place.away("elsewhere")).unwrap();
     let _daemon = Daemon::start(&place, "--wait 0");
     let told = wait_for_messages(&place, 1);
     let told = told
@@ -298,7 +298,7 @@ fn no_incident_and_no_acknowledgement_is_lost_whenever_the_daemon_is_killed() {
     for looks in [0, 1, 12] {
         let before = messages(&place).len();
         daemon.kill();
-        std::fs::rename(place.file("b"), place.file("elsewhere")).unwrap();
+        std::fs::rename(place.file("b"), place.away("elsewhere")).unwrap();
         daemon = Daemon::start(&place, "--wait 0");
         for _ in 0..looks {
             done(&place, "incident");
@@ -323,7 +323,7 @@ fn no_incident_and_no_acknowledgement_is_lost_whenever_the_daemon_is_killed() {
             of_code(&place, "redundancy").contains(&known),
             "after {looks} looks"
         );
-        std::fs::rename(place.file("elsewhere"), place.file("b")).unwrap();
+        std::fs::rename(place.away("elsewhere"), place.file("b")).unwrap();
         wait_until(&place, "its end is told", || {
             let states = of_code(&place, "redundancy");
             states.iter().all(|(_, state)| state == "closed")

@@ -177,7 +177,7 @@ fn a_volume_that_lacks_a_member_waits_and_keeps_no_other_from_being_served() {
     done(&place, "serve a b");
     done(&place, "serve c d e");
     daemon.end(&place);
-    std::fs::rename(place.file("d"), place.file("elsewhere")).unwrap();
+    std::fs::rename(place.file("d"), place.away("elsewhere")).unwrap();
     let daemon = Daemon::start(&place, "--degraded never");
     let waits = vec![("vault".to_owned(), "served".to_owned())];
     assert_eq!(names(&place), (vec!["nas".to_owned()], waits));
@@ -194,14 +194,14 @@ fn a_volume_that_lacks_a_member_waits_and_keeps_no_other_from_being_served() {
         "{line}"
     );
     // It comes late.
-    std::fs::rename(place.file("elsewhere"), place.file("d")).unwrap();
+    std::fs::rename(place.away("elsewhere"), place.file("d")).unwrap();
     wait_for(&place, "the late member completes the volume", |place| {
         served(place) == ["nas", "vault"]
     });
     done(&place, "status");
     daemon.end(&place);
     // Nobody else asks for it: a volume that waits can be stopped.
-    std::fs::rename(place.file("d"), place.file("elsewhere")).unwrap();
+    std::fs::rename(place.file("d"), place.away("elsewhere")).unwrap();
     let _daemon = Daemon::start(&place, "--degraded never");
     done(&place, "stop vault");
     let stopped = vec![("vault".to_owned(), "stopped".to_owned())];
@@ -214,7 +214,7 @@ fn a_volume_starts_without_a_member_when_it_was_waited_for_and_takes_it_back_whe
     let daemon = Daemon::start(&place, "");
     done(&place, "serve a b");
     daemon.end(&place);
-    std::fs::rename(place.file("b"), place.file("elsewhere")).unwrap();
+    std::fs::rename(place.file("b"), place.away("elsewhere")).unwrap();
     let _daemon = Daemon::start(&place, "--wait 0");
     wait_for(&place, "it starts without its member", |place| {
         served(place) == ["nas"]
@@ -231,7 +231,7 @@ fn a_volume_starts_without_a_member_when_it_was_waited_for_and_takes_it_back_whe
         .output()
         .unwrap();
     assert!(write.status.success());
-    std::fs::rename(place.file("elsewhere"), place.file("b")).unwrap();
+    std::fs::rename(place.away("elsewhere"), place.file("b")).unwrap();
     wait_until(&place, "the member is back and complete", || {
         let status = place.plexum("status nas --json").objects().remove(0);
         status["verdict"] == "ok" && status["jobs"].as_array().unwrap().is_empty()
@@ -252,11 +252,11 @@ fn daemon_has_looked(place: &Place) -> bool {
     if names(place).1.is_empty() && served(place) == ["nas"] {
         done(place, "serve c d e");
         done(place, "stop vault");
-        std::fs::rename(place.file("c"), place.file("c.away")).unwrap();
-        std::fs::rename(place.file("d"), place.file("d.away")).unwrap();
+        std::fs::rename(place.file("c"), place.away("c")).unwrap();
+        std::fs::rename(place.file("d"), place.away("d")).unwrap();
         assert_ne!(place.plexum("serve vault").exit, 0);
-        std::fs::rename(place.file("c.away"), place.file("c")).unwrap();
-        std::fs::rename(place.file("d.away"), place.file("d")).unwrap();
+        std::fs::rename(place.away("c"), place.file("c")).unwrap();
+        std::fs::rename(place.away("d"), place.file("d")).unwrap();
     }
     served(place) == ["nas", "vault"]
 }

@@ -105,6 +105,13 @@ impl Place {
         self.folder.join(name)
     }
 
+    /// Where a member is put that is to be away: in a folder of its own, where nobody looks for it.
+    pub fn away(&self, name: &str) -> PathBuf {
+        let folder = self.file("away");
+        std::fs::create_dir_all(&folder).unwrap();
+        folder.join(name)
+    }
+
     /// A sparse file.
     pub fn sparse(&self, name: &str, size_bytes: u64) -> PathBuf {
         let path = self.file(name);

@@ -147,6 +147,11 @@ impl Machine {
         self.folder.join("disks").join(name)
     }
 
+    /// Where a disk is put that is to be away: nobody looks for it there.
+    pub fn away(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("away-{name}"))
+    }
+
     /// Writes a file; its folders are made.
     pub fn write(&self, path: &str, text: &str) {
         let path = self.file(path);

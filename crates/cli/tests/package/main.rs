@@ -102,26 +102,26 @@ fn volumes_are_there_after_a_boot_whoever_is_late_or_missing_and_outlive_the_pac
     machine.power_off();
 
     // One disk is late: its volume waits, the other does not.
-    fs::rename(machine.disk("d"), machine.disk("elsewhere")).unwrap();
+    fs::rename(machine.disk("d"), machine.away("d")).unwrap();
     machine.boot();
     assert_eq!(volumes(&machine), ["nas ok", "vault waiting"]);
     let told = property(&machine, "StatusText");
     assert_eq!(told, "volumes: 1 served, 1 waiting, 0 stopped");
-    fs::rename(machine.disk("elsewhere"), machine.disk("d")).unwrap();
+    fs::rename(machine.away("d"), machine.disk("d")).unwrap();
     machine.wait("the late disk completes its volume", |machine| {
         volumes(machine) == ["nas ok", "vault ok"]
     });
     machine.power_off();
 
     // It stays away: its volume starts without it, and takes it back when it returns.
-    fs::rename(machine.disk("d"), machine.disk("elsewhere")).unwrap();
+    fs::rename(machine.disk("d"), machine.away("d")).unwrap();
     daemon_is(&machine, "--wait 1", 4);
     machine.boot();
     machine.wait("the volume starts without its disk", |machine| {
         volumes(machine) == ["nas ok", "vault degraded"]
     });
     io(&machine, "vault", "write -P 8 512k 1M");
-    fs::rename(machine.disk("elsewhere"), machine.disk("d")).unwrap();
+    fs::rename(machine.away("d"), machine.disk("d")).unwrap();
     machine.wait("the disk is taken back", |machine| {
         volumes(machine) == ["nas ok", "vault ok"]
     });
