@@ -26,7 +26,8 @@ const fn case(
 
 /// The processes below attachments, which nobody starts by hand.
 #[allow(dead_code)] // read by one of the two
-pub const INTERNAL: [&str; 4] = ["attach-nbd-process", "attach-process", "tree-process", "volume-names"];
+pub const INTERNAL: [&str; 5] =
+    ["attach-nbd-process", "attach-process", "tree-process", "udev-claim", "volume-names"];
 
 /// All of them.
 pub const CASES: &[Case] = &[
@@ -191,6 +192,7 @@ pub const CASES: &[Case] = &[
     case("disks", &["disks nothere"], &["disks nas"]),
     case("locate", &["locate nothere 0", "locate nas 7", "locate nas 0"], &["locate --all-off"]),
     case("metrics", &["metrics nothere"], &["metrics"]),
+    case("doctor", &["doctor nothere"], &["doctor used.img"]),
     case("incident", &["incident 1"], &[]),
     case("ack", &["ack 1 --why known"], &[]),
     case("alert test", &["alert test journal"], &[]),

@@ -105,6 +105,7 @@ fn damage_that_a_scrub_found_is_known_until_one_that_got_through_finds_none() {
 fn a_volume_is_served_where_nothing_can_be_kept_and_that_is_told() {
     let place = Place::in_memory("restart-unkept");
     done(&place, "create nas --level 1 --member-size 24M a b");
+    std::fs::remove_dir_all(place.file("state")).unwrap(); // the change is kept there
     std::fs::write(place.file("state"), "a file in the way").unwrap();
     let started = done(&place, "serve a b --background");
     let all = format!("{}{}", started.out, started.err);
@@ -129,6 +130,7 @@ fn a_volume_is_served_where_nothing_can_be_kept_and_that_is_told() {
 fn a_dry_run_keeps_nothing_and_the_folder_is_the_users_alone() {
     let place = Place::in_memory("restart-dry");
     done(&place, "create nas --level 1 --member-size 24M a b");
+    std::fs::remove_dir_all(place.file("state")).unwrap(); // the change is kept there
     done(&place, "serve a b -n");
     assert!(!place.file("state").exists());
     done(&place, "serve a b --background");

@@ -54,7 +54,7 @@ fn the_shell_completes_the_names_of_the_volumes_that_are_served_now() {
     assert_eq!(offered(&place, &["plexum", "status", "na"]), ["nas"]);
     assert_eq!(offered(&place, &["plexum", "scrub", "-v", "m"]), ["media"]);
     assert_eq!(offered(&place, &["plexum", "fail", ""]).len(), 3);
-    let options = offered(&place, &["plexum", "status", "--w"]);
+    let options = offered(&place, &["plexum", "status", "--wa"]);
     assert_eq!(options, ["--watch"]);
     // Behind it comes a member, and where none is meant there is none.
     assert!(!offered(&place, &["plexum", "fail", "nas", "n"]).contains(&"nas".to_owned()));
