@@ -198,7 +198,7 @@ fn a_volume_that_is_not_there_is_told_with_its_name_and_why() {
     done(&place, "serve a b");
     daemon.end(&place);
     for member in ["a", "b"] {
-        std::fs::rename(place.file(member), place.file(&format!("{member}.away"))).unwrap();
+        std::fs::rename(place.file(member), place.away(member)).unwrap();
     }
     let daemon = Daemon::start(&place, "");
     let told = wait_for_messages(&place, 1);
@@ -502,6 +502,7 @@ fn where_nothing_can_be_kept_volumes_are_served_and_what_is_wrong_is_told_all_th
 #[test]
 fn a_state_folder_that_is_none_keeps_no_volume_from_being_served() {
     let place = home("alarms-nofolder", "");
+    std::fs::remove_dir_all(place.file("state")).unwrap(); // what create did is kept there
     std::fs::write(place.file("state"), "a file").unwrap();
     let mut daemon = Daemon::start(&place, "");
     let mut notes = daemon.notes();

@@ -33,8 +33,12 @@ impl Case {
             loops: Vec::new(),
         };
         for disk in disks {
-            case.place.sparse(disk, 24 << 20);
-            let made = case.place.tool("losetup", &format!("--find --show {disk}"));
+            // Not beside the devices: the daemon would find what is on them there, too.
+            let file = case.place.away(disk);
+            fs::File::create(&file).unwrap().set_len(24 << 20).unwrap();
+            let made = case
+                .place
+                .tool("losetup", &format!("--find --show away/{disk}"));
             assert_eq!(made.exit, 0, "{}", made.err);
             let link = case.place.file(&format!("disk-{disk}"));
             symlink(made.out.trim(), &link).unwrap();

@@ -13,6 +13,9 @@ use super::waiting::Entry;
 use crate::expected::Wanted;
 use crate::host::Hosted;
 
+/// How long the first try of a volume may take: one that hangs in it is absent then.
+const FIRST_TRY_MAX: Duration = Duration::from_secs(60);
+
 impl Service {
     /// Judges everything now and each second, for ever; the daemon's only timer.
     pub(super) async fn keep_judging(self: Rc<Self>) {
@@ -72,11 +75,15 @@ impl Service {
         around
     }
 
-    /// Whether the time that its members are given is not over yet.
+    /// Whether the time that its members are given is not over yet, or it is being tried for the first time.
     fn is_waited_for(&self, entry: &Entry, now: Moment) -> bool {
         let arrived = entry.waits_since.as_ref().map(|(_, last)| *last);
         let since = arrived.unwrap_or(self.started);
-        Duration::from_nanos(now.ns_since(since)) < self.start.wait
+        let wait = match entry.problem.is_some() {
+            true => self.start.wait,
+            false => self.start.wait.max(FIRST_TRY_MAX),
+        };
+        Duration::from_nanos(now.ns_since(since)) < wait
     }
 }
 
