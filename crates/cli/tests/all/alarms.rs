@@ -158,8 +158,10 @@ fn a_member_that_fails_is_one_message_with_slot_and_severity_and_its_repair_is_o
     assert!(told[1].subject.contains("nas: OVER"), "{}", told[1].subject);
     let (id, state) = of_code(&place, "redundancy").remove(0);
     assert_eq!(state, "closed");
-    let shown = done(&place, &format!("incident {id}")).out;
-    assert_eq!(shown.matches("own: arrived").count(), 2, "{shown}");
+    wait_until(&place, "both messages are known to have arrived", || {
+        let shown = done(&place, &format!("incident {id}")).out;
+        shown.matches("own: arrived").count() == 2
+    });
     assert!(!place.plexum("status").out.contains("incident"));
     done(&place, "alert test own");
     assert_eq!(kinds(&place), ["opened", "closed", "test"]);
