@@ -51,6 +51,8 @@ pub(crate) struct Base<C> {
     locks: RangeLocks,
     /// The volume ends: no new step in the background.
     is_stopping: Cell<bool>,
+    /// Another geometry is being left (`migrate`): no job of its own.
+    holds_jobs: Cell<bool>,
     guard: OnceCell<Box<dyn Guard>>,
     announcements: RefCell<VecDeque<Announcement>>,
     announced: Signal,
@@ -75,6 +77,7 @@ impl<C> Base<C> {
             changed: Signal::new(),
             locks: RangeLocks::new(),
             is_stopping: Cell::new(false),
+            holds_jobs: Cell::new(false),
             guard: OnceCell::new(),
             announcements: RefCell::default(),
             announced: Signal::new(),
@@ -129,6 +132,22 @@ impl<C> Base<C> {
     /// The volume ends. `all_back` follows, before anything else is done.
     pub(crate) fn stop(&self) {
         self.is_stopping.set(true);
+        self.changed.notify();
+    }
+
+    /// Whether resync, rebuild and scrub wait, and members are not exchanged: data come from another geometry.
+    pub(crate) fn holds_jobs(&self) -> bool {
+        self.holds_jobs.get()
+    }
+
+    /// They wait until `let_jobs`.
+    pub(crate) fn hold_jobs(&self) {
+        self.holds_jobs.set(true);
+    }
+
+    /// They go on.
+    pub(crate) fn let_jobs(&self) {
+        self.holds_jobs.set(false);
         self.changed.notify();
     }
 
@@ -247,10 +266,15 @@ impl<C> Base<C> {
         self.announced.notify();
     }
 
+    /// What was announced and nobody has fetched; the oldest.
+    pub(crate) fn take_announcement(&self) -> Option<Announcement> {
+        self.announcements.borrow_mut().pop_front()
+    }
+
     /// The next thing that was announced. One task only.
     pub(crate) async fn next_announcement(&self) -> Announcement {
         loop {
-            if let Some(announcement) = self.announcements.borrow_mut().pop_front() {
+            if let Some(announcement) = self.take_announcement() {
                 return announcement;
             }
             self.announced.changed().await;

@@ -17,8 +17,7 @@ use plexum_block::device::{Device, IoError};
 impl<D: Device, C: Clock> Array<D, C> {
     /// Applies an event and carries out what needs no await. The caller commits where it has to.
     pub(crate) fn apply(&self, event: &Event) {
-        let geometry = self.base.geometry();
-        let tolerates = |lost: &[bool]| geometry.tolerates(lost);
+        let tolerates = |lost: &[bool]| self.tolerates(lost);
         let tolerates_all = |_: &[bool]| true;
         let effects = if self.base.has(Mutant::CommitBeyondRedundancy) {
             self.state.borrow_mut().apply(event, &tolerates_all)

@@ -114,6 +114,8 @@ pub(crate) struct Array<D: Device, C> {
     lost_when_frozen: RefCell<Vec<MemberId>>,
     companion: OnceCell<Weak<dyn Companion<D>>>,
     follower: OnceCell<Weak<dyn Follower<D>>>,
+    /// The members in another geometry, which must survive every loss as well (`migrate`).
+    beside: RefCell<Option<Rc<Array<D, C>>>>,
     /// Whoever waits for something that does not come any more in a frozen array.
     freeze_bells: RefCell<Vec<Weak<Signal>>>,
 }
@@ -148,6 +150,13 @@ impl<D: Device, C: Clock> Array<D, C> {
     pub(crate) fn new(base: Rc<Base<C>>, parts: ArrayParts<D>) -> Self {
         let slot_count = u16::try_from(base.geometry().member_count())
             .expect("slots were bounded by the geometry");
+        // Another geometry of the same members may have more (`migrate`).
+        let slots = parts.records.iter().filter_map(|record| record.slot);
+        let slot_count = slots
+            .map(|slot| slot + 1)
+            .max()
+            .unwrap_or(0)
+            .max(slot_count);
         let is_dirty = parts.resync_start_bytes == Some(0);
         let may_write = !base.is_read_only();
         // A dirty array was written to before it went down: what is true now (who is missing) must be durable before
@@ -185,6 +194,7 @@ impl<D: Device, C: Clock> Array<D, C> {
             lost_when_frozen: RefCell::default(),
             companion: OnceCell::new(),
             follower: OnceCell::new(),
+            beside: RefCell::default(),
             freeze_bells: RefCell::default(),
             base,
         }
@@ -416,6 +426,49 @@ impl<D: Device, C: Clock> Array<D, C> {
         };
         let mut lost = state.lost_slots();
         lost[usize::from(slot)] = true;
-        !self.base.geometry().tolerates(&lost)
+        !self.tolerates(&lost)
+    }
+
+    /// From now on no loss is survived that `other`, which has the same members in another geometry, does not survive.
+    pub(crate) fn stand_beside(&self, other: &Rc<Self>) {
+        let before = self.beside.borrow_mut().replace(Rc::clone(other));
+        assert!(before.is_none(), "two geometries, not three");
+    }
+
+    /// There is but one geometry again.
+    pub(crate) fn stand_alone(&self) {
+        self.beside.take();
+    }
+
+    /// Whether the volume survives with these slots lost, in every geometry that there is.
+    pub(crate) fn tolerates(&self, lost: &[bool]) -> bool {
+        let beside = self.beside.borrow();
+        let survives_there = beside.as_ref().is_none_or(|other| {
+            let geometry = other.base.geometry();
+            geometry.tolerates(&other.lost_slots_with(lost))
+        });
+        survives_there && self.base.geometry().tolerates(self.own_slots(lost))
+    }
+
+    /// How many more members may be lost, in the geometry that survives fewer.
+    pub(crate) fn losses_left(&self, lost: &[bool]) -> usize {
+        let beside = self.beside.borrow();
+        let there = beside.as_ref().map_or(usize::MAX, |other| {
+            let geometry = other.base.geometry();
+            geometry.losses_left(&other.lost_slots_with(lost))
+        });
+        there.min(self.base.geometry().losses_left(self.own_slots(lost)))
+    }
+
+    /// Without the slots that only the other geometry has.
+    fn own_slots<'a>(&self, lost: &'a [bool]) -> &'a [bool] {
+        &lost[..self.base.geometry().member_count().min(lost.len())]
+    }
+
+    /// Its own lost slots and those of `more` that it has.
+    fn lost_slots_with(&self, more: &[bool]) -> Vec<bool> {
+        let own = self.lost_slots().into_iter().enumerate();
+        own.map(|(slot, is_lost)| is_lost || more.get(slot).is_some_and(|is_lost| *is_lost))
+            .collect()
     }
 }

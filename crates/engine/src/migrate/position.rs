@@ -40,8 +40,8 @@ pub enum Unfit {
     TooSmall,
     /// No migration between these geometries has ever stopped there.
     Position(Position),
-    /// Downwards.
-    Downwards,
+    /// Downwards, and the last rows would be written over themselves.
+    DownwardsInPlace,
 }
 
 impl fmt::Display for Unfit {
@@ -61,7 +61,9 @@ impl fmt::Display for Unfit {
                 "it is said to stand at byte {} with {} bytes kept, where it never stops",
                 position.border_bytes, position.kept_bytes
             ),
-            Self::Downwards => f.write_str("it moves downwards, which is not carried out here"),
+            Self::DownwardsInPlace => f.write_str(
+                "downwards its last rows would be written over themselves: there is no room",
+            ),
         }
     }
 }

@@ -208,6 +208,12 @@ impl Window {
         }
     }
 
+    /// Size of the new volume: what there is to move.
+    #[must_use]
+    pub fn all_bytes(&self) -> u64 {
+        self.new.volume_bytes
+    }
+
     /// Where it is when all has moved.
     #[must_use]
     pub fn end_bytes(&self) -> u64 {

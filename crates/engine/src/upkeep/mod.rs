@@ -136,7 +136,11 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
             Box::pin(self.housekeeping()),
             Box::pin(self.intent.run_tail()),
         );
-        let healing = join(Box::pin(self.keep_redundant()), Box::pin(self.run_scrubs()));
+        let healing = async {
+            let may_begin = || !self.base.holds_jobs() || self.array.is_ended();
+            self.base.changed().until(may_begin).await;
+            join(Box::pin(self.keep_redundant()), Box::pin(self.run_scrubs())).await
+        };
         join(bookkeeping, healing).await;
         self.book.end();
         self.base.changed().notify();
@@ -250,6 +254,9 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
     /// Whether the superblocks could say more than they do: that nothing is being written, that the resync has ended,
     /// and when stopping how far it got.
     fn is_clean_due(&self, is_stopping: bool) -> bool {
+        if self.base.holds_jobs() && self.intent.regions().doubtful_count() > 0 {
+            return false; // what is in doubt is so in two geometries: one number would not tell it
+        }
         let state = self.array.state();
         let reached = self.intent.regions().consistent_below_bytes();
         let is_news = state.consistent_below_bytes != reached;

@@ -145,7 +145,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         if let (Standing::Active, Some(slot)) = (record.standing, record.slot) {
             let mut lost = self.array.state().lost_slots();
             lost[usize::from(slot)] = true;
-            if !self.base.geometry().tolerates(&lost) {
+            if !self.array.tolerates(&lost) {
                 return Err(ControlError::NotRedundant);
             }
         }

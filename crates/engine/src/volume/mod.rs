@@ -45,7 +45,7 @@ use crate::mutant::Mutant;
 use crate::rows::Rows;
 use crate::shard::Division;
 use crate::stage::RequestInfo;
-use crate::state::{MemberId, MemberRecord};
+use crate::state::{Event, MemberId, MemberRecord};
 use crate::threshold::Threshold;
 use crate::traffic::{ReadsWait, Traffic};
 use crate::upkeep::scrub::{ScrubMode, ScrubReport};
@@ -341,6 +341,27 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// The next thing the outside should hear about. One task only.
     pub async fn next_announcement(&self) -> Announcement {
         self.base.next_announcement().await
+    }
+
+    /// Makes durable what the format says from now on besides the members: how far a migration is.
+    ///
+    /// # Errors
+    /// As a commit: `Failed` when the volume is frozen, or freezes over it; nobody knows what is durable then.
+    pub async fn commit_metadata(&self) -> Result<(), IoError> {
+        self.array.apply(&Event::SettingsChanged);
+        self.array.commit_all().await
+    }
+
+    /// The same, at the end of a migration: slots that this geometry does not have are no more, and who held one of
+    /// them is a spare.
+    ///
+    /// # Errors
+    /// As `commit_metadata`.
+    pub async fn commit_last_geometry(&self) -> Result<(), IoError> {
+        let slot_count = u16::try_from(self.base.geometry().member_count());
+        let slot_count = slot_count.expect("slots were bounded by the geometry");
+        self.array.apply(&Event::SlotsLeft { slot_count });
+        self.array.commit_all().await
     }
 
     /// Runs the background work until `stop`. Give it one task of its own; without it nothing is cleaned or rebuilt.

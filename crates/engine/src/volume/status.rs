@@ -194,7 +194,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
                 .collect(),
             losses_left: match state.is_frozen {
                 true => 0,
-                false => self.base.geometry().losses_left(&lost),
+                false => self.array.losses_left(&lost),
             },
             is_frozen: state.is_frozen,
             is_dirty: state.is_dirty,

@@ -63,6 +63,28 @@ impl<D: Device, C: Clock> Volume<D, C> {
         join_all(parts).await.into_iter().collect()
     }
 
+    /// Writes whole rows of parity that nobody reads before somebody else has made durable that they are in use
+    /// (`migrate`): neither a dirty mark nor bits announce them. A member that misses some is failed, durably.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub(crate) async fn write_moved(&self, offset_bytes: u64, data: Buf) -> Result<(), IoError> {
+        let length_bytes = data.len() as u64;
+        self.check_request(offset_bytes, length_bytes)?;
+        self.base.check_writable()?;
+        let now = self.base.clock().recent();
+        let tag = self
+            .traffic
+            .begin(RequestKind::Write, offset_bytes, length_bytes, now);
+        let row_bytes = self.base.geometry().row_data_bytes();
+        assert!(
+            offset_bytes.is_multiple_of(row_bytes),
+            "rows are moved as a whole"
+        );
+        self.write_pieces(offset_bytes, data, Fua::No, &tag).await?;
+        self.array.settle().await
+    }
+
     async fn finish_write(
         &self,
         result: Result<(), IoError>,

@@ -24,7 +24,7 @@ use plexum_engine::drive::RETRIES_MAX;
 use plexum_engine::intent::regions::Regions;
 use plexum_engine::metadata::PlainMetadata;
 use plexum_engine::migrate::{
-    Direction as Way, Ledger, Migration, MigrationParts, Position, Unfit, Window, WindowSpec,
+    Bond, Direction as Way, Ledger, Migration, MigrationParts, Position, Unfit, Window, WindowSpec,
 };
 use plexum_engine::state::Standing;
 use plexum_engine::volume::{JobStatus, Volume, VolumeOptions, VolumeParts};
@@ -196,7 +196,15 @@ impl<D: Device, C: Clock> Growing<D, C> {
 
     pub(crate) async fn read(&self, at: u64, buf: BufMut) -> Result<BufMut, IoError> {
         let counted = self.count(Direction::Read);
-        self.migration.read(at, buf, counted).await
+        let mut buf = buf;
+        let rope = self.migration.read(at, buf.len(), counted).await?;
+        let mut from = 0;
+        for piece in rope.pieces {
+            buf[from..from + piece.len()].copy_from_slice(&piece);
+            from += piece.len();
+        }
+        assert_eq!(from, buf.len(), "the sides make up the whole range");
+        Ok(buf)
     }
 
     pub(crate) async fn write(&self, at: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
@@ -262,7 +270,8 @@ impl<D: Device, C: Clock + Clone> Builder<'_, D, C> {
         let ledger = ledger.ok_or_else(|| unfit(format!("drive {} is not here", new.drive)))?;
         let migration = Migration::new(MigrationParts {
             before: self.half(&format!("{plex} before"), before, doubt)?,
-            after: self.half(&format!("{plex} after"), after.clone(), doubt)?,
+            after: Rc::new(self.half(&format!("{plex} after"), after.clone(), doubt)?),
+            bond: Bond::Apart,
             window,
             ledger,
             position: Position {

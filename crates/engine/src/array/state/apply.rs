@@ -127,6 +127,7 @@ impl ArrayState {
             } => self.checkpoint(member, valid_below_bytes),
             Event::RebuildDone { member } => self.rebuild_done(member),
             Event::MemberRemoved { member } => self.member_removed(member),
+            Event::SlotsLeft { slot_count } => self.slots_left(slot_count),
             Event::SettingsChanged => vec![self.changed(false)],
             Event::BadBlocksChanged { is_urgent, .. } => vec![self.changed(is_urgent)],
         };
@@ -295,6 +296,23 @@ impl ArrayState {
         );
         self.record_mut(member).standing = Standing::Removed;
         vec![self.changed(false), Effect::PublishMembers]
+    }
+
+    fn slots_left(&mut self, slot_count: u16) -> Vec<Effect> {
+        assert!(slot_count <= self.slot_count, "no slot comes by this");
+        self.slot_count = slot_count;
+        for record in &mut self.members {
+            if record.slot.is_some_and(|slot| slot >= slot_count) {
+                record.slot = None;
+                record.standing = Standing::Spare;
+                record.is_replacement = false;
+            }
+        }
+        vec![
+            self.changed(true),
+            Effect::PublishMembers,
+            Effect::PickSpare,
+        ]
     }
 
     fn check(&self) {
@@ -528,6 +546,16 @@ mod tests {
             };
         }
         state.apply(&Event::FirstWrite, &one_loss);
+    }
+
+    #[test]
+    fn whoever_holds_a_slot_that_is_no_more_is_a_spare() {
+        let mut state = raid5();
+        state.apply(&Event::SlotsLeft { slot_count: 2 }, &one_loss);
+        let left = state.record(MemberId(2));
+        assert_eq!((left.standing, left.slot), (Standing::Spare, None));
+        assert_eq!(state.lost_slots(), [false, false]);
+        assert_eq!(state.urgent_version, state.version);
     }
 
     #[test]

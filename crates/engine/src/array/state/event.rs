@@ -74,6 +74,11 @@ pub enum Event {
         /// Who.
         member: MemberId,
     },
+    /// The geometry that had more slots than these is left for good: who held one of them is a spare.
+    SlotsLeft {
+        /// Slots from now on.
+        slot_count: u16,
+    },
     /// What the superblocks say besides the members changed (bitmap on or off) and must become durable.
     SettingsChanged,
     /// The bad-block list of a member changed and must become durable.
