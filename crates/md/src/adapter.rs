@@ -16,6 +16,7 @@ use plexum_format::stripe_log::{LogArea, LogHeader, NoLog, plan_area, superblock
 use plexum_format::{SECTOR_BYTES, Slot};
 
 use crate::bitmap_place::{plan_bitmap, plan_ppl};
+use crate::reshape::{Moving, end, reshaped_offset_sectors};
 use plexum_block::device::DeviceInfo;
 use plexum_block::ranges::RangeSet;
 use plexum_engine::metadata::{BitmapPlan, CommitView, Metadata, MetadataWrite, NewMemberPlace};
@@ -37,6 +38,10 @@ pub struct MdMetadata {
     members: Vec<Option<MdMember>>,
     bitmap: Option<BitmapHeader>,
     has_commits: bool,
+    /// What the superblocks were read with is not what they are to say: the first commit says it.
+    is_due: bool,
+    /// A reshape that is under way.
+    moving: Option<Moving>,
 }
 
 struct MdMember {
@@ -66,6 +71,31 @@ impl MdMetadata {
                 .collect(),
             bitmap,
             has_commits: level >= 1,
+            is_due: false,
+            moving: None,
+        }
+    }
+
+    /// The same, of an array that is being reshaped; `is_due`: the superblocks on the members do not say so yet.
+    pub(crate) fn reshaping(self, moving: Moving, is_due: bool) -> Self {
+        Self {
+            moving: Some(moving),
+            is_due,
+            ..self
+        }
+    }
+
+    /// The same, of superblocks that are to say something else than those on the members.
+    pub(crate) fn changed(self, is_due: bool) -> Self {
+        Self { is_due, ..self }
+    }
+
+    /// R10: what every member says from now on, those included that are not there.
+    fn end_of_move(&mut self) {
+        if self.moving.as_ref().is_some_and(Moving::has_ended) {
+            let members = self.members.iter_mut().flatten();
+            members.for_each(|member| end(&mut member.superblock));
+            self.moving = None;
         }
     }
 
@@ -135,9 +165,9 @@ impl MdMetadata {
         let mut log = BadBlocks::new(area.size_sectors, area.shift).ok()?;
         for range in bad.iter() {
             let sectors = range.start / SECTOR_BYTES..range.end.div_ceil(SECTOR_BYTES);
-            let start = superblock.data_offset_sectors + sectors.start;
-            log.add(start..superblock.data_offset_sectors + sectors.end)
-                .ok()?;
+            // In a reshape they are counted in the new geometry, as the volume that commits has them.
+            let data = reshaped_offset_sectors(superblock);
+            log.add(data + sectors.start..data + sectors.end).ok()?;
         }
         Some(log)
     }
@@ -207,6 +237,7 @@ impl Metadata for MdMetadata {
         bad: &RangeSet,
         info: &DeviceInfo,
     ) -> Vec<MetadataWrite> {
+        self.end_of_move();
         let roles = self.roles(view);
         let record = view.state.record(member).clone();
         let Some(Some(known)) = self.members.get_mut(usize::from(member.0)) else {
@@ -226,6 +257,9 @@ impl Metadata for MdMetadata {
             }
             _ => (None, false),
         };
+        if let Some(moving) = &self.moving {
+            moving.put(superblock, member);
+        }
         superblock.is_replacement =
             record.is_replacement && superblock.version.has_rebuild_offset();
         superblock.is_write_mostly = record.is_write_mostly;
@@ -254,6 +288,10 @@ impl Metadata for MdMetadata {
 
     fn has_commits(&self) -> bool {
         self.has_commits
+    }
+
+    fn is_commit_due(&self) -> bool {
+        self.is_due
     }
 
     fn has_room_for_bad(&self, member: MemberId, bad: &RangeSet) -> bool {

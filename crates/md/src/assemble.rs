@@ -29,6 +29,7 @@ use plexum_format::stripe_log::{LogHeader, NoLog};
 use plexum_format::units::EventCount;
 use plexum_format::uuid::md_uuid_text;
 
+use crate::reshape::levelled;
 use plexum_engine::mutant::DeliberateBug;
 use plexum_layout::{Geometry, GeometrySpec, Raid0Layout};
 
@@ -76,6 +77,8 @@ pub struct Options {
     pub stale: StaleUse,
     /// `--raid0-layout`: order of the members in a RAID-0's further zones, where the superblock does not say.
     pub raid0_layout: Option<Raid0Layout>,
+    /// A reshape that is under way goes on: the array is written to in two geometries.
+    pub goes_on_reshaping: bool,
     /// `--backup-file`: what a reshape in place was moving is read from there.
     pub has_backup: bool,
 }
@@ -414,6 +417,8 @@ fn put_together(
     options: &Options,
     bug: DeliberateBug,
 ) -> Result<Assembly, AssembleError> {
+    let levelled = levelled(examined);
+    let examined = levelled.as_deref().unwrap_or(examined);
     let history = history_of(examined, options)?;
     let newest = &examined[history.freshest].superblock;
     let name = display_name(newest);

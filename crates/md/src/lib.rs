@@ -10,5 +10,6 @@ pub mod create;
 mod error;
 mod journal;
 pub mod open;
+pub mod reshape;
 
 pub use adapter::MdMetadata;

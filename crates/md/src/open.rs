@@ -19,6 +19,7 @@ use crate::assemble::{
     assemble_with,
 };
 use crate::journal::is_in_journal;
+use crate::reshape::{Relabel, levelled};
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
 use plexum_block::device::{Device, IoError};
@@ -31,7 +32,8 @@ use plexum_engine::volume::{Force, VolumeOptions};
 use plexum_layout::Geometry;
 
 pub use crate::error::OpenError;
-use examine::{as_planned, read_bad, read_bitmap};
+pub(crate) use examine::read_bad;
+use examine::{as_planned, read_bitmap};
 pub use examine::{examine, examine_as, former_member, judge_log_page, log_header_place};
 use logs::{log_headers, start_log, start_ppl};
 use pieces::Side;
@@ -51,6 +53,31 @@ pub struct OpenRequest {
     /// Superblocks by device in place of what is on them: an array that is tried before it is made. Empty: what is
     /// there counts.
     pub planned: Vec<Superblock>,
+    /// Another name that the array gets, at the first commit.
+    pub relabel: Option<Relabel>,
+}
+
+/// What is on the members, and what the superblocks are to say.
+pub(crate) struct Found {
+    pub(crate) examined: Vec<Examined>,
+    /// They do not say so yet.
+    pub(crate) is_due: bool,
+}
+
+impl Found {
+    /// What is on them, those brought up to the freshest that an interrupted update left behind.
+    pub(crate) fn of(examined: Vec<Examined>) -> Self {
+        match levelled(&examined) {
+            Some(examined) => Self {
+                examined,
+                is_due: true,
+            },
+            None => Self {
+                examined,
+                is_due: false,
+            },
+        }
+    }
 }
 
 /// Puts a volume together from devices; those that are not used (stale, faulty) are dropped.
@@ -73,10 +100,15 @@ pub async fn open_volume<D: Device, C: Clock>(
     if request.volume.bug.is(Mutant::ReplayUnbound) {
         believe_any_log(&mut examined);
     }
-    let mut assembly = assemble_with(&examined, &request.assemble, request.volume.bug)
+    let mut found = Found::of(examined);
+    if let Some(relabel) = &request.relabel {
+        found.relabel(relabel);
+    }
+    let examined = &found.examined;
+    let mut assembly = assemble_with(examined, &request.assemble, request.volume.bug)
         .map_err(|error| OpenError::Assemble(Box::new(error)))?;
-    misjudge(&mut assembly, &examined, request.volume.bug);
-    if assembly.reshape.is_some() || is_in_journal(&devices, &pool, &examined, &assembly).await? {
+    misjudge(&mut assembly, examined, request.volume.bug);
+    if assembly.reshape.is_some() || is_in_journal(&devices, &pool, examined, &assembly).await? {
         return Err(OpenError::InPieces);
     }
     let geometry = assembly.geometry.clone();
@@ -89,13 +121,13 @@ pub async fn open_volume<D: Device, C: Clock>(
         clock,
         pool,
         request,
-        &examined,
+        &found,
         &assembly,
         Side::Before,
         geometry,
     )
     .await?;
-    let headers = log_headers(&examined, &assembly).unwrap_or_default();
+    let headers = log_headers(&found.examined, &assembly).unwrap_or_default();
     start_log(&volume, &assembly, &headers, force).await?;
     start_ppl(&volume, &assembly, force).await?;
     Ok((volume, assembly))
@@ -109,7 +141,7 @@ fn forget_doubt(regions: &mut Regions, bug: DeliberateBug, is_forced: bool) {
 }
 
 /// The volume's settings with what the assembly demands.
-fn options_of(asked: VolumeOptions, assembly: &Assembly) -> VolumeOptions {
+pub(crate) fn options_of(asked: VolumeOptions, assembly: &Assembly) -> VolumeOptions {
     VolumeOptions {
         is_read_only: asked.is_read_only || assembly.is_read_only,
         trust_unproven: asked.trust_unproven || assembly.serves_doubtful_data,
@@ -124,11 +156,12 @@ async fn build<D: Device, C: Clock>(
     clock: C,
     pool: BufPool,
     request: OpenRequest,
-    examined: &[Examined],
+    found: &Found,
     assembly: &Assembly,
     side: Side,
     geometry: Geometry,
 ) -> Result<Volume<D, C>, OpenError> {
+    let examined = &found.examined;
     let (bitmap, mut regions) = load_regions(&devices, &pool, examined, assembly, &geometry).await;
     let options = options_of(request.volume, assembly);
     forget_doubt(&mut regions, options.bug, request.assemble.force);
@@ -179,7 +212,7 @@ async fn build<D: Device, C: Clock>(
         clock,
         pool,
         members,
-        metadata: Box::new(MdMetadata::new(superblocks, bitmap)),
+        metadata: Box::new(MdMetadata::new(superblocks, bitmap).changed(found.is_due)),
         regions,
         log: log_headers(examined, assembly).filter(|_| !options.is_read_only),
         event_count: assembly.array.events.0,
@@ -191,7 +224,7 @@ async fn build<D: Device, C: Clock>(
 }
 
 /// Whether a used member is one event behind: the last commit was interrupted.
-fn is_uneven(assembly: &Assembly) -> bool {
+pub(crate) fn is_uneven(assembly: &Assembly) -> bool {
     let mut used = assembly
         .members
         .iter()
@@ -290,7 +323,7 @@ fn believe_any_log(examined: &mut [Examined]) {
 }
 
 /// Regions as the superblocks and the bitmap have them, with the bitmap's header when there is one.
-async fn load_regions<D: Device>(
+pub(crate) async fn load_regions<D: Device>(
     devices: &[(String, D)],
     pool: &BufPool,
     examined: &[Examined],

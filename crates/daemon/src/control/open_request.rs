@@ -94,6 +94,7 @@ impl OpenRequest {
                     (true, true) => StaleUse::Write,
                 },
                 raid0_layout: self.raid0_layout.as_deref().map(raid0_layout).transpose()?,
+                goes_on_reshaping: false,
                 has_backup: self.backup_file.is_some(),
             },
             balance: asked_balance(self.balance.as_deref()),

@@ -69,7 +69,10 @@ impl<D: Device, C: Clock> Follower<D> for Copies<D, C> {
     /// Tells the balancer who can be read now.
     fn members_change(&self, before: &MemberSet<D>, after: &MemberSet<D>) {
         let mut balancer = self.balancer.borrow_mut();
-        for (slot, (old, new)) in before.slots.iter().zip(&after.slots).enumerate() {
+        // Slots that only another geometry has hold nothing of this one (`migrate`).
+        let own = self.base.geometry().member_count();
+        let slots = before.slots.iter().zip(&after.slots).take(own);
+        for (slot, (old, new)) in slots.enumerate() {
             let drive = |view: &SlotView<D>| {
                 view.active.clone().or(view
                     .filling

@@ -203,6 +203,16 @@ fn check_array(superblock: &Superblock) -> Result<(), NoLog> {
     }
 }
 
+/// First sector behind everything that lies before a member's data. `bitmap_sectors` as in `plan_area`; what is not in
+/// front of the data counts for nothing.
+#[must_use]
+pub fn front_end_sector(superblock: &Superblock, bitmap_sectors: u64) -> u64 {
+    let data = superblock.data_offset_sectors;
+    let areas = occupied(superblock, bitmap_sectors).into_iter();
+    let ends = areas.map(|(_, area)| area.end).filter(|end| *end <= data);
+    ends.max().unwrap_or(0)
+}
+
 /// Chooses the place of a member's ring. `bitmap_sectors`: what the bitmap takes, its reserve included; 0 without one.
 ///
 /// # Errors

@@ -74,7 +74,7 @@ pub(super) fn check_features(
             read_only,
         );
     }
-    if newest.reshape.is_some() {
+    if newest.reshape.is_some() && !options.goes_on_reshaping {
         return refuse(
             "a reshape is in progress",
             "this version can read it where it stands, but not go on with it",

@@ -185,7 +185,7 @@ pub(super) async fn read_bitmap<D: Device>(
 
 /// Bad ranges of a member, in bytes of its data area. A list that is damaged or cannot be read says that nothing of the
 /// member can be trusted: assembly leaves it out.
-pub(super) async fn read_bad<D: Device>(
+pub(crate) async fn read_bad<D: Device>(
     device: &D,
     pool: &BufPool,
     superblock: &Superblock,

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use plexum_format::md::backup::{BACKUP_HEADER_BYTES, BackupHeader};
 
-use super::{OpenError, OpenRequest, build, examine_as};
+use super::{Found, OpenError, OpenRequest, build, examine_as};
 use crate::assemble::{AssembledReshape, Assembly, Examined, assemble};
 use crate::journal::{Source, read_journal};
 use plexum_block::buf::{BufPool, Rope};
@@ -170,8 +170,10 @@ pub async fn open_pieces<D: Device + Clone, C: Clock + Clone>(
     for (index, (name, device)) in devices.iter().enumerate() {
         examined.push(examine_as(device, &pool, index, name, request.version).await?);
     }
+    let all = Found::of(examined);
+    let examined = &all.examined;
     request.assemble.has_backup = backup.is_some();
-    let mut assembly = assemble(&examined, &request.assemble)
+    let mut assembly = assemble(examined, &request.assemble)
         .map_err(|error| OpenError::Assemble(Box::new(error)))?;
     if !assembly.is_read_only {
         return Err(OpenError::NotSupported(
@@ -182,7 +184,7 @@ pub async fn open_pieces<D: Device + Clone, C: Clock + Clone>(
         let text = format!("{name}: no reshape is under way that a backup file could help with");
         return Err(OpenError::Backup(text));
     }
-    let mut found = read_journal(&devices, &pool, &examined, &assembly).await?;
+    let mut found = read_journal(&devices, &pool, examined, &assembly).await?;
     if let (Some((name, device)), Some(reshape)) = (backup, assembly.reshape.as_mut()) {
         let newest = &examined[assembly.freshest];
         let force = request.assemble.force;
@@ -204,7 +206,7 @@ pub async fn open_pieces<D: Device + Clone, C: Clock + Clone>(
         let (devices, clock, pool) = (devices.clone(), clock.clone(), pool.clone());
         let request = request.clone();
         build(
-            devices, clock, pool, request, &examined, &assembly, side, geometry,
+            devices, clock, pool, request, &all, &assembly, side, geometry,
         )
         .await
     };

@@ -388,6 +388,7 @@ fn whatever_superblocks_say_nothing_panics_and_the_invariants_hold() {
             run_degraded: numbers.below(2) == 1,
             read_only: numbers.below(2) == 1,
             force_data: false,
+            goes_on_reshaping: false,
             has_backup: false,
             stale: [StaleUse::Never, StaleUse::Read, StaleUse::Write]
                 [usize::try_from(numbers.below(3)).unwrap()],

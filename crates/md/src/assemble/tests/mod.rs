@@ -114,6 +114,7 @@ const PLAIN: Options = Options {
     stale: StaleUse::Never,
     raid0_layout: None,
     has_backup: false,
+    goes_on_reshaping: false,
 };
 const DEGRADED: Options = Options {
     run_degraded: true,

@@ -1,0 +1,370 @@
+//! Arrays of Linux md get other members, levels, layouts and strips while they are served, whatever write is the last one
+//! before a crash, and whoever is lost on the way.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::common::{Memory, Still, named, run};
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError};
+use plexum_block::wait::join;
+use plexum_engine::volume::{Volume, VolumeOptions};
+use plexum_format::md::MdVersion;
+use plexum_layout::{Level, Organisation, Raid5Layout, Raid6Layout};
+use plexum_md::assemble::Options;
+use plexum_md::create::{NewArray, Start, plan as plan_new, write_new};
+use plexum_md::open::{OpenError, OpenRequest, examine, open_volume};
+use plexum_md::reshape::{Beginning, Plan, Reshaping, Wish, open_reshaping, plan, situation};
+
+const DEVICE_BYTES: u64 = 3 << 20;
+const STRIP_BYTES: u64 = 4096;
+const MEMBER_BYTES: u64 = 24 * STRIP_BYTES;
+
+/// A device whose sectors are written until the power fails; one of them may be gone before.
+#[derive(Clone)]
+struct Cut {
+    memory: Memory,
+    left: Rc<Cell<usize>>,
+    /// Sectors that may be left when this one goes.
+    goes_at: usize,
+}
+
+impl Device for Cut {
+    fn info(&self) -> DeviceInfo {
+        self.memory.info()
+    }
+    async fn read(&self, offset_bytes: u64, buf: BufMut) -> Result<BufMut, IoError> {
+        crate::common::yield_once().await;
+        if self.left.get() <= self.goes_at {
+            return Err(IoError::Gone);
+        }
+        self.memory.read(offset_bytes, buf).await
+    }
+    async fn write(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        crate::common::yield_once().await;
+        if self.left.get() <= self.goes_at {
+            return Err(IoError::Gone);
+        }
+        let sectors = data.len() / 512;
+        let done = sectors.min(self.left.get());
+        self.left.set(self.left.get() - done);
+        self.memory
+            .write(offset_bytes, data.slice(0..done * 512), fua)
+            .await?;
+        if done < sectors {
+            return Err(IoError::Gone);
+        }
+        Ok(())
+    }
+    async fn flush(&self) -> Result<(), IoError> {
+        match self.left.get() <= self.goes_at {
+            true => Err(IoError::Gone),
+            false => self.memory.flush().await,
+        }
+    }
+}
+
+/// What an array is, and what it shall become.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    organisation: Organisation,
+    members: u16,
+    added: u16,
+    wish: (
+        Option<u16>,
+        Option<Level>,
+        Option<&'static str>,
+        Option<u64>,
+    ),
+    has_bitmap: bool,
+}
+
+const LEFT_SYMMETRIC: Organisation = Organisation::Raid5(Raid5Layout::LeftSymmetric);
+
+const CASES: [Case; 10] = [
+    grown(LEFT_SYMMETRIC, 4, 1, true),
+    grown(LEFT_SYMMETRIC, 3, 2, false),
+    grown(Organisation::Raid4, 3, 1, true),
+    grown(Organisation::Raid6(Raid6Layout::LeftSymmetric), 5, 1, true),
+    // Rows of the same length.
+    Case {
+        wish: (None, None, Some("right-asymmetric"), Some(8192)),
+        ..grown(LEFT_SYMMETRIC, 4, 0, true)
+    },
+    // Fewer members: from the end.
+    Case {
+        wish: (Some(4), None, None, None),
+        ..grown(LEFT_SYMMETRIC, 5, 0, true)
+    },
+    Case {
+        wish: (Some(4), None, None, Some(8192)),
+        ..grown(
+            Organisation::Raid6(Raid6Layout::RightSymmetric),
+            6,
+            0,
+            false,
+        )
+    },
+    // Another level.
+    Case {
+        wish: (None, Some(Level::Raid6), None, None),
+        ..grown(LEFT_SYMMETRIC, 3, 1, true)
+    },
+    Case {
+        wish: (Some(6), Some(Level::Raid6), None, Some(8192)),
+        ..grown(LEFT_SYMMETRIC, 4, 2, false)
+    },
+    Case {
+        wish: (None, Some(Level::Raid5), None, None),
+        ..grown(Organisation::Raid6(Raid6Layout::LeftSymmetric), 5, 0, true)
+    },
+];
+
+const fn grown(organisation: Organisation, members: u16, added: u16, has_bitmap: bool) -> Case {
+    Case {
+        organisation,
+        members,
+        added,
+        wish: (Some(members + added), None, None, None),
+        has_bitmap,
+    }
+}
+
+fn wish(case: &Case) -> Wish {
+    let (member_count, level, layout, strip_bytes) = case.wish;
+    Wish {
+        member_count,
+        level,
+        layout: layout.map(str::to_owned),
+        strip_bytes,
+    }
+}
+
+fn new_array(case: &Case) -> Vec<Memory> {
+    let count = usize::from(case.members + case.added);
+    let new = NewArray {
+        version: MdVersion::V12,
+        organisation: case.organisation,
+        strip_bytes: STRIP_BYTES,
+        size_bytes: Some(MEMBER_BYTES),
+        members: vec![Some(DEVICE_BYTES); usize::from(case.members)],
+        spares: vec![DEVICE_BYTES; usize::from(case.added)],
+        write_mostly: Vec::new(),
+        stored_name: "test".to_owned(),
+        uuid: [7; 16],
+        identities: (0..count).map(|number| [number as u8 + 1; 16]).collect(),
+        wall_seconds: 1,
+        has_bitmap: case.has_bitmap,
+        region_bytes: case.has_bitmap.then_some(16_384),
+        log_bytes_max: None,
+        has_ppl: false,
+        is_write_back: false,
+        start: Start::Agreeing,
+    };
+    let planned = plan_new(&new).unwrap();
+    let devices: Vec<Memory> = (0..count)
+        .map(|_| Memory::new(vec![0; DEVICE_BYTES as usize]))
+        .collect();
+    let some: Vec<Option<Memory>> = devices.iter().cloned().map(Some).collect();
+    run(write_new(&planned, &some, &pool())).unwrap();
+    devices
+}
+
+fn pool() -> BufPool {
+    BufPool::new(1 << 20)
+}
+
+fn request(run_degraded: bool) -> OpenRequest {
+    let mut volume = VolumeOptions::default();
+    volume.thresholds.migration_step_bytes = 1; // a unit at a time
+    OpenRequest {
+        assemble: Options {
+            run_degraded,
+            ..Options::default()
+        },
+        volume,
+        ..OpenRequest::default()
+    }
+}
+
+fn plain<D: Device>(devices: &[D], run_degraded: bool) -> Result<Volume<D, Still>, OpenError>
+where
+    D: Clone,
+{
+    let opened = open_volume(
+        named(devices.to_vec()),
+        Still::default(),
+        pool(),
+        request(run_degraded),
+    );
+    run(opened).map(|(volume, _)| volume)
+}
+
+fn reshaping<D: Device + Clone>(
+    devices: &[D],
+    beginning: Option<&Beginning>,
+) -> Result<Reshaping<D, Still>, OpenError> {
+    let opened = open_reshaping(
+        named(devices.to_vec()),
+        Still::default(),
+        pool(),
+        request(true),
+        beginning,
+    );
+    run(opened).map(|(reshaping, _)| reshaping)
+}
+
+fn planned<D: Device>(devices: &[D], case: &Case) -> Plan {
+    let examined: Vec<_> = devices
+        .iter()
+        .enumerate()
+        .map(|(index, device)| run(examine(device, &pool(), index, &format!("m{index}"))).unwrap())
+        .collect();
+    plan(&situation(&examined).unwrap(), &wish(case)).unwrap()
+}
+
+fn pattern(at: u64, seed: u64) -> Vec<u8> {
+    (0..512_u64)
+        .map(|byte| (at / 512 * 31 + byte * 7 + seed * 101) as u8)
+        .collect()
+}
+
+/// An array with content.
+fn filled(case: &Case) -> (Vec<Memory>, Vec<u8>) {
+    let devices = new_array(case);
+    let volume = plain(&devices, false).unwrap();
+    let content: Vec<u8> = (0..volume.size_bytes())
+        .step_by(512)
+        .flat_map(|at| pattern(at, 0))
+        .collect();
+    run(volume.write(0, pool().copy_of(&content).freeze(), Fua::No)).unwrap();
+    stopped(&volume);
+    (devices, content)
+}
+
+fn stopped<D: Device>(volume: &Volume<D, Still>) {
+    run(join(volume.run_background(), async {
+        volume.stop().await.unwrap()
+    }));
+}
+
+fn read_all<D: Device>(volume: &Volume<D, Still>) -> Vec<u8> {
+    run(volume.read(0, volume.size_bytes() as usize))
+        .unwrap()
+        .to_vec()
+}
+
+/// What is left of the way when all has moved.
+fn relabelled(devices: &[Memory], plan: &Plan) {
+    let Some(last) = &plan.last else { return };
+    let mut asked = request(false);
+    asked.relabel = Some(last.clone());
+    let opened = run(open_volume(
+        named(devices.to_vec()),
+        Still::default(),
+        pool(),
+        asked,
+    ));
+    let (volume, _) = opened.unwrap();
+    stopped(&volume);
+}
+
+/// The array is what was planned, with this content, whoever is missing.
+fn check(devices: &[Memory], plan: &Plan, content: &[u8], place: &str) {
+    let whole = plain(devices, true).unwrap_or_else(|error| panic!("{place}: {error}"));
+    assert_eq!(whole.size_bytes(), plan.after_bytes, "{place}");
+    assert_eq!(
+        whole.geometry().organisation(),
+        plan.after.organisation,
+        "{place}"
+    );
+    assert_eq!(
+        whole.geometry().member_count(),
+        usize::from(plan.after.member_count),
+        "{place}"
+    );
+    let all = read_all(&whole);
+    let kept = content.len().min(all.len());
+    let same = all.iter().zip(content).take_while(|(a, b)| a == b).count();
+    assert_eq!(same, kept, "{place}: {} members", devices.len());
+    assert!(
+        all[kept..].iter().all(|byte| *byte == 0),
+        "{place}: what is new reads as zeroes"
+    );
+    let is_degraded = !whole.status().lost_slots.is_empty();
+    drop(whole);
+    if is_degraded {
+        return;
+    }
+    for missing in 0..devices.len() {
+        let mut fewer = devices.to_vec();
+        fewer.remove(missing);
+        let degraded = plain(&fewer, true)
+            .unwrap_or_else(|error| panic!("{place}, without {missing}: {error}"));
+        assert!(read_all(&degraded) == all, "{place}, without {missing}");
+    }
+}
+
+/// One request after the other, until the reshape has ended.
+async fn work<D: Device + Clone>(
+    moving: &Reshaping<D, Still>,
+    content: &mut [u8],
+    torn: &mut Vec<u64>,
+    seed: u64,
+) {
+    let size = moving.size_bytes();
+    let mut round = seed;
+    while !moving.has_ended() && !moving.has_failed() && round < seed + 400 {
+        round += 1;
+        let at = round * 7919 % (size / 512 - 3) * 512;
+        let data: Vec<u8> = (0..3)
+            .flat_map(|part| pattern(at + part * 512, round))
+            .collect();
+        let buf = pool().copy_of(&data).freeze();
+        let place = at as usize;
+        if moving.write(at, buf, Fua::Yes).await.is_ok() {
+            content[place..place + 1536].copy_from_slice(&data);
+            torn.retain(|sector| !(at..at + 1536).contains(sector));
+        } else {
+            torn.extend((0..3).map(|part| at + part * 512));
+        }
+        let from = round * 104_729 % (size / 512 - 9) * 512;
+        let is_torn = torn.iter().any(|at| (from..from + 4096).contains(at));
+        if let (Ok(read), false) = (moving.read(from, 4096).await, is_torn) {
+            let from = from as usize;
+            assert!(
+                read.to_vec() == content[from..from + 4096],
+                "round {round}, byte {from}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_array_is_reshaped_while_clients_read_and_write() {
+    for case in CASES {
+        let (devices, mut content) = filled(&case);
+        let plan = planned(&devices, &case);
+        let beginning = Beginning::of(&plan);
+        let left = Rc::new(Cell::new(usize::MAX));
+        let slow = |memory: &Memory| Cut {
+            memory: memory.clone(),
+            left: Rc::clone(&left),
+            goes_at: 0,
+        };
+        let slow: Vec<Cut> = devices.iter().map(slow).collect();
+        let moving = reshaping(&slow, beginning.as_ref())
+            .unwrap_or_else(|error| panic!("{case:?}: {error}"));
+        assert_eq!(moving.size_bytes(), plan.before_bytes.min(plan.after_bytes));
+        let kept = moving.size_bytes() as usize;
+        run(join(moving.run(), async {
+            work(&moving, &mut content[..kept], &mut Vec::new(), 0).await;
+            moving.ended().await;
+            assert!(moving.has_ended(), "{case:?}");
+            moving.stop().await.unwrap();
+        }));
+        drop(moving);
+        relabelled(&devices, &plan);
+        check(&devices, &plan, &content[..kept], &format!("{case:?}"));
+    }
+}
