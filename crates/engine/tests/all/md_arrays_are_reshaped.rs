@@ -368,3 +368,195 @@ fn an_array_is_reshaped_while_clients_read_and_write() {
         check(&devices, &plan, &content[..kept], &format!("{case:?}"));
     }
 }
+
+/// Whether the freshest superblock says that a reshape is under way.
+fn is_half(devices: &[Memory]) -> bool {
+    let examined = devices
+        .iter()
+        .enumerate()
+        .map(|(index, device)| run(examine(device, &pool(), index, "m")).unwrap());
+    let newest = examined
+        .max_by_key(|member| member.superblock.events.0)
+        .unwrap();
+    newest.superblock.reshape.is_some()
+}
+
+/// What was answered, and sectors of which nobody knows which write is there.
+struct Known {
+    content: Vec<u8>,
+    torn: Vec<u64>,
+}
+
+/// A reshape, begun or gone on with, until the power fails or it has ended. Says whether it came to its end. `lost`: this
+/// member goes when so many sectors are left.
+fn run_until(
+    devices: &[Memory],
+    beginning: Option<&Beginning>,
+    known: &mut Known,
+    sectors: usize,
+    lost: Option<(usize, usize)>,
+) -> bool {
+    let left = Rc::new(Cell::new(sectors));
+    let cut = |(index, memory): (usize, &Memory)| Cut {
+        memory: memory.clone(),
+        left: Rc::clone(&left),
+        goes_at: lost
+            .filter(|(member, _)| *member == index)
+            .map_or(0, |(_, at)| at),
+    };
+    let cut: Vec<Cut> = devices.iter().enumerate().map(cut).collect();
+    let moving = match reshaping(&cut, beginning) {
+        Ok(moving) => moving,
+        Err(OpenError::Io { .. }) => return false, // the power failed before
+        Err(error) => panic!("{error}"),
+    };
+    run(async {
+        let kept = moving.size_bytes() as usize;
+        join(
+            Box::pin(moving.run()),
+            Box::pin(async {
+                work(
+                    &moving,
+                    &mut known.content[..kept],
+                    &mut known.torn,
+                    sectors as u64 % 1000,
+                )
+                .await;
+                moving.ended().await;
+                let has_stopped = moving.stop().await.is_ok();
+                has_stopped && moving.has_ended() && left.get() > 0
+            }),
+        )
+        .await
+        .1
+    })
+}
+
+/// Before anything goes on, everything that was answered is there; what is torn is taken as it is.
+fn look(devices: &[Memory], known: &mut Known, place: &str) {
+    let read = match is_half(devices) {
+        true => {
+            let moving =
+                reshaping(devices, None).unwrap_or_else(|error| panic!("{place}: {error}"));
+            let kept = moving.size_bytes() as usize;
+            let read = run(moving.read(0, kept)).unwrap_or_else(|error| panic!("{place}: {error}"));
+            read.to_vec()
+        }
+        false => {
+            let mut whole =
+                read_all(&plain(devices, true).unwrap_or_else(|error| panic!("{place}: {error}")));
+            whole.truncate(known.content.len());
+            whole
+        }
+    };
+    for at in &known.torn {
+        let at = *at as usize;
+        if at + 512 <= read.len() {
+            known.content[at..at + 512].copy_from_slice(&read[at..at + 512]);
+        }
+    }
+    known.torn.clear();
+    let same = read
+        .iter()
+        .zip(&known.content)
+        .take_while(|(a, b)| a == b)
+        .count();
+    assert_eq!(
+        same,
+        read.len().min(known.content.len()),
+        "{place}: {}",
+        is_half(devices)
+    );
+}
+
+fn copies(images: &[Vec<u8>]) -> Vec<Memory> {
+    images
+        .iter()
+        .map(|image| Memory::new(image.clone()))
+        .collect()
+}
+
+fn images(devices: &[Memory]) -> Vec<Vec<u8>> {
+    devices
+        .iter()
+        .map(|device| device.bytes.borrow().clone())
+        .collect()
+}
+
+/// The rest of the way, without any mishap; a reshape that never began is begun.
+fn carry_on(devices: &[Memory], plan: &Plan, known: &Known, place: &str) {
+    if std::env::var("DUMP").is_ok() {
+        for (index, device) in devices.iter().enumerate() {
+            let own = run(examine(device, &pool(), index, "m"))
+                .unwrap()
+                .superblock;
+            println!(
+                "{index}: e{} level {} layout {} n {} roles {:?} rec {:?} dirty {:?} {:?}",
+                own.events.0,
+                own.level,
+                own.layout,
+                own.member_count,
+                own.roles.iter().take(8).collect::<Vec<_>>(),
+                own.rebuild_offset_sectors,
+                own.resync_offset_sectors,
+                own.reshape
+            );
+        }
+    }
+    let whole = plain(devices, true);
+    let is_done = whole.is_ok_and(|whole| {
+        whole.geometry().member_count() != usize::from(plan.before.member_count)
+            || whole.geometry().organisation() != plan.before.organisation
+    });
+    if !is_done {
+        let beginning = Beginning::of(plan).filter(|_| !is_half(devices));
+        if beginning.is_some() {
+            stopped(&plain(devices, true).unwrap_or_else(|error| panic!("{place}: {error}"))); // it begins on what was stopped cleanly
+        }
+        let moving = reshaping(devices, beginning.as_ref())
+            .unwrap_or_else(|error| panic!("{place}: {error}"));
+        run(join(moving.run(), async {
+            moving.ended().await;
+            assert!(moving.has_ended(), "{place}");
+            moving.stop().await.unwrap();
+        }));
+    }
+    let kept = (plan.before_bytes.min(plan.after_bytes) as usize).min(known.content.len());
+    if !is_half(devices) {
+        // Whatever was in doubt is made right before anybody is missing.
+        let volume = plain(devices, true).unwrap();
+        run(join(volume.run_background(), async {
+            volume.resynced().await;
+            volume.stop().await.unwrap();
+        }));
+    }
+    relabelled(devices, plan);
+    check(devices, plan, &known.content[..kept], place);
+}
+
+#[test]
+fn a_reshape_goes_on_after_a_crash_at_any_write() {
+    for case in CASES {
+        let (devices, content) = filled(&case);
+        let plan = planned(&devices, &case);
+        let beginning = Beginning::of(&plan);
+        let first = images(&devices);
+        let mut sectors = 1;
+        loop {
+            let devices = copies(&first);
+            let kept = plan.before_bytes.min(plan.after_bytes) as usize;
+            let mut known = Known {
+                content: content[..kept].to_vec(),
+                torn: Vec::new(),
+            };
+            let place = format!("{case:?}, cut after {sectors} sectors");
+            let has_ended = run_until(&devices, beginning.as_ref(), &mut known, sectors, None);
+            look(&devices, &mut known, &place);
+            carry_on(&devices, &plan, &known, &place);
+            if has_ended {
+                break;
+            }
+            sectors += 1 + sectors / 24;
+        }
+    }
+}

@@ -4,7 +4,7 @@
 
 use plexum_format::Slot;
 use plexum_format::md::{Reshape, Role, Superblock};
-use plexum_layout::Level;
+use plexum_layout::{Level, Organisation};
 
 use super::plan::{Move, Relabel, Shape};
 use crate::assemble::Examined;
@@ -131,7 +131,10 @@ fn differs(own: &Superblock, newest: &Superblock) -> bool {
             reshape,
         )
     };
-    shape(own) != shape(newest)
+    let position =
+        |superblock: &Superblock| superblock.reshape.map(|reshape| reshape.position_sectors);
+    let is_filled_less = own.rebuild_offset_sectors.is_some() && position(own) != position(newest);
+    shape(own) != shape(newest) || is_filled_less
 }
 
 /// A superblock as it would be, had the update that made the freshest reached it. `None`: no update makes the one of the
@@ -155,8 +158,19 @@ fn level_with(own: &Superblock, newest: &Superblock) -> Option<Superblock> {
             }
             made.reshape = Some(begun);
         }
-        (Some(before), Some(after)) if before.member_count_change != after.member_count_change => {
-            return None;
+        (Some(before), Some(after)) => {
+            if before.member_count_change != after.member_count_change {
+                return None;
+            }
+            // R9: what the newest position stands for was flushed on every member before any of them said so.
+            let data_count = new_data_count(newest)?;
+            if made.rebuild_offset_sectors.is_some() && !after.is_backwards() {
+                made.rebuild_offset_sectors = Some(after.position_sectors / data_count);
+            }
+            made.reshape = Some(plexum_format::md::Reshape {
+                position_sectors: after.position_sectors,
+                ..before
+            });
         }
         _ => {}
     }
@@ -173,6 +187,18 @@ fn level_with(own: &Superblock, newest: &Superblock) -> Option<Superblock> {
         made.component_sectors = newest.component_sectors;
     }
     Some(made)
+}
+
+/// Data members of the geometry that a reshape leads to. `None`: it leads to none that there is.
+fn new_data_count(superblock: &Superblock) -> Option<u64> {
+    let reshape = superblock.reshape?;
+    let organisation = Organisation::from_md(reshape.new_level, reshape.new_layout).ok()?;
+    let shape = Shape {
+        organisation,
+        member_count: u16::try_from(superblock.member_count).ok()?,
+        strip_sectors: reshape.new_strip_sectors,
+    };
+    Some(shape.data_count()).filter(|count| *count > 0)
 }
 
 /// Whether one is another name of the other: data lie where they did.

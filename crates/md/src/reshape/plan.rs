@@ -68,7 +68,8 @@ impl Shape {
         }
     }
 
-    fn data_count(&self) -> u64 {
+    /// Members' worth of data in a row.
+    pub(super) fn data_count(&self) -> u64 {
         u64::from(self.member_count.saturating_sub(self.parity_count()))
     }
 }
