@@ -456,7 +456,19 @@ fn put_together(
     // Dirty with a partial parity log counts as clean, once it was replayed (linux-md.md 5).
     let is_mended = has_ppl && resync_start_bytes == Some(0) || log.makes_all_right();
     let open_bytes = resync_start_bytes.filter(|_| !is_mended);
-    let doubt = start::check_dirty(&name, &geometry, &missing, open_bytes, &bitmap, options)?;
+    let mut doubt = start::check_dirty(&name, &geometry, &missing, open_bytes, &bitmap, options)?;
+    if let (Some(reshape), true) = (&reshape, options.goes_on_reshaping) {
+        let missing = start::missing_after(reshape, slot_count, &members);
+        let there = start::check_dirty(
+            &name,
+            &reshape.after,
+            &missing,
+            open_bytes,
+            &bitmap,
+            options,
+        )?;
+        doubt = if doubt == Doubt::None { there } else { doubt };
+    }
     start::check_expected(&name, newest, slot_count, &members, options)?;
 
     Ok(Assembly {

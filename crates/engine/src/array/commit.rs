@@ -27,7 +27,7 @@ impl<D: Device, C: Clock> Array<D, C> {
     /// # Errors
     /// `Failed` when the array is frozen or freezes meanwhile, `ReadOnly` when nothing may be written.
     pub(crate) async fn commit_until(&self, version: u64) -> Result<(), IoError> {
-        if self.committed.get() >= version || self.is_lent() {
+        if self.committed.get() >= version || self.is_silent() {
             return Ok(());
         }
         // Boxed: what is seldom needed does not make every request larger.
@@ -72,7 +72,7 @@ impl<D: Device, C: Clock> Array<D, C> {
     }
 
     async fn commit_once(&self) -> Result<(), IoError> {
-        assert!(!self.is_lent(), "a satellite's home makes things durable");
+        assert!(!self.is_silent(), "others make durable what it learns");
         debug_assert!(self.commit_lock.is_locked(), "one commit at a time");
         self.base.check_writable()?;
         if !self.metadata.borrow().has_commits() {

@@ -110,6 +110,8 @@ pub(crate) struct Array<D: Device, C> {
     entry_lock: Mutex,
     /// It is a satellite's (`shard`): what it learns is made durable by its home, not here.
     is_lent: Cell<bool>,
+    /// Somebody else makes durable what it learns: a satellite's home, or the same members in another geometry.
+    is_silent: Cell<bool>,
     /// Members that were lost when it froze and later: the state keeps them as the superblocks have them (W4).
     lost_when_frozen: RefCell<Vec<MemberId>>,
     companion: OnceCell<Weak<dyn Companion<D>>>,
@@ -191,6 +193,7 @@ impl<D: Device, C: Clock> Array<D, C> {
             commit_lock: Mutex::new(),
             entry_lock: Mutex::new(),
             is_lent: Cell::new(false),
+            is_silent: Cell::new(false),
             lost_when_frozen: RefCell::default(),
             companion: OnceCell::new(),
             follower: OnceCell::new(),
@@ -287,7 +290,20 @@ impl<D: Device, C: Clock> Array<D, C> {
             "what is lent has nothing of its own to commit"
         );
         self.is_lent.set(true);
+        self.fall_silent();
+    }
+
+    /// From now on it commits nothing, and counts as dirty: others make durable what it learns, before anything that
+    /// depends on it is answered.
+    pub(crate) fn fall_silent(&self) {
+        self.is_silent.set(true);
         self.state.borrow_mut().is_dirty = true;
+    }
+
+    /// Whether others commit for it.
+    #[inline]
+    pub(crate) fn is_silent(&self) -> bool {
+        self.is_silent.get()
     }
 
     /// Whether it is a satellite's.

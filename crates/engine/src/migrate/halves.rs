@@ -53,7 +53,7 @@ impl<D: Device, C: Clock> Halves<D, C> {
                 before.array().state().members.len(),
                 "each member of the old volume is one of the new one"
             );
-            before.become_lent();
+            before.array().fall_silent();
             after.array().stand_beside(before.array());
             after.base().hold_jobs();
         }
