@@ -48,6 +48,7 @@ pub fn run(args: &Create, request: CreateRequest, common: &Common, screen: &Scre
         backup_file: None,
         choice: Choice::Only,
         planned,
+        change: plexum_daemon::assembly::Change::None,
     };
     let request = ServeRequest {
         volumes: vec![volume],

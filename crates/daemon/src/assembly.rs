@@ -8,8 +8,8 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use plexum_block::buf::{BufPool, Rope};
-use plexum_block::device::{Extent, IoError};
+use plexum_block::buf::{Buf, BufPool, Rope};
+use plexum_block::device::{Extent, Fua, IoError, ZeroMode};
 use plexum_block::wait::{join, join_all};
 use plexum_engine::balance::Policy;
 use plexum_engine::volume::{JobStatus, Volume, VolumeOptions, VolumeStatus};
@@ -22,6 +22,7 @@ use plexum_md::assemble::{
     AssembleCode, AssembleError, Assembly, BitmapUse, JournalUse, Options, StaleUse,
 };
 use plexum_md::open::{OpenError, OpenRequest, Pieces, examine_as, open_pieces, open_volume};
+use plexum_md::reshape::{Beginning, Relabel, Reshaping, open_reshaping};
 use plexum_runtime::Handle;
 use plexum_runtime::clock::RealClock;
 use plexum_runtime::file::{FileDevice, OpenOptions};
@@ -49,6 +50,8 @@ pub enum Body {
     Plexes(Box<RealVolume>, Vec<Rc<RealPlex>>),
     /// One piece over a plex that gets more subdisks; the data move in the background.
     Growing(Box<RealVolume>, Rc<Growing<AnyDevice, RealClock>>),
+    /// An array of md between two geometries; the data move in the background. Stands for the array as it will be.
+    Reshaping(Box<Reshaping<RealDevice, RealClock>>),
     /// Both halves of an interrupted reshape, or what is in a write journal beside the members; read-only.
     Pieces(Box<Pieces<RealDevice, RealClock>>),
 }
@@ -61,6 +64,7 @@ impl Body {
             Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => {
                 volume.size_bytes()
             }
+            Body::Reshaping(moving) => moving.size_bytes(),
             Body::Pieces(pieces) => pieces.volume_bytes,
         }
     }
@@ -87,7 +91,70 @@ impl Body {
             Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => {
                 volume.read(offset_bytes, length_bytes).await
             }
+            Body::Reshaping(moving) => moving.read(offset_bytes, length_bytes).await,
             Body::Pieces(pieces) => pieces.read(offset_bytes, length_bytes).await,
+        }
+    }
+
+    /// Writes as a client does.
+    ///
+    /// # Errors
+    /// As `Volume::write`.
+    pub async fn write_bytes(&self, offset_bytes: u64, data: Buf, fua: Fua) -> Result<(), IoError> {
+        match self {
+            Body::Reshaping(moving) => moving.write(offset_bytes, data, fua).await,
+            _ if self.lends_writes() => self.write_shared(offset_bytes, data, fua).await,
+            _ => self.deref().write(offset_bytes, data, fua).await,
+        }
+    }
+
+    /// Makes a range read as zeroes, as a client does it.
+    ///
+    /// # Errors
+    /// As `Volume::zero`.
+    pub async fn zero_bytes(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        mode: ZeroMode,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        match self {
+            Body::Reshaping(moving) => moving.zero(offset_bytes, length_bytes, fua).await,
+            _ => {
+                let volume = self.deref();
+                volume.zero(offset_bytes, length_bytes, mode, fua).await
+            }
+        }
+    }
+
+    /// Says that a range is not used. Between two geometries it is left as it is.
+    ///
+    /// # Errors
+    /// As `Volume::zero`.
+    pub async fn trim_bytes(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        match self {
+            Body::Reshaping(_) => Ok(()),
+            _ => {
+                let mode = ZeroMode::Unmap;
+                self.zero_bytes(offset_bytes, length_bytes, mode, fua).await
+            }
+        }
+    }
+
+    /// Makes durable what was answered.
+    ///
+    /// # Errors
+    /// As `Volume::flush`.
+    pub async fn flush_all(&self) -> Result<(), IoError> {
+        match self {
+            Body::Reshaping(moving) => moving.flush().await,
+            _ => self.deref().flush().await,
         }
     }
 
@@ -107,7 +174,7 @@ impl Body {
                     .extents(offset_bytes, length_bytes, extents_max)
                     .await
             }
-            Body::Pieces(_) => Ok(vec![Extent {
+            Body::Reshaping(_) | Body::Pieces(_) => Ok(vec![Extent {
                 length_bytes,
                 is_hole: false,
                 is_zero: false,
@@ -129,12 +196,16 @@ impl Body {
     pub fn job_beside(&self, own: Option<JobStatus>) -> Option<JobStatus> {
         match self {
             Body::Growing(_, growing) => own.or_else(|| growing.job()),
+            Body::Reshaping(moving) => own.or_else(|| moving.job()),
             _ => own,
         }
     }
 
     /// Runs the background work of the volume and of its plexes until `stop`.
     pub async fn run_background(&self) {
+        if let Body::Reshaping(moving) = self {
+            return moving.run().await;
+        }
         let plexes = self
             .plexes()
             .iter()
@@ -153,6 +224,9 @@ impl Body {
     /// # Errors
     /// As `Volume::stop`; the first one counts.
     pub async fn stop(&self) -> Result<(), IoError> {
+        if let Body::Reshaping(moving) = self {
+            return moving.stop().await;
+        }
         let mut result = self.deref().stop().await;
         for plex in self.plexes() {
             let ended = plex.volume.stop().await;
@@ -173,6 +247,7 @@ impl Deref for Body {
     fn deref(&self) -> &RealVolume {
         match self {
             Body::Whole(volume) | Body::Plexes(volume, _) | Body::Growing(volume, _) => volume,
+            Body::Reshaping(moving) => moving.after(),
             Body::Pieces(pieces) => pieces.before(),
         }
     }
@@ -199,6 +274,20 @@ pub struct AssembleRequest {
     pub choice: Choice,
     /// Superblocks by member, in place of those that are on them: an array that is tried before it is made.
     pub planned: Vec<Superblock>,
+    /// What an array of md is to become.
+    pub change: Change,
+}
+
+/// What an array becomes as it is opened.
+#[derive(Clone, Debug, Default)]
+pub enum Change {
+    /// What it is; a reshape that is under way goes on.
+    #[default]
+    None,
+    /// It begins to be reshaped.
+    Begin(Box<Beginning>),
+    /// It gets another name.
+    Relabel(Box<Relabel>),
 }
 
 /// An open volume with what is known about it.
@@ -287,21 +376,28 @@ async fn open_md(
     let mut notes = Vec::new();
     let devices = open_members(handle, pool, &request, &access, &mut notes).await?;
     let names: Vec<String> = devices.iter().map(|(name, _)| name.clone()).collect();
+    let is_read_only = request.options.read_only;
     let open_request = OpenRequest {
-        assemble: request.options,
+        assemble: Options {
+            goes_on_reshaping: !is_read_only,
+            ..request.options
+        },
         volume: request.volume,
         name: request.name,
         version: request.choice.version(),
         planned: request.planned,
+        relabel: match &request.change {
+            Change::Relabel(relabel) => Some((**relabel).clone()),
+            Change::None | Change::Begin(_) => None,
+        },
     };
     let tell = |error| of_open(error, |index| names.get(index).cloned().unwrap_or_default());
-    let is_read_only = open_request.assemble.read_only;
     let copy = open_request.clone();
     let (clock, shared) = (handle.clock(), devices.clone());
     let backup = open_backup(handle, request.backup_file.as_deref())?;
-    let opened = match &backup {
-        Some(_) => Err(OpenError::InPieces),
-        None => open_volume(devices, clock.clone(), pool.clone(), open_request).await,
+    let opened = match (&backup, &request.change) {
+        (Some(_), _) | (_, Change::Begin(_)) => Err(OpenError::InPieces),
+        _ => open_volume(devices, clock.clone(), pool.clone(), open_request).await,
     };
     let (body, assembly) = match opened {
         Ok((volume, assembly)) => (Body::Whole(Box::new(volume)), assembly),
@@ -311,6 +407,19 @@ async fn open_md(
                 .map_err(|error| with_notes(tell(error), &notes))?;
             note_pieces(&pieces, &assembly, &mut notes);
             (Body::Pieces(Box::new(pieces)), assembly)
+        }
+        Err(OpenError::InPieces) => {
+            if backup.is_some() {
+                return Err(backup_only_read(&notes));
+            }
+            let beginning = match &request.change {
+                Change::Begin(beginning) => Some(&**beginning),
+                Change::None | Change::Relabel(_) => None,
+            };
+            let opened = open_reshaping(shared, clock, pool.clone(), copy, beginning).await;
+            let (moving, assembly) = opened.map_err(|error| with_notes(tell(error), &notes))?;
+            note_reshape(&moving, &assembly, &mut notes);
+            (Body::Reshaping(Box::new(moving)), assembly)
         }
         Err(error) => return Err(with_notes(tell(error), &notes)),
     };
@@ -349,6 +458,33 @@ fn open_backup(
     )))
 }
 
+/// An array whose reshape in place was interrupted is read with mdadm's backup file, and not written to.
+fn backup_only_read(notes: &[String]) -> Problem {
+    let problem = Problem::new(
+        Code::UnsupportedFeature,
+        "with mdadm's backup file an array can only be read",
+    );
+    with_notes(problem.hint("to read it, add:   --read-only"), notes)
+}
+
+/// What whoever writes to an array between two geometries has to know.
+fn note_reshape(
+    moving: &Reshaping<RealDevice, RealClock>,
+    assembly: &Assembly,
+    notes: &mut Vec<String>,
+) {
+    let (done, all) = moving.progress();
+    if done == 0 && assembly.is_dirty() {
+        notes.push(LIVE_START.to_owned());
+    }
+    notes.push(format!(
+        "it is being reshaped: {done} of {all} bytes have moved; the size changes at the end"
+    ));
+}
+
+/// What cannot be seen of a reshape that a kernel has begun.
+const LIVE_START: &str = "a kernel that was cut off right after it began this reshape may have gone further than it has recorded: compare what is read";
+
 /// What whoever reads an array in pieces has to know.
 fn note_pieces(
     pieces: &Pieces<RealDevice, RealClock>,
@@ -361,9 +497,7 @@ fn note_pieces(
         let is_at_start = reshape.position_bytes == 0
             || reshape.is_backwards && reshape.position_bytes >= assembly.volume_bytes;
         if reshape.torn.is_none() && patched == 0 && (is_at_start || assembly.is_dirty()) {
-            notes.push(
-                "a kernel that was cut off right after it began this reshape may have gone further than it has recorded: compare what is read".into(),
-            );
+            notes.push(LIVE_START.to_owned());
         }
     }
     if patched > 0 {

@@ -8,6 +8,7 @@
 //! - a file is replaced as a whole or appended to a line at a time; half a line at the end of a history is passed over.
 
 mod disks;
+mod goal;
 mod volume;
 mod writer;
 
@@ -26,6 +27,7 @@ use crate::runtime_dir::mistrust;
 use crate::volume::status::{JSON_VERSION, ScrubStatus};
 
 pub use disks::{Former, KnownDisk};
+pub use goal::Goal;
 pub use volume::{Memory, VolumeMemory};
 pub(crate) use writer::replace;
 pub use writer::{Keeper, Kept};
@@ -95,6 +97,9 @@ pub struct Remembered {
     /// What was set and no metadata record: of `REMEMBERED_SETTINGS`.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
+    /// What a reshape that is under way leads to beyond what the superblocks say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Goal>,
 }
 
 impl Remembered {

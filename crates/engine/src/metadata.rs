@@ -1,5 +1,6 @@
 //! What the engine asks of an on-disk format: where its metadata go and what they say.
 
+use std::any::Any;
 use std::ops::Range;
 
 use plexum_format::stripe_log::{LogArea, LogHeader, NoLog};
@@ -185,6 +186,11 @@ pub trait Metadata {
     /// Takes a removed member's metadata out of the tables; a format whose members never change has nothing to do.
     fn forget_member(&mut self, member: MemberId) {
         let _ = member;
+    }
+
+    /// Itself, for whoever knows the format and asks it what only that format has.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
     }
 
     /// Takes back `add_member`: the device did not become a member, and its id will be given again.

@@ -5,6 +5,7 @@
 //! - a member that is not there or was removed has no role: so its own, older superblock gives it away (linux-md.md 9);
 //! - what the model does not know of a superblock is written back as it was read.
 
+use std::any::Any;
 use std::ops::Range;
 
 use plexum_format::EventCount;
@@ -16,7 +17,7 @@ use plexum_format::stripe_log::{LogArea, LogHeader, NoLog, plan_area, superblock
 use plexum_format::{SECTOR_BYTES, Slot};
 
 use crate::bitmap_place::{plan_bitmap, plan_ppl};
-use crate::reshape::{Moving, end, reshaped_offset_sectors};
+use crate::reshape::{Moving, PlanError, Situation, end, reshaped_offset_sectors, situation};
 use plexum_block::device::DeviceInfo;
 use plexum_block::ranges::RangeSet;
 use plexum_engine::metadata::{BitmapPlan, CommitView, Metadata, MetadataWrite, NewMemberPlace};
@@ -88,6 +89,21 @@ impl MdMetadata {
     /// The same, of superblocks that are to say something else than those on the members.
     pub(crate) fn changed(self, is_due: bool) -> Self {
         Self { is_due, ..self }
+    }
+
+    /// What the array is now, as a plan of a reshape asks for it; `has_log`: it has a stripe log.
+    ///
+    /// # Errors
+    /// `PlanError`: what has to end first.
+    pub fn situation(&self, has_log: bool) -> Result<Situation, PlanError> {
+        let members: Vec<&Superblock> = self
+            .members
+            .iter()
+            .flatten()
+            .map(|member| &member.superblock)
+            .collect();
+        let bitmap = self.bitmap.as_ref().map_or(0, bitmap_sectors);
+        situation(&members, bitmap, has_log)
     }
 
     /// R10: what every member says from now on, those included that are not there.
@@ -458,6 +474,10 @@ impl Metadata for MdMetadata {
         Ok(NewMemberPlace {
             data: data.start * SECTOR_BYTES..data.end * SECTOR_BYTES,
         })
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 
     fn forget_member(&mut self, member: MemberId) {

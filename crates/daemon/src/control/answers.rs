@@ -6,7 +6,7 @@ use plexum_runtime::process::join_write_out_path;
 use serde_json::json;
 
 use super::request::{Action, Answer, Ask, Request};
-use crate::host::{Close, Host, Refusal};
+use crate::host::{Close, Doing, GrowWish, Host, Refusal};
 use crate::problem::{Code, Problem};
 use crate::volume::ops::act;
 use crate::volume::rehearse::rehearse;
@@ -19,6 +19,14 @@ pub(crate) fn answer(host: &Rc<Host>, ask: Ask) {
             volume,
             action: Action::Stop,
         } => stop(host, volume, ask),
+        Request::Act {
+            volume,
+            action: Action::Grow { wish },
+        } => grow(host, &volume, wish, Doing::Now, ask),
+        Request::Rehearse {
+            volume,
+            action: Action::Grow { wish },
+        } => grow(host, &volume, wish, Doing::Rehearsal, ask),
         Request::Act { volume, action } => change(host, &volume, action, ask),
         Request::Rehearse { volume, action } => dry_run(host, &volume, action, ask),
         simple => {
@@ -78,6 +86,19 @@ fn change(host: &Rc<Host>, volume: &str, action: Action, ask: Ask) {
         let answer: Answer = act(&served, &handle, action).await;
         drop(served);
         drop(under_way);
+        ask.answer(answer);
+    });
+}
+
+/// A volume that gets another shape is opened again: nobody holds it meanwhile.
+fn grow(host: &Rc<Host>, volume: &str, wish: GrowWish, doing: Doing, ask: Ask) {
+    let hosted = match host.find(volume) {
+        Ok(hosted) => hosted,
+        Err(refusal) => return ask.answer(Err(refusal.problem())),
+    };
+    let growing = Rc::clone(host);
+    let _task = host.handle().spawn(async move {
+        let answer = growing.grow(&hosted, &wish, doing).await;
         ask.answer(answer);
     });
 }

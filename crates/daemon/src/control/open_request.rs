@@ -105,6 +105,7 @@ impl OpenRequest {
                 None => Choice::Only,
             },
             planned: Vec::new(),
+            change: crate::assembly::Change::None,
             volume,
         })
     }

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::alarm_request::AlarmRequest;
 use super::open_request::OpenRequest;
+use crate::host::GrowWish;
 use crate::problem::Problem;
 
 /// A change that a user asks for. The JSON body of the `POST` carries the fields.
@@ -56,6 +57,12 @@ pub enum Action {
         #[serde(default)]
         stop: bool,
     },
+    /// Another shape: members, level, layout, strip.
+    Grow {
+        /// What is asked for.
+        #[serde(flatten)]
+        wish: GrowWish,
+    },
     /// Stop cleanly.
     Stop,
     /// Change settings while running.
@@ -76,6 +83,7 @@ impl Action {
             Action::ReAdd { .. } => "re-add",
             Action::Replace { .. } => "replace",
             Action::Scrub { .. } => "scrub",
+            Action::Grow { .. } => "grow",
             Action::Stop => "stop",
             Action::Set { .. } => "set",
         }

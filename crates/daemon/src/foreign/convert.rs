@@ -212,6 +212,7 @@ fn request(members: &[String], may_write: bool) -> AssembleRequest {
         backup_file: None,
         choice: Choice::Newest,
         planned: Vec::new(),
+        change: crate::assembly::Change::None,
     }
 }
 

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use plexum_engine::balance::Policy;
 use plexum_front::counted::Counted;
 use plexum_front::export::ExportInfo;
-use plexum_runtime::IoKind;
+use plexum_runtime::{Handle, IoKind};
 
 use super::hosted::{Hosted, Sockets, Stage};
 use super::refusal::Refusal;
 use super::registry::Host;
-use crate::assembly::{AssembleRequest, Assembled, open};
+use crate::assembly::{AssembleRequest, Assembled, Body, open};
 use crate::memory::{Key, VolumeMemory};
 use crate::open::full_path;
 use crate::problem::{Code, Problem};
@@ -28,6 +28,7 @@ const BLOCK_BYTES_PREFERRED: u32 = 4096;
 /// A volume whose members are open and locked; nothing was written. Dropped, it lets go of them.
 pub struct Prepared {
     assembled: Assembled,
+    request: AssembleRequest,
     balance: Option<Policy>,
 }
 
@@ -49,6 +50,7 @@ impl Host {
         let all = opened.map_err(|problem| self.with_owner(problem))?;
         let prepared = all.into_iter().map(|assembled| Prepared {
             assembled,
+            request: request.clone(),
             balance: request.balance,
         });
         Ok(prepared.collect())
@@ -60,35 +62,20 @@ impl Host {
     /// # Errors
     /// `NameTaken`; `SocketInUse` when another server has its sockets.
     pub fn admit(&self, prepared: Prepared, socket: Option<&Path>) -> Result<Rc<Hosted>, Refusal> {
-        let Prepared { assembled, balance } = prepared;
+        let Prepared {
+            assembled,
+            request,
+            balance,
+        } = prepared;
         let volume = Rc::new(assembled.body);
         let name = volume.name().to_owned();
         if self.get(&name).is_some() {
             return Err(Refusal::NameTaken { name });
         }
         let io = self.handle.status();
-        let facts = Facts {
-            io: io.kind.to_string(),
-            ..assembled.facts
-        };
-        let sector_bytes = volume.sector_bytes();
+        let facts = facts_of(&self.handle, assembled.facts);
         let mut notes = assembled.notes;
-        // Clients refuse a size that is no multiple of the block size, and could not reach the rest.
-        let rest_bytes = volume.volume_bytes() % u64::from(sector_bytes);
-        if rest_bytes > 0 {
-            notes.push(format!(
-                "the last {rest_bytes} bytes of {name} cannot be reached: its members have blocks of {sector_bytes} bytes"
-            ));
-        }
-        let info = ExportInfo {
-            name: name.clone(),
-            description: format!("{} {}", facts.level, facts.format),
-            size_bytes: volume.volume_bytes() - rest_bytes,
-            block_bytes_min: sector_bytes,
-            block_bytes_preferred: sector_bytes.max(BLOCK_BYTES_PREFERRED),
-            is_read_only: volume.status().is_read_only,
-            is_rotational: false,
-        };
+        let info = export_info(&volume, &facts, &mut notes);
         let clock = self.handle.clock();
         let export = VolumeExport::new(Rc::clone(&volume), info, assembled.tally);
         let export: RealExport = Counted::new(export, clock.clone(), Arc::default());
@@ -108,7 +95,7 @@ impl Host {
         let memory = self.recall(&facts, &name, &mut notes);
         let served = Served::new(volume, Rc::new(export), facts, clock, memory);
         notes.extend(take_up_settings(&served, balance).err());
-        let hosted = Rc::new(Hosted::new(served, notes, sockets));
+        let hosted = Rc::new(Hosted::new(served, request, notes, sockets));
         self.volumes.borrow_mut().push(Rc::clone(&hosted));
         Ok(hosted)
     }
@@ -170,5 +157,34 @@ impl Host {
             },
             None => problem.into(),
         }
+    }
+}
+
+/// What is known of a volume, with how this process does its I/O.
+pub(super) fn facts_of(handle: &Handle, facts: Facts) -> Facts {
+    Facts {
+        io: handle.status().kind.to_string(),
+        ..facts
+    }
+}
+
+/// What clients are told of a volume.
+pub(super) fn export_info(volume: &Body, facts: &Facts, notes: &mut Vec<String>) -> ExportInfo {
+    let (name, sector_bytes) = (volume.name().to_owned(), volume.sector_bytes());
+    // Clients refuse a size that is no multiple of the block size, and could not reach the rest.
+    let rest_bytes = volume.volume_bytes() % u64::from(sector_bytes);
+    if rest_bytes > 0 {
+        notes.push(format!(
+            "the last {rest_bytes} bytes of {name} cannot be reached: its members have blocks of {sector_bytes} bytes"
+        ));
+    }
+    ExportInfo {
+        description: format!("{} {}", facts.level, facts.format),
+        size_bytes: volume.volume_bytes() - rest_bytes,
+        block_bytes_min: sector_bytes,
+        block_bytes_preferred: sector_bytes.max(BLOCK_BYTES_PREFERRED),
+        is_read_only: volume.status().is_read_only,
+        is_rotational: false,
+        name,
     }
 }

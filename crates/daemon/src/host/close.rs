@@ -141,7 +141,7 @@ impl Host {
     }
 
     /// Closes the members of a volume that has ended, then removes its sockets.
-    async fn let_go(&self, hosted: &Rc<Hosted>) {
+    pub(super) async fn let_go(&self, hosted: &Rc<Hosted>) {
         hosted.sockets.remove_nbd();
         hosted.shut.borrow().set();
         let ways = hosted.ways.take();
@@ -152,7 +152,8 @@ impl Host {
         if let Some(served) = &served {
             served.end();
         }
-        let tasks = hosted.tasks.take();
+        let mut tasks = hosted.tasks.take();
+        tasks.extend(hosted.duties.take());
         let ended = join(join_all(tasks), self.shards.forget(hosted.name()));
         let ended = async {
             join(ended, hosted.idle()).await;

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use plexum_block::wait::{Gauge, GaugeGuard};
+use plexum_block::wait::{Gauge, GaugeGuard, Mutex};
 use plexum_front::client::Leave;
 use plexum_front::flag::Flag;
 use plexum_nbd::server::Server;
@@ -16,6 +16,7 @@ use plexum_runtime::JoinHandle;
 use plexum_runtime::clock::RealClock;
 
 use super::refusal::{Hold, Refusal};
+use crate::assembly::AssembleRequest;
 use crate::volume::served::{RealExport, Served};
 use crate::volume::status::{ExportStatus, VolumeStatus};
 
@@ -82,6 +83,14 @@ pub struct Hosted {
     work: Rc<Gauge>,
     /// What runs for it until it is closed.
     pub(super) tasks: RefCell<Vec<JoinHandle<()>>>,
+    /// What runs for it until it is closed, or opened again.
+    pub(super) duties: RefCell<Vec<JoinHandle<()>>>,
+    /// How it is opened again.
+    pub(super) request: RefCell<AssembleRequest>,
+    /// One at a time opens it again.
+    pub(super) reopening: Mutex,
+    /// What is told of it while it is opened again.
+    last_status: RefCell<Option<VolumeStatus>>,
     /// Nobody is accepted any more.
     pub(super) shut: RefCell<Rc<Flag>>,
     /// Its members are free.
@@ -89,7 +98,12 @@ pub struct Hosted {
 }
 
 impl Hosted {
-    pub(super) fn new(served: Served, notes: Vec<String>, sockets: Sockets) -> Self {
+    pub(super) fn new(
+        served: Served,
+        request: AssembleRequest,
+        notes: Vec<String>,
+        sockets: Sockets,
+    ) -> Self {
         Self {
             name: served.name().to_owned(),
             notes,
@@ -100,6 +114,10 @@ impl Hosted {
             is_attached: Cell::new(false),
             work: Rc::default(),
             tasks: RefCell::default(),
+            duties: RefCell::default(),
+            request: RefCell::new(request),
+            reopening: Mutex::new(),
+            last_status: RefCell::default(),
             shut: RefCell::default(),
             gone: Flag::default(),
         }
@@ -158,7 +176,28 @@ impl Hosted {
     /// Status for the control socket; none when it was let go of.
     #[must_use]
     pub fn status(&self) -> Option<VolumeStatus> {
-        Some(self.status_of(&*self.served().ok()?))
+        match self.served() {
+            Ok(served) => Some(self.status_of(&served)),
+            Err(_) => self.last_status.borrow().clone(),
+        }
+    }
+
+    /// It is opened again: that is told of it until then.
+    pub(super) fn keep_status(&self, served: &Served) {
+        *self.last_status.borrow_mut() = Some(self.status_of(served));
+    }
+
+    /// It is open again, or gone.
+    pub(super) fn forget_status(&self) {
+        self.last_status.take();
+    }
+
+    /// One more member, by the word for it: whoever opens it again has it.
+    pub(crate) fn note_member(&self, word: &str) {
+        let members = &mut self.request.borrow_mut().members;
+        if !members.iter().any(|known| known == word) {
+            members.push(word.to_owned());
+        }
     }
 
     /// Status of the volume that is here.

@@ -13,15 +13,19 @@
 
 mod admit;
 mod close;
+mod grow;
 mod hosted;
 pub(crate) mod listen;
 mod refusal;
 mod registry;
+mod reopen;
 mod settings;
 mod shards;
 
 pub use admit::Prepared;
 pub use close::Close;
+pub(crate) use grow::Doing;
+pub use grow::GrowWish;
 pub use hosted::{Hosted, Stage};
 pub use refusal::{Hold, Refusal};
 pub use registry::{ClientKey, Host};

@@ -203,7 +203,7 @@ impl Host {
     ///
     /// # Errors
     /// `SocketInUse`, and as the system says; the volumes are still admitted then.
-    pub fn open(&self, admitted: &[Rc<Hosted>]) -> Result<(), Refusal> {
+    pub fn open(self: &Rc<Self>, admitted: &[Rc<Hosted>]) -> Result<(), Refusal> {
         for hosted in admitted {
             assert_eq!(hosted.stage(), Stage::Admitted, "opened once");
         }
@@ -406,9 +406,13 @@ impl Host {
             && !served.volume.status().is_read_only
     }
 
-    fn start_tasks(&self, hosted: &Hosted) -> Result<(), Refusal> {
+    /// Whether it is divided among the threads.
+    pub(super) fn is_divided(&self, hosted: &Hosted) -> bool {
+        self.is_divisible(hosted)
+    }
+
+    fn start_tasks(self: &Rc<Self>, hosted: &Rc<Hosted>) -> Result<(), Refusal> {
         let served = hosted.served()?;
-        let mut tasks = hosted.tasks.borrow_mut();
         if self.is_divisible(hosted) {
             let seeds = served.volume.share(self.shards.cores());
             let info = served.export.info();
@@ -417,17 +421,25 @@ impl Host {
                 .count_elsewhere(self.shards.serve(seeds, &info));
             let home = Home(Rc::clone(&served.volume));
             let sharing = RealVolume::run_sharing(home, spawn_on(&self.handle));
-            tasks.push(self.handle.spawn(sharing));
+            hosted.tasks.borrow_mut().push(self.handle.spawn(sharing));
         }
+        self.start_duties(hosted)
+    }
+
+    /// Whoever works for a volume as long as it is open in its present geometry.
+    pub(super) fn start_duties(self: &Rc<Self>, hosted: &Rc<Hosted>) -> Result<(), Refusal> {
+        let served = hosted.served()?;
+        let mut duties = hosted.duties.borrow_mut();
         let volume = Rc::clone(&served.volume);
         let background = async move { volume.run_background().await };
-        tasks.push(self.handle.spawn(background));
-        tasks.push(self.handle.spawn(Rc::clone(&served).sample()));
+        duties.push(self.handle.spawn(background));
+        duties.push(self.handle.spawn(Rc::clone(&served).sample()));
         let knowing = Rc::clone(&served);
         let knowing = knowing.know_disks(self.settings.disks.clone(), self.events.clone());
-        tasks.push(self.handle.spawn(knowing));
+        duties.push(self.handle.spawn(knowing));
         let telling = Rc::clone(&served).tell(self.events.clone());
-        tasks.push(self.handle.spawn(telling));
+        duties.push(self.handle.spawn(telling));
+        self.follow_reshape(hosted, &served);
         Ok(())
     }
 }

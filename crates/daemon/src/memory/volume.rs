@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::disks::InUse;
-use super::{Found, Keeper, Kept, Key, REMEMBERED_SETTINGS, Remembered, StateDir};
+use super::{Found, Goal, Keeper, Kept, Key, REMEMBERED_SETTINGS, Remembered, StateDir};
 use crate::volume::status::ScrubStatus;
 
 /// The memory of a server: where it is, and who writes it.
@@ -72,6 +72,16 @@ impl VolumeMemory {
         }
     }
 
+    /// The same, for the volume opened again: it forgets nothing.
+    #[must_use]
+    pub fn carried(&self) -> Self {
+        Self {
+            now: self.now.clone(),
+            in_use: RefCell::default(),
+            keeper: self.keeper.clone(),
+        }
+    }
+
     /// Why a member failed, where that is known, in words.
     #[must_use]
     pub fn cause(&self, member: &str) -> Option<String> {
@@ -94,6 +104,21 @@ impl VolumeMemory {
     #[must_use]
     pub fn settings(&self) -> BTreeMap<String, String> {
         self.now.borrow().settings.clone()
+    }
+
+    /// What a reshape that is under way leads to.
+    #[must_use]
+    pub fn goal(&self) -> Option<Goal> {
+        self.now.borrow().goal.clone()
+    }
+
+    /// Notes what a reshape leads to, or that there is nothing left to do.
+    pub fn note_goal(&self, goal: Option<Goal>) {
+        self.change(|now| {
+            let is_new = now.goal != goal;
+            now.goal = goal;
+            is_new
+        });
     }
 
     /// Notes why a member failed.

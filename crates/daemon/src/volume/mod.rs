@@ -4,12 +4,13 @@
 
 pub mod advice;
 mod catch_up;
+pub(crate) mod contents;
 mod disks;
 pub mod export;
 pub mod facts;
 mod jobs;
 mod member_disks;
-mod member_word;
+pub(crate) mod member_word;
 mod members;
 pub mod ops;
 pub mod rehearse;

@@ -46,7 +46,10 @@ pub async fn act(served: &Served, handle: &Handle, action: Action) -> Answer {
         Action::Scrub { stop: true, .. } => stop_scrub(served, handle).await,
         Action::Scrub { repair, .. } => served.by_hand(|| scrub(served, repair)).await,
         Action::Set { settings } => set(served, &settings).await,
-        Action::Stop => Err(Problem::new(Code::Bug, "stop is not an action of a volume")),
+        Action::Grow { .. } | Action::Stop => Err(Problem::new(
+            Code::Bug,
+            "this is an action of the registry, not of a volume",
+        )),
     }
 }
 

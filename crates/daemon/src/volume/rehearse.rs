@@ -50,8 +50,9 @@ pub async fn rehearse(served: &Served, handle: &Handle, action: Action) -> Answe
         Action::Scrub { stop: true, .. } => {}
         Action::Scrub { repair, .. } => check_scrub(served, repair)?,
         Action::Set { settings: words } => check_settings(served, &settings(served, &words)?)?,
-        Action::Stop => {
-            return Err(Problem::new(Code::Bug, "stop is not an action of a volume"));
+        Action::Grow { .. } | Action::Stop => {
+            let text = "this is an action of the registry, not of a volume";
+            return Err(Problem::new(Code::Bug, text));
         }
     }
     done(format!("{}: it would be done", served.name()))

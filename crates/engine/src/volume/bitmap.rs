@@ -109,7 +109,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// Whether bitmap or log can be switched now.
     pub(super) fn check_switch(&self) -> Result<(), ControlError> {
-        self.check_exchange()?;
+        self.check_change()?;
         let busy = |what: &str| Err(ControlError::Busy(what.to_owned()));
         if self.traffic.is_switching() {
             return busy("bitmap or log are being changed");

@@ -121,6 +121,15 @@ impl<D: Device, C: Clock> Volume<D, C> {
         }
     }
 
+    /// As `check_exchange`, and whether members can come, go and be exchanged now.
+    pub(crate) fn check_change(&self) -> Result<(), ControlError> {
+        self.check_exchange()?;
+        match self.base.holds_jobs() {
+            true => Err(ControlError::Busy("a reshape is under way".to_owned())),
+            false => Ok(()),
+        }
+    }
+
     /// Fails a member because the operator says so.
     ///
     /// # Errors
@@ -158,7 +167,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// `InUse` for a member that holds or is filled for a slot; `Busy` when a request on it does not end within the
     /// members' time-out, or nobody waits for it but it could still write (W9).
     pub async fn remove(&self, member: MemberId) -> Result<(), ControlError> {
-        self.check_exchange()?;
+        self.check_change()?;
         self.check_may_leave(member)?;
         self.until_at_rest(member).await?;
         self.check_remove(member)?;
@@ -172,7 +181,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// # Errors
     /// As `remove`.
     pub fn check_remove(&self, member: MemberId) -> Result<(), ControlError> {
-        self.check_exchange()?;
+        self.check_change()?;
         self.check_may_leave(member)?;
         let is_draining = self
             .array
@@ -257,7 +266,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
 
     /// The slot that a returning member gets back.
     fn slot_for(&self, new: &NewMember<D>, must_re_add: bool) -> Result<Option<u16>, ControlError> {
-        self.check_exchange()?;
+        self.check_change()?;
         let former = new.former.as_ref();
         let slot = former.and_then(|former| self.re_add_slot(former));
         if must_re_add && slot.is_none() {
@@ -291,7 +300,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         old: MemberId,
         new: &NewMember<D>,
     ) -> Result<(), ControlError> {
-        self.check_exchange()?;
+        self.check_change()?;
         let record = self.record(old)?;
         let slot = record.slot.filter(|_| record.standing == Standing::Active);
         if slot.is_some_and(|slot| self.array.state().rebuilding(slot).is_some()) {
@@ -401,7 +410,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
     /// # Errors
     /// `WrongState` when `old` is not active or is being replaced already, or `spare` is not a spare.
     pub async fn replace(&self, old: MemberId, spare: MemberId) -> Result<(), ControlError> {
-        self.check_exchange()?;
+        self.check_change()?;
         let (old_record, spare_record) = (self.record(old)?, self.record(spare)?);
         let (Standing::Active, Some(slot), Standing::Spare) =
             (old_record.standing, old_record.slot, spare_record.standing)
@@ -434,7 +443,7 @@ impl<D: Device, C: Clock> Volume<D, C> {
         old: MemberId,
         new: NewMember<D>,
     ) -> Result<MemberId, ControlError> {
-        self.check_exchange()?;
+        self.check_change()?;
         let record = self.record(old)?;
         let Some(slot) = record.slot.filter(|_| record.standing == Standing::Active) else {
             // The old one is lost already: the new one simply takes an empty slot.

@@ -343,6 +343,12 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.base.next_announcement().await
     }
 
+    /// Asks its metadata, when they are of the format `M`, what only that format knows. `None`: they are not.
+    pub fn ask_metadata<M: 'static, R>(&self, ask: impl FnOnce(&M) -> R) -> Option<R> {
+        let metadata = self.array.metadata();
+        metadata.as_any()?.downcast_ref::<M>().map(ask)
+    }
+
     /// Makes durable what the format says from now on besides the members: how far a migration is.
     ///
     /// # Errors
@@ -377,15 +383,20 @@ impl<D: Device, C: Clock> Volume<D, C> {
         self.upkeep.stop().await
     }
 
+    /// Whether another geometry is being left for this one: members are not exchanged, and nothing is scrubbed.
+    pub fn is_being_reshaped(&self) -> bool {
+        self.base.holds_jobs()
+    }
+
     /// Starts a scrub; says `false` when one is running or the organisation has nothing to compare.
     pub fn start_scrub(&self, mode: ScrubMode) -> bool {
-        self.upkeep.start_scrub(mode)
+        !self.is_being_reshaped() && self.upkeep.start_scrub(mode)
     }
 
     /// Starts a scrub of a part of the sync space, which changes nothing and announces nothing; `false` as
     /// `start_scrub`. The part begins and ends at multiples of 4 KiB; what lies beyond `scrub_bytes` is not there.
     pub fn start_scrub_part(&self, part: Range<u64>) -> bool {
-        self.upkeep.start_scrub_part(part)
+        !self.is_being_reshaped() && self.upkeep.start_scrub_part(part)
     }
 
     /// What the last scrub of a part has found that has ended.

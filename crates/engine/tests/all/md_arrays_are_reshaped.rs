@@ -226,7 +226,18 @@ fn planned<D: Device>(devices: &[D], case: &Case) -> Plan {
         .enumerate()
         .map(|(index, device)| run(examine(device, &pool(), index, &format!("m{index}"))).unwrap())
         .collect();
-    plan(&situation(&examined).unwrap(), &wish(case)).unwrap()
+    let superblocks: Vec<_> = examined.iter().map(|member| &member.superblock).collect();
+    let bitmap = examined.iter().find_map(|member| member.bitmap.as_ref());
+    let bitmap = bitmap.map_or(0, |header| {
+        header
+            .area_sectors()
+            .max(u64::from(header.reserved_sectors))
+    });
+    plan(
+        &situation(&superblocks, bitmap, false).unwrap(),
+        &wish(case),
+    )
+    .unwrap()
 }
 
 fn pattern(at: u64, seed: u64) -> Vec<u8> {

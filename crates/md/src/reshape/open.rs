@@ -41,6 +41,9 @@ use plexum_layout::Geometry;
 /// so long may a request to them have to wait.
 const STEP_BYTES: u64 = 16 << 20;
 
+/// Zeroes that are written at once, in bytes.
+const ZERO_SLICE_BYTES: u64 = 1 << 20;
+
 /// A reshape that is to begin.
 #[derive(Clone, Debug)]
 pub struct Beginning {
@@ -555,6 +558,28 @@ impl<D: Device, C: Clock> Reshaping<D, C> {
         self.migration
             .write(offset_bytes, data, fua, |_, _| {})
             .await
+    }
+
+    /// Makes a range read as zeroes, which are written.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub async fn zero(
+        &self,
+        offset_bytes: u64,
+        length_bytes: u64,
+        fua: Fua,
+    ) -> Result<(), IoError> {
+        let end = offset_bytes.checked_add(length_bytes);
+        let end = end.ok_or(IoError::OutOfRange)?;
+        let mut at = offset_bytes;
+        while at < end {
+            let length = (end - at).min(ZERO_SLICE_BYTES - at % ZERO_SLICE_BYTES);
+            let zeroes = self.after().pool().take_zeroed(length as usize); // at most a slice
+            self.write(at, zeroes.freeze(), fua).await?;
+            at += length;
+        }
+        Ok(())
     }
 
     /// Makes durable what was answered.

@@ -1,0 +1,196 @@
+//! A volume is opened again, in another geometry, under its clients: their requests wait meanwhile.
+//!
+//! Invariants:
+//! - it was stopped cleanly before anything else is said of its members;
+//! - where it cannot be opened as was meant it is opened as it is; where that fails as well its clients are refused, and
+//!   it is closed with the reason.
+
+use std::rc::Rc;
+
+use plexum_block::clock::Clock;
+use plexum_block::wait::join_all;
+use plexum_md::reshape::Relabel;
+
+use super::admit::{export_info, facts_of};
+use super::hosted::{Hosted, Stage};
+use super::registry::Host;
+use crate::assembly::{AssembleRequest, Assembled, Body, Change, open};
+use crate::memory::VolumeMemory;
+use crate::problem::{Code, Problem};
+use crate::volume::ops::take_up_settings;
+use crate::volume::served::{RealExport, Served};
+
+impl Host {
+    /// Opens a volume again with `change`. Whoever has asked holds neither the volume nor a turn to change it.
+    ///
+    /// # Errors
+    /// `WrongState` for one that is served by several cores; why it could not be opened so: then it goes on as it was,
+    /// or, when that is said, is closed.
+    pub(crate) async fn reopen(
+        self: &Rc<Self>,
+        hosted: &Rc<Hosted>,
+        change: Change,
+    ) -> Result<(), Problem> {
+        self.check_reopen(hosted)?;
+        let _turn = hosted.reopening.lock().await;
+        hosted.idle().await;
+        let served = hosted.served().map_err(|refusal| refusal.problem())?;
+        let (export, memory) = (Rc::clone(&served.export), served.memory.carried());
+        hosted.keep_status(&served);
+        export.export().hold().await;
+        let stopped = served.volume.stop().await;
+        served.end();
+        hosted.served.take();
+        drop(served);
+        join_all(hosted.duties.take()).await;
+        let opened = match stopped {
+            Ok(()) => self.open_once(hosted, change).await,
+            Err(error) => Err(Problem::new(
+                Code::IoError,
+                format!("{} could not be stopped cleanly: {error}", hosted.name()),
+            )),
+        };
+        let (assembled, refused) = match opened {
+            Ok(assembled) => (Ok(assembled), None),
+            Err(problem) => (self.open_once(hosted, Change::None).await, Some(problem)),
+        };
+        match assembled {
+            Ok(assembled) => self.go_on(hosted, assembled, export, memory)?,
+            Err(problem) => {
+                export.export().go_on(None);
+                hosted.forget_status();
+                return Err(self.give_up(hosted, problem));
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Whether a volume can be opened again under its clients.
+    ///
+    /// # Errors
+    /// `WrongState`.
+    pub(crate) fn check_reopen(&self, hosted: &Hosted) -> Result<(), Problem> {
+        if hosted.stage() != Stage::Open {
+            return Err(hosted.is_closing().problem());
+        }
+        if self.is_divided(hosted) {
+            let text = format!("{} is served by several cores", hosted.name());
+            return Err(Problem::new(Code::WrongState, text)
+                .why("its data would have to move under clients at other cores")
+                .hint("serve it without --cores for as long as that takes"));
+        }
+        Ok(())
+    }
+
+    async fn open_once(&self, hosted: &Hosted, change: Change) -> Result<Assembled, Problem> {
+        let request = AssembleRequest {
+            change,
+            ..hosted.request.borrow().clone()
+        };
+        let mut opened = open(&self.handle, &self.pool, request).await?;
+        match (opened.pop(), opened.is_empty()) {
+            (Some(assembled), true) => Ok(assembled),
+            _ => Err(Problem::new(
+                Code::Bug,
+                format!("{} is no longer one volume", hosted.name()),
+            )),
+        }
+    }
+
+    /// Clients go on with what was opened.
+    fn go_on(
+        self: &Rc<Self>,
+        hosted: &Rc<Hosted>,
+        assembled: Assembled,
+        export: Rc<RealExport>,
+        memory: VolumeMemory,
+    ) -> Result<(), Problem> {
+        let volume = Rc::new(assembled.body);
+        let facts = facts_of(&self.handle, assembled.facts);
+        let mut notes = assembled.notes;
+        let info = export_info(&volume, &facts, &mut notes);
+        let clock = self.handle.clock();
+        let served = Served::new(Rc::clone(&volume), Rc::clone(&export), facts, clock, memory);
+        let _ = take_up_settings(&served, None); // they were taken up before
+        *hosted.served.borrow_mut() = Some(Rc::new(served));
+        hosted.forget_status();
+        export.export().go_on(Some((volume, info.size_bytes)));
+        self.start_duties(hosted)
+            .map_err(|refusal| refusal.problem())
+    }
+
+    fn give_up(self: &Rc<Self>, hosted: &Rc<Hosted>, problem: Problem) -> Problem {
+        let problem = problem.why("it was being opened in another geometry, and is closed now");
+        self.tell(hosted, "stopped", problem.message.clone());
+        *self.failure.borrow_mut() = Some(problem.clone());
+        hosted.stage.set(Stage::Closing);
+        let (host, hosted) = (Rc::clone(self), Rc::clone(hosted));
+        let _task = self.handle.clone().spawn(async move {
+            hosted.tell_all(plexum_front::client::Leave::Fence);
+            host.let_go(&hosted).await;
+        });
+        problem
+    }
+
+    /// What follows when a reshape has ended: the last relabel, and the log that it had. A task of its own.
+    pub(super) fn follow_reshape(self: &Rc<Self>, hosted: &Rc<Hosted>, served: &Rc<Served>) {
+        let is_moving = matches!(*served.volume, Body::Reshaping(_));
+        let is_left = served.memory.goal().is_some() && matches!(*served.volume, Body::Whole(_));
+        if !is_moving && !is_left {
+            return;
+        }
+        let volume = Rc::clone(&served.volume);
+        let (host, hosted) = (Rc::clone(self), Rc::clone(hosted));
+        let _task = self.handle.spawn(async move {
+            if let Body::Reshaping(moving) = &*volume {
+                moving.ended().await;
+                if moving.has_failed() {
+                    let name = hosted.name();
+                    let text = format!(
+                        "the reshape of {name} has stopped: it goes on when it is served again"
+                    );
+                    host.tell(&hosted, "reshape_stopped", text);
+                }
+                if !moving.has_ended() {
+                    return;
+                }
+            }
+            drop(volume); // its members are opened again
+            if hosted.stage() == Stage::Open {
+                match host.finish_reshape(&hosted).await {
+                    Ok(text) => host.tell(&hosted, "reshape_finished", text),
+                    Err(problem) => host.tell(&hosted, "reshape_stopped", problem.message),
+                }
+            }
+        });
+    }
+
+    fn tell(&self, hosted: &Hosted, event: &'static str, text: String) {
+        let time_s = self.handle.clock().wall_seconds();
+        self.events
+            .publish(time_s, hosted.name(), event, text, None);
+    }
+
+    async fn finish_reshape(self: &Rc<Self>, hosted: &Rc<Hosted>) -> Result<String, Problem> {
+        let goal = hosted.served().ok().and_then(|served| served.memory.goal());
+        let last = goal.as_ref().and_then(|goal| goal.relabel());
+        let change = last.map_or(Change::None, |relabel: Relabel| {
+            Change::Relabel(Box::new(relabel))
+        });
+        self.reopen(hosted, change).await?;
+        let served = hosted.served().map_err(|refusal| refusal.problem())?;
+        let mut text = format!(
+            "{} is reshaped: {} bytes, {} members",
+            hosted.name(),
+            served.volume.volume_bytes(),
+            served.facts.slots
+        );
+        if goal.is_some_and(|goal| goal.has_log) {
+            if let Err(error) = served.volume.set_log(true).await {
+                text += &format!("; it has a bitmap and no stripe log now: {error}");
+            }
+        }
+        served.memory.note_goal(None);
+        Ok(text)
+    }
+}
