@@ -21,7 +21,7 @@ pub use disks::{Disks, Locate};
 pub use history::{History, Undo};
 pub use make::{Convert, Create};
 pub use served::{
-    AddMember, Debug, Events, ReAdd, Replace, Scrub, Set, Stats, StatsColumns, Status, Stop,
+    AddMember, Debug, Events, Grow, ReAdd, Replace, Scrub, Set, Stats, StatsColumns, Status, Stop,
     VolumeMember,
 };
 
@@ -189,9 +189,12 @@ pub enum Command {
         after_help = "Example:\n  plexum lab work rawio --level 1 --members 2\n  plexum lab reproduce vinum"
     )]
     Lab(lab::Lab),
-    /// Grow or reshape a volume (not yet)
-    #[command(hide = true)]
-    Grow(Later),
+    /// Another number of members, level, layout or strip, while the volume is served
+    #[command(
+        after_help = "Example:\n  plexum grow nas --add e.img --dry-run\n  plexum grow nas --add e.img --wait\n  \
+        plexum grow nas --level 6 --add f.img"
+    )]
+    Grow(Grow),
     /// Read a ZFS pool without ZFS: list, show and copy what is in it
     #[command(
         after_help = "Example:\n  plexum pool list disks/*\n  plexum pool cp -r tank/home:/ copy/ disks/*"

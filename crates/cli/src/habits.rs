@@ -51,8 +51,8 @@ fn mdadm_mode(first: &str, words: &[String]) -> Option<Problem> {
         "-S" | "--stop" => ("to stop a volume:", "plexum stop VOLUME".to_owned()),
         "-s" | "--scan" => ("to find all sets:", "plexum scan DIR".to_owned()),
         "-G" | "--grow" => (
-            "growing comes later; settings are changed with:",
-            "plexum set VOLUME NAME=VALUE".to_owned(),
+            "for more members, another level, layout or strip:",
+            "plexum grow VOLUME --add MEMBER...".to_owned(),
         ),
         "-F" | "--monitor" | "--follow" => {
             ("to see what happens:", "plexum events --follow".to_owned())

@@ -22,7 +22,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ),
     (
         "Members of a running volume",
-        &["fail", "add", "remove", "re-add", "replace"],
+        &["fail", "add", "remove", "re-add", "replace", "grow"],
     ),
     (
         "Other formats",

@@ -40,6 +40,7 @@ mod explain;
 mod fields;
 mod foreign;
 mod gmirror;
+mod grow;
 mod gvinum;
 mod habits;
 mod help;
@@ -253,6 +254,7 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Remove(args) => member_ops::remove(args, common, screen),
         Command::ReAdd(args) => member_ops::re_add(args, common, screen),
         Command::Replace(args) => member_ops::replace(args, common, screen),
+        Command::Grow(args) => grow::run(args, common, screen),
         Command::Scrub(args) => scrub::run(args, common, screen),
         Command::Set(args) => set::run(args, common, screen),
         Command::Stats(args) => stats::run(args, common, screen),

@@ -523,7 +523,7 @@ fn findings(body: &Body, assembly: &Assembly) -> Vec<Finding> {
         commands: Vec::new(),
     };
     let mut findings = Vec::new();
-    if let Some(reshape) = &assembly.reshape {
+    if let (Some(reshape), Body::Pieces(_)) = (&assembly.reshape, body) {
         let (old, new) = (&assembly.geometry, &reshape.after);
         findings.push(finding(
             "reshape_interrupted",

@@ -1,5 +1,7 @@
 //! The words of commands on a volume that is served.
 
+use crate::units::parse_bytes;
+
 /// `plexum status`.
 #[derive(clap::Args, Debug)]
 pub struct Status {
@@ -69,6 +71,34 @@ pub struct Replace {
     #[arg(long)]
     pub force: bool,
     /// Wait until the new one serves
+    #[arg(long)]
+    pub wait: bool,
+}
+
+/// `plexum grow`.
+#[derive(clap::Args, Debug)]
+pub struct Grow {
+    /// Name of the volume
+    pub volume: String,
+    /// New members: files, devices or URIs
+    #[arg(long, value_name = "MEMBER", num_args = 1..)]
+    pub add: Vec<String>,
+    /// Number of members afterwards [default: those that there are, and the new ones]
+    #[arg(long, value_name = "N")]
+    pub members: Option<u16>,
+    /// Level afterwards: 4, 5 or 6
+    #[arg(long)]
+    pub level: Option<String>,
+    /// Layout afterwards
+    #[arg(long)]
+    pub layout: Option<String>,
+    /// Bytes of a strip afterwards
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub strip: Option<u64>,
+    /// Overwrite what was found on new members, and give up what a smaller volume has no room for
+    #[arg(long)]
+    pub force: bool,
+    /// Wait for the end
     #[arg(long)]
     pub wait: bool,
 }

@@ -180,7 +180,7 @@ pub const CASES: &[Case] = &[
     ),
     case("lab predict", &["lab predict nothere --disk sata-7200-750"], &[]),
     case("lab presets", &["lab presets nothere"], &["lab presets"]),
-    case("grow", &["grow nas"], &[]),
+    case("grow", &["grow nothere", "grow nas --members 3", "grow nas"], &[]),
     case(
         "daemon",
         &["daemon --degraded bogus", "daemon --metrics-listen 0.0.0.0:0"],

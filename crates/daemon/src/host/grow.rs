@@ -61,6 +61,15 @@ struct Prepared {
     plan: Plan,
     new: Vec<(String, NewMember<RealDevice>)>,
     has_log: bool,
+    content: Option<Content>,
+}
+
+impl Prepared {
+    fn told(&self) -> Value {
+        let mut told = plan_json(&self.plan, self.has_log);
+        told["content"] = self.content.map(|content| content.what).into();
+        told
+    }
 }
 
 impl Host {
@@ -80,8 +89,9 @@ impl Host {
         let plan = prepared.plan.clone();
         if doing == Doing::Rehearsal {
             let message = format!("{}: it would be done", served.name());
-            return Ok(json!({"message": message, "plan": plan_json(&plan, prepared.has_log)}));
+            return Ok(json!({"message": message, "plan": prepared.told()}));
         }
+        let told = prepared.told();
         self.add_members(&served, hosted, prepared.new).await?;
         if prepared.has_log {
             let result = served.volume.set_log(false).await;
@@ -112,7 +122,7 @@ impl Host {
             Some(_) => format!("{name}: it is being reshaped to {}", plan.after),
             None => format!("{name}: it is {} now", plan.after),
         };
-        Ok(json!({"message": message, "plan": plan_json(&plan, has_log)}))
+        Ok(json!({"message": message, "plan": told}))
     }
 
     async fn prepare_growth(
@@ -181,8 +191,14 @@ impl Host {
             return Err(Problem::new(Code::TooFewMembers, text)
                 .hint(format!("name them:   plexum grow {name} --add MEMBER...")));
         }
-        self.check_smaller(served, &plan, wish).await?;
-        Ok(Prepared { plan, new, has_log })
+        let content = content(served).await?;
+        check_smaller(served, &plan, wish, content)?;
+        Ok(Prepared {
+            plan,
+            new,
+            has_log,
+            content,
+        })
     }
 
     /// What follows from the number of new members where nobody says it.
@@ -203,42 +219,6 @@ impl Host {
         })
     }
 
-    /// A smaller volume has to hold what is on it.
-    async fn check_smaller(
-        &self,
-        served: &Served,
-        plan: &Plan,
-        wish: &GrowWish,
-    ) -> Result<(), Problem> {
-        if plan.after_bytes >= plan.before_bytes || wish.force {
-            return Ok(());
-        }
-        let length = CONTENT_BYTES.min(plan.before_bytes as usize); // a few hundred kilobytes
-        let read = served.volume.read_bytes(0, length).await;
-        let head = read.map_err(|error| {
-            Problem::new(Code::IoError, format!("reading {}: {error}", served.name()))
-        })?;
-        let lost = plan.before_bytes - plan.after_bytes;
-        let (text, hint) = match recognise(&head.to_vec()) {
-            Some(Content { size_bytes, .. }) if size_bytes <= plan.after_bytes => return Ok(()),
-            Some(Content { what, size_bytes }) => (
-                format!(
-                    "{} would have {} bytes, and its {what} has {size_bytes}",
-                    served.name(),
-                    plan.after_bytes
-                ),
-                "make that smaller first, with its own tools",
-            ),
-            None => (
-                format!("{} would lose its last {lost} bytes", served.name()),
-                "what is on it is not known, so nobody can say whether it fits",
-            ),
-        };
-        Err(Problem::new(Code::WouldLoseData, text)
-            .why(hint)
-            .hint("to give them up, add:   --force"))
-    }
-
     async fn add_members(
         &self,
         served: &Served,
@@ -252,6 +232,48 @@ impl Host {
         }
         Ok(())
     }
+}
+
+/// What lies on the volume, as far as it says so.
+async fn content(served: &Served) -> Result<Option<Content>, Problem> {
+    let size_bytes = served.volume.volume_bytes();
+    let sector_bytes = u64::from(served.volume.sector_bytes());
+    let length = (CONTENT_BYTES as u64).min(size_bytes) / sector_bytes * sector_bytes;
+    let read = served.volume.read_bytes(0, length as usize).await; // a few pages
+    let head = read.map_err(|error| {
+        Problem::new(Code::IoError, format!("reading {}: {error}", served.name()))
+    })?;
+    Ok(recognise(&head.to_vec()))
+}
+
+/// A smaller volume has to hold what is on it.
+fn check_smaller(
+    served: &Served,
+    plan: &Plan,
+    wish: &GrowWish,
+    content: Option<Content>,
+) -> Result<(), Problem> {
+    if plan.after_bytes >= plan.before_bytes || wish.force {
+        return Ok(());
+    }
+    let (name, lost) = (served.name(), plan.before_bytes - plan.after_bytes);
+    let (text, why) = match content {
+        Some(content) if content.size_bytes <= plan.after_bytes => return Ok(()),
+        Some(Content { what, size_bytes }) => (
+            format!(
+                "{name} would have {} bytes, and its {what} has {size_bytes}",
+                plan.after_bytes
+            ),
+            "make that smaller first, with its own tools",
+        ),
+        None => (
+            format!("{name} would lose its last {lost} bytes"),
+            "what is on it is not known, so nobody can say whether it fits",
+        ),
+    };
+    Err(Problem::new(Code::WouldLoseData, text)
+        .why(why)
+        .hint("to give them up, add:   --force"))
 }
 
 fn unfit(served: &Served, error: &PlanError) -> Problem {
@@ -280,6 +302,7 @@ pub(crate) fn plan_json(plan: &Plan, has_log: bool) -> Value {
             },
             "shift_bytes": i64::from(movement.shift_sectors) * 512,
             "moved_bytes": plan.before_bytes.min(plan.after_bytes),
+            "data_members": movement.after.data_count(),
         }));
     }
     if let Some(last) = &plan.last {

@@ -423,7 +423,13 @@ impl Host {
             let sharing = RealVolume::run_sharing(home, spawn_on(&self.handle));
             hosted.tasks.borrow_mut().push(self.handle.spawn(sharing));
         }
-        self.start_duties(hosted)
+        self.start_duties(hosted)?;
+        // What an earlier server began may have all but ended.
+        let is_left = served.memory.goal().is_some() && matches!(*served.volume, Body::Whole(_));
+        if is_left || matches!(*served.volume, Body::Reshaping(_)) {
+            self.follow_reshape(hosted, &served);
+        }
+        Ok(())
     }
 
     /// Whoever works for a volume as long as it is open in its present geometry.
@@ -439,7 +445,6 @@ impl Host {
         duties.push(self.handle.spawn(knowing));
         let telling = Rc::clone(&served).tell(self.events.clone());
         duties.push(self.handle.spawn(telling));
-        self.follow_reshape(hosted, &served);
         Ok(())
     }
 }

@@ -115,8 +115,13 @@ impl Host {
         *hosted.served.borrow_mut() = Some(Rc::new(served));
         hosted.forget_status();
         export.export().go_on(Some((volume, info.size_bytes)));
-        self.start_duties(hosted)
-            .map_err(|refusal| refusal.problem())
+        let started = self.start_duties(hosted);
+        started.map_err(|refusal| refusal.problem())?;
+        let served = hosted.served().map_err(|refusal| refusal.problem())?;
+        if let Body::Reshaping(_) = *served.volume {
+            self.follow_reshape(hosted, &served);
+        }
+        Ok(())
     }
 
     fn give_up(self: &Rc<Self>, hosted: &Rc<Hosted>, problem: Problem) -> Problem {
@@ -134,11 +139,6 @@ impl Host {
 
     /// What follows when a reshape has ended: the last relabel, and the log that it had. A task of its own.
     pub(super) fn follow_reshape(self: &Rc<Self>, hosted: &Rc<Hosted>, served: &Rc<Served>) {
-        let is_moving = matches!(*served.volume, Body::Reshaping(_));
-        let is_left = served.memory.goal().is_some() && matches!(*served.volume, Body::Whole(_));
-        if !is_moving && !is_left {
-            return;
-        }
         let volume = Rc::clone(&served.volume);
         let (host, hosted) = (Rc::clone(self), Rc::clone(hosted));
         let _task = self.handle.spawn(async move {

@@ -69,7 +69,8 @@ impl Shape {
     }
 
     /// Members' worth of data in a row.
-    pub(super) fn data_count(&self) -> u64 {
+    #[must_use]
+    pub fn data_count(&self) -> u64 {
         u64::from(self.member_count.saturating_sub(self.parity_count()))
     }
 }
