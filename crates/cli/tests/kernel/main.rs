@@ -5,6 +5,7 @@
 
 mod and_plexum_share_a_ppl;
 mod attaches_by_nbd;
+mod carries_reshapes_on;
 #[path = "../common/mod.rs"]
 mod common;
 mod goes_on_with_a_rebuild;
