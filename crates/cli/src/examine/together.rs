@@ -24,7 +24,12 @@ impl<'a> Together<'a> {
     /// Judges them; `None` when none of them has a superblock.
     pub fn of(examinations: &'a [Examination]) -> Option<Self> {
         let first = examinations.iter().find(|one| one.superblock.is_some())?;
-        let judged = judge(examinations, &Options::default());
+        // A reshape that is under way goes on when it is served.
+        let plain = Options {
+            goes_on_reshaping: true,
+            ..Options::default()
+        };
+        let judged = judge(examinations, &plain);
         // Refusals that an option overrides still have a judgement for each member.
         let insisted = Options {
             force: true,

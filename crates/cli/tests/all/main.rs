@@ -21,6 +21,7 @@ mod freebsd_bad_input;
 mod freebsd_converts;
 mod freebsd_words;
 mod golden_arrays_are_served;
+mod grow;
 mod lab;
 mod lab_builds_volumes;
 mod lab_on_something_real;

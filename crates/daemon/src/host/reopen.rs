@@ -185,10 +185,10 @@ impl Host {
             served.volume.volume_bytes(),
             served.facts.slots
         );
-        if goal.is_some_and(|goal| goal.has_log) {
-            if let Err(error) = served.volume.set_log(true).await {
-                text += &format!("; it has a bitmap and no stripe log now: {error}");
-            }
+        if goal.is_some_and(|goal| goal.has_log)
+            && let Err(error) = served.volume.set_log(true).await
+        {
+            text += &format!("; it has a bitmap and no stripe log now: {error}");
         }
         served.memory.note_goal(None);
         Ok(text)

@@ -154,6 +154,11 @@ pub(crate) fn check_scrub(served: &Served, repair: bool) -> Result<(), Problem> 
             Problem::new(Code::WrongState, text).why(format!("{why}, so it is not compared"))
         );
     }
+    if volume.is_being_reshaped() {
+        let text = format!("{} is in the middle of a reshape", served.name());
+        return Err(Problem::new(Code::WrongState, text)
+            .why("only a part of it is in either geometry, so it is not compared"));
+    }
     if !volume.has_redundancy() {
         return Err(Problem::new(
             Code::WrongState,

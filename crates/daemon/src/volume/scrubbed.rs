@@ -60,6 +60,7 @@ impl Served {
 
     /// Whether the volume has anything to compare, and is all in one place.
     pub(crate) fn can_be_scrubbed(&self) -> bool {
-        self.volume.has_redundancy() && !matches!(&*self.volume, Body::Pieces(_))
+        self.volume.has_redundancy()
+            && !matches!(&*self.volume, Body::Pieces(_) | Body::Reshaping(_))
     }
 }

@@ -111,6 +111,7 @@ impl Ground {
             backup_file: None,
             choice: Choice::Only,
             planned: Vec::new(),
+            change: plexum_daemon::assembly::Change::None,
         }
     }
 

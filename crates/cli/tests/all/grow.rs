@@ -1,0 +1,209 @@
+//! A volume gets another shape under its clients: by command, over a crash, and not where it would lose something.
+
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use super::common::Place;
+use super::common::served::{Server, content, done, fill, size_bytes, status, uri, wait_until};
+use plexum_oracle::pattern_bytes;
+
+const SEED: u64 = 0x5eed_0021;
+
+/// A folder with a RAID-5 `nas` of four members with content, served; and one more file.
+fn raid5(name: &str) -> (Place, Server, usize) {
+    let place = Place::in_memory(name);
+    done(
+        &place,
+        "create nas --level 5 --strip 64K --member-size 16M m0 m1 m2 m3 -y",
+    );
+    let server = Server::start(&place, "m0 m1 m2 m3");
+    fill(&place, SEED);
+    place.sparse("m4", 16 << 20);
+    let size = usize::try_from(size_bytes(&place)).unwrap();
+    (place, server, size)
+}
+
+fn is_still(place: &Place) -> bool {
+    let status = status(place);
+    let jobs = status["jobs"].as_array().unwrap();
+    jobs.iter().all(|job| job["kind"] != "reshape")
+}
+
+/// All of the old content, and zeroes behind it.
+fn check(place: &Place, size: usize) {
+    let there = content(place);
+    assert!(there.len() >= size);
+    assert!(there[..size] == pattern_bytes(SEED, 0, size)[..]);
+    assert!(there[size..].iter().all(|byte| *byte == 0));
+}
+
+/// A client that writes and reads back all the time, to the end of the volume as it was.
+struct Client {
+    child: Child,
+}
+
+impl Client {
+    fn start(place: &Place) -> Self {
+        let script = "i=0; while :; do i=$((i+1)); \
+             qemu-io -f raw -c \"write -P $((i%200+1)) 1M 256k\" -c \"read -P $((i%200+1)) 1M 256k\" \"$0\" >out 2>&1 || exit 9; \
+             grep -q failed out && exit 8; [ -e enough ] && exit 0; done";
+        let child = Command::new("sh")
+            .args(["-c", script, &uri(place)])
+            .current_dir(&place.folder)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { child }
+    }
+
+    fn end(mut self, place: &Place) {
+        std::fs::write(place.file("enough"), "").unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+#[test]
+fn one_member_more_makes_the_volume_larger_while_a_client_writes() {
+    let (place, server, size) = raid5("grow-one");
+    let client = Client::start(&place);
+    let shown = done(&place, "grow nas --add m4 --dry-run");
+    assert!(shown.out.contains("5 members"), "{}", shown.out);
+    assert_eq!(status(&place)["slots"], 4, "a dry run changes nothing");
+    assert!(
+        std::fs::read(place.file("m4"))
+            .unwrap()
+            .iter()
+            .all(|byte| *byte == 0)
+    );
+    done(&place, "grow nas --add m4 --wait");
+    wait_until(&place, "it is larger", || size_bytes(&place) > size as u64);
+    client.end(&place);
+    let status = status(&place);
+    assert_eq!(
+        (&status["slots"], &status["verdict"]),
+        (&Value::from(5), &Value::from("ok"))
+    );
+    assert_eq!(size_bytes(&place), size as u64 / 3 * 4);
+    fill(&place, SEED);
+    done(&place, "fail nas m1");
+    let there = content(&place);
+    assert!(there == pattern_bytes(SEED, 0, there.len()));
+    server.stop(&place);
+}
+
+#[test]
+fn a_reshape_goes_on_by_itself_when_its_server_was_killed() {
+    let (place, server, size) = raid5("grow-killed");
+    done(&place, "set nas rebuild-min=2M rebuild-max=2M");
+    done(&place, "grow nas --add m4 --level 6");
+    wait_until(&place, "some has moved", || {
+        status(&place)["jobs"][0]["done_bytes"].as_u64() > Some(4 << 20)
+    });
+    server.kill();
+    let examined = done(&place, "examine m0 m1 m2 m3 m4");
+    assert!(examined.out.contains("usable"), "{}", examined.out);
+    let server = Server::start(&place, "m0 m1 m2 m3 m4");
+    check(&place, size);
+    done(&place, "set nas rebuild-max=0");
+    wait_until(&place, "all has moved", || is_still(&place));
+    wait_until(&place, "it is what it was to become", || {
+        status(&place)["layout"] == "left-symmetric"
+    });
+    let status = status(&place);
+    assert_eq!(
+        (&status["level"], &status["slots"]),
+        (&Value::from("raid6"), &Value::from(5))
+    );
+    check(&place, size);
+    done(&place, "fail nas m0");
+    done(&place, "fail nas m3");
+    check(&place, size);
+    server.stop(&place);
+}
+
+#[test]
+fn from_raid6_to_raid5_a_member_is_a_spare_at_the_end() {
+    let place = Place::in_memory("grow-down");
+    done(
+        &place,
+        "create nas --level 6 --strip 64K --member-size 16M m0 m1 m2 m3 m4 -y",
+    );
+    let server = Server::start(&place, "m0 m1 m2 m3 m4");
+    fill(&place, SEED);
+    let size = usize::try_from(size_bytes(&place)).unwrap();
+    done(&place, "grow nas --level 5 --wait");
+    wait_until(&place, "it is a RAID-5", || {
+        status(&place)["level"] == "raid5"
+    });
+    let told = status(&place);
+    assert_eq!(told["slots"], 4);
+    let spares = told["members"].as_array().unwrap().iter();
+    assert_eq!(
+        spares.filter(|member| member["state"] == "spare").count(),
+        1
+    );
+    assert_eq!(size_bytes(&place), size as u64);
+    check(&place, size);
+    server.stop(&place);
+}
+
+#[test]
+fn what_would_lose_something_is_refused_before_anything_moves() {
+    let (place, server, size) = raid5("grow-refused");
+    let refused = |words: &str, exit: i32, what: &str| {
+        let run = place.plexum(words);
+        assert_eq!(run.exit, exit, "{words}: {}", run.err);
+        assert!(run.err.contains(what), "{words}: {}", run.err);
+    };
+    refused("grow nas", 5, "already");
+    refused("grow nas --members 3", 6, "would lose its last");
+    refused("grow nas --members 6", 7, "needs 2 more members");
+    refused("grow nas --level 10", 5, "raid10");
+    refused("grow nas --strip 5000", 5, "power of two");
+    refused("grow nas --add m1", 4, "is a member of nas already");
+    refused("grow nothere", 3, "no volume nothere");
+    std::fs::write(place.file("used"), [7; 16 << 20]).unwrap();
+    place.tool("mkfs.ext4", "-q -F used");
+    refused("grow nas --add used", 6, "ext4");
+    place.sparse("small", 4 << 20);
+    refused("grow nas --add small", 4, "needed");
+    check(&place, size);
+    assert_eq!(status(&place)["slots"], 4);
+    // A file system that is known to fit is no obstacle, one that does not fit is.
+    let image = std::fs::File::create(place.file("image")).unwrap();
+    image.set_len(20 << 20).unwrap();
+    assert_eq!(place.tool("mkfs.ext4", "-q -F image").exit, 0);
+    let copied = place.tool("nbdcopy", &format!("image {}", uri(&place)));
+    assert_eq!(copied.exit, 0, "{}", copied.err);
+    let shown = done(&place, "grow nas --members 3 --dry-run");
+    assert!(shown.out.contains("3 members"), "{}", shown.out);
+    server.stop(&place);
+}
+
+#[test]
+fn while_rows_move_members_are_not_exchanged_and_nothing_is_scrubbed() {
+    let (place, server, size) = raid5("grow-busy");
+    done(&place, "set nas rebuild-min=1M rebuild-max=1M");
+    done(&place, "grow nas --add m4");
+    place.sparse("m5", 16 << 20);
+    for words in [
+        "add nas m5",
+        "replace nas m0 m5",
+        "scrub nas",
+        "set nas bitmap=none",
+        "grow nas --members 6",
+    ] {
+        let run = place.plexum(words);
+        assert_ne!(run.exit, 0, "{words}");
+        assert!(run.err.contains("reshape"), "{words}: {}", run.err);
+    }
+    // A member that fails meanwhile is gone, and the rest goes on.
+    done(&place, "fail nas m2");
+    done(&place, "set nas rebuild-max=0");
+    wait_until(&place, "all has moved", || is_still(&place));
+    wait_until(&place, "it is larger", || size_bytes(&place) > size as u64);
+    check(&place, size);
+    assert_eq!(status(&place)["verdict"], "degraded");
+    server.stop(&place);
+}
