@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use plexum_daemon::expected::Wanted;
+use plexum_daemon::meaning::meaning;
 use plexum_daemon::problem::Code;
 use plexum_daemon::status::{
-    AttachmentStatus, MemberState, MemberStatus, ScrubStatus, StripeLogStatus, Verdict,
+    AttachmentStatus, MemberStatus, ScrubStatus, StripeLogStatus, Verdict,
     VolumeStatus,
 };
 use serde_json::json;
@@ -302,40 +303,6 @@ fn headline(status: &VolumeStatus, screen: &Screen) -> String {
         status.format,
         show_bytes(status.size_bytes),
     )
-}
-
-/// What the state means for the data.
-fn meaning(status: &VolumeStatus) -> Option<String> {
-    let away = status
-        .members
-        .iter()
-        .filter(|member| {
-            member.slot.is_some() && member.state != MemberState::Active && !member.is_replacement
-        })
-        .count();
-    match status.verdict {
-        Verdict::Ok => None,
-        Verdict::Damaged => {
-            Some("all members are there, but not all that they hold is right".into())
-        }
-        Verdict::Full => {
-            Some("all members are there, but one has no space for what is written".into())
-        }
-        Verdict::Degraded => Some(match status.spare_failures {
-            0 => format!(
-                "{away} of {} members not in sync; ONE MORE FAILURE LOSES THE VOLUME",
-                status.slots
-            ),
-            n => format!(
-                "{away} of {} members not in sync; {n} more can fail without loss of data",
-                status.slots
-            ),
-        }),
-        Verdict::Failed => Some(format!(
-            "{away} of {} members lost, more than it survives: requests get errors, nothing is written",
-            status.slots
-        )),
-    }
 }
 
 fn eta_words(job: &plexum_daemon::status::JobStatus) -> String {

@@ -8,6 +8,7 @@ mod disks;
 pub mod export;
 pub mod facts;
 mod jobs;
+pub mod meaning;
 mod member_disks;
 mod member_word;
 mod members;
