@@ -36,7 +36,8 @@ use crate::control::table::role_of_change;
 use crate::disk::{DiskSettings, find_disks};
 use crate::problem::{Code, Problem};
 use crate::volume::status::VolumeStatus;
-use plan::{NewDisk, Plan, Wish};
+pub(crate) use plan::Wish;
+use plan::{NewDisk, Plan};
 use state::State;
 
 /// How often it is looked whether the page has changed, while somebody has it open.

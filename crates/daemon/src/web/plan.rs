@@ -177,7 +177,7 @@ pub(super) fn plan(
                 title: format!("Treat a member of {name} as failed"),
                 lines: vec![
                     words_of(found),
-                    format!("{name} survives {left} more losses now, and {after} then"),
+                    format!("losses that {name} survives: {left} now, {after} then"),
                 ],
                 command: format!("plexum fail {shown} {}", shell_word(member)),
                 confirm: Some(word_of(serial_of(found), member)),

@@ -61,6 +61,8 @@ pub(super) struct Incident {
     /// `open`, `acknowledged`, `ending` or `closed`.
     pub(super) state: String,
     pub(super) severity: String,
+    /// What it is about.
+    pub(super) name: String,
     pub(super) headline: Option<String>,
     pub(super) opened_s: u64,
     #[serde(default)]

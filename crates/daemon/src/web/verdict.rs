@@ -77,7 +77,8 @@ pub(super) fn headline(state: &State, zone: &TimeZone) -> Headline {
     }
     let has_own = found.len();
     for open in state.open_incidents() {
-        let text = open.headline.clone().unwrap_or_default();
+        let headline = open.headline.as_deref().unwrap_or_default();
+        let text = format!("{}: {headline}", open.name);
         found.push((Badness::of_severity(&open.severity), text));
     }
     let worst = found.iter().map(|(badness, _)| *badness).max();

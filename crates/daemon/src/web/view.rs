@@ -198,7 +198,8 @@ fn incident(html: &mut Html, one: &Incident, state: &State, zone: &TimeZone) {
         html.element("h3", &[], |html| {
             html.say("span", &[("class", "word")], &one.severity);
             html.text(" ");
-            html.text(one.headline.as_deref().unwrap_or(""));
+            let headline = one.headline.as_deref().unwrap_or("");
+            html.text(&format!("{}: {headline}", one.name));
         });
         let since = state.now_s.saturating_sub(one.opened_s);
         let mut text = format!(
