@@ -128,6 +128,9 @@ impl Route {
 /// for the change itself.
 macro_rules! change {
     ($word:literal, $role:expr, $what:literal, $schema:literal) => {
+        change!($word, $role, $what, $schema, "Done")
+    };
+    ($word:literal, $role:expr, $what:literal, $schema:literal, $out:literal) => {
         [
             Route::post(
                 concat!("/v1/volumes/{name}/", $word),
@@ -140,7 +143,7 @@ macro_rules! change {
                 ),
             )
             .takes($schema)
-            .gives(Out::Json("Done")),
+            .gives(Out::Json($out)),
             Route::post(
                 concat!("/v1/volumes/{name}/", $word, "/dry-run"),
                 $role,
@@ -286,7 +289,7 @@ fn changes() -> impl Iterator<Item = Route> {
             "Compare every byte, mend what differs, or stop that",
             "Scrub"
         ),
-        change!("set", Administer, "Change settings", "Settings"),
+        change!("set", Administer, "Change settings", "Settings", "SettingsNow"),
     ]
     .into_iter()
     .flatten()
