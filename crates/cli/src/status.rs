@@ -36,7 +36,7 @@ pub fn run(args: &Status, screen: &Screen) -> Outcome {
         let mut exit = show(&volumes, screen, &mut lines);
         if args.volume.is_none() {
             exit = exit.max(show_waiting(screen, &mut lines));
-            lines.0.extend(Daemon::find().as_ref().and_then(summary));
+            lines.0.extend(Daemon::find_or_machines().as_ref().and_then(summary));
             exit = exit.max(show_traces(volumes.is_empty(), screen, &mut lines));
         }
         if !args.watch {
@@ -124,8 +124,14 @@ fn show(volumes: &[VolumeStatus], screen: &Screen, lines: &mut Lines) -> u8 {
 
 /// Volumes that the daemon should serve and does not, and those that were stopped.
 fn show_waiting(screen: &Screen, lines: &mut Lines) -> u8 {
-    let told = Daemon::find().and_then(|daemon| daemon.volumes().ok());
-    let (_, waiting) = told.unwrap_or_default();
+    let told = Daemon::find_or_machines().map(|daemon| daemon.volumes());
+    if let Some(Err(problem)) = &told
+        && problem.code == Code::RoleMissing
+    {
+        lines.0.push(format!("! the daemon of this machine: {problem}"));
+        lines.0.extend(problem.hints.iter().map(|hint| format!("  {hint}")));
+    }
+    let (_, waiting) = told.and_then(Result::ok).unwrap_or_default();
     let mut exit = 0;
     for one in &waiting {
         screen.object(&object("waiting", Some(&one.volume), json!(one)));

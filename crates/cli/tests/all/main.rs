@@ -26,6 +26,7 @@ mod lab_builds_volumes;
 mod lab_on_something_real;
 mod long_reads_of_members_in_memory;
 mod members_are_lost_and_mended;
+mod roles;
 mod serve;
 mod settings;
 mod several_cores;
