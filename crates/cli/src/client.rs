@@ -139,7 +139,15 @@ impl Client {
         call(&self.socket, "GET", &self.route("/stats"), None)
     }
 
-    /// The same; from then on they count anew.
+    /// Any route of the server, with what it takes.
+    ///
+    /// # Errors
+    /// Of the server, or `NoServer`.
+    pub fn post(&self, route: &str, body: &Value) -> Result<Value, Problem> {
+        call(&self.socket, "POST", route, Some(body))
+    }
+
+    /// As `stats`; from then on they count anew.
     ///
     /// # Errors
     /// As `stats`.

@@ -30,7 +30,7 @@ pub mod serve_dataset;
 pub mod service;
 mod space;
 pub mod volume;
-mod web;
+pub mod web;
 pub mod zfs;
 
 pub use control::events;

@@ -37,6 +37,7 @@ mod the_report_opens_in_a_browser;
 mod the_tour_of_the_readme_works;
 mod the_vinum_tour_works;
 mod tls;
+mod top;
 mod trouble;
 mod usage;
 mod zfs_pools_are_read;

@@ -143,6 +143,7 @@ pub const CASES: &[Case] = &[
         &["set nas balance=round-robin", "set nas rebuild=pause bitmap=none"],
     ),
     case("stats", &["stats nothere"], &["stats nas --reset"]),
+    case("top", &["top", "top nothere"], &["top --once"]),
     case("events", &["events nothere"], &["events nas"]),
     case("debug", &["debug requests nothere"], &["debug requests nas"]),
     case("sim", &["sim --trace"], &["sim --seed 1"]),

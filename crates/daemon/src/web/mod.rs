@@ -8,8 +8,8 @@
 
 mod html;
 mod plan;
-mod state;
-mod verdict;
+pub mod state;
+pub mod verdict;
 mod view;
 mod volume;
 mod words;

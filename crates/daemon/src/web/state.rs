@@ -17,68 +17,85 @@ const EVENTS_MAX: usize = 30;
 
 /// Everything that the page shows.
 #[derive(Clone, Debug, Default)]
-pub(super) struct State {
-    pub(super) host: String,
+pub struct State {
+    /// Name of the machine.
+    pub host: String,
     /// Now, in seconds since 1970.
-    pub(super) now_s: u64,
-    pub(super) volumes: Vec<VolumeStatus>,
+    pub now_s: u64,
+    /// Volumes that are served.
+    pub volumes: Vec<VolumeStatus>,
     /// Volumes that are expected and not served.
-    pub(super) waiting: Vec<Waiting>,
+    pub waiting: Vec<Waiting>,
     /// Alarms; none of a server that has none.
-    pub(super) alarms: Option<Alarms>,
+    pub alarms: Option<Alarms>,
     /// The newest first.
-    pub(super) events: Vec<Event>,
+    pub events: Vec<Event>,
 }
 
 /// What is told of alarms.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(super) struct Alarms {
-    pub(super) incidents: Vec<Incident>,
+pub struct Alarms {
+    /// Those that are open, and those that were not long ago.
+    pub incidents: Vec<Incident>,
+    /// The ways by which they are told.
     #[serde(default)]
-    pub(super) channels: Vec<Channel>,
+    pub channels: Vec<Channel>,
     /// When everything was judged last.
-    pub(super) judged_s: Option<u64>,
+    pub judged_s: Option<u64>,
     /// Why incidents are not kept.
-    pub(super) not_kept: Option<String>,
+    pub not_kept: Option<String>,
     /// What is wrong with the configuration.
-    pub(super) configuration: Option<String>,
+    pub configuration: Option<String>,
 }
 
 /// A channel by which alarms are told.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(super) struct Channel {
-    pub(super) name: String,
-    pub(super) failing_since_s: Option<u64>,
-    pub(super) arrived_s: Option<u64>,
+pub struct Channel {
+    /// Its name.
+    pub name: String,
+    /// Since when nothing arrives.
+    pub failing_since_s: Option<u64>,
+    /// When something arrived last.
+    pub arrived_s: Option<u64>,
+    /// What its transport answered last.
     #[serde(default)]
-    pub(super) answer: Option<Value>,
+    pub answer: Option<Value>,
 }
 
 /// An incident.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(super) struct Incident {
-    pub(super) id: String,
+pub struct Incident {
+    /// Its number.
+    pub id: String,
     /// `open`, `acknowledged`, `ending` or `closed`.
-    pub(super) state: String,
-    pub(super) severity: String,
+    pub state: String,
+    /// How bad it is, in a word.
+    pub severity: String,
     /// What it is about.
-    pub(super) name: String,
-    pub(super) headline: Option<String>,
-    pub(super) opened_s: u64,
+    pub name: String,
+    /// What is wrong, in a line.
+    pub headline: Option<String>,
+    /// Since when, in seconds since 1970.
+    pub opened_s: u64,
+    /// When it was over.
     #[serde(default)]
-    pub(super) closed_s: Option<u64>,
+    pub closed_s: Option<u64>,
+    /// Who knows of it.
     #[serde(default)]
-    pub(super) acknowledged: Option<Acknowledged>,
+    pub acknowledged: Option<Acknowledged>,
+    /// What is said of it, by heading.
     #[serde(default)]
-    pub(super) lines: Value,
+    pub lines: Value,
 }
 
 /// Who knows of an incident.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Acknowledged {
-    pub(super) who: String,
-    pub(super) why: String,
+pub struct Acknowledged {
+    /// Who.
+    pub who: String,
+    /// Why that is enough.
+    pub why: String,
 }
 
 impl State {
@@ -94,8 +111,6 @@ impl State {
         let events = reach.events.since(0);
         let newest = events.iter().rev().take(EVENTS_MAX);
         Ok(Self {
-            host: host_name(),
-            now_s: seconds_since_1970(),
             volumes: parsed(told["volumes"].clone())?,
             waiting: match &told["waiting"] {
                 Value::Null => Vec::new(),
@@ -103,17 +118,34 @@ impl State {
             },
             alarms,
             events: newest.map(|event| (**event).clone()).collect(),
+            ..Self::now()
         })
     }
 
+    /// This machine now, without anything that it serves.
+    #[must_use]
+    pub fn now() -> Self {
+        Self {
+            host: host_name(),
+            now_s: seconds_since_1970(),
+            ..Self::default()
+        }
+    }
+
     /// Volumes that should be served and are not.
-    pub(super) fn missed(&self) -> impl Iterator<Item = &Waiting> {
+    pub fn missed(&self) -> impl Iterator<Item = &Waiting> {
         let waiting = self.waiting.iter();
         waiting.filter(|one| one.wanted == Wanted::Served)
     }
 
+    /// What a daemon's list of incidents says; none when it is not understood.
+    #[must_use]
+    pub fn alarms_of(told: Value) -> Option<Alarms> {
+        parsed(told).ok()
+    }
+
     /// Incidents that are not over.
-    pub(super) fn open_incidents(&self) -> impl Iterator<Item = &Incident> {
+    pub fn open_incidents(&self) -> impl Iterator<Item = &Incident> {
         let alarms = self.alarms.iter();
         let all = alarms.flat_map(|alarms| &alarms.incidents);
         all.filter(|one| one.closed_s.is_none())

@@ -16,16 +16,21 @@ const JUDGED_S_MAX: u64 = 120;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Badness {
+pub enum Badness {
+    /// Nothing is.
     Well,
+    /// Something asks for attention.
     Warning,
+    /// Nothing more may go wrong, or nobody knows.
     Critical,
+    /// Data are lost, or cannot be reached.
     Emergency,
 }
 
 impl Badness {
     /// Its word; it stands beside each colour.
-    pub(super) fn word(self) -> &'static str {
+    #[must_use]
+    pub fn word(self) -> &'static str {
         match self {
             Badness::Well => "well",
             Badness::Warning => "warning",
@@ -46,15 +51,18 @@ impl Badness {
 
 /// The worst, and how many more there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Headline {
-    pub(super) badness: Badness,
-    pub(super) text: String,
+pub struct Headline {
+    /// How bad it is.
+    pub badness: Badness,
+    /// In words.
+    pub text: String,
     /// What else there is, and when it will be better.
-    pub(super) more: Vec<String>,
+    pub more: Vec<String>,
 }
 
 /// How bad a volume is.
-pub(super) fn badness(status: &VolumeStatus) -> Badness {
+#[must_use]
+pub fn badness(status: &VolumeStatus) -> Badness {
     match status.verdict {
         Verdict::Ok => Badness::Well,
         Verdict::Damaged | Verdict::Full => Badness::Warning,
@@ -62,6 +70,24 @@ pub(super) fn badness(status: &VolumeStatus) -> Badness {
         Verdict::Degraded => Badness::Warning,
         Verdict::Failed => Badness::Emergency,
     }
+}
+
+/// The first line, with times by the clock of this machine.
+#[must_use]
+pub fn headline_here(state: &State) -> Headline {
+    headline(state, &TimeZone::system())
+}
+
+/// When a job ends, by the clock of this machine; none while nobody knows.
+#[must_use]
+pub fn ends_here(job: &JobStatus, now_s: u64) -> Option<String> {
+    ends(job, now_s, &TimeZone::system())
+}
+
+/// A time of day by the clock of this machine.
+#[must_use]
+pub fn clock_here(time_s: u64) -> String {
+    time_of_day(time_s, &TimeZone::system())
 }
 
 /// The first line.
