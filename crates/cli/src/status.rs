@@ -6,8 +6,7 @@ use plexum_daemon::expected::Wanted;
 use plexum_daemon::meaning::meaning;
 use plexum_daemon::problem::Code;
 use plexum_daemon::status::{
-    AttachmentStatus, MemberStatus, ScrubStatus, StripeLogStatus, Verdict,
-    VolumeStatus,
+    AttachmentStatus, MemberStatus, ScrubStatus, StripeLogStatus, Verdict, VolumeStatus,
 };
 use serde_json::json;
 
@@ -36,7 +35,9 @@ pub fn run(args: &Status, screen: &Screen) -> Outcome {
         let mut exit = show(&volumes, screen, &mut lines);
         if args.volume.is_none() {
             exit = exit.max(show_waiting(screen, &mut lines));
-            lines.0.extend(Daemon::find_or_machines().as_ref().and_then(summary));
+            lines
+                .0
+                .extend(Daemon::find_or_machines().as_ref().and_then(summary));
             exit = exit.max(show_traces(volumes.is_empty(), screen, &mut lines));
         }
         if !args.watch {
@@ -128,8 +129,12 @@ fn show_waiting(screen: &Screen, lines: &mut Lines) -> u8 {
     if let Some(Err(problem)) = &told
         && problem.code == Code::RoleMissing
     {
-        lines.0.push(format!("! the daemon of this machine: {problem}"));
-        lines.0.extend(problem.hints.iter().map(|hint| format!("  {hint}")));
+        lines
+            .0
+            .push(format!("! the daemon of this machine: {problem}"));
+        lines
+            .0
+            .extend(problem.hints.iter().map(|hint| format!("  {hint}")));
     }
     let (_, waiting) = told.and_then(Result::ok).unwrap_or_default();
     let mut exit = 0;

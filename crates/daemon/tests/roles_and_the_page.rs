@@ -36,9 +36,7 @@ fn start(without_token: Option<Role>) -> (ControlServer, SocketAddr) {
         ..Access::default()
     };
     let server = ControlServer::start_with(access, post, EventHub::default()).unwrap();
-    let address = server
-        .listen_page("127.0.0.1:0".parse().unwrap())
-        .unwrap();
+    let address = server.listen_page("127.0.0.1:0".parse().unwrap()).unwrap();
     (server, address)
 }
 
@@ -97,7 +95,11 @@ fn each_route_of_the_document_is_open_to_its_role_and_to_no_lesser_one() {
                 let sent = headers(at, token);
                 let (code, text) = send(at, &method.to_uppercase(), &path, &sent, "");
                 let is_refused = code == 403 && text.contains("role_missing");
-                assert_eq!(is_refused, role < needed, "{method} {path} {token:?}: {text}");
+                assert_eq!(
+                    is_refused,
+                    role < needed,
+                    "{method} {path} {token:?}: {text}"
+                );
                 tried += 1;
             }
         }
@@ -116,7 +118,13 @@ fn a_plan_and_its_carrying_out_need_the_role_of_what_is_wished() {
         assert_eq!(code, 200, "{text}");
     }
     let wish = r#"{"action":"stop","volume":"v"}"#;
-    let (code, text) = send(at, "POST", "/page/do", &headers(at, Some(TOKENS[1].0)), wish);
+    let (code, text) = send(
+        at,
+        "POST",
+        "/page/do",
+        &headers(at, Some(TOKENS[1].0)),
+        wish,
+    );
     assert_eq!(code, 403, "{text}");
 }
 

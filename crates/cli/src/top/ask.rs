@@ -107,9 +107,8 @@ fn scrub(model: &Model) -> Command {
     let Some(volume) = model.volumes.get(model.selected) else {
         return Command::None;
     };
-    let is_checked = |job: &super::model::Job| {
-        job.text.starts_with("scrub ") || job.text.starts_with("repair ")
-    };
+    let is_checked =
+        |job: &super::model::Job| job.text.starts_with("scrub ") || job.text.starts_with("repair ");
     let stop = model.jobs.iter().any(is_checked);
     Command::Plan {
         volume: volume.name.clone(),

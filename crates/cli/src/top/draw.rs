@@ -6,8 +6,8 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Clear, Paragraph, Row, Table, Wrap};
 
-use super::model::{MemberRow, Model, VolumeRow};
 use super::ask::Question;
+use super::model::{MemberRow, Model, VolumeRow};
 
 /// The line of keys.
 const KEYS: &str = "[j/k] volume  [s] scrub or stop it  [a] acknowledge  [?] help  [q] quit";
@@ -126,7 +126,9 @@ fn draw_volumes(frame: &mut Frame<'_>, area: Rect, model: &Model) {
 
 fn draw_members(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let name = model.volumes.get(model.selected);
-    let title = name.map_or(String::new(), |volume| format!("- {}, members -", volume.name));
+    let title = name.map_or(String::new(), |volume| {
+        format!("- {}, members -", volume.name)
+    });
     let head = [
         " SLOT", "BAY", "DISK", "STATE", "r/s", "w/s", "p50", "p99", "PEERS", "Q", "ERR",
     ];
@@ -193,7 +195,9 @@ fn ask(frame: &mut Frame<'_>, area: Rect, question: &Question) {
         }
     };
     let lines: Vec<String> = lines;
-    let height = u16::try_from(lines.len() + 4).unwrap_or(u16::MAX).min(area.height);
+    let height = u16::try_from(lines.len() + 4)
+        .unwrap_or(u16::MAX)
+        .min(area.height);
     let width = area.width.saturating_sub(4).min(90);
     let window = Rect {
         x: area.x + (area.width - width) / 2,

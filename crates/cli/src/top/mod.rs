@@ -56,7 +56,10 @@ fn look() -> (Look, Vec<Client>) {
     let mut state = State::now();
     let running = running_volumes();
     if let Some(daemon) = Daemon::find_or_machines() {
-        state.waiting = daemon.volumes().map(|(_, waiting)| waiting).unwrap_or_default();
+        state.waiting = daemon
+            .volumes()
+            .map(|(_, waiting)| waiting)
+            .unwrap_or_default();
         state.alarms = daemon.incidents().ok().and_then(State::alarms_of);
     }
     let mut look = Look::default();
@@ -74,7 +77,11 @@ fn look() -> (Look, Vec<Client>) {
 
 fn once(screen: &Screen) {
     let (look, _) = look();
-    let names = look.state.volumes.iter().map(|status: &VolumeStatus| &status.volume);
+    let names = look
+        .state
+        .volumes
+        .iter()
+        .map(|status: &VolumeStatus| &status.volume);
     screen.object(&object(
         "top",
         None,

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use plexum_daemon::status::{MemberState, MemberStatus, VolumeStatus};
 use plexum_daemon::web::state::State;
-use plexum_daemon::web::verdict::{Badness, Headline, badness, clock_here, ends_here, headline_here};
+use plexum_daemon::web::verdict::{
+    Badness, Headline, badness, clock_here, ends_here, headline_here,
+};
 use serde_json::Value;
 
 use crate::units::{show_bytes, show_seconds};
@@ -232,7 +234,9 @@ fn member_row(
     let name = serial
         .or_else(|| member.serial.clone())
         .or_else(|| member.path.clone().or_else(|| member.was.clone()));
-    let in_flight = own_now.as_ref().and_then(|own| own["total"]["in_flight"].as_u64());
+    let in_flight = own_now
+        .as_ref()
+        .and_then(|own| own["total"]["in_flight"].as_u64());
     let latency = member.read_latency;
     let peers = member.latency_vs_peers_percent.map(|percent| {
         let slow = if member.is_slow { "!" } else { "" };
@@ -279,9 +283,8 @@ impl<'a> Span<'a> {
         let moment = |value: Option<&Value>, key: &str| value.and_then(|value| value[key].as_u64());
         let end = moment(now, "moment_ns").unwrap_or(0);
         // Somebody counts anew: what was there before says nothing any more.
-        let before = before.filter(|_| {
-            moment(now, "counting_since_ns") <= moment(before, "moment_ns")
-        });
+        let before =
+            before.filter(|_| moment(now, "counting_since_ns") <= moment(before, "moment_ns"));
         let begin = match before {
             Some(_) => moment(before, "moment_ns"),
             None => moment(now, "counting_since_ns"),

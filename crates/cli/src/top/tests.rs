@@ -28,8 +28,10 @@ fn home() -> Value {
 }
 
 fn stats(moment_ns: u64, reads: u64) -> Value {
-    let counters = |reads: u64| json!({"reads": reads, "writes": 0, "read_bytes": reads * 4096, "written_bytes": 0,
-        "read_ns": reads * 2_500_000, "write_ns": 0, "in_flight": 3, "outstanding": 3});
+    let counters = |reads: u64| {
+        json!({"reads": reads, "writes": 0, "read_bytes": reads * 4096, "written_bytes": 0,
+        "read_ns": reads * 2_500_000, "write_ns": 0, "in_flight": 3, "outstanding": 3})
+    };
     let mut member = counters(reads / 2);
     member["member"] = "/dev/sda".into();
     json!({"moment_ns": moment_ns, "counting_since_ns": 0, "total": counters(reads), "members": [member]})
@@ -61,7 +63,11 @@ fn seen(moment_ns: u64, reads: u64) -> Look {
 }
 
 fn model() -> Model {
-    Model::of(&seen(3_000_000_000, 400), Some(&seen(1_000_000_000, 100)), 0)
+    Model::of(
+        &seen(3_000_000_000, 400),
+        Some(&seen(1_000_000_000, 100)),
+        0,
+    )
 }
 
 fn text(model: &Model, question: Option<&Question>, size: (u16, u16)) -> String {
@@ -76,19 +82,37 @@ fn press(key: KeyCode, model: &Model, question: Option<&Question>) -> Command {
 fn a_frame_says_the_worst_first_and_keeps_the_row_of_a_disk_that_is_gone() {
     let frame = text(&model(), None, (100, 24));
     let lines: Vec<&str> = frame.lines().collect();
-    assert!(lines[0].contains("nas") && lines[0].contains("CRITICAL ONE MORE FAILURE LOSES home"), "{frame}");
+    assert!(
+        lines[0].contains("nas") && lines[0].contains("CRITICAL ONE MORE FAILURE LOSES home"),
+        "{frame}"
+    );
     assert!(lines[1].contains("2 open, judged 1s ago"), "{frame}");
-    let line = |word: &str| lines.iter().find(|line| line.contains(word)).copied().unwrap_or_default();
+    let line = |word: &str| {
+        lines
+            .iter()
+            .find(|line| line.contains(word))
+            .copied()
+            .unwrap_or_default()
+    };
     let volume = line(">home");
     for word in ["DEGRADED", "0 of 2", "150", "2.5", "rebuild 41 %"] {
         assert!(volume.contains(word), "{word}: {frame}");
     }
     let gone = line("WCC4E17");
-    assert!(gone.contains("bay 4") && gone.contains("GONE") && gone.contains("0/3/0"), "{frame}");
+    assert!(
+        gone.contains("bay 4") && gone.contains("GONE") && gone.contains("0/3/0"),
+        "{frame}"
+    );
     assert!(line("/dev/sdb").contains("4.6x!"), "{frame}");
-    assert!(line("/dev/sda").contains("75"), "half of the reads in a second: {frame}");
+    assert!(
+        line("/dev/sda").contains("75"),
+        "half of the reads in a second: {frame}"
+    );
     assert!(line("7f1").contains("(known to ute: watch)"), "{frame}");
-    assert!(frame.contains("[########------------] rebuild 41 %  148M/s  its end is not known yet"), "{frame}");
+    assert!(
+        frame.contains("[########------------] rebuild 41 %  148M/s  its end is not known yet"),
+        "{frame}"
+    );
 }
 
 #[test]
@@ -96,7 +120,10 @@ fn what_was_not_seen_is_a_dash_and_rates_begin_anew_with_their_counters() {
     let frame = text(&model(), None, (100, 24));
     let scratch = frame.lines().find(|line| line.contains("scratch")).unwrap();
     assert!(scratch.contains("none"), "{frame}");
-    assert!(!scratch.contains(" 0 "), "nothing is known of its rates: {frame}");
+    assert!(
+        !scratch.contains(" 0 "),
+        "nothing is known of its rates: {frame}"
+    );
     let later = Look {
         stats: [("home".to_owned(), {
             let mut stats = stats(6_000_000_000, 8);
@@ -114,14 +141,25 @@ fn what_was_not_seen_is_a_dash_and_rates_begin_anew_with_their_counters() {
 fn every_size_of_a_terminal_is_drawn() {
     for width in [1, 3, 20, 80, 300] {
         for height in [1, 2, 5, 24, 100] {
-            let questions = [None, Some(Question::Help), Some(Question::Told(vec!["x".repeat(500)]))];
+            let questions = [
+                None,
+                Some(Question::Help),
+                Some(Question::Told(vec!["x".repeat(500)])),
+            ];
             for question in questions {
                 let lines = frame_of(&model(), question.as_ref(), (width, height));
                 assert!(lines.len() <= usize::from(height));
             }
         }
     }
-    let empty = Model::of(&Look { state: State::now(), ..Look::default() }, None, 7);
+    let empty = Model::of(
+        &Look {
+            state: State::now(),
+            ..Look::default()
+        },
+        None,
+        7,
+    );
     assert!(text(&empty, None, (80, 24)).contains("no volume is served"));
 }
 
@@ -145,10 +183,22 @@ fn an_action_shows_its_plan_and_does_nothing_before_it_is_agreed_to() {
     let plan = json!({"title": "Check", "lines": ["reads all"], "command": "plexum scrub home", "confirm": null});
     let question = Question::of_plan(&wish, &plan);
     let frame = text(&model, Some(&question), (80, 24));
-    assert!(frame.contains("as a command: plexum scrub home") && frame.contains("[enter] do it"), "{frame}");
-    assert_eq!(press(KeyCode::Esc, &model, Some(&question)), Command::Show(None));
-    assert_eq!(press(KeyCode::Char('y'), &model, Some(&question)), Command::None);
-    assert_eq!(press(KeyCode::Enter, &model, Some(&question)), Command::Do { wish });
+    assert!(
+        frame.contains("as a command: plexum scrub home") && frame.contains("[enter] do it"),
+        "{frame}"
+    );
+    assert_eq!(
+        press(KeyCode::Esc, &model, Some(&question)),
+        Command::Show(None)
+    );
+    assert_eq!(
+        press(KeyCode::Char('y'), &model, Some(&question)),
+        Command::None
+    );
+    assert_eq!(
+        press(KeyCode::Enter, &model, Some(&question)),
+        Command::Do { wish }
+    );
 }
 
 #[test]
@@ -158,9 +208,15 @@ fn an_acknowledgement_takes_a_reason_that_is_typed() {
         panic!("a plan comes first");
     };
     assert_eq!(wish["id"], "7f3", "the first that nobody knows of");
-    let plan = json!({"title": "Acknowledge", "lines": [], "command": "plexum ack", "confirm": null});
+    let plan =
+        json!({"title": "Acknowledge", "lines": [], "command": "plexum ack", "confirm": null});
     let mut question = Question::of_plan(&wish, &plan);
-    for key in [KeyCode::Char('o'), KeyCode::Char('q'), KeyCode::Backspace, KeyCode::Char('k')] {
+    for key in [
+        KeyCode::Char('o'),
+        KeyCode::Char('q'),
+        KeyCode::Backspace,
+        KeyCode::Char('k'),
+    ] {
         let Command::Show(Some(changed)) = press(key, &model, Some(&question)) else {
             panic!("it is typed");
         };

@@ -36,6 +36,7 @@ mod the_page_in_a_browser;
 mod the_report_opens_in_a_browser;
 mod the_tour_of_the_readme_works;
 mod the_vinum_tour_works;
+mod times_are_those_of_the_machine;
 mod tls;
 mod top;
 mod trouble;

@@ -50,20 +50,34 @@ fn each_user_has_the_role_of_his_groups_and_a_refusal_says_which_is_missing() {
     let stranger = by(&place, "", "GET", "/v1/volumes");
     assert!(stranger.out.contains("role_missing"), "{}", stranger.out);
     assert!(
-        stranger.out.contains("that needs the role view, and user 65534 has no role"),
+        stranger
+            .out
+            .contains("that needs the role view, and user 65534 has no role"),
         "{}",
         stranger.out
     );
     let looks = by(&place, "54321", "GET", "/v1/volumes");
     assert!(looks.out.contains("\"volume\":\"nas\""), "{}", looks.out);
     let refused = by(&place, "54321", "POST", scrub);
-    assert!(refused.out.contains("needs the role operate"), "{}", refused.out);
+    assert!(
+        refused.out.contains("needs the role operate"),
+        "{}",
+        refused.out
+    );
     assert!(refused.out.contains("[roles] operate ="), "{}", refused.out);
     let operates = by(&place, "54321,54322", "POST", scrub);
     assert!(operates.out.contains("\"message\""), "{}", operates.out);
     let refused = by(&place, "54321,54322", "POST", fail);
-    assert!(refused.out.contains("needs the role administer"), "{}", refused.out);
-    assert_eq!(place.plexum("status nas").exit, 0, "root administers, and it still runs");
+    assert!(
+        refused.out.contains("needs the role administer"),
+        "{}",
+        refused.out
+    );
+    assert_eq!(
+        place.plexum("status nas").exit,
+        0,
+        "root administers, and it still runs"
+    );
     let stopped = by(&place, "54323", "POST", fail);
     assert!(stopped.out.contains("nas is stopped"), "{}", stopped.out);
 }
@@ -78,7 +92,11 @@ fn sockets_of_data_stay_the_own_users_when_others_have_roles() {
     daemon.end(&place);
     configure(&place, "[roles]\nothers = \"view\"\n");
     let _daemon = Daemon::start(&place, "");
-    assert_eq!(mode(&place, "plexum"), 0o711, "others pass, and see no names");
+    assert_eq!(
+        mode(&place, "plexum"),
+        0o711,
+        "others pass, and see no names"
+    );
     assert_eq!(mode(&place, "plexum/daemon.socket"), 0o666);
     for name in std::fs::read_dir(place.file("plexum")).unwrap() {
         let name = name.unwrap().file_name().into_string().unwrap();
@@ -94,10 +112,22 @@ fn what_is_wrong_in_the_tables_of_roles_and_page_is_told_in_a_line_and_volumes_a
     std::fs::write(place.file("open.token"), "0123456789abcdefghij").unwrap();
     let token = place.file("open.token").display().to_string();
     for (text, line) in [
-        ("[roles]\nview = [\"no-such-group\"]\n", "view: there is no group \"no-such-group\""),
-        ("[roles]\nothers = \"administer\"\n", "others: it is \"view\" or \"nothing\""),
-        ("[page]\nlisten = \"0.0.0.0:9838\"\n", "it is no loopback address: there is no TLS"),
-        ("[page]\nlisten = \"9838\"\n", "an address with a port is needed"),
+        (
+            "[roles]\nview = [\"no-such-group\"]\n",
+            "view: there is no group \"no-such-group\"",
+        ),
+        (
+            "[roles]\nothers = \"administer\"\n",
+            "others: it is \"view\" or \"nothing\"",
+        ),
+        (
+            "[page]\nlisten = \"0.0.0.0:9838\"\n",
+            "it is no loopback address: there is no TLS",
+        ),
+        (
+            "[page]\nlisten = \"9838\"\n",
+            "an address with a port is needed",
+        ),
         (
             &format!("[page]\n[[page.token]]\nname = \"a\"\nrole = \"view\"\nfile = \"{token}\"\n"),
             "others may read",

@@ -24,8 +24,14 @@ fn send(at: &str, method: &str, path: &str, body: &str) -> (u16, String, String)
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     let code = head.split(' ').nth(1).unwrap().parse().unwrap();
-    let kind = head.lines().find_map(|line| line.strip_prefix("content-type: "));
-    let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default();
+    let kind = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-type: "));
+    let kind = kind
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default();
     (code, kind.to_owned(), body.to_owned())
 }
 
@@ -43,8 +49,14 @@ fn daemon(name: &str) -> (Place, Daemon, String) {
         token.display()
     );
     std::fs::write(folder.join("plexum.toml"), text).unwrap();
-    done(&place, "create home --level 6 --member-size 16M a b c d e --assume-clean -y");
-    done(&place, "create old --level 1 --member-size 16M f g --assume-clean -y");
+    done(
+        &place,
+        "create home --level 6 --member-size 16M a b c d e --assume-clean -y",
+    );
+    done(
+        &place,
+        "create old --level 1 --member-size 16M f g --assume-clean -y",
+    );
     let daemon = Daemon::start(&place, "--json --scrub-every 30d");
     let told: Value = serde_json::from_str(&daemon.said).unwrap();
     let at = told["page"].as_str().unwrap().to_owned();
@@ -190,8 +202,16 @@ fn every_documented_path_answers_as_documented() {
     let mut answered = 0;
     for (path, method, operation) in operations {
         // What needs another state is tried beside: its refusal is described as well.
-        let volume = if path.contains("start") || path.contains("forget") { "old" } else { "home" };
-        let name = if path.contains("channels") { "own" } else { volume };
+        let volume = if path.contains("start") || path.contains("forget") {
+            "old"
+        } else {
+            "home"
+        };
+        let name = if path.contains("channels") {
+            "own"
+        } else {
+            volume
+        };
         let mut url = path.replace("{name}", name).replace("{id}", &incident);
         if path == "/v1/events" || path == "/page/live" {
             url.push_str("?follow=false");
@@ -199,9 +219,12 @@ fn every_documented_path_answers_as_documented() {
         if path == "/page/live" {
             continue; // it does not end; browsers read it
         }
-        let schema = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].as_str();
+        let schema =
+            operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].as_str();
         let schema = schema.map(|one| one.rsplit('/').next().unwrap());
-        let body = schema.map_or(String::new(), |schema| body_of(schema, &place, path).to_string());
+        let body = schema.map_or(String::new(), |schema| {
+            body_of(schema, &place, path).to_string()
+        });
         let (code, kind, text) = send(&at, &method.to_uppercase(), &url, &body);
         let answer = &operation["responses"][if code == 200 { "200" } else { "default" }];
         let content = &answer["content"][&kind];

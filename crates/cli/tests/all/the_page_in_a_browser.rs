@@ -85,8 +85,13 @@ fn without_script_the_page_says_the_verdict_and_everything_under_it() {
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }
-    let buttons = "[...document.querySelectorAll('button')].filter((one) => one.checkVisibility()).length";
-    assert_eq!(browser.ask(buttons), 0, "what only the script can do is not offered");
+    let buttons =
+        "[...document.querySelectorAll('button')].filter((one) => one.checkVisibility()).length";
+    assert_eq!(
+        browser.ask(buttons),
+        0,
+        "what only the script can do is not offered"
+    );
     no_complaints(&browser);
 }
 
@@ -101,15 +106,22 @@ fn with_script_the_page_is_live_and_asks_nobody_else() {
     ok(&place, "fail home b");
     browser.wait_until("document.querySelector('h1').innerText.includes('1 more can fail')");
     ok(&place, "fail home c");
-    browser.wait_until("document.querySelector('h1').innerText === 'CRITICAL ONE MORE FAILURE LOSES home'");
+    browser.wait_until(
+        "document.querySelector('h1').innerText === 'CRITICAL ONE MORE FAILURE LOSES home'",
+    );
     browser.wait_until("document.title.includes('ONE MORE FAILURE LOSES home')");
-    browser.wait_until("document.getElementById('incidents').innerText.includes('Open incidents (1)')");
+    browser.wait_until(
+        "document.getElementById('incidents').innerText.includes('Open incidents (1)')",
+    );
     // What the stream brings is as harmless as what was there at first.
     assert_eq!(browser.ask("document.querySelectorAll('img').length"), 0);
     let requests = browser.requests();
     assert!(requests.len() >= 4, "{requests:?}");
     for request in requests {
-        assert!(request.starts_with(&page) || request == "data:,", "{request}");
+        assert!(
+            request.starts_with(&page) || request == "data:,",
+            "{request}"
+        );
     }
     no_complaints(&browser);
 }
@@ -164,14 +176,20 @@ fn by_keyboard_alone_a_token_is_shown_and_a_member_failed_with_its_name_typed() 
     browser.open(&page);
     browser.wait_until("document.getElementById('link').textContent.includes('Live.')");
     let offered = "[...document.querySelectorAll('[data-wish]')].filter((one) => one.checkVisibility()).length";
-    assert_eq!(browser.ask(offered), 0, "who may only look is offered nothing");
+    assert_eq!(
+        browser.ask(offered),
+        0,
+        "who may only look is offered nothing"
+    );
 
     tab_to(&mut browser, "show a token");
     browser.press("Enter");
     dialog_says(&mut browser, "Show a token");
     browser.type_text("nobody-knows-this-one");
     browser.press("Enter");
-    browser.wait_until("document.getElementById('link').textContent.includes('nobody knows this token')");
+    browser.wait_until(
+        "document.getElementById('link').textContent.includes('nobody knows this token')",
+    );
     tab_to(&mut browser, "show a token");
     browser.press("Enter");
     dialog_says(&mut browser, "Show a token");
@@ -190,7 +208,10 @@ fn by_keyboard_alone_a_token_is_shown_and_a_member_failed_with_its_name_typed() 
     dialog_says(&mut browser, "To make sure, type the name of the file (c)");
     browser.type_text("d");
     browser.press("Enter");
-    dialog_says(&mut browser, "nothing was done: the name of the file was not typed");
+    dialog_says(
+        &mut browser,
+        "nothing was done: the name of the file was not typed",
+    );
     browser.press("Enter");
     browser.wait_until("!document.getElementById('dialog').open");
     assert_eq!(place.plexum("status home").exit, 0, "nothing was done");

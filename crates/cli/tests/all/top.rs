@@ -65,8 +65,18 @@ fn one_frame_as_text_has_verdict_members_and_incidents() {
     done(&place, "fail vault d");
     let frame = done(&place, "top --once").out;
     let first = frame.lines().next().unwrap();
-    assert!(first.contains("CRITICAL ONE MORE FAILURE LOSES vault"), "{frame}");
-    for words in [">nas", " vault", "DEGRADED", "0 of 1", "- nas, members -", "[q] quit"] {
+    assert!(
+        first.contains("CRITICAL ONE MORE FAILURE LOSES vault"),
+        "{frame}"
+    );
+    for words in [
+        ">nas",
+        " vault",
+        "DEGRADED",
+        "0 of 1",
+        "- nas, members -",
+        "[q] quit",
+    ] {
         assert!(frame.contains(words), "{words}: {frame}");
     }
     let objects = place.plexum("top --once --json").objects();

@@ -94,7 +94,11 @@ impl Browser {
     pub fn open(&mut self, url: &str) {
         self.told.clear();
         self.call("Page.navigate", json!({"url": url}));
-        while !self.told.iter().any(|one| one["method"] == "Page.loadEventFired") {
+        while !self
+            .told
+            .iter()
+            .any(|one| one["method"] == "Page.loadEventFired")
+        {
             let message = self.next();
             self.told.push_back(message);
         }
@@ -104,7 +108,10 @@ impl Browser {
     pub fn ask(&mut self, expression: &str) -> Value {
         let wish = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let answer = self.call("Runtime.evaluate", wish);
-        assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
+        assert!(
+            answer["exceptionDetails"].is_null(),
+            "{expression}: {answer}"
+        );
         answer["result"]["value"].clone()
     }
 
@@ -127,7 +134,8 @@ impl Browser {
         };
         let event = json!({"type": "keyDown", "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text});
         self.call("Input.dispatchKeyEvent", event);
-        let event = json!({"type": "keyUp", "key": key, "code": key, "windowsVirtualKeyCode": code});
+        let event =
+            json!({"type": "keyUp", "key": key, "code": key, "windowsVirtualKeyCode": code});
         self.call("Input.dispatchKeyEvent", event);
     }
 
@@ -138,7 +146,10 @@ impl Browser {
 
     /// Addresses that were asked for since the page was opened.
     pub fn requests(&self) -> Vec<String> {
-        let sent = self.told.iter().filter(|one| one["method"] == "Network.requestWillBeSent");
+        let sent = self
+            .told
+            .iter()
+            .filter(|one| one["method"] == "Network.requestWillBeSent");
         let sent = sent.filter_map(|one| one["params"]["request"]["url"].as_str());
         sent.map(str::to_owned).collect()
     }

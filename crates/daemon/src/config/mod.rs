@@ -42,8 +42,8 @@ pub use files::{ConfigFiles, Surroundings};
 pub use page::PageConfig;
 pub use start::{StartConfig, degraded_start};
 
-use plexum_schedule::ScrubConfig;
 use page::{RawPage, RawRoles};
+use plexum_schedule::ScrubConfig;
 use scrub::{RawScrub, ScrubPart};
 use start::RawStart;
 use volume::RawVolume;

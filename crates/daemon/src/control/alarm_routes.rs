@@ -34,6 +34,9 @@ pub(super) async fn acknowledge(
     }
 }
 
-pub(super) async fn test(State(reach): State<Reach>, UrlPath(channel): UrlPath<String>) -> Response {
+pub(super) async fn test(
+    State(reach): State<Reach>,
+    UrlPath(channel): UrlPath<String>,
+) -> Response {
     ask(&reach, Request::Alarm(AlarmRequest::Test { channel })).await
 }

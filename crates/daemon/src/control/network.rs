@@ -181,12 +181,7 @@ mod tests {
 
     #[test]
     fn only_the_names_of_this_address_are_its_hosts() {
-        for host in [
-            "127.0.0.1:80",
-            "localhost:80",
-            "[::1]:80",
-            "127.0.0.2:80",
-        ] {
+        for host in ["127.0.0.1:80", "localhost:80", "[::1]:80", "127.0.0.2:80"] {
             assert!(
                 check_host(&self::headers(&[]), 80).is_err() && is_own(host, 80),
                 "{host}"

@@ -88,8 +88,7 @@ fn operation(route: &Route) -> Value {
             Some(required) => !required.is_empty(),
             None => false,
         };
-        operation["requestBody"] =
-            json!({"required": must, "content": {"application/json": {"schema": reference(schema)}}});
+        operation["requestBody"] = json!({"required": must, "content": {"application/json": {"schema": reference(schema)}}});
     }
     operation
 }

@@ -32,11 +32,17 @@ pub(super) async fn open(State(reach): State<Reach>, body: Bytes) -> Response {
     }
 }
 
-pub(super) async fn start(State(reach): State<Reach>, UrlPath(volume): UrlPath<String>) -> Response {
+pub(super) async fn start(
+    State(reach): State<Reach>,
+    UrlPath(volume): UrlPath<String>,
+) -> Response {
     ask(&reach, Request::Start { volume }).await
 }
 
-pub(super) async fn forget(State(reach): State<Reach>, UrlPath(volume): UrlPath<String>) -> Response {
+pub(super) async fn forget(
+    State(reach): State<Reach>,
+    UrlPath(volume): UrlPath<String>,
+) -> Response {
     ask(&reach, Request::Forget { volume }).await
 }
 
@@ -82,7 +88,10 @@ pub(super) async fn stats(
     ask(&reach, Request::Stats { volume, reset }).await
 }
 
-pub(super) async fn requests(State(reach): State<Reach>, UrlPath(volume): UrlPath<String>) -> Response {
+pub(super) async fn requests(
+    State(reach): State<Reach>,
+    UrlPath(volume): UrlPath<String>,
+) -> Response {
     ask(&reach, Request::Requests { volume }).await
 }
 
@@ -99,7 +108,10 @@ pub(super) async fn act(
     }
 }
 
-pub(super) async fn attached(State(reach): State<Reach>, UrlPath(volume): UrlPath<String>) -> Response {
+pub(super) async fn attached(
+    State(reach): State<Reach>,
+    UrlPath(volume): UrlPath<String>,
+) -> Response {
     ask(&reach, Request::Attached { volume }).await
 }
 

@@ -289,7 +289,13 @@ fn changes() -> impl Iterator<Item = Route> {
             "Compare every byte, mend what differs, or stop that",
             "Scrub"
         ),
-        change!("set", Administer, "Change settings", "Settings", "SettingsNow"),
+        change!(
+            "set",
+            Administer,
+            "Change settings",
+            "Settings",
+            "SettingsNow"
+        ),
     ]
     .into_iter()
     .flatten()
@@ -333,10 +339,20 @@ fn page() -> [Route; 6] {
     use Role::View;
     [
         Route::get("/", None, "The page", get(web::show)).gives(Out::Text("text/html")),
-        Route::get("/page.css", None, "What the page looks like", get(web::style))
-            .gives(Out::Text("text/css")),
-        Route::get("/page.js", None, "What keeps the page live", get(web::script))
-            .gives(Out::Text("text/javascript")),
+        Route::get(
+            "/page.css",
+            None,
+            "What the page looks like",
+            get(web::style),
+        )
+        .gives(Out::Text("text/css")),
+        Route::get(
+            "/page.js",
+            None,
+            "What keeps the page live",
+            get(web::script),
+        )
+        .gives(Out::Text("text/javascript")),
         Route::get(
             "/page/live",
             View,

@@ -18,12 +18,12 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State as Have;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::sse::{Event as SseEvent, Sse};
 use axum::response::{Html as HtmlAnswer, IntoResponse, Response};
-use axum::Extension;
 use futures_util::future::{Either, select};
 use jiff::tz::TimeZone;
 use serde_json::json;
@@ -60,7 +60,11 @@ pub(crate) async fn show(
 
 /// What it looks like.
 pub(crate) async fn style() -> Response {
-    ([(CONTENT_TYPE, "text/css; charset=utf-8")], include_str!("page.css")).into_response()
+    (
+        [(CONTENT_TYPE, "text/css; charset=utf-8")],
+        include_str!("page.css"),
+    )
+        .into_response()
 }
 
 /// What keeps it live.
@@ -96,7 +100,8 @@ impl Given {
             }
             let title = view::title(&state, &self.zone);
             let role = self.caller.role.map(Role::word);
-            let data = json!({"title": title, "who": self.caller.who, "role": role, "parts": changed});
+            let data =
+                json!({"title": title, "who": self.caller.who, "role": role, "parts": changed});
             return Some(SseEvent::default().event("parts").data(data.to_string()));
         }
     }
@@ -140,7 +145,11 @@ pub(crate) async fn plan(
     Extension(caller): Extension<Caller>,
     body: Bytes,
 ) -> Response {
-    respond(plan_of(&reach, &caller, &body).await.map(|(_, plan)| plan.to_json()))
+    respond(
+        plan_of(&reach, &caller, &body)
+            .await
+            .map(|(_, plan)| plan.to_json()),
+    )
 }
 
 /// Does it, when what the plan asks for was typed.
@@ -240,7 +249,11 @@ async fn look_at(path: String) -> Result<NewDisk, Problem> {
     let looked = tokio::task::spawn_blocking(move || {
         let roots = DiskSettings::of_this_process().roots;
         let found = find_disks(&roots, std::slice::from_ref(&path));
-        let identity = found.into_iter().next().flatten().map(|found| found.identity);
+        let identity = found
+            .into_iter()
+            .next()
+            .flatten()
+            .map(|found| found.identity);
         let words = identity.as_ref().map(|one| {
             let disk = crate::disk::DiskStatus::of(one);
             format!(", {}, {}", disk.words(), words::bytes(one.size_bytes))

@@ -190,7 +190,10 @@ pub(super) fn plan(
         }
         Action::Remove { member } => Plan {
             title: format!("Let go of a member of {name}"),
-            lines: vec![words_of(find(status, member)?), "what is on it stays".to_owned()],
+            lines: vec![
+                words_of(find(status, member)?),
+                "what is on it stays".to_owned(),
+            ],
             command: format!("plexum remove {shown} {}", shell_word(member)),
             confirm: None,
         },
@@ -213,7 +216,11 @@ pub(super) fn plan(
                     "everything on the new one is overwritten".to_owned(),
                     "the old one serves until all is copied".to_owned(),
                 ],
-                command: format!("plexum replace {shown} {} {}", shell_word(old), shell_word(path)),
+                command: format!(
+                    "plexum replace {shown} {} {}",
+                    shell_word(old),
+                    shell_word(path)
+                ),
                 confirm: Some(word_of(new.serial.as_ref(), path)),
             }
         }
@@ -224,9 +231,9 @@ pub(super) fn plan(
             confirm: None,
         },
         Action::Scrub { repair, .. } => {
-            let each = status.member_bytes.map_or(String::new(), |each| {
-                format!(", {} of each", bytes(each))
-            });
+            let each = status
+                .member_bytes
+                .map_or(String::new(), |each| format!(", {} of each", bytes(each)));
             let (title, does, option) = match repair {
                 true => ("Check and mend", "mends what differs", " --repair"),
                 false => ("Check", "changes nothing", ""),

@@ -78,7 +78,11 @@ fn the_first_line_is_the_worst_that_is_the_case() {
     let cases = [
         (vec![], Badness::Well, "no volume is served"),
         (vec![well()], Badness::Well, "a is whole"),
-        (vec![well(), well()], Badness::Well, "all 2 volumes are whole"),
+        (
+            vec![well(), well()],
+            Badness::Well,
+            "all 2 volumes are whole",
+        ),
         (
             vec![well(), volume("b", "degraded", 1)],
             Badness::Warning,
@@ -140,7 +144,9 @@ fn an_open_incident_is_in_the_first_line_where_no_volume_is_worse() {
 #[test]
 fn a_name_is_never_an_element_wherever_it_stands() {
     let mut status = volume(EVIL, "degraded", 0);
-    status.findings = serde_json::from_value(json!([{"code": EVIL, "message": EVIL, "commands": [EVIL]}])).unwrap();
+    status.findings =
+        serde_json::from_value(json!([{"code": EVIL, "message": EVIL, "commands": [EVIL]}]))
+            .unwrap();
     status.next = Some(EVIL.to_owned());
     status.members[1].path = Some(EVIL.to_owned());
     status.members[2].failed_because = Some(EVIL.to_owned());
@@ -153,12 +159,16 @@ fn a_name_is_never_an_element_wherever_it_stands() {
     );
     let mut state = state(vec![status]);
     state.host = EVIL.to_owned();
-    state.alarms = alarms(json!({"judged_s": 1_000_000, "not_kept": EVIL, "configuration": EVIL, "incidents": [
+    state.alarms = alarms(
+        json!({"judged_s": 1_000_000, "not_kept": EVIL, "configuration": EVIL, "incidents": [
         {"id": EVIL, "state": "open", "name": EVIL, "severity": EVIL, "headline": EVIL, "opened_s": 5,
             "acknowledged": {"who": EVIL, "why": EVIL}, "lines": {"what": [EVIL], "advice": [EVIL]}}],
-        "channels": [{"name": EVIL, "failing_since_s": 3, "arrived_s": null, "answer": EVIL}]}));
-    state.waiting = serde_json::from_value(json!([{"volume": EVIL, "level": EVIL, "wanted": "served", "members": [],
-        "missing": [], "missing_disks": [EVIL], "problem": {"error": {"message": EVIL}}}]))
+        "channels": [{"name": EVIL, "failing_since_s": 3, "arrived_s": null, "answer": EVIL}]}),
+    );
+    state.waiting = serde_json::from_value(
+        json!([{"volume": EVIL, "level": EVIL, "wanted": "served", "members": [],
+        "missing": [], "missing_disks": [EVIL], "problem": {"error": {"message": EVIL}}}]),
+    )
     .unwrap();
     state.events = vec![Event {
         version: 1,
@@ -180,14 +190,25 @@ fn a_name_is_never_an_element_wherever_it_stands() {
 #[test]
 fn a_disk_that_is_gone_keeps_its_row_with_bay_and_serial() {
     let mut status = volume("home", "degraded", 1);
-    status.members[2] = serde_json::from_value(json!({"slot": 2, "path": null, "was": "/dev/sdc", "state": "missing",
-        "read_errors": 0, "write_errors": 0, "corrected_errors": 0}))
+    status.members[2] = serde_json::from_value(
+        json!({"slot": 2, "path": null, "was": "/dev/sdc", "state": "missing",
+        "read_errors": 0, "write_errors": 0, "corrected_errors": 0}),
+    )
     .unwrap();
     let gone = json!({"is_gone": true, "model": "WD40EFRX", "serial": "WCC4E17", "size_bytes": 1, "bay":
         {"number": "4", "words": "bay 4", "address": {"kind": "enclosure", "enclosure": "0x5", "component": "Slot 04", "slot": 4}}});
     let page = page(&state(vec![with_disk(status, 2, gone)]));
-    let row = page.split("<tr").find(|row| row.contains("WCC4E17")).expect("its row");
-    for word in ["bay 4", "WD40EFRX", "serial WCC4E17", "/dev/sdc, gone", "missing"] {
+    let row = page
+        .split("<tr")
+        .find(|row| row.contains("WCC4E17"))
+        .expect("its row");
+    for word in [
+        "bay 4",
+        "WD40EFRX",
+        "serial WCC4E17",
+        "/dev/sdc, gone",
+        "missing",
+    ] {
         assert!(row.contains(word), "{word}: {row}");
     }
 }
@@ -195,8 +216,10 @@ fn a_disk_that_is_gone_keeps_its_row_with_bay_and_serial() {
 #[test]
 fn a_job_tells_how_far_how_fast_and_when_by_the_clock() {
     let mut status = volume("home", "degraded", 0);
-    status.jobs = serde_json::from_value(json!([{"kind": "rebuild", "done_bytes": 43, "total_bytes": 100,
-        "rate_bytes_per_s": 148 << 20, "eta_s": 3600, "eta_range_s": [1800, 7200], "slots": [2]}]))
+    status.jobs = serde_json::from_value(
+        json!([{"kind": "rebuild", "done_bytes": 43, "total_bytes": 100,
+        "rate_bytes_per_s": 148 << 20, "eta_s": 3600, "eta_range_s": [1800, 7200], "slots": [2]}]),
+    )
     .unwrap();
     let page = page(&state(vec![status]));
     // 1,000,000 s after 1970 began it was 13:46.
@@ -208,7 +231,10 @@ fn a_job_tells_how_far_how_fast_and_when_by_the_clock() {
 #[test]
 fn whoever_has_no_role_sees_how_to_have_one_and_nothing_else() {
     let page = view::document(None, &caller(None), &TimeZone::UTC);
-    assert!(page.contains("[[page.token]] role = &quot;view&quot;"), "{page}");
+    assert!(
+        page.contains("[[page.token]] role = &quot;view&quot;"),
+        "{page}"
+    );
     assert!(!page.contains("Volumes"));
 }
 
@@ -233,7 +259,13 @@ fn where_data_or_redundancy_go_the_serial_is_to_be_typed() {
     let fail = planned(&status, json!({"action": "fail", "member": "/dev/disk1"}));
     assert_eq!(fail.lines[1], "losses that home survives: 2 now, 1 then");
     assert_eq!(fail.command, "plexum fail home /dev/disk1");
-    for wrong in [None, Some(""), Some("WCC4E18"), Some("wcc4e17"), Some("home")] {
+    for wrong in [
+        None,
+        Some(""),
+        Some("WCC4E18"),
+        Some("wcc4e17"),
+        Some("home"),
+    ] {
         let problem = fail.check(wrong).unwrap_err();
         assert_eq!(problem.code, Code::NotConfirmed);
         assert!(!problem.message.contains("WCC4E17"), "{problem}");
@@ -243,7 +275,10 @@ fn where_data_or_redundancy_go_the_serial_is_to_be_typed() {
         &status,
         json!({"action": "replace", "member": "/dev/disk1", "new": "/dev/sdx"}),
     );
-    assert!(replace.check(Some("WCC4E17")).is_err(), "the new one is overwritten");
+    assert!(
+        replace.check(Some("WCC4E17")).is_err(),
+        "the new one is overwritten"
+    );
     assert!(replace.check(Some("NEW1")).is_ok());
     let of_file = planned(&status, json!({"action": "fail", "member": "/dev/disk0"}));
     assert!(of_file.check(Some("disk0")).is_ok());
@@ -253,7 +288,11 @@ fn where_data_or_redundancy_go_the_serial_is_to_be_typed() {
         json!({"action": "stop"}),
         json!({"action": "re-add", "member": "/dev/disk0"}),
     ] {
-        assert_eq!(planned(&status, harmless.clone()).confirm, None, "{harmless}");
+        assert_eq!(
+            planned(&status, harmless.clone()).confirm,
+            None,
+            "{harmless}"
+        );
     }
 }
 
@@ -261,14 +300,19 @@ fn where_data_or_redundancy_go_the_serial_is_to_be_typed() {
 fn the_last_that_may_not_be_lost_is_said_to_be_so() {
     let status = volume("home", "degraded", 0);
     let fail = planned(&status, json!({"action": "fail", "member": "/dev/disk1"}));
-    assert!(fail.lines.iter().any(|line| line.contains("data would be gone")));
+    assert!(
+        fail.lines
+            .iter()
+            .any(|line| line.contains("data would be gone"))
+    );
 }
 
 #[test]
 fn nothing_is_forced_from_the_page() {
     let wish = json!({"action": "replace", "member": "a", "new": "b", "force": true});
     assert!(serde_json::from_value::<Wish>(wish).is_err());
-    let wish: Wish = serde_json::from_value(json!({"action": "replace", "member": "a", "new": "b"})).unwrap();
+    let wish: Wish =
+        serde_json::from_value(json!({"action": "replace", "member": "a", "new": "b"})).unwrap();
     let forced = matches!(wish.change(), Ok(Some(Action::Replace { force: true, .. })));
     assert!(!forced);
 }

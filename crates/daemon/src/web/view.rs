@@ -54,7 +54,11 @@ fn head(html: &mut Html, title: &str) {
 }
 
 fn body(html: &mut Html, state: Option<&State>, caller: &Caller, zone: &TimeZone) {
-    html.say("a", &[("class", "skip"), ("href", "#volumes")], "to the volumes");
+    html.say(
+        "a",
+        &[("class", "skip"), ("href", "#volumes")],
+        "to the volumes",
+    );
     let Some(state) = state else {
         html.element("main", &[], |html| {
             html.say("h1", &[], "Plexum");
@@ -87,7 +91,11 @@ fn body(html: &mut Html, state: Option<&State>, caller: &Caller, zone: &TimeZone
         html.element("div", &[("class", "quiet")], |html| {
             html.text("As of ");
             part(html, "moment");
-            html.say("span", &[("id", "link")], " This is what was seen when the page was loaded.");
+            html.say(
+                "span",
+                &[("id", "link")],
+                " This is what was seen when the page was loaded.",
+            );
         });
     });
     html.element("main", &[], |html| {
@@ -159,7 +167,10 @@ fn incidents(state: &State, zone: &TimeZone) -> String {
     Html::of(|html| {
         html.element("section", &[], |html| {
             html.say("h2", &[], &format!("Open incidents ({})", open.len()));
-            for reason in [&alarms.not_kept, &alarms.configuration].into_iter().flatten() {
+            for reason in [&alarms.not_kept, &alarms.configuration]
+                .into_iter()
+                .flatten()
+            {
                 html.say("p", &[("class", "warning")], reason);
             }
             for one in open {

@@ -102,10 +102,16 @@ fn one(html: &mut Html, status: &VolumeStatus, now_s: u64, zone: &TimeZone) {
 
 fn facts(status: &VolumeStatus) -> String {
     let strip = status.strip_bytes;
-    let strip = strip.map_or(String::new(), |strip| format!(", strips of {}", bytes(strip)));
+    let strip = strip.map_or(String::new(), |strip| {
+        format!(", strips of {}", bytes(strip))
+    });
     let layout = status.layout.as_ref();
     let layout = layout.map_or(String::new(), |layout| format!(" {layout}"));
-    let read_only = if status.is_read_only { ", read-only" } else { "" };
+    let read_only = if status.is_read_only {
+        ", read-only"
+    } else {
+        ""
+    };
     format!(
         "{}{layout} of {} members{strip}, {}, {}{read_only}",
         status.level,
@@ -148,7 +154,14 @@ fn running(html: &mut Html, job: &JobStatus, now_s: u64, zone: &TimeZone) {
 
 /// Columns of the table of members.
 const COLUMNS: [&str; 8] = [
-    "Slot", "Bay", "Disk", "State", "Errors r/w/mended", "Read p50/p99 ms", "Beside peers", "",
+    "Slot",
+    "Bay",
+    "Disk",
+    "State",
+    "Errors r/w/mended",
+    "Read p50/p99 ms",
+    "Beside peers",
+    "",
 ];
 
 fn members(html: &mut Html, status: &VolumeStatus) {
@@ -185,7 +198,9 @@ fn row(html: &mut Html, status: &VolumeStatus, member: &MemberStatus) {
         let disk = member.disk.as_ref();
         let bay = disk.and_then(|disk| disk.bay.as_ref());
         cell(html, "Bay", &bay.map_or("-".to_owned(), |bay| bay.short()));
-        html.element("td", &[("data-title", "Disk")], |html| disk_cell(html, member));
+        html.element("td", &[("data-title", "Disk")], |html| {
+            disk_cell(html, member)
+        });
         html.element("td", &[("data-title", "State")], |html| {
             html.say("strong", &[], member.state.word());
             if let Some(why) = &member.failed_because {
@@ -201,7 +216,11 @@ fn row(html: &mut Html, status: &VolumeStatus, member: &MemberStatus) {
         );
         cell(html, "Errors r/w/mended", &errors);
         let latency = member.read_latency.map_or("-".to_owned(), |latency| {
-            format!("{} / {}", milliseconds(latency.p50_us), milliseconds(latency.p99_us))
+            format!(
+                "{} / {}",
+                milliseconds(latency.p50_us),
+                milliseconds(latency.p99_us)
+            )
         });
         cell(html, "Read p50/p99 ms", &latency);
         let peers = member.latency_vs_peers_percent;
@@ -275,7 +294,9 @@ fn checks(status: &VolumeStatus, now_s: u64, zone: &TimeZone) -> Vec<String> {
 }
 
 fn last(scrub: &ScrubStatus, zone: &TimeZone) -> String {
-    let when = scrub.finished_s.map_or(String::new(), |at| moment(at, zone) + ", ");
+    let when = scrub
+        .finished_s
+        .map_or(String::new(), |at| moment(at, zone) + ", ");
     let differ = bytes(scrub.mismatch_bytes);
     match scrub.is_complete {
         true => format!("Last check: {when}{differ} bytes differ."),
@@ -308,17 +329,32 @@ fn actions(html: &mut Html, status: &VolumeStatus) {
             match status.jobs.iter().any(is_scrubbing) {
                 true => {
                     let wish = json!({"action": "scrub", "volume": volume, "stop": true});
-                    button(html, &wish, "stop the check", &format!("stop the check of {volume}"));
+                    button(
+                        html,
+                        &wish,
+                        "stop the check",
+                        &format!("stop the check of {volume}"),
+                    );
                 }
                 false => {
                     let wish = json!({"action": "scrub", "volume": volume});
-                    button(html, &wish, "check every byte", &format!("check every byte of {volume}"));
+                    button(
+                        html,
+                        &wish,
+                        "check every byte",
+                        &format!("check every byte of {volume}"),
+                    );
                 }
             }
         });
         html.element("span", &[("class", "needs-administer")], |html| {
             let wish = json!({"action": "stop", "volume": volume});
-            button(html, &wish, "stop serving", &format!("stop serving {volume}"));
+            button(
+                html,
+                &wish,
+                "stop serving",
+                &format!("stop serving {volume}"),
+            );
         });
     });
 }

@@ -53,7 +53,10 @@ pub(super) fn exact_moment(time_s: u64, zone: &TimeZone) -> String {
 fn written(time_s: u64, zone: &TimeZone, format: &str) -> String {
     let stamp = i64::try_from(time_s).ok().map(Timestamp::from_second);
     match stamp {
-        Some(Ok(stamp)) => stamp.to_zoned_datetime(zone.clone()).strftime(format).to_string(),
+        Some(Ok(stamp)) => stamp
+            .to_zoned_datetime(zone.clone())
+            .strftime(format)
+            .to_string(),
         _ => time_s.to_string(),
     }
 }
