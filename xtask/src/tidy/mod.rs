@@ -61,6 +61,7 @@ const RULES: [Rule; 18] = [
     arrows::no_operating_system,
     changelog::shape,
     crate::layouts::check,
+    documents::features,
     documents::links,
     documents::names,
     documents::readme_length,

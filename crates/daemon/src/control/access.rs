@@ -193,7 +193,13 @@ impl Access {
         };
         let shown = header.strip_prefix("Bearer ").unwrap_or_default().trim();
         // All are compared, so that it takes as long for the first as for the last.
-        let known = self.tokens.iter().filter(|token| token.is(shown)).last();
+        let mut tokens = self.tokens.iter();
+        let known = tokens
+            .by_ref()
+            .fold(None, |known, token| match token.is(shown) {
+                true => Some(token),
+                false => known,
+            });
         let Some(token) = known else {
             let problem = Problem::new(Code::RoleMissing, "nobody knows this token");
             return Err(problem.hint(

@@ -249,7 +249,7 @@ pub(super) fn plan(
             }
         }
         Action::Stop => {
-            let clients: u64 = status.exports.iter().map(|one| one.clients as u64).sum();
+            let clients: u64 = status.exports.iter().map(|one| one.clients).sum();
             Plan {
                 title: format!("Stop serving {name}"),
                 lines: vec![
