@@ -36,7 +36,7 @@ pub fn running_volumes() -> Vec<(Client, VolumeStatus)> {
             let own = socket_of(&status);
             let client = match own.exists() {
                 true => Client::at(own, &status.volume),
-                false => daemon.client(&status.volume),
+                false => Client::at(daemon.socket(), &status.volume),
             };
             found.push((client, status));
         }

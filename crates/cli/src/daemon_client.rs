@@ -15,7 +15,6 @@ use plexum_daemon::service::Waiting;
 use plexum_daemon::status::VolumeStatus;
 use serde_json::{Value, json};
 
-use crate::client::Client;
 use crate::control::{call, encode, garbled, runtime_dir};
 
 /// The runtime folder of the machine's daemon, for an ordinary user: one whose own folder is where systemd makes it, or
@@ -57,10 +56,10 @@ impl Daemon {
         UnixStream::connect(&socket).ok().map(|_| Self { socket })
     }
 
-    /// How a volume that it serves is reached: all routes are on its own socket as well.
+    /// Its socket, on which all routes of its volumes are as well.
     #[must_use]
-    pub fn client(&self, volume: &str) -> Client {
-        Client::at(self.socket.clone(), volume)
+    pub fn socket(&self) -> PathBuf {
+        self.socket.clone()
     }
 
     /// The volumes that it serves, and those that it should serve or did.

@@ -142,13 +142,16 @@ fn counting_anew_is_no_looking() {
 fn a_request_for_another_host_or_from_another_page_reaches_nothing() {
     let (_server, at) = start(Some(Role::View));
     let port = at.port();
-    for host in [format!("evil.example:{port}"), "evil.example".to_owned()] {
+    for host in [
+        format!("example.com:{port}"),
+        "example.com".to_owned(),
+    ] {
         let (code, text) = send(at, "GET", "/", &format!("Host: {host}\r\n"), "");
         assert_eq!(code, 403, "{text}");
         assert!(!text.contains("<html"), "{text}");
     }
     let administer = headers(at, Some(TOKENS[2].0));
-    let from = format!("{administer}Origin: http://evil.example\r\n");
+    let from = format!("{administer}Origin: http://example.com\r\n");
     let (code, text) = send(at, "POST", "/v1/volumes/v/stop", &from, "");
     assert_eq!((code, text.contains("Stop")), (403, false), "{text}");
     let form = administer.replace("application/json", "text/plain");

@@ -166,10 +166,11 @@ fn page(clients: &[Client], volume: &str, route: &str, wish: &Value) -> Result<V
     let route = format!("/page/{route}");
     match clients.iter().find(|client| client.volume == volume) {
         Some(client) => client.post(&route, wish),
-        None => Daemon::find_or_machines()
-            .ok_or_else(|| Problem::new(Code::NoServer, "no daemon runs"))?
-            .client("")
-            .post(&route, wish),
+        None => {
+            let daemon = Daemon::find_or_machines()
+                .ok_or_else(|| Problem::new(Code::NoServer, "no daemon runs"))?;
+            Client::at(daemon.socket(), "").post(&route, wish)
+        }
     }
 }
 

@@ -16,7 +16,7 @@ fn by(place: &Place, groups: &str, method: &str, route: &str) -> Run {
     place.tool(
         "setpriv",
         &format!(
-            "--reuid 65534 --regid 65534 {groups} curl -sS -X {method} --unix-socket {} http://plexum{route}",
+            "--reuid 65534 --regid 65534 {groups} curl -sS -X {method} --unix-socket {} http://localhost{route}",
             socket.display()
         ),
     )

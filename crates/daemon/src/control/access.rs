@@ -7,6 +7,7 @@
 
 use std::path::Path;
 
+use plexum_runtime::socket::Peer;
 use serde::{Deserialize, Serialize};
 
 use crate::problem::{Code, Problem};
@@ -162,9 +163,10 @@ impl Access {
         !self.groups.is_empty() || self.others.is_some()
     }
 
-    /// Who comes by a Unix socket: user and groups as the kernel tells them, `own` is the daemon's user.
+    /// Who comes by a Unix socket: the peer and his groups as the kernel tells them, `own` is the daemon's user.
     #[must_use]
-    pub fn of_user(&self, own: u32, user: u32, groups: &[u32]) -> Caller {
+    pub fn of_peer(&self, peer: &Peer, groups: &[u32], own: u32) -> Caller {
+        let user = peer.uid;
         let role = match user == own || user == 0 {
             true => Some(Role::Administer),
             false => {
@@ -232,6 +234,14 @@ pub fn group_number(name: &str, file: &Path) -> Option<u32> {
 mod tests {
     use super::*;
 
+    fn peer(uid: u32) -> Peer {
+        Peer {
+            pid: 1,
+            uid,
+            gid: 0,
+        }
+    }
+
     fn token(role: Role) -> Token {
         Token::new("ute", role, "0123456789abcdef\n").unwrap()
     }
@@ -242,7 +252,7 @@ mod tests {
             groups: vec![(50, Role::View), (60, Role::Operate)],
             ..Access::default()
         };
-        let role = |user, groups: &[u32]| access.of_user(1000, user, groups).role;
+        let role = |user, groups: &[u32]| access.of_peer(&peer(user), groups, 1000).role;
         assert_eq!(role(0, &[]), Some(Role::Administer));
         assert_eq!(role(1000, &[]), Some(Role::Administer));
         assert_eq!(role(1001, &[50, 60, 7]), Some(Role::Operate));
@@ -252,14 +262,20 @@ mod tests {
             others: Some(Role::View),
             ..access
         };
-        assert_eq!(open.of_user(1000, 1001, &[7]).role, Some(Role::View));
-        assert_eq!(open.of_user(1000, 1001, &[60]).role, Some(Role::Operate));
+        assert_eq!(open.of_peer(&peer(1001), &[7], 1000).role, Some(Role::View));
+        assert_eq!(
+            open.of_peer(&peer(1001), &[60], 1000).role,
+            Some(Role::Operate)
+        );
     }
 
     #[test]
     fn a_refusal_says_which_role_is_missing_and_how_it_is_had() {
         let access = Access::default();
-        let problem = access.of_user(0, 7, &[]).check(Role::View).unwrap_err();
+        let problem = access
+            .of_peer(&peer(7), &[], 0)
+            .check(Role::View)
+            .unwrap_err();
         assert_eq!(
             problem.message,
             "that needs the role view, and user 7 has no role"

@@ -12,9 +12,10 @@ pub mod open_request;
 mod openapi;
 pub(crate) mod reach;
 pub mod request;
+mod route;
 mod routes;
 pub mod server;
-pub(crate) mod table;
+mod table;
 
 pub use open_request::OpenRequest;
 pub use reach::Post;

@@ -3,33 +3,26 @@
 //! Invariant: what a route takes and gives is named in the table, and its schema is in `schemas.json`, which the tests
 //! hold against the types themselves.
 
-use axum::Json;
-use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::table::{Out, Route, table};
+use super::route::{Out, Route};
 
 /// Schemas of what goes in and comes out.
 const SCHEMAS: &str = include_str!("schemas.json");
-
-/// Answers with the document.
-pub(super) async fn show() -> Response {
-    Json(document()).into_response()
-}
 
 /// The schemas, by name.
 pub(super) fn schemas() -> Map<String, Value> {
     serde_json::from_str(SCHEMAS).unwrap_or_default()
 }
 
-/// The document.
-pub(super) fn document() -> Value {
+/// The document of a table of routes.
+pub(super) fn document(table: &[Route]) -> Value {
     let mut paths = Map::new();
-    for route in table() {
+    for route in table {
         let methods = paths
             .entry(route.path)
             .or_insert_with(|| Value::Object(Map::new()));
-        methods[route.method.as_str().to_ascii_lowercase()] = operation(&route);
+        methods[route.method.as_str().to_ascii_lowercase()] = operation(route);
     }
     json!({
         "openapi": "3.1.0",

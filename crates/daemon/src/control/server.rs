@@ -23,7 +23,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
-use super::access::{Access, Caller};
+use super::access::{Access, Caller, Way};
 use super::events::EventHub;
 use super::reach::{Post, Reach};
 use super::{metrics, network, table};
@@ -247,7 +247,7 @@ impl axum::serve::Listener for Users {
                     else {
                         continue; // nobody knows who that is
                     };
-                    let caller = self.access.of_user(own, peer.uid, &groups);
+                    let caller = self.access.of_peer(&peer, &groups, own);
                     return (stream, caller);
                 }
                 // Out of descriptors: let other tasks close some first.
@@ -257,7 +257,11 @@ impl axum::serve::Listener for Users {
     }
 
     fn local_addr(&self) -> std::io::Result<Caller> {
-        Ok(self.access.of_user(0, 0, &[]))
+        Ok(Caller {
+            who: "the daemon".to_owned(),
+            role: None,
+            way: Way::Socket,
+        })
     }
 }
 

@@ -1,16 +1,17 @@
 //! All routes, one table: what each is called, what it does, which role it needs, what goes in and comes out. The
 //! server, the check of roles and the OpenAPI document are made from it, so that none of them knows another route.
 
+use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path as UrlPath, Request, State};
-use axum::http::Method;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{get, post};
 
 use super::access::{Caller, Role};
 use super::reach::{Reach, refuse};
+use super::route::{Out, Parameter, Route};
 use super::routes::{self, act, rehearse};
 use super::{alarm_routes, metrics, openapi};
 use crate::problem::{Code, Problem};
@@ -18,41 +19,6 @@ use crate::web;
 
 /// Largest request body, in bytes: actions are a few words.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-
-/// What comes out of a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Out {
-    /// A JSON object with this schema.
-    Json(&'static str),
-    /// A text of this kind.
-    Text(&'static str),
-    /// Server-sent events, whose data have this schema.
-    Events(&'static str),
-}
-
-/// A parameter after the question mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Parameter {
-    pub(super) name: &'static str,
-    /// As JSON Schema names it.
-    pub(super) kind: &'static str,
-    pub(super) what: &'static str,
-}
-
-/// A route.
-pub(super) struct Route {
-    pub(super) method: Method,
-    /// Names in braces are parts that a request fills in.
-    pub(super) path: &'static str,
-    /// None: what it tells is nobody's secret.
-    pub(super) role: Option<Role>,
-    pub(super) what: &'static str,
-    pub(super) query: &'static [Parameter],
-    /// Schema of the body of a request that has one.
-    pub(super) body: Option<&'static str>,
-    pub(super) out: Out,
-    handler: MethodRouter<Reach>,
-}
 
 const RESET: Parameter = Parameter {
     name: "reset",
@@ -69,60 +35,6 @@ const AFTER: Parameter = Parameter {
     kind: "integer",
     what: "only events with a larger number",
 };
-
-impl Route {
-    fn new(
-        method: Method,
-        path: &'static str,
-        role: impl Into<Option<Role>>,
-        what: &'static str,
-        handler: MethodRouter<Reach>,
-    ) -> Self {
-        Self {
-            method,
-            path,
-            role: role.into(),
-            what,
-            query: &[],
-            body: None,
-            out: Out::Json("Object"),
-            handler,
-        }
-    }
-
-    fn get(
-        path: &'static str,
-        role: impl Into<Option<Role>>,
-        what: &'static str,
-        handler: MethodRouter<Reach>,
-    ) -> Self {
-        Self::new(Method::GET, path, role, what, handler)
-    }
-
-    fn post(
-        path: &'static str,
-        role: Role,
-        what: &'static str,
-        handler: MethodRouter<Reach>,
-    ) -> Self {
-        Self::new(Method::POST, path, role, what, handler)
-    }
-
-    fn takes(mut self, schema: &'static str) -> Self {
-        self.body = Some(schema);
-        self
-    }
-
-    fn asks(mut self, query: &'static [Parameter]) -> Self {
-        self.query = query;
-        self
-    }
-
-    fn gives(mut self, out: Out) -> Self {
-        self.out = out;
-        self
-    }
-}
 
 /// A change of a volume, and its dry run: a route of its own, because a server that knows no dry run must not take it
 /// for the change itself.
@@ -162,8 +74,18 @@ macro_rules! change {
 
 /// All routes.
 pub(super) fn table() -> Vec<Route> {
-    use Role::{Administer, Operate, View};
-    let mut table = vec![
+    let mut table = looks();
+    table.extend(volumes());
+    table.extend(changes());
+    table.extend(alarms());
+    table.extend(page());
+    table
+}
+
+/// What is told of volumes and events.
+fn looks() -> Vec<Route> {
+    use Role::View;
+    vec![
         Route::get(
             "/v1/volumes",
             View,
@@ -171,14 +93,6 @@ pub(super) fn table() -> Vec<Route> {
             get(routes::list),
         )
         .gives(Out::Json("Volumes")),
-        Route::post(
-            "/v1/volumes",
-            Administer,
-            "Serve volumes from now on, and at each start",
-            post(routes::open),
-        )
-        .takes("Open")
-        .gives(Out::Json("Opened")),
         Route::get(
             "/v1/volumes/{name}",
             View,
@@ -201,6 +115,42 @@ pub(super) fn table() -> Vec<Route> {
             get(routes::requests),
         )
         .gives(Out::Json("Requests")),
+        Route::get(
+            "/v1/events",
+            View,
+            "What happened: a stream, or with follow=false what happened so far",
+            get(routes::events),
+        )
+        .asks(&[AFTER, FOLLOW])
+        .gives(Out::Events("Event")),
+        Route::get(
+            "/metrics",
+            View,
+            "Metrics in the text format of Prometheus",
+            get(metrics::show),
+        )
+        .gives(Out::Text("text/plain")),
+        Route::get(
+            "/v1/openapi.json",
+            View,
+            "This document",
+            get(|| async { Json(openapi::document(&table())) }),
+        ),
+    ]
+}
+
+/// Which volumes there are.
+fn volumes() -> Vec<Route> {
+    use Role::{Administer, Operate};
+    vec![
+        Route::post(
+            "/v1/volumes",
+            Administer,
+            "Serve volumes from now on, and at each start",
+            post(routes::open),
+        )
+        .takes("Open")
+        .gives(Out::Json("Opened")),
         Route::post(
             "/v1/volumes/{name}/attached",
             Administer,
@@ -232,32 +182,7 @@ pub(super) fn table() -> Vec<Route> {
             ),
         )
         .gives(Out::Json("Done")),
-        Route::get(
-            "/v1/events",
-            View,
-            "What happened: a stream, or with follow=false what happened so far",
-            get(routes::events),
-        )
-        .asks(&[AFTER, FOLLOW])
-        .gives(Out::Events("Event")),
-        Route::get(
-            "/metrics",
-            View,
-            "Metrics in the text format of Prometheus",
-            get(metrics::show),
-        )
-        .gives(Out::Text("text/plain")),
-        Route::get(
-            "/v1/openapi.json",
-            View,
-            "This document",
-            get(openapi::show),
-        ),
-    ];
-    table.extend(changes());
-    table.extend(alarms());
-    table.extend(page());
-    table
+    ]
 }
 
 fn changes() -> impl Iterator<Item = Route> {
@@ -377,13 +302,6 @@ fn page() -> [Route; 6] {
         .takes("Wish")
         .gives(Out::Json("Done")),
     ]
-}
-
-/// The role that a change of a volume needs, by the word of its route; none where there is no such change.
-pub(crate) fn role_of_change(word: &str) -> Option<Role> {
-    let path = format!("/v1/volumes/{{name}}/{word}");
-    let mut table = table().into_iter();
-    table.find(|route| route.path == path)?.role
 }
 
 /// Serves the table. Who asks must be known before: `Caller` is among the request's extensions.

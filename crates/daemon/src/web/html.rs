@@ -77,6 +77,25 @@ impl Html {
     }
 }
 
+/// A button that shows the plan of what it stands for; `name` is what it is called among others.
+pub(super) fn button(html: &mut Html, wish: &serde_json::Value, text: &str, name: &str) {
+    let wish = wish.to_string();
+    html.say(
+        "button",
+        &[
+            ("type", "button"),
+            ("data-wish", &wish),
+            ("aria-label", name),
+        ],
+        text,
+    );
+}
+
+/// A cell that carries the title of its column, for where the table is too wide to be one.
+pub(super) fn cell(html: &mut Html, title: &'static str, text: &str) {
+    html.say("td", &[("data-title", title)], text);
+}
+
 /// Whether a letter changes the direction in which its neighbours are read.
 fn is_turning(letter: char) -> bool {
     matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')

@@ -32,7 +32,6 @@ use crate::control::access::{Caller, Role};
 use crate::control::alarm_request::{Acknowledge, AlarmRequest};
 use crate::control::reach::{Reach, answer_of, refuse, respond};
 use crate::control::request::{Action, Answer, Request};
-use crate::control::table::role_of_change;
 use crate::disk::{DiskSettings, find_disks};
 use crate::problem::{Code, Problem};
 use crate::volume::status::VolumeStatus;
@@ -190,7 +189,7 @@ async fn plan_of(reach: &Reach, caller: &Caller, body: &[u8]) -> Result<(Wish, P
         caller.check(role)?;
         return Ok((wish, plan));
     };
-    caller.check(role_of_change(action.route()).unwrap_or(Role::Administer))?;
+    caller.check(action.role())?;
     let volume = wish.volume.clone();
     let told = answer_of(reach, Request::Show { volume }).await?;
     let status: VolumeStatus = serde_json::from_value(told)

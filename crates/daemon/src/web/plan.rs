@@ -1,8 +1,8 @@
 //! What a change that somebody wishes would do, before it is done: told, and made sure by what has to be typed.
 //!
 //! Invariants:
-//! - where redundancy or data go, the serial of the disk that it is about has to be typed, or the name of the file where
-//!   there is none; it is compared here, not in the browser, with what is at that path when it is done;
+//! - where redundancy or data go, the serial of the disk that it is about has to be typed, or the name of the file
+//!   where there is none; it is compared here, not in the browser, with what is at that path when it is done;
 //! - nothing is forced from here: a new member that has something on it is refused.
 
 use std::path::Path;
@@ -163,110 +163,136 @@ pub(super) fn plan(
     action: &Action,
     new: Option<&NewDisk>,
 ) -> Result<Plan, Problem> {
+    match action {
+        Action::Fail { member } => of_fail(status, member),
+        Action::Remove { member } => of_remove(status, member),
+        Action::ReAdd { member } => of_re_add(status, member),
+        Action::Replace { old, new: path, .. } => of_replace(status, old, path, new),
+        Action::Scrub { stop, repair } => Ok(of_scrub(status, *stop, *repair)),
+        Action::Stop => Ok(of_stop(status)),
+        Action::Add { .. } | Action::Set { .. } => {
+            let text = format!("{} has no plan here", action.route());
+            Err(Problem::new(Code::NotYet, text))
+        }
+    }
+}
+
+fn of_fail(status: &VolumeStatus, member: &str) -> Result<Plan, Problem> {
+    let (name, left) = (&status.volume, status.spare_failures);
+    let found = find(status, member)?;
+    let is_active = found.state == MemberState::Active;
+    let after = left.saturating_sub(u32::from(is_active));
+    let mut lines = vec![
+        words_of(found),
+        format!("losses that {name} survives: {left} now, {after} then"),
+    ];
+    if left == 0 && is_active {
+        lines.push("it is the last that may not be lost: data would be gone".to_owned());
+    }
+    Ok(Plan {
+        title: format!("Treat a member of {name} as failed"),
+        lines,
+        command: command(&["fail", name, member]),
+        confirm: Some(word_of(serial_of(found), member)),
+    })
+}
+
+fn of_remove(status: &VolumeStatus, member: &str) -> Result<Plan, Problem> {
     let name = &status.volume;
-    let shown = shell_word(name);
-    let left = status.spare_failures;
-    Ok(match action {
-        Action::Fail { member } => {
-            let found = find(status, member)?;
-            let after = match found.state {
-                MemberState::Active => left.saturating_sub(1),
-                _ => left,
-            };
-            let mut plan = Plan {
-                title: format!("Treat a member of {name} as failed"),
-                lines: vec![
-                    words_of(found),
-                    format!("losses that {name} survives: {left} now, {after} then"),
-                ],
-                command: format!("plexum fail {shown} {}", shell_word(member)),
-                confirm: Some(word_of(serial_of(found), member)),
-            };
-            if left == 0 && found.state == MemberState::Active {
-                plan.lines
-                    .push("it is the last that may not be lost: data would be gone".to_owned());
-            }
-            plan
-        }
-        Action::Remove { member } => Plan {
-            title: format!("Let go of a member of {name}"),
-            lines: vec![
-                words_of(find(status, member)?),
-                "what is on it stays".to_owned(),
-            ],
-            command: format!("plexum remove {shown} {}", shell_word(member)),
-            confirm: None,
-        },
-        Action::ReAdd { member } => Plan {
-            title: format!("Take a member of {name} back"),
-            lines: vec![
-                words_of(find(status, member)?),
-                "only what it missed is copied where the bitmap says so, otherwise all".to_owned(),
-            ],
-            command: format!("plexum re-add {shown} {}", shell_word(member)),
-            confirm: None,
-        },
-        Action::Replace { old, new: path, .. } => {
-            let new = new.cloned().unwrap_or_default();
-            Plan {
-                title: format!("Replace a member of {name}"),
-                lines: vec![
-                    format!("old, {}", words_of(find(status, old)?)),
-                    format!("new: {path}{}", new.words),
-                    "everything on the new one is overwritten".to_owned(),
-                    "the old one serves until all is copied".to_owned(),
-                ],
-                command: format!(
-                    "plexum replace {shown} {} {}",
-                    shell_word(old),
-                    shell_word(path)
-                ),
-                confirm: Some(word_of(new.serial.as_ref(), path)),
-            }
-        }
-        Action::Scrub { stop: true, .. } => Plan {
+    Ok(Plan {
+        title: format!("Let go of a member of {name}"),
+        lines: vec![
+            words_of(find(status, member)?),
+            "what is on it stays".to_owned(),
+        ],
+        command: command(&["remove", name, member]),
+        confirm: None,
+    })
+}
+
+fn of_re_add(status: &VolumeStatus, member: &str) -> Result<Plan, Problem> {
+    let name = &status.volume;
+    Ok(Plan {
+        title: format!("Take a member of {name} back"),
+        lines: vec![
+            words_of(find(status, member)?),
+            "only what it missed is copied where the bitmap says so, otherwise all".to_owned(),
+        ],
+        command: command(&["re-add", name, member]),
+        confirm: None,
+    })
+}
+
+fn of_replace(
+    status: &VolumeStatus,
+    old: &str,
+    path: &str,
+    new: Option<&NewDisk>,
+) -> Result<Plan, Problem> {
+    let name = &status.volume;
+    let new = new.cloned().unwrap_or_default();
+    Ok(Plan {
+        title: format!("Replace a member of {name}"),
+        lines: vec![
+            format!("old, {}", words_of(find(status, old)?)),
+            format!("new: {path}{}", new.words),
+            "everything on the new one is overwritten".to_owned(),
+            "the old one serves until all is copied".to_owned(),
+        ],
+        command: command(&["replace", name, old, path]),
+        confirm: Some(word_of(new.serial.as_ref(), path)),
+    })
+}
+
+fn of_scrub(status: &VolumeStatus, stop: bool, repair: bool) -> Plan {
+    let name = &status.volume;
+    if stop {
+        return Plan {
             title: format!("Stop the check of {name}"),
             lines: vec!["what was compared so far is kept as compared".to_owned()],
-            command: format!("plexum scrub {shown} --stop"),
+            command: command(&["scrub", name, "--stop"]),
             confirm: None,
-        },
-        Action::Scrub { repair, .. } => {
-            let each = status
-                .member_bytes
-                .map_or(String::new(), |each| format!(", {} of each", bytes(each)));
-            let (title, does, option) = match repair {
-                true => ("Check and mend", "mends what differs", " --repair"),
-                false => ("Check", "changes nothing", ""),
-            };
-            Plan {
-                title: format!("{title} every byte of {name}"),
-                lines: vec![format!(
-                    "reads all {} members{each}, and {does}; clients come first",
-                    status.slots
-                )],
-                command: format!("plexum scrub {shown}{option}"),
-                confirm: None,
-            }
-        }
-        Action::Stop => {
-            let clients: u64 = status.exports.iter().map(|one| one.clients).sum();
-            Plan {
-                title: format!("Stop serving {name}"),
-                lines: vec![
-                    format!("{clients} clients lose it"),
-                    "it stays stopped over starts, until it is asked for".to_owned(),
-                ],
-                command: format!("plexum stop {shown}"),
-                confirm: None,
-            }
-        }
-        Action::Add { .. } | Action::Set { .. } => {
-            return Err(Problem::new(
-                Code::NotYet,
-                format!("{} has no plan here", action.route()),
-            ));
-        }
-    })
+        };
+    }
+    let each = status.member_bytes;
+    let each = each.map_or(String::new(), |each| format!(", {} of each", bytes(each)));
+    let (title, does, words): (_, _, &[&str]) = match repair {
+        true => (
+            "Check and mend",
+            "mends what differs",
+            &["scrub", name, "--repair"],
+        ),
+        false => ("Check", "changes nothing", &["scrub", name]),
+    };
+    Plan {
+        title: format!("{title} every byte of {name}"),
+        lines: vec![format!(
+            "reads all {} members{each}, and {does}; clients come first",
+            status.slots
+        )],
+        command: command(words),
+        confirm: None,
+    }
+}
+
+fn of_stop(status: &VolumeStatus) -> Plan {
+    let name = &status.volume;
+    let clients: u64 = status.exports.iter().map(|one| one.clients).sum();
+    Plan {
+        title: format!("Stop serving {name}"),
+        lines: vec![
+            format!("{clients} clients lose it"),
+            "it stays stopped over starts, until it is asked for".to_owned(),
+        ],
+        command: command(&["stop", name]),
+        confirm: None,
+    }
+}
+
+/// The words of a command, as a shell takes them.
+fn command(words: &[&str]) -> String {
+    let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
+    format!("plexum {}", words.join(" "))
 }
 
 fn serial_of(member: &MemberStatus) -> Option<&String> {

@@ -2,7 +2,7 @@
 
 use jiff::tz::TimeZone;
 
-use super::html::Html;
+use super::html::{Html, button, cell};
 use super::state::{Channel, Incident, State};
 use super::verdict::headline;
 use super::volume;
@@ -241,20 +241,6 @@ fn incident(html: &mut Html, one: &Incident, state: &State, zone: &TimeZone) {
     });
 }
 
-/// A button that shows the plan of what it stands for; `name` is what it is called among others.
-pub(super) fn button(html: &mut Html, wish: &serde_json::Value, text: &str, name: &str) {
-    let wish = wish.to_string();
-    html.say(
-        "button",
-        &[
-            ("type", "button"),
-            ("data-wish", &wish),
-            ("aria-label", name),
-        ],
-        text,
-    );
-}
-
 fn events(state: &State, zone: &TimeZone) -> String {
     Html::of(|html| {
         html.element("section", &[], |html| {
@@ -283,9 +269,4 @@ fn events(state: &State, zone: &TimeZone) -> String {
             });
         });
     })
-}
-
-/// A cell that carries the title of its column, for where the table is too wide to be one.
-pub(super) fn cell(html: &mut Html, title: &'static str, text: &str) {
-    html.say("td", &[("data-title", title)], text);
 }

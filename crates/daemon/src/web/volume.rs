@@ -3,10 +3,9 @@
 use jiff::tz::TimeZone;
 use serde_json::json;
 
-use super::html::Html;
+use super::html::{Html, button, cell};
 use super::state::State;
 use super::verdict::{badness, ends};
-use super::view::{button, cell};
 use super::words::{bytes, milliseconds, moment, seconds};
 use crate::expected::Wanted;
 use crate::volume::meaning::meaning;
