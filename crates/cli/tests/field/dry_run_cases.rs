@@ -197,7 +197,6 @@ pub const CASES: &[Case] = &[
     case("incident", &["incident 1"], &[]),
     case("ack", &["ack 1 --why known"], &[]),
     case("alert test", &["alert test journal"], &[]),
-    case("top", &["top"], &[]),
     case("pool list", &["pool list nothere"], &["pool list Z"]),
     case("pool ls", &["pool ls z01_single_a12:/nothere Z"], &["pool ls z01_single_a12:/dir Z"]),
     case(
