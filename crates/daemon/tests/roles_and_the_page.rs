@@ -142,10 +142,7 @@ fn counting_anew_is_no_looking() {
 fn a_request_for_another_host_or_from_another_page_reaches_nothing() {
     let (_server, at) = start(Some(Role::View));
     let port = at.port();
-    for host in [
-        format!("example.com:{port}"),
-        "example.com".to_owned(),
-    ] {
+    for host in [format!("example.com:{port}"), "example.com".to_owned()] {
         let (code, text) = send(at, "GET", "/", &format!("Host: {host}\r\n"), "");
         assert_eq!(code, 403, "{text}");
         assert!(!text.contains("<html"), "{text}");

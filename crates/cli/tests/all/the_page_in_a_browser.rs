@@ -97,7 +97,7 @@ fn without_script_the_page_says_the_verdict_and_everything_under_it() {
 
 #[test]
 fn with_script_the_page_is_live_and_asks_nobody_else() {
-    let (place, _daemon, page) = with_page("page-live");
+    let (place, daemon, page) = with_page("page-live");
     let mut browser = Browser::start(&place);
     browser.open(&page);
     browser.wait_until("document.getElementById('link').textContent.includes('Live.')");
@@ -124,6 +124,9 @@ fn with_script_the_page_is_live_and_asks_nobody_else() {
         );
     }
     no_complaints(&browser);
+    daemon.kill();
+    browser.wait_until("document.getElementById('link').textContent.includes('Not live since')");
+    browser.wait_until("document.documentElement.classList.contains('stale')");
 }
 
 #[test]

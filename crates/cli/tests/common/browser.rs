@@ -115,10 +115,10 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
-    /// Waits until an expression is true: it is looked at whenever the page changes.
+    /// Waits until an expression is true: it is looked at whenever the page changes, until the test gives up.
     pub fn wait_until(&mut self, expression: &str) {
         self.ask(&format!(
-            "new Promise((done) => {{ const look = () => {{ if ({expression}) done(true); }}; \
+            "new Promise((done, vain) => {{ setTimeout(() => vain(new Error('waited in vain')), 120000); const look = () => {{ if ({expression}) done(true); }}; \
              new MutationObserver(look).observe(document, {{subtree: true, childList: true, characterData: true, \
              attributes: true}}); look(); }})"
         ));
