@@ -17,7 +17,7 @@ use crate::units::parse_bytes;
 pub use alarm::{Ack, Alert, AlertCommand, Incident};
 pub use attach::{Attach, AttachBy, AttachNbdProcess, AttachProcess, Detach, TreeProcess};
 pub use daemon::{Config, Daemon, Doctor, Forget, Metrics, UdevClaim};
-pub use disks::{Disks, Locate};
+pub use disks::{Disks, Locate, Top};
 pub use history::{History, Undo};
 pub use make::{Convert, Create};
 pub use served::{
@@ -238,9 +238,9 @@ pub enum Command {
     /// Try whether messages arrive
     #[command(after_help = "Example:\n  plexum alert test\n  plexum alert test phone")]
     Alert(Alert),
-    /// Terminal view (not yet)
-    #[command(hide = true)]
-    Top(Later),
+    /// Watch all volumes on a terminal: verdict, members, jobs, incidents
+    #[command(after_help = "Example:\n  plexum top\n  plexum top --once")]
+    Top(Top),
     /// The vocabulary of FreeBSD's gmirror
     #[command(
         after_help = "Its commands:\n  plexum gmirror help\n\nExample:\n  plexum gmirror status --in images/\n  plexum gmirror label gm0 a.img b.img"

@@ -29,9 +29,16 @@ pub fn running_volumes() -> Vec<(Client, VolumeStatus)> {
     let socket_of = |status: &VolumeStatus| folder.file(&status.volume, Kind::Control);
     let mut found: Vec<(Client, VolumeStatus)> = Vec::new();
     // The daemon tells of all its volumes in one answer.
-    if let Some(Ok((volumes, _))) = Daemon::find().map(|daemon| daemon.volumes()) {
+    if let Some(daemon) = Daemon::find_or_machines()
+        && let Ok((volumes, _)) = daemon.volumes()
+    {
         for status in volumes {
-            found.push((Client::at(socket_of(&status), &status.volume), status));
+            let own = socket_of(&status);
+            let client = match own.exists() {
+                true => Client::at(own, &status.volume),
+                false => Client::at(daemon.socket(), &status.volume),
+            };
+            found.push((client, status));
         }
     }
     for socket in folder.control_sockets() {
@@ -132,7 +139,15 @@ impl Client {
         call(&self.socket, "GET", &self.route("/stats"), None)
     }
 
-    /// The same; from then on they count anew.
+    /// Any route of the server, with what it takes.
+    ///
+    /// # Errors
+    /// Of the server, or `NoServer`.
+    pub fn post(&self, route: &str, body: &Value) -> Result<Value, Problem> {
+        call(&self.socket, "POST", route, Some(body))
+    }
+
+    /// As `stats`; from then on they count anew.
     ///
     /// # Errors
     /// As `stats`.

@@ -4,17 +4,30 @@
 //! is served at each of its starts, until it is stopped.
 
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plexum_daemon::control::OpenRequest;
 use plexum_daemon::expected::Wanted;
 use plexum_daemon::problem::{Code, Problem};
+use plexum_daemon::runtime_dir::{RuntimeDir, Surroundings};
 use plexum_daemon::serve::Ready;
 use plexum_daemon::service::Waiting;
 use plexum_daemon::status::VolumeStatus;
 use serde_json::{Value, json};
 
 use crate::control::{call, encode, garbled, runtime_dir};
+
+/// The runtime folder of the machine's daemon, for an ordinary user: one whose own folder is where systemd makes it, or
+/// where it is without one. Whoever has named another folder means that alone.
+fn machines_folder(from: &Surroundings) -> Option<RuntimeDir> {
+    let own = from.xdg_runtime_dir.as_deref().map(Path::new);
+    let is_usual = own.is_none_or(|own| own.starts_with("/run/user"));
+    let root = Surroundings {
+        xdg_runtime_dir: None,
+        user_id: 0,
+    };
+    (is_usual && from.user_id != 0).then(|| RuntimeDir::locate(&root))
+}
 
 /// The daemon of this user.
 #[derive(Clone, Debug)]
@@ -27,7 +40,26 @@ impl Daemon {
     #[must_use]
     pub fn find() -> Option<Self> {
         let socket = runtime_dir().daemon_socket();
+        Self::at(socket)
+    }
+
+    /// It, or for an ordinary user who has none that of the machine, where he has a role.
+    #[must_use]
+    pub fn find_or_machines() -> Option<Self> {
+        Self::find().or_else(|| {
+            let machines = machines_folder(&Surroundings::of_this_process())?;
+            Self::at(machines.daemon_socket())
+        })
+    }
+
+    fn at(socket: PathBuf) -> Option<Self> {
         UnixStream::connect(&socket).ok().map(|_| Self { socket })
+    }
+
+    /// Its socket, on which all routes of its volumes are as well.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.socket.clone()
     }
 
     /// The volumes that it serves, and those that it should serve or did.
@@ -198,5 +230,25 @@ pub fn line_of(waiting: &Waiting) -> String {
                 false => waiting.missing_disks.join(" "),
             }
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ordinary_user_may_look_at_the_machines_daemon_and_a_named_folder_is_meant_alone() {
+        let of = |xdg: Option<&str>, user_id| {
+            machines_folder(&Surroundings {
+                xdg_runtime_dir: xdg.map(Into::into),
+                user_id,
+            })
+        };
+        let machines = Some(RuntimeDir::at("/run/plexum".into()));
+        assert_eq!(of(None, 1000), machines);
+        assert_eq!(of(Some("/run/user/1000"), 1000), machines);
+        assert_eq!(of(Some("/tmp/x"), 1000), None);
+        assert_eq!(of(None, 0), None, "root's own is that of the machine");
     }
 }

@@ -418,6 +418,10 @@ fn text_of(code: Code) -> (&'static str, &'static str) {
             "Access to a file, device or socket is not allowed.",
             "Devices need root or membership in the group that owns them (often `disk`).",
         ),
+        Code::RoleMissing => (
+            "Whoever asks has no role at the daemon that allows it.",
+            "Roles are given to groups by `[roles]` and to tokens by `[[page.token]]` in plexum.toml; root and the daemon's own user administer.",
+        ),
         Code::NotDelivered => (
             "A message did not arrive where it was sent.",
             "What the transport said is in the message. Address, token and rights are in the configuration; `plexum config check` reads it.",

@@ -15,9 +15,9 @@ const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Serve and watch",
         &[
-            "serve", "status", "stop", "attach", "detach", "scrub", "set", "stats", "events",
-            "daemon", "forget", "disks", "locate", "incident", "ack", "alert", "metrics", "doctor",
-            "debug",
+            "serve", "status", "top", "stop", "attach", "detach", "scrub", "set", "stats",
+            "events", "daemon", "forget", "disks", "locate", "incident", "ack", "alert", "metrics",
+            "doctor", "debug",
         ],
     ),
     (

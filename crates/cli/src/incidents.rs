@@ -121,7 +121,7 @@ pub fn summary(daemon: &Daemon) -> Option<String> {
 }
 
 fn running() -> Result<Daemon, Problem> {
-    Daemon::find().ok_or_else(|| {
+    Daemon::find_or_machines().ok_or_else(|| {
         let problem = Problem::new(Code::NoServer, "no daemon runs, so nothing is watched");
         problem.hint("to start it:   plexum daemon")
     })

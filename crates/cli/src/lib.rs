@@ -70,6 +70,7 @@ mod stats;
 mod status;
 mod stop;
 mod system;
+mod top;
 mod traces;
 mod trial;
 mod udev_claim;
@@ -267,6 +268,7 @@ fn dispatch(cli: &Cli, screen: &Screen) -> Outcome {
         Command::Convert(args) => convert::run(args, common, screen),
         Command::Gmirror(args) => gmirror::run(&args.words, common, screen),
         Command::Gvinum(args) => gvinum::run(&args.words, common, screen),
+        Command::Top(args) => top::run(args, screen),
         Command::Pool(args) => pool::run(args, common, screen),
         other => not_yet(&command_name(other)),
     }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use plexum_daemon::expected::Wanted;
+use plexum_daemon::meaning::meaning;
 use plexum_daemon::problem::Code;
 use plexum_daemon::status::{
-    AttachmentStatus, MemberState, MemberStatus, ScrubStatus, StripeLogStatus, Verdict,
-    VolumeStatus,
+    AttachmentStatus, MemberStatus, ScrubStatus, StripeLogStatus, Verdict, VolumeStatus,
 };
 use serde_json::json;
 
@@ -35,7 +35,9 @@ pub fn run(args: &Status, screen: &Screen) -> Outcome {
         let mut exit = show(&volumes, screen, &mut lines);
         if args.volume.is_none() {
             exit = exit.max(show_waiting(screen, &mut lines));
-            lines.0.extend(Daemon::find().as_ref().and_then(summary));
+            lines
+                .0
+                .extend(Daemon::find_or_machines().as_ref().and_then(summary));
             exit = exit.max(show_traces(volumes.is_empty(), screen, &mut lines));
         }
         if !args.watch {
@@ -123,8 +125,18 @@ fn show(volumes: &[VolumeStatus], screen: &Screen, lines: &mut Lines) -> u8 {
 
 /// Volumes that the daemon should serve and does not, and those that were stopped.
 fn show_waiting(screen: &Screen, lines: &mut Lines) -> u8 {
-    let told = Daemon::find().and_then(|daemon| daemon.volumes().ok());
-    let (_, waiting) = told.unwrap_or_default();
+    let told = Daemon::find_or_machines().map(|daemon| daemon.volumes());
+    if let Some(Err(problem)) = &told
+        && problem.code == Code::RoleMissing
+    {
+        lines
+            .0
+            .push(format!("! the daemon of this machine: {problem}"));
+        lines
+            .0
+            .extend(problem.hints.iter().map(|hint| format!("  {hint}")));
+    }
+    let (_, waiting) = told.and_then(Result::ok).unwrap_or_default();
     let mut exit = 0;
     for one in &waiting {
         screen.object(&object("waiting", Some(&one.volume), json!(one)));
@@ -302,40 +314,6 @@ fn headline(status: &VolumeStatus, screen: &Screen) -> String {
         status.format,
         show_bytes(status.size_bytes),
     )
-}
-
-/// What the state means for the data.
-fn meaning(status: &VolumeStatus) -> Option<String> {
-    let away = status
-        .members
-        .iter()
-        .filter(|member| {
-            member.slot.is_some() && member.state != MemberState::Active && !member.is_replacement
-        })
-        .count();
-    match status.verdict {
-        Verdict::Ok => None,
-        Verdict::Damaged => {
-            Some("all members are there, but not all that they hold is right".into())
-        }
-        Verdict::Full => {
-            Some("all members are there, but one has no space for what is written".into())
-        }
-        Verdict::Degraded => Some(match status.spare_failures {
-            0 => format!(
-                "{away} of {} members not in sync; ONE MORE FAILURE LOSES THE VOLUME",
-                status.slots
-            ),
-            n => format!(
-                "{away} of {} members not in sync; {n} more can fail without loss of data",
-                status.slots
-            ),
-        }),
-        Verdict::Failed => Some(format!(
-            "{away} of {} members lost, more than it survives: requests get errors, nothing is written",
-            status.slots
-        )),
-    }
 }
 
 fn eta_words(job: &plexum_daemon::status::JobStatus) -> String {

@@ -30,10 +30,11 @@ pub mod serve_dataset;
 pub mod service;
 mod space;
 pub mod volume;
+pub mod web;
 pub mod zfs;
 
 pub use control::events;
-pub use volume::{advice, status};
+pub use volume::{advice, meaning, status};
 
 /// How volumes are scrubbed by themselves.
 pub mod scrub {

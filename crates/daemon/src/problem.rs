@@ -97,6 +97,8 @@ codes! {
     DeviceGone = "device_gone", 5;
     /// Access to a file, device or socket is not allowed.
     NotPermitted = "not_permitted", 5;
+    /// Who asks has no role that allows it.
+    RoleMissing = "role_missing", 5;
     /// A message did not arrive.
     NotDelivered = "not_delivered", 5;
     /// In use by another process.

@@ -8,6 +8,7 @@
 //!   volume starts without it, and only as far as the policy allows.
 
 mod alarms;
+mod faces;
 mod find;
 mod judge;
 mod look;
@@ -44,7 +45,6 @@ use crate::control::events::EventHub;
 use crate::control::metrics::check_address;
 use crate::control::open_request::OpenRequest;
 use crate::control::request::{Action, Answer, Ask, Request};
-use crate::control::server::ControlServer;
 use crate::expected::{Expected, Wanted};
 use crate::host::{Host, HostSettings, Hosted, Refusal};
 use crate::memory::{Keeper, Kept, Key, StateDir};
@@ -158,11 +158,7 @@ pub fn run(
     let lacking = request.config.lacking_programs();
     let configured = (request.config.alarm, misconfigured.first().cloned());
     let host = Host::new(&handle, request.settings, events.clone())?;
-    let control = Rc::new(ControlServer::start(
-        vec![socket.clone()],
-        post(&sender),
-        events,
-    )?);
+    let (control, page) = faces::start(&folder, &request.config.page, post(&sender), events)?;
     host.set_control(Rc::clone(&control));
     let listen = request.metrics_listen;
     let metrics = listen.map_or(Ok(None), |at| control.listen_metrics(at).map(Some))?;
@@ -186,7 +182,7 @@ pub fn run(
         let trying = pin!(Rc::clone(&service).try_all());
         runtime.block_on(select(trying, judging.as_mut()));
         let told = ready(&json!({
-            "version": JSON_VERSION, "kind": "daemon", "socket": socket, "problems": problems, "metrics": metrics,
+            "version": JSON_VERSION, "kind": "daemon", "socket": socket, "problems": problems, "metrics": metrics, "page": page,
             "configuration": misconfigured, "not_kept": service.alarms.not_kept(), "channels": lacking,
             "volumes": host.list().len(), "waiting": service.waiting(),
         }));

@@ -46,13 +46,20 @@ impl UnixTime {
         format!("{:02}:{:02}", date.hour, date.minute)
     }
 
-    /// `2026-11-26 03:02` at a place `utc_offset_s` east of UTC.
+    /// `2026-11-26 03:02 +01:00` at a place `utc_offset_s` east of UTC: whoever reads it may be at another one.
     #[must_use]
     pub fn text(self, utc_offset_s: i32) -> String {
         let Date {
             year, month, day, ..
         } = Date::of(self, utc_offset_s);
-        format!("{year:04}-{month:02}-{day:02} {}", self.clock(utc_offset_s))
+        let sign = if utc_offset_s < 0 { '-' } else { '+' };
+        let minutes = utc_offset_s.unsigned_abs() / 60;
+        format!(
+            "{year:04}-{month:02}-{day:02} {} {sign}{:02}:{:02}",
+            self.clock(utc_offset_s),
+            minutes / 60,
+            minutes % 60
+        )
     }
 
     /// `Thu, 26 Nov 2026 02:02:00 +0000`, as the header of a mail has it.
@@ -150,16 +157,19 @@ mod tests {
 
     #[test]
     fn dates_are_those_of_the_calendar() {
-        assert_eq!(UnixTime(0).text(0), "1970-01-01 00:00");
-        assert_eq!(UnixTime(951_827_696).text(0), "2000-02-29 12:34");
-        assert_eq!(UnixTime(1_795_658_520).text(3600), "2026-11-26 03:02");
+        assert_eq!(UnixTime(0).text(0), "1970-01-01 00:00 +00:00");
+        assert_eq!(UnixTime(951_827_696).text(0), "2000-02-29 12:34 +00:00");
+        assert_eq!(
+            UnixTime(1_795_658_520).text(3600),
+            "2026-11-26 03:02 +01:00"
+        );
         assert_eq!(
             UnixTime(1_795_658_520).mail_date(),
             "Thu, 26 Nov 2026 02:02:00 +0000"
         );
         assert_eq!(
             UnixTime(0).text(-3600),
-            "1970-01-01 00:00",
+            "1970-01-01 00:00 -01:00",
             "nothing before"
         );
     }
@@ -167,8 +177,8 @@ mod tests {
     #[test]
     fn no_time_is_too_large_to_be_written() {
         assert_eq!(
-            UnixTime(u64::MAX).text(i32::MAX).len(),
-            "9999-12-31 00:00".len()
+            UnixTime(u64::MAX).text(i32::MAX),
+            "9999-12-31 23:59 +596523:14"
         );
         assert_eq!(UnixTime(u64::MAX).plus_s(1), UnixTime(u64::MAX));
         assert_eq!(UnixTime(5).since_s(UnixTime(9)), 0);

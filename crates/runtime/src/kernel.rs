@@ -1,4 +1,5 @@
-//! Calls of the kernel for files that have no safe form: locks of an open file description, advice for memory.
+//! Calls of the kernel that have no safe form: locks of an open file description, advice for memory, the groups of who
+//! is at the other end of a socket.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -61,12 +62,64 @@ pub(crate) fn set_lock(fd: BorrowedFd<'_>, lock: Lock, part: Option<Part>) -> Re
     Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
+/// Most groups of a process that are looked at: the kernel allows 65536.
+const GROUPS_MAX: usize = 65_536;
+
+/// The further groups of whoever is at the other end of a Unix socket, as they were when it connected. The kernel tells
+/// them: what /proc says of a process number may be of another process by now.
+///
+/// # Errors
+/// What the kernel answers; for a socket that is no Unix socket, too.
+pub(crate) fn peer_groups(socket: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
+    let mut groups: Vec<libc::gid_t> = vec![0; 64];
+    loop {
+        let room_bytes = size_of_val(groups.as_slice());
+        let mut length = libc::socklen_t::try_from(room_bytes).map_err(|_| Errno::INVAL)?;
+        // SAFETY: the descriptor is open for the length of the call; `groups` has room for `length` bytes, which is
+        // all that the kernel writes, and it keeps no pointer to either.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        if result == 0 {
+            groups.truncate(length as usize / size_of::<libc::gid_t>());
+            return Ok(groups);
+        }
+        let error = std::io::Error::last_os_error();
+        let error = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        if error != Errno::RANGE || groups.len() >= GROUPS_MAX {
+            return Err(error);
+        }
+        groups.resize(groups.len() * 4, 0);
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use std::os::fd::AsFd;
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn the_groups_at_the_other_end_of_a_socket_are_those_of_that_process() {
+        let (one, _other) = std::os::unix::net::UnixStream::pair().expect("two ends");
+        let status = std::fs::read_to_string("/proc/self/status").expect("it is there");
+        let line = status.lines().find_map(|line| line.strip_prefix("Groups:"));
+        let groups = line.expect("a line").split_whitespace();
+        let mut own: Vec<u32> = groups.map(|word| word.parse().expect("a number")).collect();
+        let mut found = peer_groups(one.as_fd()).expect("a Unix socket");
+        own.sort_unstable();
+        found.sort_unstable();
+        assert_eq!(found, own);
+        let network = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        assert!(peer_groups(network.as_fd()).is_err());
+    }
 
     #[test]
     fn the_kernel_is_asked_for_large_pages_and_the_memory_stays_as_it_is() {

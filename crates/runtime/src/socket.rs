@@ -74,6 +74,16 @@ impl Peer {
             gid: found.gid.as_raw(),
         })
     }
+
+    /// All groups of who is at the other end of a Unix socket, as they were when it connected.
+    ///
+    /// # Errors
+    /// As `of`.
+    pub fn groups_of(socket: &impl AsFd) -> io::Result<Vec<u32>> {
+        let mut groups = crate::kernel::peer_groups(socket.as_fd())?;
+        groups.push(Self::of(socket)?.gid);
+        Ok(groups)
+    }
 }
 
 /// A connected stream socket. Dropping it ends the connection.

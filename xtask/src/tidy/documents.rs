@@ -2,7 +2,7 @@
 //!
 //! Checked are `README.md`, `ARCHITECTURE.md`, `CONTRIBUTING.md` and everything under `docs/`. In `ARCHITECTURE.md` and
 //! `docs/guarantees.md` each name in backquotes must be in the code; when the same line names Rust files, in one of
-//! these. So must each test that `docs/freebsd.md` names.
+//! these. So must each test that `docs/freebsd.md` or `docs/features.md` names.
 
 use super::Finding;
 use crate::source::words;
@@ -12,6 +12,9 @@ const README_LINES_MAX: usize = 150;
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const GUARANTEES: &str = "docs/guarantees.md";
 const FREEBSD: &str = "docs/freebsd.md";
+const FEATURES: &str = "docs/features.md";
+/// Things that a service of storage is asked for.
+const FEATURES_COUNT: usize = 54;
 
 /// Endings that make a name in backquotes a file's.
 const ENDINGS: [&str; 7] = [".rs", ".md", ".toml", ".sh", ".svg", ".txt", ".lock"];
@@ -92,6 +95,41 @@ pub fn names(tree: &Tree) -> Vec<Finding> {
     found
 }
 
+/// Features that are said to be there without a test that shows it.
+pub fn features(tree: &Tree) -> Vec<Finding> {
+    let Some(file) = tree.text(FEATURES) else {
+        return vec![Finding::new("features", FEATURES, 0, "missing")];
+    };
+    let mut found = Vec::new();
+    let mut count = 0;
+    for (index, line) in file.text.lines().enumerate() {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, number, _, is_there, shown, _] = cells.as_slice() else {
+            continue;
+        };
+        if number.parse::<usize>().is_err() {
+            continue;
+        }
+        count += 1;
+        let names_a_test = shown
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .any(|name| name.contains('_'));
+        let message = match *is_there {
+            "yes" if !names_a_test => "a yes that no test shows",
+            "yes" | "partly" | "no" => continue,
+            _ => "it is yes, partly or no",
+        };
+        found.push(Finding::new("features", FEATURES, index + 1, message));
+    }
+    if count != FEATURES_COUNT {
+        let message = format!("{count} rows, expected {FEATURES_COUNT}");
+        found.push(Finding::new("features", FEATURES, 0, message));
+    }
+    found
+}
+
 /// Documents named in the comments of the code.
 pub fn sources_of_comments(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -134,7 +172,7 @@ fn missing(tree: &Tree, file: &TextFile, spans: &[String]) -> Vec<String> {
     // Of FreeBSD's words only those with underscores are ours: the tests of the defects that are not copied.
     let is_ours = |name: &str| match file.path.as_str() {
         ARCHITECTURE | GUARANTEES => true,
-        FREEBSD => name.contains('_'),
+        FREEBSD | FEATURES => name.contains('_'),
         _ => false,
     };
     let files = paths.iter().filter(|path| path.ends_with(".rs"));
@@ -307,6 +345,27 @@ mod tests {
             "```\ncrates/engine/ gone.rs\n```",
         ] {
             assert_eq!(messages(bad).len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_feature_that_no_test_shows_or_whose_test_is_gone_is_found() {
+        let rows = |last: &str| {
+            let good = "| 1 | a | yes | `plan_write` |\n".repeat(53);
+            tree(
+                FEATURES,
+                &format!("| # | asked for | there | by |\n|---|\n{good}{last}\n"),
+            )
+        };
+        let findings = |last: &str| features(&rows(last)).len() + names(&rows(last)).len();
+        assert_eq!(findings("| 54 | a | no | `plexum add` by hand |"), 0);
+        for bad in [
+            "| 54 | a | yes | by hand |",
+            "| 54 | a | yes | `gone_with_it` |",
+            "| 54 | a | maybe | |",
+            "",
+        ] {
+            assert_eq!(findings(bad), 1, "{bad}");
         }
     }
 

@@ -56,11 +56,12 @@ impl std::fmt::Display for Finding {
 
 type Rule = fn(&Tree) -> Vec<Finding>;
 
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 19] = [
     arrows::arrows,
     arrows::no_operating_system,
     changelog::shape,
     crate::layouts::check,
+    documents::features,
     documents::links,
     documents::names,
     documents::readme_length,

@@ -7,6 +7,17 @@ pub struct Disks {
     pub volume: Option<String>,
 }
 
+/// `plexum top`.
+#[derive(clap::Args, Debug)]
+pub struct Top {
+    /// Print one frame as text, and end
+    #[arg(long)]
+    pub once: bool,
+    /// Look again after so many seconds
+    #[arg(long = "interval", value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub interval_s: u64,
+}
+
 /// `plexum locate`.
 #[derive(clap::Args, Debug)]
 pub struct Locate {

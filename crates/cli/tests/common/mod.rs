@@ -1,6 +1,7 @@
 //! Runs the program in a folder of its own, without a terminal.
 #![allow(dead_code)] // each test file uses a part
 
+pub mod browser;
 pub mod served;
 pub mod tour;
 

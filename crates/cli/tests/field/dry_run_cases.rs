@@ -143,6 +143,7 @@ pub const CASES: &[Case] = &[
         &["set nas balance=round-robin", "set nas rebuild=pause bitmap=none"],
     ),
     case("stats", &["stats nothere"], &["stats nas --reset"]),
+    case("top", &["top", "top nothere"], &["top --once"]),
     case("events", &["events nothere"], &["events nas"]),
     case("debug", &["debug requests nothere"], &["debug requests nas"]),
     case("sim", &["sim --trace"], &["sim --seed 1"]),
@@ -196,7 +197,6 @@ pub const CASES: &[Case] = &[
     case("incident", &["incident 1"], &[]),
     case("ack", &["ack 1 --why known"], &[]),
     case("alert test", &["alert test journal"], &[]),
-    case("top", &["top"], &[]),
     case("pool list", &["pool list nothere"], &["pool list Z"]),
     case("pool ls", &["pool ls z01_single_a12:/nothere Z"], &["pool ls z01_single_a12:/dir Z"]),
     case(

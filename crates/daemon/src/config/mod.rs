@@ -24,6 +24,7 @@
 //! - of two files that say something on one key, the later by name counts; `plexum.toml` is the first.
 
 mod files;
+mod page;
 mod scrub;
 mod start;
 mod volume;
@@ -38,8 +39,10 @@ use serde::de::IgnoredAny;
 use toml::Spanned;
 
 pub use files::{ConfigFiles, Surroundings};
+pub use page::PageConfig;
 pub use start::{StartConfig, degraded_start};
 
+use page::{RawPage, RawRoles};
 use plexum_schedule::ScrubConfig;
 use scrub::{RawScrub, ScrubPart};
 use start::RawStart;
@@ -54,6 +57,8 @@ pub struct Config {
     pub start: StartConfig,
     /// How volumes are scrubbed by themselves; none: only when somebody asks for it.
     pub scrub: Option<ScrubConfig>,
+    /// Who may do what, and where the page is.
+    pub page: PageConfig,
 }
 
 /// What is wrong with the configuration; as text one line.
@@ -88,6 +93,10 @@ struct RawFile {
     start: RawStart,
     #[serde(default)]
     scrub: RawScrub,
+    #[serde(default)]
+    roles: RawRoles,
+    #[serde(default)]
+    page: RawPage,
     #[serde(default)]
     volume: BTreeMap<String, RawVolume>,
 }
@@ -125,6 +134,7 @@ impl Config {
         let mut alarm = AlarmPart::default();
         let mut start = StartConfig::default();
         let mut scrub = ScrubPart::default();
+        let mut page = PageConfig::default();
         for (file, text) in &texts {
             let source = Source { file, text };
             let found = problems.len();
@@ -134,6 +144,8 @@ impl Config {
                 Ok(raw) => {
                     problems.extend(start.add(&raw.start, &source).err());
                     problems.extend(scrub.add(&raw.scrub, &source).err());
+                    problems.extend(page.add_roles(&raw.roles, &source).err());
+                    problems.extend(page.add_page(&raw.page, &source).err());
                     for (volume, raw) in &raw.volume {
                         raw.add(volume, &mut alarm);
                     }
@@ -161,6 +173,7 @@ impl Config {
             alarm,
             start,
             scrub,
+            page,
         };
         (config, problems)
     }

@@ -1,15 +1,21 @@
 //! What commands see of a server: the routes of its control socket, and events.
 
+pub mod access;
 pub mod alarm_request;
 mod alarm_routes;
 pub(crate) mod answers;
 pub mod event;
 pub mod events;
 pub(crate) mod metrics;
+pub(crate) mod network;
 pub mod open_request;
-mod reach;
+mod openapi;
+pub(crate) mod reach;
 pub mod request;
+mod route;
+mod routes;
 pub mod server;
+mod table;
 
 pub use open_request::OpenRequest;
 pub use reach::Post;

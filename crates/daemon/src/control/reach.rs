@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::watch;
 
+use super::access::Access;
 use super::events::EventHub;
 use super::request::{Answer, Ask, Request};
 use crate::problem::{Code, Problem};
@@ -16,18 +17,19 @@ pub type Post = Arc<dyn Fn(Ask) + Send + Sync>;
 
 /// What the routes have at hand.
 #[derive(Clone)]
-pub(super) struct Reach {
-    pub(super) post: Post,
-    pub(super) events: EventHub,
-    pub(super) stop: watch::Receiver<bool>,
+pub(crate) struct Reach {
+    pub(crate) post: Post,
+    pub(crate) events: EventHub,
+    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) access: Arc<Access>,
 }
 
-pub(super) async fn ask(reach: &Reach, request: Request) -> Response {
+pub(crate) async fn ask(reach: &Reach, request: Request) -> Response {
     respond(answer_of(reach, request).await)
 }
 
 /// Asks the engine's thread.
-pub(super) async fn answer_of(reach: &Reach, request: Request) -> Answer {
+pub(crate) async fn answer_of(reach: &Reach, request: Request) -> Answer {
     let (ask, answer) = Ask::new(request);
     (reach.post)(ask);
     answer
@@ -35,7 +37,7 @@ pub(super) async fn answer_of(reach: &Reach, request: Request) -> Answer {
         .unwrap_or_else(|_| Err(Problem::new(Code::NoServer, "the server is stopping")))
 }
 
-pub(super) fn respond(answer: Answer) -> Response {
+pub(crate) fn respond(answer: Answer) -> Response {
     match answer {
         Ok(value) => Json(value).into_response(),
         Err(problem) => refuse(&problem),
@@ -43,13 +45,17 @@ pub(super) fn respond(answer: Answer) -> Response {
 }
 
 /// Tells why not.
-pub(super) fn refuse(problem: &Problem) -> Response {
-    let status = match problem.code.exit() {
+pub(crate) fn refuse(problem: &Problem) -> Response {
+    let by_exit = match problem.code.exit() {
         2 => StatusCode::BAD_REQUEST,
         3 | 6 => StatusCode::CONFLICT,
         4 => StatusCode::UNPROCESSABLE_ENTITY,
         7 => StatusCode::NOT_FOUND,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let status = match problem.code {
+        Code::RoleMissing => StatusCode::FORBIDDEN,
+        _ => by_exit,
     };
     (status, Json(problem.to_json())).into_response()
 }

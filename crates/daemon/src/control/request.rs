@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::access::Role;
 use super::alarm_request::AlarmRequest;
 use super::open_request::OpenRequest;
 use crate::host::GrowWish;
@@ -86,6 +87,15 @@ impl Action {
             Action::Grow { .. } => "grow",
             Action::Stop => "stop",
             Action::Set { .. } => "set",
+        }
+    }
+
+    /// The role that it needs.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        match self {
+            Action::ReAdd { .. } | Action::Scrub { .. } => Role::Operate,
+            _ => Role::Administer,
         }
     }
 }

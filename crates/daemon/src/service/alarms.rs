@@ -21,6 +21,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::select;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use plexum_block::clock::Clock;
 use plexum_block::wait::{Mutex, Signal};
 use plexum_exec::mailbox::reply;
@@ -64,7 +66,9 @@ pub(super) struct Alarms {
     config: AlarmConfig,
     /// What is wrong with the configuration, in a line.
     misconfigured: Option<String>,
-    sender: Sender,
+    host: String,
+    /// Whose clock the times of messages are by.
+    zone: TimeZone,
     keeper: Option<Keeper>,
     alarm: RefCell<Alarm>,
     records: RefCell<Records>,
@@ -126,10 +130,8 @@ impl Alarms {
             records: RefCell::new(records),
             config,
             misconfigured,
-            sender: Sender {
-                host: host_name(),
-                utc_offset_s: 0,
-            },
+            host: host_name(),
+            zone: TimeZone::system(),
             not_kept: RefCell::new(keeper.is_none().then(|| not_kept_at_all(dir))),
             keeper,
             text: RefCell::default(),
@@ -149,6 +151,19 @@ impl Alarms {
     /// Why what is decided cannot be kept, as far as that is known.
     pub(super) fn not_kept(&self) -> Option<String> {
         self.not_kept.borrow().clone()
+    }
+
+    /// Who sends messages now; the clock of this machine may have been put forward or back since the last one.
+    fn sender(&self, now: UnixTime) -> Sender {
+        let stamp = i64::try_from(now.0).ok().map(Timestamp::from_second);
+        let offset = match stamp {
+            Some(Ok(stamp)) => self.zone.to_offset(stamp).seconds(),
+            _ => 0,
+        };
+        Sender {
+            host: self.host.clone(),
+            utc_offset_s: offset,
+        }
     }
 
     fn now(&self) -> UnixTime {
@@ -200,9 +215,10 @@ impl Alarms {
             let reason = "the folder of what is kept does not answer";
             *self.not_kept.borrow_mut() = Some(reason.to_owned());
         }
+        let sender = self.sender(now);
         let facts = Facts {
-            host: self.sender.host.clone(),
-            utc_offset_s: self.sender.utc_offset_s,
+            host: sender.host.clone(),
+            utc_offset_s: sender.utc_offset_s,
             volumes,
             disks,
             daemon: DaemonFacts {
@@ -215,7 +231,7 @@ impl Alarms {
         };
         let notices = self.alarm.borrow_mut().run(&facts, now);
         for notice in &notices {
-            let message = Message::of(notice, &self.sender, now);
+            let message = Message::of(notice, &sender, now);
             self.records.borrow_mut().note(notice, &message, now);
             self.has_news.set(true);
         }

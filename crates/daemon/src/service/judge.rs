@@ -22,7 +22,10 @@ impl Service {
         loop {
             self.judge();
             let clock = self.host.handle().clock();
-            clock.sleep(Duration::from_secs(1)).await;
+            // On the whole second, as volumes look after their members: one wake-up does for all of it.
+            let second_ns = 1_000_000_000;
+            let rest_ns = second_ns - clock.now().0 % second_ns;
+            clock.sleep(Duration::from_nanos(rest_ns)).await;
             self.tick.pass();
         }
     }

@@ -9,6 +9,7 @@ mod disks;
 pub mod export;
 pub mod facts;
 mod jobs;
+pub mod meaning;
 mod member_disks;
 pub(crate) mod member_word;
 mod members;

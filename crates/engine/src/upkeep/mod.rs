@@ -51,6 +51,12 @@ const FOREGROUND_WINDOW: Duration = Duration::from_millis(50);
 /// (docs/notes/upkeep.md).
 const MEMORY_PIECE_BYTES: u64 = 128 << 10;
 
+/// The next moment that is a multiple of `period` by the clock: volumes at rest wake their thread together.
+fn next_of(now: Moment, period: Duration) -> Moment {
+    let period = nanos(period).max(1);
+    Moment((now.0 / period).saturating_add(1).saturating_mul(period))
+}
+
 /// Whatever keeps a volume right by itself. It asks the rooms like a request does, and has their locks while it works.
 pub(crate) struct Upkeep<D: Device, C: Clock> {
     base: Rc<Base<C>>,
@@ -159,7 +165,7 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
     async fn housekeeping(&self) {
         let begun = self.base.clock().now();
         let mut bitmap_due = Moment(self.base.clock().now().0 + nanos(BITMAP_PERIOD));
-        let mut check_due = Moment(self.base.clock().now().0 + nanos(MEMBER_CHECK_PERIOD));
+        let mut check_due = next_of(self.base.clock().now(), MEMBER_CHECK_PERIOD);
         // When a tick last saw a write that the one before had not seen: writes themselves have no time to read the
         // clock.
         let (mut last_write, mut write_count) = (Moment::default(), 0);
@@ -182,7 +188,7 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
             }
             if now >= check_due {
                 self.check_members().await;
-                check_due = Moment(self.base.clock().now().0 + nanos(MEMBER_CHECK_PERIOD));
+                check_due = next_of(self.base.clock().now(), MEMBER_CHECK_PERIOD);
             }
             if write_count != self.traffic.write_count() {
                 (last_write, write_count) = (now, self.traffic.write_count());
@@ -357,4 +363,25 @@ impl<D: Device, C: Clock> Upkeep<D, C> {
 
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_that_rest_are_looked_at_at_the_same_moments() {
+        let period = Duration::from_secs(2);
+        let next = |ns: u64| next_of(Moment(ns), period).0;
+        assert_eq!(
+            (next(0), next(1), next(1_999_999_999)),
+            (2_000_000_000, 2_000_000_000, 2_000_000_000)
+        );
+        assert_eq!(
+            next(2_000_000_000),
+            4_000_000_000,
+            "never the same moment again"
+        );
+        assert!(next(u64::MAX) > u64::MAX - 2_000_000_000);
+    }
 }

@@ -42,13 +42,13 @@ fn the_message_says_what_it_means_what_to_do_and_which_disk() {
     let expected = format!(
         "{FIRST}
 
-2026-11-26 03:02 slot 2: the device is gone (3 write errors before)
+2026-11-26 03:02 +01:00 slot 2: the device is gone (3 write errors before)
 slot 3: 1 TiB of it are valid again
 Data   all readable; survives no further loss, by design 2
        redundancy is back at about 10:32 (09:42 to 12:12)
 You    put a disk into slot 2:   plexum add home /dev/DISK
 Before writes slowed at 02:40 (peer ratio 4.6x)
-This   is incident 7f3 (critical), open since 2026-11-26 03:02, message 1
+This   is incident 7f3 (critical), open since 2026-11-26 03:02 +01:00, message 1
        the next one only if it gets worse, ends, or lasts another day
        details:   plexum incident 7f3
        not again until it gets worse or ends:   plexum ack 7f3 --why \"disk is ordered\"
