@@ -273,6 +273,7 @@ fn asked(args: &Serve) -> OpenRequest {
         format: args.format.clone(),
         raid0_layout: args.raid0_layout.clone(),
         backup_file: args.backup_file.clone(),
+        ublk: args.ublk,
         member_timeout_s: Some(args.member_timeout),
     }
 }

@@ -178,6 +178,16 @@ impl Deref for Body {
     }
 }
 
+/// Whether a volume gets a block device of the kernel through ublk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceWish {
+    /// Only one that its last server has left is taken over.
+    #[default]
+    TakeOver,
+    /// One is made when none was left.
+    Make,
+}
+
 /// What to assemble and how.
 #[derive(Clone, Debug)]
 pub struct AssembleRequest {
@@ -199,6 +209,8 @@ pub struct AssembleRequest {
     pub choice: Choice,
     /// Superblocks by member, in place of those that are on them: an array that is tried before it is made.
     pub planned: Vec<Superblock>,
+    /// Whether it gets a block device of the kernel.
+    pub device: DeviceWish,
 }
 
 /// An open volume with what is known about it.

@@ -148,23 +148,29 @@ impl<'a, E: Export, K> Performer<'a, E, K> {
     /// The life of `worker`. Polled when it was given a job or its export has news; other polls change nothing.
     pub async fn work(&self, worker: usize, answer: impl Fn(Performed<K>)) -> Infallible {
         loop {
-            let mut job = poll_fn(|_| match self.desks.borrow_mut().jobs[worker].take() {
+            let job = poll_fn(|_| match self.desks.borrow_mut().jobs[worker].take() {
                 Some(job) => Poll::Ready(job),
                 None => Poll::Pending,
             })
             .await;
-            let with_export = self.client.requests().enter_export();
-            let result = self.execute(&mut job).await;
-            drop(with_export);
+            let performed = self.carry_out(job).await;
             self.desks.borrow_mut().idle.push(worker);
-            answer(Performed {
-                key: job.key,
-                command: job.command,
-                offset_bytes: job.offset_bytes,
-                length_bytes: job.length_bytes,
-                result,
-                tag: job.tag,
-            });
+            answer(performed);
+        }
+    }
+
+    /// Carries out a job of a server whose requests have parts of their own, such as the tags of a queue.
+    pub async fn carry_out(&self, mut job: Job<K>) -> Performed<K> {
+        let with_export = self.client.requests().enter_export();
+        let result = self.execute(&mut job).await;
+        drop(with_export);
+        Performed {
+            key: job.key,
+            command: job.command,
+            offset_bytes: job.offset_bytes,
+            length_bytes: job.length_bytes,
+            result,
+            tag: job.tag,
         }
     }
 

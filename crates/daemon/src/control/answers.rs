@@ -6,6 +6,7 @@ use plexum_runtime::process::join_write_out_path;
 use serde_json::json;
 
 use super::request::{Action, Answer, Ask, Request};
+use crate::assembly::DeviceWish;
 use crate::host::{Close, Host, Refusal};
 use crate::problem::{Code, Problem};
 use crate::volume::ops::act;
@@ -19,6 +20,10 @@ pub(crate) fn answer(host: &Rc<Host>, ask: Ask) {
             volume,
             action: Action::Stop,
         } => stop(host, volume, ask),
+        Request::Act {
+            volume,
+            action: Action::Device { remove },
+        } => device(host, volume, remove, ask),
         Request::Act { volume, action } => change(host, &volume, action, ask),
         Request::Rehearse { volume, action } => dry_run(host, &volume, action, ask),
         simple => {
@@ -93,6 +98,30 @@ fn dry_run(host: &Rc<Host>, volume: &str, action: Action, ask: Ask) {
         let answer = rehearse(&served, &handle, action).await;
         drop(served);
         drop(under_way);
+        ask.answer(answer);
+    });
+}
+
+/// Makes or removes the block device of a volume, which waits for the kernel.
+fn device(host: &Rc<Host>, volume: String, remove: bool, ask: Ask) {
+    let hosted = match host.find(&volume) {
+        Ok(hosted) => hosted,
+        Err(refusal) => return ask.answer(Err(refusal.problem())),
+    };
+    let changing = Rc::clone(host);
+    let _task = host.handle().spawn(async move {
+        let answer = match remove {
+            true => {
+                let taken = changing.take_device(&hosted).await;
+                taken.map(
+                    |()| json!({"message": format!("the block device of {volume} is removed")}),
+                )
+            }
+            false => {
+                let given = changing.give_device(&hosted, DeviceWish::Make).await;
+                given.map(|link| json!({"device": link}))
+            }
+        };
         ask.answer(answer);
     });
 }

@@ -58,6 +58,12 @@ pub enum Action {
     },
     /// Stop cleanly.
     Stop,
+    /// Make it a block device of the kernel (ublk), or remove that.
+    Device {
+        /// Remove it.
+        #[serde(default)]
+        remove: bool,
+    },
     /// Change settings while running.
     Set {
         /// Name and value as typed.
@@ -77,6 +83,7 @@ impl Action {
             Action::Replace { .. } => "replace",
             Action::Scrub { .. } => "scrub",
             Action::Stop => "stop",
+            Action::Device { .. } => "device",
             Action::Set { .. } => "set",
         }
     }

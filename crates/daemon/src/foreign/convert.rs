@@ -23,7 +23,7 @@ use plexum_runtime::file::OpenOptions;
 use serde::{Deserialize, Serialize};
 
 use super::{Kind, problem_of};
-use crate::assembly::{AssembleRequest, Assembled, Body, open};
+use crate::assembly::{AssembleRequest, Assembled, Body, DeviceWish, open};
 use crate::changes::{ChangeState, Noted, Writes, Written};
 use crate::create::now_seconds;
 use crate::open::{AnyDevice, MemberWord, problem_of_io};
@@ -212,6 +212,7 @@ fn request(members: &[String], may_write: bool) -> AssembleRequest {
         backup_file: None,
         choice: Choice::Newest,
         planned: Vec::new(),
+        device: DeviceWish::TakeOver,
     }
 }
 

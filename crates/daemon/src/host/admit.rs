@@ -12,7 +12,7 @@ use plexum_runtime::IoKind;
 use super::hosted::{Hosted, Sockets, Stage};
 use super::refusal::Refusal;
 use super::registry::Host;
-use crate::assembly::{AssembleRequest, Assembled, open};
+use crate::assembly::{AssembleRequest, Assembled, DeviceWish, open};
 use crate::memory::{Key, VolumeMemory};
 use crate::open::full_path;
 use crate::problem::{Code, Problem};
@@ -29,6 +29,7 @@ const BLOCK_BYTES_PREFERRED: u32 = 4096;
 pub struct Prepared {
     assembled: Assembled,
     balance: Option<Policy>,
+    device: DeviceWish,
 }
 
 impl Prepared {
@@ -50,6 +51,7 @@ impl Host {
         let prepared = all.into_iter().map(|assembled| Prepared {
             assembled,
             balance: request.balance,
+            device: request.device,
         });
         Ok(prepared.collect())
     }
@@ -60,7 +62,11 @@ impl Host {
     /// # Errors
     /// `NameTaken`; `SocketInUse` when another server has its sockets.
     pub fn admit(&self, prepared: Prepared, socket: Option<&Path>) -> Result<Rc<Hosted>, Refusal> {
-        let Prepared { assembled, balance } = prepared;
+        let Prepared {
+            assembled,
+            balance,
+            device,
+        } = prepared;
         let volume = Rc::new(assembled.body);
         let name = volume.name().to_owned();
         if self.get(&name).is_some() {
@@ -108,7 +114,7 @@ impl Host {
         let memory = self.recall(&facts, &name, &mut notes);
         let served = Served::new(volume, Rc::new(export), facts, clock, memory);
         notes.extend(take_up_settings(&served, balance).err());
-        let hosted = Rc::new(Hosted::new(served, notes, sockets));
+        let hosted = Rc::new(Hosted::new(served, notes, sockets, device));
         self.volumes.borrow_mut().push(Rc::clone(&hosted));
         Ok(hosted)
     }

@@ -13,6 +13,8 @@
 
 mod admit;
 mod close;
+pub(crate) mod device;
+mod devices;
 mod hosted;
 pub(crate) mod listen;
 mod refusal;
@@ -22,6 +24,8 @@ mod shards;
 
 pub use admit::Prepared;
 pub use close::Close;
+pub use device::link_of;
+pub use devices::remove_left;
 pub use hosted::{Hosted, Stage};
 pub use refusal::{Hold, Refusal};
 pub use registry::{ClientKey, Host};
