@@ -145,7 +145,7 @@ impl Params {
         ];
         put(&mut bytes, 12, &shifts);
         put(&mut bytes, 16, &self.sectors_max.to_ne_bytes());
-        // 20: sectors of a chunk, at whose borders the kernel would cut: the engine does that better
+        // 20: at which borders the kernel would cut requests: nowhere, the engine does that better
         put(&mut bytes, 24, &self.sectors.to_ne_bytes());
         // 32: a boundary of memory, 40: alignment of discards; there are none
         put(

@@ -23,9 +23,9 @@ pub enum Control {
     /// Tells sizes and abilities.
     GetParams,
     /// A new server takes a device over whose old one has died.
-    StartRecovery,
+    StartTakeOver,
     /// The new server has fetched all tags.
-    EndRecovery,
+    EndTakeOver,
     /// Tells what the driver can do ([`Features`]).
     GetFeatures,
 }
@@ -40,12 +40,15 @@ pub enum Io {
 }
 
 /// Directions of an encoded command: what the kernel does with the argument.
-const READS: u32 = 2;
-const READS_AND_WRITES: u32 = 3;
+#[derive(Clone, Copy)]
+enum Direction {
+    Reads = 2,
+    ReadsAndWrites = 3,
+}
 
 /// An ioctl number: direction, size of the argument, type 'u', number. Source: `asm-generic/ioctl.h`.
-const fn encode(direction: u32, size_bytes: u32, number: u32) -> u32 {
-    direction << 30 | size_bytes << 16 | (b'u' as u32) << 8 | number
+const fn encode<const ARGUMENT_BYTES: usize>(direction: Direction, number: u32) -> u32 {
+    (direction as u32) << 30 | (ARGUMENT_BYTES as u32) << 16 | (b'u' as u32) << 8 | number
 }
 
 impl Control {
@@ -53,18 +56,18 @@ impl Control {
     #[must_use]
     pub fn code(self) -> u32 {
         let (direction, number) = match self {
-            Self::GetInfo => (READS, 0x02),
-            Self::Add => (READS_AND_WRITES, 0x04),
-            Self::Delete => (READS_AND_WRITES, 0x05),
-            Self::Start => (READS_AND_WRITES, 0x06),
-            Self::Stop => (READS_AND_WRITES, 0x07),
-            Self::SetParams => (READS_AND_WRITES, 0x08),
-            Self::GetParams => (READS, 0x09),
-            Self::StartRecovery => (READS_AND_WRITES, 0x10),
-            Self::EndRecovery => (READS_AND_WRITES, 0x11),
-            Self::GetFeatures => (READS, 0x13),
+            Self::GetInfo => (Direction::Reads, 0x02),
+            Self::Add => (Direction::ReadsAndWrites, 0x04),
+            Self::Delete => (Direction::ReadsAndWrites, 0x05),
+            Self::Start => (Direction::ReadsAndWrites, 0x06),
+            Self::Stop => (Direction::ReadsAndWrites, 0x07),
+            Self::SetParams => (Direction::ReadsAndWrites, 0x08),
+            Self::GetParams => (Direction::Reads, 0x09),
+            Self::StartTakeOver => (Direction::ReadsAndWrites, 0x10),
+            Self::EndTakeOver => (Direction::ReadsAndWrites, 0x11),
+            Self::GetFeatures => (Direction::Reads, 0x13),
         };
-        encode(direction, ControlArgument::BYTES as u32, number)
+        encode::<{ ControlArgument::BYTES }>(direction, number)
     }
 }
 
@@ -78,8 +81,8 @@ impl fmt::Display for Control {
             Self::Stop => "STOP_DEV",
             Self::SetParams => "SET_PARAMS",
             Self::GetParams => "GET_PARAMS",
-            Self::StartRecovery => "START_USER_RECOVERY",
-            Self::EndRecovery => "END_USER_RECOVERY",
+            Self::StartTakeOver => "START_USER_RECOVERY",
+            Self::EndTakeOver => "END_USER_RECOVERY",
             Self::GetFeatures => "GET_FEATURES",
         })
     }
@@ -93,7 +96,7 @@ impl Io {
             Self::Fetch => 0x20,
             Self::CommitAndFetch => 0x21,
         };
-        encode(READS_AND_WRITES, IoArgument::BYTES as u32, number)
+        encode::<{ IoArgument::BYTES }>(Direction::ReadsAndWrites, number)
     }
 }
 
@@ -132,13 +135,20 @@ impl ControlArgument {
     }
 }
 
-/// Argument of a queue's command: `struct ublksrv_io_cmd`.
+/// Which request of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IoArgument {
+pub struct RequestId {
     /// Which queue.
     pub queue: u16,
     /// Which request of it.
     pub tag: u16,
+}
+
+/// Argument of a queue's command: `struct ublksrv_io_cmd`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoArgument {
+    /// Which request.
+    pub id: RequestId,
     /// What the last request of the tag came to: bytes moved, or a negative errno.
     pub result: i32,
 }
@@ -151,8 +161,8 @@ impl IoArgument {
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        put(&mut bytes, 0, &self.queue.to_ne_bytes());
-        put(&mut bytes, 2, &self.tag.to_ne_bytes());
+        put(&mut bytes, 0, &self.id.queue.to_ne_bytes());
+        put(&mut bytes, 2, &self.id.tag.to_ne_bytes());
         put(&mut bytes, 4, &self.result.to_ne_bytes());
         bytes
     }
@@ -399,9 +409,9 @@ pub fn descriptors_at(queue: u16, page_bytes: u64) -> u64 {
 
 /// Where the data of a request are, in the device's file.
 #[must_use]
-pub fn data_at(queue: u16, tag: u16, byte: u32) -> u64 {
+pub fn data_at(id: RequestId, byte: u32) -> u64 {
     const START: u64 = 0x8000_0000;
-    START + (u64::from(queue) << 41 | u64::from(tag) << 25 | u64::from(byte))
+    START + (u64::from(id.queue) << 41 | u64::from(id.tag) << 25 | u64::from(byte))
 }
 
 pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
@@ -438,8 +448,8 @@ mod tests {
             (Control::Stop, 0xc020_7507),
             (Control::SetParams, 0xc020_7508),
             (Control::GetParams, 0x8020_7509),
-            (Control::StartRecovery, 0xc020_7510),
-            (Control::EndRecovery, 0xc020_7511),
+            (Control::StartTakeOver, 0xc020_7510),
+            (Control::EndTakeOver, 0xc020_7511),
             (Control::GetFeatures, 0x8020_7513),
         ];
         for (command, code) in table {
@@ -469,8 +479,7 @@ mod tests {
         ];
         assert_eq!(control.encode().as_slice(), expected);
         let io = IoArgument {
-            queue: 1,
-            tag: 127,
+            id: RequestId { queue: 1, tag: 127 },
             result: -5,
         };
         assert_eq!(io.encode().as_slice(), bytes_of![1u16, 127u16, -5i32, 0u64]);
@@ -546,6 +555,7 @@ mod tests {
 
     #[test]
     fn data_and_descriptors_lie_where_the_kernel_looks() {
+        let data_at = |queue, tag, byte| data_at(RequestId { queue, tag }, byte);
         assert_eq!(data_at(0, 0, 0), 0x8000_0000);
         assert_eq!(data_at(0, 1, 5), 0x8200_0005);
         assert_eq!(data_at(1, 2, 0), 0x200_8400_0000);

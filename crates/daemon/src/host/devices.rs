@@ -73,7 +73,7 @@ impl Host {
         let ready = match (left, wish) {
             (Some(info), _) => {
                 self.check_left(&served, &control, info).await?;
-                self.start_recovery(&control, info.device).await?;
+                self.start_take_over(&control, info.device).await?;
                 Ready {
                     info,
                     is_taken_over: true,
@@ -212,14 +212,14 @@ impl Host {
         )))
     }
 
-    async fn start_recovery(
+    async fn start_take_over(
         &self,
         control: &Arc<ControlDevice>,
         number: u32,
     ) -> Result<(), Problem> {
         for _ in 0..LOOKS_MAX {
             let asked = Arc::clone(control);
-            let begun = aside(move || asked.start_recovery(number)).await;
+            let begun = aside(move || asked.start_take_over(number)).await;
             match begun.ok_or_else(no_thread)? {
                 Ok(()) => return Ok(()),
                 Err(error) if is_busy(&error) => self.handle.clock().sleep(LOOK_EVERY).await,
@@ -330,7 +330,7 @@ impl Host {
         let (number, mut result) = (device.number(), None);
         let starting = async {
             let started = aside(move || match is_taken_over {
-                true => control.end_recovery(number),
+                true => control.end_take_over(number),
                 false => control.start(number),
             });
             result = started.await;
@@ -435,17 +435,54 @@ fn no_thread() -> Problem {
     )
 }
 
+/// What becomes of those who use a device that is to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Users {
+    /// It is not removed as long as somebody uses it.
+    Keep,
+    /// They get errors.
+    CutOff,
+}
+
+/// A device whose server has died, and which nobody has taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftDevice {
+    /// Name of its volume.
+    pub volume: String,
+    /// Its path.
+    pub path: PathBuf,
+    number: u32,
+}
+
+/// The device that the name of a volume leads to.
+#[must_use]
+pub fn named_device(volume: &str) -> Option<LeftDevice> {
+    let path = std::fs::read_link(super::device::link_of(volume)).ok()?;
+    let number = path
+        .file_name()?
+        .to_str()?
+        .strip_prefix("ublkb")?
+        .parse()
+        .ok()?;
+    let volume = volume.to_owned();
+    Some(LeftDevice {
+        volume,
+        path,
+        number,
+    })
+}
+
 /// Removes what a server that has died has left of a volume's device; `None` when there is nothing.
 ///
 /// # Errors
 /// `Busy` when a server serves it, or when somebody uses it and that is not to be cut off.
-pub fn remove_left(volume: &str, cuts_off: bool) -> Result<Option<PathBuf>, Problem> {
-    let Ok(target) = std::fs::read_link(super::device::link_of(volume)) else {
-        return Ok(None);
-    };
-    let name = target.file_name().and_then(|name| name.to_str());
-    let number = name.and_then(|name| name.strip_prefix("ublkb")?.parse::<u32>().ok());
-    let Some(number) = number else {
+pub fn remove_left(volume: &str, users_of_it: Users) -> Result<Option<PathBuf>, Problem> {
+    let Some(LeftDevice {
+        path: target,
+        number,
+        ..
+    }) = named_device(volume)
+    else {
         return Ok(None);
     };
     let control = ControlDevice::open().map_err(told)?;
@@ -458,7 +495,7 @@ pub fn remove_left(volume: &str, cuts_off: bool) -> Result<Option<PathBuf>, Prob
         let text = format!("{} is served by process {pid}", target.display());
         return Err(Problem::new(Code::Busy, text));
     }
-    if let Some(user) = users::user(number).filter(|_| !cuts_off) {
+    if let Some(user) = users::user(number).filter(|_| users_of_it == Users::Keep) {
         let text = format!("{} is in use: {user}", target.display());
         return Err(Problem::new(Code::Busy, text)
             .why("its server is gone, and its requests wait for the next one")

@@ -25,7 +25,7 @@ mod shards;
 pub use admit::Prepared;
 pub use close::Close;
 pub use device::link_of;
-pub use devices::remove_left;
+pub use devices::{LeftDevice, Users, named_device, remove_left};
 pub use hosted::{Hosted, Stage};
 pub use refusal::{Hold, Refusal};
 pub use registry::{ClientKey, Host};

@@ -188,17 +188,17 @@ impl ControlDevice {
     ///
     /// # Errors
     /// `BUSY` as long as the kernel has not noticed that, or the dead one's files are not closed.
-    pub fn start_recovery(&self, device: u32) -> Result<(), UblkError> {
-        self.call(Control::StartRecovery, device, 0, &mut Vec::new())
+    pub fn start_take_over(&self, device: u32) -> Result<(), UblkError> {
+        self.call(Control::StartTakeOver, device, 0, &mut Vec::new())
     }
 
     /// This process serves the device from now on: each tag has asked for a request.
     ///
     /// # Errors
     /// What the driver says.
-    pub fn end_recovery(&self, device: u32) -> Result<(), UblkError> {
+    pub fn end_take_over(&self, device: u32) -> Result<(), UblkError> {
         let pid = u64::from(std::process::id());
-        self.call(Control::EndRecovery, device, pid, &mut Vec::new())
+        self.call(Control::EndTakeOver, device, pid, &mut Vec::new())
     }
 
     /// One command: waits for its answer. `buffer` is lent to the driver meanwhile.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use plexum_block::buf::BufMut;
 use plexum_ublk::queue::QueueEnd;
-use plexum_ublk::wire::{Descriptor, DeviceInfo, Io, IoArgument, data_at, descriptors_at};
+use plexum_ublk::wire::{
+    Descriptor, DeviceInfo, Io, IoArgument, RequestId, data_at, descriptors_at,
+};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -26,6 +28,10 @@ pub struct DeviceQueue {
 }
 
 const QUEUE: u16 = 0;
+
+fn id_of(tag: u16) -> RequestId {
+    RequestId { queue: QUEUE, tag }
+}
 
 impl DeviceQueue {
     /// Opens the device's file for this process, which is then its server.
@@ -85,8 +91,7 @@ impl DeviceQueue {
 
     async fn command(&self, command: Io, tag: u16, result: i32) -> Result<(), QueueEnd> {
         let argument = IoArgument {
-            queue: QUEUE,
-            tag,
+            id: id_of(tag),
             result,
         };
         let op = Op {
@@ -117,7 +122,7 @@ impl DeviceQueue {
         self.core.charge(target.len()).await;
         let mut at = 0;
         while at < target.len() {
-            let from = data_at(QUEUE, tag, at as u32); // a request has at most 2^25 bytes
+            let from = data_at(id_of(tag), at as u32); // a request has at most 2^25 bytes
             match rustix::io::pread(&self.file, &mut target[at..], from) {
                 Ok(0) => return Err(Errno::IO.raw_os_error()),
                 Ok(count) => at += count,
@@ -136,7 +141,7 @@ impl DeviceQueue {
         self.core.charge(data.len()).await;
         let mut at = 0;
         while at < data.len() {
-            let to = data_at(QUEUE, tag, start + at as u32); // as above
+            let to = data_at(id_of(tag), start + at as u32); // as above
             match rustix::io::pwrite(&self.file, &data[at..], to) {
                 Ok(0) => return Err(Errno::IO.raw_os_error()),
                 Ok(count) => at += count,
