@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use plexum_front::export::Export;
 use plexum_runtime::process::join_write_out_path;
 use serde_json::json;
 
@@ -118,8 +119,14 @@ fn device(host: &Rc<Host>, volume: String, remove: bool, ask: Ask) {
                 )
             }
             false => {
+                let is_new = hosted.device().is_none();
                 let given = changing.give_device(&hosted, DeviceWish::Make).await;
-                given.map(|link| json!({"device": link}))
+                let info = hosted.served().map(|served| served.export.info());
+                given.and_then(|link| {
+                    let info = info.map_err(Refusal::problem)?;
+                    Ok(json!({"device": link, "is_new": is_new,
+                        "block_bytes": info.block_bytes_min, "is_read_only": info.is_read_only}))
+                })
             }
         };
         ask.answer(answer);

@@ -36,6 +36,8 @@ const IO_BYTES_MAX: u32 = 4 << 20;
 /// How often it is looked whether the kernel has noticed the death of a server, and how long in all.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOKS_MAX: u32 = 1500;
+/// Looks at who uses a device before that counts.
+const USER_LOOKS_MAX: u32 = 50;
 
 /// A device that is about to be served.
 struct Ready {
@@ -99,7 +101,16 @@ impl Host {
             return Err(Problem::new(Code::NoSuchVolume, text));
         };
         let number = device.number();
-        if let Some(Some(user)) = aside(move || users::user(number)).await {
+        let mut user = None;
+        // A program that looks at every new device, as udev's does, is through with it after a moment.
+        for _ in 0..USER_LOOKS_MAX {
+            user = aside(move || users::user(number)).await.flatten();
+            if user.is_none() {
+                break;
+            }
+            self.handle.clock().sleep(LOOK_EVERY).await;
+        }
+        if let Some(user) = user {
             let text = format!("{} is in use: {user}", device.link().display());
             return Err(Problem::new(Code::Busy, text));
         }
@@ -452,6 +463,14 @@ pub struct LeftDevice {
     /// Its path.
     pub path: PathBuf,
     number: u32,
+}
+
+impl LeftDevice {
+    /// Who uses it, in words.
+    #[must_use]
+    pub fn user(&self) -> Option<String> {
+        users::user(self.number)
+    }
 }
 
 /// The device that the name of a volume leads to.

@@ -217,7 +217,7 @@ impl Hosted {
     }
 
     /// Its block device, when it has one that is served here.
-    pub(super) fn device(&self) -> Option<Rc<Device>> {
+    pub(crate) fn device(&self) -> Option<Rc<Device>> {
         let ways = self.ways.borrow();
         ways.iter().find_map(|way| match &way.server {
             Front::Device(device) => Some(Rc::clone(device)),
