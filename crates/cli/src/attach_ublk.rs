@@ -8,8 +8,9 @@
 use std::path::PathBuf;
 
 use plexum_daemon::control::Action;
-use plexum_daemon::host::{Users, named_device, remove_left};
+use plexum_daemon::host::{Users, link_of, named_device, remove_left};
 use plexum_daemon::problem::{Code, Problem};
+use plexum_daemon::status::ExportStatus;
 use plexum_export::process;
 use plexum_runtime::ublk::ControlDevice;
 use serde::{Deserialize, Serialize};
@@ -71,10 +72,12 @@ pub fn find(volume: &str) -> Option<PathBuf> {
     left.path.exists().then_some(left.path)
 }
 
-/// Who uses the device of a volume, in words.
+/// Who uses the device that a volume is served by, in words: the name may lead to that of another array.
 #[must_use]
-pub fn user(volume: &str) -> Option<String> {
-    named_device(volume)?.user()
+pub fn user(volume: &str, exports: &[ExportStatus]) -> Option<String> {
+    let link = link_of(volume).display().to_string();
+    let is_served = exports.iter().any(|export| export.uri == link);
+    named_device(volume).filter(|_| is_served)?.user()
 }
 
 /// Removes the device of a volume.

@@ -142,8 +142,8 @@ fn check_unused(client: &Client) -> Result<(), Problem> {
     for _ in 0..CLIENT_LOOKS_MAX {
         let status = client.status()?;
         used = status.exports;
+        device_user = attach_ublk::user(name, &used);
         used.retain(|export| export.clients > 0);
-        device_user = attach_ublk::user(name);
         if used.is_empty() && device_user.is_none() {
             return Ok(());
         }

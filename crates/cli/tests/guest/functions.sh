@@ -34,15 +34,15 @@ no_device() { ! ls /dev/ublkb* /dev/ublkc* >/dev/null 2>&1; }
 random() { dd if=/dev/urandom of="$1" bs=64K count=$2 status=none; }
 ended() {
   set +e
-  grep ublk /proc/mounts | while read -r device place rest; do umount -l $place; done
-  plexum detach nas >/dev/null 2>&1
-  plexum stop --force nas >/dev/null 2>&1
   pkill -KILL -x plexum
+  plexum stop --force nas >/dev/null 2>&1 # else an unmounting would wait for a server
+  plexum detach nas >/dev/null 2>&1
+  grep ublk /proc/mounts | while read -r device place rest; do umount -l $place; done
 }
 # run NAME: the case of that name
 run() {
   local began=$SECONDS code=0
-  rm -rf /tmp/case /tmp/state; mkdir /tmp/case; cd /tmp/case
+  modprobe ublk_drv; rm -rf /tmp/case /tmp/state; mkdir /tmp/case; cd /tmp/case
   ( set -e; trap ended EXIT; "$1" ) >"$OUT/$1.text" 2>&1 </dev/null || code=$?
   echo $code >"$OUT/$1.code"
   echo "$1: $code, $((SECONDS - began)) s"

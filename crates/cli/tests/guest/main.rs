@@ -168,13 +168,13 @@ cases! {
         exits 0 plexum detach nas; nothing_left
         serve a b
         modprobe -r ublk_drv; modprobe nbd
-        exits 4 plexum attach nas --by ublk; says "modprobe ublk_drv"
+        exits 5 plexum attach nas --by ublk; says "modprobe ublk_drv"
         exits 0 plexum attach nas; says "by the kernel's nbd, over 4 connections: the kernel has no ublk here"
         exits 0 plexum detach nas; modprobe -r nbd; modprobe fuse; modprobe loop
         exits 0 plexum attach nas; says "by FUSE and a loop device: the kernel has no nbd here"; says "no ublk here"
         exits 0 plexum detach nas; exits 0 plexum stop nas
-        exits 4 plexum serve a b --ublk; says "modprobe ublk_drv"
-        modprobe ublk_drv; nothing_left
+        exits 5 plexum serve a b --ublk; says "modprobe ublk_drv"
+        nothing_left
     "#
 
     the_daemon_takes_devices_over_and_makes_them_at_its_start r#"

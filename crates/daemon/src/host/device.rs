@@ -32,7 +32,7 @@ use crate::volume::served::RealExport;
 pub const LINKS: &str = "/dev/plexum";
 
 /// How long the removal of a device is waited for: whoever still has it open must not keep the server.
-const DELETE_WAIT: Duration = Duration::from_secs(5);
+pub(super) const DELETE_WAIT: Duration = Duration::from_secs(2);
 
 /// A device that is served by this process.
 pub(crate) struct Device {

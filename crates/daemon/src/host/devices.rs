@@ -21,7 +21,7 @@ use plexum_ublk::params::{Params, Shape};
 use plexum_ublk::session::Ended;
 use plexum_ublk::wire::{ANY_DEVICE, DeviceInfo, DeviceState, Features};
 
-use super::device::{Device, link, unlink};
+use super::device::{DELETE_WAIT, Device, link, unlink};
 use super::hosted::{Front, Hosted, Stage, Way};
 use super::registry::Host;
 use crate::assembly::DeviceWish;
@@ -491,6 +491,19 @@ pub fn named_device(volume: &str) -> Option<LeftDevice> {
     })
 }
 
+/// Removes a device that was stopped. Whoever still has it open, as a file system that was cut off has, is not waited
+/// for longer than `limit`: the kernel removes it then, when they close it.
+fn delete_within(control: ControlDevice, number: u32, limit: Duration) {
+    let (done, is_done) = std::sync::mpsc::channel();
+    let deleting = std::thread::Builder::new().spawn(move || {
+        let _ = control.delete(number);
+        let _ = done.send(());
+    });
+    if deleting.is_ok() {
+        let _ = is_done.recv_timeout(limit);
+    }
+}
+
 /// Removes what a server that has died has left of a volume's device; `None` when there is nothing.
 ///
 /// # Errors
@@ -524,6 +537,6 @@ pub fn remove_left(volume: &str, users_of_it: Users) -> Result<Option<PathBuf>, 
     }
     control.stop(number).map_err(told)?;
     unlink(volume, number);
-    control.delete(number).map_err(told)?;
+    delete_within(control, number, DELETE_WAIT);
     Ok(Some(target))
 }
