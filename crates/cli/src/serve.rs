@@ -132,7 +132,7 @@ fn check_device(ready: &Ready) -> Result<(), Problem> {
     let client = Client::at(ready.control.clone(), &ready.status.volume);
     let made = client.act(&Action::Device { remove: false });
     made.map(drop).map_err(|problem| {
-        problem.why(&format!(
+        problem.why(format!(
             "{} is served without a block device",
             ready.status.volume
         ))
