@@ -205,7 +205,8 @@ impl Host {
         let size_bytes = params.map_or(0, |params| params.size_bytes());
         let path = block_device(info.device);
         let (path, name) = (path.display(), served.name());
-        let text = if size_bytes != now.size_bytes() {
+        // A volume that has grown meanwhile is fit for it: the device keeps its size.
+        let text = if size_bytes > now.size_bytes() {
             format!(
                 "{path} was left by an earlier server with {size_bytes} bytes, and {name} has {} bytes now",
                 now.size_bytes()

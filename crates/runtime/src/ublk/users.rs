@@ -1,8 +1,14 @@
-//! Who uses a device, without opening it: an opening and its end could bring requests to the one that asks.
+//! Who uses a device.
+//!
+//! The end of an opening may bring requests to the server: `holder` opens nothing and may be asked by the thread that
+//! serves, `user` may not.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::block_device;
 use crate::blockdev;
@@ -61,10 +67,21 @@ pub fn opener(device: u32) -> Option<u32> {
     })
 }
 
-/// Who uses the device in whatever way, in words.
+/// Who uses the device in whatever way, in words. Not for the thread that serves it.
 #[must_use]
 pub fn user(device: u32) -> Option<String> {
-    holder(device).or_else(|| opener(device).map(|pid| format!("process {pid} has it open")))
+    let seen = holder(device);
+    let seen = seen.or_else(|| opener(device).map(|pid| format!("process {pid} has it open")));
+    seen.or_else(|| {
+        is_held(device).then(|| "it is mounted, or another device stands on it".to_owned())
+    })
+}
+
+/// Whether something stands on the device that is not seen from here, as a mount of a container.
+fn is_held(device: u32) -> bool {
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(block_device(device), flags, Mode::empty());
+    matches!(opened, Err(Errno::BUSY))
 }
 
 #[cfg(test)]
