@@ -63,6 +63,19 @@ pub struct Job<K> {
     pub tag: Tag,
 }
 
+impl<K> Job<K> {
+    fn performed(self, result: Result<Outcome, IoError>) -> Performed<K> {
+        Performed {
+            key: self.key,
+            command: self.command,
+            offset_bytes: self.offset_bytes,
+            length_bytes: self.length_bytes,
+            result,
+            tag: self.tag,
+        }
+    }
+}
+
 /// What a request came to.
 #[derive(Debug)]
 pub enum Outcome {
@@ -148,14 +161,16 @@ impl<'a, E: Export, K> Performer<'a, E, K> {
     /// The life of `worker`. Polled when it was given a job or its export has news; other polls change nothing.
     pub async fn work(&self, worker: usize, answer: impl Fn(Performed<K>)) -> Infallible {
         loop {
-            let job = poll_fn(|_| match self.desks.borrow_mut().jobs[worker].take() {
+            let mut job = poll_fn(|_| match self.desks.borrow_mut().jobs[worker].take() {
                 Some(job) => Poll::Ready(job),
                 None => Poll::Pending,
             })
             .await;
-            let performed = self.carry_out(job).await;
+            let with_export = self.client.requests().enter_export();
+            let result = self.execute(&mut job).await;
+            drop(with_export);
             self.desks.borrow_mut().idle.push(worker);
-            answer(performed);
+            answer(job.performed(result));
         }
     }
 
@@ -164,14 +179,7 @@ impl<'a, E: Export, K> Performer<'a, E, K> {
         let with_export = self.client.requests().enter_export();
         let result = self.execute(&mut job).await;
         drop(with_export);
-        Performed {
-            key: job.key,
-            command: job.command,
-            offset_bytes: job.offset_bytes,
-            length_bytes: job.length_bytes,
-            result,
-            tag: job.tag,
-        }
+        job.performed(result)
     }
 
     /// Carries one job out.
