@@ -10,6 +10,16 @@ started=$(date +%s)
 . scripts/toolchain.sh
 # shellcheck disable=SC2046 # one word for each package
 sh scripts/install.sh $(grep -v '^#' scripts/packages.txt)
+# The kernel of the guests: once, into the cache; nothing is fetched when it is there.
+tries=1
+until oracle/vm-oracle install --no-image --kernels 13; do
+    [ $tries -lt 3 ] || {
+        echo "error: the kernel for guests in QEMU cannot be fetched" >&2
+        exit 1
+    }
+    tries=$((tries + 1))
+    sleep 5
+done
 # mkfs, mdadm and dmsetup live here, and an ordinary user's path lacks it.
 PATH="$PATH:/usr/sbin:/sbin"
 export PATH

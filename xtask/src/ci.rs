@@ -53,7 +53,7 @@ const STAGES: &[Stage] = &[
 const FRESH_MINUTES: &str = "3";
 
 /// Programs that judge; `scripts/packages.txt` has their packages.
-const TOOLS: [&str; 31] = [
+const TOOLS: [&str; 34] = [
     "promtool",
     "curl",
     "udevadm",
@@ -67,6 +67,9 @@ const TOOLS: [&str; 31] = [
     "qemu-img",
     "qemu-io",
     "qemu-nbd",
+    "qemu-system-x86_64",
+    "busybox",
+    "cpio",
     "fio",
     "nbdkit",
     "fusermount3",

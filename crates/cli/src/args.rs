@@ -359,6 +359,9 @@ pub struct Serve {
     /// Also listen on TCP
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<String>,
+    /// Also make it a block device, /dev/plexum/NAME (Linux 6.5 or newer, as root)
+    #[arg(long, conflicts_with = "dataset")]
+    pub ublk: bool,
     /// Fail a member that has not answered for so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub member_timeout: u64,

@@ -21,7 +21,7 @@ use crate::client::Client;
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
 use crate::system::{tool, wait_for};
-use crate::{attach_nbd, attach_tree, attach_unit};
+use crate::{attach_nbd, attach_tree, attach_ublk, attach_unit};
 
 /// What is to be attached, and where.
 struct Plan {
@@ -40,7 +40,7 @@ struct Way {
     by: AttachBy,
     /// Nobody has asked for it: when it cannot be, another will do.
     is_default: bool,
-    /// Why not by nbd.
+    /// Why not by one that would come before it.
     why: Option<String>,
 }
 
@@ -74,7 +74,7 @@ pub fn run(args: &Attach, common: &Common, screen: &Screen) -> Outcome {
     }
     let mut attachment = Attachment::begin(&name)?;
     let _ = client.tell_attached(); // an older server knows nothing of it
-    let result = set_up(&mut attachment, &plan, &mut way, common.json);
+    let result = set_up(&client, &mut attachment, &plan, &mut way, common.json);
     let ready = match result {
         Ok(Ok(ready)) => ready,
         Ok(Err(exit)) => {
@@ -123,22 +123,46 @@ fn choose(args: &Attach) -> Result<Way, Problem> {
             why: None,
         });
     }
+    let is_of_ublk = args.by == Some(AttachBy::Ublk);
+    if is_of_ublk || is_default && !is_of_nbd {
+        match attach_ublk::check() {
+            Ok(()) => {
+                return Ok(Way {
+                    by: AttachBy::Ublk,
+                    is_default,
+                    why: None,
+                });
+            }
+            Err(why) if is_default => return without_ublk(is_default, Some(why)),
+            Err(why) => return Err(no_ublk(&why)),
+        }
+    }
+    without_ublk(is_default, None)
+}
+
+/// By nbd, else by FUSE. `no_ublk`: why not by ublk, where that was tried.
+fn without_ublk(is_default: bool, no_ublk: Option<String>) -> Result<Way, Problem> {
     match attach_nbd::check() {
         Ok(()) => Ok(Way {
             by: AttachBy::Nbd,
             is_default,
-            why: None,
+            why: no_ublk,
         }),
         Err(why) if is_default => {
             check_fuse(Some(&why))?;
+            let why = [Some(why), no_ublk].into_iter().flatten();
             Ok(Way {
                 by: AttachBy::Fuse,
                 is_default,
-                why: Some(why),
+                why: Some(why.collect::<Vec<_>>().join("; ")),
             })
         }
         Err(why) => Err(no_nbd(&why)),
     }
+}
+
+fn no_ublk(why: &str) -> Problem {
+    Problem::new(Code::NotPermitted, why).hint("without it:   plexum attach")
 }
 
 fn no_nbd(why: &str) -> Problem {
@@ -148,6 +172,7 @@ fn no_nbd(why: &str) -> Problem {
 /// How the volume is reached, and why not otherwise.
 fn by_words(way: &Way, connections: Option<usize>) -> String {
     let by = match (way.by, connections) {
+        (AttachBy::Ublk, _) => "by the kernel's ublk".to_owned(),
         (AttachBy::Nbd, Some(1)) => "by the kernel's nbd, over 1 connection".to_owned(),
         (AttachBy::Nbd, Some(count)) => format!("by the kernel's nbd, over {count} connections"),
         (AttachBy::Nbd, None) => "by the kernel's nbd".to_owned(),
@@ -249,18 +274,31 @@ fn uri(client: &Client) -> Result<NbdUri, Problem> {
 
 /// All layers, lowest first. The inner error is the exit code of the process, whose words were printed.
 fn set_up(
+    client: &Client,
     attachment: &mut Attachment,
     plan: &Plan,
     way: &mut Way,
     as_json: bool,
 ) -> Result<Result<Ready, u8>, Problem> {
+    if way.by == AttachBy::Ublk {
+        match attach_ublk::make(client) {
+            Ok((ready, origin)) => {
+                attachment.ublk = Some(origin);
+                finish(attachment, plan, &ready)?;
+                return Ok(Ok(ready));
+            }
+            Err(why) if way.is_default => *way = without_ublk(way.is_default, Some(why))?,
+            Err(why) => return Err(no_ublk(&why)),
+        }
+    }
     let mut started = start(attachment, plan, way.by, as_json)?;
     if let Ok(Answer::Unfit(why)) = started {
         if !way.is_default {
             return Err(no_nbd(&why));
         }
         check_fuse(Some(&why))?;
-        (way.by, way.why) = (AttachBy::Fuse, Some(why));
+        let why = [Some(why), way.why.take()].into_iter().flatten();
+        (way.by, way.why) = (AttachBy::Fuse, Some(why.collect::<Vec<_>>().join("; ")));
         started = start(attachment, plan, way.by, as_json)?;
     }
     let ready = match started {
@@ -268,10 +306,16 @@ fn set_up(
         Ok(Answer::Unfit(why)) => return Err(no_nbd(&why)),
         Err(exit) => return Ok(Err(exit)),
     };
+    finish(attachment, plan, &ready)?;
+    Ok(Ok(ready))
+}
+
+/// What stands on the lowest layer: device, its name, mount.
+fn finish(attachment: &mut Attachment, plan: &Plan, ready: &Ready) -> Result<(), Problem> {
     attachment.is_read_only = ready.is_read_only;
     attachment.device = match &ready.device {
         Some(device) => Some(device.clone()),
-        None if process::is_root() => Some(make_device(attachment, &ready)?),
+        None if process::is_root() => Some(make_device(attachment, ready)?),
         None => None,
     };
     attachment.save()?;
@@ -281,7 +325,7 @@ fn set_up(
         attachment.save()?;
         mount(&device, mountpoint, ready.is_read_only)?;
     }
-    Ok(Ok(ready))
+    Ok(())
 }
 
 /// The process that is to be started, with its words.
@@ -320,7 +364,7 @@ fn start(
     // Written down before there is a device: it is found by it whatever happens.
     attachment.nbd = match by {
         AttachBy::Nbd => Some(attach_nbd::new_identifier(&attachment.volume)),
-        AttachBy::Fuse => None,
+        AttachBy::Fuse | AttachBy::Ublk => None,
     };
     attachment.save()?;
     let command = command(attachment, plan, as_json);

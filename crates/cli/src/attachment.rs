@@ -15,6 +15,7 @@ use plexum_daemon::status::AttachmentStatus;
 use plexum_export::process;
 use serde::{Deserialize, Serialize};
 
+use crate::attach_ublk::{self, Origin};
 use crate::control::runtime_dir;
 use crate::nbd_device;
 use crate::system::{BUSY_LOOKS_MAX, Mount, Process, end, mounts, tool, wait_at_most, wait_until};
@@ -43,6 +44,9 @@ pub struct Attachment {
     /// A device of the kernel's nbd instead of a FUSE file: what it is made with.
     #[serde(default)]
     pub nbd: Option<String>,
+    /// A device that the volume's own server serves to the kernel.
+    #[serde(default)]
+    pub ublk: Option<Origin>,
 }
 
 /// `RUNTIME/attach`, made when it is missing.
@@ -114,6 +118,7 @@ impl Attachment {
             is_read_only: false,
             tree: None,
             nbd: None,
+            ublk: None,
         };
         // A link appears whole or not at all: a half-written file would be neither attached nor free.
         let (path, new) = (attachment.path(), attachment.draft());
@@ -168,9 +173,10 @@ impl Attachment {
     /// What is mounted of the device; of one with partitions, of these as well.
     fn mounts_of(&self, device: &Path) -> Vec<Mount> {
         let mut mounts = mounts();
-        mounts.retain(|mount| match self.nbd {
-            Some(_) => nbd_device::holds(device, &mount.source),
-            None => mount.source == device,
+        mounts.retain(|mount| match (&self.nbd, self.ublk) {
+            (None, None) => mount.source == device,
+            // These have partitions.
+            _ => nbd_device::holds(device, &mount.source),
         });
         mounts
     }
@@ -284,7 +290,11 @@ impl Attachment {
     /// By what the kernel reaches the volume.
     #[must_use]
     pub fn by(&self) -> &'static str {
-        if self.nbd.is_some() { "nbd" } else { "fuse" }
+        match (&self.nbd, self.ublk) {
+            (_, Some(_)) => "ublk",
+            (Some(_), None) => "nbd",
+            (None, None) => "fuse",
+        }
     }
 
     fn running(&self) -> Option<&Process> {
@@ -294,7 +304,8 @@ impl Attachment {
     /// Whether the volume can be reached through it. A device of the kernel's nbd works without its process.
     #[must_use]
     pub fn is_working(&self) -> bool {
-        self.running().is_some() || self.nbd.is_some() && !self.devices().is_empty()
+        let is_of_kernel = self.nbd.is_some() || self.ublk.is_some();
+        self.running().is_some() || is_of_kernel && !self.devices().is_empty()
     }
 
     /// As status tells it.
@@ -302,8 +313,9 @@ impl Attachment {
     pub fn status(&self) -> AttachmentStatus {
         let shown = |path: &PathBuf| path.display().to_string();
         let process = self.running();
-        let file = match (&self.nbd, &self.device) {
-            (Some(_), Some(device)) => shown(device),
+        let is_of_kernel = self.nbd.is_some() || self.ublk.is_some();
+        let file = match &self.device {
+            Some(device) if is_of_kernel => shown(device),
             _ => shown(&self.file()),
         };
         AttachmentStatus {
@@ -326,7 +338,7 @@ impl Attachment {
             self.device = None;
             self.save()?;
         }
-        if self.nbd.is_none() {
+        if self.nbd.is_none() && self.ublk.is_none() {
             self.unmount_file()?;
         }
         if let Some(process) = &self.process {
@@ -361,6 +373,9 @@ impl Attachment {
         if let Some(identifier) = &self.nbd {
             return nbd_device::find(identifier, self.process.as_ref());
         }
+        if self.ublk.is_some() {
+            return attach_ublk::find(&self.volume).into_iter().collect();
+        }
         fs::read_dir("/sys/block")
             .into_iter()
             .flatten()
@@ -376,6 +391,11 @@ impl Attachment {
     }
 
     fn release_device(&self, device: &Path) -> Result<(), Problem> {
+        match self.ublk {
+            Some(Origin::Made) => return attach_ublk::remove(&self.volume),
+            Some(Origin::Found) => return Ok(()),
+            None => {}
+        }
         if let Some(identifier) = &self.nbd {
             return nbd_device::release(device, identifier, self.process.as_ref())
                 .map_err(|words| in_use(device, &words));

@@ -6,6 +6,7 @@ use plexum_daemon::problem::{Code, Problem};
 use serde_json::json;
 
 use crate::args::{Common, Detach};
+use crate::attach_ublk;
 use crate::attachment::{Attachment, all};
 use crate::errors::Outcome;
 use crate::output::{Screen, object};
@@ -15,7 +16,14 @@ use crate::output::{Screen, object};
 /// # Errors
 /// `NoSuchVolume` when nothing is attached under that name, `Busy` when it is in use.
 pub fn run(args: &Detach, common: &Common, screen: &Screen) -> Outcome {
-    let attachment = find(all(), args.volume.as_deref())?;
+    let attachment = match find(all(), args.volume.as_deref()) {
+        Ok(attachment) => attachment,
+        // A device that `serve --ublk` has made is no attachment, and may have outlived its server.
+        Err(problem) => match args.volume.as_deref().filter(|name| is_left(name)) {
+            Some(name) => return remove_left_device(name, common, screen),
+            None => return Err(problem),
+        },
+    };
     let name = attachment.volume.clone();
     if common.dry_run {
         attachment.check_undo()?;
@@ -27,6 +35,25 @@ pub fn run(args: &Detach, common: &Common, screen: &Screen) -> Outcome {
     attachment.undo()?;
     screen.done(format!("{name} is detached"));
     screen.object(&object("detached", Some(&name), json!({})));
+    Ok(0)
+}
+
+/// Whether the volume has a device of ublk.
+fn is_left(volume: &str) -> bool {
+    attach_ublk::find(volume).is_some()
+}
+
+/// Removes a device without an attachment.
+fn remove_left_device(name: &str, common: &Common, screen: &Screen) -> Outcome {
+    if common.dry_run {
+        screen.line(format!("would detach {name}"));
+        let fields = json!({"command": "detach", "device": attach_ublk::find(name)});
+        screen.object(&object("plan", Some(name), fields));
+        return Ok(0);
+    }
+    attach_ublk::remove(name)?;
+    screen.done(format!("{name} is detached"));
+    screen.object(&object("detached", Some(name), json!({})));
     Ok(0)
 }
 
@@ -78,6 +105,7 @@ mod tests {
             is_read_only: false,
             tree: None,
             nbd: None,
+            ublk: None,
         }
     }
 

@@ -15,6 +15,7 @@ mod attach;
 mod attach_file;
 mod attach_nbd;
 mod attach_tree;
+mod attach_ublk;
 mod attach_unit;
 mod attachment;
 mod bridge;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use plexum_daemon::assembly::AssembleRequest;
-use plexum_daemon::control::OpenRequest;
+use plexum_daemon::control::{Action, OpenRequest};
 use plexum_daemon::create::check_name;
 use plexum_daemon::memory::{self, StateDir};
 use plexum_daemon::open::full_path;
@@ -27,6 +27,7 @@ use plexum_runtime::IoChoice;
 use serde_json::json;
 
 use crate::args::{Common, Serve};
+use crate::client::Client;
 use crate::control::runtime_dir;
 use crate::daemon_client::Daemon;
 use crate::errors::{Outcome, report_beside};
@@ -111,6 +112,9 @@ fn by_daemon(daemon: &Daemon, args: &Serve, screen: &Screen) -> Outcome {
             Ok(opened) => {
                 for ready in opened {
                     announce(&ready, screen);
+                    if args.ublk {
+                        check_device(&ready)?;
+                    }
                 }
             }
             Err(problem) if at < request.named || request.volumes.len() == 1 => {
@@ -121,6 +125,18 @@ fn by_daemon(daemon: &Daemon, args: &Serve, screen: &Screen) -> Outcome {
     }
     exit = exit.max(tell_left_out(&left_out, screen));
     Ok(exit)
+}
+
+/// The daemon serves a volume whose block device cannot be all the same: why it cannot.
+fn check_device(ready: &Ready) -> Result<(), Problem> {
+    let client = Client::at(ready.control.clone(), &ready.status.volume);
+    let made = client.act(&Action::Device { remove: false });
+    made.map(drop).map_err(|problem| {
+        problem.why(format!(
+            "{} is served without a block device",
+            ready.status.volume
+        ))
+    })
 }
 
 /// Whether a volume has all of these members.
@@ -273,6 +289,7 @@ fn asked(args: &Serve) -> OpenRequest {
         format: args.format.clone(),
         raid0_layout: args.raid0_layout.clone(),
         backup_file: args.backup_file.clone(),
+        ublk: args.ublk,
         member_timeout_s: Some(args.member_timeout),
     }
 }

@@ -274,6 +274,7 @@ fn attached_line(attachment: &AttachmentStatus) -> String {
     let place = attachment.mountpoint.as_ref();
     let mounted = place.map_or(String::new(), |folder| format!(", mounted at {folder}"));
     let (by, ended) = match attachment.by.as_str() {
+        "ublk" => (", by the kernel's ublk", ""),
         "nbd" => (
             ", by the kernel's nbd",
             "; its process has ended: no new connections after a restart of the server",

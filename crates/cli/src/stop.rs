@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use plexum_daemon::control::Action;
+use plexum_daemon::host::{Users, remove_left};
 use plexum_daemon::problem::{Code, Problem};
 use serde_json::json;
 
 use crate::args::{Common, Stop};
+use crate::attach_ublk;
 use crate::attachment::on_volume;
 use crate::client::Client;
 use crate::daemon_client::Daemon;
@@ -30,7 +32,18 @@ pub fn run(args: &Stop, common: &Common, screen: &Screen) -> Outcome {
     {
         return not_waited_for(&daemon, name, common, screen);
     }
-    let client = Client::find(args.volume.as_deref())?;
+    let client = match Client::find(args.volume.as_deref()) {
+        Ok(client) => client,
+        // Its server is gone, and its block device waits for another one.
+        Err(problem) => match args
+            .volume
+            .as_deref()
+            .filter(|name| attach_ublk::find(name).is_some())
+        {
+            Some(name) => return stop_left(name, args, common, screen),
+            None => return Err(problem),
+        },
+    };
     if !args.force {
         check_unused(&client)?;
     }
@@ -64,6 +77,27 @@ pub fn run(args: &Stop, common: &Common, screen: &Screen) -> Outcome {
         "to see why:   plexum debug requests {}",
         client.volume
     )))
+}
+
+/// The block device of a volume whose server has died.
+fn stop_left(name: &str, args: &Stop, common: &Common, screen: &Screen) -> Outcome {
+    let users = match args.force {
+        true => Users::CutOff,
+        false => Users::Keep,
+    };
+    if !common.dry_run {
+        let removed = remove_left(name, users);
+        removed.map_err(|problem| {
+            problem.hint(format!("to cut it off:   plexum stop --force {name}"))
+        })?;
+    }
+    let would = if common.dry_run { "would be" } else { "is" };
+    screen.done(format!(
+        "{name} has no server; its block device {would} removed"
+    ));
+    let kind = if common.dry_run { "plan" } else { "stopped" };
+    screen.object(&object(kind, Some(name), json!({"command": "stop"})));
+    Ok(0)
 }
 
 /// A volume that the daemon would serve as soon as it can, and does not yet.
@@ -103,13 +137,14 @@ fn check_unused(client: &Client) -> Result<(), Problem> {
                 .hint(format!("to undo that first:   plexum detach {name}")),
         ));
     }
-    let mut used = Vec::new();
+    let (mut used, mut device_user) = (Vec::new(), None);
     // One that has just ended its session is seen for a moment longer.
     for _ in 0..CLIENT_LOOKS_MAX {
         let status = client.status()?;
         used = status.exports;
+        device_user = attach_ublk::user(name, &used);
         used.retain(|export| export.clients > 0);
-        if used.is_empty() {
+        if used.is_empty() && device_user.is_none() {
             return Ok(());
         }
         std::thread::sleep(LOOK_EVERY);
@@ -118,6 +153,10 @@ fn check_unused(client: &Client) -> Result<(), Problem> {
         .iter()
         .map(|export| format!("{} on {}", export.clients, export.uri))
         .collect();
+    if let Some(user) = device_user {
+        let text = format!("the block device of {name} is in use: {user}");
+        return Err(lose(Problem::new(Code::Busy, text)));
+    }
     let text = format!("{name} has clients: {}", used.join(", "));
     Err(lose(Problem::new(Code::Busy, text)))
 }

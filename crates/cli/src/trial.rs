@@ -3,7 +3,7 @@
 //!
 //! Invariants: nothing is written; the members are opened for reading alone.
 
-use plexum_daemon::assembly::AssembleRequest;
+use plexum_daemon::assembly::{AssembleRequest, DeviceWish};
 use plexum_daemon::create::{CreateRequest, Creation};
 use plexum_daemon::owners::Choice;
 use plexum_daemon::problem::Problem;
@@ -49,6 +49,7 @@ pub fn run(args: &Create, request: CreateRequest, common: &Common, screen: &Scre
         choice: Choice::Only,
         planned,
         change: plexum_daemon::assembly::Change::None,
+        device: DeviceWish::TakeOver,
     };
     let request = ServeRequest {
         volumes: vec![volume],

@@ -253,6 +253,16 @@ impl Deref for Body {
     }
 }
 
+/// Whether a volume gets a block device of the kernel through ublk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceWish {
+    /// Only one that its last server has left is taken over.
+    #[default]
+    TakeOver,
+    /// One is made when none was left.
+    Make,
+}
+
 /// What to assemble and how.
 #[derive(Clone, Debug)]
 pub struct AssembleRequest {
@@ -288,6 +298,8 @@ pub enum Change {
     Begin(Box<Beginning>),
     /// It gets another name.
     Relabel(Box<Relabel>),
+    /// Whether it gets a block device of the kernel.
+    pub device: DeviceWish,
 }
 
 /// An open volume with what is known about it.

@@ -117,7 +117,8 @@ pub fn serve(request: ServeRequest, ready: Tell) -> Result<(), Problem> {
         let _ = stop_sender.send(Message::StopAll);
     });
     host.open(&admitted)?;
-    let told = tell_ready(&admitted, left_out, ready);
+    let given = runtime.block_on(host.give_devices(&admitted));
+    let told = given.and_then(|()| tell_ready(&admitted, left_out, ready));
     if told.is_err() {
         let _ = sender.send(Message::StopAll);
     }

@@ -450,6 +450,7 @@ impl Service {
             }
             return Err(refusal.problem());
         }
+        self.host.give_devices_or_tell(&admitted).await;
         Ok(admitted)
     }
 

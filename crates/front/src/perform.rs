@@ -63,6 +63,19 @@ pub struct Job<K> {
     pub tag: Tag,
 }
 
+impl<K> Job<K> {
+    fn performed(self, result: Result<Outcome, IoError>) -> Performed<K> {
+        Performed {
+            key: self.key,
+            command: self.command,
+            offset_bytes: self.offset_bytes,
+            length_bytes: self.length_bytes,
+            result,
+            tag: self.tag,
+        }
+    }
+}
+
 /// What a request came to.
 #[derive(Debug)]
 pub enum Outcome {
@@ -157,15 +170,16 @@ impl<'a, E: Export, K> Performer<'a, E, K> {
             let result = self.execute(&mut job).await;
             drop(with_export);
             self.desks.borrow_mut().idle.push(worker);
-            answer(Performed {
-                key: job.key,
-                command: job.command,
-                offset_bytes: job.offset_bytes,
-                length_bytes: job.length_bytes,
-                result,
-                tag: job.tag,
-            });
+            answer(job.performed(result));
         }
+    }
+
+    /// Carries out a job of a server whose requests have parts of their own, such as the tags of a queue.
+    pub async fn carry_out(&self, mut job: Job<K>) -> Performed<K> {
+        let with_export = self.client.requests().enter_export();
+        let result = self.execute(&mut job).await;
+        drop(with_export);
+        job.performed(result)
     }
 
     /// Carries one job out.

@@ -22,6 +22,7 @@ pub mod signals;
 pub mod socket;
 mod threads;
 mod ticks;
+pub mod ublk;
 pub mod uevent;
 mod uring;
 pub mod users;

@@ -45,6 +45,8 @@ pub(crate) enum Kind {
     },
     /// Waits until a socket (or pipe) can be read or written, or has failed.
     Ready(PollFlags),
+    /// A command of the file's own, which may wait for ever; the kernel keeps its argument. Of a ring alone.
+    Command { code: u32, argument: [u8; 16] },
 }
 
 /// An operation; it keeps its file open.
@@ -87,6 +89,7 @@ impl Op {
                 length_bytes,
             } => rustix::fs::fallocate(fd, *mode, *offset_bytes, *length_bytes).map(|()| 0)?,
             Kind::Ready(_) => unreachable!("readiness belongs to the reactor"),
+            Kind::Command { .. } => return Err(Errno::OPNOTSUPP),
         };
         // The kernel moves at most 2^31 - 4096 bytes in one call.
         Ok(u32::try_from(moved).expect("a transfer is below 2 GiB"))
@@ -124,7 +127,7 @@ struct Slot {
     generation: u32,
     /// Absent while a worker thread has it.
     op: Option<Op>,
-    /// It is no wait for readiness.
+    /// It uses memory of its slot: it is no wait for readiness, and no command.
     is_transfer: bool,
     state: State,
 }
@@ -142,7 +145,7 @@ impl Slots {
         // Keys with the highest generation are the reactor's own.
         self.generation = (self.generation + 1) % u32::MAX;
         let generation = self.generation;
-        let is_transfer = !matches!(op.kind, Kind::Ready(_));
+        let is_transfer = !matches!(op.kind, Kind::Ready(_) | Kind::Command { .. });
         self.running_transfers += usize::from(is_transfer);
         let index = self.slab.insert(Slot {
             generation,

@@ -273,6 +273,9 @@ fn entry(op: &mut Op) -> squeue::Entry {
             .mode(mode.bits().cast_signed())
             .build(),
         Kind::Ready(what) => opcode::PollAdd::new(fd, u32::from(what.bits())).build(),
+        Kind::Command { code, argument } => {
+            opcode::UringCmd16::new(fd, *code).cmd(*argument).build()
+        }
     }
 }
 

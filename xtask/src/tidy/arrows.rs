@@ -30,8 +30,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("inventory", &[]), // reads sysfs; knows nothing of volumes
     ("front", &["block"]),
     ("nbd", &["block", "front"]),
+    ("ublk", &["block", "front"]),
     ("export", &["block", "front", "nbd"]),
-    ("runtime", &["block", "exec", "nbd"]), // nbd for its Transport trait alone
+    ("runtime", &["block", "exec", "nbd", "ublk"]), // nbd for its Transport trait, ublk for the kernel's commands
     (
         "sim",
         &[
@@ -60,6 +61,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "parity",
             "pool",
             "runtime",
+            "ublk",
             "zfs",
         ],
     ),

@@ -10,12 +10,13 @@ use crate::source::{Source, words};
 use crate::tree::Tree;
 
 /// Rooms that translate, or that speak to the kernel.
-const TRANSLATORS: [&str; 12] = [
+const TRANSLATORS: [&str; 13] = [
     "crates/format/",
     "crates/md/", // the model's words on one side, the format's on the other
     "crates/freebsd/",
     "crates/fuzz/", // speaks with each format in its own words
     "crates/oracle/",
+    "crates/ublk/src/wire.rs",     // the kernel's names of its commands
     "crates/testkit/",             // manifests of recorded md images
     "crates/cli/src/args/make.rs", // aliases
     "crates/cli/src/args.rs",      // aliases

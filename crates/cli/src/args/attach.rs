@@ -24,7 +24,7 @@ pub struct Attach {
     /// When the volume, which is named then, is not served yet, wait so long for it
     #[arg(long, value_name = "SECONDS", default_value_t = 0, conflicts_with = "dataset", value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub wait: u64,
-    /// By what the kernel reaches the volume; by nbd where it can, else by fuse
+    /// By what the kernel reaches the volume; the first of these that it can [default: ublk, nbd, fuse]
     #[arg(long, value_enum, value_name = "WAY", conflicts_with = "dataset")]
     pub by: Option<AttachBy>,
     /// By nbd: connections to the server (1 to 16) [default: 4]
@@ -38,6 +38,8 @@ pub struct Attach {
 /// By what the kernel reaches an attached volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum AttachBy {
+    /// The kernel's ublk, to which the server serves a device of its own; needs root and Linux 6.5
+    Ublk,
     /// The kernel's own NBD client, which talks with the server itself; needs root and its module
     Nbd,
     /// A FUSE file, for root with a loop device on it

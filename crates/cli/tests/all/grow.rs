@@ -63,6 +63,13 @@ impl Client {
     }
 }
 
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 #[test]
 fn one_member_more_makes_the_volume_larger_while_a_client_writes() {
     let (place, server, size) = raid5("grow-one");
@@ -163,7 +170,7 @@ fn what_would_lose_something_is_refused_before_anything_moves() {
     refused("grow nas --strip 5000", 5, "power of two");
     refused("grow nas --add m1", 4, "is a member of nas already");
     refused("grow nothere", 3, "no volume nothere");
-    std::fs::write(place.file("used"), [7; 16 << 20]).unwrap();
+    std::fs::write(place.file("used"), vec![7; 16 << 20]).unwrap();
     place.tool("mkfs.ext4", "-q -F used");
     refused("grow nas --add used", 6, "ext4");
     place.sparse("small", 4 << 20);

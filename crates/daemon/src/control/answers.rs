@@ -2,11 +2,14 @@
 
 use std::rc::Rc;
 
+use plexum_front::export::Export;
 use plexum_runtime::process::join_write_out_path;
 use serde_json::json;
 
 use super::request::{Action, Answer, Ask, Request};
 use crate::host::{Close, Doing, GrowWish, Host, Refusal};
+use crate::assembly::DeviceWish;
+use crate::host::{Close, Host, Refusal};
 use crate::problem::{Code, Problem};
 use crate::volume::ops::act;
 use crate::volume::rehearse::rehearse;
@@ -27,6 +30,8 @@ pub(crate) fn answer(host: &Rc<Host>, ask: Ask) {
             volume,
             action: Action::Grow { wish },
         } => grow(host, &volume, wish, Doing::Rehearsal, ask),
+            action: Action::Device { remove },
+        } => device(host, volume, remove, ask),
         Request::Act { volume, action } => change(host, &volume, action, ask),
         Request::Rehearse { volume, action } => dry_run(host, &volume, action, ask),
         simple => {
@@ -114,6 +119,36 @@ fn dry_run(host: &Rc<Host>, volume: &str, action: Action, ask: Ask) {
         let answer = rehearse(&served, &handle, action).await;
         drop(served);
         drop(under_way);
+        ask.answer(answer);
+    });
+}
+
+/// Makes or removes the block device of a volume, which waits for the kernel.
+fn device(host: &Rc<Host>, volume: String, remove: bool, ask: Ask) {
+    let hosted = match host.find(&volume) {
+        Ok(hosted) => hosted,
+        Err(refusal) => return ask.answer(Err(refusal.problem())),
+    };
+    let changing = Rc::clone(host);
+    let _task = host.handle().spawn(async move {
+        let answer = match remove {
+            true => {
+                let taken = changing.take_device(&hosted).await;
+                taken.map(
+                    |()| json!({"message": format!("the block device of {volume} is removed")}),
+                )
+            }
+            false => {
+                let is_new = hosted.device().is_none();
+                let given = changing.give_device(&hosted, DeviceWish::Make).await;
+                let info = hosted.served().map(|served| served.export.info());
+                given.and_then(|link| {
+                    let info = info.map_err(Refusal::problem)?;
+                    Ok(json!({"device": link, "is_new": is_new,
+                        "block_bytes": info.block_bytes_min, "is_read_only": info.is_read_only}))
+                })
+            }
+        };
         ask.answer(answer);
     });
 }

@@ -8,7 +8,7 @@ use plexum_layout::Raid0Layout;
 use plexum_md::assemble::{Options, StaleUse};
 use serde::{Deserialize, Serialize};
 
-use crate::assembly::AssembleRequest;
+use crate::assembly::{AssembleRequest, DeviceWish};
 use crate::foreign::asked_balance;
 use crate::owners::Choice;
 use crate::problem::{Code, Problem};
@@ -52,6 +52,9 @@ pub struct OpenRequest {
     /// The backup file that `mdadm --grow` was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup_file: Option<PathBuf>,
+    /// Make it a block device of the kernel.
+    #[serde(skip_serializing_if = "is_false")]
+    pub ublk: bool,
     /// Seconds after which a member that does not answer is failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub member_timeout_s: Option<u64>,
@@ -106,6 +109,10 @@ impl OpenRequest {
             },
             planned: Vec::new(),
             change: crate::assembly::Change::None,
+            device: match self.ublk {
+                true => DeviceWish::Make,
+                false => DeviceWish::TakeOver,
+            },
             volume,
         })
     }

@@ -66,6 +66,12 @@ pub enum Action {
     },
     /// Stop cleanly.
     Stop,
+    /// Make it a block device of the kernel (ublk), or remove that.
+    Device {
+        /// Remove it.
+        #[serde(default)]
+        remove: bool,
+    },
     /// Change settings while running.
     Set {
         /// Name and value as typed.
@@ -86,6 +92,7 @@ impl Action {
             Action::Scrub { .. } => "scrub",
             Action::Grow { .. } => "grow",
             Action::Stop => "stop",
+            Action::Device { .. } => "device",
             Action::Set { .. } => "set",
         }
     }

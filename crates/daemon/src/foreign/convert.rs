@@ -23,7 +23,7 @@ use plexum_runtime::file::OpenOptions;
 use serde::{Deserialize, Serialize};
 
 use super::{Kind, problem_of};
-use crate::assembly::{AssembleRequest, Assembled, Body, open};
+use crate::assembly::{AssembleRequest, Assembled, Body, DeviceWish, open};
 use crate::changes::{ChangeState, Noted, Writes, Written};
 use crate::create::now_seconds;
 use crate::open::{AnyDevice, MemberWord, problem_of_io};
@@ -213,6 +213,7 @@ fn request(members: &[String], may_write: bool) -> AssembleRequest {
         choice: Choice::Newest,
         planned: Vec::new(),
         change: crate::assembly::Change::None,
+        device: DeviceWish::TakeOver,
     }
 }
 

@@ -40,6 +40,9 @@ impl Host {
     /// Begins to close all volumes, each as far as it goes; the host keeps what went wrong.
     pub fn close_all(self: &Rc<Self>) -> Vec<JoinHandle<()>> {
         let close = |hosted: Rc<Hosted>| {
+            if let Some(device) = hosted.device() {
+                device.leave_to_successor(); // the process ends: perhaps to be started again
+            }
             let (host, name) = (Rc::clone(self), hosted.name().to_owned());
             self.handle.spawn(async move {
                 let _ = host.close(&name, Close::Drain).await;
@@ -111,7 +114,7 @@ impl Host {
         let name = hosted.name();
         let servers: Vec<_> = {
             let ways = hosted.ways.borrow();
-            ways.iter().map(|way| Rc::clone(&way.server)).collect()
+            ways.iter().map(|way| way.server.clone()).collect()
         };
         let closed = servers
             .iter()

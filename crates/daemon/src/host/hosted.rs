@@ -10,13 +10,15 @@ use std::rc::Rc;
 
 use plexum_block::wait::{Gauge, GaugeGuard, Mutex};
 use plexum_front::client::Leave;
+use plexum_front::exports::Exports;
 use plexum_front::flag::Flag;
 use plexum_nbd::server::Server;
 use plexum_runtime::JoinHandle;
 use plexum_runtime::clock::RealClock;
 
+use super::device::Device;
 use super::refusal::{Hold, Refusal};
-use crate::assembly::AssembleRequest;
+use crate::assembly::{AssembleRequest, DeviceWish};
 use crate::volume::served::{RealExport, Served};
 use crate::volume::status::{ExportStatus, VolumeStatus};
 
@@ -66,7 +68,42 @@ impl Sockets {
 /// A way in for clients: its address, and the server behind it.
 pub(crate) struct Way {
     pub(crate) uri: String,
-    pub(crate) server: Rc<RealServer>,
+    pub(crate) server: Front,
+}
+
+/// What is behind a way in.
+#[derive(Clone)]
+pub(crate) enum Front {
+    /// A server for NBD.
+    Nbd(Rc<RealServer>),
+    /// A block device of the kernel.
+    Device(Rc<Device>),
+}
+
+impl Front {
+    /// What it serves, and to whom.
+    pub(crate) fn exports(&self) -> &Exports<RealExport> {
+        match self {
+            Self::Nbd(server) => server.exports(),
+            Self::Device(device) => &device.exports,
+        }
+    }
+
+    /// Ends what is not yet a client.
+    pub(super) fn stop(&self, how: Leave) {
+        match self {
+            Self::Nbd(server) => server.stop(how),
+            Self::Device(device) => device.exports.tell_all(how),
+        }
+    }
+
+    /// How many use the volume `name` by it. A device is one client always; it counts when something stands on it.
+    fn clients(&self, name: &str) -> u64 {
+        match self {
+            Self::Nbd(server) => server.exports().clients(name).len() as u64,
+            Self::Device(device) => device.clients(),
+        }
+    }
 }
 
 /// A volume in the registry.
@@ -205,6 +242,29 @@ impl Hosted {
         served.status(self.exports(served))
     }
 
+    /// Whether it is to have a block device.
+    pub(super) fn device_wish(&self) -> DeviceWish {
+        self.request.borrow().device
+    }
+
+    /// Its block device, when it has one that is served here.
+    pub(crate) fn device(&self) -> Option<Rc<Device>> {
+        let ways = self.ways.borrow();
+        ways.iter().find_map(|way| match &way.server {
+            Front::Device(device) => Some(Rc::clone(device)),
+            Front::Nbd(_) => None,
+        })
+    }
+
+    /// Its block device stands no more.
+    pub(super) fn forget_way(&self, device: &Rc<Device>) {
+        let is_other = |way: &Way| match &way.server {
+            Front::Device(other) => !Rc::ptr_eq(other, device),
+            Front::Nbd(_) => true,
+        };
+        self.ways.borrow_mut().retain(is_other);
+    }
+
     /// Notes that one of its clients has made a block device of it.
     pub(crate) fn note_attached(&self) {
         self.is_attached.set(true);
@@ -256,9 +316,7 @@ impl Hosted {
 
     fn clients_here(&self) -> u64 {
         let ways = self.ways.borrow();
-        let clients = ways
-            .iter()
-            .map(|way| way.server.exports().clients(&self.name).len() as u64);
+        let clients = ways.iter().map(|way| way.server.clients(&self.name));
         clients.sum()
     }
 
@@ -267,7 +325,7 @@ impl Hosted {
         let mut elsewhere = served.export.sessions_elsewhere();
         let ways = self.ways.borrow();
         let each = ways.iter().map(|way| {
-            let here = way.server.exports().clients(&self.name).len() as u64;
+            let here = way.server.clients(&self.name);
             ExportStatus {
                 uri: way.uri.clone(),
                 clients: here + std::mem::take(&mut elsewhere),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use plexum_block::buf::BufPool;
 use plexum_block::clock::Clock;
-use plexum_block::wait::Signal;
+use plexum_block::wait::{Mutex, Signal};
 use plexum_front::client::{ClientId, ClientStatus, Leave};
 use plexum_front::export::Export;
 use plexum_front::flag::Flag;
@@ -16,7 +16,7 @@ use plexum_nbd::tls::TlsMode;
 use plexum_runtime::Handle;
 use plexum_runtime::socket::Socket;
 
-use super::hosted::{Hosted, RealServer, Stage, Way};
+use super::hosted::{Front, Hosted, RealServer, Stage, Way};
 use super::listen::{accept, bind_tcp, bind_unix, encode, serve_each, unix_uri};
 use super::refusal::{Hold, Refusal};
 use super::settings::HostSettings;
@@ -66,6 +66,8 @@ pub struct Host {
     pub(super) unkept: Cell<Option<String>>,
     /// The last volume that could not be closed cleanly.
     pub(super) failure: RefCell<Option<Problem>>,
+    /// Held while a block device is made.
+    pub(super) making_devices: Mutex,
     shut: Rc<Flag>,
 }
 
@@ -111,6 +113,7 @@ impl Host {
             memory,
             unkept: Cell::new(unkept),
             failure: RefCell::default(),
+            making_devices: Mutex::new(),
             shut: Rc::default(),
         }))
     }
@@ -465,7 +468,7 @@ fn add_way(hosted: &Hosted, uri: String, server: &Rc<RealServer>) -> Result<(), 
     })?;
     hosted.ways.borrow_mut().push(Way {
         uri,
-        server: Rc::clone(server),
+        server: Front::Nbd(Rc::clone(server)),
     });
     Ok(())
 }

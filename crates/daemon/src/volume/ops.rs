@@ -46,11 +46,13 @@ pub async fn act(served: &Served, handle: &Handle, action: Action) -> Answer {
         Action::Scrub { stop: true, .. } => stop_scrub(served, handle).await,
         Action::Scrub { repair, .. } => served.by_hand(|| scrub(served, repair)).await,
         Action::Set { settings } => set(served, &settings).await,
-        Action::Grow { .. } | Action::Stop => Err(Problem::new(
-            Code::Bug,
-            "this is an action of the registry, not of a volume",
-        )),
+        Action::Grow { .. } | Action::Stop | Action::Device { .. } => Err(not_of_a_volume()),
     }
+}
+
+/// Some actions are the registry's.
+pub(super) fn not_of_a_volume() -> Problem {
+    Problem::new(Code::Bug, "this is not an action of a volume")
 }
 
 async fn fail(served: &Served, word: &str) -> Answer {

@@ -10,10 +10,10 @@ use plexum_runtime::Handle;
 
 use super::catch_up::check_re_add;
 use super::member_word::{done, find, open_new, refused};
-use super::ops::{Settings, bitmap_refused, check_scrub, log_refused, settings};
+use super::ops::{Settings, bitmap_refused, check_scrub, log_refused, not_of_a_volume, settings};
 use super::served::Served;
 use crate::control::request::{Action, Answer};
-use crate::problem::{Code, Problem};
+use crate::problem::Problem;
 
 /// What the change would be refused for; otherwise says that it would be done.
 ///
@@ -50,9 +50,8 @@ pub async fn rehearse(served: &Served, handle: &Handle, action: Action) -> Answe
         Action::Scrub { stop: true, .. } => {}
         Action::Scrub { repair, .. } => check_scrub(served, repair)?,
         Action::Set { settings: words } => check_settings(served, &settings(served, &words)?)?,
-        Action::Grow { .. } | Action::Stop => {
-            let text = "this is an action of the registry, not of a volume";
-            return Err(Problem::new(Code::Bug, text));
+        Action::Grow { .. } | Action::Stop | Action::Device { .. } => {
+            return Err(not_of_a_volume());
         }
     }
     done(format!("{}: it would be done", served.name()))

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use plexum_block::buf::BufPool;
 use plexum_block::device::Fua;
-use plexum_daemon::assembly::AssembleRequest;
+use plexum_daemon::assembly::{AssembleRequest, DeviceWish};
 use plexum_daemon::create::{CreateRequest, Creation};
 use plexum_daemon::disk::DiskSettings;
 use plexum_daemon::events::EventHub;
@@ -112,6 +112,7 @@ impl Ground {
             choice: Choice::Only,
             planned: Vec::new(),
             change: plexum_daemon::assembly::Change::None,
+            device: DeviceWish::TakeOver,
         }
     }
 

@@ -1,0 +1,249 @@
+//! Block devices of a real kernel's ublk: Debian 13's kernel in QEMU (`oracle/vm-oracle`), where plexum itself runs.
+//!
+//! One guest for all of them, since a boot costs seconds: each case is a script, and its test looks what came of it.
+#![allow(clippy::unwrap_used)] // a failed unwrap fails the test
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+const FUNCTIONS: &str = include_str!("functions.sh");
+
+/// Kills of a server under load; `PLEXUM_KILLS` has another number for a long run.
+const KILLS: &str = "3";
+/// Most that the guest may take, in seconds; a long run sets `PLEXUM_GUEST_S`.
+const GUEST_S: &str = "600";
+
+/// A test for each case, and the list of all.
+macro_rules! cases {
+    ($($(#[$doc:meta])* $name:ident $script:literal)*) => {
+        const CASES: &[(&str, &str)] = &[$((stringify!($name), $script)),*];
+        $($(#[$doc])* #[test] fn $name() { check(stringify!($name)); })*
+    };
+}
+
+cases! {
+    a_volume_becomes_a_device_with_its_size_and_shape r#"
+        new 5 16M a b c
+        serve a b c --ublk; says "$DEV"
+        [ -b $DEV ] || die "no device"
+        is size $(blockdev --getsize64 $DEV) $(plexum status nas --json | sed 's/.*"size_bytes":\([0-9]*\).*/\1/')
+        is write_cache "$(queue write_cache)" "write back"
+        is fua $(queue fua) 1
+        is minimum_io_size $(queue minimum_io_size) 524288
+        is optimal_io_size $(queue optimal_io_size) 1048576
+        is rotational $(queue rotational) 0
+        [ $(queue discard_max_bytes) != 0 ] || die "no discards"
+        exits 0 plexum status nas; says "$DEV   (0 clients)"
+        exits 6 plexum serve a b c --ublk
+        exits 0 plexum stop nas; nothing_left
+        serve a b c --ublk --read-only
+        is ro $(blockdev --getro $DEV) 1
+        exits 0 plexum stop nas; nothing_left
+    "#
+
+    what_is_written_to_a_device_is_read_again_by_it_and_by_nbd r#"
+        new 5 16M a b c
+        serve a b c --ublk; random data 128
+        dd if=data of=$DEV bs=256K oflag=direct status=none
+        dd if=$DEV bs=64K count=128 iflag=direct status=none | cmp - data
+        exits 0 nbdcopy "nbd+unix:///nas?socket=$XDG_RUNTIME_DIR/plexum/nas.nbd" other
+        cmp -n 8388608 data other
+        blkdiscard -z -o 1M -l 2M $DEV; dd if=/dev/zero of=data bs=1M seek=1 count=2 conv=notrunc status=none
+        blkdiscard -o 12M -l 2M $DEV
+        dd if=$DEV bs=64K count=128 iflag=direct status=none | cmp - data
+        fio --name=v --filename=$DEV --ioengine=libaio --direct=1 --rw=randrw --bsrange=512-64k --bs_unaligned=0 \
+          --iodepth=16 --size=16M --io_size=4M --offset=8M --verify=crc32c --verify_fatal=1 --fsync=32 --randseed=7 \
+          --output=fio.txt || { cat fio.txt; exit 1; }
+        exits 0 plexum scrub nas --wait
+        exits 0 plexum stop nas; nothing_left
+    "#
+
+    file_systems_live_on_a_device r#"
+        new 1 320M a b
+        serve a b --ublk; mkdir m; random data 64
+        for kind in ext4 xfs; do
+          wipefs -qa $DEV; mkfs.$kind -q $DEV
+          mount $DEV m; cp data m; mkdir m/d; sync; rm -r m/d; fstrim m; umount m
+          mount $DEV m; cmp data m/data; umount m
+        done
+        xfs_repair -n $DEV >/dev/null 2>&1 || die "xfs_repair finds something"
+        exits 0 plexum stop nas; nothing_left
+    "#
+
+    a_server_that_is_killed_under_load_is_followed_by_another_and_nothing_is_lost r#"
+        new 5 24M a b c
+        serve a b c --ublk
+        mkfs.ext4 -q $DEV; mkdir m; mount $DEV m
+        while [ ! -e stop ]; do
+          fio --name=v --filename=m/load --ioengine=libaio --direct=1 --rw=randwrite --bsrange=4k-32k --iodepth=16 \
+            --size=4M --verify=crc32c --verify_fatal=1 --do_verify=1 --output=fio.txt || { touch failed; break; }
+        done & load=$!
+        random data 16
+        for round in $(seq $KILLS); do
+          tries=0
+          until read -r reads writes </sys/block/ublkb*/inflight && [ $((reads + writes)) != 0 ]; do
+            tries=$((tries + 1)); [ $tries -lt 20000 ] || die "no request under way"
+          done
+          kill_server
+          { cp data m/of-$((round % 8)); sync m/of-$((round % 8)); } & writer=$!
+          serve a b c; says "$DEV"
+          wait $writer || die "round $round: the writer failed"
+          [ ! -e failed ] || { cat fio.txt; die "round $round: fio found something"; }
+        done
+        touch stop; wait $load; [ ! -e failed ] || { cat fio.txt; die "fio found something"; }
+        echo 3 >/proc/sys/vm/drop_caches
+        for copy in m/of-*; do cmp data $copy; done
+        umount m; e2fsck -fn $DEV >fsck.txt 2>&1 || { cat fsck.txt; exit 1; }
+        vm_wait 60 idle || die "the resync does not end"
+        exits 0 plexum scrub nas --wait; exits 0 plexum status nas --json; says '"mismatch_bytes":0'
+        exits 0 plexum stop nas; nothing_left
+    "#
+
+    a_server_that_is_told_to_end_leaves_a_mounted_device_to_the_next r#"
+        new 1 24M a b
+        serve a b --ublk; mkfs.ext4 -q $DEV; mkdir m; mount $DEV m; random m/data 16; sum=$(sha256sum <m/data)
+        kill -TERM $SERVER; gone $SERVER
+        [ -b $DEV ] || die "the device is gone"
+        { cp m/data m/other; sync m/other; } & writer=$!
+        serve a b; wait $writer || die "the writer failed"
+        is data "$(sha256sum <m/other)" "$sum"
+        exits 0 plexum status nas; says "$DEV   (1 client)"
+        umount m
+        kill -TERM $SERVER; gone $SERVER; nothing_left
+    "#
+
+    a_device_in_use_is_not_stopped_unless_it_is_forced r#"
+        new 1 24M a b
+        serve a b --ublk; mkfs.ext4 -q $DEV; mkdir m; mount $DEV m
+        exits 6 plexum stop nas; says "in use: the mount"
+        exits 6 plexum detach nas; says "umount"
+        umount m
+        exec 8<$DEV
+        exits 6 plexum stop nas; says "has it open"
+        exec 8<&-
+        mount $DEV m
+        exits 0 plexum stop --force nas
+        ! cat m/lost+found/x 2>/dev/null || die "read without a server"
+        umount m; nothing_left
+    "#
+
+    what_a_dead_server_has_left_is_removed_when_nobody_uses_it r#"
+        new 1 24M a b
+        serve a b --ublk; mkfs.ext4 -q $DEV; mkdir m; mount $DEV m
+        kill_server
+        exits 6 plexum stop nas; says "its requests wait for the next one"
+        exits 6 plexum detach nas
+        exits 0 plexum stop --force nas; umount m; nothing_left
+        serve a b --ublk; kill_server
+        exits 0 plexum detach nas --dry-run; [ -b $DEV ] || die "a dry run has removed it"
+        exits 0 plexum detach nas; nothing_left
+        serve a b; exits 0 plexum stop nas
+    "#
+
+    a_device_is_taken_over_by_its_own_volume_alone r#"
+        new 1 24M a b; plexum create -y nas --level 1 --member-size 24M c d >/dev/null
+        serve a b --ublk; mkfs.ext4 -q $DEV; mkdir m; mount $DEV m; kill_server
+        serve c d; exits 0 plexum status nas
+        ! grep -qF $DEV out || die "taken over by another array of that name"
+        exits 0 plexum stop nas
+        serve a b --read-only; exits 0 plexum status nas
+        ! grep -qF $DEV out || die "taken over, but it can only be read"
+        exits 0 plexum events nas; says "can only be read now"
+        exits 0 plexum stop nas
+        serve a b; touch m/x; umount m
+        exits 0 plexum stop nas; nothing_left
+    "#
+
+    attach_takes_ublk_first_then_nbd_then_fuse_and_says_why r#"
+        new 1 24M a b; serve a b
+        exits 0 plexum attach nas --dry-run; says "would attach nas by the kernel's ublk"; nothing_left
+        mkdir m; exits 0 plexum attach nas; says "/dev/ublkb"; says "by the kernel's ublk"
+        mkfs.ext4 -q $DEV; exits 0 plexum status nas; says "attached: /dev/ublkb"
+        exits 0 plexum detach nas; nothing_left
+        exits 0 plexum attach nas m; touch m/x
+        kill_server; serve a b; touch m/y
+        exits 0 plexum detach nas; nothing_left
+        exits 0 plexum attach nas --json; says '"by":"ublk"'; kill_server
+        exits 0 plexum detach nas; nothing_left
+        serve a b
+        modprobe -r ublk_drv; modprobe nbd
+        exits 5 plexum attach nas --by ublk; says "modprobe ublk_drv"
+        exits 0 plexum attach nas; says "by the kernel's nbd, over 4 connections: the kernel has no ublk here"
+        exits 0 plexum detach nas; modprobe fuse; modprobe loop
+        rm -f /dev/nbd0; exits 0 plexum attach nas
+        says "by FUSE and a loop device: there is no /dev/nbd0 here"; says "the kernel has no ublk here"
+        mknod /dev/nbd0 b 43 0
+        exits 0 plexum detach nas; exits 0 plexum stop nas
+        exits 5 plexum serve a b --ublk; says "modprobe ublk_drv"
+        nothing_left
+    "#
+
+    the_daemon_takes_devices_over_and_makes_them_at_its_start r#"
+        new 1 24M a b
+        start() { plexum daemon >daemon.txt 2>&1 & DAEMON=$!; vm_wait 20 daemon_answers || { cat daemon.txt; exit 1; }; }
+        start
+        exits 0 plexum serve a b --ublk; says "$DEV"
+        mkfs.ext4 -q $DEV; mkdir m; mount $DEV m; touch m/x
+        kill -KILL $DAEMON; gone $DAEMON
+        touch m/y & writer=$!
+        start; wait $writer; vm_wait 20 has_device || die "not taken over"
+        umount m; mount $DEV m; [ -e m/y ] || die "lost"; umount m
+        kill -TERM $DAEMON; gone $DAEMON; nothing_left
+        start; vm_wait 20 has_device || die "not made again"
+        exits 0 plexum stop nas; kill -TERM $DAEMON; gone $DAEMON; nothing_left
+    "#
+}
+
+/// Functions of single cases.
+const MORE: &str = r#"
+idle() { ! plexum status nas | grep -qE "resync|rebuild"; }
+daemon_answers() { [ -S $XDG_RUNTIME_DIR/plexum/daemon.socket ] && plexum status >/dev/null 2>&1 || [ $? = 7 ]; }
+has_device() { plexum status nas 2>/dev/null | grep -qF "$DEV "; }
+"#;
+
+/// Where the guest has left what came of all cases.
+static OUT: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let plexum = Path::new(env!("CARGO_BIN_EXE_plexum"));
+    let folder = tempfile::tempdir().unwrap();
+    let word = |name: &str, other: &str| std::env::var(name).unwrap_or_else(|_| other.to_owned());
+    let mut script = format!(
+        "KILLS={}\n{FUNCTIONS}\n{MORE}\n",
+        word("PLEXUM_KILLS", KILLS)
+    );
+    for (name, body) in CASES {
+        script.push_str(&format!("{name}() {{\n{body}\n}}\nrun {name}\n"));
+    }
+    let path: PathBuf = folder.path().join("script");
+    std::fs::write(&path, script).unwrap();
+    let output = Command::new(root.join("oracle/vm-oracle"))
+        .args([
+            "run", "--kernel", "13", "--module", "ublk_drv", "--mem", "1536M",
+        ])
+        .args(["--timeout", &word("PLEXUM_GUEST_S", GUEST_S), "--out"])
+        .arg(folder.path())
+        .arg("--with")
+        .arg(plexum)
+        .arg(&path)
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    let text = String::from_utf8_lossy(&output.stderr);
+    // Some cases may have ended before the guest did.
+    std::fs::write(folder.path().join("guest.text"), &*text).unwrap();
+    folder
+});
+
+fn check(name: &str) {
+    let read = |file: &str| std::fs::read_to_string(OUT.path().join(file));
+    let code = read(&format!("{name}.code"));
+    let text = read(&format!("{name}.text")).or_else(|_| read("guest.text"));
+    assert_eq!(
+        code.unwrap_or_default().trim(),
+        "0",
+        "{}",
+        text.unwrap_or_default()
+    );
+}
