@@ -1,0 +1,32 @@
+//! Makes and writes ZFS pools in the real on-disk format of OpenZFS: volumes, commits, and a checker of everything.
+//!
+//! It stands on the reader (`zfs`), which verifies every block. File systems are not written.
+//!
+//! Invariants:
+//! - the members always hold a whole root: the last one that was committed, or the one before while the next is being
+//!   written;
+//! - nothing that one of the last roots reaches is overwritten;
+//! - a pool is written only when all its members are there and all its active features are known;
+//! - no thread, no file, no clock.
+//!
+//! Source: zfs-write.md.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod commit;
+mod create;
+mod dsl;
+mod error;
+mod ground;
+mod open;
+mod set;
+mod space;
+mod spans;
+mod tree;
+mod volume;
+
+pub use commit::WritablePool;
+pub use create::{GroupKind, MEMBER_BYTES_MIN, NewGroup, NewMember, NewPool, check_pool_name, group_bytes};
+pub use error::PoolError;
+pub use open::{FEATURES_WRITABLE, Foreign};
+pub use volume::{Exported, NewVolume, OpenVolume};

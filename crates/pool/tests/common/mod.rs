@@ -1,0 +1,134 @@
+//! Pools of sparse files, and OpenZFS itself as their judge.
+#![allow(dead_code)] // each test file uses its part
+#![allow(clippy::unwrap_used)]
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+
+use plexum_block::buf::{Buf, BufMut, BufPool};
+use plexum_block::device::{Device, DeviceInfo, Fua, IoError, check_range};
+use plexum_pool::{GroupKind, NewGroup, NewMember, NewPool, PoolError, WritablePool};
+pub use plexum_testkit::block_on;
+
+/// A member: a file that is read and written in place.
+pub struct FileDevice {
+    file: File,
+    size_bytes: u64,
+}
+
+impl FileDevice {
+    pub fn open(path: &Path) -> Self {
+        let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let size_bytes = file.metadata().unwrap().len();
+        Self { file, size_bytes }
+    }
+}
+
+impl Device for FileDevice {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { size_bytes: self.size_bytes, sector_bytes: 512, is_rotational: false, has_zeroing_trim: false }
+    }
+    async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
+        check_range(&self.info(), offset_bytes, buf.len() as u64)?;
+        self.file.read_exact_at(&mut buf, offset_bytes).map_err(|_| IoError::Medium)?;
+        Ok(buf)
+    }
+    async fn write(&self, offset_bytes: u64, data: Buf, _: Fua) -> Result<(), IoError> {
+        check_range(&self.info(), offset_bytes, data.len() as u64)?;
+        self.file.write_all_at(&data, offset_bytes).map_err(|_| IoError::Medium)
+    }
+    async fn flush(&self) -> Result<(), IoError> {
+        Ok(())
+    }
+}
+
+/// A folder with the members of one pool, removed at the end.
+pub struct Folder {
+    folder: tempfile::TempDir,
+    pub groups: Vec<(GroupKind, usize)>,
+}
+
+/// `raidz2:5`, `mirror:2`, `single`: as zfs-oracle writes layouts.
+pub fn group(text: &str) -> (GroupKind, usize) {
+    let (word, count) = text.split_once(':').unwrap_or((text, "1"));
+    let kind = match word {
+        "single" => GroupKind::Single,
+        "mirror" => GroupKind::Mirror,
+        raidz => GroupKind::RaidZ(raidz.strip_prefix("raidz").unwrap().parse().unwrap()),
+    };
+    (kind, count.parse().unwrap())
+}
+
+impl Folder {
+    pub fn new(layout: &[&str]) -> Self {
+        let folder = match Path::new("/dev/shm").is_dir() {
+            true => tempfile::tempdir_in("/dev/shm"),
+            false => tempfile::tempdir(),
+        };
+        Self { folder: folder.unwrap(), groups: layout.iter().map(|text| group(text)).collect() }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn members(&self) -> Vec<PathBuf> {
+        let count = self.groups.iter().map(|(_, count)| count).sum::<usize>();
+        (0..count).map(|n| self.path().join(format!("m{n:02}"))).collect()
+    }
+
+    /// Makes a pool `tank` on new members.
+    pub fn create(&self, member_bytes: u64, ashift: u32) -> Result<WritablePool<FileDevice>, PoolError> {
+        let members = self.members();
+        for member in &members {
+            File::create(member).unwrap().set_len(member_bytes).unwrap();
+        }
+        let mut left = members.into_iter();
+        let groups = self.groups.iter().map(|(kind, count)| NewGroup {
+            kind: *kind,
+            members: left
+                .by_ref()
+                .take(*count)
+                .map(|path| NewMember {
+                    name: path.display().to_string(),
+                    path: path.display().to_string(),
+                    is_disk: false,
+                    device: Rc::new(FileDevice::open(&path)),
+                })
+                .collect(),
+        });
+        let new = NewPool { name: "tank".into(), ashift, wall_s: 1_700_000_000, seed: 99, host: "test".into() };
+        block_on(WritablePool::create(groups.collect(), &new, &BufPool::new(1 << 20)))
+    }
+}
+
+/// Runs `oracle/zfs-oracle`; its whole output, and whether the verdict is good.
+pub fn oracle(words: &[&str]) -> (bool, String) {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/zfs-oracle");
+    let output = Command::new("python3").arg(program).args(words).output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_ne!(output.status.code(), Some(125), "the oracle itself failed: {text}");
+    (output.status.success(), text)
+}
+
+/// zdb reads everything, finds no leak and no error.
+#[track_caller]
+pub fn assert_sound(folder: &Folder, version: &str) {
+    let path = folder.path().display().to_string();
+    let (is_good, text) = oracle(&["check", &path, "tank", "--version", version, "--complete"]);
+    assert!(is_good, "{:?}: {text}", folder.groups);
+}
+
+/// The engine of OpenZFS does this.
+#[track_caller]
+pub fn engine(folder: &Folder, version: &str, operations: &[&str]) -> String {
+    let path = folder.path().display().to_string();
+    let mut words = vec!["run", &path, "tank", "--version", version];
+    words.extend(operations);
+    let (is_good, text) = oracle(&words);
+    assert!(is_good, "{:?} {operations:?}: {text}", folder.groups);
+    text
+}
