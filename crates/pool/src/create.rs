@@ -151,12 +151,12 @@ pub fn group_bytes(kind: GroupKind, member_bytes: &[u64]) -> u64 {
 }
 
 impl<D: Device> WritablePool<D> {
-    /// Makes a pool on members, whatever is on them now, and commits it. It has an empty root data set that is not
-    /// mounted, and no features.
+    /// Makes a pool on members, whatever is on them now, and commits it; it can be opened then. It has an empty root
+    /// data set that is not mounted, and no features.
     ///
     /// # Errors
     /// `Refused` for names, sectors and members that cannot be; why it cannot be written.
-    pub async fn create(groups: Vec<NewGroup<D>>, new: &NewPool, buffers: &BufPool) -> Result<Self, PoolError> {
+    pub async fn create(groups: Vec<NewGroup<D>>, new: &NewPool, buffers: &BufPool) -> Result<(), PoolError> {
         check_pool_name(&new.name)?;
         let mut identities = Identities(new.seed);
         let guid = identities.next();
@@ -196,8 +196,7 @@ impl<D: Device> WritablePool<D> {
         }
         pool.config = config(new, guid, trees);
         pool.ground.clear_rings().await?;
-        pool.commit(new.wall_s).await?;
-        Ok(pool)
+        pool.commit(new.wall_s).await
     }
 
     /// The objects that every pool has.

@@ -10,7 +10,9 @@ use std::rc::Rc;
 
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError, check_range};
-use plexum_pool::{GroupKind, NewGroup, NewMember, NewPool, PoolError, WritablePool};
+use plexum_disks::rng::Rng;
+use plexum_pool::{Foreign, GroupKind, NewGroup, NewMember, NewPool, NewVolume, PoolError, WritablePool};
+use plexum_zfs::{NamedDevice, find_members};
 pub use plexum_testkit::block_on;
 
 /// A member: a file that is read and written in place.
@@ -81,7 +83,7 @@ impl Folder {
     }
 
     /// Makes a pool `tank` on new members.
-    pub fn create(&self, member_bytes: u64, ashift: u32) -> Result<WritablePool<FileDevice>, PoolError> {
+    pub fn create(&self, member_bytes: u64, ashift: u32) -> Result<(), PoolError> {
         let members = self.members();
         for member in &members {
             File::create(member).unwrap().set_len(member_bytes).unwrap();
@@ -102,6 +104,89 @@ impl Folder {
         });
         let new = NewPool { name: "tank".into(), ashift, wall_s: 1_700_000_000, seed: 99, host: "test".into() };
         block_on(WritablePool::create(groups.collect(), &new, &BufPool::new(1 << 20)))
+    }
+}
+
+/// Opens the pool for writing.
+pub fn open(folder: &Folder) -> Result<WritablePool<FileDevice>, PoolError> {
+    let devices = folder.members().into_iter().map(|path| NamedDevice {
+        name: path.display().to_string(),
+        device: FileDevice::open(&path),
+    });
+    let buffers = BufPool::new(1 << 20);
+    block_on(async {
+        let (members, _) = find_members(devices.collect(), &buffers).await;
+        WritablePool::open(members, Foreign::Refused, &buffers).await
+    })
+}
+
+/// A volume `tank/vol` with what it should hold.
+pub struct Shadow {
+    pub bytes: Vec<u8>,
+    rng: Rng,
+}
+
+pub const VOLUME: &str = "tank/vol";
+pub const VOLUME_BYTES: u64 = 8 << 20;
+
+impl Shadow {
+    pub fn new(seed: u64) -> Self {
+        Self { bytes: vec![0; VOLUME_BYTES as usize], rng: Rng::new(seed) }
+    }
+
+    /// Adds the volume to a pool.
+    pub fn add_volume(pool: &mut WritablePool<FileDevice>, block_bytes: u64) {
+        let new = NewVolume {
+            name: VOLUME.into(),
+            size_bytes: VOLUME_BYTES,
+            block_bytes,
+            wall_s: 1_700_000_001,
+            seed: 5,
+        };
+        block_on(pool.create_volume(&new)).unwrap();
+    }
+
+    /// Random writes and trims of 512 bytes to 64 KiB, and a commit.
+    pub fn write(&mut self, pool: &mut WritablePool<FileDevice>, count: usize) {
+        block_on(async {
+            let volume = pool.open_volume(VOLUME).await.unwrap();
+            for _ in 0..count {
+                let length = 512 * self.rng.between(1, 128);
+                let at = 512 * self.rng.below((VOLUME_BYTES - length) / 512);
+                let range = at as usize..(at + length) as usize;
+                if self.rng.chance(1, 8) {
+                    pool.trim(&volume, at, length).await.unwrap();
+                    self.bytes[range].fill(0);
+                    continue;
+                }
+                let value = self.rng.next_u64();
+                let part = &mut self.bytes[range];
+                for (n, word) in part.chunks_exact_mut(8).enumerate() {
+                    word.copy_from_slice(&(value ^ n as u64).to_le_bytes());
+                }
+                pool.write(&volume, at, part).await.unwrap();
+            }
+            pool.commit(1_700_000_002).await.unwrap();
+        });
+    }
+
+    /// What the pool holds, as this program reads it, is what it should be.
+    #[track_caller]
+    pub fn assert_same(&self, pool: &mut WritablePool<FileDevice>) {
+        let read = block_on(async {
+            let volume = pool.open_volume(VOLUME).await.unwrap();
+            pool.read(&volume, 0, VOLUME_BYTES as usize).await.unwrap()
+        });
+        assert!(read == self.bytes, "the volume holds something else");
+    }
+
+    /// OpenZFS reads the same.
+    #[track_caller]
+    pub fn assert_dumped(&self, folder: &Folder, version: &str) {
+        let file = folder.path().join("dump");
+        engine(folder, version, &[&format!("dump={VOLUME}:{}", file.display())]);
+        assert!(std::fs::read(&file).unwrap() == self.bytes, "OpenZFS reads something else");
+        std::fs::remove_file(file).unwrap();
     }
 }
 
