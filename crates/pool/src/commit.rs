@@ -10,7 +10,6 @@
 //! - after an error in a commit nothing more is written: the last root stays what the members hold.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 use plexum_block::device::Device;
 use plexum_format::zfs::label_write::NewUberblock;
@@ -18,7 +17,7 @@ use plexum_format::zfs::{NewObject, NvList, NvValue, PointerImage};
 
 use crate::dsl::{self, add_word, kind, object};
 use crate::error::PoolError;
-use crate::ground::{Ground, Leaf, Writes};
+use crate::ground::{Ground, Leaf, Shapes, Writes};
 use crate::set::SetState;
 use crate::space::{Copies, Purpose, Space};
 use crate::tree::{Addresses, BlockKey, SET_BLOCK, Source, Sums, Writer, grow, pointer_to, touched};
@@ -164,7 +163,7 @@ impl<D: Device> WritablePool<D> {
         };
         self.meta.write_out(&mut writer).await?;
         let mut born = writer.outcome.born;
-        writer.outcome.dead.iter().for_each(|dead| born.add(Sums::of(&self.ground, dead).negative()));
+        writer.outcome.dead.iter().for_each(|dead| born.add(Sums::of(&self.ground.shapes, dead).negative()));
         if born != sums {
             return Err(PoolError::invalid("commit", "it wrote other blocks than were planned"));
         }
@@ -255,7 +254,7 @@ impl<D: Device> WritablePool<D> {
             let outcome = writer.outcome;
             let changed = self.meta.change(&self.source, *dataset).await?;
             changed.dnode.set_bonus_pointer(dsl::set::ROOT, &set.root);
-            dsl::account(&mut self.meta, &self.source, &self.ground, &mut self.space, *dataset, &outcome).await?;
+            dsl::account(&mut self.meta, &self.source, &self.ground.shapes, &mut self.space, *dataset, &outcome).await?;
         }
         Ok(())
     }
@@ -274,8 +273,8 @@ impl<D: Device> WritablePool<D> {
                 for copy in old.copies() {
                     self.space.give_back(&copy)?;
                 }
-                plan.sums.add(own_sums(&self.ground, &copies, length_bytes));
-                plan.sums.add(Sums::of(&self.ground, &old).negative());
+                plan.sums.add(own_sums(&self.ground.shapes, &copies, length_bytes));
+                plan.sums.add(Sums::of(&self.ground.shapes, &old).negative());
                 plan.places.insert(key, copies);
             }
         }
@@ -367,10 +366,10 @@ struct Plan {
     sums: Sums,
 }
 
-fn own_sums<D: Device>(ground: &Ground<D>, copies: &Copies, length_bytes: u64) -> Sums {
+fn own_sums(shapes: &Shapes, copies: &Copies, length_bytes: u64) -> Sums {
     let copies: Vec<_> = copies.iter().flatten().copied().collect();
     Sums {
-        used: ground.used_bytes(&copies).cast_signed(),
+        used: shapes.used_bytes(&copies).cast_signed(),
         stored: length_bytes.cast_signed(),
         plain: length_bytes.cast_signed(),
     }
@@ -476,9 +475,4 @@ impl<D: Device> Seed<'_, D> {
         }
         Ok(())
     }
-}
-
-/// The block of a new volume: its size is in a map.
-pub(crate) fn shared(block: Vec<u8>) -> Option<Rc<Vec<u8>>> {
-    Some(Rc::new(block))
 }

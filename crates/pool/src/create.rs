@@ -170,7 +170,7 @@ impl<D: Device> WritablePool<D> {
         if plexes.is_empty() {
             return Err(PoolError::Refused("a pool needs members".into()));
         }
-        let ground = Ground { plexes, buffers: buffers.clone() };
+        let ground = Ground::new(plexes, buffers);
         let guid_sum = trees.iter().map(tree_guids).fold(guid, u64::wrapping_add);
         let mut pool = Self {
             name: new.name.clone(),
@@ -343,10 +343,10 @@ fn new_plex<D: Device>(
         }
         children.push(child);
         let place = 0..member.device.info().size_bytes;
-        leaves.push(Leaf { name: member.name, guid, path: member.path, device: member.device, place });
+        leaves.push(Leaf { name: member.name, guid, device: member.device, place });
     }
     let kind = group.kind.plex_kind();
-    let plex = PlexGround::new(id, kind, ashift, size_bytes, leaves)?;
+    let plex = PlexGround::new(id, &kind, ashift, size_bytes, leaves)?;
     let mut tree = NvList::default();
     match group.kind {
         GroupKind::Single => tree = children.pop().expect("a single group has one member"),

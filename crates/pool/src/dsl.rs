@@ -6,7 +6,7 @@ use plexum_block::device::Device;
 use plexum_format::zfs::{DnodeImage, NewObject, PointerImage};
 
 use crate::error::PoolError;
-use crate::ground::Ground;
+use crate::ground::Shapes;
 use crate::set::{SMALL_INDIRECT_SHIFT, SetState};
 use crate::space::Space;
 use crate::tree::{Outcome, Source, Sums};
@@ -141,7 +141,7 @@ pub(crate) async fn use_space<D: Device>(
 pub(crate) async fn account<D: Device>(
     meta: &mut SetState,
     source: &Source<D>,
-    ground: &Ground<D>,
+    shapes: &Shapes,
     space: &mut Space,
     dataset: u64,
     outcome: &Outcome,
@@ -154,7 +154,7 @@ pub(crate) async fn account<D: Device>(
     let (mut unique, mut owned) = (outcome.born.used, outcome.born);
     let mut kept = Vec::new();
     for dead in &outcome.dead {
-        let sums = Sums::of(ground, dead).negative();
+        let sums = Sums::of(shapes, dead).negative();
         here.add(sums);
         if dead.birth_txg() > previous_txg {
             unique += sums.used;
@@ -175,7 +175,7 @@ pub(crate) async fn account<D: Device>(
     if kept.is_empty() {
         return Ok(());
     }
-    keep_dead(meta, source, ground, dataset, &kept).await?;
+    keep_dead(meta, source, shapes, dataset, &kept).await?;
     let before = meta.dnode(source, previous).await?;
     let is_ours = before.bonus_word(set::NEXT) == dataset;
     let before_txg = before.bonus_word(set::PREVIOUS_TXG);
@@ -186,7 +186,7 @@ pub(crate) async fn account<D: Device>(
     };
     let (mut alone, mut moved) = (0, 0);
     for dead in &kept {
-        let used = Sums::of(ground, dead).used;
+        let used = Sums::of(shapes, dead).used;
         if is_ours && dead.birth_txg() > before_txg {
             alone += used;
         }
@@ -210,7 +210,7 @@ pub(crate) async fn account<D: Device>(
 async fn keep_dead<D: Device>(
     meta: &mut SetState,
     source: &Source<D>,
-    ground: &Ground<D>,
+    shapes: &Shapes,
     dataset: u64,
     dead: &[PointerImage],
 ) -> Result<(), PoolError> {
@@ -231,7 +231,7 @@ async fn keep_dead<D: Device>(
         let place = keys.iter().rposition(|(key, _)| *key < pointer.birth_txg());
         let place = place.ok_or_else(|| PoolError::invalid(what(), "it has no place for an old block"))?;
         parts[place].push(pointer);
-        total.add(Sums::of(ground, pointer));
+        total.add(Sums::of(shapes, pointer));
     }
     let empty = meta.zap_number(source, 1, "empty_bpobj").await?;
     for ((key, list), part) in keys.into_iter().zip(parts) {
@@ -244,7 +244,7 @@ async fn keep_dead<D: Device>(
                 what()
             )));
         }
-        append_dead(meta, source, ground, list, &part).await?;
+        append_dead(meta, source, shapes, list, &part).await?;
     }
     let changed = meta.change(source, deadlist).await?;
     add_word(&mut changed.dnode, 0, total.used);
@@ -256,7 +256,7 @@ async fn keep_dead<D: Device>(
 async fn append_dead<D: Device>(
     meta: &mut SetState,
     source: &Source<D>,
-    ground: &Ground<D>,
+    shapes: &Shapes,
     list: u64,
     dead: &[&PointerImage],
 ) -> Result<(), PoolError> {
@@ -264,7 +264,7 @@ async fn append_dead<D: Device>(
     let bytes: Vec<u8> = dead.iter().flat_map(|pointer| pointer.as_dead().0).collect();
     meta.write(source, list, count * ENTRY_BYTES, &bytes).await?;
     let mut sums = Sums::default();
-    dead.iter().for_each(|pointer| sums.add(Sums::of(ground, pointer)));
+    dead.iter().for_each(|pointer| sums.add(Sums::of(shapes, pointer)));
     let changed = meta.change(source, list).await?;
     add_word(&mut changed.dnode, 0, dead.len() as i64);
     add_word(&mut changed.dnode, 1, sums.used);

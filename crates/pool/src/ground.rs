@@ -29,8 +29,6 @@ pub struct Leaf<D> {
     pub name: String,
     /// Its identity.
     pub guid: u64,
-    /// What is recorded as its place.
-    pub path: String,
     /// The device.
     pub device: Rc<D>,
     /// The part of the device that is the member.
@@ -45,49 +43,31 @@ impl<D> Leaf<D> {
     }
 }
 
-/// A plex that is written.
-pub(crate) struct PlexGround<D> {
-    pub id: u32,
-    pub kind: PlexKind,
-    pub ashift: u32,
-    /// Its address space, parity included.
-    pub size_bytes: u64,
-    pub leaves: Vec<Leaf<D>>,
+/// What follows from the kind and width of a plex: how much space blocks take.
+#[derive(Clone, Debug)]
+pub(crate) struct PlexShape {
+    ashift: u32,
     geometry: Option<RaidzGeometry>,
     /// Units of 512 bytes that users see of 128 KiB: see zfs-write.md 1.3.
     deflate_ratio: u64,
 }
 
-impl<D: Device> PlexGround<D> {
-    pub fn new(
-        id: u32,
-        kind: PlexKind,
-        ashift: u32,
-        size_bytes: u64,
-        leaves: Vec<Leaf<D>>,
-    ) -> Result<Self, PoolError> {
+impl PlexShape {
+    pub fn new(id: u32, kind: &PlexKind, width: usize, ashift: u32) -> Result<Self, PoolError> {
         let refuse = |reason: String| PoolError::Refused(format!("plex {id}: {reason}"));
         let geometry = match kind {
             PlexKind::RaidZ { parity_count } => {
-                let count = u16::try_from(leaves.len()).unwrap_or(u16::MAX);
-                let geometry = RaidzGeometry::new(count, parity_count, ashift);
+                let count = u16::try_from(width).unwrap_or(u16::MAX);
+                let geometry = RaidzGeometry::new(count, *parity_count, ashift);
                 Some(geometry.map_err(|error| refuse(error.to_string()))?)
             }
             PlexKind::Single | PlexKind::Mirror => None,
-            ref other => return Err(refuse(format!("{other} is not written"))),
+            other => return Err(refuse(format!("{other} is not known to a writer"))),
         };
-        let mut plex = Self {
-            id,
-            kind,
-            ashift,
-            size_bytes,
-            leaves,
-            geometry,
-            deflate_ratio: 512,
-        };
-        let whole = plex.allocated_bytes(128 << 10);
-        plex.deflate_ratio = (128 << 10) / (whole / 512);
-        Ok(plex)
+        let mut shape = Self { ashift, geometry, deflate_ratio: 512 };
+        let whole = shape.allocated_bytes(128 << 10);
+        shape.deflate_ratio = (128 << 10) / (whole / 512);
+        Ok(shape)
     }
 
     /// Space that a block takes: whole sectors, parity and padding.
@@ -100,17 +80,47 @@ impl<D: Device> PlexGround<D> {
         }
     }
 
-    /// What allocations are multiples of.
-    pub fn unit_bytes(&self) -> u64 {
-        match self.kind {
-            PlexKind::RaidZ { parity_count } => (u64::from(parity_count) + 1) << self.ashift,
-            _ => 1 << self.ashift,
-        }
-    }
-
     /// What users see of an allocation.
-    pub fn deflated(&self, allocated_bytes: u64) -> u64 {
+    fn deflated(&self, allocated_bytes: u64) -> u64 {
         (allocated_bytes / 512).saturating_mul(self.deflate_ratio)
+    }
+}
+
+/// The shapes of all plexes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shapes(pub BTreeMap<u32, PlexShape>);
+
+impl Shapes {
+    /// What users see of a block's copies.
+    pub fn used_bytes(&self, copies: &[Dva]) -> u64 {
+        let of = |copy: &Dva| {
+            let shape = self.0.get(&copy.plex_id);
+            shape.map_or(0, |shape| shape.deflated(copy.allocated_bytes))
+        };
+        copies.iter().map(of).fold(0, u64::saturating_add)
+    }
+}
+
+/// A plex that is written.
+pub(crate) struct PlexGround<D> {
+    pub id: u32,
+    pub ashift: u32,
+    /// Its address space, parity included.
+    pub size_bytes: u64,
+    pub leaves: Vec<Leaf<D>>,
+    pub shape: PlexShape,
+}
+
+impl<D: Device> PlexGround<D> {
+    pub fn new(
+        id: u32,
+        kind: &PlexKind,
+        ashift: u32,
+        size_bytes: u64,
+        leaves: Vec<Leaf<D>>,
+    ) -> Result<Self, PoolError> {
+        let shape = PlexShape::new(id, kind, leaves.len(), ashift)?;
+        Ok(Self { id, ashift, size_bytes, leaves, shape })
     }
 
     /// The parts of a block on the members: slot, offset in the data area, bytes.
@@ -118,7 +128,7 @@ impl<D: Device> PlexGround<D> {
         let sector = 1_usize << self.ashift;
         let mut padded = block.to_vec();
         padded.resize(block.len().next_multiple_of(sector), 0);
-        let Some(geometry) = &self.geometry else {
+        let Some(geometry) = &self.shape.geometry else {
             let copies = (0..self.leaves.len()).map(|slot| (slot, offset_bytes, padded.clone()));
             return Ok(copies.collect());
         };
@@ -137,7 +147,8 @@ impl<D: Device> PlexGround<D> {
 /// All plexes of a pool that is written.
 pub(crate) struct Ground<D> {
     pub plexes: BTreeMap<u32, PlexGround<D>>,
-    pub buffers: BufPool,
+    pub shapes: Shapes,
+    buffers: BufPool,
 }
 
 /// Blocks that are to be written, by plex, slot and offset on the member.
@@ -155,18 +166,14 @@ impl Writes {
 }
 
 impl<D: Device> Ground<D> {
+    pub fn new(plexes: BTreeMap<u32, PlexGround<D>>, buffers: &BufPool) -> Self {
+        let shapes = plexes.iter().map(|(id, plex)| (*id, plex.shape.clone()));
+        Self { shapes: Shapes(shapes.collect()), plexes, buffers: buffers.clone() }
+    }
+
     pub fn plex(&self, id: u32) -> Result<&PlexGround<D>, PoolError> {
         let missing = || PoolError::invalid(format!("plex {id}"), "there is none of this number");
         self.plexes.get(&id).ok_or_else(missing)
-    }
-
-    /// What users see of a block's copies.
-    pub fn used_bytes(&self, copies: &[Dva]) -> u64 {
-        let of = |copy: &Dva| {
-            let plex = self.plexes.get(&copy.plex_id);
-            plex.map_or(0, |plex| plex.deflated(copy.allocated_bytes))
-        };
-        copies.iter().map(of).fold(0, u64::saturating_add)
     }
 
     /// Notes one copy of a block.

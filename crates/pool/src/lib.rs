@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod check;
 mod commit;
 mod create;
 mod dsl;
@@ -25,6 +26,7 @@ mod spans;
 mod tree;
 mod volume;
 
+pub use check::{CheckReport, Finding, FindingKind, check_pool};
 pub use commit::WritablePool;
 pub use create::{GroupKind, MEMBER_BYTES_MIN, NewGroup, NewMember, NewPool, check_pool_name, group_bytes};
 pub use error::PoolError;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use plexum_block::buf::BufPool;
 use plexum_block::device::Device;
 use plexum_format::zfs::spacemap::{Change, decode};
-use plexum_format::zfs::{NvList, PlexKind, PoolState};
+use plexum_format::zfs::{NvList, PoolState};
 use plexum_zfs::{MemberState, OpenOptions, Pool};
 
 use crate::commit::{ConfigState, Landmarks, WritablePool};
@@ -68,7 +68,7 @@ impl<D: Device> WritablePool<D> {
             let plex = writable_plex(config, slots)?;
             plexes.insert(plex.id, plex);
         }
-        let ground = Ground { plexes, buffers: buffers.clone() };
+        let ground = Ground::new(plexes, buffers);
         let (name, guid) = (pool.report.name.clone(), pool.report.guid);
         let (version, txg, guid_sum) = (pool.report.version, pool.report.root.txg, pool.report.root.guid_sum);
         let label_state = u64::from(pool.report.state == PoolState::Exported);
@@ -291,12 +291,10 @@ fn writable_plex<D: Device>(
         leaves.push(Leaf {
             name: member.name.clone(),
             guid: leaf.guid,
-            path: leaf.path.clone(),
             device: Rc::clone(member.device()),
             place: member.place(),
         });
     }
     let id = u32::try_from(id).map_err(|_| refuse("its number is too large"))?;
-    let kind: PlexKind = config.kind.clone();
-    PlexGround::new(id, kind, config.ashift, config.size_bytes, leaves)
+    PlexGround::new(id, &config.kind, config.ashift, config.size_bytes, leaves)
 }

@@ -217,7 +217,7 @@ impl Space {
         purpose: Purpose,
     ) -> Result<Copies, PoolError> {
         let plexes: Vec<u32> = ground.plexes.keys().copied().collect();
-        let wanted = |id: u32| ground.plexes[&id].allocated_bytes(length_bytes);
+        let wanted = |id: u32| ground.plexes[&id].shape.allocated_bytes(length_bytes);
         let no_space = |space: &Self| PoolError::NoSpace {
             pool: String::new(),
             wanted_bytes: length_bytes * copy_count as u64,

@@ -104,6 +104,15 @@ impl Spans {
         after.or_else(all).map(|(start, _)| *start)
     }
 
+    /// The parts of the set inside of a range.
+    #[must_use]
+    pub fn within(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let first = self.ranges.range(..=range.start).next_back().map_or(range.start, |(start, _)| *start);
+        let all = self.ranges.range(first..range.end);
+        let cut = all.map(|(start, end)| (*start).max(range.start)..(*end).min(range.end));
+        cut.filter(|part| part.start < part.end).collect()
+    }
+
     /// Whether any part of a range is in the set.
     #[must_use]
     pub fn overlaps(&self, range: &Range<u64>) -> bool {

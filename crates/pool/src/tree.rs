@@ -17,12 +17,11 @@ use plexum_format::zfs::{DnodeImage, NewPointer, PointerImage};
 use plexum_zfs::{Pool, fletcher4_of};
 
 use crate::error::PoolError;
-use crate::ground::{Ground, Writes};
+use crate::ground::{Ground, Shapes, Writes};
 use crate::space::{Copies, Purpose, Space};
 
-/// Type of the objects whose data are dnodes, and of the data of a volume.
+/// Type of the objects whose data are dnodes.
 pub(crate) const KIND_DNODES: u8 = 10;
-pub(crate) const KIND_VOLUME: u8 = 23;
 /// What waits for the members is written when it becomes this much.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
@@ -55,12 +54,14 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    pub fn of<D: Device>(ground: &Ground<D>, pointer: &PointerImage) -> Self {
+    pub fn of(shapes: &Shapes, pointer: &PointerImage) -> Self {
         let is_data = pointer.level() == 0 && !is_metadata(pointer.object_type());
-        let plain = if is_data { pointer.logical_bytes() } else { pointer.physical_bytes() };
+        // What is in its pointer is stored nowhere.
+        let stored = if pointer.is_embedded() { 0 } else { pointer.physical_bytes() };
+        let plain = if is_data { pointer.logical_bytes() } else { stored };
         Self {
-            used: ground.used_bytes(&pointer.copies()).cast_signed(),
-            stored: pointer.physical_bytes().cast_signed(),
+            used: shapes.used_bytes(&pointer.copies()).cast_signed(),
+            stored: stored.cast_signed(),
             plain: plain.cast_signed(),
         }
     }
@@ -272,7 +273,7 @@ impl<D: Device> Writer<'_, D> {
 
     /// What an object's space changes by when a pointer is replaced; the sums of the set are kept.
     fn replaced(&mut self, old: &PointerImage, new: &PointerImage) -> i64 {
-        let (gone, come) = (Sums::of(self.ground, old), Sums::of(self.ground, new));
+        let (gone, come) = (Sums::of(&self.ground.shapes, old), Sums::of(&self.ground.shapes, new));
         self.outcome.born.add(come);
         if !old.is_hole() {
             self.outcome.dead.push(*old);

