@@ -19,6 +19,9 @@ mod create;
 mod dsl;
 mod error;
 mod ground;
+#[cfg(test)]
+#[path = "../tests/common/memory.rs"]
+mod memory;
 mod open;
 mod set;
 mod space;
@@ -31,4 +34,4 @@ pub use commit::WritablePool;
 pub use create::{GroupKind, MEMBER_BYTES_MIN, NewGroup, NewMember, NewPool, check_pool_name, group_bytes};
 pub use error::PoolError;
 pub use open::{FEATURES_WRITABLE, Foreign};
-pub use volume::{Exported, NewVolume, OpenVolume};
+pub use volume::{NewVolume, OpenVolume};

@@ -308,27 +308,6 @@ impl<D: Device> WritablePool<D> {
         }
         Ok(())
     }
-
-    /// Labels say from the next commit on that the pool is in use, or that it may be taken elsewhere.
-    pub fn set_exported(&mut self, exported: Exported) {
-        let state = match exported {
-            Exported::Yes => 1,
-            Exported::No => 0,
-        };
-        if self.label_state != state {
-            self.label_state = state;
-            self.config_state = crate::commit::ConfigState::Changed;
-        }
-    }
-}
-
-/// What labels say of a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exported {
-    /// Nobody uses it.
-    Yes,
-    /// It is in use.
-    No,
 }
 
 fn check_inside(volume: &OpenVolume, offset_bytes: u64, length_bytes: u64) -> Result<(), PoolError> {

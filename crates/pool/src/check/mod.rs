@@ -11,6 +11,8 @@
 mod maps;
 mod owners;
 mod sums;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -19,6 +21,7 @@ use plexum_block::device::Device;
 use plexum_format::zfs::PointerImage;
 use plexum_zfs::Pool;
 
+use crate::create::tree_guids;
 use crate::error::PoolError;
 use crate::ground::{PlexShape, Shapes};
 use crate::set::SetState;
@@ -106,6 +109,8 @@ struct Check<D> {
     claimed: BTreeMap<u32, Spans>,
     /// Blocks that were found, by their first address and birth.
     seen: HashSet<(u32, u64, u64)>,
+    /// Those of the set that is being walked.
+    in_set: HashSet<(u32, u64, u64)>,
     /// Objects of the pool's own set that something refers to.
     owned: BTreeSet<u64>,
     /// Space maps with a histogram.
@@ -125,6 +130,7 @@ pub async fn check_pool<D: Device>(pool: Pool<D>) -> Result<CheckReport, PoolErr
         shapes.0.insert(id, PlexShape::new(id, &config.kind, slots.len(), config.ashift)?);
     }
     let (root, txg) = (pool.report.root.root_image, pool.report.root.txg);
+    let guid_sum = pool.report.root.guid_sum;
     let features = pool.report.features.clone();
     let source = Source { pool: Some(pool) };
     let meta = SetState::open(&source, &root, "the pool").await?;
@@ -135,6 +141,7 @@ pub async fn check_pool<D: Device>(pool: Pool<D>) -> Result<CheckReport, PoolErr
         report: CheckReport { txg, ..CheckReport::default() },
         claimed: BTreeMap::new(),
         seen: HashSet::new(),
+        in_set: HashSet::new(),
         owned: BTreeSet::new(),
         histograms: 0,
         is_space_known: true,
@@ -143,6 +150,11 @@ pub async fn check_pool<D: Device>(pool: Pool<D>) -> Result<CheckReport, PoolErr
         check.report.notes.push("fills of encrypted data sets are not compared".into());
     }
     check.everything(&root).await?;
+    let config = check.config().await?;
+    if let Some(tree) = config.list("vdev_tree") {
+        let sum = tree_guids(tree);
+        check.expect(FindingKind::Count, "the root", "the sum of all identities", guid_sum, sum);
+    }
     Ok(check.report)
 }
 

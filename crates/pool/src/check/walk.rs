@@ -35,6 +35,7 @@ impl<D: Device> Check<D> {
     /// As [`set`](Self::set), and sums of what was born after a transaction group.
     pub(super) async fn set_since(&mut self, name: &str, root: &PointerImage, since: Since) -> Walked {
         let mut walked = Walked::default();
+        self.in_set.clear();
         if root.is_hole() {
             return walked;
         }
@@ -181,7 +182,13 @@ impl<D: Device> Check<D> {
             0 => pointer.birth_txg(),
             physical => physical,
         };
-        if !self.seen.insert((first.plex_id, first.offset_bytes, birth)) {
+        // Data sets share blocks with their snapshots; one set has each of them once.
+        let key = (first.plex_id, first.offset_bytes, birth);
+        if !self.in_set.insert(key) {
+            let (plex, at) = (first.plex_id, first.offset_bytes);
+            self.find(FindingKind::UsedTwice, place, format!("the block at byte {at} of plex {plex} is in the set twice"));
+        }
+        if !self.seen.insert(key) {
             return;
         }
         for copy in copies {
