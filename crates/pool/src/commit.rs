@@ -20,7 +20,10 @@ use crate::error::PoolError;
 use crate::ground::{Ground, Leaf, Shapes, Writes};
 use crate::set::SetState;
 use crate::space::{Copies, Purpose, Space};
-use crate::tree::{Addresses, BlockKey, SET_BLOCK, Source, Sums, Writer, grow, pointer_to, touched};
+use crate::tree::{
+    Addresses, BlockKey, SET_BLOCK, Source, Sums, Writer, grow, pointer_to, touched,
+};
+use crate::volume::Pending;
 
 /// Copies of the pool's own blocks, of other metadata, and of data.
 const OWN_COPIES: usize = 3;
@@ -34,7 +37,6 @@ const SPACE_MAP_HEAD_BYTES: usize = 24;
 const ROUNDS_MAX: usize = 64;
 /// Bytes of a block of the configuration.
 pub(crate) const CONFIG_BLOCK_BYTES: u64 = 16 << 10;
-const OBJECT_DIRECTORY: u64 = 1;
 
 /// What the configuration in labels has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +80,7 @@ pub struct WritablePool<D> {
     /// The last transaction group that is on the members.
     pub(crate) txg: u64,
     pub(crate) frozen: Option<String>,
+    pub(crate) pending: Pending,
 }
 
 impl<D: Device> WritablePool<D> {
@@ -110,7 +113,10 @@ impl<D: Device> WritablePool<D> {
     pub(crate) fn check_frozen(&self) -> Result<(), PoolError> {
         match &self.frozen {
             None => Ok(()),
-            Some(reason) => Err(PoolError::Frozen { pool: self.name.clone(), reason: reason.clone() }),
+            Some(reason) => Err(PoolError::Frozen {
+                pool: self.name.clone(),
+                reason: reason.clone(),
+            }),
         }
     }
 
@@ -126,9 +132,15 @@ impl<D: Device> WritablePool<D> {
         let result = self.commit_changes(wall_s).await;
         result.map_err(|error| {
             let error = match error {
-                PoolError::NoSpace { wanted_bytes, free_bytes, .. } => {
-                    PoolError::NoSpace { pool: self.name.clone(), wanted_bytes, free_bytes }
-                }
+                PoolError::NoSpace {
+                    wanted_bytes,
+                    free_bytes,
+                    ..
+                } => PoolError::NoSpace {
+                    pool: self.name.clone(),
+                    wanted_bytes,
+                    free_bytes,
+                },
                 other => other,
             };
             self.frozen = Some(error.to_string());
@@ -145,8 +157,12 @@ impl<D: Device> WritablePool<D> {
             self.store_config(txg).await?;
         }
         // Its sums change with the commit itself.
-        self.meta.change(&self.source, self.landmarks.own_dir).await?;
-        self.meta.change(&self.source, self.landmarks.root_dir).await?;
+        self.meta
+            .change(&self.source, self.landmarks.own_dir)
+            .await?;
+        self.meta
+            .change(&self.source, self.landmarks.root_dir)
+            .await?;
         let plan = self.plan().await?;
         let sums = plan.sums;
         dsl::use_space(&mut self.meta, &self.source, self.landmarks.own_dir, sums).await?;
@@ -163,21 +179,34 @@ impl<D: Device> WritablePool<D> {
         };
         self.meta.write_out(&mut writer).await?;
         let mut born = writer.outcome.born;
-        writer.outcome.dead.iter().for_each(|dead| born.add(Sums::of(&self.ground.shapes, dead).negative()));
+        writer
+            .outcome
+            .dead
+            .iter()
+            .for_each(|dead| born.add(Sums::of(&self.ground.shapes, dead).negative()));
         if born != sums {
-            return Err(PoolError::invalid("commit", "it wrote other blocks than were planned"));
+            return Err(PoolError::invalid(
+                "commit",
+                "it wrote other blocks than were planned",
+            ));
         }
         self.ground.write_out(&mut writes).await?;
         self.ground.flush().await?;
         self.write_root(txg, wall_s, is_config_new).await?;
         self.space.committed()?;
+        self.pending = Pending::default();
         self.txg = txg;
         self.config_state = ConfigState::Written;
         Ok(())
     }
 
     /// Labels and the root, in the order that leaves one whole set whatever happens in between.
-    async fn write_root(&mut self, txg: u64, wall_s: u64, is_config_new: bool) -> Result<(), PoolError> {
+    async fn write_root(
+        &mut self,
+        txg: u64,
+        wall_s: u64,
+        is_config_new: bool,
+    ) -> Result<(), PoolError> {
         let list = |plex: u32, leaf: &Leaf<D>| self.label_list(plex, leaf.guid, txg);
         if is_config_new {
             self.ground.write_labels([0, 2], &list).await?;
@@ -201,9 +230,17 @@ impl<D: Device> WritablePool<D> {
 
     /// The configuration in the label of a member.
     fn label_list(&self, plex: u32, guid: u64, txg: u64) -> Result<NvList, PoolError> {
-        let tree = self.config.list("vdev_tree").map(|tree| tree.lists("children"));
-        let mut own = tree.unwrap_or_default().iter().filter(|child| child.number("id") == Some(u64::from(plex)));
-        let own = own.next().ok_or_else(|| PoolError::invalid("configuration", "a plex is missing in it"))?;
+        let tree = self
+            .config
+            .list("vdev_tree")
+            .map(|tree| tree.lists("children"));
+        let mut own = tree
+            .unwrap_or_default()
+            .iter()
+            .filter(|child| child.number("id") == Some(u64::from(plex)));
+        let own = own
+            .next()
+            .ok_or_else(|| PoolError::invalid("configuration", "a plex is missing in it"))?;
         let mut list = NvList::default();
         for (name, value) in &self.config.pairs {
             match name.as_str() {
@@ -226,7 +263,8 @@ impl<D: Device> WritablePool<D> {
         self.config.put_number("txg", txg);
         self.config.put_number("state", self.label_state);
         let bytes = self.config.encode();
-        let bytes = bytes.ok_or_else(|| PoolError::invalid("configuration", "it cannot be written"))?;
+        let bytes =
+            bytes.ok_or_else(|| PoolError::invalid("configuration", "it cannot be written"))?;
         let number = self.landmarks.config;
         self.meta.write(&self.source, number, 0, &bytes).await?;
         let changed = self.meta.change(&self.source, number).await?;
@@ -236,7 +274,10 @@ impl<D: Device> WritablePool<D> {
 
     /// Writes all changed data sets, and enters what that did to their sums.
     async fn write_sets(&mut self, txg: u64, writes: &mut Writes) -> Result<(), PoolError> {
-        let addresses = Addresses::Take { data_copies: DATA_COPIES, other_copies: METADATA_COPIES };
+        let addresses = Addresses::Take {
+            data_copies: DATA_COPIES,
+            other_copies: METADATA_COPIES,
+        };
         for (dataset, set) in &mut self.sets {
             if set.changed.is_empty() {
                 continue;
@@ -254,7 +295,15 @@ impl<D: Device> WritablePool<D> {
             let outcome = writer.outcome;
             let changed = self.meta.change(&self.source, *dataset).await?;
             changed.dnode.set_bonus_pointer(dsl::set::ROOT, &set.root);
-            dsl::account(&mut self.meta, &self.source, &self.ground.shapes, &mut self.space, *dataset, &outcome).await?;
+            dsl::account(
+                &mut self.meta,
+                &self.source,
+                &self.ground.shapes,
+                &mut self.space,
+                *dataset,
+                &outcome,
+            )
+            .await?;
         }
         Ok(())
     }
@@ -269,12 +318,16 @@ impl<D: Device> WritablePool<D> {
                 return Ok(plan);
             }
             for (key, length_bytes, old) in missing {
-                let copies = self.space.allocate(&self.ground, length_bytes, OWN_COPIES, Purpose::Upkeep)?;
+                let copies =
+                    self.space
+                        .allocate(&self.ground, length_bytes, OWN_COPIES, Purpose::Upkeep)?;
                 for copy in old.copies() {
                     self.space.give_back(&copy)?;
                 }
-                plan.sums.add(own_sums(&self.ground.shapes, &copies, length_bytes));
-                plan.sums.add(Sums::of(&self.ground.shapes, &old).negative());
+                plan.sums
+                    .add(own_sums(&self.ground.shapes, &copies, length_bytes));
+                plan.sums
+                    .add(Sums::of(&self.ground.shapes, &old).negative());
                 plan.places.insert(key, copies);
             }
         }
@@ -283,25 +336,61 @@ impl<D: Device> WritablePool<D> {
 
     /// Makes sure that each changed metaslab has a space map, whose blocks for the new entries are marked as changed.
     async fn touch_space_maps(&mut self) -> Result<(), PoolError> {
-        let changed: Vec<(u32, u64)> = self.space.metaslabs.iter().filter(|(_, one)| one.is_changed()).map(|(key, _)| *key).collect();
+        let changed: Vec<(u32, u64)> = self
+            .space
+            .metaslabs
+            .iter()
+            .filter(|(_, one)| one.is_changed())
+            .map(|(key, _)| *key)
+            .collect();
         for key in changed {
             if self.space.metaslabs[&key].map_object == 0 {
-                let new: NewObject = object(kind::SPACE_MAP, SPACE_MAP_BLOCK_BYTES, kind::SPACE_MAP_HEAD, SPACE_MAP_HEAD_BYTES);
+                let new: NewObject = object(
+                    kind::SPACE_MAP,
+                    SPACE_MAP_BLOCK_BYTES,
+                    kind::SPACE_MAP_HEAD,
+                    SPACE_MAP_HEAD_BYTES,
+                );
                 let number = self.meta.add(&self.source, &new).await?;
-                self.meta.change(&self.source, number).await?.dnode.set_bonus_word(0, number);
+                self.meta
+                    .change(&self.source, number)
+                    .await?
+                    .dnode
+                    .set_bonus_word(0, number);
                 let array = self.arrays.get(&key.0).copied();
-                let array = array.ok_or_else(|| PoolError::invalid(format!("plex {}", key.0), "it has no space maps"))?;
-                self.meta.write(&self.source, array, 8 * key.1, &number.to_le_bytes()).await?;
-                self.space.metaslabs.get_mut(&key).expect("its key is in the list").map_object = number;
+                let array = array.ok_or_else(|| {
+                    PoolError::invalid(format!("plex {}", key.0), "it has no space maps")
+                })?;
+                self.meta
+                    .write(&self.source, array, 8 * key.1, &number.to_le_bytes())
+                    .await?;
+                self.space
+                    .metaslabs
+                    .get_mut(&key)
+                    .expect("its key is in the list")
+                    .map_object = number;
             }
             let one = &self.space.metaslabs[&key];
             let (number, start, length) = (one.map_object, one.map_bytes, one.change_bytes());
-            let block_bytes = self.meta.dnode(&self.source, number).await?.block_bytes().max(512);
+            let block_bytes = self
+                .meta
+                .dnode(&self.source, number)
+                .await?
+                .block_bytes()
+                .max(512);
             for id in start / block_bytes..=(start + length.max(1) - 1) / block_bytes {
-                let is_there = self.meta.changed.get(&number).is_some_and(|changed| changed.blocks.contains_key(&id));
+                let is_there = self
+                    .meta
+                    .changed
+                    .get(&number)
+                    .is_some_and(|changed| changed.blocks.contains_key(&id));
                 if !is_there {
                     let block = self.meta.block(&self.source, number, id).await?;
-                    self.meta.change(&self.source, number).await?.blocks.insert(id, Some(block));
+                    self.meta
+                        .change(&self.source, number)
+                        .await?
+                        .blocks
+                        .insert(id, Some(block));
                 }
             }
         }
@@ -309,7 +398,10 @@ impl<D: Device> WritablePool<D> {
     }
 
     /// Blocks of the pool's own set that change and have no place yet: length, and the pointer that is replaced.
-    async fn unplanned(&self, plan: &Plan) -> Result<Vec<((u64, BlockKey), u64, PointerImage)>, PoolError> {
+    async fn unplanned(
+        &self,
+        plan: &Plan,
+    ) -> Result<Vec<((u64, BlockKey), u64, PointerImage)>, PoolError> {
         let mut found = Vec::new();
         for (number, changed) in &self.meta.changed {
             let Some((last, _)) = changed.blocks.last_key_value() else {
@@ -322,12 +414,21 @@ impl<D: Device> WritablePool<D> {
                     continue;
                 }
                 let old = pointer_to(&self.source, &dnode, &grown, key).await?;
-                let stored = changed.blocks.get(&key.1).and_then(Option::as_ref).filter(|_| key.0 == 0);
+                let stored = changed
+                    .blocks
+                    .get(&key.1)
+                    .and_then(Option::as_ref)
+                    .filter(|_| key.0 == 0);
                 let length = stored.map_or(dnode.indirect_bytes(), |block| block.len() as u64);
                 found.push(((*number, key), length, old));
             }
         }
-        let ids: BTreeSet<u64> = self.meta.changed.keys().map(|number| self.meta.dnode_block_of(*number)).collect();
+        let ids: BTreeSet<u64> = self
+            .meta
+            .changed
+            .keys()
+            .map(|number| self.meta.dnode_block_of(*number))
+            .collect();
         let mut dnode = self.meta.meta();
         let grown = grow(&mut dnode, ids.last().copied().unwrap_or(0));
         for key in touched(&dnode, &grown, ids.into_iter()) {
@@ -335,7 +436,11 @@ impl<D: Device> WritablePool<D> {
                 continue;
             }
             let old = pointer_to(&self.source, &dnode, &grown, key).await?;
-            let length = if key.0 == 0 { dnode.block_bytes() } else { dnode.indirect_bytes() };
+            let length = if key.0 == 0 {
+                dnode.block_bytes()
+            } else {
+                dnode.indirect_bytes()
+            };
             found.push(((0, key), length, old));
         }
         if !plan.places.contains_key(&SET_BLOCK) {
@@ -346,7 +451,12 @@ impl<D: Device> WritablePool<D> {
 
     /// Writes the entries of the open transaction group into the space maps, whose blocks are planned.
     async fn fill_space_maps(&mut self) -> Result<(), PoolError> {
-        for one in self.space.metaslabs.values_mut().filter(|one| one.is_changed()) {
+        for one in self
+            .space
+            .metaslabs
+            .values_mut()
+            .filter(|one| one.is_changed())
+        {
             let entries = one.encode_changes()?;
             let (number, at) = (one.map_object, one.map_bytes);
             self.meta.write(&self.source, number, at, &entries).await?;
@@ -372,107 +482,5 @@ fn own_sums(shapes: &Shapes, copies: &Copies, length_bytes: u64) -> Sums {
         used: shapes.used_bytes(&copies).cast_signed(),
         stored: length_bytes.cast_signed(),
         plain: length_bytes.cast_signed(),
-    }
-}
-
-/// A new pool's objects, before its first commit.
-pub(crate) struct Seed<'a, D> {
-    pub meta: &'a mut SetState,
-    pub source: &'a Source<D>,
-    pub wall_s: u64,
-}
-
-impl<D: Device> Seed<'_, D> {
-    pub async fn map(&mut self, kind: u8, entries: &[(&str, u64)]) -> Result<u64, PoolError> {
-        let flags = if kind == kind::SNAPSHOT_NAMES { plexum_format::zfs::zap_write::NORMALISED_UPPER } else { 0 };
-        let salt = 0x5A1D ^ self.wall_s << 16 | 1;
-        self.meta.add_zap(self.source, &object(kind, 512, 0, 0), salt, flags, entries).await
-    }
-
-    pub async fn features(&mut self) -> Result<u64, PoolError> {
-        self.map(kind::FEATURES, &[]).await
-    }
-
-    pub async fn clones(&mut self, kind: u8) -> Result<u64, PoolError> {
-        self.map(kind, &[]).await
-    }
-
-    pub async fn list(&mut self) -> Result<u64, PoolError> {
-        self.meta.add(self.source, &dsl::dead_blocks()).await
-    }
-
-    /// A directory below another (0: the root), without a data set.
-    pub async fn directory(&mut self, parent: u64, properties: &[(&str, u64)]) -> Result<u64, PoolError> {
-        let number = self.meta.add(self.source, &object(kind::DSL_DIR, 512, kind::DSL_DIR, dsl::DIR_BYTES)).await?;
-        let properties = self.map(kind::PROPERTIES, properties).await?;
-        let children = self.map(kind::CHILDREN, &[]).await?;
-        let words = [
-            (dsl::dir::CREATED_S, self.wall_s),
-            (dsl::dir::PARENT, parent),
-            (dsl::dir::CHILDREN, children),
-            (dsl::dir::PROPERTIES, properties),
-            (dsl::dir::FLAGS, dsl::FLAG_BREAKDOWN),
-        ];
-        self.set_words(number, &words).await?;
-        Ok(number)
-    }
-
-    /// A deadlist; one that data sets begin with has a list for everything.
-    pub async fn deadlist(&mut self, key: Option<&str>) -> Result<u64, PoolError> {
-        let list = match key {
-            None => Vec::new(),
-            Some(key) => vec![(key, self.list().await?)],
-        };
-        let new = object(kind::DEADLIST, 512, kind::DEADLIST_HEAD, dsl::DEADLIST_BYTES);
-        self.meta.add_zap(self.source, &new, 0xDEAD ^ self.wall_s << 16 | 1, 0, &list).await
-    }
-
-    /// A data set of a directory.
-    pub async fn dataset(&mut self, words: &[(usize, u64)]) -> Result<u64, PoolError> {
-        let new = object(kind::DSL_DATASET, 512, kind::DSL_DATASET, dsl::DATASET_BYTES);
-        let number = self.meta.add(self.source, &new).await?;
-        self.set_words(number, &[(dsl::set::CREATED_S, self.wall_s), (dsl::set::FLAGS, dsl::FLAG_UNIQUE_ACCURATE)]).await?;
-        self.set_words(number, words).await?;
-        Ok(number)
-    }
-
-    pub async fn set_words(&mut self, number: u64, words: &[(usize, u64)]) -> Result<(), PoolError> {
-        let changed = self.meta.change(self.source, number).await?;
-        words.iter().for_each(|(word, value)| changed.dnode.set_bonus_word(*word, *value));
-        Ok(())
-    }
-
-    /// A plain data set, head of a directory, that begins with nothing: a file system or a volume.
-    pub async fn head(&mut self, directory: u64, marks: &Landmarks, txg: u64, guids: [u64; 2]) -> Result<u64, PoolError> {
-        let names = self.map(kind::SNAPSHOT_NAMES, &[]).await?;
-        let deadlist = self.deadlist(Some("0")).await?;
-        let words = [
-            (dsl::set::DIR, directory),
-            (dsl::set::PREVIOUS, marks.origin_snapshot),
-            (dsl::set::PREVIOUS_TXG, 1),
-            (dsl::set::SNAPSHOT_NAMES, names),
-            (dsl::set::CREATED_TXG, txg),
-            (dsl::set::DEADLIST, deadlist),
-            (dsl::set::FSID, guids[0] >> 8),
-            (dsl::set::GUID, guids[1]),
-        ];
-        let number = self.dataset(&words).await?;
-        self.set_words(directory, &[(dsl::dir::HEAD, number), (dsl::dir::ORIGIN, marks.origin_snapshot)]).await?;
-        let origin = self.meta.dnode(self.source, marks.origin_snapshot).await?;
-        let clones = self.meta.dnode(self.source, marks.origin_dir).await?.bonus_word(dsl::dir::CLONES);
-        let key = format!("{number:x}");
-        self.meta.zap_put(self.source, origin.bonus_word(dsl::set::NEXT_CLONES), &key, number).await?;
-        self.meta.zap_put(self.source, clones, &key, number).await?;
-        let changed = self.meta.change(self.source, marks.origin_snapshot).await?;
-        add_word(&mut changed.dnode, dsl::set::CHILD_COUNT, 1);
-        Ok(number)
-    }
-
-    /// The pool's object directory, which has to be object 1.
-    pub async fn object_directory(&mut self, entries: &[(&str, u64)]) -> Result<(), PoolError> {
-        for (name, number) in entries {
-            self.meta.zap_put(self.source, OBJECT_DIRECTORY, name, *number).await?;
-        }
-        Ok(())
     }
 }

@@ -10,10 +10,11 @@ use plexum_block::buf::BufPool;
 use plexum_block::device::Device;
 use plexum_format::zfs::{NvList, NvValue, PlexKind};
 
-use crate::commit::{CONFIG_BLOCK_BYTES, ConfigState, Landmarks, Seed, WritablePool};
+use crate::commit::{CONFIG_BLOCK_BYTES, ConfigState, Landmarks, WritablePool};
 use crate::dsl::{self, kind, object};
 use crate::error::PoolError;
 use crate::ground::{Ground, Leaf, PlexGround};
+use crate::seed::Seed;
 use crate::set::SetState;
 use crate::space::{Metaslab, Space, metaslab_shift};
 use crate::tree::Source;
@@ -121,7 +122,11 @@ impl Identities {
 /// # Errors
 /// The reason.
 pub fn check_pool_name(name: &str) -> Result<(), PoolError> {
-    let refuse = |reason: &str| Err(PoolError::Refused(format!("{name:?} cannot be the name of a pool: {reason}")));
+    let refuse = |reason: &str| {
+        Err(PoolError::Refused(format!(
+            "{name:?} cannot be the name of a pool: {reason}"
+        )))
+    };
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.: ".contains(letter);
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return refuse("it has to have 1 to 200 letters");
@@ -133,7 +138,9 @@ pub fn check_pool_name(name: &str) -> Result<(), PoolError> {
         return refuse("only letters, digits and - _ . : are allowed");
     }
     let reserved = ["mirror", "raidz", "draid", "spare", "log"];
-    if reserved.iter().any(|word| name.starts_with(word)) || name.len() > 1 && name.starts_with('c') && name.as_bytes()[1].is_ascii_digit() {
+    if reserved.iter().any(|word| name.starts_with(word))
+        || name.len() > 1 && name.starts_with('c') && name.as_bytes()[1].is_ascii_digit()
+    {
         return refuse("zpool keeps such names for itself");
     }
     Ok(())
@@ -156,7 +163,11 @@ impl<D: Device> WritablePool<D> {
     ///
     /// # Errors
     /// `Refused` for names, sectors and members that cannot be; why it cannot be written.
-    pub async fn create(groups: Vec<NewGroup<D>>, new: &NewPool, buffers: &BufPool) -> Result<(), PoolError> {
+    pub async fn create(
+        groups: Vec<NewGroup<D>>,
+        new: &NewPool,
+        buffers: &BufPool,
+    ) -> Result<(), PoolError> {
         check_pool_name(&new.name)?;
         let mut identities = Identities(new.seed);
         let guid = identities.next();
@@ -189,6 +200,7 @@ impl<D: Device> WritablePool<D> {
             landmarks: Landmarks::default(),
             txg: FIRST_TXG - 1,
             frozen: None,
+            pending: crate::volume::Pending::default(),
         };
         pool.plant(new, &mut identities).await?;
         for (id, tree) in trees.iter_mut().enumerate() {
@@ -201,31 +213,67 @@ impl<D: Device> WritablePool<D> {
 
     /// The objects that every pool has.
     async fn plant(&mut self, new: &NewPool, identities: &mut Identities) -> Result<(), PoolError> {
-        let mut seed = Seed { meta: &mut self.meta, source: &self.source, wall_s: new.wall_s };
+        let mut seed = Seed {
+            meta: &mut self.meta,
+            source: &self.source,
+            wall_s: new.wall_s,
+        };
         let salt = identities.next();
         let directory = object(kind::OBJECT_DIRECTORY, 512, 0, 0);
-        let number = seed.meta.add_zap(seed.source, &directory, salt, 0, &[]).await?;
+        let number = seed
+            .meta
+            .add_zap(seed.source, &directory, salt, 0, &[])
+            .await?;
         assert_eq!(number, 1, "the directory is the first object of a new set");
-        let list = object(kind::PACKED_LIST, CONFIG_BLOCK_BYTES, kind::PACKED_LIST_BYTES, 8);
+        let list = object(
+            kind::PACKED_LIST,
+            CONFIG_BLOCK_BYTES,
+            kind::PACKED_LIST_BYTES,
+            8,
+        );
         self.landmarks.config = seed.meta.add(seed.source, &list).await?;
         // The root of the tree is an empty file system, which this program cannot fill: it must not be mounted.
         let root = seed.directory(0, &[("canmount", 0)]).await?;
         let own = seed.directory(root, &[]).await?;
         let free = seed.directory(root, &[]).await?;
         let origin = seed.directory(root, &[]).await?;
-        (self.landmarks.root_dir, self.landmarks.own_dir, self.landmarks.origin_dir) = (root, own, origin);
-        let children = seed.meta.dnode(seed.source, root).await?.bonus_word(dsl::dir::CHILDREN);
+        (
+            self.landmarks.root_dir,
+            self.landmarks.own_dir,
+            self.landmarks.origin_dir,
+        ) = (root, own, origin);
+        let children = seed
+            .meta
+            .dnode(seed.source, root)
+            .await?
+            .bonus_word(dsl::dir::CHILDREN);
         for (name, number) in [("$MOS", own), ("$FREE", free), ("$ORIGIN", origin)] {
-            seed.meta.zap_put(seed.source, children, name, number).await?;
+            seed.meta
+                .zap_put(seed.source, children, name, number)
+                .await?;
         }
         self.landmarks.origin_snapshot = plant_origin(&mut seed, origin, identities).await?;
-        let head = seed.head(root, &self.landmarks, FIRST_TXG, [identities.next(), identities.next()]).await?;
-        let (readable, writable, described) = (seed.features().await?, seed.features().await?, seed.features().await?);
+        let head = seed
+            .head(
+                root,
+                &self.landmarks,
+                FIRST_TXG,
+                [identities.next(), identities.next()],
+            )
+            .await?;
+        let (readable, writable, described) = (
+            seed.features().await?,
+            seed.features().await?,
+            seed.features().await?,
+        );
         let (free_list, sync_list) = (seed.list().await?, seed.list().await?);
         for (id, plex) in &self.ground.plexes {
             let count = plex.size_bytes >> metaslab_shift(plex.size_bytes);
             let block_bytes = (8 * count).next_multiple_of(512).clamp(512, 16 << 10);
-            let array = seed.meta.add(seed.source, &object(kind::OBJECT_ARRAY, block_bytes, 0, 0)).await?;
+            let array = seed
+                .meta
+                .add(seed.source, &object(kind::OBJECT_ARRAY, block_bytes, 0, 0))
+                .await?;
             self.arrays.insert(*id, array);
         }
         let entries = [
@@ -271,7 +319,9 @@ async fn plant_origin<D: Device>(
     ];
     let snapshot = seed.dataset(&words).await?;
     let names = seed.map(kind::SNAPSHOT_NAMES, &[]).await?;
-    seed.meta.zap_put(seed.source, names, "$ORIGIN", snapshot).await?;
+    seed.meta
+        .zap_put(seed.source, names, "$ORIGIN", snapshot)
+        .await?;
     let deadlist = seed.deadlist(Some("0")).await?;
     let words = [
         (dsl::set::DIR, directory),
@@ -286,7 +336,11 @@ async fn plant_origin<D: Device>(
     let head = seed.dataset(&words).await?;
     seed.set_words(snapshot, &[(dsl::set::NEXT, head)]).await?;
     let clones = seed.clones(kind::CLONES).await?;
-    seed.set_words(directory, &[(dsl::dir::HEAD, head), (dsl::dir::CLONES, clones)]).await?;
+    seed.set_words(
+        directory,
+        &[(dsl::dir::HEAD, head), (dsl::dir::CLONES, clones)],
+    )
+    .await?;
     Ok(snapshot)
 }
 
@@ -297,7 +351,10 @@ pub(crate) fn metaslabs<D: Device>(ground: &Ground<D>) -> BTreeMap<(u32, u64), M
         let shift = metaslab_shift(plex.size_bytes);
         for number in 0..plex.size_bytes >> shift {
             let range: Range<u64> = number << shift..(number + 1) << shift;
-            all.insert((plex.id, number), Metaslab::new(plex.id, number, range, plex.ashift));
+            all.insert(
+                (plex.id, number),
+                Metaslab::new(plex.id, number, range, plex.ashift),
+            );
         }
     }
     all
@@ -312,14 +369,22 @@ fn new_plex<D: Device>(
     let count = group.members.len();
     let (fewest, is_single) = (group.kind.members_min(), group.kind == GroupKind::Single);
     if count < fewest || is_single && count != 1 || count > 255 {
-        return Err(PoolError::Refused(format!("group {id} has {count} members; it needs at least {fewest}")));
+        return Err(PoolError::Refused(format!(
+            "group {id} has {count} members; it needs at least {fewest}"
+        )));
     }
-    let sizes: Vec<u64> = group.members.iter().map(|member| member.device.info().size_bytes).collect();
+    let sizes: Vec<u64> = group
+        .members
+        .iter()
+        .map(|member| member.device.info().size_bytes)
+        .collect();
     for (member, size) in group.members.iter().zip(&sizes) {
         let sector = member.device.info().sector_bytes;
         let name = &member.name;
         if *size < MEMBER_BYTES_MIN {
-            return Err(PoolError::Refused(format!("{name} has {size} bytes: a member of a pool has at least 64 MiB")));
+            return Err(PoolError::Refused(format!(
+                "{name} has {size} bytes: a member of a pool has at least 64 MiB"
+            )));
         }
         if !(9..=13).contains(&ashift) || 1_u64 << ashift < u64::from(sector) {
             return Err(PoolError::Refused(format!(
@@ -332,10 +397,21 @@ fn new_plex<D: Device>(
     let mut leaves = Vec::new();
     let mut children = Vec::new();
     for (slot, member) in group.members.into_iter().enumerate() {
-        let guid = if is_single { top_guid } else { identities.next() };
+        let guid = if is_single {
+            top_guid
+        } else {
+            identities.next()
+        };
         let mut child = NvList::default();
         child.put_text("type", if member.is_disk { "disk" } else { "file" });
-        child.put_number("id", if is_single { u64::from(id) } else { slot as u64 });
+        child.put_number(
+            "id",
+            if is_single {
+                u64::from(id)
+            } else {
+                slot as u64
+            },
+        );
         child.put_number("guid", guid);
         child.put_text("path", &member.path);
         if member.is_disk {
@@ -343,7 +419,12 @@ fn new_plex<D: Device>(
         }
         children.push(child);
         let place = 0..member.device.info().size_bytes;
-        leaves.push(Leaf { name: member.name, guid, device: member.device, place });
+        leaves.push(Leaf {
+            name: member.name,
+            guid,
+            device: member.device,
+            place,
+        });
     }
     let kind = group.kind.plex_kind();
     let plex = PlexGround::new(id, &kind, ashift, size_bytes, leaves)?;
@@ -363,7 +444,9 @@ fn new_plex<D: Device>(
     tree.put_number("is_log", 0);
     tree.put_number("create_txg", FIRST_TXG);
     if !is_single {
-        children.iter_mut().for_each(|child| child.put_number("create_txg", FIRST_TXG));
+        children
+            .iter_mut()
+            .for_each(|child| child.put_number("create_txg", FIRST_TXG));
         tree.put("children", NvValue::Lists(children));
     }
     Ok((plex, tree))

@@ -94,12 +94,23 @@ const DEPTH_MAX: usize = 64;
 
 /// A new object of a type, with a bonus area of another.
 pub(crate) fn object(kind: u8, block_bytes: u64, bonus_kind: u8, bonus_bytes: usize) -> NewObject {
-    NewObject { kind, block_bytes, indirect_shift: SMALL_INDIRECT_SHIFT, bonus_kind, bonus_bytes }
+    NewObject {
+        kind,
+        block_bytes,
+        indirect_shift: SMALL_INDIRECT_SHIFT,
+        bonus_kind,
+        bonus_bytes,
+    }
 }
 
 /// A new list of dead blocks.
 pub(crate) fn dead_blocks() -> NewObject {
-    object(kind::DEAD_BLOCKS, DEAD_BLOCK_BYTES, kind::DEAD_BLOCKS_HEAD, DEAD_BLOCKS_BYTES)
+    object(
+        kind::DEAD_BLOCKS,
+        DEAD_BLOCK_BYTES,
+        kind::DEAD_BLOCKS_HEAD,
+        DEAD_BLOCKS_BYTES,
+    )
 }
 
 /// Adds to a word of a bonus area; the sums never go below zero on a sound pool, and stop there on another.
@@ -134,7 +145,10 @@ pub(crate) async fn use_space<D: Device>(
             return Ok(());
         }
     }
-    Err(PoolError::invalid(format!("directory {directory}"), "too many others are above it"))
+    Err(PoolError::invalid(
+        format!("directory {directory}"),
+        "too many others are above it",
+    ))
 }
 
 /// Enters into the sums of a data set what a commit did to it: births and deaths of its blocks.
@@ -182,7 +196,10 @@ pub(crate) async fn account<D: Device>(
     let origin = meta.dnode(source, directory).await?.bonus_word(dir::ORIGIN);
     let origin_txg = match origin {
         0 => 0,
-        origin => meta.dnode(source, origin).await?.bonus_word(set::CREATED_TXG),
+        origin => meta
+            .dnode(source, origin)
+            .await?
+            .bonus_word(set::CREATED_TXG),
     };
     let (mut alone, mut moved) = (0, 0);
     for dead in &kept {
@@ -229,7 +246,8 @@ async fn keep_dead<D: Device>(
     let mut parts: Vec<Vec<&PointerImage>> = vec![Vec::new(); keys.len()];
     for pointer in dead {
         let place = keys.iter().rposition(|(key, _)| *key < pointer.birth_txg());
-        let place = place.ok_or_else(|| PoolError::invalid(what(), "it has no place for an old block"))?;
+        let place =
+            place.ok_or_else(|| PoolError::invalid(what(), "it has no place for an old block"))?;
         parts[place].push(pointer);
         total.add(Sums::of(shapes, pointer));
     }
@@ -261,10 +279,15 @@ async fn append_dead<D: Device>(
     dead: &[&PointerImage],
 ) -> Result<(), PoolError> {
     let count = meta.dnode(source, list).await?.bonus_word(0);
-    let bytes: Vec<u8> = dead.iter().flat_map(|pointer| pointer.as_dead().0).collect();
-    meta.write(source, list, count * ENTRY_BYTES, &bytes).await?;
+    let bytes: Vec<u8> = dead
+        .iter()
+        .flat_map(|pointer| pointer.as_dead().0)
+        .collect();
+    meta.write(source, list, count * ENTRY_BYTES, &bytes)
+        .await?;
     let mut sums = Sums::default();
-    dead.iter().for_each(|pointer| sums.add(Sums::of(shapes, pointer)));
+    dead.iter()
+        .for_each(|pointer| sums.add(Sums::of(shapes, pointer)));
     let changed = meta.change(source, list).await?;
     add_word(&mut changed.dnode, 0, dead.len() as i64);
     add_word(&mut changed.dnode, 1, sums.used);

@@ -15,8 +15,14 @@ pub enum PoolError {
     Format(#[from] FormatError),
     #[error("{member}: {error}")]
     Io { member: String, error: IoError },
-    #[error("pool {pool} has no space left for this: {wanted_bytes} bytes are wanted, {free_bytes} are free")]
-    NoSpace { pool: String, wanted_bytes: u64, free_bytes: u64 },
+    #[error(
+        "pool {pool} has no space left for this: {wanted_bytes} bytes are wanted, {free_bytes} are free"
+    )]
+    NoSpace {
+        pool: String,
+        wanted_bytes: u64,
+        free_bytes: u64,
+    },
     #[error("{0}")]
     Refused(String),
     #[error("{what}: {problem}")]
@@ -27,6 +33,9 @@ pub enum PoolError {
 
 impl PoolError {
     pub(crate) fn invalid(what: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self::Invalid { what: what.into(), problem: problem.into() }
+        Self::Invalid {
+            what: what.into(),
+            problem: problem.into(),
+        }
     }
 }

@@ -64,7 +64,11 @@ impl PlexShape {
             PlexKind::Single | PlexKind::Mirror => None,
             other => return Err(refuse(format!("{other} is not known to a writer"))),
         };
-        let mut shape = Self { ashift, geometry, deflate_ratio: 512 };
+        let mut shape = Self {
+            ashift,
+            geometry,
+            deflate_ratio: 512,
+        };
         let whole = shape.allocated_bytes(128 << 10);
         shape.deflate_ratio = (128 << 10) / (whole / 512);
         Ok(shape)
@@ -120,11 +124,21 @@ impl<D: Device> PlexGround<D> {
         leaves: Vec<Leaf<D>>,
     ) -> Result<Self, PoolError> {
         let shape = PlexShape::new(id, kind, leaves.len(), ashift)?;
-        Ok(Self { id, ashift, size_bytes, leaves, shape })
+        Ok(Self {
+            id,
+            ashift,
+            size_bytes,
+            leaves,
+            shape,
+        })
     }
 
     /// The parts of a block on the members: slot, offset in the data area, bytes.
-    fn parts(&self, offset_bytes: u64, block: &[u8]) -> Result<Vec<(usize, u64, Vec<u8>)>, PoolError> {
+    fn parts(
+        &self,
+        offset_bytes: u64,
+        block: &[u8],
+    ) -> Result<Vec<(usize, u64, Vec<u8>)>, PoolError> {
         let sector = 1_usize << self.ashift;
         let mut padded = block.to_vec();
         padded.resize(block.len().next_multiple_of(sector), 0);
@@ -168,7 +182,11 @@ impl Writes {
 impl<D: Device> Ground<D> {
     pub fn new(plexes: BTreeMap<u32, PlexGround<D>>, buffers: &BufPool) -> Self {
         let shapes = plexes.iter().map(|(id, plex)| (*id, plex.shape.clone()));
-        Self { shapes: Shapes(shapes.collect()), plexes, buffers: buffers.clone() }
+        Self {
+            shapes: Shapes(shapes.collect()),
+            plexes,
+            buffers: buffers.clone(),
+        }
     }
 
     pub fn plex(&self, id: u32) -> Result<&PlexGround<D>, PoolError> {
@@ -206,7 +224,11 @@ impl<D: Device> Ground<D> {
         join_all(jobs).await.into_iter().collect()
     }
 
-    async fn write_runs(&self, leaf: &Leaf<D>, runs: BTreeMap<u64, Vec<u8>>) -> Result<(), PoolError> {
+    async fn write_runs(
+        &self,
+        leaf: &Leaf<D>,
+        runs: BTreeMap<u64, Vec<u8>>,
+    ) -> Result<(), PoolError> {
         let end = leaf.place.end - 2 * LABEL_BYTES as u64;
         for (offset, bytes) in runs {
             let at = leaf.place.start + DATA_OFFSET_BYTES + offset;
@@ -222,10 +244,13 @@ impl<D: Device> Ground<D> {
 
     /// Makes everything that was written durable on all members.
     pub async fn flush(&self) -> Result<(), PoolError> {
-        let leaves = self.leaves().map(|leaf| async move {
-            leaf.device.flush().await.map_err(|error| io(leaf, error))
-        });
-        join_all(leaves.collect::<Vec<_>>()).await.into_iter().collect()
+        let leaves = self
+            .leaves()
+            .map(|leaf| async move { leaf.device.flush().await.map_err(|error| io(leaf, error)) });
+        join_all(leaves.collect::<Vec<_>>())
+            .await
+            .into_iter()
+            .collect()
     }
 
     pub fn leaves(&self) -> impl Iterator<Item = &Leaf<D>> {
@@ -245,7 +270,8 @@ impl<D: Device> Ground<D> {
                 for offset in which.iter().filter_map(|n| offsets.get(*n)) {
                     let head = encode_head(&list, *offset);
                     let too_long = || PoolError::invalid("label", "the configuration does not fit");
-                    self.write(leaf, *offset, &head.ok_or_else(too_long)?).await?;
+                    self.write(leaf, *offset, &head.ok_or_else(too_long)?)
+                        .await?;
                 }
             }
         }
@@ -257,7 +283,8 @@ impl<D: Device> Ground<D> {
         for leaf in self.leaves() {
             for offset in label_offsets(leaf.size_bytes()) {
                 let zeroes = vec![0; LABEL_BYTES - RING_OFFSET];
-                self.write(leaf, offset + RING_OFFSET as u64, &zeroes).await?;
+                self.write(leaf, offset + RING_OFFSET as u64, &zeroes)
+                    .await?;
             }
         }
         Ok(())
@@ -288,5 +315,8 @@ impl<D: Device> Ground<D> {
 }
 
 fn io<D>(leaf: &Leaf<D>, error: IoError) -> PoolError {
-    PoolError::Io { member: leaf.name.clone(), error }
+    PoolError::Io {
+        member: leaf.name.clone(),
+        error,
+    }
 }

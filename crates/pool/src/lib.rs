@@ -19,10 +19,12 @@ mod create;
 mod dsl;
 mod error;
 mod ground;
+mod live;
 #[cfg(test)]
 #[path = "../tests/common/memory.rs"]
 mod memory;
 mod open;
+mod seed;
 mod set;
 mod space;
 mod spans;
@@ -31,7 +33,10 @@ mod volume;
 
 pub use check::{CheckReport, Finding, FindingKind, check_pool};
 pub use commit::WritablePool;
-pub use create::{GroupKind, MEMBER_BYTES_MIN, NewGroup, NewMember, NewPool, check_pool_name, group_bytes};
+pub use create::{
+    GroupKind, MEMBER_BYTES_MIN, NewGroup, NewMember, NewPool, check_pool_name, group_bytes,
+};
 pub use error::PoolError;
+pub use live::{LivePool, LiveVolume};
 pub use open::{FEATURES_WRITABLE, Foreign};
 pub use volume::{NewVolume, OpenVolume};

@@ -60,7 +60,11 @@ impl<D: Device> WritablePool<D> {
     /// # Errors
     /// `Refused` for members that are missing or old, pools in use elsewhere, features that are not known to a writer,
     /// and plexes that are not written; what of it cannot be read.
-    pub async fn open(members: Vec<MemberState<D>>, foreign: Foreign, buffers: &BufPool) -> Result<Self, PoolError> {
+    pub async fn open(
+        members: Vec<MemberState<D>>,
+        foreign: Foreign,
+        buffers: &BufPool,
+    ) -> Result<Self, PoolError> {
         let pool = Pool::open(members, &OpenOptions::default()).await?;
         check_report(&pool)?;
         let mut plexes = BTreeMap::new();
@@ -70,7 +74,11 @@ impl<D: Device> WritablePool<D> {
         }
         let ground = Ground::new(plexes, buffers);
         let (name, guid) = (pool.report.name.clone(), pool.report.guid);
-        let (version, txg, guid_sum) = (pool.report.version, pool.report.root.txg, pool.report.root.guid_sum);
+        let (version, txg, guid_sum) = (
+            pool.report.version,
+            pool.report.root.txg,
+            pool.report.root.guid_sum,
+        );
         let label_state = u64::from(pool.report.state == PoolState::Exported);
         let root = pool.report.root.root_image;
         let source = Source { pool: Some(pool) };
@@ -92,6 +100,7 @@ impl<D: Device> WritablePool<D> {
             landmarks: Landmarks::default(),
             txg,
             frozen: None,
+            pending: crate::volume::Pending::default(),
         };
         writable.find_landmarks().await?;
         writable.check_features().await?;
@@ -102,8 +111,13 @@ impl<D: Device> WritablePool<D> {
     }
 
     async fn entry(&self, name: &str) -> Result<u64, PoolError> {
-        let number = self.meta.zap_number(&self.source, OBJECT_DIRECTORY, name).await?;
-        number.ok_or_else(|| PoolError::invalid(&self.name, format!("its directory has no entry {name:?}")))
+        let number = self
+            .meta
+            .zap_number(&self.source, OBJECT_DIRECTORY, name)
+            .await?;
+        number.ok_or_else(|| {
+            PoolError::invalid(&self.name, format!("its directory has no entry {name:?}"))
+        })
     }
 
     async fn find_landmarks(&mut self) -> Result<(), PoolError> {
@@ -115,18 +129,39 @@ impl<D: Device> WritablePool<D> {
         let bytes = self.meta.bytes(&self.source, config, length).await?;
         self.config = NvList::parse(&bytes)?;
         if self.entry("deflate").await? != 1 {
-            return Err(PoolError::Refused(format!("pool {} accounts its space in an old way", self.name)));
+            return Err(PoolError::Refused(format!(
+                "pool {} accounts its space in an old way",
+                self.name
+            )));
         }
         let root_dir = self.entry("root_dataset").await?;
-        let children = self.meta.dnode(&self.source, root_dir).await?.bonus_word(dsl::dir::CHILDREN);
+        let children = self
+            .meta
+            .dnode(&self.source, root_dir)
+            .await?
+            .bonus_word(dsl::dir::CHILDREN);
         let child = async |name: &str| -> Result<u64, PoolError> {
             let number = self.meta.zap_number(&self.source, children, name).await?;
             number.ok_or_else(|| PoolError::invalid(&self.name, format!("it has no {name}")))
         };
         let (own_dir, origin_dir) = (child("$MOS").await?, child("$ORIGIN").await?);
-        let origin_head = self.meta.dnode(&self.source, origin_dir).await?.bonus_word(dsl::dir::HEAD);
-        let origin_snapshot = self.meta.dnode(&self.source, origin_head).await?.bonus_word(dsl::set::PREVIOUS);
-        self.landmarks = Landmarks { config, root_dir, own_dir, origin_snapshot, origin_dir };
+        let origin_head = self
+            .meta
+            .dnode(&self.source, origin_dir)
+            .await?
+            .bonus_word(dsl::dir::HEAD);
+        let origin_snapshot = self
+            .meta
+            .dnode(&self.source, origin_head)
+            .await?
+            .bonus_word(dsl::set::PREVIOUS);
+        self.landmarks = Landmarks {
+            config,
+            root_dir,
+            own_dir,
+            origin_snapshot,
+            origin_dir,
+        };
         Ok(())
     }
 
@@ -154,9 +189,13 @@ impl<D: Device> WritablePool<D> {
 
     fn check_config(&self, foreign: Foreign) -> Result<(), PoolError> {
         let tree = self.config.list("vdev_tree");
-        let tree = tree.ok_or_else(|| PoolError::invalid("configuration", "it has no vdev tree"))?;
+        let tree =
+            tree.ok_or_else(|| PoolError::invalid("configuration", "it has no vdev tree"))?;
         if tree_guids(tree) != self.guid_sum {
-            return Err(PoolError::invalid("configuration", "its identities are not those of the root"));
+            return Err(PoolError::invalid(
+                "configuration",
+                "its identities are not those of the root",
+            ));
         }
         let host = self.config.number("hostid").unwrap_or(0);
         if host != 0 && self.label_state == 0 && foreign == Foreign::Refused {
@@ -175,7 +214,12 @@ impl<D: Device> WritablePool<D> {
         while let Some(list) = work.pop() {
             work.extend(list.lists("children"));
             let path = list.text("path").unwrap_or("a plex");
-            let refuse = |reason: &str| Err(PoolError::Refused(format!("pool {} is not written: {path} {reason}", self.name)));
+            let refuse = |reason: &str| {
+                Err(PoolError::Refused(format!(
+                    "pool {} is not written: {path} {reason}",
+                    self.name
+                )))
+            };
             for word in ["offline", "faulted", "degraded", "removed", "unspare"] {
                 if list.number(word).is_some_and(|value| value != 0) {
                     return refuse(&format!("is {word}"));
@@ -217,15 +261,25 @@ impl<D: Device> WritablePool<D> {
         let mut metaslabs = BTreeMap::new();
         for (id, plex) in &self.ground.plexes {
             let what = || format!("plex {id}");
-            let config = tree.lists("children").iter().find(|one| one.number("id") == Some(u64::from(*id)));
-            let config = config.ok_or_else(|| PoolError::invalid(what(), "the configuration does not have it"))?;
-            let (array, shift) = (config.number("metaslab_array"), config.number("metaslab_shift"));
+            let config = tree
+                .lists("children")
+                .iter()
+                .find(|one| one.number("id") == Some(u64::from(*id)));
+            let config = config
+                .ok_or_else(|| PoolError::invalid(what(), "the configuration does not have it"))?;
+            let (array, shift) = (
+                config.number("metaslab_array"),
+                config.number("metaslab_shift"),
+            );
             let (Some(array), Some(shift @ 16..=60)) = (array, shift) else {
                 return Err(PoolError::invalid(what(), "it has no metaslabs"));
             };
             let count = plex.size_bytes >> shift;
             if count > METASLABS_MAX {
-                return Err(PoolError::invalid(what(), format!("it has {count} metaslabs")));
+                return Err(PoolError::invalid(
+                    what(),
+                    format!("it has {count} metaslabs"),
+                ));
             }
             self.arrays.insert(*id, array);
             let numbers = self.meta.bytes(&self.source, array, 8 * count).await?;
@@ -252,7 +306,10 @@ pub(crate) async fn load_map<D: Device>(
     source: &Source<D>,
     one: &mut Metaslab,
 ) -> Result<(), PoolError> {
-    let what = format!("space map of metaslab {} of plex {}", one.number, one.plex_id);
+    let what = format!(
+        "space map of metaslab {} of plex {}",
+        one.number, one.plex_id
+    );
     let dnode = meta.dnode(source, one.map_object).await?;
     one.map_bytes = dnode.bonus_word(1);
     one.allocated_bytes = dnode.bonus_word(2);
@@ -260,9 +317,12 @@ pub(crate) async fn load_map<D: Device>(
         return Err(PoolError::invalid(what, "it is too long"));
     }
     let bytes = meta.bytes(source, one.map_object, one.map_bytes).await?;
-    let entries = decode(&bytes).map_err(|at| PoolError::invalid(&what, format!("the entry at byte {at} is cut off")))?;
+    let entries = decode(&bytes)
+        .map_err(|at| PoolError::invalid(&what, format!("the entry at byte {at} is cut off")))?;
     for entry in entries {
-        let start = one.start_bytes.saturating_add(entry.start.saturating_mul(1 << one.sector_shift));
+        let start = one
+            .start_bytes
+            .saturating_add(entry.start.saturating_mul(1 << one.sector_shift));
         let end = start.saturating_add(entry.count.saturating_mul(1 << one.sector_shift));
         let is_right = end <= one.start_bytes + one.size_bytes
             && match entry.change {
@@ -270,23 +330,37 @@ pub(crate) async fn load_map<D: Device>(
                 Change::Freed => one.free.add(start..end),
             };
         if !is_right {
-            return Err(PoolError::invalid(what, format!("it takes or frees bytes {start} to {end} twice")));
+            return Err(PoolError::invalid(
+                what,
+                format!("it takes or frees bytes {start} to {end} twice"),
+            ));
         }
     }
     if one.size_bytes - one.free.total_bytes() != one.allocated_bytes {
-        return Err(PoolError::invalid(what, "the sum of its entries is not the one in its head"));
+        return Err(PoolError::invalid(
+            what,
+            "the sum of its entries is not the one in its head",
+        ));
     }
     Ok(())
 }
 
 fn check_report<D: Device>(pool: &Pool<D>) -> Result<(), PoolError> {
     let report = &pool.report;
-    let refuse = |reason: String| Err(PoolError::Refused(format!("pool {} is not written: {reason}", report.name)));
+    let refuse = |reason: String| {
+        Err(PoolError::Refused(format!(
+            "pool {} is not written: {reason}",
+            report.name
+        )))
+    };
     if let Some(member) = report.missing().first() {
         return refuse(format!("its member {} is missing", member.path));
     }
     for member in &report.members {
-        let of_plex = report.members.iter().filter(|other| other.plex_id == member.plex_id);
+        let of_plex = report
+            .members
+            .iter()
+            .filter(|other| other.plex_id == member.plex_id);
         let newest = of_plex.map(|other| other.newest_txg).max().unwrap_or(0);
         // A crash between the members leaves one behind by a single root, whose blocks are on all of them.
         if member.newest_txg + 1 < newest {
@@ -295,7 +369,9 @@ fn check_report<D: Device>(pool: &Pool<D>) -> Result<(), PoolError> {
         }
     }
     if let Some((txg, reason)) = report.skipped_roots.first() {
-        return refuse(format!("its newest root, of transaction group {txg}, cannot be read: {reason}"));
+        return refuse(format!(
+            "its newest root, of transaction group {txg}, cannot be read: {reason}"
+        ));
     }
     if report.version != FEATURES_VERSION {
         return refuse(format!("it is of the old version {}", report.version));

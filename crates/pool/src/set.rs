@@ -94,7 +94,10 @@ impl SetState {
 
     /// Lets the set be written although no object of it is changed: the free slot 0 counts as one.
     pub fn touch(&mut self) {
-        let free = Changed { dnode: DnodeImage::free(), blocks: Changes::new() };
+        let free = Changed {
+            dnode: DnodeImage::free(),
+            blocks: Changes::new(),
+        };
         self.changed.insert(0, free);
     }
 
@@ -113,11 +116,17 @@ impl SetState {
     }
 
     /// An object as it is now; `None` when there is none.
-    pub async fn find<D: Device>(&self, source: &Source<D>, number: u64) -> Result<Option<DnodeImage>, PoolError> {
+    pub async fn find<D: Device>(
+        &self,
+        source: &Source<D>,
+        number: u64,
+    ) -> Result<Option<DnodeImage>, PoolError> {
         if let Some(changed) = self.changed.get(&number) {
             return Ok(Some(changed.dnode.clone()).filter(|dnode| dnode.kind() != 0));
         }
-        let block = self.stored_block(source, &self.meta(), number / self.per_block()).await?;
+        let block = self
+            .stored_block(source, &self.meta(), number / self.per_block())
+            .await?;
         let Some(block) = block else {
             return Ok(None);
         };
@@ -127,23 +136,49 @@ impl SetState {
     }
 
     /// An object that has to be there.
-    pub async fn dnode<D: Device>(&self, source: &Source<D>, number: u64) -> Result<DnodeImage, PoolError> {
+    pub async fn dnode<D: Device>(
+        &self,
+        source: &Source<D>,
+        number: u64,
+    ) -> Result<DnodeImage, PoolError> {
         let found = self.find(source, number).await?;
-        let missing = || PoolError::invalid(format!("object {number} of {}", self.name), "it does not exist");
+        let missing = || {
+            PoolError::invalid(
+                format!("object {number} of {}", self.name),
+                "it does not exist",
+            )
+        };
         found.ok_or_else(missing)
     }
 
     /// An object, to be changed.
-    pub async fn change<D: Device>(&mut self, source: &Source<D>, number: u64) -> Result<&mut Changed, PoolError> {
+    pub async fn change<D: Device>(
+        &mut self,
+        source: &Source<D>,
+        number: u64,
+    ) -> Result<&mut Changed, PoolError> {
         if !self.changed.contains_key(&number) {
             let dnode = self.dnode(source, number).await?;
-            self.changed.insert(number, Changed { dnode, blocks: Changes::new() });
+            self.changed.insert(
+                number,
+                Changed {
+                    dnode,
+                    blocks: Changes::new(),
+                },
+            );
         }
-        Ok(self.changed.get_mut(&number).expect("it was just put there"))
+        Ok(self
+            .changed
+            .get_mut(&number)
+            .expect("it was just put there"))
     }
 
     /// A new object.
-    pub async fn add<D: Device>(&mut self, source: &Source<D>, new: &NewObject) -> Result<u64, PoolError> {
+    pub async fn add<D: Device>(
+        &mut self,
+        source: &Source<D>,
+        new: &NewObject,
+    ) -> Result<u64, PoolError> {
         let mut number = self.next_number;
         while self.is_taken(source, number).await? {
             number += 1;
@@ -151,24 +186,41 @@ impl SetState {
         self.next_number = number + 1;
         let mut dnode = DnodeImage::new(new);
         dnode.set_plain();
-        self.changed.insert(number, Changed { dnode, blocks: Changes::new() });
+        self.changed.insert(
+            number,
+            Changed {
+                dnode,
+                blocks: Changes::new(),
+            },
+        );
         Ok(number)
     }
 
     /// Whether a slot is a dnode's, or a part of one that takes several.
-    async fn is_taken<D: Device>(&self, source: &Source<D>, number: u64) -> Result<bool, PoolError> {
+    async fn is_taken<D: Device>(
+        &self,
+        source: &Source<D>,
+        number: u64,
+    ) -> Result<bool, PoolError> {
         if self.changed.contains_key(&number) {
             return Ok(true);
         }
         let per_block = self.per_block();
-        let Some(block) = self.stored_block(source, &self.meta(), number / per_block).await? else {
+        let Some(block) = self
+            .stored_block(source, &self.meta(), number / per_block)
+            .await?
+        else {
             return Ok(false);
         };
         let wanted = (number % per_block) as usize;
         let mut slot = 0;
         while slot <= wanted && slot * DNODE_BYTES < block.len() {
             let at = slot * DNODE_BYTES;
-            let slots = if block[at] == 0 { 1 } else { usize::from(block[at + 12]) + 1 };
+            let slots = if block[at] == 0 {
+                1
+            } else {
+                usize::from(block[at + 12]) + 1
+            };
             if wanted < slot + slots {
                 return Ok(block[at] != 0);
             }
@@ -196,9 +248,17 @@ impl SetState {
     }
 
     /// A data block of an object as it is now; zeroes where nothing is.
-    pub async fn block<D: Device>(&self, source: &Source<D>, number: u64, id: u64) -> Result<Rc<Vec<u8>>, PoolError> {
+    pub async fn block<D: Device>(
+        &self,
+        source: &Source<D>,
+        number: u64,
+        id: u64,
+    ) -> Result<Rc<Vec<u8>>, PoolError> {
         let dnode = self.dnode(source, number).await?;
-        let changed = self.changed.get(&number).and_then(|changed| changed.blocks.get(&id));
+        let changed = self
+            .changed
+            .get(&number)
+            .and_then(|changed| changed.blocks.get(&id));
         let found = match changed {
             Some(change) => change.clone(),
             None => self.stored_block(source, &dnode, id).await?,
@@ -248,7 +308,11 @@ impl SetState {
     }
 
     /// All entries of a ZAP.
-    pub async fn zap<D: Device>(&self, source: &Source<D>, number: u64) -> Result<Vec<ZapEntry>, PoolError> {
+    pub async fn zap<D: Device>(
+        &self,
+        source: &Source<D>,
+        number: u64,
+    ) -> Result<Vec<ZapEntry>, PoolError> {
         let first = self.block(source, number, 0).await?;
         let fat = match parse_head(&first)? {
             ZapHead::Micro(entries) => return Ok(entries),
@@ -271,7 +335,10 @@ impl SetState {
             entries.extend(parse_leaf(&self.block(source, number, leaf).await?)?);
         }
         if entries.len() as u64 != fat.entry_count {
-            return Err(PoolError::invalid(format!("map {number} of {}", self.name), "entries are missing in it"));
+            return Err(PoolError::invalid(
+                format!("map {number} of {}", self.name),
+                "entries are missing in it",
+            ));
         }
         Ok(entries)
     }
@@ -298,16 +365,32 @@ impl SetState {
         entries: &[(&str, u64)],
     ) -> Result<u64, PoolError> {
         let number = self.add(source, new).await?;
-        let entries: Vec<(Vec<u8>, u64)> = entries.iter().map(|(name, value)| (name.as_bytes().to_vec(), *value)).collect();
+        let entries: Vec<(Vec<u8>, u64)> = entries
+            .iter()
+            .map(|(name, value)| (name.as_bytes().to_vec(), *value))
+            .collect();
         self.set_zap(number, &entries, salt, norm_flags)?;
         Ok(number)
     }
 
-    fn set_zap(&mut self, number: u64, entries: &[(Vec<u8>, u64)], salt: u64, norm_flags: u64) -> Result<(), PoolError> {
+    fn set_zap(
+        &mut self,
+        number: u64,
+        entries: &[(Vec<u8>, u64)],
+        salt: u64,
+        norm_flags: u64,
+    ) -> Result<(), PoolError> {
         let name = self.name.clone();
-        let too_large = || PoolError::Refused(format!("map {number} of {name} would become too large to be written here"));
+        let too_large = || {
+            PoolError::Refused(format!(
+                "map {number} of {name} would become too large to be written here"
+            ))
+        };
         let block = encode_micro(entries, salt, norm_flags).ok_or_else(too_large)?;
-        let changed = self.changed.get_mut(&number).expect("the caller has changed the object");
+        let changed = self
+            .changed
+            .get_mut(&number)
+            .expect("the caller has changed the object");
         changed.dnode.set_block_bytes(block.len() as u64);
         changed.blocks.insert(0, Some(Rc::new(block)));
         Ok(())
@@ -333,7 +416,10 @@ impl SetState {
             .into_iter()
             .map(|entry| (entry.name.clone(), entry.number().unwrap_or(0)))
             .collect();
-        match entries.iter_mut().find(|(found, _)| found == name.as_bytes()) {
+        match entries
+            .iter_mut()
+            .find(|(found, _)| found == name.as_bytes())
+        {
             Some(entry) => entry.1 = value,
             None => entries.push((name.as_bytes().to_vec(), value)),
         }
@@ -357,22 +443,35 @@ impl SetState {
             let image = &changed.dnode.0;
             block[at..at + image.len()].copy_from_slice(image);
         }
-        Ok(blocks.into_iter().map(|(id, block)| (id, Some(Rc::new(block)))).collect())
+        Ok(blocks
+            .into_iter()
+            .map(|(id, block)| (id, Some(Rc::new(block))))
+            .collect())
     }
 
     /// Writes everything that was changed, and the set's own block.
-    pub async fn write_out<D: Device>(&mut self, writer: &mut Writer<'_, D>) -> Result<(), PoolError> {
+    pub async fn write_out<D: Device>(
+        &mut self,
+        writer: &mut Writer<'_, D>,
+    ) -> Result<(), PoolError> {
         let numbers: Vec<u64> = self.changed.keys().copied().collect();
         for number in numbers {
-            let changed = self.changed.get_mut(&number).expect("its number is in the list");
+            let changed = self
+                .changed
+                .get_mut(&number)
+                .expect("its number is in the list");
             let blocks = std::mem::take(&mut changed.blocks);
-            writer.write_object(number, &mut changed.dnode, &blocks).await?;
+            writer
+                .write_object(number, &mut changed.dnode, &blocks)
+                .await?;
         }
         let blocks = self.dnode_blocks(writer.source).await?;
         let mut meta = self.meta();
         writer.write_object(0, &mut meta, &blocks).await?;
         self.block[..DNODE_BYTES].copy_from_slice(&meta.0);
-        let fill = (0..meta.pointer_count()).map(|n| meta.pointer(n).fill()).sum();
+        let fill = (0..meta.pointer_count())
+            .map(|n| meta.pointer(n).fill())
+            .sum();
         let old = self.root;
         self.root = writer.write_set_block(&self.block, fill, &old).await?;
         self.changed.clear();

@@ -105,12 +105,18 @@ impl Metaslab {
     /// Those entries.
     pub fn encode_changes(&self) -> Result<Vec<u8>, PoolError> {
         let mut out = Vec::new();
-        for (change, spans) in [(Change::Allocated, &self.taken), (Change::Freed, &self.given)] {
+        for (change, spans) in [
+            (Change::Allocated, &self.taken),
+            (Change::Freed, &self.given),
+        ] {
             for range in spans.iter() {
                 let start = (range.start - self.start_bytes) >> self.sector_shift;
                 let count = (range.end - range.start) >> self.sector_shift;
                 if !encode(change, start, count, &mut out) {
-                    return Err(PoolError::invalid("space map", "a metaslab is too large for it"));
+                    return Err(PoolError::invalid(
+                        "space map",
+                        "a metaslab is too large for it",
+                    ));
                 }
             }
         }
@@ -121,7 +127,9 @@ impl Metaslab {
     pub fn mapped(&mut self, added_bytes: u64) {
         self.map_bytes += added_bytes;
         self.allocated_bytes += self.taken.total_bytes();
-        self.allocated_bytes = self.allocated_bytes.saturating_sub(self.given.total_bytes());
+        self.allocated_bytes = self
+            .allocated_bytes
+            .saturating_sub(self.given.total_bytes());
     }
 
     /// The transaction group is durable.
@@ -132,7 +140,10 @@ impl Metaslab {
         let mut is_sound = now.add_all(&cancelled);
         self.deferred.push_back(now);
         if self.deferred.len() > DEFERRED_GROUPS {
-            let free = self.deferred.pop_front().expect("it is longer than the limit");
+            let free = self
+                .deferred
+                .pop_front()
+                .expect("it is longer than the limit");
             is_sound &= self.free.add_all(&free);
         }
         is_sound.then_some(()).ok_or_else(|| self.twice())
@@ -174,12 +185,18 @@ pub(crate) fn metaslab_shift(plex_bytes: u64) -> u32 {
 
 impl Space {
     pub fn of(metaslabs: BTreeMap<(u32, u64), Metaslab>) -> Self {
-        Self { metaslabs, ..Self::default() }
+        Self {
+            metaslabs,
+            ..Self::default()
+        }
     }
 
     /// Bytes that can be given out now.
     pub fn free_bytes(&self) -> u64 {
-        self.metaslabs.values().map(|one| one.free.total_bytes()).sum()
+        self.metaslabs
+            .values()
+            .map(|one| one.free.total_bytes())
+            .sum()
     }
 
     /// Bytes of all metaslabs.
@@ -233,9 +250,18 @@ impl Space {
             let mut found = None;
             for id in order {
                 let size = wanted(id);
-                let others: Vec<(u32, u64)> = copies.iter().flatten().filter_map(|dva| self.metaslab_of(dva)).collect();
+                let others: Vec<(u32, u64)> = copies
+                    .iter()
+                    .flatten()
+                    .filter_map(|dva| self.metaslab_of(dva))
+                    .collect();
                 if let Some(offset) = self.take(id, copy, size, &others) {
-                    found = Some(Dva { plex_id: id, offset_bytes: offset, allocated_bytes: size, is_gang: false });
+                    found = Some(Dva {
+                        plex_id: id,
+                        offset_bytes: offset,
+                        allocated_bytes: size,
+                        is_gang: false,
+                    });
                     break;
                 }
             }
@@ -254,13 +280,22 @@ impl Space {
     }
 
     fn metaslab_of(&self, dva: &Dva) -> Option<(u32, u64)> {
-        let of_plex = self.metaslabs.range((dva.plex_id, 0)..=(dva.plex_id, u64::MAX));
-        let mut found = of_plex.filter(|(_, one)| (one.start_bytes..one.end_bytes()).contains(&dva.offset_bytes));
+        let of_plex = self
+            .metaslabs
+            .range((dva.plex_id, 0)..=(dva.plex_id, u64::MAX));
+        let mut found = of_plex
+            .filter(|(_, one)| (one.start_bytes..one.end_bytes()).contains(&dva.offset_bytes));
         found.next().map(|(key, _)| *key)
     }
 
     /// Takes `size_bytes` in a plex: in the metaslab that is in use, else in the emptiest where it fits.
-    fn take(&mut self, id: u32, copy: usize, size_bytes: u64, others: &[(u32, u64)]) -> Option<u64> {
+    fn take(
+        &mut self,
+        id: u32,
+        copy: usize,
+        size_bytes: u64,
+        others: &[(u32, u64)],
+    ) -> Option<u64> {
         if let Some(number) = self.current.get(&(id, copy)).copied()
             && !others.contains(&(id, number))
             && let Some(offset) = self.take_in(id, number, size_bytes)
@@ -269,7 +304,13 @@ impl Space {
         }
         let of_plex = self.metaslabs.range((id, 0)..=(id, u64::MAX));
         let mut order: Vec<(bool, u64, u64)> = of_plex
-            .map(|(key, one)| (others.contains(key), u64::MAX - one.free.total_bytes(), one.number))
+            .map(|(key, one)| {
+                (
+                    others.contains(key),
+                    u64::MAX - one.free.total_bytes(),
+                    one.number,
+                )
+            })
             .collect();
         order.sort_unstable();
         for (_, _, number) in order {
@@ -293,7 +334,12 @@ impl Space {
 
     /// Gives the space of a copy back.
     pub fn give_back(&mut self, dva: &Dva) -> Result<(), PoolError> {
-        let what = || format!("the block at byte {} of plex {}", dva.offset_bytes, dva.plex_id);
+        let what = || {
+            format!(
+                "the block at byte {} of plex {}",
+                dva.offset_bytes, dva.plex_id
+            )
+        };
         let key = self.metaslab_of(dva);
         let key = key.ok_or_else(|| PoolError::invalid(what(), "it lies in no metaslab"))?;
         let one = self.metaslabs.get_mut(&key).expect("it was just found");
@@ -304,14 +350,19 @@ impl Space {
             return Ok(());
         }
         if is_free || !one.given.add(range) {
-            return Err(PoolError::invalid(what(), "it is freed, but was not in use"));
+            return Err(PoolError::invalid(
+                what(),
+                "it is freed, but was not in use",
+            ));
         }
         Ok(())
     }
 
     /// The transaction group is durable.
     pub fn committed(&mut self) -> Result<(), PoolError> {
-        self.metaslabs.values_mut().try_for_each(Metaslab::committed)
+        self.metaslabs
+            .values_mut()
+            .try_for_each(Metaslab::committed)
     }
 }
 
@@ -334,7 +385,13 @@ mod tests {
 
     #[test]
     fn metaslabs_are_as_large_as_those_of_openzfs() {
-        for (bytes, shift) in [(95_944_704, 24), (4 << 30, 29), (1 << 30, 27), (64 << 30, 29), (200 << 30, 31)] {
+        for (bytes, shift) in [
+            (95_944_704, 24),
+            (4 << 30, 29),
+            (1 << 30, 27),
+            (64 << 30, 29),
+            (200 << 30, 31),
+        ] {
             assert_eq!(metaslab_shift(bytes), shift, "{bytes}");
         }
     }

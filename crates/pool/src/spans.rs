@@ -99,7 +99,10 @@ impl Spans {
         {
             return Some(from);
         }
-        let after = self.ranges.range(from..).find(|(start, end)| fits(**start, **end));
+        let after = self
+            .ranges
+            .range(from..)
+            .find(|(start, end)| fits(**start, **end));
         let all = || self.ranges.iter().find(|(start, end)| fits(**start, **end));
         after.or_else(all).map(|(start, _)| *start)
     }
@@ -107,7 +110,11 @@ impl Spans {
     /// The parts of the set inside of a range.
     #[must_use]
     pub fn within(&self, range: &Range<u64>) -> Vec<Range<u64>> {
-        let first = self.ranges.range(..=range.start).next_back().map_or(range.start, |(start, _)| *start);
+        let first = self
+            .ranges
+            .range(..=range.start)
+            .next_back()
+            .map_or(range.start, |(start, _)| *start);
         let all = self.ranges.range(first..range.end);
         let cut = all.map(|(start, end)| (*start).max(range.start)..(*end).min(range.end));
         cut.filter(|part| part.start < part.end).collect()

@@ -57,8 +57,16 @@ impl Sums {
     pub fn of(shapes: &Shapes, pointer: &PointerImage) -> Self {
         let is_data = pointer.level() == 0 && !is_metadata(pointer.object_type());
         // What is in its pointer is stored nowhere.
-        let stored = if pointer.is_embedded() { 0 } else { pointer.physical_bytes() };
-        let plain = if is_data { pointer.logical_bytes() } else { stored };
+        let stored = if pointer.is_embedded() {
+            0
+        } else {
+            pointer.physical_bytes()
+        };
+        let plain = if is_data {
+            pointer.logical_bytes()
+        } else {
+            stored
+        };
         Self {
             used: shapes.used_bytes(&pointer.copies()).cast_signed(),
             stored: stored.cast_signed(),
@@ -73,7 +81,11 @@ impl Sums {
     }
 
     pub fn negative(self) -> Self {
-        Self { used: -self.used, stored: -self.stored, plain: -self.plain }
+        Self {
+            used: -self.used,
+            stored: -self.stored,
+            plain: -self.plain,
+        }
     }
 }
 
@@ -99,7 +111,10 @@ pub(crate) struct Outcome {
 /// How new blocks get their places.
 pub(crate) enum Addresses {
     /// As they come; so many copies of data blocks.
-    Take { data_copies: usize, other_copies: usize },
+    Take {
+        data_copies: usize,
+        other_copies: usize,
+    },
     /// They were chosen before, by object, level and number.
     Chosen(BTreeMap<(u64, BlockKey), Copies>),
 }
@@ -120,7 +135,9 @@ fn levels_for(dnode: &DnodeImage, block_id_max: u64) -> u8 {
     let mut levels = dnode.levels().max(1);
     let reach = |levels: u8| {
         let shift = dnode.fanout_shift() * u32::from(levels - 1);
-        (dnode.pointer_count() as u64).checked_shl(shift).unwrap_or(u64::MAX)
+        (dnode.pointer_count() as u64)
+            .checked_shl(shift)
+            .unwrap_or(u64::MAX)
     };
     while levels < LEVELS_MAX && reach(levels) <= block_id_max {
         levels += 1;
@@ -153,18 +170,28 @@ pub(crate) fn grow(dnode: &mut DnodeImage, block_id_max: u64) -> Grown {
 impl Grown {
     /// New blocks that hold something.
     fn filled(&self) -> impl Iterator<Item = u8> {
-        let filled = self.0.iter().filter(|(_, block)| block.iter().any(|byte| *byte != 0));
+        let filled = self
+            .0
+            .iter()
+            .filter(|(_, block)| block.iter().any(|byte| *byte != 0));
         filled.map(|(level, _)| *level)
     }
 }
 
 /// All blocks that are written again when these data blocks are.
-pub(crate) fn touched(dnode: &DnodeImage, grown: &Grown, ids: impl Iterator<Item = u64>) -> BTreeSet<BlockKey> {
+pub(crate) fn touched(
+    dnode: &DnodeImage,
+    grown: &Grown,
+    ids: impl Iterator<Item = u64>,
+) -> BTreeSet<BlockKey> {
     let shift = dnode.fanout_shift();
     let mut found: BTreeSet<BlockKey> = ids.map(|id| (0, id)).collect();
     found.extend(grown.filled().map(|level| (level, 0)));
     for level in 1..dnode.levels() {
-        let below: Vec<u64> = found.range((level - 1, 0)..(level, 0)).map(|key| key.1 >> shift).collect();
+        let below: Vec<u64> = found
+            .range((level - 1, 0)..(level, 0))
+            .map(|key| key.1 >> shift)
+            .collect();
         found.extend(below.into_iter().map(|id| (level, id)));
     }
     found
@@ -197,7 +224,10 @@ pub(crate) async fn pointer_to<D: Device>(
         }
         let what = format!("pointers of level {above}");
         if pointer.is_embedded() || pointer.level() != above {
-            return Err(PoolError::invalid(what, "a pointer of another level stands there"));
+            return Err(PoolError::invalid(
+                what,
+                "a pointer of another level stands there",
+            ));
         }
         let block = source.read(&pointer, &what).await?;
         pointer = PointerImage::of(block.get(inside..).unwrap_or_default());
@@ -225,7 +255,11 @@ impl<D: Device> Writer<'_, D> {
             let new = match change {
                 None => PointerImage::HOLE,
                 Some(block) => {
-                    let fill = if kind == KIND_DNODES { dnodes_in(block) } else { 1 };
+                    let fill = if kind == KIND_DNODES {
+                        dnodes_in(block)
+                    } else {
+                        1
+                    };
                     self.put(object, kind, (0, *id), block, fill).await?
                 }
             };
@@ -240,7 +274,10 @@ impl<D: Device> Writer<'_, D> {
             }
             for (id, pointer) in std::mem::take(&mut news) {
                 let index = (id & ((1 << shift) - 1)) as usize;
-                parents.entry(id >> shift).or_default().push((index, pointer));
+                parents
+                    .entry(id >> shift)
+                    .or_default()
+                    .push((index, pointer));
             }
             for (id, updates) in parents {
                 let old = pointer_to(self.source, &before, &grown, (level, id)).await?;
@@ -253,7 +290,10 @@ impl<D: Device> Writer<'_, D> {
                     let at = index * POINTER_BYTES;
                     block[at..at + POINTER_BYTES].copy_from_slice(&pointer.0);
                 }
-                let fill = block.chunks_exact(POINTER_BYTES).map(|one| PointerImage::of(one).fill()).sum();
+                let fill = block
+                    .chunks_exact(POINTER_BYTES)
+                    .map(|one| PointerImage::of(one).fill())
+                    .sum();
                 // A block of nothing but holes that were never written is none.
                 let new = if block.iter().all(|byte| *byte == 0) {
                     PointerImage::HOLE
@@ -273,7 +313,10 @@ impl<D: Device> Writer<'_, D> {
 
     /// What an object's space changes by when a pointer is replaced; the sums of the set are kept.
     fn replaced(&mut self, old: &PointerImage, new: &PointerImage) -> i64 {
-        let (gone, come) = (Sums::of(&self.ground.shapes, old), Sums::of(&self.ground.shapes, new));
+        let (gone, come) = (
+            Sums::of(&self.ground.shapes, old),
+            Sums::of(&self.ground.shapes, new),
+        );
         self.outcome.born.add(come);
         if !old.is_hole() {
             self.outcome.dead.push(*old);
@@ -292,7 +335,10 @@ impl<D: Device> Writer<'_, D> {
     ) -> Result<PointerImage, PoolError> {
         let length_bytes = block.len() as u64;
         let copies = match self.addresses {
-            Addresses::Take { data_copies, other_copies } => {
+            Addresses::Take {
+                data_copies,
+                other_copies,
+            } => {
                 let is_data = key.0 == 0 && !is_metadata(kind);
                 let count = if is_data { *data_copies } else { *other_copies };
                 let space = &mut *self.space;
@@ -327,7 +373,9 @@ impl<D: Device> Writer<'_, D> {
         fill: u64,
         old: &PointerImage,
     ) -> Result<PointerImage, PoolError> {
-        let new = self.put(SET_BLOCK.0, KIND_SET, SET_BLOCK.1, block, fill).await?;
+        let new = self
+            .put(SET_BLOCK.0, KIND_SET, SET_BLOCK.1, block, fill)
+            .await?;
         let _ = self.replaced(old, &new);
         Ok(new)
     }

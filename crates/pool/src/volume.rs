@@ -14,11 +14,13 @@ use plexum_block::device::Device;
 use plexum_format::zfs::dnode::DNODE_BYTES;
 use plexum_format::zfs::{NewObject, PointerImage};
 
-use crate::commit::{Seed, WritablePool};
+use crate::commit::{ConfigState, WritablePool};
 use crate::create::Identities;
 use crate::dsl::{self, kind, object};
 use crate::error::PoolError;
+use crate::seed::Seed;
 use crate::set::SetState;
+use crate::space::Purpose;
 
 const DATA_OBJECT: u64 = 1;
 const PROPERTIES_OBJECT: u64 = 2;
@@ -69,41 +71,85 @@ impl<D: Device> WritablePool<D> {
         let (parent, name) = self.place_of(&new.name).await?;
         let block = new.block_bytes;
         if !block.is_power_of_two() || !BLOCK_BYTES.contains(&block) {
-            return Err(PoolError::Refused(format!("a volume has blocks of 512 bytes to 128 KiB, a power of two; not {block}")));
+            return Err(PoolError::Refused(format!(
+                "a volume has blocks of 512 bytes to 128 KiB, a power of two; not {block}"
+            )));
         }
-        if new.size_bytes == 0 || !new.size_bytes.is_multiple_of(block) || new.size_bytes > 1 << 62 {
-            return Err(PoolError::Refused(format!("the size of a volume is a multiple of its block ({block} bytes), above 0")));
+        if new.size_bytes == 0 || !new.size_bytes.is_multiple_of(block) || new.size_bytes > 1 << 62
+        {
+            return Err(PoolError::Refused(format!(
+                "the size of a volume is a multiple of its block ({block} bytes), above 0"
+            )));
         }
-        let children = self.meta.dnode(&self.source, parent).await?.bonus_word(dsl::dir::CHILDREN);
-        if self.meta.zap_number(&self.source, children, &name).await?.is_some() {
+        let children = self
+            .meta
+            .dnode(&self.source, parent)
+            .await?
+            .bonus_word(dsl::dir::CHILDREN);
+        if self
+            .meta
+            .zap_number(&self.source, children, &name)
+            .await?
+            .is_some()
+        {
             return Err(PoolError::Refused(format!("{} is there already", new.name)));
         }
         let mut identities = Identities(new.seed ^ self.guid);
-        let mut seed = Seed { meta: &mut self.meta, source: &self.source, wall_s: new.wall_s };
+        let mut seed = Seed {
+            meta: &mut self.meta,
+            source: &self.source,
+            wall_s: new.wall_s,
+        };
         let directory = seed.directory(parent, &[]).await?;
         let guids = [identities.next(), identities.next()];
-        let dataset = seed.head(directory, &self.landmarks, self.txg + 1, guids).await?;
-        self.meta.zap_put(&self.source, children, &name, directory).await?;
+        let dataset = seed
+            .head(directory, &self.landmarks, self.txg + 1, guids)
+            .await?;
+        self.meta
+            .zap_put(&self.source, children, &name, directory)
+            .await?;
         let mut set = SetState::new(&new.name, SET_VOLUME);
-        let data = NewObject { block_bytes: block, ..object(kind::VOLUME, block, 0, 0) };
+        let data = NewObject {
+            block_bytes: block,
+            ..object(kind::VOLUME, block, 0, 0)
+        };
         let number = set.add(&self.source, &data).await?;
         let properties = object(kind::VOLUME_PROPERTIES, 512, 0, 0);
         let salt = identities.next();
-        let size = set.add_zap(&self.source, &properties, salt, 0, &[("size", new.size_bytes)]).await?;
-        assert_eq!((number, size), (DATA_OBJECT, PROPERTIES_OBJECT), "a new set gives numbers from 1 on");
+        let size = set
+            .add_zap(
+                &self.source,
+                &properties,
+                salt,
+                0,
+                &[("size", new.size_bytes)],
+            )
+            .await?;
+        assert_eq!(
+            (number, size),
+            (DATA_OBJECT, PROPERTIES_OBJECT),
+            "a new set gives numbers from 1 on"
+        );
         self.sets.insert(dataset, set);
         Ok(())
     }
 
     /// The directory that a new data set comes into, and its name there.
     async fn place_of(&self, name: &str) -> Result<(u64, String), PoolError> {
-        let refuse = |reason: &str| PoolError::Refused(format!("{name:?} cannot be the name of a volume: {reason}"));
+        let refuse = |reason: &str| {
+            PoolError::Refused(format!("{name:?} cannot be the name of a volume: {reason}"))
+        };
         if name.len() > NAME_BYTES_MAX {
             return Err(refuse("it is too long"));
         }
-        let (above, last) = name.rsplit_once('/').ok_or_else(|| refuse("it begins with the pool's name and a slash"))?;
+        let (above, last) = name
+            .rsplit_once('/')
+            .ok_or_else(|| refuse("it begins with the pool's name and a slash"))?;
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.: ".contains(letter);
-        if last.is_empty() || !last.chars().all(is_plain) || !last.starts_with(|first: char| first.is_ascii_alphanumeric()) {
+        if last.is_empty()
+            || !last.chars().all(is_plain)
+            || !last.starts_with(|first: char| first.is_ascii_alphanumeric())
+        {
             return Err(refuse("only letters, digits and - _ . : are allowed"));
         }
         let parent = self.directory_of(above).await?;
@@ -114,13 +160,21 @@ impl<D: Device> WritablePool<D> {
     async fn directory_of(&self, name: &str) -> Result<u64, PoolError> {
         let mut parts = name.split('/');
         if parts.next() != Some(self.name.as_str()) {
-            return Err(PoolError::Refused(format!("{name} is not in pool {}", self.name)));
+            return Err(PoolError::Refused(format!(
+                "{name} is not in pool {}",
+                self.name
+            )));
         }
         let mut directory = self.landmarks.root_dir;
         for part in parts {
-            let children = self.meta.dnode(&self.source, directory).await?.bonus_word(dsl::dir::CHILDREN);
+            let children = self
+                .meta
+                .dnode(&self.source, directory)
+                .await?
+                .bonus_word(dsl::dir::CHILDREN);
             let number = self.meta.zap_number(&self.source, children, part).await?;
-            directory = number.ok_or_else(|| PoolError::Refused(format!("there is no {name} in the pool")))?;
+            directory = number
+                .ok_or_else(|| PoolError::Refused(format!("there is no {name} in the pool")))?;
         }
         Ok(directory)
     }
@@ -131,7 +185,8 @@ impl<D: Device> WritablePool<D> {
     /// `Refused` when there is none of that name, or one that is not written: with reservations, or with an intent log
     /// that has to be replayed first.
     pub async fn open_volume(&mut self, name: &str) -> Result<OpenVolume, PoolError> {
-        let refuse = |reason: String| PoolError::Refused(format!("{name} is not written: {reason}"));
+        let refuse =
+            |reason: String| PoolError::Refused(format!("{name} is not written: {reason}"));
         let directory = self.directory_of(name).await?;
         let dnode = self.meta.dnode(&self.source, directory).await?;
         self.check_reservations(name, directory).await?;
@@ -152,16 +207,26 @@ impl<D: Device> WritablePool<D> {
         }
         let log = PointerImage::of(set.block.get(LOG_POINTER_OFFSET..).unwrap_or_default());
         if !log.is_hole() {
-            return Err(refuse("it has an intent log, which has to be replayed by OpenZFS first".into()));
+            return Err(refuse(
+                "it has an intent log, which has to be replayed by OpenZFS first".into(),
+            ));
         }
-        let size = set.zap_number(&self.source, PROPERTIES_OBJECT, "size").await?;
+        let size = set
+            .zap_number(&self.source, PROPERTIES_OBJECT, "size")
+            .await?;
         let size_bytes = size.filter(|size| *size <= i64::MAX as u64);
-        let size_bytes = size_bytes.ok_or_else(|| PoolError::invalid(name, "the volume has no size"))?;
+        let size_bytes =
+            size_bytes.ok_or_else(|| PoolError::invalid(name, "the volume has no size"))?;
         let block_bytes = set.dnode(&self.source, DATA_OBJECT).await?.block_bytes();
         if block_bytes == 0 {
             return Err(PoolError::invalid(name, "its blocks have no size"));
         }
-        Ok(OpenVolume { name: name.to_owned(), dataset, size_bytes, block_bytes })
+        Ok(OpenVolume {
+            name: name.to_owned(),
+            dataset,
+            size_bytes,
+            block_bytes,
+        })
     }
 
     /// Reservations and quotas change the sums in ways that are not written here.
@@ -169,7 +234,11 @@ impl<D: Device> WritablePool<D> {
         let mut number = directory;
         for _ in 0..64 {
             let dnode = self.meta.dnode(&self.source, number).await?;
-            let words = [dsl::dir::QUOTA, dsl::dir::RESERVED, dsl::dir::BY_OWN_RESERVATION];
+            let words = [
+                dsl::dir::QUOTA,
+                dsl::dir::RESERVED,
+                dsl::dir::BY_OWN_RESERVATION,
+            ];
             if words.iter().any(|word| dnode.bonus_word(*word) != 0) {
                 return Err(PoolError::Refused(format!(
                     "{name} is not written: it, or what it is in, has a quota or a reservation"
@@ -187,7 +256,12 @@ impl<D: Device> WritablePool<D> {
     ///
     /// # Errors
     /// Why a block cannot be read; `Invalid` for a range outside.
-    pub async fn read(&self, volume: &OpenVolume, offset_bytes: u64, length_bytes: usize) -> Result<Vec<u8>, PoolError> {
+    pub async fn read(
+        &self,
+        volume: &OpenVolume,
+        offset_bytes: u64,
+        length_bytes: usize,
+    ) -> Result<Vec<u8>, PoolError> {
         check_inside(volume, offset_bytes, length_bytes as u64)?;
         let set = self.set_of(volume)?;
         let mut out = Vec::with_capacity(length_bytes);
@@ -213,13 +287,30 @@ impl<D: Device> WritablePool<D> {
     /// # Errors
     /// `NoSpace`, and nothing is changed; why a block that is written in part cannot be read; `Invalid` for a range
     /// outside.
-    pub async fn write(&mut self, volume: &OpenVolume, offset_bytes: u64, bytes: &[u8]) -> Result<(), PoolError> {
+    pub async fn write(
+        &mut self,
+        volume: &OpenVolume,
+        offset_bytes: u64,
+        bytes: &[u8],
+    ) -> Result<(), PoolError> {
         self.check_frozen()?;
         check_inside(volume, offset_bytes, bytes.len() as u64)?;
-        self.check_room(volume, offset_bytes, bytes.len() as u64)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
         let set = self.sets.get_mut(&volume.dataset);
         let set = set.ok_or_else(|| PoolError::Refused(format!("{} is not open", volume.name)))?;
         set.change(&self.source, DATA_OBJECT).await?;
+        let last = (offset_bytes + bytes.len() as u64 - 1) / volume.block_bytes;
+        self.take_room(
+            volume,
+            offset_bytes / volume.block_bytes..last + 1,
+            Purpose::Data,
+        )?;
+        let set = self
+            .sets
+            .get_mut(&volume.dataset)
+            .expect("it was found above");
         let mut done = 0;
         while done < bytes.len() {
             let at = offset_bytes + done as u64;
@@ -244,76 +335,142 @@ impl<D: Device> WritablePool<D> {
     ///
     /// # Errors
     /// As [`write`](Self::write), for the blocks at the ends of the range.
-    pub async fn trim(&mut self, volume: &OpenVolume, offset_bytes: u64, length_bytes: u64) -> Result<(), PoolError> {
+    pub async fn trim(
+        &mut self,
+        volume: &OpenVolume,
+        offset_bytes: u64,
+        length_bytes: u64,
+    ) -> Result<(), PoolError> {
         self.check_frozen()?;
         check_inside(volume, offset_bytes, length_bytes)?;
         let (block, end) = (volume.block_bytes, offset_bytes + length_bytes);
         let (first, last) = (offset_bytes.div_ceil(block), end / block);
         if first > last {
-            return self.write(volume, offset_bytes, &vec![0; length_bytes as usize]).await;
+            return self
+                .write(volume, offset_bytes, &vec![0; length_bytes as usize])
+                .await;
         }
-        self.write(volume, offset_bytes, &vec![0; (first * block - offset_bytes) as usize]).await?;
-        self.write(volume, last * block, &vec![0; (end - last * block) as usize]).await?;
+        self.write(
+            volume,
+            offset_bytes,
+            &vec![0; (first * block - offset_bytes) as usize],
+        )
+        .await?;
+        self.write(
+            volume,
+            last * block,
+            &vec![0; (end - last * block) as usize],
+        )
+        .await?;
         let set = self.sets.get_mut(&volume.dataset);
         let set = set.ok_or_else(|| PoolError::Refused(format!("{} is not open", volume.name)))?;
         let id_max = set.dnode(&self.source, DATA_OBJECT).await?.block_id_max();
         let changed = set.change(&self.source, DATA_OBJECT).await?;
         changed.blocks.retain(|id, _| !(first..last).contains(id));
         // Beyond the highest block nothing was ever written.
-        for id in first..last.min(id_max.saturating_add(1)) {
-            changed.blocks.insert(id, None);
-        }
+        let holes = first..last.min(id_max.saturating_add(1)).max(first);
+        self.take_room(volume, holes.clone(), Purpose::Upkeep)?;
+        let set = self
+            .sets
+            .get_mut(&volume.dataset)
+            .expect("it was found above");
+        let changed = set.change(&self.source, DATA_OBJECT).await?;
+        changed.blocks.extend(holes.map(|id| (id, None)));
         Ok(())
     }
 
-    /// Bytes of blocks that wait for the next commit.
+    /// Bytes that the next commit will take at most, parity and pointers included.
     #[must_use]
     pub fn pending_bytes(&self) -> u64 {
-        let changed = self.sets.values().flat_map(|set| set.changed.values());
-        changed.map(|changed| changed.blocks.len() as u64 * changed.dnode.block_bytes()).sum()
+        self.pending.wanted_bytes
     }
 
-    /// Whether the blocks that wait, and those of a write, and all pointers above them, still fit.
-    fn check_room(&self, volume: &OpenVolume, offset_bytes: u64, length_bytes: u64) -> Result<(), PoolError> {
-        if length_bytes == 0 {
-            return Ok(());
-        }
-        let new = offset_bytes / volume.block_bytes..=(offset_bytes + length_bytes - 1) / volume.block_bytes;
-        let worst = |length: u64| self.ground.plexes.values().map(|plex| plex.shape.allocated_bytes(length)).max().unwrap_or(0);
-        let mut wanted = 0;
-        for (dataset, set) in &self.sets {
-            let Some(changed) = set.changed.get(&DATA_OBJECT) else {
-                continue;
+    /// Whether the blocks that wait, those of a write, and all pointers above them, still fit; they are counted.
+    fn take_room(
+        &mut self,
+        volume: &OpenVolume,
+        blocks: std::ops::Range<u64>,
+        purpose: Purpose,
+    ) -> Result<(), PoolError> {
+        let worst = |length: u64| {
+            self.ground
+                .plexes
+                .values()
+                .map(|plex| plex.shape.allocated_bytes(length))
+                .max()
+                .unwrap_or(0)
+        };
+        let changed = self
+            .sets
+            .get(&volume.dataset)
+            .and_then(|set| set.changed.get(&DATA_OBJECT));
+        let Some(changed) = changed else {
+            return Err(PoolError::invalid(&volume.name, "it is not being changed"));
+        };
+        let shift = changed.dnode.fanout_shift();
+        // A hole only needs what is above it.
+        let (mut wanted, mut parents) = (0, Vec::new());
+        for id in blocks.filter(|id| !changed.blocks.contains_key(id)) {
+            wanted += if purpose == Purpose::Data {
+                worst(volume.block_bytes)
+            } else {
+                0
             };
-            let mut parents: BTreeSet<u64> = BTreeSet::new();
-            let shift = changed.dnode.fanout_shift();
-            for (id, block) in &changed.blocks {
-                wanted += if block.is_some() { worst(changed.dnode.block_bytes()) } else { 0 };
-                parents.insert(id >> shift);
+            let parent = (volume.dataset, id >> shift);
+            if parents.last() != Some(&parent) && !self.pending.parents.contains(&parent) {
+                parents.push(parent);
             }
-            if *dataset == volume.dataset {
-                for id in new.clone().filter(|id| !changed.blocks.contains_key(id)) {
-                    wanted += worst(volume.block_bytes);
-                    parents.insert(id >> shift);
-                }
-            }
-            wanted += 2 * parents.len() as u64 * worst(changed.dnode.indirect_bytes());
         }
-        if !self.sets.get(&volume.dataset).is_some_and(|set| set.changed.contains_key(&DATA_OBJECT)) {
-            wanted += new.count() as u64 * worst(volume.block_bytes);
-        }
+        wanted += 2 * parents.len() as u64 * worst(changed.dnode.indirect_bytes());
         let free_bytes = self.space.usable_bytes();
-        if wanted > free_bytes {
-            return Err(PoolError::NoSpace { pool: self.name.clone(), wanted_bytes: wanted, free_bytes });
+        let all = self.pending.wanted_bytes + wanted;
+        if purpose == Purpose::Data && wanted > 0 && all > free_bytes {
+            return Err(PoolError::NoSpace {
+                pool: self.name.clone(),
+                wanted_bytes: all,
+                free_bytes,
+            });
+        }
+        self.pending.wanted_bytes = all;
+        self.pending.parents.extend(parents);
+        Ok(())
+    }
+
+    /// Commits until space that was given back can be used again.
+    ///
+    /// # Errors
+    /// Those of [`commit`](Self::commit).
+    pub async fn settle(&mut self, wall_s: u64) -> Result<(), PoolError> {
+        for _ in 0..3 {
+            if self.space.waiting_bytes() == 0 && !self.has_changes() {
+                break;
+            }
+            self.config_state = ConfigState::Changed;
+            self.commit(wall_s).await?;
         }
         Ok(())
     }
 }
 
-fn check_inside(volume: &OpenVolume, offset_bytes: u64, length_bytes: u64) -> Result<(), PoolError> {
+/// What waits for the next commit.
+#[derive(Default)]
+pub(crate) struct Pending {
+    wanted_bytes: u64,
+    /// Indirect blocks that change, by data set.
+    parents: BTreeSet<(u64, u64)>,
+}
+
+fn check_inside(
+    volume: &OpenVolume,
+    offset_bytes: u64,
+    length_bytes: u64,
+) -> Result<(), PoolError> {
     let end = offset_bytes.checked_add(length_bytes);
     if end.is_none_or(|end| end > volume.size_bytes) {
-        return Err(PoolError::invalid(&volume.name, format!("byte {offset_bytes} is outside of the volume")));
+        return Err(PoolError::invalid(
+            &volume.name,
+            format!("byte {offset_bytes} is outside of the volume"),
+        ));
     }
     Ok(())
 }

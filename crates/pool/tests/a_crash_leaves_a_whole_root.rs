@@ -11,7 +11,8 @@ use memory::{MemoryDisk, Power};
 use plexum_block::buf::BufPool;
 use plexum_disks::rng::Rng;
 use plexum_pool::{
-    Foreign, GroupKind, NewGroup, NewMember, NewPool, NewVolume, OpenVolume, WritablePool, check_pool,
+    Foreign, GroupKind, NewGroup, NewMember, NewPool, NewVolume, OpenVolume, WritablePool,
+    check_pool,
 };
 use plexum_testkit::block_on;
 use plexum_zfs::{NamedDevice, OpenOptions, Pool, find_members};
@@ -20,24 +21,39 @@ const VOLUME_BYTES: usize = 1 << 20;
 
 fn named(disks: &[MemoryDisk]) -> Vec<NamedDevice<MemoryDisk>> {
     let named = disks.iter().enumerate();
-    named.map(|(n, disk)| NamedDevice { name: format!("disk {n}"), device: disk.clone() }).collect()
+    named
+        .map(|(n, disk)| NamedDevice {
+            name: format!("disk {n}"),
+            device: disk.clone(),
+        })
+        .collect()
 }
 
 async fn open(disks: &[MemoryDisk]) -> (WritablePool<MemoryDisk>, OpenVolume) {
     let buffers = BufPool::new(1 << 20);
     let (members, _) = find_members(named(disks), &buffers).await;
-    let mut pool = WritablePool::open(members, Foreign::Refused, &buffers).await.unwrap();
+    let mut pool = WritablePool::open(members, Foreign::Refused, &buffers)
+        .await
+        .unwrap();
     let volume = pool.open_volume("tank/vol").await.unwrap();
     (pool, volume)
 }
 
 async fn assert_sound(disks: &[MemoryDisk], what: &str) {
     let (members, _) = find_members(named(disks), &BufPool::new(1 << 20)).await;
-    let report = check_pool(Pool::open(members, &OpenOptions::default()).await.unwrap()).await.unwrap();
+    let report = check_pool(Pool::open(members, &OpenOptions::default()).await.unwrap())
+        .await
+        .unwrap();
     assert!(report.is_clean(), "{what}: {:#?}", report.findings);
 }
 
-async fn write(pool: &mut WritablePool<MemoryDisk>, volume: &OpenVolume, bytes: &mut [u8], rng: &mut Rng, count: usize) {
+async fn write(
+    pool: &mut WritablePool<MemoryDisk>,
+    volume: &OpenVolume,
+    bytes: &mut [u8],
+    rng: &mut Rng,
+    count: usize,
+) {
     for _ in 0..count {
         let length = 512 * rng.between(1, 40) as usize;
         let at = 512 * rng.below(((VOLUME_BYTES - length) / 512) as u64) as usize;
@@ -47,7 +63,9 @@ async fn write(pool: &mut WritablePool<MemoryDisk>, volume: &OpenVolume, bytes: 
             bytes[at..at + length].fill(0);
             pool.trim(volume, at as u64, length as u64).await.unwrap();
         } else {
-            pool.write(volume, at as u64, &bytes[at..at + length]).await.unwrap();
+            pool.write(volume, at as u64, &bytes[at..at + length])
+                .await
+                .unwrap();
         }
     }
 }
@@ -56,22 +74,45 @@ async fn write(pool: &mut WritablePool<MemoryDisk>, volume: &OpenVolume, bytes: 
 async fn world(kinds: &[(GroupKind, usize)], rng: &mut Rng) -> (Vec<MemoryDisk>, Vec<u8>) {
     let power = Power::on();
     let count = kinds.iter().map(|(_, count)| count).sum();
-    let disks: Vec<MemoryDisk> = (0..count).map(|_| MemoryDisk::new(64 << 20, &power)).collect();
+    let disks: Vec<MemoryDisk> = (0..count)
+        .map(|_| MemoryDisk::new(64 << 20, &power))
+        .collect();
     let mut left = disks.iter();
     let groups = kinds.iter().map(|(kind, count)| NewGroup {
         kind: *kind,
         members: left
             .by_ref()
             .take(*count)
-            .map(|disk| NewMember { name: "disk".into(), path: "/disk".into(), is_disk: false, device: Rc::new(disk.clone()) })
+            .map(|disk| NewMember {
+                name: "disk".into(),
+                path: "/disk".into(),
+                is_disk: false,
+                device: Rc::new(disk.clone()),
+            })
             .collect(),
     });
-    let new = NewPool { name: "tank".into(), ashift: 9, wall_s: 1, seed: 3, host: "test".into() };
-    WritablePool::create(groups.collect(), &new, &BufPool::new(0)).await.unwrap();
+    let new = NewPool {
+        name: "tank".into(),
+        ashift: 9,
+        wall_s: 1,
+        seed: 3,
+        host: "test".into(),
+    };
+    WritablePool::create(groups.collect(), &new, &BufPool::new(0))
+        .await
+        .unwrap();
     let buffers = BufPool::new(1 << 20);
     let (members, _) = find_members(named(&disks), &buffers).await;
-    let mut pool = WritablePool::open(members, Foreign::Refused, &buffers).await.unwrap();
-    let new = NewVolume { name: "tank/vol".into(), size_bytes: VOLUME_BYTES as u64, block_bytes: 4096, wall_s: 2, seed: 4 };
+    let mut pool = WritablePool::open(members, Foreign::Refused, &buffers)
+        .await
+        .unwrap();
+    let new = NewVolume {
+        name: "tank/vol".into(),
+        size_bytes: VOLUME_BYTES as u64,
+        block_bytes: 4096,
+        wall_s: 2,
+        seed: 4,
+    };
     pool.create_volume(&new).await.unwrap();
     let volume = pool.open_volume("tank/vol").await.unwrap();
     let mut bytes = vec![0; VOLUME_BYTES];
@@ -97,7 +138,10 @@ async fn crash(disks: &[MemoryDisk], before: &[u8], operations: u64, seed: u64) 
         _ => pool.export(5).await.is_ok(),
     };
     if !is_committed {
-        assert!(pool.write(&volume, 0, &[1; 512]).await.is_err(), "{what}: it went on after an error");
+        assert!(
+            pool.write(&volume, 0, &[1; 512]).await.is_err(),
+            "{what}: it went on after an error"
+        );
     }
     drop(pool);
     power.cut_after(None);
@@ -105,8 +149,14 @@ async fn crash(disks: &[MemoryDisk], before: &[u8], operations: u64, seed: u64) 
     assert_sound(&disks, &what).await;
     let (mut pool, volume) = open(&disks).await;
     let read = pool.read(&volume, 0, VOLUME_BYTES).await.unwrap();
-    assert!(read == after || read == before, "{what}: neither the old state nor the new one");
-    assert!(read == after || !is_committed, "{what}: an answered commit is lost");
+    assert!(
+        read == after || read == before,
+        "{what}: neither the old state nor the new one"
+    );
+    assert!(
+        read == after || !is_committed,
+        "{what}: an answered commit is lost"
+    );
     let mut now = read;
     for _ in 0..4 {
         write(&mut pool, &volume, &mut now, &mut rng, 6).await;
@@ -115,7 +165,10 @@ async fn crash(disks: &[MemoryDisk], before: &[u8], operations: u64, seed: u64) 
     drop(pool);
     assert_sound(&disks, &what).await;
     let (pool, volume) = open(&disks).await;
-    assert!(pool.read(&volume, 0, VOLUME_BYTES).await.unwrap() == now, "{what}: it did not go on well");
+    assert!(
+        pool.read(&volume, 0, VOLUME_BYTES).await.unwrap() == now,
+        "{what}: it did not go on well"
+    );
     is_committed
 }
 

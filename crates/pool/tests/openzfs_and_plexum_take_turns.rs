@@ -44,7 +44,10 @@ fn turn(folder: &Folder, shadow: &mut Shadow, round: usize) {
     std::fs::write(&file, &shadow.bytes).unwrap();
     let write = format!("write={VOLUME}:100:{round}:{}", file.display());
     let dump = format!("dump={VOLUME}:{}", folder.path().join("dump").display());
-    let (snap, old) = (format!("snap={VOLUME}@{round}"), format!("destroy={VOLUME}@{}", round.saturating_sub(2)));
+    let (snap, old) = (
+        format!("snap={VOLUME}@{round}"),
+        format!("destroy={VOLUME}@{}", round.saturating_sub(2)),
+    );
     let mut operations: Vec<&str> = vec![&dump, &snap, &write];
     if round >= 2 && round % 3 != 1 {
         operations.push(&old);
@@ -52,7 +55,10 @@ fn turn(folder: &Folder, shadow: &mut Shadow, round: usize) {
     operations.push("scrub");
     let text = engine(folder, version, &operations);
     let dumped = std::fs::read(folder.path().join("dump")).unwrap();
-    assert!(dumped == shadow.bytes, "OpenZFS read something else in round {round}: {text}");
+    assert!(
+        dumped == shadow.bytes,
+        "OpenZFS read something else in round {round}: {text}"
+    );
     shadow.bytes = std::fs::read(&file).unwrap();
     assert_checked(folder);
 }

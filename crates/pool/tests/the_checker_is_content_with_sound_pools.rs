@@ -18,8 +18,16 @@ fn pools_of_the_fixtures_are_clean() {
         members.sort();
         match check(&members) {
             Ok(report) => {
-                let findings: Vec<String> = report.findings.iter().take(12).map(ToString::to_string).collect();
-                println!("{id}: {} blocks {findings:#?} {:?}", report.blocks, report.notes);
+                let findings: Vec<String> = report
+                    .findings
+                    .iter()
+                    .take(12)
+                    .map(ToString::to_string)
+                    .collect();
+                println!(
+                    "{id}: {} blocks {findings:#?} {:?}",
+                    report.blocks, report.notes
+                );
             }
             Err(error) => println!("{id}: {error}"),
         }

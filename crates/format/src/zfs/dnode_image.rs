@@ -176,7 +176,10 @@ impl DnodeImage {
     /// # Panics
     /// When it has none of that number.
     pub fn set_pointer(&mut self, n: usize, pointer: &PointerImage) {
-        assert!(n < self.pointer_count(), "a dnode has the pointer that is set");
+        assert!(
+            n < self.pointer_count(),
+            "a dnode has the pointer that is set"
+        );
         let at = POINTERS_OFFSET + n * POINTER_BYTES;
         self.0[at..at + POINTER_BYTES].copy_from_slice(&pointer.0);
     }
@@ -257,7 +260,13 @@ mod tests {
         assert_eq!(dnode.pointers.len(), 3);
         assert_eq!((image.bonus_word(2), image.bonus_word(3)), (99, 0));
         assert_eq!(DnodeImage::of(&image.0), Some(image));
-        let wide = NewObject { kind: 16, block_bytes: 512, indirect_shift: 17, bonus_kind: 16, bonus_bytes: 320 };
+        let wide = NewObject {
+            kind: 16,
+            block_bytes: 512,
+            indirect_shift: 17,
+            bonus_kind: 16,
+            bonus_bytes: 320,
+        };
         assert_eq!(DnodeImage::new(&wide).pointer_count(), 1);
         assert_eq!(DnodeImage::of(&[0; 100]), None);
     }

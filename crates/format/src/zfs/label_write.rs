@@ -92,7 +92,13 @@ mod tests {
         list.put_text("name", "tank");
         list.put_number("txg", 4);
         let mut label = encode_head(&list, 262_144).unwrap();
-        let new = NewUberblock { version: 5000, txg: 4, guid_sum: 9, written_s: 1, root: PointerImage::HOLE };
+        let new = NewUberblock {
+            version: 5000,
+            txg: 4,
+            guid_sum: 9,
+            written_s: 1,
+            root: PointerImage::HOLE,
+        };
         let at = 262_144 + RING_OFFSET as u64 + 4 * 4096;
         let slot = encode_uberblock(&new, 12, at);
         label.resize(LABEL_BYTES, 0);
@@ -102,7 +108,14 @@ mod tests {
         assert!(Label::parse(&label, 0).is_err());
         let root = Uberblock::parse(&slot, at).unwrap();
         assert_eq!((root.txg, root.guid_sum, root.version), (4, 9, 5000));
-        assert_eq!((slot_bytes(9), slot_count(9), slot_count(12), slot_count(16)), (1024, 128, 32, 16));
-        assert_eq!(LabelArea::parse(&label, 262_144).uberblocks.len(), 0, "no vdev tree: slots of 1 KiB");
+        assert_eq!(
+            (slot_bytes(9), slot_count(9), slot_count(12), slot_count(16)),
+            (1024, 128, 32, 16)
+        );
+        assert_eq!(
+            LabelArea::parse(&label, 262_144).uberblocks.len(),
+            0,
+            "no vdev tree: slots of 1 KiB"
+        );
     }
 }

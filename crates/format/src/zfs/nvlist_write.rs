@@ -99,7 +99,9 @@ fn encode_pair(name: &str, value: &NvValue, out: &mut Vec<u8>) -> Option<()> {
             let count = u32::try_from(numbers.len()).ok()?;
             kind(out, KIND_NUMBERS, count);
             word(out, count);
-            numbers.iter().for_each(|number| out.extend(number.to_be_bytes()));
+            numbers
+                .iter()
+                .for_each(|number| out.extend(number.to_be_bytes()));
             8 * numbers.len()
         }
         NvValue::List(list) => {

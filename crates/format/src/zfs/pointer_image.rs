@@ -235,8 +235,14 @@ mod tests {
         assert_eq!(pointer.compression, Compression::Off);
         assert_eq!((pointer.level, pointer.object_type), (2, 23));
         assert_eq!((pointer.birth_txg, pointer.physical_birth_txg), (77, 77));
-        assert_eq!((image.fill(), image.level(), image.object_type()), (9, 2, 23));
-        assert_eq!((image.logical_bytes(), image.physical_bytes()), (8192, 8192));
+        assert_eq!(
+            (image.fill(), image.level(), image.object_type()),
+            (9, 2, 23)
+        );
+        assert_eq!(
+            (image.logical_bytes(), image.physical_bytes()),
+            (8192, 8192)
+        );
         assert_eq!(image.copies(), [dva(1 << 40), dva(4096)]);
         let dead = image.as_dead();
         assert_eq!((dead.fill(), dead.word(12), dead.birth_txg()), (0, 0, 77));

@@ -88,7 +88,10 @@ pub fn words_of(count: u64) -> u64 {
 /// knows; `false` when the offset does not fit one.
 #[must_use]
 pub fn encode(change: Change, start: u64, count: u64, out: &mut Vec<u8>) -> bool {
-    if start.checked_add(count).is_none_or(|end| end > OFFSET_LIMIT) {
+    if start
+        .checked_add(count)
+        .is_none_or(|end| end > OFFSET_LIMIT)
+    {
         return false;
     }
     let bit = match change {
@@ -115,7 +118,12 @@ mod tests {
         assert!(encode(Change::Allocated, 5, 1, &mut bytes));
         assert!(encode(Change::Freed, 100, RUN_MAX + 3, &mut bytes));
         assert_eq!(bytes.len() as u64 / 8, words_of(1) + words_of(RUN_MAX + 3));
-        let entry = |change, start, count| Entry { change, start, count, plex_id: None };
+        let entry = |change, start, count| Entry {
+            change,
+            start,
+            count,
+            plex_id: None,
+        };
         let expected = [
             entry(Change::Allocated, 5, 1),
             entry(Change::Freed, 100, RUN_MAX),
@@ -127,9 +135,20 @@ mod tests {
 
     #[test]
     fn entries_of_two_words_and_notes_are_understood() {
-        let words = [2_u64 << 62 | 77, 3 << 62 | 9 << 24 | 4, 1 << 63 | 1000, 3 << 62 | NO_PLEX, 8];
+        let words = [
+            2_u64 << 62 | 77,
+            3 << 62 | 9 << 24 | 4,
+            1 << 63 | 1000,
+            3 << 62 | NO_PLEX,
+            8,
+        ];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let entry = |change, start, count, plex_id| Entry { change, start, count, plex_id };
+        let entry = |change, start, count, plex_id| Entry {
+            change,
+            start,
+            count,
+            plex_id,
+        };
         let expected = [
             entry(Change::Freed, 1000, 10, Some(4)),
             entry(Change::Allocated, 8, 1, None),

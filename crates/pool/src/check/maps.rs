@@ -23,7 +23,10 @@ impl<D: Device> Check<D> {
     /// All space maps, with their logs applied, say what the walk has found.
     pub(super) async fn space_maps(&mut self) -> Result<(), PoolError> {
         let config = self.config().await?;
-        let plexes: Vec<NvList> = config.list("vdev_tree").map(|tree| tree.lists("children").to_vec()).unwrap_or_default();
+        let plexes: Vec<NvList> = config
+            .list("vdev_tree")
+            .map(|tree| tree.lists("children").to_vec())
+            .unwrap_or_default();
         let mut maps = BTreeMap::new();
         for plex in &plexes {
             self.load_plex(plex, &mut maps).await?;
@@ -37,15 +40,32 @@ impl<D: Device> Check<D> {
 
     pub(super) async fn config(&self) -> Result<NvList, PoolError> {
         let number = self.entry("config").await?.unwrap_or(0);
-        let length = self.meta.dnode(&self.source, number).await?.bonus_word(0).min(16 << 20);
+        let length = self
+            .meta
+            .dnode(&self.source, number)
+            .await?
+            .bonus_word(0)
+            .min(16 << 20);
         let bytes = self.meta.bytes(&self.source, number, length).await?;
         Ok(NvList::parse(&bytes)?)
     }
 
-    async fn load_plex(&mut self, plex: &NvList, maps: &mut BTreeMap<(u32, u64), Metaslab>) -> Result<(), PoolError> {
-        let id = plex.number("id").and_then(|id| u32::try_from(id).ok()).unwrap_or(u32::MAX);
+    async fn load_plex(
+        &mut self,
+        plex: &NvList,
+        maps: &mut BTreeMap<(u32, u64), Metaslab>,
+    ) -> Result<(), PoolError> {
+        let id = plex
+            .number("id")
+            .and_then(|id| u32::try_from(id).ok())
+            .unwrap_or(u32::MAX);
         let number = |name: &str| plex.number(name).unwrap_or(0);
-        let (array, shift, size, ashift) = (number("metaslab_array"), number("metaslab_shift"), number("asize"), number("ashift"));
+        let (array, shift, size, ashift) = (
+            number("metaslab_array"),
+            number("metaslab_shift"),
+            number("asize"),
+            number("ashift"),
+        );
         if array == 0 || !(16..=60).contains(&shift) || !(9..=16).contains(&ashift) {
             return Ok(());
         }
@@ -60,7 +80,11 @@ impl<D: Device> Check<D> {
             if one.map_object != 0 {
                 self.owned.insert(one.map_object);
                 if let Err(error) = load_map(&self.meta, &self.source, &mut one).await {
-                    self.find(FindingKind::SpaceMap, format!("metaslab {n} of plex {id}"), error.to_string());
+                    self.find(
+                        FindingKind::SpaceMap,
+                        format!("metaslab {n} of plex {id}"),
+                        error.to_string(),
+                    );
                 }
                 self.compare_histogram(&one).await?;
             }
@@ -90,23 +114,37 @@ impl<D: Device> Check<D> {
         if !(least..=most).contains(&free) {
             let (number, plex) = (one.number, one.plex_id);
             let place = format!("metaslab {number} of plex {plex}");
-            self.find(FindingKind::SpaceMap, place, format!("its histogram tells of {least} to {most} free sectors, its map of {free}"));
+            self.find(
+                FindingKind::SpaceMap,
+                place,
+                format!("its histogram tells of {least} to {most} free sectors, its map of {free}"),
+            );
         }
         Ok(())
     }
 
     /// Logs of several metaslabs together, which are newer than their own maps.
-    async fn apply_logs(&mut self, plexes: &[NvList], maps: &mut BTreeMap<(u32, u64), Metaslab>) -> Result<(), PoolError> {
+    async fn apply_logs(
+        &mut self,
+        plexes: &[NvList],
+        maps: &mut BTreeMap<(u32, u64), Metaslab>,
+    ) -> Result<(), PoolError> {
         let Some(logs) = self.entry("com.delphix:log_spacemap_zap").await? else {
             return Ok(());
         };
         let mut since: BTreeMap<(u32, u64), u64> = BTreeMap::new();
         for plex in plexes {
-            let id = plex.number("id").and_then(|id| u32::try_from(id).ok()).unwrap_or(u32::MAX);
+            let id = plex
+                .number("id")
+                .and_then(|id| u32::try_from(id).ok())
+                .unwrap_or(u32::MAX);
             let Some(top) = plex.number("com.delphix:vdev_zap_top") else {
                 continue;
             };
-            let unflushed = self.meta.zap_number(&self.source, top, "com.delphix:ms_unflushed_phys_txgs").await?;
+            let unflushed = self
+                .meta
+                .zap_number(&self.source, top, "com.delphix:ms_unflushed_phys_txgs")
+                .await?;
             let Some(unflushed) = unflushed else {
                 continue;
             };
@@ -114,7 +152,11 @@ impl<D: Device> Check<D> {
             let count = maps.range((id, 0)..=(id, u64::MAX)).count() as u64;
             let txgs = self.meta.bytes(&self.source, unflushed, 8 * count).await?;
             let (txgs, _) = txgs.as_chunks::<8>();
-            since.extend(txgs.iter().enumerate().map(|(n, txg)| ((id, n as u64), u64::from_le_bytes(*txg))));
+            since.extend(
+                txgs.iter()
+                    .enumerate()
+                    .map(|(n, txg)| ((id, n as u64), u64::from_le_bytes(*txg))),
+            );
         }
         let mut order: Vec<(u64, u64)> = Vec::new();
         for entry in self.meta.zap(&self.source, logs).await? {
@@ -147,14 +189,27 @@ impl<D: Device> Check<D> {
         let entries = decode(&bytes).unwrap_or_default();
         for entry in entries {
             let id = entry.plex_id.unwrap_or(u32::MAX);
-            let range = entry.start << LOG_SECTOR_SHIFT..(entry.start + entry.count) << LOG_SECTOR_SHIFT;
+            let range =
+                entry.start << LOG_SECTOR_SHIFT..(entry.start + entry.count) << LOG_SECTOR_SHIFT;
             let found = maps.range_mut((id, 0)..=(id, u64::MAX));
-            let mut found = found.filter(|(_, one)| (one.start_bytes..one.start_bytes + one.size_bytes).contains(&range.start));
+            let mut found = found.filter(|(_, one)| {
+                (one.start_bytes..one.start_bytes + one.size_bytes).contains(&range.start)
+            });
             let Some((key, one)) = found.next() else {
-                self.find(FindingKind::SpaceMap, &place, format!("it tells of byte {} of plex {id}, where nothing is", range.start));
+                self.find(
+                    FindingKind::SpaceMap,
+                    &place,
+                    format!(
+                        "it tells of byte {} of plex {id}, where nothing is",
+                        range.start
+                    ),
+                );
                 continue;
             };
-            if since.get(key).is_none_or(|first| *first == 0 || txg < *first) {
+            if since
+                .get(key)
+                .is_none_or(|first| *first == 0 || txg < *first)
+            {
                 continue;
             }
             let is_right = match entry.change {
@@ -162,7 +217,11 @@ impl<D: Device> Check<D> {
                 Change::Freed => one.free.add(range.clone()),
             };
             if !is_right {
-                self.find(FindingKind::SpaceMap, &place, format!("it takes or frees byte {} of plex {id} twice", range.start));
+                self.find(
+                    FindingKind::SpaceMap,
+                    &place,
+                    format!("it takes or frees byte {} of plex {id} twice", range.start),
+                );
             }
         }
         Ok(())
@@ -180,7 +239,14 @@ impl<D: Device> Check<D> {
         for range in claimed.within(&whole) {
             if !leaked.take(range.clone()) {
                 let length = range.end - range.start;
-                self.find(FindingKind::UsedButFree, &place, format!("of {length} bytes in use from byte {} on, some are free in its map", range.start));
+                self.find(
+                    FindingKind::UsedButFree,
+                    &place,
+                    format!(
+                        "of {length} bytes in use from byte {} on, some are free in its map",
+                        range.start
+                    ),
+                );
             }
         }
         if !self.is_space_known {
@@ -188,7 +254,14 @@ impl<D: Device> Check<D> {
         }
         for range in leaked.iter() {
             let length = range.end - range.start;
-            self.find(FindingKind::Leaked, &place, format!("{length} bytes at byte {} are in use in its map, and nothing reaches them", range.start));
+            self.find(
+                FindingKind::Leaked,
+                &place,
+                format!(
+                    "{length} bytes at byte {} are in use in its map, and nothing reaches them",
+                    range.start
+                ),
+            );
         }
     }
 }

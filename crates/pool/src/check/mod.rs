@@ -127,7 +127,10 @@ pub async fn check_pool<D: Device>(pool: Pool<D>) -> Result<CheckReport, PoolErr
     let mut shapes = Shapes::default();
     for (config, slots) in pool.plexes() {
         let id = u32::try_from(config.id).unwrap_or(u32::MAX);
-        shapes.0.insert(id, PlexShape::new(id, &config.kind, slots.len(), config.ashift)?);
+        shapes.0.insert(
+            id,
+            PlexShape::new(id, &config.kind, slots.len(), config.ashift)?,
+        );
     }
     let (root, txg) = (pool.report.root.root_image, pool.report.root.txg);
     let guid_sum = pool.report.root.guid_sum;
@@ -138,7 +141,10 @@ pub async fn check_pool<D: Device>(pool: Pool<D>) -> Result<CheckReport, PoolErr
         source,
         shapes,
         meta,
-        report: CheckReport { txg, ..CheckReport::default() },
+        report: CheckReport {
+            txg,
+            ..CheckReport::default()
+        },
         claimed: BTreeMap::new(),
         seen: HashSet::new(),
         in_set: HashSet::new(),
@@ -147,13 +153,22 @@ pub async fn check_pool<D: Device>(pool: Pool<D>) -> Result<CheckReport, PoolErr
         is_space_known: true,
     };
     if features.iter().any(|name| name == "com.datto:encryption") {
-        check.report.notes.push("fills of encrypted data sets are not compared".into());
+        check
+            .report
+            .notes
+            .push("fills of encrypted data sets are not compared".into());
     }
     check.everything(&root).await?;
     let config = check.config().await?;
     if let Some(tree) = config.list("vdev_tree") {
         let sum = tree_guids(tree);
-        check.expect(FindingKind::Count, "the root", "the sum of all identities", guid_sum, sum);
+        check.expect(
+            FindingKind::Count,
+            "the root",
+            "the sum of all identities",
+            guid_sum,
+            sum,
+        );
     }
     Ok(check.report)
 }
@@ -174,13 +189,21 @@ impl<D: Device> Check<D> {
             return;
         }
         let (place, problem) = (place.into(), problem.into());
-        self.report.findings.push(Finding { kind, place, problem });
+        self.report.findings.push(Finding {
+            kind,
+            place,
+            problem,
+        });
     }
 
     /// Compares a number with what it should be.
     fn expect(&mut self, kind: FindingKind, place: &str, what: &str, found: u64, expected: u64) {
         if found != expected {
-            self.find(kind, place, format!("{what} is {found}, but should be {expected}"));
+            self.find(
+                kind,
+                place,
+                format!("{what} is {found}, but should be {expected}"),
+            );
         }
     }
 

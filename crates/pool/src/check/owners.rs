@@ -40,15 +40,28 @@ impl<D: Device> Check<D> {
         }
         for number in objects.iter().filter(|number| !owned.contains(number)) {
             let kind = self.meta.dnode(&self.source, *number).await?.kind();
-            self.find(FindingKind::Object, "the pool", format!("nothing refers to object {number}, of type {kind}"));
+            self.find(
+                FindingKind::Object,
+                "the pool",
+                format!("nothing refers to object {number}, of type {kind}"),
+            );
         }
         if let Some(map) = self.entry("features_for_write").await? {
-            let count = self.meta.zap_number(&self.source, map, "com.delphix:spacemap_histogram").await?;
+            let count = self
+                .meta
+                .zap_number(&self.source, map, "com.delphix:spacemap_histogram")
+                .await?;
             if let Some(count) = count {
                 let logged = self.entry("com.delphix:log_spacemap_zap").await?.is_some();
                 // Space maps of members' dirty times count as well, and are not looked at here.
                 if count < self.histograms || !logged && count == 0 && self.histograms > 0 {
-                    self.expect(FindingKind::Count, "the pool", "the number of space maps with a histogram", count, self.histograms);
+                    self.expect(
+                        FindingKind::Count,
+                        "the pool",
+                        "the number of space maps with a histogram",
+                        count,
+                        self.histograms,
+                    );
                 }
             }
         }
@@ -56,7 +69,11 @@ impl<D: Device> Check<D> {
     }
 
     /// Everything that an object refers to. Too much rather than too little: what is found missing is missing.
-    async fn references(&mut self, number: u64, owned: &mut BTreeSet<u64>) -> Result<(), PoolError> {
+    async fn references(
+        &mut self,
+        number: u64,
+        owned: &mut BTreeSet<u64>,
+    ) -> Result<(), PoolError> {
         let dnode = self.meta.dnode(&self.source, number).await?;
         // An object that features extended has become a map by its own kind.
         match dnode.bonus_kind() {
@@ -65,7 +82,15 @@ impl<D: Device> Check<D> {
                 owned.extend(words.map(|word| dnode.bonus_word(word)));
             }
             kind::DSL_DATASET => {
-                let words = [set::SNAPSHOT_NAMES, set::DEADLIST, set::NEXT_CLONES, set::PREVIOUS, set::NEXT, 33, 34];
+                let words = [
+                    set::SNAPSHOT_NAMES,
+                    set::DEADLIST,
+                    set::NEXT_CLONES,
+                    set::PREVIOUS,
+                    set::NEXT,
+                    33,
+                    34,
+                ];
                 owned.extend(words.map(|word| dnode.bonus_word(word)));
             }
             _ => {}
@@ -94,7 +119,12 @@ impl<D: Device> Check<D> {
         Ok(())
     }
 
-    async fn array(&mut self, number: u64, count: u64, owned: &mut BTreeSet<u64>) -> Result<(), PoolError> {
+    async fn array(
+        &mut self,
+        number: u64,
+        count: u64,
+        owned: &mut BTreeSet<u64>,
+    ) -> Result<(), PoolError> {
         let bytes = self.meta.bytes(&self.source, number, 8 * count).await?;
         let (numbers, _) = bytes.as_chunks::<8>();
         owned.extend(numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)));
@@ -106,7 +136,13 @@ impl<D: Device> Check<D> {
 fn numbers_of(config: &NvList, owned: &mut BTreeSet<u64>) {
     let mut work = vec![config];
     while let Some(list) = work.pop() {
-        for name in ["metaslab_array", "DTL", "com.delphix:vdev_zap_top", "com.delphix:vdev_zap_leaf", "com.klarasystems:vdev_zap_root"] {
+        for name in [
+            "metaslab_array",
+            "DTL",
+            "com.delphix:vdev_zap_top",
+            "com.delphix:vdev_zap_leaf",
+            "com.klarasystems:vdev_zap_root",
+        ] {
             owned.extend(list.number(name));
         }
         work.extend(list.lists("children"));

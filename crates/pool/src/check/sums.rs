@@ -46,28 +46,50 @@ impl<D: Device> Check<D> {
             let Some(dnode) = self.read(&name, dnode) else {
                 continue;
             };
-            let children = self.meta.zap(&self.source, dnode.bonus_word(dir::CHILDREN)).await;
+            let children = self
+                .meta
+                .zap(&self.source, dnode.bonus_word(dir::CHILDREN))
+                .await;
             let children = self.read(&name, children).unwrap_or_default();
-            let children: Vec<(u64, String)> = children.iter().filter_map(|one| Some((one.number()?, one.text()))).collect();
+            let children: Vec<(u64, String)> = children
+                .iter()
+                .filter_map(|one| Some((one.number()?, one.text())))
+                .collect();
             if number == root {
                 for wanted in ["$MOS", "$FREE", "$ORIGIN"] {
                     if !children.iter().any(|(_, name)| name == wanted) {
-                        self.find(FindingKind::Object, &name, format!("it has no directory {wanted}"));
+                        self.find(
+                            FindingKind::Object,
+                            &name,
+                            format!("it has no directory {wanted}"),
+                        );
                     }
                 }
             }
-            order.push((number, name, children.iter().map(|(number, _)| *number).collect()));
+            order.push((
+                number,
+                name,
+                children.iter().map(|(number, _)| *number).collect(),
+            ));
             work.extend(children);
         }
         let freed = self.freed().await?;
         let mut used: BTreeMap<u64, (Sums, u64)> = BTreeMap::new();
         for (number, name, children) in order.into_iter().rev() {
             let parts = match name.as_str() {
-                "$MOS" => Parts { head: own, ..Parts::default() },
-                "$FREE" => Parts { head: freed, ..Parts::default() },
+                "$MOS" => Parts {
+                    head: own,
+                    ..Parts::default()
+                },
+                "$FREE" => Parts {
+                    head: freed,
+                    ..Parts::default()
+                },
                 _ => self.directory(number, &name).await,
             };
-            let sums = self.compare_directory(number, &name, &parts, &children, &used).await;
+            let sums = self
+                .compare_directory(number, &name, &parts, &children, &used)
+                .await;
             let dnode = self.meta.dnode(&self.source, number).await?;
             used.insert(number, (sums, dnode.bonus_word(dir::RESERVED)));
         }
@@ -90,7 +112,9 @@ impl<D: Device> Check<D> {
             }
         }
         if self.entry("bptree_obj").await?.is_some() {
-            self.report.notes.push("data sets that are being destroyed are not followed".into());
+            self.report
+                .notes
+                .push("data sets that are being destroyed are not followed".into());
             self.is_space_known = false;
         }
         Ok(sums)
@@ -125,12 +149,34 @@ impl<D: Device> Check<D> {
             };
             let root = PointerImage::of(dataset.bonus().get(8 * set::ROOT..).unwrap_or_default());
             let previous_txg = dataset.bonus_word(set::PREVIOUS_TXG);
-            let since = if next.is_none() { origin_txg } else { previous_txg };
+            let since = if next.is_none() {
+                origin_txg
+            } else {
+                previous_txg
+            };
             let walked = self.set_since(&what, &root, since).await;
             let sum = FindingKind::Sum;
-            self.expect(sum, &what, "the space that it references", dataset.bonus_word(set::REFERENCED), word(walked.sums.used));
-            self.expect(sum, &what, "its compressed size", dataset.bonus_word(set::STORED), word(walked.sums.stored));
-            self.expect(sum, &what, "its uncompressed size", dataset.bonus_word(set::PLAIN), word(walked.sums.plain));
+            self.expect(
+                sum,
+                &what,
+                "the space that it references",
+                dataset.bonus_word(set::REFERENCED),
+                word(walked.sums.used),
+            );
+            self.expect(
+                sum,
+                &what,
+                "its compressed size",
+                dataset.bonus_word(set::STORED),
+                word(walked.sums.stored),
+            );
+            self.expect(
+                sum,
+                &what,
+                "its uncompressed size",
+                dataset.bonus_word(set::PLAIN),
+                word(walked.sums.plain),
+            );
             let dead = self.deadlist(&what, &dataset).await;
             for (_, pointer) in &dead {
                 if pointer.birth_txg() > origin_txg {
@@ -140,7 +186,9 @@ impl<D: Device> Check<D> {
             let alone = match &next {
                 None => {
                     parts.head = walked.young;
-                    let young = self.young_since(&root, &what, previous_txg, origin_txg, &walked).await;
+                    let young = self
+                        .young_since(&root, &what, previous_txg, origin_txg, &walked)
+                        .await;
                     word(young.used)
                 }
                 Some((_, dead)) => dead
@@ -150,11 +198,23 @@ impl<D: Device> Check<D> {
                     .sum(),
             };
             if dataset.bonus_word(set::FLAGS) & 4 != 0 {
-                self.expect(sum, &what, "the space that it has alone", dataset.bonus_word(set::UNIQUE), alone);
+                self.expect(
+                    sum,
+                    &what,
+                    "the space that it has alone",
+                    dataset.bonus_word(set::UNIQUE),
+                    alone,
+                );
             }
             self.compare_clones(&what, &dataset, next.is_some()).await;
             if let Some((later, _)) = &next {
-                self.expect(FindingKind::Count, &what, "the number of the one after it", dataset.bonus_word(set::NEXT), *later);
+                self.expect(
+                    FindingKind::Count,
+                    &what,
+                    "the number of the one after it",
+                    dataset.bonus_word(set::NEXT),
+                    *later,
+                );
             }
             next = Some((at, dead));
             at = dataset.bonus_word(set::PREVIOUS);
@@ -192,11 +252,18 @@ impl<D: Device> Check<D> {
             0 => 0,
             map => {
                 let clones = self.meta.zap(&self.source, map).await;
-                self.read(what, clones).map_or(0, |clones| clones.len() as u64)
+                self.read(what, clones)
+                    .map_or(0, |clones| clones.len() as u64)
             }
         };
         let expected = clones + u64::from(is_snapshot);
-        self.expect(FindingKind::Count, what, "the number of its children", dataset.bonus_word(set::CHILD_COUNT), expected);
+        self.expect(
+            FindingKind::Count,
+            what,
+            "the number of its children",
+            dataset.bonus_word(set::CHILD_COUNT),
+            expected,
+        );
     }
 
     /// The blocks of a data set's deadlist, whose sums and borders are compared.
@@ -213,7 +280,12 @@ impl<D: Device> Check<D> {
         };
         let mut keys: Vec<(u64, u64)> = lists
             .iter()
-            .filter_map(|entry| Some((u64::from_str_radix(&entry.text(), 16).ok()?, entry.number()?)))
+            .filter_map(|entry| {
+                Some((
+                    u64::from_str_radix(&entry.text(), 16).ok()?,
+                    entry.number()?,
+                ))
+            })
             .collect();
         keys.sort_unstable();
         self.owned.insert(number);
@@ -224,14 +296,31 @@ impl<D: Device> Check<D> {
             for pointer in self.dead_blocks(*list, &place).await {
                 let birth = pointer.birth_txg();
                 if birth <= *key || birth > end {
-                    self.find(FindingKind::Sum, &place, format!("a block that was born in {birth} is in the list of {key}"));
+                    self.find(
+                        FindingKind::Sum,
+                        &place,
+                        format!("a block that was born in {birth} is in the list of {key}"),
+                    );
                 }
                 sums.add(Sums::of(&self.shapes, &pointer));
                 dead.push((*key, pointer));
             }
         }
-        for (n, (what, sum)) in [("its space", sums.used), ("its compressed size", sums.stored), ("its uncompressed size", sums.plain)].iter().enumerate() {
-            self.expect(FindingKind::Sum, &place, what, head.bonus_word(n), word(*sum));
+        for (n, (what, sum)) in [
+            ("its space", sums.used),
+            ("its compressed size", sums.stored),
+            ("its uncompressed size", sums.plain),
+        ]
+        .iter()
+        .enumerate()
+        {
+            self.expect(
+                FindingKind::Sum,
+                &place,
+                what,
+                head.bonus_word(n),
+                word(*sum),
+            );
         }
         dead
     }
@@ -256,14 +345,19 @@ impl<D: Device> Check<D> {
             let bytes = if count > 1 << 24 {
                 Err(PoolError::invalid(&place, format!("it has {count} blocks")))
             } else {
-                self.meta.bytes(&self.source, number, count * POINTER_BYTES as u64).await
+                self.meta
+                    .bytes(&self.source, number, count * POINTER_BYTES as u64)
+                    .await
             };
             let bytes = self.read(&place, bytes).unwrap_or_default();
             found.extend(bytes.chunks_exact(POINTER_BYTES).map(PointerImage::of));
             let (below, below_count) = (head.bonus_word(4), head.bonus_word(5));
             if below != 0 {
                 self.owned.insert(below);
-                let numbers = self.meta.bytes(&self.source, below, 8 * below_count.min(1 << 17)).await;
+                let numbers = self
+                    .meta
+                    .bytes(&self.source, below, 8 * below_count.min(1 << 17))
+                    .await;
                 let numbers = self.read(&place, numbers).unwrap_or_default();
                 let (numbers, _) = numbers.as_chunks::<8>();
                 work.extend(numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)));
@@ -274,10 +368,30 @@ impl<D: Device> Check<D> {
         }
         if let Some((head, place)) = top {
             let mut sums = Sums::default();
-            found.iter().for_each(|pointer| sums.add(Sums::of(&self.shapes, pointer)));
-            self.expect(FindingKind::Sum, &place, "its space", head.bonus_word(1), word(sums.used));
-            self.expect(FindingKind::Sum, &place, "its compressed size", head.bonus_word(2), word(sums.stored));
-            self.expect(FindingKind::Sum, &place, "its uncompressed size", head.bonus_word(3), word(sums.plain));
+            found
+                .iter()
+                .for_each(|pointer| sums.add(Sums::of(&self.shapes, pointer)));
+            self.expect(
+                FindingKind::Sum,
+                &place,
+                "its space",
+                head.bonus_word(1),
+                word(sums.used),
+            );
+            self.expect(
+                FindingKind::Sum,
+                &place,
+                "its compressed size",
+                head.bonus_word(2),
+                word(sums.stored),
+            );
+            self.expect(
+                FindingKind::Sum,
+                &place,
+                "its uncompressed size",
+                head.bonus_word(3),
+                word(sums.plain),
+            );
         }
         found
     }
@@ -308,13 +422,49 @@ impl<D: Device> Check<D> {
         all.add(below);
         all.used += (reserved + own_reservation).cast_signed();
         let sum = FindingKind::Sum;
-        self.expect(sum, &place, "the space in use", directory.bonus_word(dir::USED), word(all.used));
-        self.expect(sum, &place, "its compressed size", directory.bonus_word(dir::STORED), word(all.stored));
-        self.expect(sum, &place, "its uncompressed size", directory.bonus_word(dir::PLAIN), word(all.plain));
+        self.expect(
+            sum,
+            &place,
+            "the space in use",
+            directory.bonus_word(dir::USED),
+            word(all.used),
+        );
+        self.expect(
+            sum,
+            &place,
+            "its compressed size",
+            directory.bonus_word(dir::STORED),
+            word(all.stored),
+        );
+        self.expect(
+            sum,
+            &place,
+            "its uncompressed size",
+            directory.bonus_word(dir::PLAIN),
+            word(all.plain),
+        );
         if directory.bonus_word(dir::FLAGS) & 1 != 0 {
-            self.expect(sum, &place, "the part of its data set", directory.bonus_word(dir::BY_HEAD), word(parts.head.used));
-            self.expect(sum, &place, "the part of its snapshots", directory.bonus_word(dir::BY_SNAPSHOTS), word(parts.snapshots.used));
-            self.expect(sum, &place, "the part of what is below", directory.bonus_word(dir::BY_CHILDREN), word(below.used));
+            self.expect(
+                sum,
+                &place,
+                "the part of its data set",
+                directory.bonus_word(dir::BY_HEAD),
+                word(parts.head.used),
+            );
+            self.expect(
+                sum,
+                &place,
+                "the part of its snapshots",
+                directory.bonus_word(dir::BY_SNAPSHOTS),
+                word(parts.snapshots.used),
+            );
+            self.expect(
+                sum,
+                &place,
+                "the part of what is below",
+                directory.bonus_word(dir::BY_CHILDREN),
+                word(below.used),
+            );
         }
         all
     }

@@ -17,14 +17,21 @@ type TestPool = WritablePool<MemoryDisk>;
 
 fn named(disks: &[MemoryDisk]) -> Vec<NamedDevice<MemoryDisk>> {
     let named = disks.iter().enumerate();
-    named.map(|(n, disk)| NamedDevice { name: format!("disk {n}"), device: disk.clone() }).collect()
+    named
+        .map(|(n, disk)| NamedDevice {
+            name: format!("disk {n}"),
+            device: disk.clone(),
+        })
+        .collect()
 }
 
 fn open(disks: &[MemoryDisk]) -> TestPool {
     let buffers = BufPool::new(1 << 20);
     block_on(async {
         let (members, _) = find_members(named(disks), &buffers).await;
-        WritablePool::open(members, Foreign::Refused, &buffers).await.unwrap()
+        WritablePool::open(members, Foreign::Refused, &buffers)
+            .await
+            .unwrap()
     })
 }
 
@@ -32,7 +39,9 @@ fn check(disks: &[MemoryDisk]) -> CheckReport {
     let buffers = BufPool::new(1 << 20);
     block_on(async {
         let (members, _) = find_members(named(disks), &buffers).await;
-        check_pool(Pool::open(members, &OpenOptions::default()).await.unwrap()).await.unwrap()
+        check_pool(Pool::open(members, &OpenOptions::default()).await.unwrap())
+            .await
+            .unwrap()
     })
 }
 
@@ -46,11 +55,26 @@ fn pool() -> Vec<MemoryDisk> {
         is_disk: false,
         device: Rc::new(disk.clone()),
     });
-    let group = NewGroup { kind: GroupKind::RaidZ(1), members: members.collect() };
-    let new = NewPool { name: "tank".into(), ashift: 9, wall_s: 1, seed: 1, host: "test".into() };
+    let group = NewGroup {
+        kind: GroupKind::RaidZ(1),
+        members: members.collect(),
+    };
+    let new = NewPool {
+        name: "tank".into(),
+        ashift: 9,
+        wall_s: 1,
+        seed: 1,
+        host: "test".into(),
+    };
     block_on(WritablePool::create(vec![group], &new, &BufPool::new(0))).unwrap();
     let mut pool = open(&disks);
-    let volume = NewVolume { name: "tank/vol".into(), size_bytes: 1 << 20, block_bytes: 4096, wall_s: 2, seed: 2 };
+    let volume = NewVolume {
+        name: "tank/vol".into(),
+        size_bytes: 1 << 20,
+        block_bytes: 4096,
+        wall_s: 2,
+        seed: 2,
+    };
     block_on(async {
         pool.create_volume(&volume).await.unwrap();
         let volume = pool.open_volume("tank/vol").await.unwrap();
@@ -64,14 +88,22 @@ fn pool() -> Vec<MemoryDisk> {
 #[track_caller]
 fn assert_found(kind: FindingKind, lie: impl AsyncFnOnce(&mut TestPool)) {
     let disks = pool();
-    assert!(check(&disks).is_clean(), "before the lie: {:#?}", check(&disks).findings);
+    assert!(
+        check(&disks).is_clean(),
+        "before the lie: {:#?}",
+        check(&disks).findings
+    );
     let mut pool = open(&disks);
     block_on(async {
         lie(&mut pool).await;
         pool.commit(4).await.unwrap();
     });
     let report = check(&disks);
-    assert!(report.findings.iter().any(|one| one.kind == kind), "{:#?}", report.findings);
+    assert!(
+        report.findings.iter().any(|one| one.kind == kind),
+        "{:#?}",
+        report.findings
+    );
 }
 
 async fn add_word(pool: &mut TestPool, object: u64, word: usize, delta: i64) {
@@ -82,9 +114,18 @@ async fn add_word(pool: &mut TestPool, object: u64, word: usize, delta: i64) {
 
 /// The volume's directory and data set.
 async fn volume(pool: &TestPool) -> (u64, u64) {
-    let root = pool.meta.dnode(&pool.source, pool.landmarks.root_dir).await.unwrap();
+    let root = pool
+        .meta
+        .dnode(&pool.source, pool.landmarks.root_dir)
+        .await
+        .unwrap();
     let children = root.bonus_word(dir::CHILDREN);
-    let directory = pool.meta.zap_number(&pool.source, children, "vol").await.unwrap().unwrap();
+    let directory = pool
+        .meta
+        .zap_number(&pool.source, children, "vol")
+        .await
+        .unwrap()
+        .unwrap();
     let dnode = pool.meta.dnode(&pool.source, directory).await.unwrap();
     (directory, dnode.bonus_word(dir::HEAD))
 }
@@ -92,7 +133,10 @@ async fn volume(pool: &TestPool) -> (u64, u64) {
 #[test]
 fn a_leak_is_found() {
     assert_found(FindingKind::Leaked, async |pool| {
-        let _ = pool.space.allocate(&pool.ground, 65536, 1, Purpose::Data).unwrap();
+        let _ = pool
+            .space
+            .allocate(&pool.ground, 65536, 1, Purpose::Data)
+            .unwrap();
         add_word(pool, pool.landmarks.root_dir, dir::CREATED_S, 1).await;
     });
 }
@@ -111,7 +155,11 @@ fn a_block_in_use_that_is_free_in_the_map_is_found() {
 #[test]
 fn a_wrong_sum_of_a_space_map_is_found() {
     assert_found(FindingKind::SpaceMap, async |pool| {
-        let used = pool.space.metaslabs.values_mut().filter(|one| one.map_object != 0);
+        let used = pool
+            .space
+            .metaslabs
+            .values_mut()
+            .filter(|one| one.map_object != 0);
         used.for_each(|one| one.allocated_bytes += 4096);
         add_word(pool, pool.landmarks.root_dir, dir::CREATED_S, 1).await;
     });
@@ -120,26 +168,48 @@ fn a_wrong_sum_of_a_space_map_is_found() {
 #[test]
 fn an_object_without_an_owner_is_found() {
     assert_found(FindingKind::Object, async |pool| {
-        pool.meta.add(&pool.source, &object(kind::SPACE_MAP, 4096, kind::SPACE_MAP_HEAD, 24)).await.unwrap();
+        pool.meta
+            .add(
+                &pool.source,
+                &object(kind::SPACE_MAP, 4096, kind::SPACE_MAP_HEAD, 24),
+            )
+            .await
+            .unwrap();
     });
 }
 
 #[test]
 fn a_missing_directory_of_the_pool_is_found() {
     assert_found(FindingKind::Object, async |pool| {
-        let root = pool.meta.dnode(&pool.source, pool.landmarks.root_dir).await.unwrap();
+        let root = pool
+            .meta
+            .dnode(&pool.source, pool.landmarks.root_dir)
+            .await
+            .unwrap();
         let children = root.bonus_word(dir::CHILDREN);
         let entries = pool.meta.zap(&pool.source, children).await.unwrap();
         let entries = entries.iter().filter(|entry| entry.text() != "$FREE");
-        let entries: Vec<_> = entries.map(|entry| (entry.name.clone(), entry.number().unwrap())).collect();
+        let entries: Vec<_> = entries
+            .map(|entry| (entry.name.clone(), entry.number().unwrap()))
+            .collect();
         let block = encode_micro(&entries, 1, 0).unwrap();
-        pool.meta.write(&pool.source, children, 0, &block).await.unwrap();
+        pool.meta
+            .write(&pool.source, children, 0, &block)
+            .await
+            .unwrap();
     });
 }
 
 #[test]
 fn wrong_sums_of_a_directory_are_found() {
-    for word in [dir::USED, dir::STORED, dir::PLAIN, dir::BY_HEAD, dir::BY_SNAPSHOTS, dir::BY_CHILDREN] {
+    for word in [
+        dir::USED,
+        dir::STORED,
+        dir::PLAIN,
+        dir::BY_HEAD,
+        dir::BY_SNAPSHOTS,
+        dir::BY_CHILDREN,
+    ] {
         for delta in [512, -512] {
             if delta < 0 && word > dir::BY_HEAD {
                 continue;
@@ -167,13 +237,28 @@ fn wrong_sums_of_a_deadlist_and_of_its_lists_are_found() {
     for word in 0..3 {
         assert_found(FindingKind::Sum, async |pool| {
             let (_, dataset) = volume(pool).await;
-            let deadlist = pool.meta.dnode(&pool.source, dataset).await.unwrap().bonus_word(set::DEADLIST);
+            let deadlist = pool
+                .meta
+                .dnode(&pool.source, dataset)
+                .await
+                .unwrap()
+                .bonus_word(set::DEADLIST);
             add_word(pool, deadlist, word, 512).await;
         });
         assert_found(FindingKind::Sum, async |pool| {
             let (_, dataset) = volume(pool).await;
-            let deadlist = pool.meta.dnode(&pool.source, dataset).await.unwrap().bonus_word(set::DEADLIST);
-            let list = pool.meta.zap_number(&pool.source, deadlist, "0").await.unwrap().unwrap();
+            let deadlist = pool
+                .meta
+                .dnode(&pool.source, dataset)
+                .await
+                .unwrap()
+                .bonus_word(set::DEADLIST);
+            let list = pool
+                .meta
+                .zap_number(&pool.source, deadlist, "0")
+                .await
+                .unwrap()
+                .unwrap();
             add_word(pool, list, word + 1, 512).await;
         });
     }
@@ -197,8 +282,16 @@ fn a_wrong_sum_of_identities_is_found() {
 #[test]
 fn a_wrong_space_of_an_object_is_found() {
     assert_found(FindingKind::ObjectUsed, async |pool| {
-        let root = pool.meta.dnode(&pool.source, pool.landmarks.root_dir).await.unwrap();
-        let changed = pool.meta.change(&pool.source, root.bonus_word(dir::PROPERTIES)).await.unwrap();
+        let root = pool
+            .meta
+            .dnode(&pool.source, pool.landmarks.root_dir)
+            .await
+            .unwrap();
+        let changed = pool
+            .meta
+            .change(&pool.source, root.bonus_word(dir::PROPERTIES))
+            .await
+            .unwrap();
         let used = changed.dnode.used_bytes();
         changed.dnode.set_used_bytes(used + 512);
     });
@@ -206,8 +299,16 @@ fn a_wrong_space_of_an_object_is_found() {
 
 /// A word of the pointer to the only block of an object is another.
 async fn lie_in_pointer(pool: &mut TestPool, word: usize, delta: u64) {
-    let root = pool.meta.dnode(&pool.source, pool.landmarks.root_dir).await.unwrap();
-    let changed = pool.meta.change(&pool.source, root.bonus_word(dir::PROPERTIES)).await.unwrap();
+    let root = pool
+        .meta
+        .dnode(&pool.source, pool.landmarks.root_dir)
+        .await
+        .unwrap();
+    let changed = pool
+        .meta
+        .change(&pool.source, root.bonus_word(dir::PROPERTIES))
+        .await
+        .unwrap();
     let mut pointer = changed.dnode.pointer(0);
     let value = pointer.word(word).wrapping_add(delta);
     pointer.0[8 * word..8 * word + 8].copy_from_slice(&value.to_le_bytes());
@@ -216,17 +317,37 @@ async fn lie_in_pointer(pool: &mut TestPool, word: usize, delta: u64) {
 
 #[test]
 fn a_wrong_fill_and_a_birth_in_the_future_are_found() {
-    assert_found(FindingKind::Pointer, async |pool| lie_in_pointer(pool, 11, 1).await);
-    assert_found(FindingKind::Pointer, async |pool| lie_in_pointer(pool, 10, 1000).await);
+    assert_found(FindingKind::Pointer, async |pool| {
+        lie_in_pointer(pool, 11, 1).await
+    });
+    assert_found(FindingKind::Pointer, async |pool| {
+        lie_in_pointer(pool, 10, 1000).await
+    });
 }
 
 #[test]
 fn a_block_in_two_objects_is_found() {
     assert_found(FindingKind::UsedTwice, async |pool| {
-        let root = pool.meta.dnode(&pool.source, pool.landmarks.root_dir).await.unwrap();
-        let own = pool.meta.dnode(&pool.source, pool.landmarks.own_dir).await.unwrap();
-        let first = pool.meta.dnode(&pool.source, root.bonus_word(dir::PROPERTIES)).await.unwrap();
-        let second = pool.meta.change(&pool.source, own.bonus_word(dir::PROPERTIES)).await.unwrap();
+        let root = pool
+            .meta
+            .dnode(&pool.source, pool.landmarks.root_dir)
+            .await
+            .unwrap();
+        let own = pool
+            .meta
+            .dnode(&pool.source, pool.landmarks.own_dir)
+            .await
+            .unwrap();
+        let first = pool
+            .meta
+            .dnode(&pool.source, root.bonus_word(dir::PROPERTIES))
+            .await
+            .unwrap();
+        let second = pool
+            .meta
+            .change(&pool.source, own.bonus_word(dir::PROPERTIES))
+            .await
+            .unwrap();
         second.dnode.set_pointer(0, &first.pointer(0));
     });
 }

@@ -33,7 +33,12 @@ impl<D: Device> Check<D> {
     }
 
     /// As [`set`](Self::set), and sums of what was born after a transaction group.
-    pub(super) async fn set_since(&mut self, name: &str, root: &PointerImage, since: Since) -> Walked {
+    pub(super) async fn set_since(
+        &mut self,
+        name: &str,
+        root: &PointerImage,
+        since: Since,
+    ) -> Walked {
         let mut walked = Walked::default();
         self.in_set.clear();
         if root.is_hole() {
@@ -41,7 +46,10 @@ impl<D: Device> Check<D> {
         }
         self.claim(name, root);
         self.count(root, since, &mut walked);
-        let block = self.source.read(root, &format!("object set of {name}")).await;
+        let block = self
+            .source
+            .read(root, &format!("object set of {name}"))
+            .await;
         let Some(block) = self.read(name, block) else {
             return walked;
         };
@@ -50,17 +58,43 @@ impl<D: Device> Check<D> {
             self.find(FindingKind::Pointer, name, "its object set is none");
             return walked;
         };
-        let fill: u64 = (0..meta.pointer_count()).map(|n| meta.pointer(n).fill()).sum();
+        let fill: u64 = (0..meta.pointer_count())
+            .map(|n| meta.pointer(n).fill())
+            .sum();
         let is_encrypted = root.word(6) >> 61 & 1 == 1;
         if !is_encrypted {
-            self.expect(FindingKind::Pointer, name, "the number of objects in its pointer", root.fill(), fill);
+            self.expect(
+                FindingKind::Pointer,
+                name,
+                "the number of objects in its pointer",
+                root.fill(),
+                fill,
+            );
         }
         let mut blocks = Vec::new();
-        self.tree(&format!("objects of {name}"), &meta, root.birth_txg(), since, &mut walked, Some(&mut blocks)).await;
+        self.tree(
+            &format!("objects of {name}"),
+            &meta,
+            root.birth_txg(),
+            since,
+            &mut walked,
+            Some(&mut blocks),
+        )
+        .await;
         for offset in SPECIAL_OFFSETS {
-            let special = block.get(offset..offset + DNODE_BYTES).and_then(DnodeImage::of);
+            let special = block
+                .get(offset..offset + DNODE_BYTES)
+                .and_then(DnodeImage::of);
             if let Some(dnode) = special.filter(|dnode| dnode.kind() != 0) {
-                self.tree(&format!("space of users of {name}"), &dnode, root.birth_txg(), since, &mut walked, None).await;
+                self.tree(
+                    &format!("space of users of {name}"),
+                    &dnode,
+                    root.birth_txg(),
+                    since,
+                    &mut walked,
+                    None,
+                )
+                .await;
             }
         }
         for (id, birth, dnodes) in blocks {
@@ -70,7 +104,15 @@ impl<D: Device> Check<D> {
                 slot += if dnode.kind() == 0 { 1 } else { dnode.slots() };
                 if dnode.kind() != 0 {
                     walked.objects.push(number);
-                    self.tree(&format!("object {number} of {name}"), &dnode, birth, since, &mut walked, None).await;
+                    self.tree(
+                        &format!("object {number} of {name}"),
+                        &dnode,
+                        birth,
+                        since,
+                        &mut walked,
+                        None,
+                    )
+                    .await;
                 }
             }
         }
@@ -84,7 +126,9 @@ impl<D: Device> Check<D> {
         if pointer.is_hole() {
             return;
         }
-        self.report.notes.push(format!("{name} has an intent log: space that nothing reaches may be its own"));
+        self.report.notes.push(format!(
+            "{name} has an intent log: space that nothing reaches may be its own"
+        ));
         self.is_space_known = false;
         if pointer.birth_txg() <= self.report.txg {
             self.claim(name, &pointer);
@@ -138,18 +182,31 @@ impl<D: Device> Check<D> {
             self.claim(place, &pointer);
             if pointer.level() != level {
                 let found = pointer.level();
-                self.find(FindingKind::Pointer, place, format!("block {id} has level {found}, not {level}"));
+                self.find(
+                    FindingKind::Pointer,
+                    place,
+                    format!("block {id} has level {found}, not {level}"),
+                );
                 continue;
             }
             if level == 0 && dnode.kind() != KIND_DNODES {
                 // A spill block counts nothing.
                 if id != u64::MAX && pointer.word(6) >> 61 & 1 == 0 {
-                    self.expect(FindingKind::Pointer, place, &format!("the fill of block {id}"), pointer.fill(), 1);
+                    self.expect(
+                        FindingKind::Pointer,
+                        place,
+                        &format!("the fill of block {id}"),
+                        pointer.fill(),
+                        1,
+                    );
                 }
                 continue;
             }
             let what = format!("block {id} of level {level}");
-            let block = self.source.read(&pointer, &format!("{place}, {what}")).await;
+            let block = self
+                .source
+                .read(&pointer, &format!("{place}, {what}"))
+                .await;
             let Some(block) = self.read(place, block) else {
                 continue;
             };
@@ -159,17 +216,32 @@ impl<D: Device> Check<D> {
                 }
                 dnodes_in(&block)
             } else {
-                let below: Vec<PointerImage> = block.chunks_exact(POINTER_BYTES).map(PointerImage::of).collect();
+                let below: Vec<PointerImage> = block
+                    .chunks_exact(POINTER_BYTES)
+                    .map(PointerImage::of)
+                    .collect();
                 for (n, child) in below.iter().enumerate().rev() {
                     let id = (id << shift) + n as u64;
                     work.push((*child, level - 1, id, birth));
                 }
                 below.iter().map(PointerImage::fill).sum()
             };
-            self.expect(FindingKind::Pointer, place, &format!("the fill of {what}"), pointer.fill() & fill_mask(&pointer), fill);
+            self.expect(
+                FindingKind::Pointer,
+                place,
+                &format!("the fill of {what}"),
+                pointer.fill() & fill_mask(&pointer),
+                fill,
+            );
         }
         let used = (walked.sums.used - before).cast_unsigned();
-        self.expect(FindingKind::ObjectUsed, place, "the space that it takes", dnode.used_bytes(), used);
+        self.expect(
+            FindingKind::ObjectUsed,
+            place,
+            "the space that it takes",
+            dnode.used_bytes(),
+            used,
+        );
     }
 
     /// Notes the space of a block, once.
@@ -186,7 +258,11 @@ impl<D: Device> Check<D> {
         let key = (first.plex_id, first.offset_bytes, birth);
         if !self.in_set.insert(key) {
             let (plex, at) = (first.plex_id, first.offset_bytes);
-            self.find(FindingKind::UsedTwice, place, format!("the block at byte {at} of plex {plex} is in the set twice"));
+            self.find(
+                FindingKind::UsedTwice,
+                place,
+                format!("the block at byte {at} of plex {plex} is in the set twice"),
+            );
         }
         if !self.seen.insert(key) {
             return;
@@ -194,12 +270,21 @@ impl<D: Device> Check<D> {
         for copy in copies {
             if copy.is_gang {
                 self.is_space_known = false;
-                self.report.notes.push(format!("{place}: the parts of a gang block are not followed"));
+                self.report.notes.push(format!(
+                    "{place}: the parts of a gang block are not followed"
+                ));
             }
             let range = copy.offset_bytes..copy.offset_bytes + copy.allocated_bytes;
-            let shown = format!("{} bytes at byte {} of plex {}", copy.allocated_bytes, range.start, copy.plex_id);
+            let shown = format!(
+                "{} bytes at byte {} of plex {}",
+                copy.allocated_bytes, range.start, copy.plex_id
+            );
             if !self.claimed.entry(copy.plex_id).or_default().add(range) {
-                self.find(FindingKind::UsedTwice, place, format!("another block has a part of {shown}"));
+                self.find(
+                    FindingKind::UsedTwice,
+                    place,
+                    format!("another block has a part of {shown}"),
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
 //! Disks in memory that lose what was not flushed.
+#![allow(dead_code)] // each user of it uses its part
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -57,13 +58,21 @@ pub struct MemoryDisk {
 
 impl MemoryDisk {
     pub fn new(size_bytes: u64, power: &Power) -> Self {
-        Self { size_bytes, state: Rc::default(), power: power.clone() }
+        Self {
+            size_bytes,
+            state: Rc::default(),
+            power: power.clone(),
+        }
     }
 
     /// Another disk that holds the same.
     pub fn copy(&self, power: &Power) -> Self {
         let state = self.state.borrow().clone();
-        Self { size_bytes: self.size_bytes, state: Rc::new(RefCell::new(state)), power: power.clone() }
+        Self {
+            size_bytes: self.size_bytes,
+            state: Rc::new(RefCell::new(state)),
+            power: power.clone(),
+        }
     }
 
     /// The power was cut: each sector that was not flushed is there or not.
@@ -80,14 +89,23 @@ impl MemoryDisk {
 
 impl Device for MemoryDisk {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo { size_bytes: self.size_bytes, sector_bytes: 512, is_rotational: false, has_zeroing_trim: false }
+        DeviceInfo {
+            size_bytes: self.size_bytes,
+            sector_bytes: 512,
+            is_rotational: false,
+            has_zeroing_trim: false,
+        }
     }
     async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
         check_range(&self.info(), offset_bytes, buf.len() as u64)?;
         let state = self.state.borrow();
         for (n, part) in buf.chunks_exact_mut(SECTOR_BYTES as usize).enumerate() {
             let sector = offset_bytes / SECTOR_BYTES + n as u64;
-            match state.volatile.get(&sector).or_else(|| state.stable.get(&sector)) {
+            match state
+                .volatile
+                .get(&sector)
+                .or_else(|| state.stable.get(&sector))
+            {
                 Some(bytes) => part.copy_from_slice(bytes),
                 None => part.fill(0),
             }
@@ -99,7 +117,9 @@ impl Device for MemoryDisk {
         self.power.spend()?;
         let mut state = self.state.borrow_mut();
         for (n, part) in data.chunks_exact(SECTOR_BYTES as usize).enumerate() {
-            state.volatile.insert(offset_bytes / SECTOR_BYTES + n as u64, part.to_vec());
+            state
+                .volatile
+                .insert(offset_bytes / SECTOR_BYTES + n as u64, part.to_vec());
         }
         Ok(())
     }

@@ -11,9 +11,12 @@ use std::rc::Rc;
 use plexum_block::buf::{Buf, BufMut, BufPool};
 use plexum_block::device::{Device, DeviceInfo, Fua, IoError, check_range};
 use plexum_disks::rng::Rng;
-use plexum_pool::{CheckReport, Foreign, check_pool, GroupKind, NewGroup, NewMember, NewPool, NewVolume, PoolError, WritablePool};
-use plexum_zfs::{NamedDevice, OpenOptions as OpenPool, Pool, find_members};
+use plexum_pool::{
+    CheckReport, Foreign, GroupKind, NewGroup, NewMember, NewPool, NewVolume, PoolError,
+    WritablePool, check_pool,
+};
 pub use plexum_testkit::block_on;
+use plexum_zfs::{NamedDevice, OpenOptions as OpenPool, Pool, find_members};
 
 /// A member: a file that is read and written in place.
 pub struct FileDevice {
@@ -23,7 +26,11 @@ pub struct FileDevice {
 
 impl FileDevice {
     pub fn open(path: &Path) -> Self {
-        let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .unwrap();
         let size_bytes = file.metadata().unwrap().len();
         Self { file, size_bytes }
     }
@@ -31,16 +38,25 @@ impl FileDevice {
 
 impl Device for FileDevice {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo { size_bytes: self.size_bytes, sector_bytes: 512, is_rotational: false, has_zeroing_trim: false }
+        DeviceInfo {
+            size_bytes: self.size_bytes,
+            sector_bytes: 512,
+            is_rotational: false,
+            has_zeroing_trim: false,
+        }
     }
     async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> Result<BufMut, IoError> {
         check_range(&self.info(), offset_bytes, buf.len() as u64)?;
-        self.file.read_exact_at(&mut buf, offset_bytes).map_err(|_| IoError::Medium)?;
+        self.file
+            .read_exact_at(&mut buf, offset_bytes)
+            .map_err(|_| IoError::Medium)?;
         Ok(buf)
     }
     async fn write(&self, offset_bytes: u64, data: Buf, _: Fua) -> Result<(), IoError> {
         check_range(&self.info(), offset_bytes, data.len() as u64)?;
-        self.file.write_all_at(&data, offset_bytes).map_err(|_| IoError::Medium)
+        self.file
+            .write_all_at(&data, offset_bytes)
+            .map_err(|_| IoError::Medium)
     }
     async fn flush(&self) -> Result<(), IoError> {
         Ok(())
@@ -70,7 +86,10 @@ impl Folder {
             true => tempfile::tempdir_in("/dev/shm"),
             false => tempfile::tempdir(),
         };
-        Self { folder: folder.unwrap(), groups: layout.iter().map(|text| group(text)).collect() }
+        Self {
+            folder: folder.unwrap(),
+            groups: layout.iter().map(|text| group(text)).collect(),
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -79,7 +98,9 @@ impl Folder {
 
     pub fn members(&self) -> Vec<PathBuf> {
         let count = self.groups.iter().map(|(_, count)| count).sum::<usize>();
-        (0..count).map(|n| self.path().join(format!("m{n:02}"))).collect()
+        (0..count)
+            .map(|n| self.path().join(format!("m{n:02}")))
+            .collect()
     }
 
     /// Makes a pool `tank` on new members.
@@ -102,8 +123,18 @@ impl Folder {
                 })
                 .collect(),
         });
-        let new = NewPool { name: "tank".into(), ashift, wall_s: 1_700_000_000, seed: 99, host: "test".into() };
-        block_on(WritablePool::create(groups.collect(), &new, &BufPool::new(1 << 20)))
+        let new = NewPool {
+            name: "tank".into(),
+            ashift,
+            wall_s: 1_700_000_000,
+            seed: 99,
+            host: "test".into(),
+        };
+        block_on(WritablePool::create(
+            groups.collect(),
+            &new,
+            &BufPool::new(1 << 20),
+        ))
     }
 }
 
@@ -137,9 +168,23 @@ pub fn check(members: &[PathBuf]) -> Result<CheckReport, PoolError> {
 #[track_caller]
 pub fn assert_checked(folder: &Folder) {
     let report = check(&folder.members()).unwrap();
-    let findings: Vec<String> = report.findings.iter().take(20).map(ToString::to_string).collect();
-    assert!(report.is_clean(), "{:?}: {findings:#?} {:?}", folder.groups, report.notes);
-    assert!(report.blocks > 20 && report.notes.is_empty(), "{:?}", report.notes);
+    let findings: Vec<String> = report
+        .findings
+        .iter()
+        .take(20)
+        .map(ToString::to_string)
+        .collect();
+    assert!(
+        report.is_clean(),
+        "{:?}: {findings:#?} {:?}",
+        folder.groups,
+        report.notes
+    );
+    assert!(
+        report.blocks > 20 && report.notes.is_empty(),
+        "{:?}",
+        report.notes
+    );
 }
 
 /// A volume `tank/vol` with what it should hold.
@@ -153,7 +198,10 @@ pub const VOLUME_BYTES: u64 = 8 << 20;
 
 impl Shadow {
     pub fn new(seed: u64) -> Self {
-        Self { bytes: vec![0; VOLUME_BYTES as usize], rng: Rng::new(seed) }
+        Self {
+            bytes: vec![0; VOLUME_BYTES as usize],
+            rng: Rng::new(seed),
+        }
     }
 
     /// Adds the volume to a pool.
@@ -206,8 +254,15 @@ impl Shadow {
     #[track_caller]
     pub fn assert_dumped(&self, folder: &Folder, version: &str) {
         let file = folder.path().join("dump");
-        engine(folder, version, &[&format!("dump={VOLUME}:{}", file.display())]);
-        assert!(std::fs::read(&file).unwrap() == self.bytes, "OpenZFS reads something else");
+        engine(
+            folder,
+            version,
+            &[&format!("dump={VOLUME}:{}", file.display())],
+        );
+        assert!(
+            std::fs::read(&file).unwrap() == self.bytes,
+            "OpenZFS reads something else"
+        );
         std::fs::remove_file(file).unwrap();
     }
 }
@@ -215,9 +270,21 @@ impl Shadow {
 /// Runs `oracle/zfs-oracle`; its whole output, and whether the verdict is good.
 pub fn oracle(words: &[&str]) -> (bool, String) {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/zfs-oracle");
-    let output = Command::new("python3").arg(program).args(words).output().unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_ne!(output.status.code(), Some(125), "the oracle itself failed: {text}");
+    let output = Command::new("python3")
+        .arg(program)
+        .args(words)
+        .output()
+        .unwrap();
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_ne!(
+        output.status.code(),
+        Some(125),
+        "the oracle itself failed: {text}"
+    );
     (output.status.success(), text)
 }
 
