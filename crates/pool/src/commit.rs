@@ -15,7 +15,7 @@ use plexum_block::device::Device;
 use plexum_format::zfs::label_write::NewUberblock;
 use plexum_format::zfs::{NewObject, NvList, NvValue, PointerImage};
 
-use crate::dsl::{self, add_word, kind, object};
+use crate::dsl::{self, kind, object};
 use crate::error::PoolError;
 use crate::ground::{Ground, Leaf, Shapes, Writes};
 use crate::set::SetState;

@@ -189,7 +189,8 @@ impl<D: Device> WritablePool<D> {
             version: FEATURES_VERSION,
             config: NvList::default(),
             config_state: ConfigState::Changed,
-            label_state: 0,
+            // Nobody uses it yet.
+            label_state: 1,
             guid_sum,
             source: Source { pool: None },
             space: Space::of(metaslabs(&ground)),

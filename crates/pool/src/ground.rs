@@ -84,6 +84,13 @@ impl PlexShape {
         }
     }
 
+    /// Parities of a block; 0 for mirrors and single members.
+    pub fn parity_count(&self) -> usize {
+        self.geometry
+            .as_ref()
+            .map_or(0, RaidzGeometry::parity_count)
+    }
+
     /// What users see of an allocation.
     fn deflated(&self, allocated_bytes: u64) -> u64 {
         (allocated_bytes / 512).saturating_mul(self.deflate_ratio)

@@ -15,7 +15,7 @@ use plexum_format::zfs::dnode::DNODE_BYTES;
 use plexum_format::zfs::{NewObject, PointerImage};
 
 use crate::commit::{ConfigState, WritablePool};
-use crate::create::Identities;
+use crate::create::{GroupKind, Identities};
 use crate::dsl::{self, kind, object};
 use crate::error::PoolError;
 use crate::seed::Seed;
@@ -177,6 +177,20 @@ impl<D: Device> WritablePool<D> {
                 .ok_or_else(|| PoolError::Refused(format!("there is no {name} in the pool")))?;
         }
         Ok(directory)
+    }
+
+    /// Kind, number of members, and sector in bytes of the first group: for what blocks of a volume cost.
+    #[must_use]
+    pub fn first_group(&self) -> (GroupKind, usize, u64) {
+        let first = self.ground.plexes.values().next();
+        first.map_or((GroupKind::Single, 1, 4096), |plex| {
+            let kind = match (plex.shape.parity_count(), plex.leaves.len()) {
+                (0, 1) => GroupKind::Single,
+                (0, _) => GroupKind::Mirror,
+                (parities, _) => GroupKind::RaidZ(parities as u8),
+            };
+            (kind, plex.leaves.len(), 1 << plex.ashift)
+        })
     }
 
     /// Finds a volume, to read and write it.
