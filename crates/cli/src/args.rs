@@ -192,7 +192,7 @@ pub enum Command {
     /// Grow or reshape a volume (not yet)
     #[command(hide = true)]
     Grow(Later),
-    /// Read a ZFS pool without ZFS: list, show and copy what is in it
+    /// ZFS pools without ZFS: list, show and copy what is in them; make, check
     #[command(
         after_help = "Example:\n  plexum pool list disks/*\n  plexum pool cp -r tank/home:/ copy/ disks/*"
     )]
@@ -341,7 +341,7 @@ pub struct Serve {
     /// Serve all sets found in folders or on devices
     #[arg(long, value_name = "DIR", num_args = 1..)]
     pub scan: Vec<String>,
-    /// Serve this volume of the ZFS pool on the members, read-only
+    /// Serve this volume of the ZFS pool on the members; read-only without --write
     #[arg(long, value_name = "NAME[@SNAP]", conflicts_with = "scan")]
     pub dataset: Option<String>,
     /// With --dataset: the newest root up to this transaction group

@@ -110,6 +110,12 @@ impl<D: Device> WritablePool<D> {
         Ok(writable)
     }
 
+    /// What was found when it was opened; `None` while it is made.
+    #[must_use]
+    pub fn report(&self) -> Option<&plexum_zfs::PoolReport> {
+        self.source.pool.as_ref().map(|pool| &pool.report)
+    }
+
     async fn entry(&self, name: &str) -> Result<u64, PoolError> {
         let number = self
             .meta

@@ -36,4 +36,5 @@ mod the_vinum_tour_works;
 mod tls;
 mod trouble;
 mod usage;
+mod zfs_pools_are_made;
 mod zfs_pools_are_read;

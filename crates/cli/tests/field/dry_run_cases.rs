@@ -213,6 +213,18 @@ pub const CASES: &[Case] = &[
         ],
         &["pool cp z01_single_a12:/tiny.txt out Z", "pool cp -r z01_single_a12:/ out Z"],
     ),
+    case("pool check", &["pool check nothere"], &["pool check Z"]),
+    case(
+        "pool create",
+        &[
+            "pool create tank mirror used.img new.img",
+            "pool create tank mirror p.img q.img",
+            "pool create tank raidz2 --member-size 96M p.img q.img",
+            "pool create mirror --member-size 96M p.img",
+        ],
+        &["pool create tank mirror --member-size 96M p.img q.img"],
+    ),
+    case("pool create-volume", &["pool create-volume z01_single_a12/new 1M Z"], &[]),
     case("pool scrub", &["pool scrub Z"], &["pool scrub --read-only Z"]),
     case(
         "gmirror",
