@@ -10,13 +10,14 @@ use plexum_block::buf::BufPool;
 use plexum_block::device::Device;
 use plexum_format::zfs::{NvList, NvValue, PlexKind};
 
-use crate::commit::{CONFIG_BLOCK_BYTES, ConfigState, Landmarks, WritablePool};
+use crate::commit::CONFIG_BLOCK_BYTES;
 use crate::dsl::{self, kind, object};
 use crate::error::PoolError;
 use crate::ground::{Ground, Leaf, PlexGround};
 use crate::seed::Seed;
 use crate::set::SetState;
 use crate::space::{Metaslab, Space, metaslab_shift};
+use crate::state::{ConfigState, Landmarks, WritablePool};
 use crate::tree::Source;
 
 /// The first transaction group of a pool.
@@ -201,7 +202,7 @@ impl<D: Device> WritablePool<D> {
             landmarks: Landmarks::default(),
             txg: FIRST_TXG - 1,
             frozen: None,
-            pending: crate::volume::Pending::default(),
+            pending: crate::state::Pending::default(),
         };
         pool.plant(new, &mut identities).await?;
         for (id, tree) in trees.iter_mut().enumerate() {

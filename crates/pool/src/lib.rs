@@ -28,15 +28,16 @@ mod seed;
 mod set;
 mod space;
 mod spans;
+mod state;
 mod tree;
 mod volume;
 
 pub use check::{CheckReport, Finding, FindingKind, check_pool};
-pub use commit::WritablePool;
 pub use create::{
     GroupKind, MEMBER_BYTES_MIN, NewGroup, NewMember, NewPool, check_pool_name, group_bytes,
 };
 pub use error::PoolError;
 pub use live::{LivePool, LiveVolume};
 pub use open::{FEATURES_WRITABLE, Foreign};
+pub use state::WritablePool;
 pub use volume::{NewVolume, OpenVolume};

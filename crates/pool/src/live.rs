@@ -12,8 +12,8 @@ use plexum_block::clock::Clock;
 use plexum_block::device::{Device, IoError};
 use plexum_block::wait::Mutex;
 
-use crate::commit::WritablePool;
 use crate::error::PoolError;
+use crate::state::WritablePool;
 use crate::volume::OpenVolume;
 
 /// A pool that is served.

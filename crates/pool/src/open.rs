@@ -12,13 +12,13 @@ use plexum_format::zfs::spacemap::{Change, decode};
 use plexum_format::zfs::{NvList, PoolState};
 use plexum_zfs::{MemberState, OpenOptions, Pool};
 
-use crate::commit::{ConfigState, Landmarks, WritablePool};
 use crate::create::tree_guids;
 use crate::dsl;
 use crate::error::PoolError;
 use crate::ground::{Ground, Leaf, PlexGround};
 use crate::set::SetState;
 use crate::space::{Metaslab, Space};
+use crate::state::{ConfigState, Landmarks, WritablePool};
 use crate::tree::Source;
 
 const FEATURES_VERSION: u64 = 5000;
@@ -100,7 +100,7 @@ impl<D: Device> WritablePool<D> {
             landmarks: Landmarks::default(),
             txg,
             frozen: None,
-            pending: crate::volume::Pending::default(),
+            pending: crate::state::Pending::default(),
         };
         writable.find_landmarks().await?;
         writable.check_features().await?;

@@ -5,10 +5,10 @@
 use plexum_block::device::Device;
 use plexum_format::zfs::zap_write::NORMALISED_UPPER;
 
-use crate::commit::Landmarks;
 use crate::dsl::{self, add_word, kind, object};
 use crate::error::PoolError;
 use crate::set::SetState;
+use crate::state::Landmarks;
 use crate::tree::Source;
 
 const OBJECT_DIRECTORY: u64 = 1;

@@ -7,20 +7,19 @@
 //!
 //! Source: zfs-write.md 1.4 and 1.11.
 
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use plexum_block::device::Device;
 use plexum_format::zfs::dnode::DNODE_BYTES;
 use plexum_format::zfs::{NewObject, PointerImage};
 
-use crate::commit::{ConfigState, WritablePool};
 use crate::create::{GroupKind, Identities};
 use crate::dsl::{self, kind, object};
 use crate::error::PoolError;
 use crate::seed::Seed;
 use crate::set::SetState;
 use crate::space::Purpose;
+use crate::state::{ConfigState, WritablePool};
 
 const DATA_OBJECT: u64 = 1;
 const PROPERTIES_OBJECT: u64 = 2;
@@ -464,14 +463,6 @@ impl<D: Device> WritablePool<D> {
         }
         Ok(())
     }
-}
-
-/// What waits for the next commit.
-#[derive(Default)]
-pub(crate) struct Pending {
-    wanted_bytes: u64,
-    /// Indirect blocks that change, by data set.
-    parents: BTreeSet<(u64, u64)>,
 }
 
 fn check_inside(

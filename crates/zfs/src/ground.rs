@@ -1,4 +1,5 @@
-//! What a writer of pools stands on: verified blocks by their pointers, members and where they are, columns of a stripe.
+//! What a writer of pools stands on: verified blocks by their pointers, members and where they are, columns of a
+//! stripe.
 //!
 //! Nothing is written here either.
 

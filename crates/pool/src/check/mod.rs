@@ -1,7 +1,7 @@
 //! A check of everything that a pool says about itself: what zdb looks at, and the sums that it does not.
 //!
-//! Every pointer is followed, data blocks alone are not read: their checksums are the business of a scrub. Compared are:
-//! fills and births of pointers, the space that objects take, sums of data sets, deadlists and directories, numbers of
+//! Every pointer is followed, data blocks alone are not read: their checksums are the business of a scrub. Compared
+//! are: fills and births of pointers, the space that objects take, sums of data sets, deadlists and directories, numbers of
 //! clones, space maps against all blocks that something reaches, features that count things, objects without an owner.
 //!
 //! Invariants: nothing is written; what cannot be read is a finding, and the check goes on.
@@ -15,7 +15,7 @@ mod sums;
 mod tests;
 mod walk;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use plexum_block::device::Device;
 use plexum_format::zfs::PointerImage;
@@ -108,9 +108,9 @@ struct Check<D> {
     /// Space that a block was found in, by plex.
     claimed: BTreeMap<u32, Spans>,
     /// Blocks that were found, by their first address and birth.
-    seen: HashSet<(u32, u64, u64)>,
+    seen: BTreeSet<(u32, u64, u64)>,
     /// Those of the set that is being walked.
-    in_set: HashSet<(u32, u64, u64)>,
+    in_set: BTreeSet<(u32, u64, u64)>,
     /// Objects of the pool's own set that something refers to.
     owned: BTreeSet<u64>,
     /// Space maps with a histogram.
@@ -146,8 +146,8 @@ pub async fn check_pool<D: Device>(pool: Pool<D>) -> Result<CheckReport, PoolErr
             ..CheckReport::default()
         },
         claimed: BTreeMap::new(),
-        seen: HashSet::new(),
-        in_set: HashSet::new(),
+        seen: BTreeSet::new(),
+        in_set: BTreeSet::new(),
         owned: BTreeSet::new(),
         histograms: 0,
         is_space_known: true,
