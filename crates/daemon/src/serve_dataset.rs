@@ -124,7 +124,10 @@ impl Export for DatasetExport {
         }
     }
     async fn trim(&self, offset_bytes: u64, length_bytes: u64, fua: Fua) -> Result<(), IoError> {
-        let trimmed = self.writable()?.trim(offset_bytes, length_bytes).await;
+        let trimmed = self
+            .writable()?
+            .trim(offset_bytes..offset_bytes.saturating_add(length_bytes))
+            .await;
         trimmed.map_err(|error| error.io_error())?;
         self.finish(fua).await
     }

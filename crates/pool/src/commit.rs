@@ -17,13 +17,10 @@ use plexum_format::zfs::{NewObject, NvList, NvValue, PointerImage};
 
 use crate::dsl::{self, kind, object};
 use crate::error::PoolError;
-use crate::ground::{Ground, Leaf, Shapes, Writes};
-use crate::set::SetState;
-use crate::space::{Copies, Purpose, Space};
+use crate::ground::{Leaf, Shapes, Writes};
+use crate::space::{Copies, Purpose};
 use crate::state::{ConfigState, Pending, WritablePool};
-use crate::tree::{
-    Addresses, BlockKey, SET_BLOCK, Source, Sums, Writer, grow, pointer_to, touched,
-};
+use crate::tree::{Addresses, BlockKey, SET_BLOCK, Sums, Writer, grow, pointer_to, touched};
 
 /// Copies of the pool's own blocks, of other metadata, and of data.
 const OWN_COPIES: usize = 3;
@@ -107,8 +104,7 @@ impl<D: Device> WritablePool<D> {
         let txg = self.txg + 1;
         let mut writes = Writes::default();
         self.write_sets(txg, &mut writes).await?;
-        let is_config_new = self.config_state == ConfigState::Changed;
-        if is_config_new {
+        if self.config_state == ConfigState::Changed {
             self.store_config(txg).await?;
         }
         // Its sums change with the commit itself.
@@ -147,7 +143,14 @@ impl<D: Device> WritablePool<D> {
         }
         self.ground.write_out(&mut writes).await?;
         self.ground.flush().await?;
-        self.write_root(txg, wall_s, is_config_new).await?;
+        let root = NewUberblock {
+            version: self.version,
+            txg,
+            guid_sum: self.guid_sum,
+            written_s: wall_s,
+            root: self.meta.root,
+        };
+        self.write_root(&root).await?;
         self.space.committed()?;
         self.pending = Pending::default();
         self.txg = txg;
@@ -156,25 +159,14 @@ impl<D: Device> WritablePool<D> {
     }
 
     /// Labels and the root, in the order that leaves one whole set whatever happens in between.
-    async fn write_root(
-        &mut self,
-        txg: u64,
-        wall_s: u64,
-        is_config_new: bool,
-    ) -> Result<(), PoolError> {
-        let list = |plex: u32, leaf: &Leaf<D>| self.label_list(plex, leaf.guid, txg);
+    async fn write_root(&mut self, root: &NewUberblock) -> Result<(), PoolError> {
+        let is_config_new = self.config_state == ConfigState::Changed;
+        let list = |plex: u32, leaf: &Leaf<D>| self.label_list(plex, leaf, root.txg);
         if is_config_new {
             self.ground.write_labels([0, 2], &list).await?;
             self.ground.flush().await?;
         }
-        let root = NewUberblock {
-            version: self.version,
-            txg,
-            guid_sum: self.guid_sum,
-            written_s: wall_s,
-            root: self.meta.root,
-        };
-        self.ground.write_root(&root).await?;
+        self.ground.write_root(root).await?;
         self.ground.flush().await?;
         if is_config_new {
             self.ground.write_labels([1, 3], &list).await?;
@@ -184,7 +176,7 @@ impl<D: Device> WritablePool<D> {
     }
 
     /// The configuration in the label of a member.
-    fn label_list(&self, plex: u32, guid: u64, txg: u64) -> Result<NvList, PoolError> {
+    fn label_list(&self, plex: u32, leaf: &Leaf<D>, txg: u64) -> Result<NvList, PoolError> {
         let tree = self
             .config
             .list("vdev_tree")
@@ -201,7 +193,7 @@ impl<D: Device> WritablePool<D> {
             match name.as_str() {
                 "vdev_children" => {
                     list.put_number("top_guid", own.number("guid").unwrap_or(0));
-                    list.put_number("guid", guid);
+                    list.put_number("guid", leaf.guid);
                     list.put(name, value.clone());
                 }
                 "vdev_tree" => list.put(name, NvValue::List(own.clone())),
@@ -221,7 +213,7 @@ impl<D: Device> WritablePool<D> {
         let bytes =
             bytes.ok_or_else(|| PoolError::invalid("configuration", "it cannot be written"))?;
         let number = self.landmarks.config;
-        self.meta.write(&self.source, number, 0, &bytes).await?;
+        self.meta.write(number, &self.source, 0, &bytes).await?;
         let changed = self.meta.change(&self.source, number).await?;
         changed.dnode.set_bonus_word(0, bytes.len() as u64);
         Ok(())
@@ -317,7 +309,7 @@ impl<D: Device> WritablePool<D> {
                     PoolError::invalid(format!("plex {}", key.0), "it has no space maps")
                 })?;
                 self.meta
-                    .write(&self.source, array, 8 * key.1, &number.to_le_bytes())
+                    .write(array, &self.source, 8 * key.1, &number.to_le_bytes())
                     .await?;
                 self.space
                     .metaslabs
@@ -340,7 +332,7 @@ impl<D: Device> WritablePool<D> {
                     .get(&number)
                     .is_some_and(|changed| changed.blocks.contains_key(&id));
                 if !is_there {
-                    let block = self.meta.block(&self.source, number, id).await?;
+                    let block = self.meta.block(number, &self.source, id).await?;
                     self.meta
                         .change(&self.source, number)
                         .await?
@@ -414,7 +406,7 @@ impl<D: Device> WritablePool<D> {
         {
             let entries = one.encode_changes()?;
             let (number, at) = (one.map_object, one.map_bytes);
-            self.meta.write(&self.source, number, at, &entries).await?;
+            self.meta.write(number, &self.source, at, &entries).await?;
             one.mapped(entries.len() as u64);
             let changed = self.meta.change(&self.source, number).await?;
             changed.dnode.set_bonus_word(1, one.map_bytes);

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use plexum_block::buf::BufPool;
 use plexum_block::device::Device;
+use plexum_format::zfs::zap_write::MicroHead;
 use plexum_format::zfs::{NvList, NvValue, PlexKind};
 
 use crate::commit::CONFIG_BLOCK_BYTES;
@@ -81,7 +82,7 @@ pub struct NewMember<D> {
     pub device: Rc<D>,
 }
 
-/// A group of a new pool: what OpenZFS calls a top-level vdev.
+/// A group of a new pool, which becomes a plex.
 pub struct NewGroup<D> {
     /// What its members hold together.
     pub kind: GroupKind,
@@ -224,7 +225,15 @@ impl<D: Device> WritablePool<D> {
         let directory = object(kind::OBJECT_DIRECTORY, 512, 0, 0);
         let number = seed
             .meta
-            .add_zap(seed.source, &directory, salt, 0, &[])
+            .add_zap(
+                seed.source,
+                &directory,
+                MicroHead {
+                    salt,
+                    norm_flags: 0,
+                },
+                &[],
+            )
             .await?;
         assert_eq!(number, 1, "the directory is the first object of a new set");
         let list = object(
@@ -263,24 +272,25 @@ impl<D: Device> WritablePool<D> {
                 [identities.next(), identities.next()],
             )
             .await?;
-        let (readable, writable, described) = (
-            seed.features().await?,
-            seed.features().await?,
-            seed.features().await?,
-        );
+        let mut files = SetState::new(&new.name, SET_FILES);
+        files.touch();
+        self.sets.insert(head, files);
+        self.plant_lists(new.wall_s).await
+    }
+
+    /// Lists of features, of dead blocks and of space maps, and the directory that names them.
+    async fn plant_lists(&mut self, wall_s: u64) -> Result<(), PoolError> {
+        let mut seed = Seed {
+            meta: &mut self.meta,
+            source: &self.source,
+            wall_s,
+        };
+        let (readable, writable) = (seed.features().await?, seed.features().await?);
+        let described = seed.features().await?;
         let (free_list, sync_list) = (seed.list().await?, seed.list().await?);
-        for (id, plex) in &self.ground.plexes {
-            let count = plex.size_bytes >> metaslab_shift(plex.size_bytes);
-            let block_bytes = (8 * count).next_multiple_of(512).clamp(512, 16 << 10);
-            let array = seed
-                .meta
-                .add(seed.source, &object(kind::OBJECT_ARRAY, block_bytes, 0, 0))
-                .await?;
-            self.arrays.insert(*id, array);
-        }
         let entries = [
             ("config", self.landmarks.config),
-            ("root_dataset", root),
+            ("root_dataset", self.landmarks.root_dir),
             ("free_bpobj", free_list),
             ("sync_bplist", sync_list),
             ("features_for_read", readable),
@@ -290,14 +300,15 @@ impl<D: Device> WritablePool<D> {
             ("creation_version", FEATURES_VERSION),
         ];
         seed.object_directory(&entries).await?;
-        for id in self.arrays.keys() {
+        for (id, plex) in &self.ground.plexes {
+            let count = plex.size_bytes >> metaslab_shift(plex.size_bytes);
+            let block_bytes = (8 * count).next_multiple_of(512).clamp(512, 16 << 10);
+            let new = object(kind::OBJECT_ARRAY, block_bytes, 0, 0);
+            let array = self.meta.add(&self.source, &new).await?;
             // Written even when no metaslab has a map yet.
-            let array = self.arrays[id];
-            self.meta.write(&self.source, array, 0, &[0; 8]).await?;
+            self.meta.write(array, &self.source, 0, &[0; 8]).await?;
+            self.arrays.insert(*id, array);
         }
-        let mut files = SetState::new(&new.name, SET_FILES);
-        files.touch();
-        self.sets.insert(head, files);
         Ok(())
     }
 }
@@ -362,12 +373,8 @@ pub(crate) fn metaslabs<D: Device>(ground: &Ground<D>) -> BTreeMap<(u32, u64), M
     all
 }
 
-fn new_plex<D: Device>(
-    id: u32,
-    group: NewGroup<D>,
-    ashift: u32,
-    identities: &mut Identities,
-) -> Result<(PlexGround<D>, NvList), PoolError> {
+/// Whether the members of a group can be ones of a pool with such sectors.
+fn check_group<D: Device>(id: u32, group: &NewGroup<D>, ashift: u32) -> Result<(), PoolError> {
     let count = group.members.len();
     let (fewest, is_single) = (group.kind.members_min(), group.kind == GroupKind::Single);
     if count < fewest || is_single && count != 1 || count > 255 {
@@ -375,15 +382,10 @@ fn new_plex<D: Device>(
             "group {id} has {count} members; it needs at least {fewest}"
         )));
     }
-    let sizes: Vec<u64> = group
-        .members
-        .iter()
-        .map(|member| member.device.info().size_bytes)
-        .collect();
-    for (member, size) in group.members.iter().zip(&sizes) {
-        let sector = member.device.info().sector_bytes;
-        let name = &member.name;
-        if *size < MEMBER_BYTES_MIN {
+    for member in &group.members {
+        let (name, info) = (&member.name, member.device.info());
+        let (size, sector) = (info.size_bytes, info.sector_bytes);
+        if size < MEMBER_BYTES_MIN {
             return Err(PoolError::Refused(format!(
                 "{name} has {size} bytes: a member of a pool has at least 64 MiB"
             )));
@@ -394,51 +396,50 @@ fn new_plex<D: Device>(
             )));
         }
     }
+    Ok(())
+}
+
+fn new_plex<D: Device>(
+    id: u32,
+    group: NewGroup<D>,
+    ashift: u32,
+    identities: &mut Identities,
+) -> Result<(PlexGround<D>, NvList), PoolError> {
+    check_group(id, &group, ashift)?;
+    let members = group.members.iter();
+    let sizes: Vec<u64> = members
+        .map(|member| member.device.info().size_bytes)
+        .collect();
     let size_bytes = group_bytes(group.kind, &sizes);
     let top_guid = identities.next();
-    let mut leaves = Vec::new();
-    let mut children = Vec::new();
+    let is_single = group.kind == GroupKind::Single;
+    let (mut leaves, mut children) = (Vec::new(), Vec::new());
     for (slot, member) in group.members.into_iter().enumerate() {
-        let guid = if is_single {
-            top_guid
-        } else {
-            identities.next()
+        let (number, guid) = match group.kind {
+            GroupKind::Single => (u64::from(id), top_guid),
+            _ => (slot as u64, identities.next()),
         };
-        let mut child = NvList::default();
-        child.put_text("type", if member.is_disk { "disk" } else { "file" });
-        child.put_number(
-            "id",
-            if is_single {
-                u64::from(id)
-            } else {
-                slot as u64
-            },
-        );
-        child.put_number("guid", guid);
-        child.put_text("path", &member.path);
-        if member.is_disk {
-            child.put_number("whole_disk", 0);
-        }
-        children.push(child);
+        children.push(leaf_list(&member, number, &Guid(guid)));
         let place = 0..member.device.info().size_bytes;
+        let (name, device) = (member.name, member.device);
         leaves.push(Leaf {
-            name: member.name,
+            name,
             guid,
-            device: member.device,
+            device,
             place,
         });
     }
     let kind = group.kind.plex_kind();
     let plex = PlexGround::new(id, &kind, ashift, size_bytes, leaves)?;
-    let mut tree = NvList::default();
-    match group.kind {
-        GroupKind::Single => tree = children.pop().expect("a single group has one member"),
-        GroupKind::Mirror => put_top(&mut tree, "mirror", id, top_guid),
-        GroupKind::RaidZ(parity_count) => {
-            put_top(&mut tree, "raidz", id, top_guid);
+    let mut tree = match (group.kind, children.first()) {
+        (GroupKind::Single, Some(only)) => only.clone(),
+        (GroupKind::RaidZ(parity_count), _) => {
+            let mut tree = top_list("raidz", id, &Guid(top_guid));
             tree.put_number("nparity", u64::from(parity_count));
+            tree
         }
-    }
+        _ => top_list("mirror", id, &Guid(top_guid)),
+    };
     tree.put_number("metaslab_array", 0);
     tree.put_number("metaslab_shift", u64::from(metaslab_shift(size_bytes)));
     tree.put_number("ashift", u64::from(ashift));
@@ -446,18 +447,37 @@ fn new_plex<D: Device>(
     tree.put_number("is_log", 0);
     tree.put_number("create_txg", FIRST_TXG);
     if !is_single {
-        children
-            .iter_mut()
-            .for_each(|child| child.put_number("create_txg", FIRST_TXG));
-        tree.put("children", NvValue::Lists(children));
+        let children = children.into_iter().map(|mut child| {
+            child.put_number("create_txg", FIRST_TXG);
+            child
+        });
+        tree.put("children", NvValue::Lists(children.collect()));
     }
     Ok((plex, tree))
 }
 
-fn put_top(tree: &mut NvList, word: &str, id: u32, guid: u64) {
-    tree.put_text("type", word);
-    tree.put_number("id", u64::from(id));
-    tree.put_number("guid", guid);
+/// An identity.
+struct Guid(u64);
+
+/// A member in the configuration.
+fn leaf_list<D>(member: &NewMember<D>, number: u64, guid: &Guid) -> NvList {
+    let mut list = NvList::default();
+    list.put_text("type", if member.is_disk { "disk" } else { "file" });
+    list.put_number("id", number);
+    list.put_number("guid", guid.0);
+    list.put_text("path", &member.path);
+    if member.is_disk {
+        list.put_number("whole_disk", 0);
+    }
+    list
+}
+
+fn top_list(word: &str, id: u32, guid: &Guid) -> NvList {
+    let mut list = NvList::default();
+    list.put_text("type", word);
+    list.put_number("id", u64::from(id));
+    list.put_number("guid", guid.0);
+    list
 }
 
 /// The sum of the identities of a plex and its members.
@@ -482,8 +502,7 @@ fn config(new: &NewPool, guid: u64, trees: Vec<NvList>) -> NvList {
     list.put_number("errata", 0);
     list.put_text("hostname", &new.host);
     list.put_number("vdev_children", trees.len() as u64);
-    let mut root = NvList::default();
-    put_top(&mut root, "root", 0, guid);
+    let mut root = top_list("root", 0, &Guid(guid));
     root.put_number("create_txg", FIRST_TXG);
     root.put("children", NvValue::Lists(trees));
     list.put("vdev_tree", NvValue::List(root));

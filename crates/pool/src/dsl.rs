@@ -283,7 +283,7 @@ async fn append_dead<D: Device>(
         .iter()
         .flat_map(|pointer| pointer.as_dead().0)
         .collect();
-    meta.write(source, list, count * ENTRY_BYTES, &bytes)
+    meta.write(list, source, count * ENTRY_BYTES, &bytes)
         .await?;
     let mut sums = Sums::default();
     dead.iter()

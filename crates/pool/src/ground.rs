@@ -285,13 +285,19 @@ impl<D: Device> Ground<D> {
         Ok(())
     }
 
-    /// Clears what was in the rings of all labels: roots of another pool must not be found there.
+    /// Clears what was in the rings of all labels, and behind the last one: roots of another pool, and what other
+    /// formats have at the end of a member, must not be found there.
     pub async fn clear_rings(&self) -> Result<(), PoolError> {
         for leaf in self.leaves() {
             for offset in label_offsets(leaf.size_bytes()) {
                 let zeroes = vec![0; LABEL_BYTES - RING_OFFSET];
                 self.write(leaf, offset + RING_OFFSET as u64, &zeroes)
                     .await?;
+            }
+            let end = leaf.size_bytes() / LABEL_BYTES as u64 * LABEL_BYTES as u64;
+            let rest = leaf.size_bytes() - end;
+            if rest > 0 {
+                self.write(leaf, end, &vec![0; rest as usize]).await?;
             }
         }
         Ok(())

@@ -6,6 +6,7 @@
 //! - requests have the pool one after another.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_block::clock::Clock;
@@ -150,8 +151,8 @@ impl<D: Device, C: Clock> LiveVolume<D, C> {
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub async fn trim(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), PoolError> {
-        self.change(async |pool| pool.trim(&self.volume, offset_bytes, length_bytes).await)
+    pub async fn trim(&self, range: Range<u64>) -> Result<(), PoolError> {
+        self.change(async |pool| pool.trim(&self.volume, range.clone()).await)
             .await
     }
 

@@ -132,7 +132,7 @@ impl<D: Device> WritablePool<D> {
         if length > 16 << 20 {
             return Err(PoolError::invalid("configuration", "it is too long"));
         }
-        let bytes = self.meta.bytes(&self.source, config, length).await?;
+        let bytes = self.meta.bytes(config, &self.source, length).await?;
         self.config = NvList::parse(&bytes)?;
         if self.entry("deflate").await? != 1 {
             return Err(PoolError::Refused(format!(
@@ -288,7 +288,7 @@ impl<D: Device> WritablePool<D> {
                 ));
             }
             self.arrays.insert(*id, array);
-            let numbers = self.meta.bytes(&self.source, array, 8 * count).await?;
+            let numbers = self.meta.bytes(array, &self.source, 8 * count).await?;
             let (numbers, _) = numbers.as_chunks::<8>();
             for (number, object) in numbers.iter().enumerate() {
                 let number = number as u64;
@@ -322,7 +322,7 @@ pub(crate) async fn load_map<D: Device>(
     if one.map_bytes > SPACE_MAP_BYTES_MAX {
         return Err(PoolError::invalid(what, "it is too long"));
     }
-    let bytes = meta.bytes(source, one.map_object, one.map_bytes).await?;
+    let bytes = meta.bytes(one.map_object, source, one.map_bytes).await?;
     let entries = decode(&bytes)
         .map_err(|at| PoolError::invalid(&what, format!("the entry at byte {at} is cut off")))?;
     for entry in entries {

@@ -3,7 +3,7 @@
 //! Source: zfs-write.md 1.2 and 1.3.
 
 use plexum_block::device::Device;
-use plexum_format::zfs::zap_write::NORMALISED_UPPER;
+use plexum_format::zfs::zap_write::{MicroHead, NORMALISED_UPPER};
 
 use crate::dsl::{self, add_word, kind, object};
 use crate::error::PoolError;
@@ -22,14 +22,19 @@ pub(crate) struct Seed<'a, D> {
 
 impl<D: Device> Seed<'_, D> {
     pub async fn map(&mut self, kind: u8, entries: &[(&str, u64)]) -> Result<u64, PoolError> {
-        let flags = if kind == kind::SNAPSHOT_NAMES {
+        let norm_flags = if kind == kind::SNAPSHOT_NAMES {
             NORMALISED_UPPER
         } else {
             0
         };
         let salt = 0x5A1D ^ self.wall_s << 16 | 1;
         self.meta
-            .add_zap(self.source, &object(kind, 512, 0, 0), salt, flags, entries)
+            .add_zap(
+                self.source,
+                &object(kind, 512, 0, 0),
+                MicroHead { salt, norm_flags },
+                entries,
+            )
             .await
     }
 
@@ -83,8 +88,17 @@ impl<D: Device> Seed<'_, D> {
             kind::DEADLIST_HEAD,
             dsl::DEADLIST_BYTES,
         );
+        let salt = 0xDEAD ^ self.wall_s << 16 | 1;
         self.meta
-            .add_zap(self.source, &new, 0xDEAD ^ self.wall_s << 16 | 1, 0, &list)
+            .add_zap(
+                self.source,
+                &new,
+                MicroHead {
+                    salt,
+                    norm_flags: 0,
+                },
+                &list,
+            )
             .await
     }
 

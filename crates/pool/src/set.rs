@@ -10,7 +10,7 @@ use std::rc::Rc;
 use plexum_block::device::Device;
 use plexum_format::zfs::dnode::DNODE_BYTES;
 use plexum_format::zfs::zap::{Table, ZapEntry, ZapHead, leaf_ids, parse_head, parse_leaf};
-use plexum_format::zfs::zap_write::{encode_micro, micro_head};
+use plexum_format::zfs::zap_write::{MicroHead, encode_micro, micro_head};
 use plexum_format::zfs::{DnodeImage, NewObject, PointerImage};
 
 use crate::error::PoolError;
@@ -250,8 +250,8 @@ impl SetState {
     /// A data block of an object as it is now; zeroes where nothing is.
     pub async fn block<D: Device>(
         &self,
-        source: &Source<D>,
         number: u64,
+        source: &Source<D>,
         id: u64,
     ) -> Result<Rc<Vec<u8>>, PoolError> {
         let dnode = self.dnode(source, number).await?;
@@ -270,14 +270,14 @@ impl SetState {
     /// Bytes of an object as they are now.
     pub async fn bytes<D: Device>(
         &self,
-        source: &Source<D>,
         number: u64,
+        source: &Source<D>,
         length_bytes: u64,
     ) -> Result<Vec<u8>, PoolError> {
         let block_bytes = self.dnode(source, number).await?.block_bytes().max(1);
         let mut out = Vec::new();
         for id in 0..length_bytes.div_ceil(block_bytes) {
-            out.extend_from_slice(&self.block(source, number, id).await?);
+            out.extend_from_slice(&self.block(number, source, id).await?);
         }
         out.truncate(length_bytes as usize);
         Ok(out)
@@ -286,8 +286,8 @@ impl SetState {
     /// Changes bytes of an object, block by block.
     pub async fn write<D: Device>(
         &mut self,
-        source: &Source<D>,
         number: u64,
+        source: &Source<D>,
         offset_bytes: u64,
         bytes: &[u8],
     ) -> Result<(), PoolError> {
@@ -297,7 +297,7 @@ impl SetState {
             let at = offset_bytes + done as u64;
             let (id, inside) = (at / block_bytes, (at % block_bytes) as usize);
             let step = (block_bytes as usize - inside).min(bytes.len() - done);
-            let mut block = self.block(source, number, id).await?.to_vec();
+            let mut block = self.block(number, source, id).await?.to_vec();
             block.resize(block_bytes as usize, 0);
             block[inside..inside + step].copy_from_slice(&bytes[done..done + step]);
             let changed = self.change(source, number).await?;
@@ -313,7 +313,7 @@ impl SetState {
         source: &Source<D>,
         number: u64,
     ) -> Result<Vec<ZapEntry>, PoolError> {
-        let first = self.block(source, number, 0).await?;
+        let first = self.block(number, source, 0).await?;
         let fat = match parse_head(&first)? {
             ZapHead::Micro(entries) => return Ok(entries),
             ZapHead::Fat(fat) => fat,
@@ -323,7 +323,7 @@ impl SetState {
             Table::Blocks { first, count } => {
                 let mut leaves = Vec::new();
                 for id in (0..count.min(LEAVES_MAX as u64)).map(|n| first.saturating_add(n)) {
-                    leaves.extend(leaf_ids(&self.block(source, number, id).await?));
+                    leaves.extend(leaf_ids(&self.block(number, source, id).await?));
                 }
                 leaves.sort_unstable();
                 leaves.dedup();
@@ -332,7 +332,7 @@ impl SetState {
         };
         let mut entries = Vec::new();
         for leaf in leaves.into_iter().take(LEAVES_MAX) {
-            entries.extend(parse_leaf(&self.block(source, number, leaf).await?)?);
+            entries.extend(parse_leaf(&self.block(number, source, leaf).await?)?);
         }
         if entries.len() as u64 != fat.entry_count {
             return Err(PoolError::invalid(
@@ -360,8 +360,7 @@ impl SetState {
         &mut self,
         source: &Source<D>,
         new: &NewObject,
-        salt: u64,
-        norm_flags: u64,
+        head: MicroHead,
         entries: &[(&str, u64)],
     ) -> Result<u64, PoolError> {
         let number = self.add(source, new).await?;
@@ -369,7 +368,7 @@ impl SetState {
             .iter()
             .map(|(name, value)| (name.as_bytes().to_vec(), *value))
             .collect();
-        self.set_zap(number, &entries, salt, norm_flags)?;
+        self.set_zap(number, &entries, head)?;
         Ok(number)
     }
 
@@ -377,8 +376,7 @@ impl SetState {
         &mut self,
         number: u64,
         entries: &[(Vec<u8>, u64)],
-        salt: u64,
-        norm_flags: u64,
+        head: MicroHead,
     ) -> Result<(), PoolError> {
         let name = self.name.clone();
         let too_large = || {
@@ -386,7 +384,7 @@ impl SetState {
                 "map {number} of {name} would become too large to be written here"
             ))
         };
-        let block = encode_micro(entries, salt, norm_flags).ok_or_else(too_large)?;
+        let block = encode_micro(entries, head).ok_or_else(too_large)?;
         let changed = self
             .changed
             .get_mut(&number)
@@ -404,8 +402,8 @@ impl SetState {
         name: &str,
         value: u64,
     ) -> Result<(), PoolError> {
-        let block = self.block(source, number, 0).await?;
-        let Some((salt, norm_flags)) = micro_head(&block) else {
+        let block = self.block(number, source, 0).await?;
+        let Some(head) = micro_head(&block) else {
             return Err(PoolError::Refused(format!(
                 "map {number} of {} is a hash table, which is not written here yet",
                 self.name
@@ -424,7 +422,7 @@ impl SetState {
             None => entries.push((name.as_bytes().to_vec(), value)),
         }
         self.change(source, number).await?;
-        self.set_zap(number, &entries, salt, norm_flags)
+        self.set_zap(number, &entries, head)
     }
 
     /// The blocks of dnodes that change with the changed objects, as they become. Objects are in their last state.

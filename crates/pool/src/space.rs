@@ -112,7 +112,7 @@ impl Metaslab {
             for range in spans.iter() {
                 let start = (range.start - self.start_bytes) >> self.sector_shift;
                 let count = (range.end - range.start) >> self.sector_shift;
-                if !encode(change, start, count, &mut out) {
+                if !encode(change, start..start + count, &mut out) {
                     return Err(PoolError::invalid(
                         "space map",
                         "a metaslab is too large for it",
@@ -298,7 +298,7 @@ impl Space {
     ) -> Option<u64> {
         if let Some(number) = self.current.get(&(id, copy)).copied()
             && !others.contains(&(id, number))
-            && let Some(offset) = self.take_in(id, number, size_bytes)
+            && let Some(offset) = self.take_in((id, number), size_bytes)
         {
             return Some(offset);
         }
@@ -314,7 +314,7 @@ impl Space {
             .collect();
         order.sort_unstable();
         for (_, _, number) in order {
-            if let Some(offset) = self.take_in(id, number, size_bytes) {
+            if let Some(offset) = self.take_in((id, number), size_bytes) {
                 self.current.insert((id, copy), number);
                 return Some(offset);
             }
@@ -322,9 +322,9 @@ impl Space {
         None
     }
 
-    fn take_in(&mut self, id: u32, number: u64, size_bytes: u64) -> Option<u64> {
-        let one = self.metaslabs.get_mut(&(id, number))?;
-        let offset = one.free.find(size_bytes, one.cursor)?;
+    fn take_in(&mut self, key: (u32, u64), size_bytes: u64) -> Option<u64> {
+        let one = self.metaslabs.get_mut(&key)?;
+        let offset = one.free.find(size_bytes, one.cursor..)?;
         let range = offset..offset + size_bytes;
         let is_taken = one.free.take(range.clone()) && one.taken.add(range.clone());
         assert!(is_taken, "what was found free is free and was not taken");

@@ -3,7 +3,7 @@
 //! Invariants: ranges in a set neither overlap nor touch; none is empty.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Range, RangeFrom};
 
 /// A set of ranges in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,7 +92,8 @@ impl Spans {
 
     /// The first place of `length_bytes` at or after `from`, then from the start.
     #[must_use]
-    pub fn find(&self, length_bytes: u64, from: u64) -> Option<u64> {
+    pub fn find(&self, length_bytes: u64, from: RangeFrom<u64>) -> Option<u64> {
+        let from = from.start;
         let fits = |start: u64, end: u64| end.saturating_sub(start) >= length_bytes;
         if let Some((_, end)) = self.around(from)
             && fits(from, end)
@@ -154,9 +155,9 @@ mod tests {
     fn the_first_place_from_a_cursor_on_is_found_and_the_search_goes_round() {
         let mut spans = Spans::of(0..10);
         assert!(spans.add(20..60) && spans.add(100..110));
-        assert_eq!(spans.find(10, 30), Some(30));
-        assert_eq!(spans.find(10, 55), Some(100));
-        assert_eq!(spans.find(30, 55), Some(20));
-        assert_eq!(spans.find(41, 0), None);
+        assert_eq!(spans.find(10, 30..), Some(30));
+        assert_eq!(spans.find(10, 55..), Some(100));
+        assert_eq!(spans.find(30, 55..), Some(20));
+        assert_eq!(spans.find(41, 0..), None);
     }
 }

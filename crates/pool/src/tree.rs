@@ -235,6 +235,14 @@ pub(crate) async fn pointer_to<D: Device>(
     Ok(pointer)
 }
 
+/// The object that is being written, as it was before.
+#[derive(Clone, Copy)]
+struct Walked<'a> {
+    object: u64,
+    dnode: &'a DnodeImage,
+    grown: &'a Grown,
+}
+
 impl<D: Device> Writer<'_, D> {
     /// Writes the changed blocks of an object and all above them; the dnode is what it becomes.
     pub async fn write_object(
@@ -280,26 +288,12 @@ impl<D: Device> Writer<'_, D> {
                     .push((index, pointer));
             }
             for (id, updates) in parents {
-                let old = pointer_to(self.source, &before, &grown, (level, id)).await?;
-                let mut block = match grown.0.get(&level) {
-                    Some(block) if id == 0 => block.clone(),
-                    _ if old.is_hole() => vec![0; dnode.indirect_bytes() as usize],
-                    _ => self.source.read(&old, "pointers").await?.to_vec(),
+                let walked = Walked {
+                    object,
+                    dnode: &before,
+                    grown: &grown,
                 };
-                for (index, pointer) in updates {
-                    let at = index * POINTER_BYTES;
-                    block[at..at + POINTER_BYTES].copy_from_slice(&pointer.0);
-                }
-                let fill = block
-                    .chunks_exact(POINTER_BYTES)
-                    .map(|one| PointerImage::of(one).fill())
-                    .sum();
-                // A block of nothing but holes that were never written is none.
-                let new = if block.iter().all(|byte| *byte == 0) {
-                    PointerImage::HOLE
-                } else {
-                    self.put(object, kind, (level, id), &block, fill).await?
-                };
+                let (old, new) = self.write_parent(&walked, (level, id), &updates).await?;
                 used += self.replaced(&old, &new);
                 news.insert(id, new);
             }
@@ -309,6 +303,38 @@ impl<D: Device> Writer<'_, D> {
         }
         dnode.set_used_bytes(u64::try_from(used).unwrap_or(0));
         Ok(())
+    }
+
+    /// Writes a block of pointers with some of them replaced: the pointer to it before and now.
+    async fn write_parent(
+        &mut self,
+        walked: &Walked<'_>,
+        key: BlockKey,
+        updates: &[(usize, PointerImage)],
+    ) -> Result<(PointerImage, PointerImage), PoolError> {
+        let Walked {
+            object,
+            dnode,
+            grown,
+        } = *walked;
+        let old = pointer_to(self.source, dnode, grown, key).await?;
+        let mut block = match grown.0.get(&key.0) {
+            Some(block) if key.1 == 0 => block.clone(),
+            _ if old.is_hole() => vec![0; dnode.indirect_bytes() as usize],
+            _ => self.source.read(&old, "pointers").await?.to_vec(),
+        };
+        for (index, pointer) in updates {
+            let at = index * POINTER_BYTES;
+            block[at..at + POINTER_BYTES].copy_from_slice(&pointer.0);
+        }
+        // A block of nothing but holes that were never written is none.
+        if block.iter().all(|byte| *byte == 0) {
+            return Ok((old, PointerImage::HOLE));
+        }
+        let pointers = block.chunks_exact(POINTER_BYTES).map(PointerImage::of);
+        let fill = pointers.map(|pointer| pointer.fill()).sum();
+        let new = self.put(object, dnode.kind(), key, &block, fill).await?;
+        Ok((old, new))
     }
 
     /// What an object's space changes by when a pointer is replaced; the sums of the set are kept.

@@ -7,10 +7,12 @@
 //!
 //! Source: zfs-write.md 1.4 and 1.11.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use plexum_block::device::Device;
 use plexum_format::zfs::dnode::DNODE_BYTES;
+use plexum_format::zfs::zap_write::MicroHead;
 use plexum_format::zfs::{NewObject, PointerImage};
 
 use crate::create::{GroupKind, Identities};
@@ -119,8 +121,10 @@ impl<D: Device> WritablePool<D> {
             .add_zap(
                 &self.source,
                 &properties,
-                salt,
-                0,
+                MicroHead {
+                    salt,
+                    norm_flags: 0,
+                },
                 &[("size", new.size_bytes)],
             )
             .await?;
@@ -275,14 +279,17 @@ impl<D: Device> WritablePool<D> {
         offset_bytes: u64,
         length_bytes: usize,
     ) -> Result<Vec<u8>, PoolError> {
-        check_inside(volume, offset_bytes, length_bytes as u64)?;
+        check_inside(
+            volume,
+            offset_bytes..offset_bytes.saturating_add(length_bytes as u64),
+        )?;
         let set = self.set_of(volume)?;
         let mut out = Vec::with_capacity(length_bytes);
         while out.len() < length_bytes {
             let at = offset_bytes + out.len() as u64;
             let (id, inside) = (at / volume.block_bytes, (at % volume.block_bytes) as usize);
             let step = (volume.block_bytes as usize - inside).min(length_bytes - out.len());
-            let block = set.block(&self.source, DATA_OBJECT, id).await?;
+            let block = set.block(DATA_OBJECT, &self.source, id).await?;
             let part = block.get(inside..inside + step);
             let short = || PoolError::invalid(&volume.name, format!("its block {id} is too short"));
             out.extend_from_slice(part.ok_or_else(short)?);
@@ -307,7 +314,10 @@ impl<D: Device> WritablePool<D> {
         bytes: &[u8],
     ) -> Result<(), PoolError> {
         self.check_frozen()?;
-        check_inside(volume, offset_bytes, bytes.len() as u64)?;
+        check_inside(
+            volume,
+            offset_bytes..offset_bytes.saturating_add(bytes.len() as u64),
+        )?;
         if bytes.is_empty() {
             return Ok(());
         }
@@ -333,7 +343,7 @@ impl<D: Device> WritablePool<D> {
             let block = if part.len() as u64 == volume.block_bytes {
                 part.to_vec()
             } else {
-                let mut block = set.block(&self.source, DATA_OBJECT, id).await?.to_vec();
+                let mut block = set.block(DATA_OBJECT, &self.source, id).await?.to_vec();
                 block[inside..inside + step].copy_from_slice(part);
                 block
             };
@@ -348,14 +358,10 @@ impl<D: Device> WritablePool<D> {
     ///
     /// # Errors
     /// As [`write`](Self::write), for the blocks at the ends of the range.
-    pub async fn trim(
-        &mut self,
-        volume: &OpenVolume,
-        offset_bytes: u64,
-        length_bytes: u64,
-    ) -> Result<(), PoolError> {
+    pub async fn trim(&mut self, volume: &OpenVolume, range: Range<u64>) -> Result<(), PoolError> {
         self.check_frozen()?;
-        check_inside(volume, offset_bytes, length_bytes)?;
+        let (offset_bytes, length_bytes) = (range.start, range.end.saturating_sub(range.start));
+        check_inside(volume, range)?;
         let (block, end) = (volume.block_bytes, offset_bytes + length_bytes);
         let (first, last) = (offset_bytes.div_ceil(block), end / block);
         if first > last {
@@ -402,7 +408,7 @@ impl<D: Device> WritablePool<D> {
     fn take_room(
         &mut self,
         volume: &OpenVolume,
-        blocks: std::ops::Range<u64>,
+        blocks: Range<u64>,
         purpose: Purpose,
     ) -> Result<(), PoolError> {
         let worst = |length: u64| {
@@ -465,17 +471,12 @@ impl<D: Device> WritablePool<D> {
     }
 }
 
-fn check_inside(
-    volume: &OpenVolume,
-    offset_bytes: u64,
-    length_bytes: u64,
-) -> Result<(), PoolError> {
-    let end = offset_bytes.checked_add(length_bytes);
-    if end.is_none_or(|end| end > volume.size_bytes) {
-        return Err(PoolError::invalid(
-            &volume.name,
-            format!("byte {offset_bytes} is outside of the volume"),
-        ));
+/// Whether a range lies in the volume.
+fn check_inside(volume: &OpenVolume, range: Range<u64>) -> Result<(), PoolError> {
+    if range.end > volume.size_bytes || range.start > range.end {
+        let at = range.start;
+        let problem = format!("byte {at} is outside of the volume");
+        return Err(PoolError::invalid(&volume.name, problem));
     }
     Ok(())
 }

@@ -61,7 +61,9 @@ async fn write(
         bytes[at..at + length].fill(value);
         if value % 8 == 0 {
             bytes[at..at + length].fill(0);
-            pool.trim(volume, at as u64, length as u64).await.unwrap();
+            pool.trim(volume, at as u64..(at + length) as u64)
+                .await
+                .unwrap();
         } else {
             pool.write(volume, at as u64, &bytes[at..at + length])
                 .await

@@ -1,6 +1,6 @@
 //! The alternation test: Plexum writes, OpenZFS writes, snapshots, destroys and scrubs, Plexum goes on. After every
-//! step zdb is content and the volume holds what it should. At the end everything is destroyed, which is when the engine's
-//! assertions look at the sums.
+//! step zdb is content and the volume holds what it should. At the end everything is destroyed, which is when the
+//! engine's assertions look at the sums.
 //!
 //! `PLEXUM_ZFS_ROUNDS` is the number of rounds, 6 by default.
 #![allow(clippy::unwrap_used)]

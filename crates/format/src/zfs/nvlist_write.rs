@@ -82,22 +82,22 @@ fn encode_pair(name: &str, value: &NvValue, out: &mut Vec<u8>) -> Option<()> {
     text(out, name)?;
     let decoded_bytes = match value {
         NvValue::Present => {
-            kind(out, KIND_PRESENT, 0);
+            kind(KIND_PRESENT, out, 0);
             0
         }
         NvValue::Number(number) => {
-            kind(out, KIND_NUMBER, 1);
+            kind(KIND_NUMBER, out, 1);
             out.extend(number.to_be_bytes());
             8
         }
         NvValue::Text(value) => {
-            kind(out, KIND_TEXT, 1);
+            kind(KIND_TEXT, out, 1);
             text(out, value)?;
             value.len() + 1
         }
         NvValue::Numbers(numbers) => {
             let count = u32::try_from(numbers.len()).ok()?;
-            kind(out, KIND_NUMBERS, count);
+            kind(KIND_NUMBERS, out, count);
             word(out, count);
             numbers
                 .iter()
@@ -105,12 +105,12 @@ fn encode_pair(name: &str, value: &NvValue, out: &mut Vec<u8>) -> Option<()> {
             8 * numbers.len()
         }
         NvValue::List(list) => {
-            kind(out, KIND_LIST, 1);
+            kind(KIND_LIST, out, 1);
             encode_list(list, out)?;
             LIST_DECODED_BYTES
         }
         NvValue::Lists(lists) => {
-            kind(out, KIND_LISTS, u32::try_from(lists.len()).ok()?);
+            kind(KIND_LISTS, out, u32::try_from(lists.len()).ok()?);
             for list in lists {
                 encode_list(list, out)?;
             }
@@ -126,7 +126,7 @@ fn encode_pair(name: &str, value: &NvValue, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-fn kind(out: &mut Vec<u8>, kind: u32, count: u32) {
+fn kind(kind: u32, out: &mut Vec<u8>, count: u32) {
     word(out, kind);
     word(out, count);
 }

@@ -3,6 +3,8 @@
 //! Invariants: an entry never crosses a block; decoding stops at the first entry that cannot be.
 //! Source: zfs-write.md 1.5.
 
+use std::ops::Range;
+
 /// Bytes of an entry's word.
 pub const WORD_BYTES: usize = 8;
 /// Longest run of a one-word entry, and of one of two words.
@@ -84,26 +86,23 @@ pub fn words_of(count: u64) -> u64 {
     count.div_ceil(RUN_MAX)
 }
 
-/// Adds the words of a run in a metaslab's own map. All entries are of one word, which every version of the format
-/// knows; `false` when the offset does not fit one.
+/// Adds the words of a run of sectors in a metaslab's own map. All entries are of one word, which every version of the
+/// format knows; `false` when the offset does not fit one.
 #[must_use]
-pub fn encode(change: Change, start: u64, count: u64, out: &mut Vec<u8>) -> bool {
-    if start
-        .checked_add(count)
-        .is_none_or(|end| end > OFFSET_LIMIT)
-    {
+pub fn encode(change: Change, run: Range<u64>, out: &mut Vec<u8>) -> bool {
+    if run.end > OFFSET_LIMIT {
         return false;
     }
     let bit = match change {
         Change::Allocated => 0,
         Change::Freed => 1 << 15,
     };
-    let (mut at, mut left) = (start, count);
+    let (mut at, mut left) = (run.start, run.end.saturating_sub(run.start));
     while left > 0 {
-        let run = left.min(RUN_MAX);
-        out.extend((at << 16 | bit | (run - 1)).to_le_bytes());
-        at += run;
-        left -= run;
+        let count = left.min(RUN_MAX);
+        out.extend((at << 16 | bit | (count - 1)).to_le_bytes());
+        at += count;
+        left -= count;
     }
     true
 }
@@ -115,8 +114,8 @@ mod tests {
     #[test]
     fn runs_come_back_in_order_and_long_ones_in_parts() {
         let mut bytes = Vec::new();
-        assert!(encode(Change::Allocated, 5, 1, &mut bytes));
-        assert!(encode(Change::Freed, 100, RUN_MAX + 3, &mut bytes));
+        assert!(encode(Change::Allocated, 5..6, &mut bytes));
+        assert!(encode(Change::Freed, 100..103 + RUN_MAX, &mut bytes));
         assert_eq!(bytes.len() as u64 / 8, words_of(1) + words_of(RUN_MAX + 3));
         let entry = |change, start, count| Entry {
             change,
@@ -130,7 +129,11 @@ mod tests {
             entry(Change::Freed, 100 + RUN_MAX, 3),
         ];
         assert_eq!(decode(&bytes).unwrap(), expected);
-        assert!(!encode(Change::Freed, OFFSET_LIMIT, 1, &mut bytes));
+        assert!(!encode(
+            Change::Freed,
+            OFFSET_LIMIT..OFFSET_LIMIT + 1,
+            &mut bytes
+        ));
     }
 
     #[test]

@@ -33,9 +33,19 @@ pub fn hash(salt: u64, name: &[u8], norm_flags: u64) -> u64 {
     crc & !(u64::MAX >> 28)
 }
 
+/// What the block of a small ZAP begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MicroHead {
+    /// Where the hash begins; not zero.
+    pub salt: u64,
+    /// How names are made equal before they are compared.
+    pub norm_flags: u64,
+}
+
 /// The block of these names and numbers; `None` when a name is too long or empty, or they are too many.
 #[must_use]
-pub fn encode_micro(entries: &[(Vec<u8>, u64)], salt: u64, norm_flags: u64) -> Option<Vec<u8>> {
+pub fn encode_micro(entries: &[(Vec<u8>, u64)], head: MicroHead) -> Option<Vec<u8>> {
+    let MicroHead { salt, norm_flags } = head;
     let length = (ENTRY_BYTES * (entries.len() + 1)).next_multiple_of(512);
     if length > MICRO_BYTES_MAX {
         return None;
@@ -60,11 +70,12 @@ pub fn encode_micro(entries: &[(Vec<u8>, u64)], salt: u64, norm_flags: u64) -> O
     Some(block)
 }
 
-/// Salt and normalisation flags of a small ZAP that is there.
+/// The head of a small ZAP that is there.
 #[must_use]
-pub fn micro_head(block: &[u8]) -> Option<(u64, u64)> {
+pub fn micro_head(block: &[u8]) -> Option<MicroHead> {
     let word = |n: usize| Some(u64::from_le_bytes(*block.get(8 * n..)?.first_chunk()?));
-    (word(0)? == MICRO_TYPE).then_some((word(1)?, word(2)?))
+    let (salt, norm_flags) = (word(1)?, word(2)?);
+    (word(0)? == MICRO_TYPE).then_some(MicroHead { salt, norm_flags })
 }
 
 #[cfg(test)]
@@ -72,11 +83,16 @@ mod tests {
     use super::super::zap::{ZapHead, parse_head};
     use super::*;
 
+    const HEAD: MicroHead = MicroHead {
+        salt: 3,
+        norm_flags: NORMALISED_UPPER,
+    };
+
     #[test]
     fn a_small_zap_reads_back_and_what_does_not_fit_is_refused() {
         let entries = [(b"size".to_vec(), 7), (b"another".to_vec(), u64::MAX)];
-        let block = encode_micro(&entries, 3, 2).unwrap();
-        assert_eq!((block.len(), micro_head(&block)), (512, Some((3, 2))));
+        let block = encode_micro(&entries, HEAD).unwrap();
+        assert_eq!((block.len(), micro_head(&block)), (512, Some(HEAD)));
         let Ok(ZapHead::Micro(read)) = parse_head(&block) else {
             panic!("a small one");
         };
@@ -85,9 +101,9 @@ mod tests {
             .map(|entry| (entry.name.clone(), entry.number().unwrap()))
             .collect();
         assert_eq!(read, entries);
-        assert_eq!(encode_micro(&[(vec![b'a'; 50], 1)], 3, 0), None);
-        assert_eq!(encode_micro(&vec![(b"a".to_vec(), 1); 2048], 3, 0), None);
-        let twins = encode_micro(&[(b"a".to_vec(), 1), (b"A".to_vec(), 2)], 3, 2).unwrap();
+        assert_eq!(encode_micro(&[(vec![b'a'; 50], 1)], HEAD), None);
+        assert_eq!(encode_micro(&vec![(b"a".to_vec(), 1); 2048], HEAD), None);
+        let twins = encode_micro(&[(b"a".to_vec(), 1), (b"A".to_vec(), 2)], HEAD).unwrap();
         assert_eq!(twins[128 + 8], 1, "the second of the same hash");
     }
 }

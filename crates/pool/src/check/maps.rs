@@ -46,7 +46,7 @@ impl<D: Device> Check<D> {
             .await?
             .bonus_word(0)
             .min(16 << 20);
-        let bytes = self.meta.bytes(&self.source, number, length).await?;
+        let bytes = self.meta.bytes(number, &self.source, length).await?;
         Ok(NvList::parse(&bytes)?)
     }
 
@@ -71,7 +71,7 @@ impl<D: Device> Check<D> {
         }
         let count = (size >> shift).min(METASLABS_MAX);
         self.owned.insert(array);
-        let numbers = self.meta.bytes(&self.source, array, 8 * count).await?;
+        let numbers = self.meta.bytes(array, &self.source, 8 * count).await?;
         let (numbers, _) = numbers.as_chunks::<8>();
         for (n, object) in numbers.iter().enumerate() {
             let n = n as u64;
@@ -150,7 +150,7 @@ impl<D: Device> Check<D> {
             };
             self.owned.insert(unflushed);
             let count = maps.range((id, 0)..=(id, u64::MAX)).count() as u64;
-            let txgs = self.meta.bytes(&self.source, unflushed, 8 * count).await?;
+            let txgs = self.meta.bytes(unflushed, &self.source, 8 * count).await?;
             let (txgs, _) = txgs.as_chunks::<8>();
             since.extend(
                 txgs.iter()
@@ -169,15 +169,14 @@ impl<D: Device> Check<D> {
         order.sort_unstable();
         for (txg, object) in order {
             self.owned.insert(object);
-            self.apply_log(txg, object, &since, maps).await?;
+            self.apply_log((txg, object), &since, maps).await?;
         }
         Ok(())
     }
 
     async fn apply_log(
         &mut self,
-        txg: u64,
-        object: u64,
+        (txg, object): (u64, u64),
         since: &BTreeMap<(u32, u64), u64>,
         maps: &mut BTreeMap<(u32, u64), Metaslab>,
     ) -> Result<(), PoolError> {
@@ -185,7 +184,7 @@ impl<D: Device> Check<D> {
         let dnode = self.meta.dnode(&self.source, object).await?;
         self.histograms += u64::from(dnode.bonus().len() >= LONG_HEAD_BYTES);
         let length = dnode.bonus_word(1).min(1 << 30);
-        let bytes = self.meta.bytes(&self.source, object, length).await?;
+        let bytes = self.meta.bytes(object, &self.source, length).await?;
         let entries = decode(&bytes).unwrap_or_default();
         for entry in entries {
             let id = entry.plex_id.unwrap_or(u32::MAX);

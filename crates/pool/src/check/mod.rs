@@ -1,8 +1,9 @@
 //! A check of everything that a pool says about itself: what zdb looks at, and the sums that it does not.
 //!
 //! Every pointer is followed, data blocks alone are not read: their checksums are the business of a scrub. Compared
-//! are: fills and births of pointers, the space that objects take, sums of data sets, deadlists and directories, numbers of
-//! clones, space maps against all blocks that something reaches, features that count things, objects without an owner.
+//! are: fills and births of pointers, the space that objects take, sums of data sets, deadlists and directories,
+//! numbers of clones, space maps against all blocks that something reaches, features that count things, objects
+//! without an owner.
 //!
 //! Invariants: nothing is written; what cannot be read is a finding, and the check goes on.
 //!
@@ -163,10 +164,10 @@ pub async fn check_pool<D: Device>(pool: Pool<D>) -> Result<CheckReport, PoolErr
     if let Some(tree) = config.list("vdev_tree") {
         let sum = tree_guids(tree);
         check.expect(
+            guid_sum,
             FindingKind::Count,
             "the root",
             "the sum of all identities",
-            guid_sum,
             sum,
         );
     }
@@ -197,7 +198,7 @@ impl<D: Device> Check<D> {
     }
 
     /// Compares a number with what it should be.
-    fn expect(&mut self, kind: FindingKind, place: &str, what: &str, found: u64, expected: u64) {
+    fn expect(&mut self, found: u64, kind: FindingKind, place: &str, what: &str, expected: u64) {
         if found != expected {
             self.find(
                 kind,

@@ -56,10 +56,10 @@ impl<D: Device> Check<D> {
                 // Space maps of members' dirty times count as well, and are not looked at here.
                 if count < self.histograms || !logged && count == 0 && self.histograms > 0 {
                     self.expect(
+                        count,
                         FindingKind::Count,
                         "the pool",
                         "the number of space maps with a histogram",
-                        count,
                         self.histograms,
                     );
                 }
@@ -100,12 +100,12 @@ impl<D: Device> Check<D> {
                 let (below, count) = (dnode.bonus_word(4), dnode.bonus_word(5).min(1 << 17));
                 if below != 0 {
                     owned.insert(below);
-                    self.array(below, count, owned).await?;
+                    self.array(below, owned, count).await?;
                 }
             }
             found if found == kind::OBJECT_ARRAY || found == 26 => {
                 let count = (dnode.block_id_max() + 1).min(1 << 10) * dnode.block_bytes() / 8;
-                self.array(number, count, owned).await?;
+                self.array(number, owned, count).await?;
             }
             found if MAPS.contains(&found) || found & 0x9f == NEW_MAP => {
                 let place = format!("map {number} of the pool");
@@ -122,10 +122,10 @@ impl<D: Device> Check<D> {
     async fn array(
         &mut self,
         number: u64,
-        count: u64,
         owned: &mut BTreeSet<u64>,
+        count: u64,
     ) -> Result<(), PoolError> {
-        let bytes = self.meta.bytes(&self.source, number, 8 * count).await?;
+        let bytes = self.meta.bytes(number, &self.source, 8 * count).await?;
         let (numbers, _) = bytes.as_chunks::<8>();
         owned.extend(numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)));
         Ok(())

@@ -17,11 +17,21 @@ const MANY_MAX: usize = 1 << 17;
 /// A dead block, and the key of its list.
 type Dead = (u64, PointerImage);
 
+/// The data set after a snapshot, and the blocks that died between the two.
+struct Later {
+    number: u64,
+    dead: Vec<Dead>,
+}
+
 /// What the blocks of a directory add up to.
 #[derive(Default)]
 struct Parts {
     head: Sums,
     snapshots: Sums,
+}
+
+fn root_of(dataset: &DnodeImage) -> PointerImage {
+    PointerImage::of(dataset.bonus().get(8 * set::ROOT..).unwrap_or_default())
 }
 
 fn word(sum: i64) -> u64 {
@@ -120,7 +130,8 @@ impl<D: Device> Check<D> {
         Ok(sums)
     }
 
-    /// The head of a directory and its snapshots.
+    /// The head of a directory and its snapshots: from the head back, since what comes after a snapshot says what it
+    /// has alone.
     async fn directory(&mut self, number: u64, name: &str) -> Parts {
         let mut parts = Parts::default();
         let dnode = self.meta.dnode(&self.source, number).await;
@@ -132,8 +143,7 @@ impl<D: Device> Check<D> {
             Ok(Some(origin)) => origin.bonus_word(set::CREATED_TXG),
             _ => 0,
         };
-        // From the head back: what comes after a snapshot says what it has alone.
-        let mut next: Option<(u64, Vec<Dead>)> = None;
+        let mut next: Option<Later> = None;
         let mut at = directory.bonus_word(dir::HEAD);
         for _ in 0..MANY_MAX {
             if at == 0 || next.is_some() && at == origin {
@@ -147,94 +157,106 @@ impl<D: Device> Check<D> {
             let Some(dataset) = self.read(&what, dnode) else {
                 break;
             };
-            let root = PointerImage::of(dataset.bonus().get(8 * set::ROOT..).unwrap_or_default());
-            let previous_txg = dataset.bonus_word(set::PREVIOUS_TXG);
-            let since = if next.is_none() {
-                origin_txg
-            } else {
-                previous_txg
-            };
-            let walked = self.set_since(&what, &root, since).await;
-            let sum = FindingKind::Sum;
-            self.expect(
-                sum,
-                &what,
-                "the space that it references",
-                dataset.bonus_word(set::REFERENCED),
-                word(walked.sums.used),
-            );
-            self.expect(
-                sum,
-                &what,
-                "its compressed size",
-                dataset.bonus_word(set::STORED),
-                word(walked.sums.stored),
-            );
-            self.expect(
-                sum,
-                &what,
-                "its uncompressed size",
-                dataset.bonus_word(set::PLAIN),
-                word(walked.sums.plain),
-            );
-            let dead = self.deadlist(&what, &dataset).await;
+            let dead = self
+                .data_set(&what, &dataset, origin_txg, next.as_ref(), &mut parts)
+                .await;
             for (_, pointer) in &dead {
                 if pointer.birth_txg() > origin_txg {
                     parts.snapshots.add(Sums::of(&self.shapes, pointer));
                 }
             }
-            let alone = match &next {
-                None => {
-                    parts.head = walked.young;
-                    let young = self
-                        .young_since(&root, &what, previous_txg, origin_txg, &walked)
-                        .await;
-                    word(young.used)
-                }
-                Some((_, dead)) => dead
-                    .iter()
-                    .filter(|(_, pointer)| pointer.birth_txg() > previous_txg)
-                    .map(|(_, pointer)| word(Sums::of(&self.shapes, pointer).used))
-                    .sum(),
-            };
-            if dataset.bonus_word(set::FLAGS) & 4 != 0 {
-                self.expect(
-                    sum,
-                    &what,
-                    "the space that it has alone",
-                    dataset.bonus_word(set::UNIQUE),
-                    alone,
-                );
-            }
-            self.compare_clones(&what, &dataset, next.is_some()).await;
-            if let Some((later, _)) = &next {
-                self.expect(
-                    FindingKind::Count,
-                    &what,
-                    "the number of the one after it",
-                    dataset.bonus_word(set::NEXT),
-                    *later,
-                );
-            }
-            next = Some((at, dead));
+            next = Some(Later { number: at, dead });
             at = dataset.bonus_word(set::PREVIOUS);
         }
         parts
     }
 
-    /// Sums of the head's blocks that the last snapshot does not have.
-    async fn young_since(
+    /// One data set or snapshot; gives the blocks of its deadlist.
+    async fn data_set(
         &mut self,
-        root: &PointerImage,
-        name: &str,
-        previous_txg: u64,
+        what: &str,
+        dataset: &DnodeImage,
         origin_txg: u64,
-        walked: &super::walk::Walked,
-    ) -> Sums {
-        if previous_txg == origin_txg {
-            return walked.young;
+        next: Option<&Later>,
+        parts: &mut Parts,
+    ) -> Vec<Dead> {
+        let root = root_of(dataset);
+        let previous_txg = dataset.bonus_word(set::PREVIOUS_TXG);
+        let since = if next.is_none() {
+            origin_txg
+        } else {
+            previous_txg
+        };
+        let walked = self.set_since(what, &root, since).await;
+        let sums = [
+            (
+                set::REFERENCED,
+                "the space that it references",
+                walked.sums.used,
+            ),
+            (set::STORED, "its compressed size", walked.sums.stored),
+            (set::PLAIN, "its uncompressed size", walked.sums.plain),
+        ];
+        for (field, name, sum) in sums {
+            self.expect(
+                dataset.bonus_word(field),
+                FindingKind::Sum,
+                what,
+                name,
+                word(sum),
+            );
         }
-        // Walked a second time, for another border; everything is in memory.
+        let dead = self.deadlist(what, dataset).await;
+        let alone = match next {
+            None => {
+                parts.head = walked.young;
+                let is_same = previous_txg == origin_txg;
+                let young = match is_same {
+                    true => walked.young,
+                    false => self.young_since(&root, previous_txg, what).await,
+                };
+                word(young.used)
+            }
+            Some(later) => self.died_after(previous_txg, later),
+        };
+        if dataset.bonus_word(set::FLAGS) & 4 != 0 {
+            let found = dataset.bonus_word(set::UNIQUE);
+            self.expect(
+                found,
+                FindingKind::Sum,
+                what,
+                "the space that it has alone",
+                alone,
+            );
+        }
+        self.compare_clones(what, dataset, next.is_some()).await;
+        if let Some(later) = next {
+            let found = dataset.bonus_word(set::NEXT);
+            self.expect(
+                found,
+                FindingKind::Count,
+                what,
+                "the number of the one after it",
+                later.number,
+            );
+        }
+        dead
+    }
+
+    /// Space of the blocks that died before the later data set and were born after a transaction group.
+    fn died_after(&self, txg: u64, later: &Later) -> u64 {
+        let young = later
+            .dead
+            .iter()
+            .filter(|(_, pointer)| pointer.birth_txg() > txg);
+        young
+            .map(|(_, pointer)| word(Sums::of(&self.shapes, pointer).used))
+            .sum()
+    }
+
+    /// Sums of the head's blocks that the last snapshot does not have: walked a second time, for another border;
+    /// everything is in memory.
+    async fn young_since(&mut self, root: &PointerImage, previous_txg: u64, name: &str) -> Sums {
         let findings = self.report.findings.len();
         let blocks = self.report.blocks;
         let notes = self.report.notes.len();
@@ -258,10 +280,10 @@ impl<D: Device> Check<D> {
         };
         let expected = clones + u64::from(is_snapshot);
         self.expect(
+            dataset.bonus_word(set::CHILD_COUNT),
             FindingKind::Count,
             what,
             "the number of its children",
-            dataset.bonus_word(set::CHILD_COUNT),
             expected,
         );
     }
@@ -315,10 +337,10 @@ impl<D: Device> Check<D> {
         .enumerate()
         {
             self.expect(
+                head.bonus_word(n),
                 FindingKind::Sum,
                 &place,
                 what,
-                head.bonus_word(n),
                 word(*sum),
             );
         }
@@ -346,7 +368,7 @@ impl<D: Device> Check<D> {
                 Err(PoolError::invalid(&place, format!("it has {count} blocks")))
             } else {
                 self.meta
-                    .bytes(&self.source, number, count * POINTER_BYTES as u64)
+                    .bytes(number, &self.source, count * POINTER_BYTES as u64)
                     .await
             };
             let bytes = self.read(&place, bytes).unwrap_or_default();
@@ -356,7 +378,7 @@ impl<D: Device> Check<D> {
                 self.owned.insert(below);
                 let numbers = self
                     .meta
-                    .bytes(&self.source, below, 8 * below_count.min(1 << 17))
+                    .bytes(below, &self.source, 8 * below_count.min(1 << 17))
                     .await;
                 let numbers = self.read(&place, numbers).unwrap_or_default();
                 let (numbers, _) = numbers.as_chunks::<8>();
@@ -372,24 +394,24 @@ impl<D: Device> Check<D> {
                 .iter()
                 .for_each(|pointer| sums.add(Sums::of(&self.shapes, pointer)));
             self.expect(
+                head.bonus_word(1),
                 FindingKind::Sum,
                 &place,
                 "its space",
-                head.bonus_word(1),
                 word(sums.used),
             );
             self.expect(
+                head.bonus_word(2),
                 FindingKind::Sum,
                 &place,
                 "its compressed size",
-                head.bonus_word(2),
                 word(sums.stored),
             );
             self.expect(
+                head.bonus_word(3),
                 FindingKind::Sum,
                 &place,
                 "its uncompressed size",
-                head.bonus_word(3),
                 word(sums.plain),
             );
         }
@@ -421,49 +443,26 @@ impl<D: Device> Check<D> {
         all.add(parts.snapshots);
         all.add(below);
         all.used += (reserved + own_reservation).cast_signed();
-        let sum = FindingKind::Sum;
-        self.expect(
-            sum,
-            &place,
-            "the space in use",
-            directory.bonus_word(dir::USED),
-            word(all.used),
-        );
-        self.expect(
-            sum,
-            &place,
-            "its compressed size",
-            directory.bonus_word(dir::STORED),
-            word(all.stored),
-        );
-        self.expect(
-            sum,
-            &place,
-            "its uncompressed size",
-            directory.bonus_word(dir::PLAIN),
-            word(all.plain),
-        );
-        if directory.bonus_word(dir::FLAGS) & 1 != 0 {
-            self.expect(
-                sum,
-                &place,
-                "the part of its data set",
-                directory.bonus_word(dir::BY_HEAD),
-                word(parts.head.used),
-            );
-            self.expect(
-                sum,
-                &place,
+        let sums = [
+            (dir::USED, "the space in use", all.used),
+            (dir::STORED, "its compressed size", all.stored),
+            (dir::PLAIN, "its uncompressed size", all.plain),
+            (dir::BY_HEAD, "the part of its data set", parts.head.used),
+            (
+                dir::BY_SNAPSHOTS,
                 "the part of its snapshots",
-                directory.bonus_word(dir::BY_SNAPSHOTS),
-                word(parts.snapshots.used),
-            );
+                parts.snapshots.used,
+            ),
+            (dir::BY_CHILDREN, "the part of what is below", below.used),
+        ];
+        let has_parts = directory.bonus_word(dir::FLAGS) & 1 != 0;
+        for (field, name, sum) in sums.into_iter().take(if has_parts { 6 } else { 3 }) {
             self.expect(
-                sum,
+                directory.bonus_word(field),
+                FindingKind::Sum,
                 &place,
-                "the part of what is below",
-                directory.bonus_word(dir::BY_CHILDREN),
-                word(below.used),
+                name,
+                word(sum),
             );
         }
         all

@@ -3,7 +3,10 @@
 use std::rc::Rc;
 
 use plexum_block::buf::BufPool;
-use plexum_format::zfs::{PointerImage, zap_write::encode_micro};
+use plexum_format::zfs::{
+    PointerImage,
+    zap_write::{MicroHead, encode_micro},
+};
 use plexum_testkit::block_on;
 use plexum_zfs::{NamedDevice, OpenOptions, Pool, find_members};
 
@@ -192,9 +195,16 @@ fn a_missing_directory_of_the_pool_is_found() {
         let entries: Vec<_> = entries
             .map(|entry| (entry.name.clone(), entry.number().unwrap()))
             .collect();
-        let block = encode_micro(&entries, 1, 0).unwrap();
+        let block = encode_micro(
+            &entries,
+            MicroHead {
+                salt: 1,
+                norm_flags: 0,
+            },
+        )
+        .unwrap();
         pool.meta
-            .write(&pool.source, children, 0, &block)
+            .write(children, &pool.source, 0, &block)
             .await
             .unwrap();
     });

@@ -1,5 +1,7 @@
 //! Every pointer of an object set.
 
+use std::rc::Rc;
+
 use plexum_block::device::Device;
 use plexum_format::zfs::blockptr::POINTER_BYTES;
 use plexum_format::zfs::dnode::DNODE_BYTES;
@@ -18,6 +20,33 @@ pub(super) struct Walked {
     /// Its objects.
     pub objects: Vec<u64>,
 }
+
+/// An object that is walked.
+struct Tree<'a> {
+    place: &'a str,
+    dnode: &'a DnodeImage,
+    /// Nothing in it can be younger.
+    birth: u64,
+    since: Since,
+}
+
+/// A block of dnodes.
+struct DnodeBlock {
+    id: u64,
+    birth: u64,
+    block: Rc<Vec<u8>>,
+}
+
+/// A pointer on the way.
+struct Step {
+    pointer: PointerImage,
+    level: u8,
+    id: u64,
+    birth_max: u64,
+}
+
+/// Number of a spill block, which has none.
+const SPILL_ID: u64 = u64::MAX;
 
 /// From which transaction group on blocks are counted as young.
 pub(super) type Since = u64;
@@ -61,63 +90,66 @@ impl<D: Device> Check<D> {
         let fill: u64 = (0..meta.pointer_count())
             .map(|n| meta.pointer(n).fill())
             .sum();
-        let is_encrypted = root.word(6) >> 61 & 1 == 1;
-        if !is_encrypted {
-            self.expect(
-                FindingKind::Pointer,
-                name,
-                "the number of objects in its pointer",
-                root.fill(),
-                fill,
-            );
+        if root.word(6) >> 61 & 1 == 0 {
+            let what = "the number of objects in its pointer";
+            self.expect(root.fill(), FindingKind::Pointer, name, what, fill);
         }
+        let birth = root.birth_txg();
         let mut blocks = Vec::new();
-        self.tree(
-            &format!("objects of {name}"),
-            &meta,
-            root.birth_txg(),
+        let what = format!("objects of {name}");
+        let tree = Tree {
+            place: &what,
+            dnode: &meta,
+            birth,
             since,
-            &mut walked,
-            Some(&mut blocks),
-        )
-        .await;
+        };
+        self.tree(&tree, &mut walked, Some(&mut blocks)).await;
         for offset in SPECIAL_OFFSETS {
-            let special = block
-                .get(offset..offset + DNODE_BYTES)
-                .and_then(DnodeImage::of);
+            let special = block.get(offset..offset + DNODE_BYTES);
+            let special = special.and_then(DnodeImage::of);
             if let Some(dnode) = special.filter(|dnode| dnode.kind() != 0) {
-                self.tree(
-                    &format!("space of users of {name}"),
-                    &dnode,
-                    root.birth_txg(),
+                let what = format!("space of users of {name}");
+                let tree = Tree {
+                    place: &what,
+                    dnode: &dnode,
+                    birth,
                     since,
-                    &mut walked,
-                    None,
-                )
-                .await;
+                };
+                self.tree(&tree, &mut walked, None).await;
             }
         }
-        for (id, birth, dnodes) in blocks {
-            let mut slot = 0;
-            while let Some(dnode) = dnodes.get(slot * DNODE_BYTES..).and_then(DnodeImage::of) {
-                let number = id * (dnodes.len() / DNODE_BYTES) as u64 + slot as u64;
-                slot += if dnode.kind() == 0 { 1 } else { dnode.slots() };
-                if dnode.kind() != 0 {
-                    walked.objects.push(number);
-                    self.tree(
-                        &format!("object {number} of {name}"),
-                        &dnode,
-                        birth,
-                        since,
-                        &mut walked,
-                        None,
-                    )
-                    .await;
-                }
-            }
+        for found in &blocks {
+            self.objects_in(name, found, since, &mut walked).await;
         }
         self.log(name, &block);
         walked
+    }
+
+    /// All objects in a block of dnodes.
+    async fn objects_in(
+        &mut self,
+        name: &str,
+        found: &DnodeBlock,
+        since: Since,
+        walked: &mut Walked,
+    ) {
+        let dnodes = &found.block;
+        let mut slot = 0;
+        while let Some(dnode) = dnodes.get(slot * DNODE_BYTES..).and_then(DnodeImage::of) {
+            let number = found.id * (dnodes.len() / DNODE_BYTES) as u64 + slot as u64;
+            slot += if dnode.kind() == 0 { 1 } else { dnode.slots() };
+            if dnode.kind() != 0 {
+                walked.objects.push(number);
+                let what = format!("object {number} of {name}");
+                let tree = Tree {
+                    place: &what,
+                    dnode: &dnode,
+                    birth: found.birth,
+                    since,
+                };
+                self.tree(&tree, walked, None).await;
+            }
+        }
     }
 
     /// The intent log: its first block belongs to a root that was committed; what follows may not.
@@ -143,105 +175,100 @@ impl<D: Device> Check<D> {
         }
     }
 
-    /// All blocks of an object. Blocks of dnodes go into `dnodes` with their number and birth.
+    /// All blocks of an object. Blocks of dnodes go into `dnodes`.
     async fn tree(
         &mut self,
-        place: &str,
-        dnode: &DnodeImage,
-        birth_max: u64,
-        since: Since,
+        tree: &Tree<'_>,
         walked: &mut Walked,
-        mut dnodes: Option<&mut Vec<(u64, u64, std::rc::Rc<Vec<u8>>)>>,
+        mut dnodes: Option<&mut Vec<DnodeBlock>>,
     ) {
+        let (place, dnode) = (tree.place, tree.dnode);
         let before = walked.sums.used;
-        let (shift, top) = (dnode.fanout_shift(), dnode.levels().saturating_sub(1));
-        let mut work: Vec<(PointerImage, u8, u64, u64)> = Vec::new();
-        for n in (0..dnode.pointer_count()).rev() {
-            work.push((dnode.pointer(n), top, n as u64, birth_max));
-        }
-        if let Some(spill) = dnode.spill() {
-            work.push((spill, 0, u64::MAX, birth_max));
-        }
-        while let Some((pointer, level, id, birth_max)) = work.pop() {
-            if pointer.is_hole() {
+        let mut work = first_steps(tree);
+        while let Some(step) = work.pop() {
+            if step.pointer.is_hole() {
                 continue;
             }
             self.report.blocks += 1;
-            self.count(&pointer, since, walked);
-            let birth = pointer.birth_txg();
-            if birth > birth_max || birth == 0 {
-                self.find(
-                    FindingKind::Pointer,
-                    place,
-                    format!("block {id} of level {level} was born in transaction group {birth}, after {birth_max}, that of what points to it"),
-                );
-            }
-            if pointer.is_embedded() {
+            self.count(&step.pointer, tree.since, walked);
+            if !self.judge(place, &step) {
                 continue;
             }
-            self.claim(place, &pointer);
-            if pointer.level() != level {
-                let found = pointer.level();
-                self.find(
-                    FindingKind::Pointer,
-                    place,
-                    format!("block {id} has level {found}, not {level}"),
-                );
-                continue;
-            }
-            if level == 0 && dnode.kind() != KIND_DNODES {
+            let is_data = step.level == 0 && dnode.kind() != KIND_DNODES;
+            if is_data {
                 // A spill block counts nothing.
-                if id != u64::MAX && pointer.word(6) >> 61 & 1 == 0 {
-                    self.expect(
-                        FindingKind::Pointer,
-                        place,
-                        &format!("the fill of block {id}"),
-                        pointer.fill(),
-                        1,
-                    );
+                if step.id != SPILL_ID && step.pointer.word(6) >> 61 & 1 == 0 {
+                    let what = format!("the fill of block {}", step.id);
+                    self.expect(step.pointer.fill(), FindingKind::Pointer, place, &what, 1);
                 }
                 continue;
             }
-            let what = format!("block {id} of level {level}");
+            let what = format!("block {} of level {}", step.id, step.level);
             let block = self
                 .source
-                .read(&pointer, &format!("{place}, {what}"))
+                .read(&step.pointer, &format!("{place}, {what}"))
                 .await;
             let Some(block) = self.read(place, block) else {
                 continue;
             };
-            let fill = if level == 0 {
+            let fill = if step.level == 0 {
+                let fill = dnodes_in(&block);
                 if let Some(found) = dnodes.as_deref_mut() {
-                    found.push((id, birth, std::rc::Rc::clone(&block)));
+                    found.push(DnodeBlock {
+                        id: step.id,
+                        birth: step.pointer.birth_txg(),
+                        block,
+                    });
                 }
-                dnodes_in(&block)
+                fill
             } else {
-                let below: Vec<PointerImage> = block
-                    .chunks_exact(POINTER_BYTES)
-                    .map(PointerImage::of)
-                    .collect();
-                for (n, child) in below.iter().enumerate().rev() {
-                    let id = (id << shift) + n as u64;
-                    work.push((*child, level - 1, id, birth));
-                }
-                below.iter().map(PointerImage::fill).sum()
+                below(&step, &block, dnode.fanout_shift(), &mut work)
             };
+            let found = step.pointer.fill() & fill_mask(&step.pointer);
             self.expect(
+                found,
                 FindingKind::Pointer,
                 place,
                 &format!("the fill of {what}"),
-                pointer.fill() & fill_mask(&pointer),
                 fill,
             );
         }
         let used = (walked.sums.used - before).cast_unsigned();
         self.expect(
+            dnode.used_bytes(),
             FindingKind::ObjectUsed,
             place,
             "the space that it takes",
-            dnode.used_bytes(),
             used,
         );
+    }
+
+    /// Looks at a pointer itself; whether what it leads to is stored and can be followed.
+    fn judge(&mut self, place: &str, step: &Step) -> bool {
+        let Step {
+            pointer,
+            level,
+            id,
+            birth_max,
+        } = step;
+        let birth = pointer.birth_txg();
+        if birth > *birth_max || birth == 0 {
+            let problem = format!(
+                "block {id} of level {level} was born in transaction group {birth}, what points to it in {birth_max}"
+            );
+            self.find(FindingKind::Pointer, place, problem);
+        }
+        if pointer.is_embedded() {
+            return false;
+        }
+        self.claim(place, pointer);
+        if pointer.level() != *level {
+            let found = pointer.level();
+            let problem = format!("block {id} has level {found}, not {level}");
+            self.find(FindingKind::Pointer, place, problem);
+            return false;
+        }
+        true
     }
 
     /// Notes the space of a block, once.
@@ -288,6 +315,45 @@ impl<D: Device> Check<D> {
             }
         }
     }
+}
+
+/// The pointers of an object's dnode, the first one last.
+fn first_steps(tree: &Tree<'_>) -> Vec<Step> {
+    let Tree {
+        dnode,
+        birth: birth_max,
+        ..
+    } = *tree;
+    let level = dnode.levels().saturating_sub(1);
+    let step = |n: usize| Step {
+        pointer: dnode.pointer(n),
+        level,
+        id: n as u64,
+        birth_max,
+    };
+    let mut steps: Vec<Step> = (0..dnode.pointer_count()).rev().map(step).collect();
+    steps.extend(dnode.spill().map(|pointer| Step {
+        pointer,
+        level: 0,
+        id: SPILL_ID,
+        birth_max,
+    }));
+    steps
+}
+
+/// Adds what an indirect block points to; gives the sum of its fills.
+fn below(step: &Step, block: &[u8], shift: u32, work: &mut Vec<Step>) -> u64 {
+    let pointers = block.chunks_exact(POINTER_BYTES).map(PointerImage::of);
+    let pointers: Vec<PointerImage> = pointers.collect();
+    for (n, pointer) in pointers.iter().enumerate().rev() {
+        work.push(Step {
+            pointer: *pointer,
+            level: step.level - 1,
+            id: (step.id << shift) + n as u64,
+            birth_max: step.pointer.birth_txg(),
+        });
+    }
+    pointers.iter().map(PointerImage::fill).sum()
 }
 
 /// Of encrypted blocks the upper half of the word is something else.

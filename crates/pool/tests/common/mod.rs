@@ -225,7 +225,7 @@ impl Shadow {
                 let at = 512 * self.rng.below((VOLUME_BYTES - length) / 512);
                 let range = at as usize..(at + length) as usize;
                 if self.rng.chance(1, 8) {
-                    pool.trim(&volume, at, length).await.unwrap();
+                    pool.trim(&volume, at..at + length).await.unwrap();
                     self.bytes[range].fill(0);
                     continue;
                 }
