@@ -172,6 +172,9 @@ pub(crate) struct Ground<D> {
     buffers: BufPool,
 }
 
+/// Makes the configuration for a member of a plex.
+type LabelOf<'a, D> = &'a dyn Fn(u32, &Leaf<D>) -> Result<NvList, PoolError>;
+
 /// Blocks that are to be written, by plex, slot and offset on the member.
 #[derive(Default)]
 pub(crate) struct Writes {
@@ -268,7 +271,7 @@ impl<D: Device> Ground<D> {
     pub async fn write_labels(
         &self,
         which: [usize; 2],
-        list: &dyn Fn(u32, &Leaf<D>) -> Result<NvList, PoolError>,
+        list: LabelOf<'_, D>,
     ) -> Result<(), PoolError> {
         for plex in self.plexes.values() {
             for leaf in &plex.leaves {

@@ -5,6 +5,7 @@
 //! - small ZAPs are written again as a whole; one that became a hash table is read, and refused for writing.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::rc::Rc;
 
 use plexum_block::device::Device;
@@ -431,12 +432,14 @@ impl SetState {
         let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         for (number, changed) in &self.changed {
             let id = number / per_block;
-            if !blocks.contains_key(&id) {
-                let stored = self.stored_block(source, &meta, id).await?;
-                let zeroes = || vec![0; meta.block_bytes() as usize];
-                blocks.insert(id, stored.map_or_else(zeroes, |block| block.to_vec()));
-            }
-            let block = blocks.get_mut(&id).expect("it was just put there");
+            let block = match blocks.entry(id) {
+                Entry::Occupied(block) => block.into_mut(),
+                Entry::Vacant(place) => {
+                    let stored = self.stored_block(source, &meta, id).await?;
+                    let zeroes = || vec![0; meta.block_bytes() as usize];
+                    place.insert(stored.map_or_else(zeroes, |block| block.to_vec()))
+                }
+            };
             let at = (number % per_block) as usize * DNODE_BYTES;
             let image = &changed.dnode.0;
             block[at..at + image.len()].copy_from_slice(image);

@@ -59,7 +59,7 @@ async fn write(
         let at = 512 * rng.below(((VOLUME_BYTES - length) / 512) as u64) as usize;
         let value = rng.next_u64() as u8;
         bytes[at..at + length].fill(value);
-        if value % 8 == 0 {
+        if value.is_multiple_of(8) {
             bytes[at..at + length].fill(0);
             pool.trim(volume, at as u64..(at + length) as u64)
                 .await

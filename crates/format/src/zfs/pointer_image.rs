@@ -60,7 +60,7 @@ impl PointerImage {
         let mut image = Self::HOLE;
         for (n, dva) in new.copies.iter().enumerate() {
             if let Some(dva) = dva {
-                let first = u64::from(dva.plex_id) << 32 | dva.allocated_bytes / 512;
+                let first = (u64::from(dva.plex_id) << 32) | (dva.allocated_bytes / 512);
                 image.put(2 * n, first);
                 image.put(2 * n + 1, dva.offset_bytes / 512);
             }
@@ -188,12 +188,12 @@ impl PointerImage {
     #[must_use]
     pub fn as_dead(&self) -> Self {
         let mut dead = *self;
-        let cleared = if self.is_embedded() {
-            vec![0..48, 56..80, 88..128]
-        } else {
-            vec![88..128]
-        };
-        cleared.into_iter().for_each(|range| dead.0[range].fill(0));
+        let all = [0..48, 56..80, 88..128];
+        // Of an embedded one all words but those of properties (6) and birth (10).
+        let first = if self.is_embedded() { 0 } else { 2 };
+        for range in all.into_iter().skip(first) {
+            dead.0[range].fill(0);
+        }
         dead
     }
 }
