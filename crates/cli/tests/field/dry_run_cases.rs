@@ -67,11 +67,13 @@ pub const CASES: &[Case] = &[
             "serve --balance bogus used.img used2.img",
             "serve --scan nothere",
             "serve --dataset z01_single_a12/nothere Z",
+            "serve --write --dataset z01_single_a12/vol Z",
         ],
         &[
             "serve used.img used2.img",
             "serve --background used.img used2.img",
             "serve --write gm/a gm/b",
+            "serve --write --dataset zp/old zp.img",
             "serve --listen 127.0.0.1:0 used.img used2.img",
         ],
     ),
@@ -224,7 +226,11 @@ pub const CASES: &[Case] = &[
         ],
         &["pool create tank mirror --member-size 96M p.img q.img"],
     ),
-    case("pool create-volume", &["pool create-volume z01_single_a12/new 1M Z"], &[]),
+    case(
+        "pool create-volume",
+        &["pool create-volume z01_single_a12/new 1M Z", "pool create-volume zp/old 1M zp.img", "pool create-volume zp/new 1000 zp.img"],
+        &["pool create-volume zp/new 1M zp.img"],
+    ),
     case("pool scrub", &["pool scrub Z"], &["pool scrub --read-only Z"]),
     case(
         "gmirror",
