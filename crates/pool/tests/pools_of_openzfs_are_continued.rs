@@ -64,3 +64,15 @@ fn a_pool_with_features_that_a_writer_does_not_know_is_refused_by_their_names() 
     let error = open(&folder).err().unwrap().to_string();
     assert!(error.contains("old version 28"), "{error}");
 }
+
+#[test]
+fn the_checker_is_content_with_every_feature_in_use() {
+    for (version, layout, features) in [
+        ("21", "raidz1:3", "all"),
+        ("23", "mirror:2", "all"),
+        ("21", "single", "28"),
+    ] {
+        let (folder, _) = made_by(version, layout, features);
+        assert_checked(&folder);
+    }
+}
