@@ -344,6 +344,9 @@ pub struct Serve {
     /// Serve this volume of the ZFS pool on the members; read-only without --write
     #[arg(long, value_name = "NAME[@SNAP]", conflicts_with = "scan")]
     pub dataset: Option<String>,
+    /// With --dataset and --write: do not check the pool first
+    #[arg(long, requires = "dataset")]
+    pub trust: bool,
     /// With --dataset: the newest root up to this transaction group
     #[arg(long, value_name = "N", requires = "dataset")]
     pub txg: Option<u64>,

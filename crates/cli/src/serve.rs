@@ -194,6 +194,7 @@ fn run_dataset(args: &Serve, dataset: &str, common: &Common, screen: &Screen) ->
         } else {
             Access::ReadOnly
         },
+        trust: args.trust.into(),
         name: args.name.clone(),
         socket: args.socket.clone(),
         io: io_choice(&args.io)?,

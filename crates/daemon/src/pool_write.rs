@@ -278,6 +278,24 @@ async fn open_member(
     })
 }
 
+/// Whether a pool is checked before it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Everything that it says about itself is compared first.
+    AfterCheck,
+    /// The user said that this is not needed.
+    Blind,
+}
+
+impl From<bool> for Trust {
+    fn from(is_blind: bool) -> Self {
+        match is_blind {
+            true => Self::Blind,
+            false => Self::AfterCheck,
+        }
+    }
+}
+
 /// Opens a pool for writing. Nothing is written yet.
 ///
 /// # Errors
@@ -286,6 +304,7 @@ pub async fn open_writable(
     handle: &Handle,
     words: &[String],
     foreign: Foreign,
+    trust: Trust,
 ) -> Result<WritablePool<AnyDevice>, Problem> {
     let mut devices = Vec::new();
     for word in words {
@@ -307,7 +326,22 @@ pub async fn open_writable(
             .why("a pool that is written is given all its members, and nothing else"));
     }
     let opened = WritablePool::open(members, foreign, &buffers).await;
-    opened.map_err(|error| of_pool(&error))
+    let pool = opened.map_err(|error| of_pool(&error))?;
+    if trust == Trust::AfterCheck {
+        let report = pool.check().await.map_err(|error| of_pool(&error))?;
+        if let Some(first) = report.findings.first() {
+            let count = report.findings.len() as u64 + report.more;
+            let text = format!("pool {} is not written: {first}", pool.name());
+            return Err(Problem::new(Code::DamagedMetadata, text)
+                .why(format!("{count} things are not as they should be"))
+                .hint(format!(
+                    "to see all of them:   plexum pool check {}",
+                    words.join(" ")
+                ))
+                .hint("to write it all the same, add:   --trust"));
+        }
+    }
+    Ok(pool)
 }
 
 /// Checks everything that a pool says about itself. Nothing is written.

@@ -32,7 +32,7 @@ use crate::control::request::{Action, Answer, Ask, Request};
 use crate::control::server::ControlServer;
 use crate::host::listen::{accept, bind_unix, serve_each, unix_uri};
 use crate::open::AnyDevice;
-use crate::pool_write::{of_pool, open_writable, wall_seconds};
+use crate::pool_write::{Trust, of_pool, open_writable, wall_seconds};
 use crate::problem::{Code, Problem};
 use crate::runtime_dir::{Kind, RuntimeDir, Surroundings, check_socket_path};
 use crate::serve::{Ready, Tell};
@@ -58,6 +58,8 @@ pub struct DatasetRequest {
     pub txg: Option<u64>,
     /// Whether clients may write.
     pub access: Access,
+    /// Whether the pool is checked before it is written.
+    pub trust: Trust,
     /// Name of the export instead of the last part of the data set's.
     pub name: Option<String>,
     /// Unix socket instead of `RUNTIME/NAME.nbd`.
@@ -296,7 +298,8 @@ impl Opened {
 
     async fn writable(handle: &Handle, request: &DatasetRequest) -> Result<Self, Problem> {
         let name = &request.dataset;
-        let mut pool = open_writable(handle, &request.members, Foreign::Refused).await?;
+        let mut pool =
+            open_writable(handle, &request.members, Foreign::Refused, request.trust).await?;
         let report = pool.report().cloned();
         let report = report
             .ok_or_else(|| Problem::new(Code::Bug, "a pool that was opened has no report"))?;

@@ -27,6 +27,7 @@ mod open;
 mod seed;
 mod set;
 mod space;
+mod space_map;
 mod spans;
 mod state;
 mod tree;

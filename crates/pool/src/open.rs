@@ -8,23 +8,23 @@ use std::rc::Rc;
 
 use plexum_block::buf::BufPool;
 use plexum_block::device::Device;
-use plexum_format::zfs::spacemap::{Change, decode};
 use plexum_format::zfs::{NvList, PoolState};
 use plexum_zfs::{MemberState, OpenOptions, Pool};
 
+use crate::check::{CheckReport, check_shared};
 use crate::create::tree_guids;
 use crate::dsl;
 use crate::error::PoolError;
 use crate::ground::{Ground, Leaf, PlexGround};
 use crate::set::SetState;
 use crate::space::{Metaslab, Space};
+use crate::space_map::load_map;
 use crate::state::{ConfigState, Landmarks, WritablePool};
 use crate::tree::Source;
 
 const FEATURES_VERSION: u64 = 5000;
 const OBJECT_DIRECTORY: u64 = 1;
-/// Largest space map, and the most metaslabs of a plex, that are read.
-const SPACE_MAP_BYTES_MAX: u64 = 1 << 30;
+/// Most metaslabs of a plex that are read.
 const METASLABS_MAX: u64 = 1 << 17;
 
 /// Features that may be active in a pool that is written: none of them changes what a writer of volumes has to do.
@@ -81,7 +81,9 @@ impl<D: Device> WritablePool<D> {
         );
         let label_state = u64::from(pool.report.state == PoolState::Exported);
         let root = pool.report.root.root_image;
-        let source = Source { pool: Some(pool) };
+        let source = Source {
+            pool: Some(Rc::new(pool)),
+        };
         let meta = SetState::open(&source, &root, "the pool").await?;
         let mut writable = Self {
             name,
@@ -114,6 +116,21 @@ impl<D: Device> WritablePool<D> {
     #[must_use]
     pub fn report(&self) -> Option<&plexum_zfs::PoolReport> {
         self.source.pool.as_ref().map(|pool| &pool.report)
+    }
+
+    /// Checks everything that the pool says about itself, as it is on the members since it was opened: before anything
+    /// is written.
+    ///
+    /// # Errors
+    /// Those of [`check_pool`](crate::check_pool).
+    pub async fn check(&self) -> Result<CheckReport, PoolError> {
+        match &self.source.pool {
+            Some(pool) => check_shared(Rc::clone(pool)).await,
+            None => Err(PoolError::invalid(
+                &self.name,
+                "nothing is on the members yet",
+            )),
+        }
     }
 
     async fn entry(&self, name: &str) -> Result<u64, PoolError> {
@@ -304,51 +321,6 @@ impl<D: Device> WritablePool<D> {
         self.space = Space::of(metaslabs);
         Ok(())
     }
-}
-
-/// Reads the space map of a metaslab.
-pub(crate) async fn load_map<D: Device>(
-    meta: &SetState,
-    source: &Source<D>,
-    one: &mut Metaslab,
-) -> Result<(), PoolError> {
-    let what = format!(
-        "space map of metaslab {} of plex {}",
-        one.number, one.plex_id
-    );
-    let dnode = meta.dnode(source, one.map_object).await?;
-    one.map_bytes = dnode.bonus_word(1);
-    one.allocated_bytes = dnode.bonus_word(2);
-    if one.map_bytes > SPACE_MAP_BYTES_MAX {
-        return Err(PoolError::invalid(what, "it is too long"));
-    }
-    let bytes = meta.bytes(one.map_object, source, one.map_bytes).await?;
-    let entries = decode(&bytes)
-        .map_err(|at| PoolError::invalid(&what, format!("the entry at byte {at} is cut off")))?;
-    for entry in entries {
-        let start = one
-            .start_bytes
-            .saturating_add(entry.start.saturating_mul(1 << one.sector_shift));
-        let end = start.saturating_add(entry.count.saturating_mul(1 << one.sector_shift));
-        let is_right = end <= one.start_bytes + one.size_bytes
-            && match entry.change {
-                Change::Allocated => one.free.take(start..end),
-                Change::Freed => one.free.add(start..end),
-            };
-        if !is_right {
-            return Err(PoolError::invalid(
-                what,
-                format!("it takes or frees bytes {start} to {end} twice"),
-            ));
-        }
-    }
-    if one.size_bytes - one.free.total_bytes() != one.allocated_bytes {
-        return Err(PoolError::invalid(
-            what,
-            "the sum of its entries is not the one in its head",
-        ));
-    }
-    Ok(())
 }
 
 fn check_report<D: Device>(pool: &Pool<D>) -> Result<(), PoolError> {

@@ -33,7 +33,7 @@ pub(crate) type Changes = BTreeMap<u64, Option<Rc<Vec<u8>>>>;
 /// Where blocks that are on the members are read.
 pub(crate) struct Source<D> {
     /// `None` while a pool is made: there is nothing to read.
-    pub pool: Option<Pool<D>>,
+    pub pool: Option<Rc<Pool<D>>>,
 }
 
 impl<D: Device> Source<D> {

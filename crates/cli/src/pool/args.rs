@@ -159,4 +159,7 @@ pub struct CreateVolume {
     /// Write it although another host has it in use, as its labels say
     #[arg(long)]
     pub force: bool,
+    /// Do not check the pool first
+    #[arg(long)]
+    pub trust: bool,
 }

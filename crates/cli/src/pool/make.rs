@@ -203,7 +203,7 @@ pub fn create_volume(args: &CreateVolume, common: &Common, screen: &Screen) -> O
         Foreign::Refused
     };
     let (shape, new) = runtime.block_on(async {
-        let mut pool = open_writable(&handle, &args.members, foreign).await?;
+        let mut pool = open_writable(&handle, &args.members, foreign, args.trust.into()).await?;
         let shape = pool.first_group();
         let is_raidz = matches!(shape.0, GroupKind::RaidZ(_));
         let usual = if is_raidz { 16 << 10 } else { 4 << 10 };

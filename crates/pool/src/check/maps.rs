@@ -8,8 +8,8 @@ use plexum_format::zfs::spacemap::{Change, decode};
 
 use super::{Check, FindingKind};
 use crate::error::PoolError;
-use crate::open::load_map;
 use crate::space::Metaslab;
+use crate::space_map::load_map;
 
 /// Bytes of the head of a space map with a histogram; its counts begin at this word.
 const LONG_HEAD_BYTES: usize = 320;

@@ -17,6 +17,7 @@ mod tests;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use plexum_block::device::Device;
 use plexum_format::zfs::PointerImage;
@@ -125,6 +126,11 @@ struct Check<D> {
 /// # Errors
 /// Why not even its own object set can be read, or a plex of a kind whose space is not known.
 pub async fn check_pool<D: Device>(pool: Pool<D>) -> Result<CheckReport, PoolError> {
+    check_shared(Rc::new(pool)).await
+}
+
+/// As [`check_pool`], of a pool that others have too.
+pub(crate) async fn check_shared<D: Device>(pool: Rc<Pool<D>>) -> Result<CheckReport, PoolError> {
     let mut shapes = Shapes::default();
     for (config, slots) in pool.plexes() {
         let id = u32::try_from(config.id).unwrap_or(u32::MAX);

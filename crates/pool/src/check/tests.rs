@@ -97,11 +97,16 @@ fn assert_found(kind: FindingKind, lie: impl AsyncFnOnce(&mut TestPool)) {
         check(&disks).findings
     );
     let mut pool = open(&disks);
+    let sum = pool.guid_sum;
     block_on(async {
         lie(&mut pool).await;
         pool.commit(4).await.unwrap();
     });
     let report = check(&disks);
+    if kind != FindingKind::SpaceMap && pool.guid_sum == sum {
+        let opened = block_on(open(&disks).check()).unwrap();
+        assert!(!opened.is_clean(), "who opens it to write sees it too");
+    }
     assert!(
         report.findings.iter().any(|one| one.kind == kind),
         "{:#?}",
