@@ -84,6 +84,7 @@ impl SetState {
         if block.len() < 1024 || block[0] != KIND_DNODES {
             return Err(PoolError::invalid(name, "its object set is none"));
         }
+        DnodeImage::checked(&block[..DNODE_BYTES])?;
         Ok(Self {
             name: name.to_owned(),
             block: block.to_vec(),
@@ -132,8 +133,7 @@ impl SetState {
             return Ok(None);
         };
         let at = (number % self.per_block()) as usize * DNODE_BYTES;
-        let dnode = DnodeImage::of(block.get(at..).unwrap_or_default());
-        Ok(dnode.filter(|dnode| dnode.kind() != 0))
+        Ok(DnodeImage::checked(block.get(at..).unwrap_or_default())?)
     }
 
     /// An object that has to be there.
@@ -245,7 +245,15 @@ impl SetState {
             return Ok(None);
         }
         let what = format!("block {id} of an object of {}", self.name);
-        source.read(&pointer, &what).await.map(Some)
+        let block = source.read(&pointer, &what).await?;
+        if block.len() as u64 != dnode.block_bytes() {
+            let (found, expected) = (block.len(), dnode.block_bytes());
+            return Err(PoolError::invalid(
+                what,
+                format!("it has {found} bytes, not {expected}"),
+            ));
+        }
+        Ok(Some(block))
     }
 
     /// A data block of an object as it is now; zeroes where nothing is.
@@ -472,7 +480,7 @@ impl SetState {
         self.block[..DNODE_BYTES].copy_from_slice(&meta.0);
         let fill = (0..meta.pointer_count())
             .map(|n| meta.pointer(n).fill())
-            .sum();
+            .fold(0, u64::wrapping_add);
         let old = self.root;
         self.root = writer.write_set_block(&self.block, fill, &old).await?;
         self.changed.clear();

@@ -343,7 +343,7 @@ impl Space {
         let key = self.metaslab_of(dva);
         let key = key.ok_or_else(|| PoolError::invalid(what(), "it lies in no metaslab"))?;
         let one = self.metaslabs.get_mut(&key).expect("it was just found");
-        let range = dva.offset_bytes..dva.offset_bytes + dva.allocated_bytes;
+        let range = dva.offset_bytes..dva.offset_bytes.saturating_add(dva.allocated_bytes);
         let is_free = range.end > one.end_bytes() || one.free.overlaps(&range);
         if !is_free && one.taken.take(range.clone()) {
             let _ = one.cancelled.add(range);

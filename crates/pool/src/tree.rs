@@ -75,16 +75,17 @@ impl Sums {
     }
 
     pub fn add(&mut self, other: Self) {
-        self.used += other.used;
-        self.stored += other.stored;
-        self.plain += other.plain;
+        // On a damaged pool they may be anything; a sound one never comes near the limit.
+        self.used = self.used.wrapping_add(other.used);
+        self.stored = self.stored.wrapping_add(other.stored);
+        self.plain = self.plain.wrapping_add(other.plain);
     }
 
     pub fn negative(self) -> Self {
         Self {
-            used: -self.used,
-            stored: -self.stored,
-            plain: -self.plain,
+            used: self.used.wrapping_neg(),
+            stored: self.stored.wrapping_neg(),
+            plain: self.plain.wrapping_neg(),
         }
     }
 }
@@ -271,7 +272,7 @@ impl<D: Device> Writer<'_, D> {
                     self.put(object, kind, (0, *id), block, fill).await?
                 }
             };
-            used += self.replaced(&old, &new);
+            used = used.wrapping_add(self.replaced(&old, &new));
             news.insert(*id, new);
         }
         let shift = dnode.fanout_shift();
@@ -294,11 +295,15 @@ impl<D: Device> Writer<'_, D> {
                     grown: &grown,
                 };
                 let (old, new) = self.write_parent(&walked, (level, id), &updates).await?;
-                used += self.replaced(&old, &new);
+                used = used.wrapping_add(self.replaced(&old, &new));
                 news.insert(id, new);
             }
         }
         for (id, pointer) in news {
+            if id >= dnode.pointer_count() as u64 {
+                let what = format!("object {object}");
+                return Err(PoolError::invalid(what, "it cannot have as many blocks"));
+            }
             dnode.set_pointer(id as usize, &pointer);
         }
         dnode.set_used_bytes(u64::try_from(used).unwrap_or(0));
@@ -332,7 +337,9 @@ impl<D: Device> Writer<'_, D> {
             return Ok((old, PointerImage::HOLE));
         }
         let pointers = block.chunks_exact(POINTER_BYTES).map(PointerImage::of);
-        let fill = pointers.map(|pointer| pointer.fill()).sum();
+        let fill = pointers
+            .map(|pointer| pointer.fill())
+            .fold(0, u64::wrapping_add);
         let new = self.put(object, dnode.kind(), key, &block, fill).await?;
         Ok((old, new))
     }
@@ -347,7 +354,7 @@ impl<D: Device> Writer<'_, D> {
         if !old.is_hole() {
             self.outcome.dead.push(*old);
         }
-        come.used - gone.used
+        come.used.wrapping_sub(gone.used)
     }
 
     /// Writes a block to its new place.

@@ -4,9 +4,10 @@
 //! Source: zfs-write.md 1.4, zfs-raidz.md 2.4.
 
 use super::blockptr::POINTER_BYTES;
-use super::bytes::{le16, le64};
-use super::dnode::DNODE_BYTES;
+use super::bytes::{le16, le64, nowhere};
+use super::dnode::{DNODE_BYTES, Dnode};
 use super::pointer_image::PointerImage;
+use crate::error::FormatError;
 
 const POINTERS_OFFSET: usize = 64;
 const FLAG_USED_BYTES: u8 = 1;
@@ -79,6 +80,22 @@ impl DnodeImage {
         let slots = usize::from(*bytes.get(12)?) + 1;
         let bytes = bytes.get(..slots * DNODE_BYTES)?;
         Some(Self(bytes.to_vec()))
+    }
+
+    /// As [`of`](Self::of), with numbers that a writer can count on: see [`Dnode::parse`], and indirect blocks of 1 KiB
+    /// to 16 MiB. `None`: a free slot.
+    ///
+    /// # Errors
+    /// Those of [`Dnode::parse`]; [`Problem::Invalid`](crate::Problem::Invalid) for the indirect blocks.
+    pub fn checked(bytes: &[u8]) -> Result<Option<Self>, FormatError> {
+        let dnode = Dnode::parse(bytes)?;
+        if dnode.is_free() {
+            return Ok(None);
+        }
+        let shift = dnode.indirect_shift;
+        let is_right = (10..=24).contains(&shift);
+        nowhere("dnode").check(is_right, 1, "indirect shift", shift, "10 to 24")?;
+        Ok(Self::of(bytes))
     }
 
     /// Its type; 0: free.
@@ -216,28 +233,25 @@ impl DnodeImage {
         le64(self.bonus(), 8 * n).unwrap_or(0)
     }
 
-    /// Sets a word of the bonus area.
-    ///
-    /// # Panics
-    /// Past its end.
+    /// Sets a word of the bonus area; nothing past its end.
     pub fn set_bonus_word(&mut self, n: usize, word: u64) {
         let range = self.bonus_range();
-        self.0[range][8 * n..8 * n + 8].copy_from_slice(&word.to_le_bytes());
+        if let Some(place) = self.0[range].get_mut(8 * n..8 * n + 8) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
     }
 
-    /// Sets a block pointer in the bonus area.
-    ///
-    /// # Panics
-    /// Past its end.
+    /// Sets a block pointer in the bonus area; nothing past its end.
     pub fn set_bonus_pointer(&mut self, n: usize, pointer: &PointerImage) {
         let range = self.bonus_range();
-        self.0[range][8 * n..8 * n + POINTER_BYTES].copy_from_slice(&pointer.0);
+        if let Some(place) = self.0[range].get_mut(8 * n..8 * n + POINTER_BYTES) {
+            place.copy_from_slice(&pointer.0);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::dnode::Dnode;
     use super::*;
 
     #[test]
@@ -269,5 +283,13 @@ mod tests {
         };
         assert_eq!(DnodeImage::new(&wide).pointer_count(), 1);
         assert_eq!(DnodeImage::of(&[0; 100]), None);
+        assert_eq!(DnodeImage::checked(&[0; 512]), Ok(None));
+        let mut odd = DnodeImage::new(&wide).0;
+        assert!(DnodeImage::checked(&odd).is_ok_and(|found| found.is_some()));
+        odd[1] = 60;
+        assert!(
+            DnodeImage::checked(&odd).is_err(),
+            "indirect blocks of 2^60 bytes"
+        );
     }
 }

@@ -104,7 +104,8 @@ impl<D: Device> Check<D> {
                 }
             }
             found if found == kind::OBJECT_ARRAY || found == 26 => {
-                let count = (dnode.block_id_max() + 1).min(1 << 10) * dnode.block_bytes() / 8;
+                let blocks = dnode.block_id_max().saturating_add(1).min(1 << 10);
+                let count = (blocks * dnode.block_bytes() / 8).min(1 << 20);
                 self.array(number, owned, count).await?;
             }
             found if MAPS.contains(&found) || found & 0x9f == NEW_MAP => {

@@ -436,13 +436,15 @@ impl<D: Device> Check<D> {
         let mut reserved = 0;
         for (sums, reservation) in children.iter().filter_map(|child| used.get(child)) {
             below.add(*sums);
-            reserved += reservation.saturating_sub(word(sums.used));
+            let more: u64 = reservation.saturating_sub(word(sums.used));
+            reserved = more.saturating_add(reserved);
         }
         let own_reservation = directory.bonus_word(dir::BY_OWN_RESERVATION);
         let mut all = parts.head;
         all.add(parts.snapshots);
         all.add(below);
-        all.used += (reserved + own_reservation).cast_signed();
+        let reserved = reserved.saturating_add(own_reservation);
+        all.used = all.used.wrapping_add(reserved.cast_signed());
         let sums = [
             (dir::USED, "the space in use", all.used),
             (dir::STORED, "its compressed size", all.stored),

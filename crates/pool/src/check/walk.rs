@@ -8,6 +8,7 @@ use plexum_format::zfs::dnode::DNODE_BYTES;
 use plexum_format::zfs::{DnodeImage, PointerImage};
 
 use super::{Check, FindingKind};
+use crate::error::PoolError;
 use crate::tree::{KIND_DNODES, Sums, dnodes_in};
 
 /// What a walk over an object set found.
@@ -82,14 +83,14 @@ impl<D: Device> Check<D> {
         let Some(block) = self.read(name, block) else {
             return walked;
         };
-        let meta = block.get(..DNODE_BYTES).and_then(DnodeImage::of);
+        let meta = block.get(..DNODE_BYTES).and_then(checked);
         let Some(meta) = meta.filter(|meta| meta.kind() == KIND_DNODES) else {
             self.find(FindingKind::Pointer, name, "its object set is none");
             return walked;
         };
         let fill: u64 = (0..meta.pointer_count())
             .map(|n| meta.pointer(n).fill())
-            .sum();
+            .fold(0, u64::wrapping_add);
         if root.word(6) >> 61 & 1 == 0 {
             let what = "the number of objects in its pointer";
             self.expect(root.fill(), FindingKind::Pointer, name, what, fill);
@@ -106,7 +107,7 @@ impl<D: Device> Check<D> {
         self.tree(&tree, &mut walked, Some(&mut blocks)).await;
         for offset in SPECIAL_OFFSETS {
             let special = block.get(offset..offset + DNODE_BYTES);
-            let special = special.and_then(DnodeImage::of);
+            let special = special.and_then(checked);
             if let Some(dnode) = special.filter(|dnode| dnode.kind() != 0) {
                 let what = format!("space of users of {name}");
                 let tree = Tree {
@@ -135,20 +136,27 @@ impl<D: Device> Check<D> {
     ) {
         let dnodes = &found.block;
         let mut slot = 0;
-        while let Some(dnode) = dnodes.get(slot * DNODE_BYTES..).and_then(DnodeImage::of) {
-            let number = found.id * (dnodes.len() / DNODE_BYTES) as u64 + slot as u64;
-            slot += if dnode.kind() == 0 { 1 } else { dnode.slots() };
-            if dnode.kind() != 0 {
-                walked.objects.push(number);
-                let what = format!("object {number} of {name}");
-                let tree = Tree {
-                    place: &what,
-                    dnode: &dnode,
-                    birth: found.birth,
-                    since,
-                };
-                self.tree(&tree, walked, None).await;
-            }
+        while let Some(bytes) = dnodes
+            .get(slot * DNODE_BYTES..)
+            .filter(|bytes| !bytes.is_empty())
+        {
+            let number = found.id.wrapping_mul((dnodes.len() / DNODE_BYTES) as u64);
+            let number = number.wrapping_add(slot as u64);
+            let what = format!("object {number} of {name}");
+            let dnode = DnodeImage::checked(bytes).map_err(PoolError::from);
+            slot += 1;
+            let Some(Some(dnode)) = self.read(&what, dnode) else {
+                continue;
+            };
+            slot += dnode.slots() - 1;
+            walked.objects.push(number);
+            let tree = Tree {
+                place: &what,
+                dnode: &dnode,
+                birth: found.birth,
+                since,
+            };
+            self.tree(&tree, walked, None).await;
         }
     }
 
@@ -233,7 +241,7 @@ impl<D: Device> Check<D> {
                 fill,
             );
         }
-        let used = (walked.sums.used - before).cast_unsigned();
+        let used = walked.sums.used.wrapping_sub(before).cast_unsigned();
         self.expect(
             dnode.used_bytes(),
             FindingKind::ObjectUsed,
@@ -301,7 +309,7 @@ impl<D: Device> Check<D> {
                     "{place}: the parts of a gang block are not followed"
                 ));
             }
-            let range = copy.offset_bytes..copy.offset_bytes + copy.allocated_bytes;
+            let range = copy.offset_bytes..copy.offset_bytes.saturating_add(copy.allocated_bytes);
             let shown = format!(
                 "{} bytes at byte {} of plex {}",
                 copy.allocated_bytes, range.start, copy.plex_id
@@ -315,6 +323,11 @@ impl<D: Device> Check<D> {
             }
         }
     }
+}
+
+/// The dnode in these bytes, when it is one.
+fn checked(bytes: &[u8]) -> Option<DnodeImage> {
+    DnodeImage::checked(bytes).ok().flatten()
 }
 
 /// The pointers of an object's dnode, the first one last.
@@ -353,7 +366,8 @@ fn below(step: &Step, block: &[u8], shift: u32, work: &mut Vec<Step>) -> u64 {
             birth_max: step.pointer.birth_txg(),
         });
     }
-    pointers.iter().map(PointerImage::fill).sum()
+    let fills = pointers.iter().map(PointerImage::fill);
+    fills.fold(0, u64::wrapping_add)
 }
 
 /// Of encrypted blocks the upper half of the word is something else.
