@@ -366,3 +366,57 @@ fn a_block_in_two_objects_is_found() {
         second.dnode.set_pointer(0, &first.pointer(0));
     });
 }
+
+/// Whatever an object's dnode says: it is a finding or an error.
+#[test]
+fn made_up_objects_end_neither_a_check_nor_a_writer() {
+    let whole = pool();
+    let mut rng = plexum_disks::rng::Rng::new(5);
+    let mut found = 0;
+    for _ in 0..150 {
+        let power = Power::on();
+        let disks: Vec<MemoryDisk> = whole.iter().map(|disk| disk.copy(&power)).collect();
+        let mut pool = open(&disks);
+        let object = 1 + rng.below(40);
+        block_on(async {
+            let Ok(changed) = pool.meta.change(&pool.source, object).await else {
+                return;
+            };
+            for _ in 0..rng.between(1, 4) {
+                let at = if rng.chance(1, 2) {
+                    rng.below(64)
+                } else {
+                    rng.below(512)
+                } as usize;
+                changed.dnode.0[at] = *rng.pick(&[0, 1, 0x7f, 0xff, rng.clone().next_u64() as u8]);
+            }
+            // A slot more would overwrite its neighbours here already.
+            changed.dnode.0[12] = 0;
+            let _ = pool.commit(9).await;
+        });
+        found += u32::from(try_all(&disks));
+    }
+    assert!(found > 50, "{found} of 150 lies were found");
+}
+
+/// Checks and writes, whatever comes of it; whether something was found wrong.
+fn try_all(disks: &[MemoryDisk]) -> bool {
+    let buffers = BufPool::new(1 << 20);
+    block_on(async {
+        let (members, _) = find_members(named(disks), &buffers).await;
+        let Ok(pool) = Pool::open(members, &OpenOptions::default()).await else {
+            return true;
+        };
+        let is_clean = check_pool(pool).await.is_ok_and(|report| report.is_clean());
+        let (members, _) = find_members(named(disks), &buffers).await;
+        if let Ok(mut pool) = WritablePool::open(members, Foreign::Refused, &buffers).await
+            && let Ok(volume) = pool.open_volume("tank/vol").await
+        {
+            let _ = pool.write(&volume, 5000, &[9; 90_000]).await;
+            let _ = pool.trim(&volume, 0..200_000).await;
+            let _ = pool.commit(10).await;
+            let _ = pool.read(&volume, 0, 1 << 20).await;
+        }
+        !is_clean
+    })
+}
